@@ -1,0 +1,88 @@
+# One command does each thing; `make help` lists them. Nothing here needs more than Python >= 3.11 (and, for the
+# cluster level, Go and root).
+.DEFAULT_GOAL := help
+SHELL := /bin/bash
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+RUNTIME := $(VENV)/.runtime
+DEV := $(VENV)/.dev
+PYTEST := $(BIN)/python -m pytest
+
+.PHONY: help demo test lint format test-unit test-kernel test-cluster hardware testbed bench crds lock clean
+
+help: ## List the commands
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
+
+demo: $(RUNTIME) ## Build a node, schedule a pod's network on it, attach it, show it, take it down
+	@$(BIN)/netdra lab demo
+
+test: lint test-unit test-kernel test-cluster hardware ## Everything that CI runs
+
+lint: $(DEV) ## Format check, lint, strict types, import contracts
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+format: $(DEV) ## Format the code and mend what ruff can mend
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+test-unit: $(DEV) ## Pure functions: tables, properties, golden files
+	$(PYTEST) tests/unit
+
+test-kernel: $(DEV) system testbed-cni ## Real network namespaces, netlink and CNI plugins (root)
+	$(PYTEST) tests/kernel
+
+test-cluster: $(DEV) system testbed ## Real etcd, API server and scheduler (root, Go)
+	$(PYTEST) tests/cluster
+
+hardware: $(DEV) system testbed-cni ## An SR-IOV node in QEMU: VFs, IOMMU, RDMA, Open vSwitch (root, apt)
+	@$(PYTHON) -m testbed.vm install
+	$(PYTEST) tests/testbed
+	@$(PYTHON) -m testbed.vm run $(PYTEST) tests/hardware --junitxml=build/hardware/junit.xml
+
+testbed: ## Build the real components that tests start, once per machine and version
+	@$(PYTHON) -m testbed build >/dev/null
+
+crds: $(RUNTIME) ## Write the chart's CustomResourceDefinitions from the types
+	@$(BIN)/netdra crds --output-dir charts/netdra/crds
+
+bench: $(DEV) system testbed ## Figures, side by side with the limit or the peer, as ratios
+	$(BIN)/python -m bench
+
+.PHONY: testbed-cni system
+testbed-cni:
+	@$(PYTHON) -m testbed build cni-plugins cnitool >/dev/null
+
+# Debian packages that tests read the kernel with, or that a bare image lacks; no work where they are there.
+system:
+	@$(PYTHON) -m testbed system
+
+lock: $(DEV) ## Pin the dependencies anew, with hashes and without any registry's address
+	$(BIN)/python -m pip install --quiet uv
+	$(BIN)/uv pip compile --quiet --generate-hashes --no-emit-index-url --no-header --universal --python-version 3.11 \
+	  --extra build --upgrade pyproject.toml -o requirements.lock
+	$(BIN)/uv pip compile --quiet --generate-hashes --no-emit-index-url --no-header --universal --python-version 3.11 \
+	  --extra build --extra cluster --extra dev --upgrade pyproject.toml -o requirements-dev.lock
+
+clean: ## Remove what these commands made in the checkout (built test components stay in the cache)
+	rm -rf $(VENV) build/hardware .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+
+# Debian splits ensurepip off Python; as root it can be had, otherwise the error says which package is missing.
+$(VENV)/bin/python:
+	@$(PYTHON) -c 'import sys; sys.exit("netdra needs Python >= 3.11, this is " + sys.version) if sys.version_info < (3, 11) else None'
+	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || $(PYTHON) -m testbed system
+	@$(PYTHON) -m venv $(VENV)
+
+$(RUNTIME): requirements.lock pyproject.toml | $(VENV)/bin/python
+	@echo "netdra: installing its dependencies into $(VENV) ..."
+	@$(BIN)/python -m pip install --quiet --require-hashes -r requirements.lock
+	@$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation --editable .
+	@touch $@
+
+$(DEV): requirements-dev.lock $(RUNTIME)
+	@echo "netdra: installing the development tools into $(VENV) ..."
+	@$(BIN)/python -m pip install --quiet --require-hashes -r requirements-dev.lock
+	@touch $@
