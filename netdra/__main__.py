@@ -1,0 +1,5 @@
+"""`python -m netdra`."""
+
+from netdra.cli.main import main
+
+main()

@@ -1,0 +1,19 @@
+"""CEL as Kubernetes speaks it for devices: compile a selector once, ask it of many devices.
+
+The only importer of the CEL engine. Used by `netdra.exposure` (policies), `netdra.slices` (the allocator) and
+`netdra.topology` (device classes).
+"""
+
+from netdra.cel.engine import DeviceVariables, Selector, compile_selector, device_variables
+from netdra.cel.errors import CelCompileError, CelEvaluationError
+from netdra.cel.values import Version
+
+__all__ = [
+    "CelCompileError",
+    "CelEvaluationError",
+    "DeviceVariables",
+    "Selector",
+    "Version",
+    "compile_selector",
+    "device_variables",
+]

@@ -1,0 +1,210 @@
+"""Compile CEL selectors and evaluate them on devices, with the meaning that Kubernetes gives them.
+
+`compile_selector` once per expression, `device_variables` once per device, then `Selector.matches` for each pair.
+Follows k8s.io/dynamic-resource-allocation/cel/compile.go; what differs is told in docs/cel.md.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from functools import cache, lru_cache
+from typing import Any, Final
+
+from cel_expr_python import cel
+from cel_expr_python.ext import ext_bindings, ext_optional, ext_strings
+
+from netdra.cel import functions, source, values
+from netdra.cel.errors import CelCompileError, CelEvaluationError
+from netdra.model.inventory import AttributeValue
+from netdra.model.policy import MAX_EXPRESSION
+from netdra.model.resource import QuantityText
+
+MAX_BINDS = 8
+_BOOL = cel.Type.BOOL
+_PLACE = re.compile(r"ERROR: <input>:(\d+):(\d+): ([^\n]*)")
+_TOO_DEEP = re.compile(r"recursion limit|nest|too deep", re.IGNORECASE)
+
+
+class DeviceVariables:
+    """One device as CEL sees it, prepared to be asked many expressions. Made by `device_variables` only.
+
+    Attributes:
+        activation: what the engine evaluates on.
+        attributes: the domains that the device has attributes in; `capacity` those of its capacities.
+    """
+
+    __slots__ = ("_completed", "_device", "activation", "attributes", "capacity")
+
+    def __init__(self, device: dict[str, Any]) -> None:
+        self._device = device
+        self._completed: dict[tuple[frozenset[str], frozenset[str]], cel.Activation] = {}
+        self.activation = _environment().Activation({"device": device})
+        self.attributes = frozenset(device["attributes"])
+        self.capacity = frozenset(device["capacity"])
+
+    def completed(self, attributes: frozenset[str], capacity: frozenset[str]) -> cel.Activation:
+        """What the engine evaluates on, with domains that the device has nothing in as empty maps."""
+        key = (attributes, capacity)
+        found = self._completed.get(key)
+        if found is None:
+            device = {
+                **self._device,
+                "attributes": {domain: {} for domain in attributes} | self._device["attributes"],
+                "capacity": {domain: {} for domain in capacity} | self._device["capacity"],
+            }
+            found = self._completed[key] = _environment().Activation({"device": device})
+        return found
+
+
+class Selector:
+    """A compiled expression. Made by `compile_selector` only."""
+
+    __slots__ = ("_attributes", "_capacity", "_is_bool", "_program", "expression")
+
+    expression: Final[str]
+
+    def __init__(self, expression: str, program: cel.Expression, usage: source.Usage) -> None:
+        self.expression = expression
+        self._program = program
+        self._is_bool = program.return_type() == _BOOL
+        self._attributes = usage.attributes
+        self._capacity = usage.capacity
+
+    def matches(self, device: DeviceVariables) -> bool:
+        """Whether the expression is true for the device.
+
+        Raises:
+            CelEvaluationError: it has no answer: a missing key, a value of another type, too much work.
+        """
+        activation = device.activation
+        if not (self._attributes <= device.attributes and self._capacity <= device.capacity):
+            activation = device.completed(self._attributes, self._capacity)
+        try:
+            result = self._program.eval(activation)
+            # Of another type than bool or error the value must not be taken: the engine frees None on CPython 3.11.
+            if self._is_bool or result.type() == _BOOL:
+                answer = result.value()
+                if answer is True or answer is False:
+                    return answer
+        except RuntimeError as problem:
+            raise CelEvaluationError(self.expression, _plain(str(problem))) from None
+        raise CelEvaluationError(self.expression, _failure(result))
+
+
+def compile_selector(expression: str) -> Selector:
+    """A selector, compiled once per text.
+
+    Args:
+        expression: CEL over `device`, true or false; up to 10 KiB, as in Kubernetes.
+
+    Raises:
+        CelCompileError: it is too long, breaks the grammar or the types, or is nested deeper than the engine goes.
+    """
+    return _compiled(expression)
+
+
+def device_variables(
+    driver: str,
+    attributes: Mapping[str, AttributeValue],
+    capacity: Mapping[str, QuantityText] = {},
+    shared: bool = False,
+) -> DeviceVariables:
+    """A device as `device.driver`, `device.attributes[domain][id]`, `device.capacity[domain][id]` and so on.
+
+    Args:
+        driver: the driver's name, which is also the domain of names without one.
+        attributes: values by name, with or without a domain; a `Version` is a semantic version.
+        capacity: quantities by name, with or without a domain.
+        shared: whether the device allows several allocations.
+
+    Raises:
+        InvalidInputError: a capacity is no quantity, or a version is none.
+    """
+    return DeviceVariables(
+        {
+            "driver": driver,
+            "attributes": _by_domain(driver, tuple(attributes), [_value(value) for value in attributes.values()]),
+            "capacity": _by_domain(driver, tuple(capacity), [values.of_quantity(text) for text in capacity.values()]),
+            "allowMultipleAllocations": shared,
+        }
+    )
+
+
+@cache
+def _environment() -> cel.Env:
+    kubernetes = cel.CelExtension("kubernetes", functions.declarations())
+    # Ours comes last: it adds overloads to `indexOf`, and the engine's own strings refuse a name that is there already.
+    extensions = [ext_strings.ExtStrings(2), ext_optional.ExtOptional(), ext_bindings.ExtBindings(), kubernetes]
+    return cel.NewEnv(variables={"device": cel.Type.Map(cel.Type.STRING, cel.Type.DYN)}, extensions=extensions)
+
+
+@lru_cache(maxsize=4096)
+def _compiled(expression: str) -> Selector:
+    encoded = expression.encode(errors="replace")
+    if len(encoded) > MAX_EXPRESSION:
+        raise CelCompileError(expression, 0, 0, f"longer than {MAX_EXPRESSION} bytes")
+    if encoded.decode() != expression:
+        raise CelCompileError(expression, 0, 0, "no Unicode text")
+    usage = source.usage(expression)
+    if usage.unknown is not None:
+        line, column = source.position(expression, usage.unknown.offset)
+        message = f"undefined field '{usage.unknown.text}'; a device has {', '.join(source.FIELDS)}"
+        raise CelCompileError(expression, line, column, message)
+    if usage.binds > MAX_BINDS:
+        raise CelCompileError(expression, 0, 0, f"binds {usage.binds} variables, more than {MAX_BINDS}")
+    try:
+        program = _environment().compile(expression)
+    except RuntimeError as problem:
+        raise _compile_error(expression, str(problem)) from None
+    if program.return_type() not in (_BOOL, cel.Type.DYN):
+        raise CelCompileError(expression, 0, 0, f"must be true or false, is of type {program.return_type().name()}")
+    return Selector(expression, program, usage)
+
+
+def _compile_error(expression: str, text: str) -> CelCompileError:
+    found = _PLACE.search(text)
+    if found is not None:
+        return CelCompileError(expression, int(found.group(1)), int(found.group(2)), found.group(3))
+    if _TOO_DEEP.search(text):
+        message = "too deep: the engine takes 32 levels of parentheses, operators and calls, Kubernetes may take more"
+        return CelCompileError(expression, 0, 0, message)
+    return CelCompileError(expression, 0, 0, _plain(text))
+
+
+def _failure(result: cel.Value) -> str:
+    if result.type() == cel.Type.ERROR:
+        return _plain(str(result.value()))
+    return f"must be true or false, is of type {result.type().name()}"
+
+
+def _plain(text: str) -> str:
+    """The engine's message without its status code: `NOT_FOUND: Key not found` says it twice."""
+    return re.sub(r"^[A-Z_]+: | \[[A-Z_]+\]$", "", text.strip())
+
+
+def _by_domain(driver: str, entries: tuple[str, ...], found: list[Any]) -> dict[str, dict[str, Any]]:
+    """Values by domain and name. Devices of one kind have the same names, so these are taken apart once."""
+    return {
+        domain: dict(zip(identifiers, map(found.__getitem__, positions), strict=True))
+        for domain, identifiers, positions in _layout(driver, entries)
+    }
+
+
+@lru_cache(maxsize=256)
+def _layout(driver: str, entries: tuple[str, ...]) -> tuple[tuple[str, tuple[str, ...], tuple[int, ...]], ...]:
+    """Names by domain: the domain, the names in it, and where each stands among all."""
+    found: dict[str, dict[str, int]] = {}
+    for position, name in enumerate(entries):
+        domain, _, identifier = name.rpartition("/")
+        found.setdefault(domain or driver, {})[identifier] = position
+    return tuple((domain, tuple(group), tuple(group.values())) for domain, group in found.items())
+
+
+def _value(value: AttributeValue) -> Any:
+    """The value as one of the exact types that the engine takes, without lone surrogates, which it does not."""
+    if value.__class__ is str:
+        return value if value.isascii() else value.encode(errors="replace").decode()
+    if isinstance(value, values.Version):
+        return values.of_version(value)
+    return [_value(one) for one in value] if isinstance(value, tuple | list) else value

@@ -1,0 +1,54 @@
+"""What can be wrong with an expression: by itself, or on one device. Both show the place if the engine tells it."""
+
+from __future__ import annotations
+
+import re
+
+from netdra.cel import source
+from netdra.model.errors import InvalidInputError, NetdraError
+
+_MISSING_KEY = re.compile(r'Key not found in map : "(.*)"\Z')
+
+
+class CelCompileError(InvalidInputError):
+    """An expression that is none: where, and why.
+
+    Attributes:
+        expression: its text.
+        line: from 1; 0 where the whole expression is meant.
+        column: from 1, in characters; 0 where the whole expression is meant.
+        message: what is wrong there.
+    """
+
+    def __init__(self, expression: str, line: int, column: int, message: str) -> None:
+        self.expression, self.line, self.column, self.message = expression, line, column, message
+        place = f" at line {line}, column {column}" if line else ""
+        super().__init__(f"CEL expression does not compile{place}: {message}\n{_marked(expression, line, column)}")
+
+
+class CelEvaluationError(NetdraError):
+    """An expression that has no answer for one device.
+
+    Attributes:
+        expression: its text.
+        message: why.
+        line: of the missing key, from 1; 0 where it is something else or its place cannot be told.
+        column: of the missing key, from 1, in characters; 0 as for the line.
+    """
+
+    def __init__(self, expression: str, message: str) -> None:
+        missing = _MISSING_KEY.match(message)
+        self.line, self.column = source.place_of_key(expression, missing.group(1)) if missing else (0, 0)
+        self.expression, self.message = expression, message
+        place = f" at line {self.line}, column {self.column}" if self.line else ""
+        marked = _marked(expression, self.line, self.column)
+        super().__init__(f"CEL expression fails on this device{place}: {message}\n{marked}")
+
+
+def _marked(expression: str, line: int, column: int) -> str:
+    """The expression, or its line in question with a mark under the column."""
+    lines = expression.splitlines() or [""]
+    if not line or line > len(lines):
+        return "\n".join(f"  {each[:200]}" for each in lines[:10])
+    start = max(0, column - 100)
+    return f"  {lines[line - 1][start : start + 200]}\n  {' ' * (column - 1 - start)}^"

@@ -1,0 +1,7 @@
+"""The frozen types of the domain, their names, units and errors. Imports nothing of ours; everything imports it.
+
+`inventory` facts about interfaces · `policy` DeviceExposurePolicy · `device` what exposure decides · `resource` the
+resource.k8s.io/v1 objects · `topology` NetworkTopology · `plan` and `result` what a chain runs and yields ·
+`custom_device` CustomDevice · `cni_plugin` CNIPlugin · `kinds`, `crd`, `openapi` ours in Kubernetes ·
+`names`, `quantity`, `errors`, `documents` what all of them are written with.
+"""

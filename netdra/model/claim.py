@@ -1,0 +1,259 @@
+"""Claims, their templates, device classes and allocations of resource.k8s.io/v1 (Kubernetes 1.37), field for field.
+
+Read by the allocator (`netdra.slices`), by `netdra.topology` when claims are bound, and by the daemons.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Literal
+
+import msgspec
+
+from netdra.model.meta import ObjectMeta
+from netdra.model.resource import API_VERSION, QuantityText, Wire
+
+
+class CELDeviceSelector(Wire, frozen=True):
+    """A CEL expression that is true for the devices that are meant."""
+
+    expression: str
+
+
+class DeviceSelector(Wire, frozen=True):
+    """One condition on a device; all selectors of a request and of its class must hold."""
+
+    cel: CELDeviceSelector | None = None
+
+
+class DeviceToleration(Wire, frozen=True):
+    """Lets a request take a device in spite of a taint; an empty key with `Exists` tolerates all."""
+
+    key: str = ""
+    operator: Literal["Exists", "Equal"] = "Equal"
+    value: str = ""
+    effect: str = ""
+    toleration_seconds: int | None = None
+
+
+class CapacityRequirements(Wire, frozen=True):
+    """How much of each capacity a request wants."""
+
+    requests: Mapping[str, QuantityText] = {}
+
+
+class ExactDeviceRequest(Wire, frozen=True):
+    """Devices of one class: `count` of them, or all that there are."""
+
+    device_class_name: str
+    selectors: tuple[DeviceSelector, ...] = ()
+    allocation_mode: Literal["ExactCount", "All", ""] = ""
+    count: int = 0
+    admin_access: bool = False
+    tolerations: tuple[DeviceToleration, ...] = ()
+    capacity: CapacityRequirements | None = None
+
+
+class DeviceSubRequest(Wire, frozen=True):
+    """One of the alternatives of a request, tried in order."""
+
+    name: str
+    device_class_name: str
+    selectors: tuple[DeviceSelector, ...] = ()
+    allocation_mode: Literal["ExactCount", "All", ""] = ""
+    count: int = 0
+    tolerations: tuple[DeviceToleration, ...] = ()
+    capacity: CapacityRequirements | None = None
+
+
+class DeviceRequest(Wire, frozen=True):
+    """One named wish of a claim: exactly this, or the first of several that can be had."""
+
+    name: str
+    exactly: ExactDeviceRequest | None = None
+    first_available: tuple[DeviceSubRequest, ...] = ()
+
+
+class DeviceConstraint(Wire, frozen=True):
+    """What the devices of several requests must have in common, or must not; no requests means all of the claim."""
+
+    requests: tuple[str, ...] = ()
+    match_attribute: str | None = None
+    distinct_attribute: str | None = None
+
+
+class OpaqueDeviceConfiguration(Wire, frozen=True):
+    """Parameters that only the named driver understands."""
+
+    driver: str
+    parameters: Any
+
+
+class DeviceClaimConfiguration(Wire, frozen=True):
+    """Configuration that a claim's author gives; no requests means all of the claim."""
+
+    requests: tuple[str, ...] = ()
+    opaque: OpaqueDeviceConfiguration | None = None
+
+
+class DeviceClaim(Wire, frozen=True):
+    """What a claim asks for."""
+
+    requests: tuple[DeviceRequest, ...] = ()
+    constraints: tuple[DeviceConstraint, ...] = ()
+    config: tuple[DeviceClaimConfiguration, ...] = ()
+
+
+class ResourceClaimSpec(Wire, frozen=True):
+    """The immutable part of a claim."""
+
+    devices: DeviceClaim = DeviceClaim()
+
+
+class DeviceRequestAllocationResult(Wire, frozen=True):
+    """One allocated device. `request` is `main` or `main/alternative`; share and consumption only on shared devices."""
+
+    request: str
+    driver: str
+    pool: str
+    device: str
+    admin_access: bool | None = None
+    share_id: str | None = msgspec.field(default=None, name="shareID")
+    consumed_capacity: Mapping[str, QuantityText] = {}
+    tolerations: tuple[DeviceToleration, ...] = ()
+    binding_conditions: tuple[str, ...] = ()
+    binding_failure_conditions: tuple[str, ...] = ()
+
+
+class DeviceAllocationConfiguration(Wire, frozen=True):
+    """Configuration as it stood when the claim was allocated, with where it came from."""
+
+    source: Literal["FromClass", "FromClaim"]
+    requests: tuple[str, ...] = ()
+    opaque: OpaqueDeviceConfiguration | None = None
+
+
+class DeviceAllocationResult(Wire, frozen=True):
+    """Which devices were allocated, with which configuration."""
+
+    results: tuple[DeviceRequestAllocationResult, ...] = ()
+    config: tuple[DeviceAllocationConfiguration, ...] = ()
+
+
+class AllocationResult(Wire, frozen=True):
+    """A claim's allocation and the nodes on which it can be used."""
+
+    devices: DeviceAllocationResult = DeviceAllocationResult()
+    node_selector: Any = None
+    allocation_timestamp: str | None = None
+
+
+class ResourceClaimConsumerReference(Wire, frozen=True):
+    """Who uses the claim: a pod as a rule."""
+
+    resource: str
+    name: str
+    uid: str
+    api_group: str = ""
+
+
+class NetworkDeviceData(Wire, frozen=True):
+    """What a network device became inside the pod; addresses in CIDR notation."""
+
+    interface_name: str = ""
+    ips: tuple[str, ...] = ()
+    hardware_address: str = ""
+
+
+class AllocatedDeviceStatus(Wire, frozen=True):
+    """What the driver says of one allocated device. The API server writes `conditions: null` where there are none."""
+
+    driver: str
+    pool: str
+    device: str
+    share_id: str | None = msgspec.field(default=None, name="shareID")
+    conditions: tuple[Any, ...] | None = None
+    data: Any = None
+    network_data: NetworkDeviceData | None = None
+
+
+class ResourceClaimStatus(Wire, frozen=True):
+    """The allocation, who uses it, and what the drivers report."""
+
+    allocation: AllocationResult | None = None
+    reserved_for: tuple[ResourceClaimConsumerReference, ...] = ()
+    devices: tuple[AllocatedDeviceStatus, ...] = ()
+
+
+class ResourceClaim(Wire, frozen=True, omit_defaults=False):
+    """A claim for devices."""
+
+    metadata: ObjectMeta
+    spec: ResourceClaimSpec
+    status: ResourceClaimStatus = ResourceClaimStatus()
+    api_version: Literal["resource.k8s.io/v1"] = API_VERSION
+    kind: Literal["ResourceClaim"] = "ResourceClaim"
+
+
+class ClaimUseDevices(Wire, frozen=True):
+    """The configuration that a claim's devices were allocated with."""
+
+    config: tuple[DeviceAllocationConfiguration, ...] = ()
+
+
+class ClaimUseAllocation(Wire, frozen=True):
+    """A claim's allocation, of which only the configuration is kept."""
+
+    devices: ClaimUseDevices = ClaimUseDevices()
+
+
+class ClaimUseStatus(Wire, frozen=True):
+    """Whether the claim is allocated."""
+
+    allocation: ClaimUseAllocation | None = None
+
+
+class ClaimUse(Wire, frozen=True):
+    """As much of a ResourceClaim as tells what it uses: a cluster has many, and most are other drivers'."""
+
+    metadata: ObjectMeta
+    status: ClaimUseStatus = ClaimUseStatus()
+
+
+class ResourceClaimTemplateSpec(Wire, frozen=True):
+    """The claim that is made for each pod."""
+
+    spec: ResourceClaimSpec
+    metadata: ObjectMeta = ObjectMeta()
+
+
+class ResourceClaimTemplate(Wire, frozen=True, omit_defaults=False):
+    """A template that pods get claims of their own from."""
+
+    metadata: ObjectMeta
+    spec: ResourceClaimTemplateSpec
+    api_version: Literal["resource.k8s.io/v1"] = API_VERSION
+    kind: Literal["ResourceClaimTemplate"] = "ResourceClaimTemplate"
+
+
+class DeviceClassConfiguration(Wire, frozen=True):
+    """Configuration that every device allocated through the class carries."""
+
+    opaque: OpaqueDeviceConfiguration | None = None
+
+
+class DeviceClassSpec(Wire, frozen=True):
+    """Which devices the class is of, and what they carry."""
+
+    selectors: tuple[DeviceSelector, ...] = ()
+    config: tuple[DeviceClassConfiguration, ...] = ()
+    extended_resource_name: str | None = None
+
+
+class DeviceClass(Wire, frozen=True, omit_defaults=False):
+    """A named kind of device that claims ask for."""
+
+    metadata: ObjectMeta
+    spec: DeviceClassSpec
+    api_version: Literal["resource.k8s.io/v1"] = API_VERSION
+    kind: Literal["DeviceClass"] = "DeviceClass"

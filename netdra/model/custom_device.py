@@ -1,0 +1,94 @@
+"""CustomDevice (networking.dra.io/v1alpha1, cluster-scoped): what a provider adds to what the kernel says of devices.
+
+The same as a call of the node's device registry, but as an object: written by whoever measures or makes the devices,
+applied by the node daemon. Its attributes and capacities are published as `<provider>/<name>`, so they never stand in
+for netdra's own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Literal
+
+import msgspec
+
+from netdra.model.meta import Condition, LabelSelector, ObjectMeta
+from netdra.model.names import MAX_LABEL, MAX_SUBDOMAIN
+from netdra.model.resource import MAX_ATTRIBUTES_AND_CAPACITIES, DeviceAttribute, DeviceCapacity
+
+MAX_REPORTED = 16
+
+
+class CustomDeviceSelector(
+    msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True, forbid_unknown_fields=True
+):
+    """Where to look for the device; everything that is given must hold.
+
+    Attributes:
+        pool_name: The device's pool, as ResourceSlices name it.
+        node_selector: The nodes that have the device, by their labels.
+    """
+
+    pool_name: Annotated[str, msgspec.Meta(max_length=MAX_SUBDOMAIN)] = msgspec.field(default="", name="pool.name")
+    node_selector: LabelSelector | None = None
+
+
+class CustomDeviceSpec(
+    msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True, forbid_unknown_fields=True
+):
+    """Which device is meant, and what there is to add to it.
+
+    Attributes:
+        provider: Who says so: the domain of every attribute and capacity below, e.g. `bctl`.
+        device: The device's name, as ResourceSlices name it.
+        selector: Where to look for the device; on every node if it is absent.
+        add_if_not_exist: Where a selected node has an interface of that name which no policy exposes, offer it as a
+            device of its own.
+        attributes: Attributes to add, by name without a domain.
+        capacity: Capacities to add, by name without a domain.
+    """
+
+    provider: Annotated[str, msgspec.Meta(min_length=1, max_length=MAX_LABEL)]
+    device: Annotated[str, msgspec.Meta(min_length=1, max_length=MAX_LABEL)]
+    selector: CustomDeviceSelector | None = None
+    add_if_not_exist: bool = False
+    attributes: Annotated[Mapping[str, DeviceAttribute], msgspec.Meta(max_length=MAX_ATTRIBUTES_AND_CAPACITIES)] = {}
+    capacity: Annotated[Mapping[str, DeviceCapacity], msgspec.Meta(max_length=MAX_ATTRIBUTES_AND_CAPACITIES)] = {}
+
+
+class CustomDeviceStatus(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """How many devices were meant, and how many have it.
+
+    Attributes:
+        observed_generation: The generation of the object that this status is about.
+        desired_number: How many devices the object speaks of.
+        applied_number: How many of them are published with all of it.
+        conditions: `Applied`: every device has it.
+        refusals: Why some do not, one entry for each different reason; at most 16 are kept.
+    """
+
+    observed_generation: int = 0
+    desired_number: int = 0
+    applied_number: int = 0
+    conditions: tuple[Condition, ...] = ()
+    refusals: Annotated[tuple[str, ...], msgspec.Meta(max_length=MAX_REPORTED)] = ()
+
+
+class CustomDevice(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """Adds a provider's attributes and capacity to a device, or offers an interface that nothing else would.
+
+    Attributes:
+        spec: Which device is meant, and what there is to add to it.
+        status: How many devices were meant, and how many have it; written by netdra.
+    """
+
+    metadata: ObjectMeta
+    spec: CustomDeviceSpec
+    api_version: Literal["networking.dra.io/v1alpha1"]
+    kind: Literal["CustomDevice"]
+    status: CustomDeviceStatus | None = None
+
+    @property
+    def name(self) -> str:
+        """The object's name."""
+        return self.metadata.name

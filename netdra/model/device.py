@@ -1,0 +1,122 @@
+"""What exposure decides: the devices to offer, the counters that keep them apart, and the reason for each decision.
+
+Made by `netdra.exposure`, packed into ResourceSlices by `netdra.slices`, told to the user by `netdra explain`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Literal
+
+import msgspec
+
+from netdra.model.inventory import AttributeValue
+from netdra.model.resource import DeviceCapacity, DeviceTaint
+
+
+class Features(msgspec.Struct, frozen=True, kw_only=True):
+    """What the API server takes (decisions D1, D6); the defaults are those of Kubernetes 1.37.
+
+    Attributes:
+        partitionable_devices: shared counters (gate DRAPartitionableDevices).
+        consumable_capacity: allowMultipleAllocations and request policies (gate DRAConsumableCapacity).
+        list_attributes: list values of attributes (gate DRAListTypeAttributes, off by default).
+        device_taints: taints in slices (gate DRADeviceTaints).
+    """
+
+    partitionable_devices: bool = True
+    consumable_capacity: bool = True
+    list_attributes: bool = False
+    device_taints: bool = True
+
+
+DEFAULT_FEATURES = Features()
+
+
+class ExposedDevice(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One persona of one interface, to be published as one device.
+
+    Attributes:
+        name: its DNS label, unique in the pool.
+        pool: the pool's name.
+        attributes: under qualified names; a tuple is published as a list or in D6's comma form.
+        capacity: under qualified names.
+        shared: whether several claims may have it at once.
+        consumes: counter set -> counter -> amount.
+        interface: the identity of the interface that it is a persona of.
+        policy: the policy that exposes it.
+    """
+
+    name: str
+    pool: str
+    interface: str
+    policy: str
+    attributes: Mapping[str, AttributeValue] = {}
+    capacity: Mapping[str, DeviceCapacity] = {}
+    shared: bool = False
+    consumes: Mapping[str, Mapping[str, int]] = {}
+    taints: tuple[DeviceTaint, ...] = ()
+
+
+class ExposedCounterSet(msgspec.Struct, frozen=True, kw_only=True):
+    """A counter set of a pool: counter -> amount."""
+
+    name: str
+    pool: str
+    counters: Mapping[str, int]
+
+
+Outcome = Literal["wins", "excludes", "outranked", "overruled", "no-match", "other-node", "failed", "invalid"]
+
+
+class PolicyVerdict(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+    """What one policy says about one interface.
+
+    Attributes:
+        outcome: `wins` (it makes a device), `excludes`, `outranked` (by a policy of the same suffix), `overruled`
+            (an exclude or the built-in uplink protection stands against it), `no-match`, `other-node`,
+            `failed` (its expression failed on this interface), `invalid` (the policy itself cannot be used).
+        detail: the reason in words, with expression and position where CEL failed.
+    """
+
+    policy: str
+    action: Literal["expose", "exclude"]
+    priority: int
+    outcome: Outcome
+    detail: str = ""
+    suffix: str = ""
+
+
+class Decision(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+    """Why an interface is offered or hidden.
+
+    Attributes:
+        interface: the interface's identity; `if_name` and `device_name` are how it is called.
+        exposed: the names of the devices that it became; none means hidden.
+        reason: the decision in one sentence.
+        verdicts: every policy, in the order of their names.
+    """
+
+    interface: str
+    if_name: str
+    device_name: str
+    reason: str
+    exposed: tuple[str, ...] = ()
+    verdicts: tuple[PolicyVerdict, ...] = ()
+
+
+class Problem(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Something an administrator should mend: a policy that fails or cannot be used, a device left out."""
+
+    policy: str
+    message: str
+    interface: str = ""
+
+
+class ExposureResult(msgspec.Struct, frozen=True, kw_only=True):
+    """All that a node offers, and why. Devices are in the order in which they are published."""
+
+    devices: tuple[ExposedDevice, ...] = ()
+    counter_sets: tuple[ExposedCounterSet, ...] = ()
+    decisions: tuple[Decision, ...] = ()
+    problems: tuple[Problem, ...] = ()

@@ -1,0 +1,272 @@
+"""Text to typed objects: YAML and JSON documents of the kinds that netdra knows, with errors that name the place.
+
+Used by everything that reads files or stdin. It opens nothing itself: text in, objects out.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any, TypeVar
+
+import msgspec
+import yaml
+
+from netdra.model import names
+from netdra.model.claim import DeviceClass, ResourceClaim, ResourceClaimTemplate
+from netdra.model.cni_plugin import CNIPlugin
+from netdra.model.custom_device import CustomDevice
+from netdra.model.errors import InvalidInputError
+from netdra.model.inventory import INVENTORY_VERSION, Inventory
+from netdra.model.plan import Plan
+from netdra.model.policy import DeviceExposurePolicy
+from netdra.model.resource import ResourceSlice
+from netdra.model.schema import CNIPluginSchema
+from netdra.model.topology import NetworkTopology
+
+Document = (
+    DeviceExposurePolicy
+    | NetworkTopology
+    | CNIPluginSchema
+    | CustomDevice
+    | CNIPlugin
+    | ResourceSlice
+    | ResourceClaim
+    | ResourceClaimTemplate
+    | DeviceClass
+)
+KINDS: dict[str, type[Document]] = {
+    kind.__name__: kind
+    for kind in (
+        DeviceExposurePolicy,
+        NetworkTopology,
+        CNIPluginSchema,
+        CustomDevice,
+        CNIPlugin,
+        ResourceSlice,
+        ResourceClaim,
+        ResourceClaimTemplate,
+        DeviceClass,
+    )
+}
+_NUMERIC = re.compile(r"[-+.]?\d\S*\Z")
+MAX_TEXT = 16 * 1024 * 1024
+MAX_NESTING = 500
+MAX_SHOWN = 80
+RECORD = "record one with: netdra capture FILE"
+NAME_RULE = "a name is a DNS subdomain: up to 253 of a-z, 0-9, - and ., letters or digits at both ends"
+
+T = TypeVar("T")
+_Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+_BaseDumper: Any = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
+_BRACKETS = re.compile(r"[\[\]{}]")
+_INDENTED = re.compile(rf"^(?:[ ]|[-?:][ \t]){{{MAX_NESTING},}}", re.MULTILINE)
+
+
+def read(text: str, origin: str) -> Iterator[Document]:
+    """The objects in a YAML (or JSON) text with one or more documents; `List` kinds are opened, empty ones skipped.
+
+    Args:
+        text: what a file holds.
+        origin: where it is from, for errors.
+
+    Raises:
+        InvalidInputError: the text is no YAML, or a document is of no known kind or breaks its schema.
+    """
+    for number, value in enumerate(_documents(text, origin), 1):
+        place = f"{origin}, document {number}"
+        for item in _items(value, place):
+            yield decode(item, place)
+
+
+def decode(value: Any, origin: str) -> Document:
+    """One object of a known kind.
+
+    Raises:
+        InvalidInputError: it is of another kind, or breaks its schema; the text names the path inside it.
+    """
+    if not isinstance(value, dict):
+        raise InvalidInputError(f"{origin}: expected an object, found {type(value).__name__}")
+    kind = value.get("kind")
+    if not isinstance(kind, str) or kind not in KINDS:
+        shown = ascii(kind)[:MAX_SHOWN] if isinstance(kind, str | None) else f"of type {type(kind).__name__}"
+        raise InvalidInputError(f"{origin}: kind {shown} is not known here", hint=f"known kinds: {', '.join(KINDS)}")
+    origin = f'{origin}: {kind} "{_name(value)}"'
+    found: Document = convert(value, KINDS[kind], origin)
+    named = names.is_subdomain(found.metadata.name) or (not found.metadata.name and found.metadata.generate_name)
+    if not named and not isinstance(found, NetworkTopology):  # a topology has stricter rules of its own
+        raise InvalidInputError(f"{origin}: no object can have this name - at `$.metadata.name`", hint=NAME_RULE)
+    return found
+
+
+def convert(value: Any, kind: type[T], origin: str) -> T:
+    """A plain value as a type of the model.
+
+    Raises:
+        InvalidInputError: it does not fit; the text names the path.
+    """
+    try:
+        return msgspec.convert(value, kind)
+    except msgspec.ValidationError as problem:
+        raise InvalidInputError(f"{origin}: {problem}") from None
+    except RecursionError:
+        raise InvalidInputError(f"{origin}: nested too deeply") from None
+
+
+def inventory(text: str, origin: str) -> Inventory:
+    """A node's inventory as `netdra capture` writes it, in JSON or YAML.
+
+    Raises:
+        InvalidInputError: it is neither, breaks the schema, or is of another version of the format.
+    """
+    values = list(_documents(text, origin))
+    if len(values) != 1:
+        raise InvalidInputError(f"{origin}: {len(values)} documents, expected one inventory", hint=RECORD)
+    if isinstance(values[0], dict) and "kind" in values[0]:
+        kind = ascii(values[0]["kind"])[:MAX_SHOWN]
+        raise InvalidInputError(f"{origin}: kind {kind}, expected an inventory", hint=RECORD)
+    found = convert(values[0], Inventory, f"{origin}: inventory")
+    if found.api_version != INVENTORY_VERSION:
+        raise InvalidInputError(
+            f'{origin}: inventory of version "{found.api_version}", expected "{INVENTORY_VERSION}"',
+            hint="capture it with this version of netdra",
+        )
+    return found
+
+
+def plans(text: str, origin: str) -> list[Plan]:
+    """Plans as they are printed in JSON or YAML, one or several a document; a NetworkTopology is none.
+
+    Raises:
+        InvalidInputError: it is neither, or breaks the schema.
+    """
+    found: list[Plan] = []
+    for value in _documents(text, origin):
+        listed = value.get("plans") if isinstance(value, dict) and "plans" in value else value
+        for each in listed if isinstance(listed, list) else [listed]:
+            found.append(convert(each, Plan, f"{origin}: plan {len(found) + 1}"))
+    if not found:
+        raise InvalidInputError(f"{origin}: no plan")
+    return found
+
+
+def plain(value: Any) -> Any:
+    """An object of the model as dicts, lists and scalars, as it is written to JSON or YAML."""
+    return msgspec.to_builtins(value, str_keys=True)
+
+
+def to_yaml(values: Any) -> str:
+    """One object, or a list of them as several documents, as YAML in the model's field order, its kind first."""
+    documents = values if isinstance(values, list | tuple) else [values]
+    plains = [_kind_first(plain(value)) for value in documents]
+    text: str = yaml.dump_all(plains, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=120)
+    return text
+
+
+def _kind_first(value: Any) -> Any:
+    if not isinstance(value, dict):
+        return value
+    return {key: value[key] for key in ("apiVersion", "kind") if key in value} | value
+
+
+def _represent_mapping(dumper: Any, value: dict[Any, Any]) -> Any:
+    """A mapping in YAML; one of a single scalar on its line, as people write `{string: pf}`."""
+    node = dumper.represent_mapping("tag:yaml.org,2002:map", value.items())
+    node.flow_style = len(value) == 1 and not isinstance(next(iter(value.values())), dict | list)
+    return node
+
+
+def _represent_text(dumper: Any, value: str) -> Any:
+    """A string in YAML; quoted where it begins like a number: other readers take the PCI id `15e3` for one."""
+    return dumper.represent_scalar("tag:yaml.org,2002:str", value, style="'" if _NUMERIC.match(value) else None)
+
+
+class _Dumper(_BaseDumper):  # type: ignore[misc]
+    """YAML without anchors, which nobody writes by hand."""
+
+    def ignore_aliases(self, data: Any) -> bool:
+        return True
+
+
+_Dumper.add_representer(dict, _represent_mapping)
+_Dumper.add_representer(str, _represent_text)
+
+
+def nests_too_deeply(text: str) -> bool:
+    """Whether a YAML text may nest so deeply that PyYAML's C parser, which recurses, would end the process.
+
+    Decided by brackets and indentation alone, so a scalar with hundreds of opening brackets counts as well.
+    """
+    if _INDENTED.search(text) is not None:
+        return True
+    if text.count("[") + text.count("{") <= MAX_NESTING:
+        return False
+    depth = 0
+    for bracket in _BRACKETS.finditer(text):
+        depth += 1 if bracket.group() in "[{" else -1 if depth else 0
+        if depth > MAX_NESTING:
+            return True
+    return False
+
+
+def _documents(text: str, origin: str) -> Iterator[Any]:
+    if len(text) > MAX_TEXT:
+        raise InvalidInputError(f"{origin}: {len(text)} characters, more than the {MAX_TEXT} that are read")
+    if nests_too_deeply(text):
+        raise InvalidInputError(f"{origin}: nested deeper than {MAX_NESTING} levels")
+    try:  # JSON is YAML too, but its own reader is many times faster
+        value = msgspec.json.decode(text)
+    except (msgspec.DecodeError, RecursionError):
+        pass
+    else:
+        yield value
+        return
+    try:
+        yield from yaml.load_all(text, Loader=_Loader)
+    except yaml.YAMLError as problem:
+        raise InvalidInputError(f"{origin}: not YAML: {yaml_problem(problem)}") from None
+    except (RecursionError, ValueError) as problem:
+        raise InvalidInputError(f"{origin}: not YAML: {yaml_problem(problem)}") from None
+
+
+def yaml_problem(problem: Exception) -> str:
+    """What a YAML reader objects to on one line, where it knows with the line and the column, from 1."""
+    if isinstance(problem, yaml.MarkedYAMLError):
+        mark = problem.problem_mark or problem.context_mark
+        place = f"line {mark.line + 1}, column {mark.column + 1}: " if mark is not None else ""
+        return f"{place}{problem.problem or problem.context}"
+    return str(problem).splitlines()[0].partition(";")[0]
+
+
+def list_items(value: Any) -> list[Any] | None:
+    """The items of a `List` kind, or None for any other value.
+
+    Raises:
+        InvalidInputError: it is a list by its kind, and its items are none.
+    """
+    kind = value.get("kind") if isinstance(value, dict) else None
+    if not isinstance(kind, str) or not kind.endswith("List"):
+        return None
+    items = value.get("items")
+    if items is None:
+        return []
+    if not isinstance(items, list):
+        what = f"kind {ascii(kind)[:MAX_SHOWN]}: items is of type {type(items).__name__}"
+        raise InvalidInputError(what, hint="items of a list begin with dashes")
+    return items
+
+
+def _items(value: Any, origin: str) -> Iterator[Any]:
+    if value is None:
+        return
+    try:
+        items = list_items(value)
+    except InvalidInputError as problem:
+        raise InvalidInputError(f"{origin}: {problem.what}", hint=problem.hint) from None
+    yield from [value] if items is None else items
+
+
+def _name(value: dict[str, Any]) -> str:
+    metadata = value.get("metadata")
+    name = metadata.get("name", "") if isinstance(metadata, dict) else ""
+    return name[:MAX_SHOWN] if isinstance(name, str) else ""

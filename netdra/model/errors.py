@@ -1,0 +1,33 @@
+"""The errors that netdra raises, each naming the object, the value, the rule and the next thing to do.
+
+One place (`netdra.cli.main` here, the daemons' edges later) turns them into an exit code, an event, a gRPC status or an
+admission message. Anything else that escapes is a defect of netdra.
+"""
+
+from __future__ import annotations
+
+
+class NetdraError(Exception):
+    """What went wrong with which object, and what to do about it.
+
+    Attributes:
+        what: the object and what is wrong with it, e.g. `NetworkTopology "x", step "bond0": mode "7" is unknown`.
+        hint: the next thing to do, or "" where `what` says it all.
+    """
+
+    def __init__(self, what: str, *, hint: str = "") -> None:
+        super().__init__(f"{what}\n{hint}" if hint else what)
+        self.what = what
+        self.hint = hint
+
+
+class InvalidInputError(NetdraError):
+    """Something that a user or an administrator wrote breaks a rule; trying again changes nothing."""
+
+
+class PermanentError(NetdraError):
+    """The machine or the cluster cannot do what was asked; trying again changes nothing."""
+
+
+class TemporaryError(NetdraError):
+    """It may work when tried again: a busy device, a server that is away, an interface that is just vanishing."""

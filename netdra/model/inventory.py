@@ -1,0 +1,179 @@
+"""What a node's network interfaces are: one `Interface` a device, with every fact that the kernel gives about it.
+
+Made by `netdra.discovery` (from the kernel, a recorded sysfs tree or a capture), read by `netdra.exposure`. A fact that
+does not apply has its neutral value ("" , 0, False, -1 for an index or a NUMA node); a fact that could not be read is
+named in `unreadable` and has no attribute at all, so a policy that asks for it fails on that device and is reported.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from operator import attrgetter
+
+import msgspec
+
+from netdra.model import names
+
+INVENTORY_VERSION = f"{names.GROUP}/inventory-v1"
+AttributeValue = bool | int | str | tuple[str, ...]
+
+
+class Interface(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True, cache_hash=True):
+    """One network device of the node, with a netdev just now or without (a VF in a pod or under vfio-pci has none).
+
+    Units: `link_speed` in Mbit/s, `mtu` in bytes. `ifindex` is the kernel's handle of the moment and never identity.
+    Its hash is kept, because what exposure remembers is keyed by the interface as it was.
+    """
+
+    if_name: str = ""
+    type: str = "nic"
+    mac: str = ""
+    permanent_mac: str = ""
+    mtu: int = 0
+    link_speed: int = 0
+    oper_state: str = ""
+    pci_address: str = ""
+    dev_port: int = 0
+    numa_node: int = -1
+    vendor: str = ""
+    product: str = ""
+    driver: str = ""
+    rdma: bool = False
+    rdma_device: str = ""
+    sriov_capable: bool = False
+    num_vfs: int = msgspec.field(default=0, name="numVFs")
+    total_vfs: int = msgspec.field(default=0, name="totalVFs")
+    pf_name: str = ""
+    pf_pci_address: str = ""
+    vf_index: int = -1
+    bridge_name: str = ""
+    bridge_type: str = ""
+    vlan_filtering: bool = False
+    vlan_id: int = 0
+    master: str = ""
+    master_bridge: str = ""
+    lower_devices: tuple[str, ...] = ()
+    upper_devices: tuple[str, ...] = ()
+    pcie_root: str = ""
+    iommu_group: str = ""
+    eswitch_mode: str = ""
+    encapsulation: str = ""
+    alias: str = ""
+    alt_names: tuple[str, ...] = ()
+    ipv4: tuple[str, ...] = ()
+    ipv6: tuple[str, ...] = ()
+    host_uplink: bool = False
+    ifindex: int = 0
+    unreadable: tuple[str, ...] = ()
+
+    @property
+    def identity(self) -> str:
+        """What the device is known by for good: its PCI address, else its permanent MAC, else its name.
+
+        Some NICs have several netdevs on one PCI function: from the second on, the port's number follows the address.
+        """
+        if self.pci_address and self.dev_port:
+            return f"{self.pci_address}/{self.dev_port}"
+        return self.pci_address or self.permanent_mac or self.if_name
+
+    @property
+    def device_name(self) -> str:
+        """The name that the device is published under: `<pf>v<index>` for a VF, whatever its netdev is called."""
+        if self.type == "vf" and self.pf_name and self.vf_index >= 0:
+            return f"{self.pf_name}v{self.vf_index}"
+        return self.if_name or self.identity
+
+    @property
+    def in_host_use(self) -> bool:
+        """Whether the host itself uses the device: it is enslaved, has devices stacked on it, or is an uplink."""
+        return bool(self.master or self.upper_devices or self.host_uplink)
+
+
+_PLAIN_ATTRIBUTES: tuple[tuple[str, str], ...] = (
+    ("ifName", "if_name"),
+    ("type", "type"),
+    ("mac", "mac"),
+    ("mtu", "mtu"),
+    ("linkSpeed", "link_speed"),
+    ("operState", "oper_state"),
+    ("pciAddress", "pci_address"),
+    ("numaNode", "numa_node"),
+    ("vendor", "vendor"),
+    ("product", "product"),
+    ("driver", "driver"),
+    ("rdma", "rdma"),
+    ("sriovCapable", "sriov_capable"),
+    ("numVFs", "num_vfs"),
+    ("pfName", "pf_name"),
+    ("vfIndex", "vf_index"),
+    ("bridgeName", "bridge_name"),
+    ("bridgeType", "bridge_type"),
+    ("vlanFiltering", "vlan_filtering"),
+    ("masterBridge", "master_bridge"),
+)
+_STANDARD_ATTRIBUTES: tuple[tuple[str, str], ...] = (
+    (names.SEED_PCIE_ROOT, "pcie_root"),
+    (names.STANDARD_PCIE_ROOT, "pcie_root"),
+    (names.STANDARD_PCI_BUS_ID, "pci_address"),
+    (names.STANDARD_NUMA_NODE, "numa_node"),
+)
+_FURTHER_ATTRIBUTES: tuple[tuple[str, str], ...] = (
+    ("rdmaDevice", "rdma_device"),
+    ("iommuGroup", "iommu_group"),
+    ("hostUplink", "host_uplink"),
+    ("encapsulation", "encapsulation"),
+    ("eswitchMode", "eswitch_mode"),
+    ("ipv4", "ipv4"),
+    ("ipv6", "ipv6"),
+    ("alias", "alias"),
+    ("altName", "alt_names"),
+    ("master", "master"),
+)
+BASE_ATTRIBUTES: tuple[str, ...] = tuple(
+    names.qualified(name) for name, _ in (*_PLAIN_ATTRIBUTES, *_STANDARD_ATTRIBUTES)
+)
+"""Published on every device, so that a selector never meets a missing key on one of ours (decision D6)."""
+FURTHER_ATTRIBUTES: tuple[str, ...] = tuple(names.qualified(name) for name, _ in _FURTHER_ATTRIBUTES)
+"""Published in this order as far as the API's limit of 32 attributes and capacities leaves room."""
+LISTED_ATTRIBUTES = frozenset(names.qualified(name) for name in ("ipv4", "ipv6", "altName"))
+"""Several values joined by commas; one that is too long is cut between two of them."""
+_ALL_ATTRIBUTES = tuple(
+    (names.qualified(name), field) for name, field in (*_PLAIN_ATTRIBUTES, *_STANDARD_ATTRIBUTES, *_FURTHER_ATTRIBUTES)
+)
+_VALUES = attrgetter(*(field for _, field in _ALL_ATTRIBUTES))
+
+
+def attributes(interface: Interface) -> dict[str, AttributeValue]:
+    """An interface's facts as attributes under their qualified names, without those that could not be read.
+
+    Lists are joined by commas: the API's list attributes are behind a gate, and these are for reading, not for sets.
+    """
+    missing = interface.unreadable
+    return {
+        name: ",".join(value) if isinstance(value, tuple) else value
+        for (name, field), value in zip(_ALL_ATTRIBUTES, _VALUES(interface), strict=True)
+        if field not in missing
+    }
+
+
+class Node(msgspec.Struct, frozen=True, kw_only=True):
+    """The node that an inventory is of: its Kubernetes name and labels."""
+
+    name: str
+    labels: Mapping[str, str] = {}
+
+
+class Inventory(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """All network devices of one node at one moment, sorted by name and PCI address.
+
+    Attributes:
+        api_version: the version of this format, for captures that outlive the program that wrote them.
+        node: whose devices these are.
+        interfaces: the devices.
+        unreadable: how often each kind of fact could not be read ("linkSpeed: EINVAL" -> 3), for the report.
+    """
+
+    node: Node
+    interfaces: tuple[Interface, ...]
+    unreadable: Mapping[str, int] = {}
+    api_version: str = INVENTORY_VERSION

@@ -1,0 +1,249 @@
+"""netdra's own kinds as Kubernetes is to know them: names, columns, list keys, and rules for what one object can show.
+
+Read by `netdra crds` and by `netdra.kube`. What a value may be stands at the types; what needs other objects, a walk of
+the graph or a CEL compiler is the webhook's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from netdra.model.cni_plugin import CNIPlugin
+from netdra.model.crd import Column, CustomKind, Extension, by, keys_match, rule, rules
+from netdra.model.custom_device import CustomDevice
+from netdra.model.names import MAX_LABEL, SCHEMA_GROUP_VERSION
+from netdra.model.policy import MAX_PLUGINS, MAX_SUFFIX, DeviceExposurePolicy
+from netdra.model.resource import MAX_ATTRIBUTES_AND_CAPACITIES, MAX_STRING
+from netdra.model.schema import CNIPluginSchema
+from netdra.model.topology import MAX_STEPS, NetworkTopology
+
+LABEL: Extension = {"pattern": "^[a-z0-9]([-a-z0-9]*[a-z0-9])?$", "maxLength": MAX_LABEL}
+SUBDOMAIN: Extension = {"pattern": r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$"}
+PLUGIN_NAME: Extension = {"pattern": "^[A-Za-z0-9]([-_.A-Za-z0-9]*[A-Za-z0-9])?$", "maxLength": MAX_LABEL}
+PARAMETER_NAME: Extension = {"pattern": "^[-_.A-Za-z0-9]+$", "maxLength": 128}
+FEW: Extension = {"maxProperties": MAX_ATTRIBUTES_AND_CAPACITIES}
+SET: Extension = {"x-kubernetes-list-type": "set"}
+
+
+def _condition(name: str, kind: str) -> Column:
+    return Column(name=name, path=f'.status.conditions[?(@.type=="{kind}")].status')
+
+
+CONDITIONS: Mapping[str, Extension] = {"status.conditions": by("type")}
+
+_PLAIN = "^[A-Za-z_][A-Za-z0-9_]{0,31}$"
+_PLAIN_RULE = "names are letters, digits and underscores, at most 32, and begin with no digit"
+_QUALIFIED = f"^([a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?{_PLAIN[1:]}"
+_QUALIFIED_RULE = f"{_PLAIN_RULE}; a DNS domain and a slash may stand before them"
+
+
+def _node_selector(path: str) -> Mapping[str, Extension]:
+    """What every label selector must hold, so that the API server says what the daemons would."""
+    operands = rules(
+        rule(
+            "self.operator in ['In', 'NotIn'] ? has(self.values) && size(self.values) > 0 : !has(self.values)",
+            "In and NotIn need values; Exists and DoesNotExist take none",
+        )
+    )
+    return {
+        f"{path}.matchExpressions": {"maxItems": 64},
+        f"{path}.matchExpressions[]": operands,
+        f"{path}.matchExpressions[].values": {"maxItems": 256},
+    }
+
+
+POLICY = CustomKind(
+    type=DeviceExposurePolicy,
+    plural="deviceexposurepolicies",
+    short_names=("dxp",),
+    columns=(
+        Column(name="Action", path=".spec.action"),
+        Column(name="Priority", path=".spec.priority", type="integer"),
+        Column(name="Nodes", path=".status.nodes", type="integer"),
+        Column(name="Devices", path=".status.devices", type="integer"),
+        _condition("Accepted", "Accepted"),
+        Column(name="Selector", path=".spec.selector.cel", priority=1),
+    ),
+    extensions={
+        "spec": rules(
+            rule(
+                "self.action == 'expose' || !has(self.exposure)",
+                "exposure says how a device is offered: leave it out, or set action: expose",
+            )
+        ),
+        "spec.exposure": rules(
+            rule(
+                "!has(self.allowMultipleAllocations) || !self.allowMultipleAllocations"
+                " || has(self.capacity) && size(self.capacity) > 0",
+                "a device for several claims needs capacity for them to share: add one, e.g. slots",
+            ),
+            rule(
+                "!has(self.supportedCNIPlugins) || self.supportedCNIPlugins.all(plugin,"
+                " !has(plugin.consumePerAllocation) || plugin.consumePerAllocation.all(name,"
+                " has(self.capacity) && name in self.capacity))",
+                "consumePerAllocation names a capacity that the policy does not have",
+            ),
+        ),
+        "spec.exposure.deviceNameSuffix": {"pattern": "^([-a-z0-9]*[a-z0-9])?$", "maxLength": MAX_SUFFIX},
+        "spec.exposure.exclusionGroup": {"maxLength": MAX_LABEL},
+        "spec.exposure.additionalAttributes": FEW,
+        "spec.exposure.capacity": {**FEW, **keys_match(_QUALIFIED, _QUALIFIED_RULE)},
+        "spec.exposure.capacity.*.requestPolicy.validValues": {"maxItems": 10},
+        "spec.exposure.capacity.*.requestPolicy": rules(
+            rule(
+                "!has(self.validValues) || !has(self.validRange)",
+                "what a claim may consume is either a list of values or a range: give one of the two",
+            )
+        ),
+        "spec.exposure.supportedCNIPlugins": {**by("name"), "maxItems": MAX_PLUGINS},
+        "spec.exposure.supportedCNIPlugins[].name": PLUGIN_NAME,
+        "spec.exposure.supportedCNIPlugins[].consumePerAllocation": FEW,
+        **_node_selector("spec.nodeSelector"),
+        **CONDITIONS,
+    },
+)
+
+TOPOLOGY = CustomKind(
+    type=NetworkTopology,
+    plural="networktopologies",
+    short_names=("ntopo",),
+    columns=(
+        _condition("Compiled", "Compiled"),
+        _condition("Ready", "Ready"),
+        Column(name="Users", path=".status.users", type="integer"),
+        Column(name="Steps", path=".spec.steps[*].name", priority=1),
+    ),
+    extensions={
+        "spec": rules(
+            rule(
+                "self.steps.exists(step, !has(step.dependOn) || size(step.dependOn) == 0)",
+                "no step is a root step: one at least must depend on nothing, so that there is a device to begin with",
+            ),
+            rule(
+                "self.steps.all(step, !has(step.dependOn)"
+                " || step.dependOn.all(name, self.steps.exists(other, other.name == name)))",
+                "dependOn names a step that the topology does not have",
+            ),
+        ),
+        "spec.steps": by("name"),
+        "spec.steps[]": rules(
+            rule("!has(self.dependOn) || !(self.name in self.dependOn)", "a step cannot depend on itself"),
+            rule(
+                "!has(self.selector) || !has(self.dependOn) || size(self.dependOn) == 0",
+                "only a root step has a selector: a step that depends on others is given no device",
+            ),
+            rule(
+                "!has(self.extendedResourceName) || !has(self.dependOn) || size(self.dependOn) == 0",
+                "only a root step has an extendedResourceName: a step that depends on others is given no device",
+            ),
+        ),
+        "spec.steps[].name": LABEL,
+        "spec.steps[].type": PLUGIN_NAME,
+        "spec.steps[].dependOn": {**SET, "maxItems": MAX_STEPS},
+        "spec.steps[].dependOn[]": {"maxLength": MAX_LABEL},
+        **CONDITIONS,
+    },
+)
+
+CUSTOM_DEVICE = CustomKind(
+    type=CustomDevice,
+    plural="customdevices",
+    short_names=("cdev",),
+    columns=(
+        Column(name="Provider", path=".spec.provider"),
+        Column(name="Device", path=".spec.device"),
+        Column(name="Desired", path=".status.desiredNumber", type="integer"),
+        Column(name="Applied", path=".status.appliedNumber", type="integer"),
+    ),
+    extensions={
+        "spec": rules(
+            rule(
+                "has(self.attributes) || has(self.capacity) || has(self.addIfNotExist)",
+                "the object says nothing: give attributes, capacity, or addIfNotExist",
+            ),
+            rule(
+                "(has(self.attributes) ? size(self.attributes) : 0) + (has(self.capacity) ? size(self.capacity) : 0)"
+                f" <= {MAX_ATTRIBUTES_AND_CAPACITIES}",
+                f"a device has at most {MAX_ATTRIBUTES_AND_CAPACITIES} attributes and capacities together",
+            ),
+        ),
+        "spec.provider": {
+            **SUBDOMAIN,
+            **rules(
+                rule(
+                    "self != 'dra.networking' && !self.matches('(^|[.])(kubernetes|k8s)[.]io$')",
+                    "dra.networking, kubernetes.io and k8s.io are not for providers: choose a domain of your own",
+                )
+            ),
+        },
+        "spec.device": LABEL,
+        "spec.attributes": keys_match(_PLAIN, _PLAIN_RULE),
+        "spec.attributes.*": {"minProperties": 1, "maxProperties": 1},
+        "spec.attributes.*.string": {"maxLength": MAX_STRING},
+        "spec.attributes.*.version": {"maxLength": MAX_STRING},
+        "spec.capacity": keys_match(_PLAIN, _PLAIN_RULE),
+        **_node_selector("spec.selector.nodeSelector"),
+        **CONDITIONS,
+    },
+)
+
+CNI_PLUGIN = CustomKind(
+    type=CNIPlugin,
+    plural="cniplugins",
+    short_names=("cnip",),
+    columns=(
+        Column(name="Image", path=".spec.image"),
+        Column(name="Desired", path=".status.desiredNodes", type="integer"),
+        Column(name="Ready", path=".status.readyNodes", type="integer"),
+        Column(name="Schema", path=".status.schema"),
+    ),
+    extensions={
+        "spec.binaryPath": {"pattern": r"^/(\S*/)?[A-Za-z0-9]([-_.A-Za-z0-9]*[A-Za-z0-9])?$"},
+        "spec.schemaPath": {"pattern": r"^(/\S+)?$"},
+        "spec.maxUnavailable": {"pattern": "^[0-9]+%?$"},
+        "spec.imagePullSecrets": SET,
+        **CONDITIONS,
+    },
+)
+
+_PARAMETERS = "spec.configParameters"
+_TYPE = r"(\[\]|map\[string\])*(string|integer|int|number|boolean|bool|object|any)"
+_VALUE_TYPE = {"pattern": rf"^{_TYPE}(\s*[|]\s*{_TYPE})*$", "maxLength": 256}
+
+SCHEMA = CustomKind(
+    type=CNIPluginSchema,
+    group=SCHEMA_GROUP_VERSION.partition("/")[0],
+    plural="cnipluginschemas",
+    short_names=("cnis",),
+    columns=(
+        Column(name="Type", path=".spec.cniType"),
+        Column(name="Version", path=".spec.version"),
+        _condition("Accepted", "Accepted"),
+        Column(name="Required", path=f".{_PARAMETERS}.required[*].name", priority=1),
+    ),
+    extensions={
+        "spec.cniType": PLUGIN_NAME,
+        _PARAMETERS: rules(
+            rule(
+                "!has(self.required) || !has(self.optional)"
+                " || self.required.all(needed, !self.optional.exists(other, other.name == needed.name))",
+                "a parameter is either required or optional",
+            )
+        ),
+        f"{_PARAMETERS}.required": {**by("name"), "maxItems": 64},
+        f"{_PARAMETERS}.optional": {**by("name"), "maxItems": 256},
+        f"{_PARAMETERS}.required[].name": PARAMETER_NAME,
+        f"{_PARAMETERS}.optional[].name": PARAMETER_NAME,
+        f"{_PARAMETERS}.required[].type": _VALUE_TYPE,
+        f"{_PARAMETERS}.optional[].type": _VALUE_TYPE,
+        "spec.input.prevResult.interfaces": rules(
+            rule(
+                "!has(self.maxItems) || !has(self.minItems) || self.minItems <= self.maxItems",
+                "minItems is more than maxItems",
+            )
+        ),
+        **CONDITIONS,
+    },
+)
+
+KINDS: tuple[CustomKind, ...] = (POLICY, TOPOLOGY, SCHEMA, CUSTOM_DEVICE, CNI_PLUGIN)

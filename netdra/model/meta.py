@@ -1,0 +1,100 @@
+"""The parts of Kubernetes object metadata that netdra reads and writes (k8s.io/apimachinery/pkg/apis/meta/v1)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Literal
+
+import msgspec
+
+
+class OwnerReference(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """The object that another one belongs to and is deleted with."""
+
+    api_version: str
+    kind: str
+    name: str
+    uid: str
+    controller: bool = False
+
+
+class ObjectMeta(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """An object's name, where it is, and what hangs on it. Fields that netdra does not use are dropped on reading."""
+
+    name: str = ""
+    generate_name: str = ""
+    namespace: str = ""
+    uid: str = ""
+    resource_version: str = ""
+    generation: int = 0
+    creation_timestamp: str | None = None
+    deletion_timestamp: str | None = None
+    labels: Mapping[str, str] = {}
+    annotations: Mapping[str, str] = {}
+    finalizers: tuple[str, ...] = ()
+    owner_references: tuple[OwnerReference, ...] = ()
+
+
+class Condition(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """One aspect of an object's state, as k8s.io/apimachinery's metav1.Condition.
+
+    Attributes:
+        type: The aspect, in CamelCase.
+        status: Whether it holds.
+        reason: Why, as one CamelCase word for programs.
+        message: Why, in words for people.
+        last_transition_time: When `status` last changed, in RFC 3339.
+        observed_generation: The generation of the object that the condition is about.
+    """
+
+    type: str
+    status: Literal["True", "False", "Unknown"]
+    reason: str
+    message: str = ""
+    last_transition_time: str = ""
+    observed_generation: int = 0
+
+
+class LabelSelectorRequirement(
+    msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True
+):
+    """One condition on a label.
+
+    Attributes:
+        key: The label's key.
+        operator: How the label and the values must stand to each other.
+        values: The values of In and NotIn; none with Exists and DoesNotExist.
+    """
+
+    key: str
+    operator: Literal["In", "NotIn", "Exists", "DoesNotExist"]
+    values: tuple[str, ...] = ()
+
+    def matches(self, labels: Mapping[str, str]) -> bool:
+        """Whether the labels meet it. As in Kubernetes, NotIn holds where the label is absent."""
+        if self.operator == "Exists":
+            return self.key in labels
+        if self.operator == "DoesNotExist":
+            return self.key not in labels
+        inside = self.key in labels and labels[self.key] in self.values
+        return inside if self.operator == "In" else not inside
+
+
+class LabelSelector(
+    msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True, forbid_unknown_fields=True
+):
+    """Conditions on labels, all of which must hold; none holds always.
+
+    Attributes:
+        match_labels: Labels that must have exactly these values.
+        match_expressions: Further conditions.
+    """
+
+    match_labels: Mapping[str, str] = {}
+    match_expressions: tuple[LabelSelectorRequirement, ...] = ()
+
+    def matches(self, labels: Mapping[str, str]) -> bool:
+        """Whether the labels meet every condition."""
+        return all(labels.get(key) == value for key, value in self.match_labels.items()) and all(
+            requirement.matches(labels) for requirement in self.match_expressions
+        )

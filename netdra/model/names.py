@@ -1,0 +1,85 @@
+"""The names that netdra publishes under, and the rules that names of the kernel must be bent to.
+
+The terms are the field's: one name for one thing in code, objects, metrics and docs.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from functools import lru_cache
+
+DRIVER = "dra.networking"
+GROUP = "networking.dra.io"
+GROUP_VERSION = f"{GROUP}/v1alpha1"
+SCHEMA_GROUP_VERSION = "cni.networking.k8s.io/v1alpha1"
+TOPOLOGY_LABEL = f"{GROUP}/topology"
+STEP_LABEL = f"{GROUP}/step"
+
+SEED_PCIE_ROOT = "device.k8s.io/pcieRoot"
+STANDARD_PCIE_ROOT = "resource.kubernetes.io/pcieRoot"
+STANDARD_PCI_BUS_ID = "resource.kubernetes.io/pciBusID"
+STANDARD_NUMA_NODE = "resource.kubernetes.io/numaNode"
+SUPPORTED_CNIS = "supportedCNIs"
+
+EXCLUSION_SLOTS = "exclusion-slots"
+BANDWIDTH = "bandwidth"
+
+MAX_LABEL = 63
+MAX_SUBDOMAIN = 253
+MAX_IF_NAME = 15
+
+_IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,31}\Z", re.ASCII)
+_LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?\Z")
+_SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*\Z")
+
+
+def qualified(name: str) -> str:
+    """An attribute's or capacity's name with its domain: ours if it has none (`mtu` is `dra.networking/mtu`)."""
+    return name if "/" in name else f"{DRIVER}/{name}"
+
+
+def is_label(name: str) -> bool:
+    """Whether a name is a DNS label (RFC 1123) as Kubernetes asks of device, counter and counter set names."""
+    return _LABEL.match(name) is not None
+
+
+def is_subdomain(name: str) -> bool:
+    """Whether a name is a DNS subdomain (RFC 1123), as Kubernetes asks of object and pool names."""
+    return len(name) <= MAX_SUBDOMAIN and _SUBDOMAIN.match(name) is not None
+
+
+def is_identifier(name: str) -> bool:
+    """Whether a name without its domain is one that the API takes for attributes and capacities."""
+    return _IDENTIFIER.match(name) is not None
+
+
+def is_attribute_domain(domain: str) -> bool:
+    """Whether a domain is one that the API takes before the names of attributes and capacities."""
+    return len(domain) <= MAX_LABEL and is_subdomain(domain)
+
+
+@lru_cache(maxsize=8192)
+def label(name: str) -> str:
+    """The DNS label for a name: itself where it is one, else a readable likeness with a digest of the whole name.
+
+    Two different names get two different labels, so `eth0.100` and `eth0_100` stay apart.
+    """
+    if is_label(name):
+        return name
+    return _likeness(name, MAX_LABEL, allowed="a-z0-9")
+
+
+@lru_cache(maxsize=8192)
+def subdomain(name: str, *, limit: int = MAX_SUBDOMAIN) -> str:
+    """The DNS subdomain for a name, by the rule of `label`, no longer than the limit; dots are kept."""
+    if len(name) <= limit and is_subdomain(name):
+        return name
+    return _likeness(name, limit, allowed="a-z0-9.")
+
+
+def _likeness(name: str, limit: int, *, allowed: str) -> str:
+    digest = hashlib.sha256(name.encode(errors="surrogatepass")).hexdigest()[:8]
+    bent = re.sub(rf"[^{allowed}]+", "-", name.lower())
+    bent = re.sub(r"[-.]*\.[-.]*", ".", bent)[: limit - len(digest) - 1].strip("-.")
+    return f"{bent}-{digest}" if bent else f"x-{digest}"

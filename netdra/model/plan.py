@@ -1,0 +1,78 @@
+"""What is run for one pod: the topology's steps in order, each with the device that it was allocated.
+
+Made by `netdra.topology.bind` from a claim and a topology, kept whole in the checkpoint, run and undone by
+`netdra.chain`. It holds all that undoing needs, so teardown asks no API server (decision D13).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Literal
+
+import msgspec
+
+
+class ClaimReference(msgspec.Struct, frozen=True, kw_only=True):
+    """The claim that a plan carries out."""
+
+    namespace: str
+    name: str
+    uid: str
+
+
+class PlannedDevice(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """The allocated device of a root step, as the scheduler names it and as the kernel knows it."""
+
+    request: str
+    pool: str
+    device: str
+    share_id: str = ""
+    consumed_capacity: Mapping[str, str] = {}
+    if_name: str = ""
+    type: str = ""
+    mac: str = ""
+    pci_address: str = ""
+    pf_name: str = ""
+    vf_index: int = -1
+    mtu: int = 0
+    rdma_device: str = ""
+    iommu_group: str = ""
+
+
+class PlannedStep(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """One step, ready but for the references in `config`, which are resolved when its ancestors have run.
+
+    `if_name` is CNI_IFNAME; `network` is the `name` in the CNI configuration.
+    """
+
+    name: str
+    type: str
+    if_name: str
+    network: str
+    execution: Literal["Builtin", "Binary"]
+    depend_on: tuple[str, ...] = ()
+    config: Mapping[str, Any] = {}
+    device: PlannedDevice | None = None
+
+
+class Plan(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """A topology bound to a claim: its steps in the order in which they run, every ancestor before its descendants."""
+
+    topology: str
+    claim: ClaimReference
+    steps: tuple[PlannedStep, ...]
+
+
+class PlainDevice(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """An allocated device that no topology speaks of; with `admin_access` its owner is somebody else and keeps it."""
+
+    claim: ClaimReference
+    device: PlannedDevice
+    admin_access: bool = False
+
+
+class Binding(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """All that a pod's claims ask of this driver: the topologies to run, in order, and the devices without one."""
+
+    plans: tuple[Plan, ...] = ()
+    plain: tuple[PlainDevice, ...] = ()

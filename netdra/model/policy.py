@@ -1,0 +1,165 @@
+"""DeviceExposurePolicy (networking.dra.io/v1alpha1, cluster-scoped): which devices a node offers, and how.
+
+Written by administrators, read by `netdra.exposure`; what the fields mean is told in docs/policies.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Literal
+
+import msgspec
+
+from netdra.model.meta import Condition, LabelSelector, ObjectMeta
+from netdra.model.resource import CapacityRequestPolicy, QuantityText
+
+Priority = Annotated[int, msgspec.Meta(ge=0, le=1000)]
+MAX_EXPRESSION = 10 * 1024
+MAX_PLUGINS = 16
+MAX_SUFFIX = 32
+MAX_REPORTED = 16
+
+
+class CapacityCounter(
+    msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True, forbid_unknown_fields=True
+):
+    """How much of something a shared device has, and how a claim may ask for it.
+
+    Attributes:
+        value: All that the device has of it, shared among the claims that have the device at one time.
+        request_policy: What a claim consumes when it names no amount, and which amounts it may name.
+    """
+
+    value: QuantityText
+    request_policy: CapacityRequestPolicy | None = None
+
+
+class SupportedCNIPlugin(
+    msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True, forbid_unknown_fields=True
+):
+    """A CNI plugin that the device may be attached with.
+
+    Attributes:
+        name: The plugin's type: the `type` of a NetworkTopology's root step.
+        exclusive: The plugin takes the whole device, so nobody else can have any persona of it meanwhile.
+        consume_per_allocation: How much of each capacity one allocation through this plugin takes.
+    """
+
+    name: str
+    exclusive: bool = False
+    consume_per_allocation: Mapping[str, QuantityText] = {}
+
+
+class Exposure(
+    msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True, forbid_unknown_fields=True
+):
+    """How a device that the policy matches is offered.
+
+    Attributes:
+        device_name_suffix: Put behind the interface's name to make the device's, so that several policies can each
+            publish a persona of one interface.
+        allow_multiple_allocations: Several claims may have the device at once, each consuming some of its capacity.
+        capacity: What the device has to share, by name.
+        supported_cni_plugins: The CNI plugins that may attach the device, published as the attribute supportedCNIs.
+        exclusion_group: Shared personas of one interface that name the same group exclude each other: while one is
+            in use, the others cannot be allocated.
+        additional_attributes: Attributes that are published beside the interface's own; a value is a boolean, an
+            integer, a string, or a list of strings.
+        allow_host_uplink: Offer the interface even if the node's own traffic depends on it. Without this, an
+            uplink, what it stands on and what stands on it are hidden whatever the policies say.
+    """
+
+    device_name_suffix: str = ""
+    allow_multiple_allocations: bool = False
+    capacity: Mapping[str, CapacityCounter] = {}
+    supported_cni_plugins: tuple[SupportedCNIPlugin, ...] = msgspec.field(default=(), name="supportedCNIPlugins")
+    exclusion_group: str = ""
+    additional_attributes: Mapping[str, bool | int | str | tuple[str, ...]] = {}
+    allow_host_uplink: bool = False
+
+
+class Selector(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Which devices are meant.
+
+    Attributes:
+        cel: A CEL expression over `device.attributes`, as in a DeviceClass; true for the devices that are meant, e.g.
+            `device.attributes["dra.networking"].type == "vf"`.
+    """
+
+    cel: Annotated[str, msgspec.Meta(min_length=1, max_length=MAX_EXPRESSION)]
+
+
+class DeviceExposurePolicySpec(
+    msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True, forbid_unknown_fields=True
+):
+    """The devices that the policy speaks of, and what it says of them.
+
+    Attributes:
+        selector: Which interfaces of a node the policy speaks of.
+        node_selector: Which nodes the policy holds on, by their labels; all of them if it is absent.
+        priority: Of several expose policies with the same deviceNameSuffix, the one with the highest priority wins;
+            between equals, the one whose name sorts first.
+        action: `expose` offers what is selected, `exclude` hides it and wins over every expose.
+        exposure: How the device is offered; only with `action: expose`.
+    """
+
+    selector: Selector
+    node_selector: LabelSelector | None = None
+    priority: Priority = 100
+    action: Literal["expose", "exclude"] = "expose"
+    exposure: Exposure | None = None
+
+
+class PolicyProblem(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """Something about a policy that an administrator should mend, seen on one node or more.
+
+    Attributes:
+        message: What is wrong, with the expression and the place in it where CEL failed.
+        node: A node on which it was seen.
+        nodes: On how many nodes it was seen.
+    """
+
+    message: str
+    node: str = ""
+    nodes: int = 0
+
+
+class DeviceExposurePolicyStatus(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """What a policy comes to on the cluster's nodes.
+
+    Attributes:
+        observed_generation: The generation of the policy that this status is about.
+        nodes: How many nodes the policy holds on.
+        devices: How many devices it publishes there.
+        conditions: `Accepted`: the policy can be used at all. `Conflicting`: another policy of the same rank stands
+            against it. `Degraded`: it fails on some node, see problems.
+        problems: What failed where, one entry for each different message; at most 16 are kept.
+    """
+
+    observed_generation: int = 0
+    nodes: int = 0
+    devices: int = 0
+    conditions: tuple[Condition, ...] = ()
+    problems: Annotated[tuple[PolicyProblem, ...], msgspec.Meta(max_length=MAX_REPORTED)] = ()
+
+
+class DeviceExposurePolicy(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """Says which network interfaces of a node become devices that claims can be given, and how.
+
+    `action: exclude` always wins over `expose`; what no policy matches is hidden.
+
+    Attributes:
+        spec: The devices that the policy speaks of, and what it says of them.
+        status: What the policy comes to on the cluster's nodes; written by netdra.
+    """
+
+    metadata: ObjectMeta
+    spec: DeviceExposurePolicySpec
+    api_version: Literal["networking.dra.io/v1alpha1"]
+    kind: Literal["DeviceExposurePolicy"]
+    status: DeviceExposurePolicyStatus | None = None
+
+    @property
+    def name(self) -> str:
+        """The policy's name, which also breaks ties between equal priorities."""
+        return self.metadata.name

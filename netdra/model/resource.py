@@ -1,0 +1,185 @@
+"""The objects of resource.k8s.io/v1 (Kubernetes 1.37) that netdra reads and writes, field for field.
+
+ResourceSlice and what is in it; claims, templates, classes and allocations are in `netdra.model.claim`. Limits are the
+API server's (k8s.io/api/resource/v1/types.go).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
+
+import msgspec
+
+from netdra.model import quantity
+from netdra.model.meta import ObjectMeta
+
+API_VERSION: Literal["resource.k8s.io/v1"] = "resource.k8s.io/v1"
+MAX_DEVICES = 128
+MAX_DEVICES_ADVANCED = 64
+MAX_COUNTER_SETS = 8
+MAX_COUNTERS = 32
+MAX_ATTRIBUTES_AND_CAPACITIES = 32
+MAX_ATTRIBUTE_VALUES = 48
+MAX_STRING = 64
+MAX_COUNTER_CONSUMPTIONS = 2
+MAX_CONSUMED_COUNTERS_PER_SLICE = 2048
+
+QuantityText = Annotated[
+    str | int,
+    msgspec.Meta(
+        description="A Kubernetes quantity: 64, 10Gi, 500m.", extra_json_schema={"pattern": f"^{quantity.PATTERN}$"}
+    ),
+]
+
+
+class Wire(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """What all of them share: camelCase on the wire, defaults left out."""
+
+
+class CapacityRequestPolicyRange(Wire, frozen=True):
+    """The least and the most that a claim may consume, and the step between.
+
+    Attributes:
+        min: The least; a claim that asks for less gets this.
+        max: The most; all that the device has, if it is absent.
+        step: What is asked for is rounded up to `min` and a multiple of this.
+    """
+
+    min: QuantityText
+    max: QuantityText | None = None
+    step: QuantityText | None = None
+
+
+class CapacityRequestPolicy(Wire, frozen=True):
+    """What a claim consumes of a shared device's capacity: `default`, or what it asks for, rounded up.
+
+    Attributes:
+        default: What a claim consumes that names no amount.
+        valid_values: The amounts that a claim can consume, ascending; what it asks for is rounded up to the next.
+        valid_range: The amounts that a claim can consume, as a range.
+    """
+
+    default: QuantityText | None = None
+    valid_values: tuple[QuantityText, ...] = ()
+    valid_range: CapacityRequestPolicyRange | None = None
+
+
+class DeviceCapacity(Wire, frozen=True):
+    """How much of something a device has; consumable only where the device allows several allocations.
+
+    Attributes:
+        value: All that the device has of it.
+        request_policy: What a claim consumes when it names no amount, and which amounts it may name.
+    """
+
+    value: QuantityText
+    request_policy: CapacityRequestPolicy | None = None
+
+
+class DeviceAttribute(Wire, frozen=True):
+    """One attribute's value: exactly one field is set. The list forms need the DRAListTypeAttributes gate.
+
+    Attributes:
+        int_: An integer.
+        bool_: A truth value.
+        string: A text of at most 64 characters.
+        version: A semantic version (semver.org 2.0.0) of at most 64 characters.
+        ints: A list of integers.
+        bools: A list of truth values.
+        strings: A list of texts.
+        versions: A list of semantic versions.
+    """
+
+    int_: int | None = msgspec.field(default=None, name="int")
+    bool_: bool | None = msgspec.field(default=None, name="bool")
+    string: str | None = None
+    version: str | None = None
+    ints: tuple[int, ...] | None = None
+    bools: tuple[bool, ...] | None = None
+    strings: tuple[str, ...] | None = None
+    versions: tuple[str, ...] | None = None
+
+    @property
+    def value(self) -> bool | int | str | tuple[int, ...] | tuple[bool, ...] | tuple[str, ...] | None:
+        """The one value that is set, whatever its type."""
+        for field in (self.bool_, self.int_, self.string, self.version, self.strings, self.ints, self.bools):
+            if field is not None:
+                return field
+        return self.versions
+
+
+class Counter(Wire, frozen=True):
+    """An amount of a shared counter."""
+
+    value: QuantityText
+
+
+class CounterSet(Wire, frozen=True):
+    """Named amounts that the devices of a pool draw from; the set's name is unique in the pool."""
+
+    name: str
+    counters: Mapping[str, Counter]
+
+
+class DeviceCounterConsumption(Wire, frozen=True):
+    """What a device takes from one counter set while it is allocated at all (once, however often it is shared)."""
+
+    counter_set: str
+    counters: Mapping[str, Counter]
+
+
+class DeviceTaint(Wire, frozen=True):
+    """Keeps claims that do not tolerate it off a device. `time_added` is the server's (RFC 3339)."""
+
+    key: str
+    effect: str
+    value: str = ""
+    time_added: str | None = None
+
+
+class Device(Wire, frozen=True):
+    """One entry of a slice: what a claim can be given."""
+
+    name: str
+    attributes: Mapping[str, DeviceAttribute] = {}
+    capacity: Mapping[str, DeviceCapacity] = {}
+    consumes_counters: tuple[DeviceCounterConsumption, ...] = ()
+    allow_multiple_allocations: bool = False
+    taints: tuple[DeviceTaint, ...] = ()
+    binds_to_node: bool = False
+    binding_conditions: tuple[str, ...] = ()
+    binding_failure_conditions: tuple[str, ...] = ()
+    node_name: str | None = None
+    node_selector: Any = None
+    all_nodes: bool = False
+
+
+class ResourcePool(Wire, frozen=True):
+    """The pool that a slice is part of: all slices of the highest generation together are the pool."""
+
+    name: str
+    generation: int
+    resource_slice_count: int
+
+
+class ResourceSliceSpec(Wire, frozen=True):
+    """A driver's devices, or counter sets, of one pool on one node."""
+
+    driver: str
+    pool: ResourcePool
+    node_name: str | None = None
+    node_selector: Any = None
+    all_nodes: bool = False
+    per_device_node_selection: bool = False
+    devices: tuple[Device, ...] = ()
+    shared_counters: tuple[CounterSet, ...] = ()
+
+
+class ResourceSlice(Wire, frozen=True, omit_defaults=False):
+    """One published slice."""
+
+    metadata: ObjectMeta
+    spec: ResourceSliceSpec
+    api_version: Literal["resource.k8s.io/v1"] = API_VERSION
+    kind: Literal["ResourceSlice"] = "ResourceSlice"

@@ -1,0 +1,76 @@
+"""What a step yields: the CNI 1.1 ADD result, and beside it the devices of steps that make no interface.
+
+Follows the CNI specification 1.1 ("ADD Success"); `pciID`, `mtu`, `socketPath` and the route fields are 1.1's. Merged
+along the graph by `netdra.topology`, made by `netdra.steps` and `netdra.cni`, kept in the checkpoint.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+
+class CNIInterface(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """An interface; `sandbox` is the path of the namespace that it is in, or "" for the host's."""
+
+    name: str
+    mac: str = ""
+    mtu: int = 0
+    sandbox: str = ""
+    socket_path: str = ""
+    pci_id: str = msgspec.field(default="", name="pciID")
+
+
+class CNIAddress(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """An address in CIDR notation; `interface` is an index into the same result's interfaces."""
+
+    address: str
+    gateway: str = ""
+    interface: int | None = None
+
+
+class CNIRoute(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A route; without `gw` it is on the link. `scope` as in rtnetlink(7): 0 universe, 253 link, 254 host."""
+
+    dst: str
+    gw: str = ""
+    mtu: int | None = None
+    advmss: int | None = None
+    priority: int | None = None
+    table: int | None = None
+    scope: int | None = None
+
+
+class CNIDNS(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Name servers and search domains that a plugin found."""
+
+    nameservers: tuple[str, ...] = ()
+    domain: str = ""
+    search: tuple[str, ...] = ()
+    options: tuple[str, ...] = ()
+
+
+class StepDevice(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """A device that a step hands to the pod as files instead of an interface (vfio-pci, rdma)."""
+
+    pci_address: str = ""
+    iommu_group: str = ""
+    device_nodes: tuple[str, ...] = ()
+    rdma_device: str = ""
+
+
+class StepResult(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """A step's result: what its CNI plugin printed, or what a built-in step says in the same form."""
+
+    interfaces: tuple[CNIInterface, ...] = ()
+    ips: tuple[CNIAddress, ...] = ()
+    routes: tuple[CNIRoute, ...] = ()
+    dns: CNIDNS | None = None
+    devices: tuple[StepDevice, ...] = ()
+
+    def as_prev_result(self, cni_version: str) -> dict[str, Any]:
+        """The `prevResult` of a plugin's configuration (CNI §"Section 3"): without what is ours alone."""
+        plain: dict[str, Any] = msgspec.to_builtins(self)
+        plain.pop("devices", None)
+        return {"cniVersion": cni_version, **plain}

@@ -1,0 +1,224 @@
+"""CNIPluginSchema (cni.networking.k8s.io/v1alpha1, cluster-scoped): what a CNI plugin takes, needs and makes.
+
+Shipped by plugins' vendors beside their programs, and by netdra for the plugins that everybody has. Compiled by
+`netdra.topology.contract`; with it a NetworkTopology's mistakes are found when it is written, not when a pod starts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Literal
+
+import msgspec
+
+from netdra.model.meta import Condition, ObjectMeta
+
+
+class _Wire(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True, forbid_unknown_fields=True):
+    """camelCase on the wire, defaults left out, and a misspelled field is an error."""
+
+
+class Property(_Wire, frozen=True, kw_only=True):
+    """What a value may be. Attributes that do not apply to its type have no meaning and are refused.
+
+    Attributes:
+        type: `string`, `integer`, `number`, `boolean`, `object` or `any`, with `[]` before it a list of them, with
+            `map[string]` before it a map from names to them; alternatives are separated by `|`.
+        description: What the value is for.
+        enum: All values that it may have.
+        default: What the plugin takes if there is none.
+        minimum: The least number that it may be.
+        maximum: The greatest number that it may be.
+        min_items: The least length of a list.
+        max_items: The greatest length of a list.
+        items: What a list's elements may be, as a property whose type is already said.
+        properties: What an object may hold, by name; without any it may hold everything.
+        additional_properties: Whether an object may hold more than `properties`.
+    """
+
+    type: str = ""
+    description: str = ""
+    enum: tuple[Any, ...] = ()
+    default: Any = None
+    minimum: int | None = None
+    maximum: int | None = None
+    min_items: int | None = None
+    max_items: int | None = None
+    items: Any = None
+    properties: Mapping[str, Any] = {}
+    additional_properties: bool = False
+
+
+class Parameter(Property, frozen=True, kw_only=True):
+    """One key of a plugin's configuration.
+
+    Attributes:
+        name: The key.
+        aliases: Other keys for the same, of which only one may be given.
+    """
+
+    name: str
+    aliases: tuple[str, ...] = ()
+
+
+class ConfigParameters(_Wire, frozen=True, kw_only=True):
+    """The keys of a plugin's configuration. Those that CNI gives every plugin (`ipam`, `dns` …) need not be listed.
+
+    Attributes:
+        required: Keys that must be there.
+        optional: Keys that may be there.
+        additional_parameters: Whether other keys are accepted as well.
+    """
+
+    required: tuple[Parameter, ...] = ()
+    optional: tuple[Parameter, ...] = ()
+    additional_parameters: bool = False
+
+
+class InterfaceInput(_Wire, frozen=True, kw_only=True):
+    """How many interfaces the results of a step's dependencies must hold together.
+
+    Attributes:
+        min_items: The least number.
+        max_items: The greatest number.
+    """
+
+    min_items: int = 0
+    max_items: int | None = None
+
+
+class PartInput(_Wire, frozen=True, kw_only=True):
+    """Whether a part of the result is needed.
+
+    Attributes:
+        required: Whether there must be at least one entry.
+    """
+
+    required: bool = False
+
+
+class PrevResult(_Wire, frozen=True, kw_only=True):
+    """What the plugin needs of the results before it.
+
+    Attributes:
+        required: Whether it must come after another step.
+        interfaces: What it needs of the interfaces.
+        ips: Whether it needs addresses.
+        routes: Whether it needs routes.
+    """
+
+    required: bool = False
+    interfaces: InterfaceInput = InterfaceInput()
+    ips: PartInput = PartInput()
+    routes: PartInput = PartInput()
+
+
+class PluginInput(_Wire, frozen=True, kw_only=True):
+    """What the plugin needs.
+
+    Attributes:
+        prev_result: What it needs of the results before it.
+    """
+
+    prev_result: PrevResult = PrevResult()
+
+
+class InterfaceOutput(_Wire, frozen=True, kw_only=True):
+    """What becomes of the interfaces.
+
+    Attributes:
+        appends: How many the plugin adds.
+        passthrough: Whether those that it was given are in its result.
+        conditional: Whether it adds them only for some devices; with `appends: 0` it may add one.
+        modifies: Whether it changes those that it was given.
+    """
+
+    appends: int = 0
+    passthrough: bool = False
+    conditional: bool = False
+    modifies: bool = False
+
+
+class PartOutput(_Wire, frozen=True, kw_only=True):
+    """What becomes of the addresses or routes.
+
+    Attributes:
+        appends: Whether the plugin may add some.
+        passthrough: Whether those that it was given are in its result.
+    """
+
+    appends: bool = False
+    passthrough: bool = False
+
+
+class DeviceOutput(_Wire, frozen=True, kw_only=True):
+    """What the plugin hands to the pod as device files.
+
+    Attributes:
+        appends: Whether it does at all.
+        properties: What can be referenced of them.
+    """
+
+    appends: bool = False
+    properties: tuple[Parameter, ...] = ()
+
+
+class PluginOutput(_Wire, frozen=True, kw_only=True):
+    """What the plugin makes.
+
+    Attributes:
+        interfaces: What becomes of the interfaces.
+        ips: What becomes of the addresses.
+        routes: What becomes of the routes.
+        devices: What it makes of device files.
+    """
+
+    interfaces: InterfaceOutput = InterfaceOutput()
+    ips: PartOutput = PartOutput()
+    routes: PartOutput = PartOutput()
+    devices: DeviceOutput = DeviceOutput()
+
+
+class CNIPluginSchemaSpec(_Wire, frozen=True, kw_only=True):
+    """The plugin and its contract.
+
+    Attributes:
+        cni_type: The plugin's name: what steps say as their `type`.
+        version: The version of the plugin that this describes.
+        config_parameters: What its configuration may hold.
+        input: What it needs.
+        output: What it makes.
+    """
+
+    cni_type: str
+    version: str = ""
+    config_parameters: ConfigParameters = ConfigParameters()
+    input: PluginInput = PluginInput()
+    output: PluginOutput = PluginOutput()
+
+
+class CNIPluginSchemaStatus(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """Whether the contract can be used.
+
+    Attributes:
+        observed_generation: The generation of the schema that this status is about.
+        conditions: `Accepted`: the schema does not contradict itself, and no other one describes the same plugin.
+    """
+
+    observed_generation: int = 0
+    conditions: tuple[Condition, ...] = ()
+
+
+class CNIPluginSchema(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """What one CNI plugin takes, needs and makes.
+
+    Attributes:
+        spec: The plugin and its contract.
+        status: Whether the contract can be used; written by netdra.
+    """
+
+    metadata: ObjectMeta
+    spec: CNIPluginSchemaSpec
+    api_version: Literal["cni.networking.k8s.io/v1alpha1"]
+    kind: Literal["CNIPluginSchema"]
+    status: CNIPluginSchemaStatus | None = None

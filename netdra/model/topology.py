@@ -1,0 +1,118 @@
+"""NetworkTopology (networking.dra.io/v1alpha1, cluster-scoped): a pod's whole network as a graph of steps.
+
+Written by the platform team. A root step (no `dependOn`) is a device that the scheduler allocates; a derived step is
+configuration on top of others. Read by `netdra.topology`; what the fields mean is told in docs/topologies.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
+
+import msgspec
+
+from netdra.model.meta import Condition, ObjectMeta
+from netdra.model.policy import Selector
+
+MAX_STEPS = 64
+MAX_REPORTED_USERS = 16
+BUILTIN_TYPES = frozenset({"sriov", "host-device", "bond", "vlan", "tuning", "vfio-pci", "rdma"})
+"""The types that netdra itself carries out (decision D7); every other type is a CNI plugin's binary."""
+
+
+class Step(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True, forbid_unknown_fields=True):
+    """One node of the graph: a device to allocate and attach, or a CNI plugin to run on what others made.
+
+    Attributes:
+        name: The step's name: a DNS label, unique in the topology.
+        type: The CNI plugin that does the step, e.g. `sriov`, `bond`, `vlan`, `tuning`.
+        depend_on: The steps that must be done before, and whose results the plugin is given. A step without any is a
+            root step: a device that the scheduler allocates.
+        selector: Which devices will do; root steps only.
+        config: The plugin's configuration. Values may refer to the results of earlier steps: `{{ vf0.interfaceName }}`.
+        execution: `Binary` runs the plugin's binary even where netdra has the type built in.
+        extended_resource_name: A resource name, e.g. `example.com/vf`, by which containers can ask for the root
+            step's device in their limits, without writing a claim.
+    """
+
+    name: str
+    type: str
+    depend_on: tuple[str, ...] = ()
+    selector: Selector | None = None
+    config: Mapping[str, Any] = {}
+    execution: Literal["Auto", "Binary"] = "Auto"
+    extended_resource_name: str = ""
+
+    @property
+    def is_builtin(self) -> bool:
+        """Whether netdra itself carries the step out."""
+        return self.execution == "Auto" and self.type in BUILTIN_TYPES
+
+    @property
+    def is_root(self) -> bool:
+        """Whether the step is an allocated device."""
+        return not self.depend_on
+
+
+class NetworkTopologySpec(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
+    """The graph's steps.
+
+    Attributes:
+        steps: The steps, in any order; which one runs when follows from `dependOn`.
+    """
+
+    steps: Annotated[tuple[Step, ...], msgspec.Meta(min_length=1, max_length=MAX_STEPS)]
+
+
+class NetworkTopologyStatus(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """What a topology was compiled to, and who uses it.
+
+    Attributes:
+        observed_generation: The generation of the topology that this status is about.
+        conditions: `Compiled`: the graph is sound. `Ready`: every DeviceClass is there as it should be. `InUse`:
+            claims refer to it, so what would change them is refused.
+        device_classes: The DeviceClasses of the root steps.
+        users: How many claims were allocated through them.
+        used_by: Some of these claims, as `<namespace>/<name>`; at most 16 are kept.
+    """
+
+    observed_generation: int = 0
+    conditions: tuple[Condition, ...] = ()
+    device_classes: tuple[str, ...] = ()
+    users: int = 0
+    used_by: Annotated[tuple[str, ...], msgspec.Meta(max_length=MAX_REPORTED_USERS)] = ()
+
+
+class NetworkTopology(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """A pod's whole network as a graph: devices that the scheduler allocates, and what is built on top of them.
+
+    Each root step becomes a DeviceClass called `<topology>-<step>`, which claims name.
+
+    Attributes:
+        spec: The graph.
+        status: What the topology was compiled to, and who uses it; written by netdra.
+    """
+
+    metadata: ObjectMeta
+    spec: NetworkTopologySpec
+    api_version: Literal["networking.dra.io/v1alpha1"]
+    kind: Literal["NetworkTopology"]
+    status: NetworkTopologyStatus | None = None
+
+    @property
+    def name(self) -> str:
+        """The topology's name: the prefix of its DeviceClasses and of its networks' names."""
+        return self.metadata.name
+
+
+class NetworkTopologyReference(msgspec.Struct, frozen=True, kw_only=True):
+    """Which topology is meant."""
+
+    name: str
+
+
+class TopologyParameters(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """What a generated DeviceClass carries, and with it every device allocated through it: its topology and step."""
+
+    network_topology_ref: NetworkTopologyReference
+    step: str
