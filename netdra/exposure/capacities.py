@@ -1,0 +1,149 @@
+"""What a policy's capacities come to, and what is wrong with them: decision D5, and the API server's rules.
+
+Asked by `netdra.exposure.check` for the errors, and by `netdra.exposure.templates` for the amounts of policies that
+have none. Follows k8s.io/kubernetes/pkg/apis/resource/validation (request policies).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from decimal import Decimal
+from typing import Literal
+
+from netdra.model import quantity
+from netdra.model.errors import InvalidInputError
+from netdra.model.policy import CapacityCounter, Exposure
+from netdra.model.resource import CapacityRequestPolicy, CapacityRequestPolicyRange, DeviceCapacity, QuantityText
+
+MAX_VALID_VALUES = 10
+MAX_QUANTITY = 2**63 - 1
+
+Sharing = Literal["exclusive", "shared", "both"]
+
+
+def sharing(exposure: Exposure) -> Sharing:
+    """Which devices a policy makes of an interface: one for one claim, one for many, or one of each kind."""
+    kinds = {plugin.exclusive for plugin in exposure.supported_cni_plugins}
+    if len(kinds) == 2:
+        return "both"
+    return "shared" if exposure.allow_multiple_allocations else "exclusive"
+
+
+def amounts(exposure: Exposure, name: str) -> tuple[QuantityText | None, ...]:
+    """How much of a capacity a claim consumes that names no amount: by each shared plugin, or by the request policy."""
+    policy = exposure.capacity[name].request_policy
+    default = policy.default if policy else None
+    plugins = [plugin for plugin in exposure.supported_cni_plugins if not plugin.exclusive]
+    return tuple(plugin.consume_per_allocation.get(name, default) for plugin in plugins) or (default,)
+
+
+def number(text: QuantityText | None) -> Decimal | None:
+    """A quantity's value, if it is one from 0 to what 64 bits hold."""
+    try:
+        value = quantity.parse(text) if text is not None else None
+    except InvalidInputError:
+        return None
+    return value if value is not None and 0 <= value <= MAX_QUANTITY else None
+
+
+def number_errors(path: str, text: QuantityText | None) -> Iterator[str]:
+    """What is wrong with an amount; one that is not given is right."""
+    if text is not None and number(text) is None:
+        yield f'{path}: "{text}" is no quantity from 0 to {MAX_QUANTITY}'
+
+
+def value_errors(path: str, capacity: CapacityCounter | DeviceCapacity) -> Iterator[str]:
+    """What is wrong with one capacity, whatever a claim consumes of it by default."""
+    yield from number_errors(f"{path}.value", capacity.value)
+    policy, value = capacity.request_policy, number(capacity.value)
+    if policy is None or value is None:
+        return
+    yield from number_errors(f"{path}.requestPolicy.default", policy.default)
+    if policy.valid_values and policy.valid_range:
+        yield f"{path}.requestPolicy: has both validValues and validRange"
+    elif policy.valid_range:
+        yield from _range_errors(f"{path}.requestPolicy.validRange", policy.valid_range, value)
+    else:
+        yield from _choice_errors(f"{path}.requestPolicy.validValues", policy.valid_values, value)
+
+
+def sharing_errors(exposure: Exposure) -> Iterator[str]:
+    """What stands against offering a device to several claims, if the policy does."""
+    kind, plugins = sharing(exposure), exposure.supported_cni_plugins
+    if kind == "exclusive":
+        return
+    if kind == "shared" and plugins and all(plugin.exclusive for plugin in plugins):
+        yield "spec.exposure.allowMultipleAllocations: true, but every plugin is exclusive"
+        return
+    usable = False
+    for name, capacity in exposure.capacity.items():
+        yield from _default_errors(f'spec.exposure.capacity["{name}"]', exposure, name)
+        usable = usable or bool(number(capacity.value) and number(amounts(exposure, name)[0]))
+    if not usable:
+        why = "lists exclusive and shared plugins" if kind == "both" else "allows multiple allocations"
+        yield f"spec.exposure.capacity: a policy that {why} needs a capacity above 0 of which a claim takes some"
+
+
+def _choice_errors(path: str, texts: tuple[QuantityText, ...], value: Decimal) -> Iterator[str]:
+    if len(texts) > MAX_VALID_VALUES:
+        yield f"{path}: {len(texts)} values, more than {MAX_VALID_VALUES}"
+    for text in texts:
+        yield from number_errors(path, text)
+    choices = [choice for choice in map(number, texts) if choice is not None]
+    if choices != sorted(set(choices)):
+        yield f"{path}: must rise, each value once"
+    if choices and choices[-1] > value:
+        yield f"{path}: {texts[-1]} is more than the device has"
+
+
+def _range_errors(path: str, span: CapacityRequestPolicyRange, value: Decimal) -> Iterator[str]:
+    for field, text in (("min", span.min), ("max", span.max), ("step", span.step)):
+        yield from number_errors(f"{path}.{field}", text)
+    least, most, step = number(span.min), _most(span, value), number(span.step)
+    if least is None or most is None:
+        return
+    if not least <= most <= value:
+        yield f"{path}: must be min <= max <= the capacity's value"
+    if step == 0:
+        yield f"{path}.step: must be more than 0"
+    if step and span.max is not None and (most - least) % step:
+        yield f"{path}: max is no whole number of steps above min"
+
+
+def _default_errors(path: str, exposure: Exposure, name: str) -> Iterator[str]:
+    """What is wrong with what a claim consumes that names no amount; the scheduler decides it, not the plugin."""
+    texts = amounts(exposure, name)
+    if any(text is None for text in texts):
+        yield f"{path}: needs requestPolicy.default or consumePerAllocation, or the first claim takes all of it"
+        return
+    defaults = {number(text) for text in texts}
+    if len(defaults) > 1:
+        yield f"{path}: the shared plugins disagree on how much of it an allocation consumes"
+        return
+    (default,) = defaults
+    capacity = exposure.capacity[name]
+    value = number(capacity.value)
+    if default is None or value is None:
+        return
+    if default > value:
+        yield f"{path}: a claim would consume {texts[0]}, more than the device has"
+    rule = _broken_rule(default, capacity.request_policy or CapacityRequestPolicy(), value)
+    if rule:
+        yield f"{path}: a claim would consume {texts[0]}, which is {rule}"
+
+
+def _broken_rule(default: Decimal, policy: CapacityRequestPolicy, value: Decimal) -> str:
+    span = policy.valid_range
+    if span is None:
+        choices = {number(text) for text in policy.valid_values}
+        return "none of requestPolicy.validValues" if choices and default not in choices else ""
+    least, most, step = number(span.min), _most(span, value), number(span.step)
+    if least is None or most is None:
+        return ""
+    if not least <= default <= most:
+        return "outside requestPolicy.validRange"
+    return "no whole number of steps above requestPolicy.validRange.min" if step and (default - least) % step else ""
+
+
+def _most(span: CapacityRequestPolicyRange, value: Decimal) -> Decimal | None:
+    return value if span.max is None else number(span.max)

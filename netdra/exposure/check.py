@@ -1,0 +1,158 @@
+"""Whether a DeviceExposurePolicy can be used: everything that the API server would refuse later, or that would mislead.
+
+Called by `netdra.exposure.templates` for each policy, and by whoever admits policies. The rules on capacities are in
+`netdra.exposure.capacities`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from netdra.cel import CelCompileError, compile_selector
+from netdra.exposure.capacities import MAX_QUANTITY, number, number_errors, sharing_errors, value_errors
+from netdra.model import names
+from netdra.model.inventory import BASE_ATTRIBUTES, FURTHER_ATTRIBUTES, AttributeValue
+from netdra.model.meta import LabelSelector
+from netdra.model.policy import MAX_PLUGINS, MAX_SUFFIX, DeviceExposurePolicy, Exposure, SupportedCNIPlugin
+from netdra.model.resource import MAX_ATTRIBUTES_AND_CAPACITIES, MAX_STRING
+
+ROOM = MAX_ATTRIBUTES_AND_CAPACITIES - len(BASE_ATTRIBUTES) - 1
+"""How many capacities and additional attributes a device has room for beside its own facts and supportedCNIs."""
+
+_PLUGIN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,60}\Z", re.ASCII)
+_SUFFIX = re.compile(r"[a-z0-9-]*[a-z0-9]\Z", re.ASCII)
+_PUBLISHED = frozenset((*BASE_ATTRIBUTES, *FURTHER_ATTRIBUTES, names.qualified(names.SUPPORTED_CNIS)))
+
+
+def check(policy: DeviceExposurePolicy) -> tuple[str, ...]:
+    """What is wrong with a policy, each with the field that is meant; nothing if it can be used."""
+    exposure = policy.spec.exposure
+    if policy.spec.action == "exclude":
+        unused = ("spec.exposure: has no meaning with action: exclude",) if exposure else ()
+        return (*check_targets(policy), *unused)
+    return (*check_targets(policy), *check_exposure(exposure or Exposure()))
+
+
+def check_targets(policy: DeviceExposurePolicy) -> tuple[str, ...]:
+    """What is wrong with the policy's choice of nodes and devices."""
+    return (*_selector_errors(policy), *node_errors("spec.nodeSelector", policy.spec.node_selector))
+
+
+def check_exposure(exposure: Exposure) -> tuple[str, ...]:
+    """What is wrong with the way in which the policy offers devices."""
+    return (
+        *_suffix_errors(exposure.device_name_suffix),
+        *_plugin_errors(exposure),
+        *_capacity_errors(exposure),
+        *_attribute_errors(exposure),
+        *_room_errors(exposure),
+        *sharing_errors(exposure),
+    )
+
+
+def _selector_errors(policy: DeviceExposurePolicy) -> Iterator[str]:
+    try:
+        compile_selector(policy.spec.selector.cel)
+    except CelCompileError as problem:
+        yield f"spec.selector.cel: {problem.what}"
+
+
+def node_errors(path: str, selector: LabelSelector | None) -> Iterator[str]:
+    """What is wrong with a choice of nodes."""
+    for index, wanted in enumerate(selector.match_expressions if selector else ()):
+        takes_values = wanted.operator in {"In", "NotIn"}
+        if takes_values != bool(wanted.values):
+            rule = "needs values" if takes_values else "takes no values"
+            yield f"{path}.matchExpressions[{index}]: operator {wanted.operator} {rule}"
+
+
+def _suffix_errors(suffix: str) -> Iterator[str]:
+    if suffix and (_SUFFIX.match(suffix) is None or len(suffix) > MAX_SUFFIX):
+        rule = f"must be up to {MAX_SUFFIX} of a-z, 0-9 and -, and not end in -"
+        yield f'spec.exposure.deviceNameSuffix: "{suffix}" {rule}'
+
+
+def _plugin_errors(exposure: Exposure) -> Iterator[str]:
+    plugins = exposure.supported_cni_plugins
+    path = "spec.exposure.supportedCNIPlugins"
+    if len(plugins) > MAX_PLUGINS:
+        yield f"{path}: {len(plugins)} plugins, more than {MAX_PLUGINS}"
+    seen: set[str] = set()
+    for plugin in plugins:
+        if _PLUGIN.match(plugin.name) is None:
+            yield f'{path}: "{plugin.name}" is no CNI plugin name'
+        if plugin.name in seen:
+            yield f'{path}: "{plugin.name}" is listed twice'
+        seen.add(plugin.name)
+        yield from _consumption_errors(exposure, plugin)
+
+
+def _consumption_errors(exposure: Exposure, plugin: SupportedCNIPlugin) -> Iterator[str]:
+    for name, text in plugin.consume_per_allocation.items():
+        path = f'spec.exposure.supportedCNIPlugins["{plugin.name}"].consumePerAllocation["{name}"]'
+        yield from number_errors(path, text)
+        capacity = exposure.capacity.get(name)
+        if capacity is None:
+            yield f"{path}: spec.exposure.capacity has no such entry"
+            continue
+        amount, value = number(text), number(capacity.value)
+        if amount is not None and value is not None and amount > value:
+            yield f"{path}: {text} is more than the device has, {capacity.value}"
+
+
+def _capacity_errors(exposure: Exposure) -> Iterator[str]:
+    seen: set[str] = set()
+    for name, capacity in exposure.capacity.items():
+        path = f'spec.exposure.capacity["{name}"]'
+        yield from _name_errors(path, name)
+        yield from value_errors(path, capacity)
+        if names.qualified(name) in seen:
+            yield f"{path}: is given twice, with the domain {names.DRIVER} and without"
+        seen.add(names.qualified(name))
+
+
+def _attribute_errors(exposure: Exposure) -> Iterator[str]:
+    seen: set[str] = set()
+    for name, value in exposure.additional_attributes.items():
+        path = f'spec.exposure.additionalAttributes["{name}"]'
+        yield from _name_errors(path, name)
+        yield from _value_errors(path, value)
+        if names.qualified(name) in _PUBLISHED:
+            yield f"{path}: netdra publishes this attribute itself"
+        if names.qualified(name) in seen:
+            yield f"{path}: is given twice, with the domain {names.DRIVER} and without"
+        seen.add(names.qualified(name))
+
+
+def _room_errors(exposure: Exposure) -> Iterator[str]:
+    used = len(exposure.capacity) + len(exposure.additional_attributes)
+    if used > ROOM:
+        yield f"spec.exposure: {used} capacities and additional attributes; a device has room for {ROOM}"
+
+
+def _value_errors(path: str, value: AttributeValue) -> Iterator[str]:
+    if isinstance(value, str):
+        yield from _text_errors(path, value)
+    elif isinstance(value, tuple):
+        if not 0 < len(value) <= MAX_PLUGINS:
+            yield f"{path}: a list has 1 to {MAX_PLUGINS} entries, not {len(value)}"
+        for entry in value:
+            yield from _text_errors(path, entry)
+            if "," in entry or not entry:
+                yield f"{path}: an entry of a list must not be empty or hold a comma"
+    elif not -MAX_QUANTITY - 1 <= value <= MAX_QUANTITY:
+        yield f"{path}: {value} is no 64-bit integer"
+
+
+def _text_errors(path: str, text: str) -> Iterator[str]:
+    if len(text.encode(errors="replace")) > MAX_STRING:
+        yield f'{path}: "{text}" is longer than {MAX_STRING} bytes'
+
+
+def _name_errors(path: str, name: str) -> Iterator[str]:
+    domain, slash, identifier = name.rpartition("/")
+    if slash and not names.is_attribute_domain(domain):
+        yield f'{path}: "{domain}" is no domain of up to {names.MAX_LABEL} characters'
+    if not names.is_identifier(identifier):
+        yield f'{path}: "{identifier}" must be up to 32 letters, digits and _, and not begin with a digit'

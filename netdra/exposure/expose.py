@@ -1,0 +1,115 @@
+"""An inventory and policies → everything that the node offers, and why. Pure, and quick when asked again.
+
+`expose` is one pass. An `Exposer` remembers what it said of each interface and of each NIC, keyed by the interfaces as
+they were, so a pass after a change costs the NIC that changed; its answers are those of a first pass. The result goes
+to `netdra.slices.pack`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from netdra.exposure import facts
+from netdra.exposure.assemble import Nic, Offer, assemble, pool_name
+from netdra.exposure.resolve import resolve
+from netdra.exposure.templates import Rule, rules
+from netdra.model import names
+from netdra.model.device import DEFAULT_FEATURES, ExposureResult, Features, Problem
+from netdra.model.inventory import Interface, Inventory, Node, attributes
+from netdra.model.policy import DeviceExposurePolicy
+
+Group = tuple[str, Interface | None, tuple[Interface, ...]]
+"""The interfaces of a NIC: the PF's name, the PF or the interface itself, and its VFs in order."""
+
+
+def expose(
+    inventory: Inventory, policies: Iterable[DeviceExposurePolicy], *, features: Features = DEFAULT_FEATURES
+) -> ExposureResult:
+    """What a node offers: devices and counter sets in the order of their pools, a decision for each interface.
+
+    Args:
+        inventory: the node and its interfaces.
+        policies: all policies of the cluster.
+        features: what the API server takes.
+
+    Raises:
+        InvalidInputError: two policies have one name. A policy that is wrong in itself is a problem of the result.
+    """
+    return Exposer(policies, features=features).expose(inventory)
+
+
+class Exposer:
+    """One set of policies, asked again and again about a node that changes."""
+
+    def __init__(self, policies: Iterable[DeviceExposurePolicy], *, features: Features = DEFAULT_FEATURES) -> None:
+        self._policies = tuple(policies)
+        self._features = features
+        self._node: Node | None = None
+        self._rules: tuple[Rule, ...] = ()
+        self._problems: tuple[Problem, ...] = ()
+        self._offers: dict[Interface, Offer] = {}
+        self._parts: dict[tuple[str, Group], ExposureResult] = {}
+
+    def expose(self, inventory: Inventory) -> ExposureResult:
+        """As `expose`, at the cost of what has changed since the last call."""
+        if inventory.node != self._node:
+            self._rules, self._problems = rules(self._policies, inventory.node)
+            self._node, self._offers, self._parts = inventory.node, {}, {}
+        groups = _groups(inventory.interfaces)
+        parts = {key: self._part(*key) for key in _pooled(inventory.node.name, groups)}
+        self._offers = {interface: self._offers[interface] for interface in inventory.interfaces}
+        self._parts = parts
+        return ExposureResult(
+            devices=tuple([device for part in parts.values() for device in part.devices]),
+            counter_sets=tuple([one for part in parts.values() for one in part.counter_sets]),
+            decisions=tuple([decision for part in parts.values() for decision in part.decisions]),
+            problems=(*self._problems, *[problem for part in parts.values() for problem in part.problems]),
+        )
+
+    def _part(self, pool: str, group: Group) -> ExposureResult:
+        known = self._parts.get((pool, group))
+        if known is not None:
+            return known
+        pf_name, root, vfs = group
+        nic = Nic(pf_name, self._offer(root) if root else None, tuple(self._offer(vf) for vf in vfs))
+        return assemble(nic, pool=pool, features=self._features)
+
+    def _offer(self, interface: Interface) -> Offer:
+        known = self._offers.get(interface)
+        if known is None:
+            found = attributes(interface)
+            known = Offer(interface, resolve(interface, found, self._rules), facts.publishable(found))
+            self._offers[interface] = known
+        return known
+
+
+def _groups(interfaces: Sequence[Interface]) -> list[Group]:
+    """The interfaces by NIC: each VF with its PF, found by its name or, where that is away, by its PCI address."""
+    roots = [interface for interface in interfaces if not _is_vf(interface)]
+    pfs = [root for root in roots if root.type == "pf"]
+    by_name = {pf.if_name: pf for pf in pfs if pf.if_name}
+    by_address = {pf.pci_address: pf for pf in pfs if pf.pci_address}
+    vfs: dict[Interface | str, list[Interface]] = {}
+    for interface in interfaces:
+        if _is_vf(interface):
+            pf = by_name.get(interface.pf_name) or by_address.get(interface.pf_pci_address)
+            vfs.setdefault(pf or interface.pf_name or interface.pf_pci_address, []).append(interface)
+    for found in vfs.values():
+        found.sort(key=lambda vf: vf.vf_index)
+    groups: list[Group] = [(root.if_name, root, tuple(vfs.pop(root, ()))) for root in roots]
+    return groups + [(str(name), None, tuple(rest)) for name, rest in vfs.items()]
+
+
+def _is_vf(interface: Interface) -> bool:
+    return interface.type == "vf" and bool(interface.pf_name or interface.pf_pci_address)
+
+
+def _pooled(node: str, groups: Sequence[Group]) -> list[tuple[str, Group]]:
+    """The groups with the names of their pools, in the order of these; a name that is taken gets a digest."""
+    named: dict[str, Group] = {}
+    for group in groups:
+        name = pool_name(node, group[0], group[1])
+        if name in named:
+            name = names.subdomain(f"{name}_{group[1].identity if group[1] else group[0]}")
+        named[name] = group
+    return sorted(named.items())

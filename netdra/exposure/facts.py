@@ -1,0 +1,67 @@
+"""An interface's attributes as they are published: cut to the API's limits, and as many as a device has room for.
+
+Called by `netdra.exposure.assemble` once per interface and once per device. Limits: k8s.io/api/resource/v1/types.go.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from netdra.exposure.templates import Template
+from netdra.model import names
+from netdra.model.inventory import BASE_ATTRIBUTES, FURTHER_ATTRIBUTES, LISTED_ATTRIBUTES, AttributeValue
+from netdra.model.resource import MAX_ATTRIBUTES_AND_CAPACITIES, MAX_STRING
+
+SUPPORTED_CNIS = names.qualified(names.SUPPORTED_CNIS)
+
+
+def publishable(facts: Mapping[str, AttributeValue]) -> dict[str, AttributeValue]:
+    """The facts with every string short enough, always cut in the same way: a list between two entries."""
+    long = [
+        (name, value)
+        for name, value in facts.items()
+        if value.__class__ is str and (len(value) > MAX_STRING or not value.isascii())
+    ]
+    return {**facts, **{name: _cut(value, listed=name in LISTED_ATTRIBUTES) for name, value in long}}
+
+
+def of_device(
+    facts: Mapping[str, AttributeValue], template: Template, *, lists: bool
+) -> tuple[dict[str, AttributeValue], tuple[str, ...]]:
+    """The attributes of one device of an interface, and what had to be left out of its lists.
+
+    The interface's own facts come first, so that every device has the same keys; then what the policy says, then the
+    further facts as far as the limit on attributes and capacities leaves room (decision D6).
+
+    Args:
+        facts: what `publishable` made of the interface's attributes.
+        template: the device.
+        lists: whether the API server takes lists; if not, a list must fit into one string.
+    """
+    found = {name: facts[name] for name in BASE_ATTRIBUTES if name in facts}
+    left_out = []
+    for name, value in ((SUPPORTED_CNIS, template.plugins), *template.additional.items()):
+        fitting = value if lists or not isinstance(value, tuple) else _fitting(value)
+        if fitting != value:
+            left_out.append(f"{name} is cut to {fitting}: the API server takes no lists, and a string has {MAX_STRING}")
+        found[name] = fitting
+    room = MAX_ATTRIBUTES_AND_CAPACITIES - len(found) - len(template.capacity)
+    further = [name for name in FURTHER_ATTRIBUTES if name in facts][: max(0, room)]
+    return found | {name: facts[name] for name in further}, tuple(left_out)
+
+
+def _cut(text: str, *, listed: bool) -> str:
+    encoded = text.encode(errors="replace")
+    if len(encoded) <= MAX_STRING:
+        return encoded.decode()
+    kept = encoded[:MAX_STRING].decode(errors="ignore")
+    if listed and encoded[len(kept.encode()) :][:1] != b",":
+        kept = kept.rpartition(",")[0]
+    return kept
+
+
+def _fitting(entries: tuple[str, ...]) -> tuple[str, ...]:
+    """As many entries as fit into `,a,b,`."""
+    while len(",".join(entries)) + 2 > MAX_STRING:
+        entries = entries[:-1]
+    return entries

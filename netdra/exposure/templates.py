@@ -1,0 +1,208 @@
+"""Policies made ready for one node: compiled, checked, and turned into the devices that each makes of an interface.
+
+Done once per set of policies by `netdra.exposure.expose`; `netdra.exposure.resolve` asks the result of each interface.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from decimal import ROUND_CEILING
+
+import msgspec
+
+from netdra.cel import Selector, compile_selector
+from netdra.exposure.capacities import amounts, sharing
+from netdra.exposure.check import check, check_targets
+from netdra.model import names, quantity
+from netdra.model.device import Outcome, PolicyVerdict, Problem
+from netdra.model.errors import InvalidInputError
+from netdra.model.inventory import AttributeValue, Node
+from netdra.model.policy import DeviceExposurePolicy, Exposure
+from netdra.model.resource import CapacityRequestPolicy, DeviceCapacity
+
+EXCLUSIVE = "-exclusive"
+
+
+class Template(msgspec.Struct, frozen=True, kw_only=True):
+    """One device that a policy makes of an interface: all of it that does not depend on the interface.
+
+    Attributes:
+        policy: the policy's name; `priority` is its rank.
+        suffix: what follows the interface's name in the device's.
+        shared: whether several claims may have it at once.
+        capacity: what is published, under qualified names.
+        mirrored: capacity -> its amount, rounded up, for the counters that stand for a shared device (decision D2).
+        group: the exclusion group, "" for none.
+        plugins: the CNI plugins that may attach it.
+        additional: the policy's attributes under qualified names.
+        bandwidth: what the policy gives one claim of the link by default, in Mbit/s; 0 if it does not say.
+    """
+
+    policy: str
+    priority: int
+    suffix: str
+    shared: bool
+    capacity: Mapping[str, DeviceCapacity] = {}
+    mirrored: Mapping[str, int] = {}
+    group: str = ""
+    plugins: tuple[str, ...] = ()
+    additional: Mapping[str, AttributeValue] = {}
+    bandwidth: int = 0
+
+
+class Rule(msgspec.Struct, frozen=True, kw_only=True):
+    """A policy made ready for a node.
+
+    Attributes:
+        policy: its name; `excludes`, `priority`, `suffix`, `allows_uplink` as it says.
+        selector: None where the policy is not to be asked, and `standing` is its verdict on every interface.
+        hides_all: it is an exclude that cannot be read, so nothing is known to be outside of it.
+        templates: the devices that it makes.
+    """
+
+    policy: str
+    excludes: bool
+    priority: int
+    suffix: str
+    allows_uplink: bool
+    selector: Selector | None
+    standing: PolicyVerdict
+    hides_all: bool
+    templates: tuple[Template, ...]
+
+    def verdict(self, outcome: Outcome, detail: str = "") -> PolicyVerdict:
+        """What the policy says about one interface."""
+        return msgspec.structs.replace(self.standing, outcome=outcome, detail=detail)
+
+
+def rules(policies: tuple[DeviceExposurePolicy, ...], node: Node) -> tuple[tuple[Rule, ...], tuple[Problem, ...]]:
+    """The policies for a node in the order of their names, and what is wrong with those that hold there.
+
+    Raises:
+        InvalidInputError: two policies have one name.
+    """
+    made: list[Rule] = []
+    problems: list[Problem] = []
+    for policy in sorted(policies, key=lambda policy: policy.name):
+        if made and made[-1].policy == policy.name:
+            raise InvalidInputError(f'DeviceExposurePolicy "{policy.name}" is there twice', hint="rename one of them")
+        errors = check(policy)
+        rule = _rule(policy, node, errors)
+        made.append(rule)
+        if rule.standing.outcome != "other-node":
+            problems += [Problem(policy=policy.name, message=error) for error in errors]
+    return tuple(made), tuple(problems)
+
+
+def _rule(policy: DeviceExposurePolicy, node: Node, errors: tuple[str, ...]) -> Rule:
+    spec = policy.spec
+    excludes = spec.action == "exclude"
+    exposure = spec.exposure or Exposure()
+    # An exclude protects something: as long as it says which devices it means, nothing else in it can unmake that. If
+    # it does not, any device may be meant.
+    fatal = check_targets(policy) if excludes else errors
+    outcome = _standing(policy, node, fatal)
+    asked = outcome == "no-match"
+    return Rule(
+        policy=policy.name,
+        excludes=excludes,
+        priority=spec.priority,
+        suffix=exposure.device_name_suffix,
+        allows_uplink=exposure.allow_host_uplink,
+        selector=compile_selector(spec.selector.cel) if asked else None,
+        standing=PolicyVerdict(
+            policy=policy.name,
+            action=spec.action,
+            priority=spec.priority,
+            outcome=outcome,
+            detail="; ".join(fatal) if outcome == "invalid" else "",
+            suffix=exposure.device_name_suffix,
+        ),
+        hides_all=excludes and outcome == "invalid",
+        templates=_templates(policy, exposure) if asked and not excludes else (),
+    )
+
+
+def _standing(policy: DeviceExposurePolicy, node: Node, fatal: tuple[str, ...]) -> Outcome:
+    """What the policy says of an interface that its expression is not true for."""
+    selector = policy.spec.node_selector
+    unreadable = any(error.startswith("spec.nodeSelector") for error in fatal)
+    if selector is not None and not unreadable and not selector.matches(node.labels):
+        return "other-node"
+    return "invalid" if fatal else "no-match"
+
+
+def _templates(policy: DeviceExposurePolicy, exposure: Exposure) -> tuple[Template, ...]:
+    kind = sharing(exposure)
+    if kind == "exclusive":
+        return (_exclusive(policy, exposure, suffix=exposure.device_name_suffix, capacity=_filters(exposure)),)
+    shared = _shared(policy, exposure)
+    if kind == "shared":
+        return (shared,)
+    return (shared, _exclusive(policy, exposure, suffix=exposure.device_name_suffix + EXCLUSIVE, capacity={}))
+
+
+def _shared(policy: DeviceExposurePolicy, exposure: Exposure) -> Template:
+    return Template(
+        policy=policy.name,
+        priority=policy.spec.priority,
+        suffix=exposure.device_name_suffix,
+        shared=True,
+        capacity={names.qualified(name): _consumable(exposure, name) for name in exposure.capacity},
+        mirrored={
+            name.removeprefix(f"{names.DRIVER}/"): max(
+                1, int(quantity.parse(capacity.value).to_integral(ROUND_CEILING))
+            )
+            for name, capacity in exposure.capacity.items()
+        },
+        group=exposure.exclusion_group,
+        plugins=tuple(plugin.name for plugin in exposure.supported_cni_plugins if not plugin.exclusive),
+        additional=_additional(exposure),
+        bandwidth=_bandwidth(exposure),
+    )
+
+
+def _exclusive(
+    policy: DeviceExposurePolicy, exposure: Exposure, *, suffix: str, capacity: Mapping[str, DeviceCapacity]
+) -> Template:
+    plugins = exposure.supported_cni_plugins
+    marked = [plugin.name for plugin in plugins if plugin.exclusive]
+    return Template(
+        policy=policy.name,
+        priority=policy.spec.priority,
+        suffix=suffix,
+        shared=False,
+        capacity=capacity,
+        plugins=tuple(marked or (plugin.name for plugin in plugins)),
+        additional=_additional(exposure),
+        bandwidth=_bandwidth(exposure),
+    )
+
+
+def _consumable(exposure: Exposure, name: str) -> DeviceCapacity:
+    """A capacity as shared devices have it: with what a claim consumes by default (decision D5)."""
+    capacity = exposure.capacity[name]
+    policy = capacity.request_policy or CapacityRequestPolicy()
+    return DeviceCapacity(
+        value=str(capacity.value),
+        request_policy=msgspec.structs.replace(policy, default=str(amounts(exposure, name)[0])),
+    )
+
+
+def _filters(exposure: Exposure) -> dict[str, DeviceCapacity]:
+    """The capacities as an exclusive device has them: nothing is consumed, a claim only asks for at least so much."""
+    return {
+        names.qualified(name): DeviceCapacity(value=str(capacity.value)) for name, capacity in exposure.capacity.items()
+    }
+
+
+def _additional(exposure: Exposure) -> dict[str, AttributeValue]:
+    return {names.qualified(name): value for name, value in exposure.additional_attributes.items()}
+
+
+def _bandwidth(exposure: Exposure) -> int:
+    """What the policy gives one claim of the link by default."""
+    for name in (names.BANDWIDTH, names.qualified(names.BANDWIDTH)):
+        if name in exposure.capacity:
+            return int(quantity.parse(amounts(exposure, name)[0] or 0))
+    return 0

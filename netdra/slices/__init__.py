@@ -1,0 +1,1 @@
+"""Devices to ResourceSlices (`pack`), and ResourceSlices to allocations (`allocator`). Pure."""

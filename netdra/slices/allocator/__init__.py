@@ -1,0 +1,25 @@
+"""What the kube-scheduler would allocate, and why a claim does not fit.
+
+`Allocator` takes slices, classes and allocated claims and gives unallocated ones their devices. Inside: `wishes`
+(claims checked) and `pools` (slices judged) meet in `search` (first fit with backtracking), which takes devices in a
+`trial`; `results` writes the answer, `ledger` remembers it, `explain` says why there is none.
+"""
+
+from netdra.slices.allocator.allocator import Allocation, Allocator, Refusal
+from netdra.slices.allocator.nodes import Node, named
+from netdra.slices.allocator.report import Explanation, NodeReport, Obstacle, RequestReport
+from netdra.slices.allocator.wishes import claim_key, shown
+
+__all__ = [
+    "Allocation",
+    "Allocator",
+    "Explanation",
+    "Node",
+    "NodeReport",
+    "Obstacle",
+    "Refusal",
+    "RequestReport",
+    "claim_key",
+    "named",
+    "shown",
+]

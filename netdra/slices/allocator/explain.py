@@ -1,0 +1,213 @@
+"""Finds out why claims do not fit on a node: per device the first reason, with who is in the way.
+
+Called by `allocator` for claims that the search refused. First each request is tried alone; where every one can be met
+alone they are tried in order, each after what first fit gives to those before it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from decimal import Decimal
+from typing import ClassVar
+
+from netdra.cel import CelEvaluationError
+from netdra.model import names, quantity
+from netdra.slices.allocator import capacity
+from netdra.slices.allocator.capacity import UnusableRequestError
+from netdra.slices.allocator.counters import Counters
+from netdra.slices.allocator.ledger import Ledger
+from netdra.slices.allocator.pools import Candidate, CounterKey, DeviceKey, Pool, PoolKey
+from netdra.slices.allocator.report import Kind, NodeReport, Obstacle, RequestReport, listed
+from netdra.slices.allocator.taints import untolerated
+from netdra.slices.allocator.trial import Trial, Verdict
+from netdra.slices.allocator.wishes import Task, Wish, shown
+
+_TYPE = names.qualified("type")
+# The reasons that say most come first.
+_ORDER: tuple[Kind, ...] = (
+    "capacity", "counters", "in-use", "granted", "taint", "constraint", "error", "selectors", "class", "other-node",
+)  # fmt: skip
+
+
+def node_report(
+    node: str, pools: Sequence[Pool], tasks: Sequence[Task], trial: Trial, ledger: Ledger, counters: Counters
+) -> NodeReport:
+    """Why the tasks do not fit on a node.
+
+    Args:
+        node: its name.
+        pools: its pools, in order.
+        tasks: the claims that were refused there.
+        trial: an attempt there that has taken nothing; it is left so.
+        ledger: who holds what.
+        counters: what is left of the pools' counters.
+    """
+    view = _View(pools, trial, ledger, counters)
+    unusable = tuple(f"pool {pool.key[1]} lends nothing: {pool.problem}" for pool in pools if pool.state != "usable")
+    wishes = [(number, task, alternatives) for number, task in enumerate(tasks) for alternatives in task.requests]
+    reports: list[RequestReport] = []
+    for number, task, alternatives in wishes:
+        reports += view.unmet(number, task, alternatives, "")
+        trial.give_back(0)
+    for number, task, alternatives in [] if reports else wishes:
+        reports += view.unmet(number, task, alternatives, view.granted())
+        if reports:
+            break
+    trial.give_back(0)
+    return NodeReport(node, unusable, tuple(reports))
+
+
+class _View:
+    """A node as the attempt finds it, with the words for what it finds."""
+
+    def __init__(self, pools: Sequence[Pool], trial: Trial, ledger: Ledger, counters: Counters) -> None:
+        self._pools: dict[PoolKey, Pool] = {pool.key: pool for pool in pools}
+        self._candidates = [each for pool in pools if pool.state == "usable" for each in pool.candidates]
+        self._trial = trial
+        self._ledger = ledger
+        self._counters = counters
+
+    def granted(self) -> str:
+        """What the trial has given to the requests so far."""
+        return listed(f'request "{each.wish.name}" was given {_label(each.candidate)}' for each in self._trial.taken)
+
+    def unmet(self, claim: int, task: Task, alternatives: Sequence[Wish], after: str) -> list[RequestReport]:
+        """A report for each alternative, if none can be met by first fit; what is met stays taken."""
+        reports: list[RequestReport] = []
+        for wish in alternatives:
+            before = len(self._trial.taken)
+            report = self._try(claim, task, wish, after)
+            if report is None:
+                return []
+            reports.append(report)
+            self._trial.give_back(before)
+        return reports
+
+    def _try(self, claim: int, task: Task, wish: Wish, after: str) -> RequestReport | None:
+        taken = 0
+        passed: list[tuple[Candidate, Kind, str]] = []
+        for candidate in self._candidates:
+            if not wish.everything and taken == wish.count:
+                return None
+            reason = self._reason(claim, wish, candidate)
+            if reason is None:
+                taken += 1
+            else:
+                passed.append((candidate, *reason))
+        if wish.everything and taken and not any(self._means(wish, each) for each, _, _ in passed):
+            return None
+        if not wish.everything and taken == wish.count:
+            return None
+        return RequestReport(
+            claim=shown(task.key),
+            request=wish.name,
+            device_class=wish.device_class.metadata.name,
+            wanted=0 if wish.everything else wish.count,
+            available=taken,
+            obstacles=tuple(self._grouped(passed)),
+            after=after,
+        )
+
+    def _means(self, wish: Wish, candidate: Candidate) -> bool:
+        """Whether a wish for all devices is for this one too."""
+        try:
+            return self._trial.listable(wish, candidate)
+        except (CelEvaluationError, UnusableRequestError):
+            return True
+
+    def _grouped(self, passed: Sequence[tuple[Candidate, Kind, str]]) -> Iterator[Obstacle]:
+        """Devices with the same reason together; all that are in use together, with their holders."""
+        groups: dict[tuple[Kind, str], list[Candidate]] = {}
+        for candidate, kind, text in passed:
+            groups.setdefault((kind, "" if kind == "in-use" else text), []).append(candidate)
+        for (kind, text), candidates in sorted(groups.items(), key=lambda group: _ORDER.index(group[0][0])):
+            words = text or self._held(each.key for each in candidates)
+            yield Obstacle(kind, tuple(_label(each) for each in candidates), words)
+
+    def _reason(self, claim: int, wish: Wish, candidate: Candidate) -> tuple[Kind, str] | None:
+        """Why a device cannot be taken; if it can, it is."""
+        try:
+            failing = wish.selectors.first_false(candidate)
+            if failing >= 0:
+                return _unselected(wish, failing)
+            verdict = self._trial.take(claim, wish, candidate)
+        except (CelEvaluationError, UnusableRequestError) as problem:
+            return "error", str(problem)
+        words = self._words.get(verdict)
+        return None if words is None else words(self, claim, wish, candidate)
+
+    def _in_use(self, claim: int, wish: Wish, candidate: Candidate) -> tuple[Kind, str]:
+        for each in self._trial.taken:
+            if each.candidate is candidate:
+                return "granted", f'is given to request "{each.wish.name}" already'
+        return "in-use", ""
+
+    def _short_capacity(self, claim: int, wish: Wish, candidate: Candidate) -> tuple[Kind, str]:
+        consumed = capacity.consumption(wish.amounts, candidate.capacity)
+        if consumed is None:
+            lacking = [name for name in wish.amounts if name not in candidate.capacity]
+            return "capacity", f"has no capacity {', '.join(lacking)}"
+        in_use = self._trial.consumed(candidate)
+        name = capacity.shortage(consumed, candidate.capacity, in_use) or ""
+        used = in_use.get(name, Decimal(0))
+        text = capacity.describe(name, consumed[name], candidate.capacity[name], used)
+        return "capacity", f"{text}: {self._held([candidate.key])}" if used else text
+
+    def _short_counter(self, claim: int, wish: Wish, candidate: Candidate) -> tuple[Kind, str]:
+        pool = self._pools[candidate.pool]
+        counter = self._trial.short_counter(candidate) or ("", "")
+        left = self._counters.balance(pool).left[counter] - self._trial.drawn(pool.key).get(counter, Decimal(0))
+        name, drawers = counter[1], listed(self._drawers(pool, counter))
+        if left < 0:
+            return "counters", f"pool {pool.key[1]} has {name} overdrawn by {quantity.render(-left)}: {drawers}"
+        needed = quantity.render(candidate.consumes[counter])
+        return "counters", f"needs {name} {needed}, {quantity.render(left)} free: {drawers}"
+
+    def _drawers(self, pool: Pool, counter: CounterKey) -> Iterator[str]:
+        """Who has the devices that draw on the counter."""
+        granted = {each.candidate.key: each.wish.name for each in self._trial.taken}
+        for consumer in pool.consumers:
+            if not consumer.consumes.get(counter):
+                continue
+            if self._ledger.in_use(consumer.key):
+                yield f"{_label(consumer)} is {self._held([consumer.key])}"
+            elif consumer.key in granted:
+                yield f'{_label(consumer)} is given to request "{granted[consumer.key]}"'
+
+    def _taint(self, claim: int, wish: Wish, candidate: Candidate) -> tuple[Kind, str]:
+        taint = untolerated(candidate.taints, wish.tolerations)
+        text = "" if taint is None else f"{taint.key}{'=' * bool(taint.value)}{taint.value}:{taint.effect}"
+        return "taint", f"has the taint {text}, which the request does not tolerate"
+
+    def _constraint(self, claim: int, wish: Wish, candidate: Candidate) -> tuple[Kind, str]:
+        broken = self._trial.broken_constraint(claim, wish, candidate)
+        return "constraint", "" if broken is None else broken.describe(candidate)
+
+    def _elsewhere(self, claim: int, wish: Wish, candidate: Candidate) -> tuple[Kind, str]:
+        return "other-node", "are for other nodes"
+
+    def _held(self, devices: Iterator[DeviceKey] | Sequence[DeviceKey]) -> str:
+        holders = list(dict.fromkeys(shown(holder) for device in devices for holder in self._ledger.holders(device)))
+        return f"held by claim{'s' * (len(holders) != 1)} {listed(holders)}"
+
+    _words: ClassVar[dict[Verdict, Callable[[_View, int, Wish, Candidate], tuple[Kind, str]]]] = {
+        Verdict.IN_USE: _in_use,
+        Verdict.OTHER_NODE: _elsewhere,
+        Verdict.NO_CAPACITY: _short_capacity,
+        Verdict.NO_COUNTERS: _short_counter,
+        Verdict.TAINTED: _taint,
+        Verdict.CONSTRAINED: _constraint,
+    }
+
+
+def _unselected(wish: Wish, failing: int) -> tuple[Kind, str]:
+    if failing < wish.of_class:
+        return "class", f'not of class "{wish.device_class.metadata.name}"'
+    return "selectors", f"not selected by the request's expression {failing - wish.of_class + 1}"
+
+
+def _label(candidate: Candidate) -> str:
+    """A device's name, told to be a PF or VF where it is one."""
+    kind = candidate.device.attributes.get(_TYPE)
+    name = candidate.key[2]
+    return f"{kind.string.upper()} {name}" if kind is not None and kind.string in ("pf", "vf") else name

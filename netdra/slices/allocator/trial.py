@@ -1,0 +1,193 @@
+"""One attempt to give claims devices on one node: what it has taken so far, over what the ledger says.
+
+Driven by `search`, which takes and gives back in turn; read by `explain`, which asks why a device cannot be taken.
+The order of the checks is the scheduler's (k8s.io/dynamic-resource-allocation v0.37, structured/internal/incubating),
+because an expression that fails on a device gives the allocation up only if no earlier check has passed the device by.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from decimal import Decimal
+from enum import Enum, auto
+
+import msgspec
+
+from netdra.slices.allocator import capacity
+from netdra.slices.allocator.capacity import Amounts, Consumption
+from netdra.slices.allocator.constraints import Constraint
+from netdra.slices.allocator.counters import Counters, shortage
+from netdra.slices.allocator.ledger import Ledger
+from netdra.slices.allocator.nodes import Node, serves
+from netdra.slices.allocator.pools import Candidate, CounterKey, DeviceKey, Pool, PoolKey
+from netdra.slices.allocator.taints import untolerated
+from netdra.slices.allocator.wishes import Task, Wish
+
+
+class Verdict(Enum):
+    """Whether a device can be taken, or the first thing that stands in the way."""
+
+    FREE = auto()
+    IN_USE = auto()
+    NOT_OF_CLASS = auto()
+    NOT_SELECTED = auto()
+    OTHER_NODE = auto()
+    NO_CAPACITY = auto()
+    NO_COUNTERS = auto()
+    TAINTED = auto()
+    CONSTRAINED = auto()
+
+
+class Taken(msgspec.Struct, frozen=True, eq=False):
+    """A device given to a claim in this attempt, with what must be undone to give it back."""
+
+    claim: int
+    wish: Wish
+    candidate: Candidate
+    consumed: Mapping[str, Consumption]
+    drew_counters: bool
+
+
+class Trial:
+    """What an attempt has taken, last in first out."""
+
+    def __init__(
+        self, node: Node, pools: Sequence[Pool], tasks: Sequence[Task], ledger: Ledger, counters: Counters
+    ) -> None:
+        self.taken: list[Taken] = []
+        self.constraints = [[Constraint(each) for each in task.claim.spec.devices.constraints] for task in tasks]
+        self._node = node
+        self._pools: Mapping[PoolKey, Pool] = {pool.key: pool for pool in pools}
+        self._ledger = ledger
+        self._counters = counters
+        self._owners: dict[DeviceKey, list[int]] = {}
+        self._shares: dict[DeviceKey, list[Mapping[str, Consumption]]] = {}
+        self._drawn: dict[PoolKey, dict[CounterKey, Decimal]] = {}
+
+    def listable(self, wish: Wish, candidate: Candidate) -> bool:
+        """Whether a wish for everything means this device: selected, on this node, and large enough when unused.
+
+        Raises:
+            CelEvaluationError: a selector has no answer for the device.
+            UnusableRequestError: a capacity that is wanted cannot be calculated with.
+        """
+        if wish.selectors.first_false(candidate) >= 0 or not self._here(candidate):
+            return False
+        consumed = capacity.consumption(wish.amounts, candidate.capacity)
+        return consumed is not None and capacity.shortage(consumed, candidate.capacity, {}) is None
+
+    def judge(self, claim: int, wish: Wish, candidate: Candidate) -> Verdict:
+        """What stands in the way of the device first, constraints left aside.
+
+        Raises:
+            CelEvaluationError: a selector has no answer for the device.
+            UnusableRequestError: a capacity that is wanted cannot be calculated with.
+        """
+        if self._in_use(claim, wish, candidate):
+            return Verdict.IN_USE
+        failing = wish.selectors.first_false(candidate)
+        if failing >= 0:
+            return Verdict.NOT_OF_CLASS if failing < wish.of_class else Verdict.NOT_SELECTED
+        if not self._here(candidate):
+            return Verdict.OTHER_NODE
+        # With all devices wanted, a constraint that is broken is an error, and it is looked at before the capacity.
+        if not wish.everything and not self._has_capacity(wish, candidate):
+            return Verdict.NO_CAPACITY
+        if self._draws(candidate) and self.short_counter(candidate):
+            return Verdict.NO_COUNTERS
+        if candidate.taints and untolerated(candidate.taints, wish.tolerations):
+            return Verdict.TAINTED
+        return Verdict.FREE
+
+    def take(self, claim: int, wish: Wish, candidate: Candidate) -> Verdict:
+        """Give the device to the claim; unless the verdict is FREE, nothing is done.
+
+        Raises:
+            CelEvaluationError, UnusableRequestError: as for `judge`.
+        """
+        verdict = self.judge(claim, wish, candidate)
+        if verdict is not Verdict.FREE:
+            return verdict
+        if self.broken_constraint(claim, wish, candidate) is not None:
+            return Verdict.CONSTRAINED
+        if wish.everything and not self._has_capacity(wish, candidate):
+            return Verdict.NO_CAPACITY
+        for constraint in self._applying(claim, wish):
+            constraint.add(candidate)
+        draws = self._draws(candidate)
+        if draws:
+            self._draw(candidate, 1)
+        consumed: Mapping[str, Consumption] = {}
+        if candidate.shared:
+            consumed = capacity.consumption(wish.amounts, candidate.capacity) or {}
+            self._shares.setdefault(candidate.key, []).append(consumed)
+        else:
+            self._owners.setdefault(candidate.key, []).append(claim)
+        self.taken.append(Taken(claim, wish, candidate, consumed, draws))
+        return Verdict.FREE
+
+    def give_back(self, length: int) -> None:
+        """Undo what was taken last, until only `length` devices are taken."""
+        while len(self.taken) > length:
+            last = self.taken.pop()
+            kept = self._shares if last.candidate.shared else self._owners
+            kept[last.candidate.key].pop()
+            if last.drew_counters:
+                self._draw(last.candidate, -1)
+            for constraint in self._applying(last.claim, last.wish):
+                constraint.remove()
+
+    def broken_constraint(self, claim: int, wish: Wish, candidate: Candidate) -> Constraint | None:
+        """The first constraint of the claim that the device would break."""
+        return next((each for each in self._applying(claim, wish) if not each.allows(candidate)), None)
+
+    def consumed(self, candidate: Candidate) -> Amounts:
+        """What is consumed of the device's capacities, by the ledger's claims and by this attempt."""
+        used = self._ledger.consumed(candidate.key)
+        shares = self._shares.get(candidate.key)
+        if not shares:
+            return used
+        total = dict(used)
+        for share in shares:
+            for name, consumption in share.items():
+                total[name] = total.get(name, Decimal(0)) + consumption.amount
+        return total
+
+    def short_counter(self, candidate: Candidate) -> CounterKey | None:
+        """The first counter that there is too little of for the device."""
+        balance = self._counters.balance(self._pools[candidate.pool])
+        return shortage(candidate, balance, self._drawn.get(candidate.pool, {}))
+
+    def drawn(self, pool: PoolKey) -> Mapping[CounterKey, Decimal]:
+        """What the attempt has drawn from the pool's counters."""
+        return self._drawn.get(pool, {})
+
+    def _in_use(self, claim: int, wish: Wish, candidate: Candidate) -> bool:
+        owners = self._owners.get(candidate.key)
+        if wish.admin:
+            return bool(owners) and claim in (owners or ())
+        return bool(owners) or self._ledger.exclusive(candidate.key)
+
+    def _applying(self, claim: int, wish: Wish) -> list[Constraint]:
+        return [each for each in self.constraints[claim] if each.applies(wish.names)]
+
+    def _has_capacity(self, wish: Wish, candidate: Candidate) -> bool:
+        consumed = capacity.consumption(wish.amounts, candidate.capacity)
+        return consumed is not None and not capacity.shortage(consumed, candidate.capacity, self.consumed(candidate))
+
+    def _here(self, candidate: Candidate) -> bool:
+        if not candidate.slice.per_device_node_selection:
+            return True
+        device = candidate.device
+        return serves(self._node, device.node_name, device.all_nodes, device.node_selector, f'device "{device.name}"')
+
+    def _draws(self, candidate: Candidate) -> bool:
+        """Whether taking the device draws its counters: not where a share of it is out already."""
+        if not candidate.consumes:
+            return False
+        return not candidate.shared or not (self._shares.get(candidate.key) or self._ledger.shared(candidate.key))
+
+    def _draw(self, candidate: Candidate, sign: int) -> None:
+        drawn = self._drawn.setdefault(candidate.pool, {})
+        for counter, amount in candidate.consumes.items():
+            drawn[counter] = drawn.get(counter, Decimal(0)) + sign * amount

@@ -1,0 +1,154 @@
+"""Claims to wishes: each request and alternative, checked and worked out as far as no node is needed.
+
+Called by `allocator`; searched by `search`. The checks are those that the scheduler makes before it looks at a device
+(k8s.io/dynamic-resource-allocation v0.37, `validateDeviceRequest`); the defaults are the API server's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import msgspec
+
+from netdra.cel import CelCompileError
+from netdra.model.claim import (
+    DeviceClass,
+    DeviceRequest,
+    DeviceSelector,
+    DeviceSubRequest,
+    DeviceToleration,
+    ExactDeviceRequest,
+    ResourceClaim,
+)
+from netdra.model.errors import InvalidInputError
+from netdra.slices.allocator import capacity
+from netdra.slices.allocator.selectors import SelectorCache, Selectors
+
+MAX_RESULTS = 32
+ADMIN_LABEL = "resource.kubernetes.io/admin-access"
+
+
+class Wish(msgspec.Struct, frozen=True, eq=False, kw_only=True):
+    """One request, or one alternative of a request.
+
+    Attributes:
+        request: the request's name; an alternative's is `request/alternative` in `name`.
+        selectors: those of the class, then those of the request; `of_class` is how many are the class's.
+        everything: whether all devices are wanted; else `count` of them.
+        amounts: what is wanted of capacities.
+    """
+
+    request: str
+    name: str
+    device_class: DeviceClass
+    selectors: Selectors
+    of_class: int
+    everything: bool
+    count: int
+    admin: bool
+    tolerations: tuple[DeviceToleration, ...]
+    amounts: Mapping[str, capacity.Consumption]
+
+    @property
+    def names(self) -> tuple[str, str]:
+        """The names by which constraints and configuration may mean it."""
+        return self.request, self.name
+
+
+class Task(msgspec.Struct, frozen=True, eq=False):
+    """A claim and, per request, the wishes of which one is to be met, in the order in which they are tried.
+
+    Claims with the same `shape` ask for the same.
+    """
+
+    claim: ResourceClaim
+    key: str
+    shape: bytes
+    requests: tuple[tuple[Wish, ...], ...]
+
+
+class RefusedError(Exception):
+    """The claim cannot be allocated on any node, whatever is free: the scheduler gives it up with an error."""
+
+
+def claim_key(claim: ResourceClaim) -> str:
+    """The name under which a claim's devices are held: namespace and name."""
+    return f"{claim.metadata.namespace or 'default'}/{claim.metadata.name}"
+
+
+def shown(key: str) -> str:
+    """A claim's key as it is shown to people: the default namespace goes without saying."""
+    return key.removeprefix("default/")
+
+
+def task(
+    claim: ResourceClaim, classes: Mapping[str, DeviceClass], selectors: SelectorCache, admin_namespaces: frozenset[str]
+) -> Task:
+    """A claim, ready to be searched for.
+
+    Args:
+        claim: an unallocated claim.
+        classes: the cluster's device classes by name.
+        selectors: where compiled selectors are kept.
+        admin_namespaces: the namespaces whose label allows admin access.
+
+    Raises:
+        RefusedError: a class is missing, a selector does not compile, admin access is not allowed there, or no
+            request type that is known is used.
+    """
+    requests = []
+    for request in claim.spec.devices.requests:
+        try:
+            requests.append(tuple(_wish(request, one, classes, selectors) for one in _alternatives(request)))
+        except CelCompileError as problem:
+            raise RefusedError(f'request "{request.name}": {problem}') from None
+        except InvalidInputError as problem:
+            raise RefusedError(f'request "{request.name}": capacity: {problem}') from None
+    for number, constraint in enumerate(claim.spec.devices.constraints):
+        if constraint.match_attribute is None and constraint.distinct_attribute is None:
+            raise RefusedError(f"constraint {number} is empty: it needs matchAttribute or distinctAttribute")
+    namespace = claim.metadata.namespace or "default"
+    if namespace not in admin_namespaces and any(wish.admin for wishes in requests for wish in wishes):
+        raise RefusedError(f'adminAccess needs the label {ADMIN_LABEL}: "true" on namespace {namespace}')
+    return Task(claim, claim_key(claim), msgspec.json.encode(claim.spec), tuple(requests))
+
+
+def _alternatives(request: DeviceRequest) -> tuple[ExactDeviceRequest | DeviceSubRequest, ...]:
+    if request.first_available:
+        return request.first_available
+    if request.exactly is None:
+        raise RefusedError(f'request "{request.name}" has neither exactly nor firstAvailable')
+    return (request.exactly,)
+
+
+def _wish(
+    request: DeviceRequest,
+    wanted: ExactDeviceRequest | DeviceSubRequest,
+    classes: Mapping[str, DeviceClass],
+    selectors: SelectorCache,
+) -> Wish:
+    name = f"{request.name}/{wanted.name}" if isinstance(wanted, DeviceSubRequest) else request.name
+    device_class = classes.get(wanted.device_class_name)
+    if device_class is None:
+        raise RefusedError(f'request "{name}": there is no DeviceClass "{wanted.device_class_name}"')
+    of_class = _expressions(name, device_class.spec.selectors)
+    everything = wanted.allocation_mode == "All"
+    return Wish(
+        request=request.name,
+        name=name,
+        device_class=device_class,
+        selectors=selectors.of((*of_class, *_expressions(name, wanted.selectors))),
+        of_class=len(of_class),
+        everything=everything,
+        count=0 if everything else wanted.count or 1,
+        admin=isinstance(wanted, ExactDeviceRequest) and wanted.admin_access,
+        tolerations=wanted.tolerations,
+        amounts=capacity.requested(wanted.capacity),
+    )
+
+
+def _expressions(name: str, selectors: tuple[DeviceSelector, ...]) -> list[str]:
+    expressions = [selector.cel.expression for selector in selectors if selector.cel is not None]
+    if len(expressions) != len(selectors):
+        raise RefusedError(f'request "{name}": a selector has no CEL expression')
+    return expressions
