@@ -1,0 +1,211 @@
+"""Facts to interfaces: what type each is, what it stands on, whether the host needs it. Pure.
+
+Called by `scan` for all and by `watch` for those that a change concerns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+
+from netdra.discovery.facts import EVERY_LINK, NO_DEVICE, Device, Facts, Key
+from netdra.kernel import uapi
+from netdra.kernel.link import Link
+from netdra.model.inventory import Interface
+
+OVS_KIND = "openvswitch"
+OVS_DATAPATH = "ovs-system"
+
+_OWN_TYPES = {"bridge": "bridge", "vlan": "vlan", "bond": "bond"}
+_IPV4, _IPV6 = 2, 10
+# ARPHRD_* as ip-link(8) calls them
+_ENCAPSULATIONS = {
+    uapi.ARPHRD_ETHER: "ether",
+    uapi.ARPHRD_INFINIBAND: "infiniband",
+    uapi.ARPHRD_LOOPBACK: "loopback",
+    280: "can",
+    512: "ppp",
+    519: "rawip",
+    768: "ipip",
+    769: "tunnel6",
+    776: "sit",
+    778: "gre",
+    801: "ieee802.11",
+    823: "gre6",
+    824: "netlink",
+    65534: "none",
+}
+
+
+def interface(facts: Facts, index: int, uplinks: frozenset[int]) -> Interface:
+    """The interface of one link.
+
+    Args:
+        facts: what is known; the link must be.
+        index: the link's index.
+        uplinks: the result of `host_uplinks` on the same facts.
+    """
+    link = facts.links[index]
+    device = facts.devices.get(index, NO_DEVICE)
+    kind = _type(facts, link, device)
+    master = facts.links.get(link.master)
+    pf_name, pf, vf_index = _pf(facts, device)
+    ipv4, ipv6 = _addresses(facts, index) if index in facts.addresses else ((), ())
+    rdma = (facts.rdma.get(device.address, "") or facts.rdma.get(link.name, "")) if facts.rdma else ""
+    return Interface(
+        if_name=link.name,
+        type=kind,
+        mac=link.address,
+        permanent_mac=link.permanent_address,
+        mtu=link.mtu,
+        link_speed=facts.speeds.get(index, 0),
+        oper_state=link.state,
+        pci_address=device.address,
+        dev_port=device.dev_port,
+        numa_node=device.numa_node,
+        vendor=device.vendor,
+        product=device.product,
+        driver=device.driver or (OVS_KIND if link.kind == OVS_KIND else ""),
+        rdma=bool(rdma),
+        rdma_device=rdma,
+        sriov_capable=device.total_vfs > 0,
+        num_vfs=device.vfs,
+        total_vfs=device.total_vfs,
+        pf_name=pf_name,
+        pf_pci_address=pf,
+        vf_index=vf_index,
+        bridge_name=link.name if kind == "bridge" else "",
+        bridge_type=("ovs" if link.kind == OVS_KIND else "linux") if kind == "bridge" else "",
+        vlan_filtering=index in facts.vlan_filtering,
+        vlan_id=facts.vlan_ids.get(index, 0),
+        master=master.name if master else "",
+        master_bridge=_master_bridge(facts, link, master) if master else "",
+        lower_devices=_names(facts, facts.lower(index)),
+        upper_devices=_names(facts, facts.upper(index)),
+        pcie_root=device.pcie_root,
+        iommu_group=device.iommu_group,
+        eswitch_mode=facts.eswitch.get(device.address, "") if device.address else "",
+        encapsulation=_ENCAPSULATIONS.get(link.hardware) or f"[{link.hardware}]",
+        alias=link.alias,
+        alt_names=link.alt_names,
+        ipv4=ipv4,
+        ipv6=ipv6,
+        host_uplink=index in uplinks,
+        ifindex=max(index, 0),
+        unreadable=_unreadable(facts, index) if facts.problems or device.unreadable else (),
+    )
+
+
+def function(facts: Facts, address: str) -> Interface:
+    """The interface of a VF that has no netdev here."""
+    device = facts.functions[address]
+    pf_name, pf, vf_index = _pf(facts, device)
+    rdma = facts.rdma.get(address, "")
+    return Interface(
+        type="vf",
+        pci_address=address,
+        numa_node=device.numa_node,
+        vendor=device.vendor,
+        product=device.product,
+        driver=device.driver,
+        rdma=bool(rdma),
+        rdma_device=rdma,
+        pf_name=pf_name,
+        pf_pci_address=pf,
+        vf_index=vf_index,
+        pcie_root=device.pcie_root,
+        iommu_group=device.iommu_group,
+        unreadable=_unreadable(facts, address),
+    )
+
+
+def host_uplinks(facts: Facts) -> frozenset[int]:
+    """The links that default routes leave through, with all that they stand on and all that stands on them."""
+    found: set[int] = set()
+    start = [index for index in facts.default_links if index in facts.links]
+    found.update(_closure(start, lambda index: _below(facts, index)), _closure(start, facts.upper))
+    return frozenset(found)
+
+
+def _closure(start: Iterable[int], step: Callable[[int], Iterable[int]]) -> set[int]:
+    seen: set[int] = set()
+    waiting = list(start)
+    while waiting:
+        index = waiting.pop()
+        if index not in seen:
+            seen.add(index)
+            waiting.extend(step(index))
+    return seen
+
+
+def _below(facts: Facts, index: int) -> Iterator[int]:
+    """What a link stands on. An Open vSwitch bridge is no master of its ports: its datapath is."""
+    yield from facts.lower(index)
+    link = facts.links[index]
+    if link.kind != OVS_KIND or link.name == OVS_DATAPATH:
+        return
+    for datapath in (other for other in facts.links.values() if other.name == OVS_DATAPATH):
+        for port in facts.ports.get(datapath.index, ()):
+            bridge = (facts.ovs_bridges or {}).get(facts.links[port].name, link.name)
+            if bridge == link.name:
+                yield port
+
+
+def _type(facts: Facts, link: Link, device: Device) -> str:
+    if device.total_vfs:
+        return "pf"
+    if device.pf or device.address in facts.vfs:
+        return "vf"
+    if link.kind == OVS_KIND:
+        return _ovs_type(facts, link)
+    if link.kind:
+        return _OWN_TYPES.get(link.kind, link.kind)
+    return "loopback" if link.flags & uapi.IFF_LOOPBACK else "nic"
+
+
+def _ovs_type(facts: Facts, link: Link) -> str:
+    """A bridge's own interface and other internal ports look alike to the kernel; Open vSwitch's database knows."""
+    if link.name == OVS_DATAPATH:
+        return OVS_KIND
+    if facts.ovs_bridges is None:
+        return "bridge"
+    return "bridge" if facts.ovs_bridges.get(link.name) == link.name else OVS_KIND
+
+
+def _master_bridge(facts: Facts, link: Link, master: Link) -> str:
+    if master.kind == "bridge":
+        return master.name
+    if master.name == OVS_DATAPATH:
+        return (facts.ovs_bridges or {}).get(link.name, master.name)
+    return ""
+
+
+def _pf(facts: Facts, device: Device) -> tuple[str, str, int]:
+    """The name of a VF's PF ("" if its netdev is not here), its address, and the VF's index on it."""
+    pf, number = facts.vfs.get(device.address, (device.pf, -1))
+    index = min(facts.by_address.get(pf, ()), default=None)
+    return "" if index is None else facts.links[index].name, pf, number
+
+
+def _addresses(facts: Facts, index: int) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """IPv4 and IPv6 addresses; without the link-local ones of IPv6, which every link has."""
+    listed = facts.addresses[index]
+    ipv4 = tuple(address.text for address in listed if address.family == _IPV4)
+    ipv6 = tuple(address.text for address in listed if address.family == _IPV6 and address.scope != uapi.RT_SCOPE_LINK)
+    return ipv4, ipv6
+
+
+def _names(facts: Facts, indexes: Iterable[int]) -> tuple[str, ...]:
+    found = [facts.links[index].name for index in indexes if index in facts.links]
+    return tuple(sorted(found)) if len(found) > 1 else tuple(found)
+
+
+def reasons(facts: Facts, key: Key) -> dict[str, str]:
+    """Why fields of an interface could not be read."""
+    if isinstance(key, str):
+        return dict(facts.functions[key].unreadable)
+    device = facts.devices.get(key, NO_DEVICE)
+    return {**facts.problems.get(EVERY_LINK, {}), **device.unreadable, **facts.problems.get(key, {})}
+
+
+def _unreadable(facts: Facts, key: Key) -> tuple[str, ...]:
+    return tuple(sorted(reasons(facts, key)))

@@ -1,0 +1,93 @@
+"""An inventory as one JSON text that can be kept, sent with a bug report and read again, anonymous if that is wanted.
+
+Called by `netdra capture`; `netdra.model.documents.inventory` reads the text.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from collections.abc import Callable
+
+import msgspec
+
+from netdra.model.inventory import Interface, Inventory, Node
+
+_HEXADECIMAL_MAC = re.compile(r"[0-9a-f]{12,40}")
+_ANONYMOUS_NODE = "node"
+
+
+def to_text(inventory: Inventory) -> str:
+    """The inventory as indented JSON that ends with a line break."""
+    return msgspec.json.format(msgspec.json.encode(inventory), indent=2).decode() + "\n"
+
+
+def anonymize(inventory: Inventory) -> Inventory:
+    """The same inventory with made-up MAC and IP addresses, aliases and node name.
+
+    One value becomes one pseudonym everywhere, so what was equal stays equal. Names of interfaces and PCI addresses
+    are kept, but a MAC address in a name (`enx0242ac110002`) is replaced like the address itself.
+    """
+    names = _Pseudonyms(inventory)
+    interfaces = tuple(names.interface(each) for each in inventory.interfaces)
+    labels = {key: value.replace(inventory.node.name, _ANONYMOUS_NODE) for key, value in inventory.node.labels.items()}
+    return msgspec.structs.replace(inventory, node=Node(name=_ANONYMOUS_NODE, labels=labels), interfaces=interfaces)
+
+
+class _Pseudonyms:
+    """The pseudonyms of one inventory, numbered in the order in which the values first appear."""
+
+    def __init__(self, inventory: Inventory) -> None:
+        self._given: dict[str, str] = {}
+        self._counts: dict[str, int] = {}
+        self._macs: dict[str, str] = {}
+        for each in inventory.interfaces:
+            for mac in (each.mac, each.permanent_mac):
+                self._macs[mac.replace(":", "")] = self.mac(mac).replace(":", "")
+
+    def interface(self, each: Interface) -> Interface:
+        return msgspec.structs.replace(
+            each,
+            if_name=self.name(each.if_name),
+            mac=self.mac(each.mac),
+            permanent_mac=self.mac(each.permanent_mac),
+            pf_name=self.name(each.pf_name),
+            bridge_name=self.name(each.bridge_name),
+            master=self.name(each.master),
+            master_bridge=self.name(each.master_bridge),
+            lower_devices=tuple(map(self.name, each.lower_devices)),
+            upper_devices=tuple(map(self.name, each.upper_devices)),
+            alias=self._pseudonym("alias", each.alias, lambda number: f"alias-{number}"),
+            alt_names=tuple(map(self.name, each.alt_names)),
+            ipv4=tuple(map(self.address, each.ipv4)),
+            ipv6=tuple(map(self.address, each.ipv6)),
+        )
+
+    def mac(self, mac: str) -> str:
+        """A locally administered address of the same length; all zeros say nothing and stay."""
+        if not mac.strip("0:"):
+            return mac
+        size = mac.count(":") + 1
+        return self._pseudonym("mac", mac, lambda number: (b"\x02" + number.to_bytes(size - 1, "big")).hex(":"))
+
+    def name(self, name: str) -> str:
+        """A name in which only MAC addresses of this inventory are replaced."""
+        return _HEXADECIMAL_MAC.sub(lambda found: self._macs.get(found.group(), found.group()), name)
+
+    def address(self, text: str) -> str:
+        """An address of the ranges for tests and documentation, with the same prefix length; loopback stays."""
+        interface = ipaddress.ip_interface(text)
+        if interface.is_loopback:
+            return text
+        start = "198.18.0.0" if interface.version == 4 else "2001:db8::"
+        host = self._pseudonym(start, str(interface.ip), lambda number: str(ipaddress.ip_address(start) + number))
+        return f"{host}/{interface.network.prefixlen}"
+
+    def _pseudonym(self, kind: str, value: str, make: Callable[[int], str]) -> str:
+        if not value:
+            return value
+        key = f"{kind} {value}"
+        if key not in self._given:
+            self._counts[kind] = self._counts.get(kind, 0) + 1
+            self._given[key] = make(self._counts[kind])
+        return self._given[key]

@@ -1,0 +1,143 @@
+"""The device behind an interface, as sysfs tells it: PCI facts, SR-IOV, what it stands in the machine.
+
+Called by `live` and `recorded` for links that have a device and for VFs that have no link. Every value that is there
+but cannot be read is noted; nothing is raised.
+"""
+
+from __future__ import annotations
+
+from typing import TypeVar
+
+from netdra.discovery.facts import Device
+from netdra.kernel import pci
+from netdra.kernel.errors import errno_name
+from netdra.kernel.sysfs import Sysfs, Unreadable
+
+_PCI_FIELDS = ("vendor", "product", "driver", "numa_node", "pcie_root", "iommu_group", "num_vfs", "total_vfs")
+_GONE = 2
+
+T = TypeVar("T", bound=str | int)
+
+
+def behind_link(sysfs: Sysfs, name: str) -> Device | None:
+    """The device of an interface by the interface's name; None if it has none (it is virtual)."""
+    folder = f"class/net/{name}/device"
+    target = sysfs.link(folder)
+    if target is None:
+        return None
+    if isinstance(target, Unreadable):
+        return Device(unreadable=dict.fromkeys(("pci_address", *_PCI_FIELDS), target.reason))
+    return read(sysfs, sysfs.resolve(folder), _port(sysfs, name))
+
+
+def behind_parent(sysfs: Sysfs, name: str, bus: str, parent: str) -> Device:
+    """The device of an interface whose parent netlink names, by its bus address: no namespace hides that in /sys."""
+    return read(sysfs, sysfs.resolve(f"bus/{bus}/devices/{parent}"), _port(sysfs, name))
+
+
+def pfs_with_vfs(sysfs: Sysfs) -> list[str]:
+    """The network controllers that have VFs just now, by PCI address; their own netdevs may be in a pod."""
+    found = []
+    for address in sysfs.listing("bus/pci/devices"):
+        vfs = sysfs.number(f"bus/pci/devices/{address}/sriov_numvfs")
+        is_network = isinstance(vfs, int) and vfs > 0 and sysfs.text(f"bus/pci/devices/{address}/class")[:4] == "0x02"
+        if is_network:
+            found.append(address)
+    return found
+
+
+def function(sysfs: Sysfs, address: str) -> Device:
+    """A PCI function that has no netdev here."""
+    return read(sysfs, sysfs.resolve(f"bus/pci/devices/{address}"))
+
+
+def read(sysfs: Sysfs, folder: str, port: int = 0) -> Device:
+    """What sysfs says of a device.
+
+    Args:
+        sysfs: the tree.
+        folder: the device's folder with all links resolved, so that its ancestors can be seen in the path.
+        port: what `Device.dev_port` is to be.
+    """
+    parts = folder.split("/")
+    driver = sysfs.link_name(f"{folder}/driver")
+    at = _pci_ancestor(parts)
+    if at < 0:
+        numa_node = sysfs.number(f"{folder}/numa_node")
+        unreadable: dict[str, str] = {}
+        return Device(
+            driver=_value("driver", driver, "", unreadable),
+            numa_node=_value("numa_node", numa_node, -1, unreadable),
+            dev_port=port,
+            unreadable=unreadable,
+        )
+    is_itself = at == len(parts) - 1
+    if not is_itself and not parts[-1].startswith("virtio"):
+        # A sub-function or a USB adapter: it stands below a PCI device, but is not that device.
+        return _below_pci(sysfs, folder, "/".join(parts[: at + 1]), port)
+    return _pci(sysfs, "/".join(parts[: at + 1]), port, driver if not is_itself else None)
+
+
+def _pci(sysfs: Sysfs, folder: str, port: int, driver: str | Unreadable | None) -> Device:
+    """A PCI device, or the virtio device on it, whose driver then counts instead of the bus's."""
+    address = folder.rpartition("/")[2]
+    if not sysfs.is_folder(folder):
+        return Device(address=address, dev_port=port, unreadable=dict.fromkeys(_PCI_FIELDS, errno_name(_GONE)))
+    found = pci.read(sysfs, address, folder)
+    unreadable: dict[str, str] = {}
+    functions = pci.virtual_functions(sysfs, address, folder) if found.total_vfs else {}
+    if isinstance(functions, Unreadable):
+        unreadable["num_vfs"] = functions.reason
+        functions = {}
+    return Device(
+        address=address,
+        vendor=_hexadecimal("vendor", found.vendor, unreadable),
+        product=_hexadecimal("product", found.product, unreadable),
+        driver=_value("driver", found.driver if driver is None else driver, "", unreadable),
+        numa_node=_value("numa_node", found.numa_node, -1, unreadable),
+        pcie_root=_value("pcie_root", found.root, "", unreadable),
+        iommu_group=_value("iommu_group", found.iommu_group, "", unreadable),
+        total_vfs=_value("total_vfs", found.total_vfs, 0, unreadable),
+        vfs=_value("num_vfs", found.vfs, 0, unreadable),
+        functions=functions,
+        pf=_value("pf_pci_address", found.pf, "", unreadable),
+        dev_port=port,
+        unreadable=unreadable,
+    )
+
+
+def _below_pci(sysfs: Sysfs, folder: str, ancestor: str, port: int) -> Device:
+    unreadable: dict[str, str] = {}
+    return Device(
+        driver=_value("driver", sysfs.link_name(f"{folder}/driver"), "", unreadable),
+        numa_node=_value("numa_node", sysfs.number(f"{ancestor}/numa_node"), -1, unreadable),
+        pcie_root=pci.root_of(ancestor),
+        dev_port=port,
+        unreadable=unreadable,
+    )
+
+
+def _pci_ancestor(parts: list[str]) -> int:
+    """The place of the last PCI address in a path, -1 for none."""
+    return next((place for place in range(len(parts) - 1, -1, -1) if pci.is_address(parts[place])), -1)
+
+
+def _port(sysfs: Sysfs, name: str) -> int:
+    """Several netdevs of one function are told apart by `dev_port`, in older drivers by `dev_id`."""
+    for file in ("dev_port", "dev_id"):
+        found = sysfs.number(f"class/net/{name}/{file}", 0)
+        if isinstance(found, int) and found > 0:
+            return found
+    return 0
+
+
+def _value(field: str, found: T | Unreadable | None, neutral: T, unreadable: dict[str, str]) -> T:
+    """What was found, or the neutral value, with a note if it was there but could not be read."""
+    if isinstance(found, Unreadable):
+        unreadable[field] = found.reason
+        return neutral
+    return neutral if found is None else found
+
+
+def _hexadecimal(field: str, found: str | Unreadable, unreadable: dict[str, str]) -> str:
+    return _value(field, found, "", unreadable).removeprefix("0x")

@@ -1,0 +1,191 @@
+"""What has been read of a machine's interfaces, as it is read: links, addresses, devices and how they hang together.
+
+Filled by `live` or `recorded`, kept current by `watch`, turned into interfaces by `assemble`. Links are known by their
+index, VFs without a netdev by their PCI address.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+
+import msgspec
+
+from netdra.kernel.address import Address
+from netdra.kernel.kinds import vxlan_lower_of
+from netdra.kernel.link import Link
+
+# Kinds whose IFLA_LINK is the other end of a cable, not what the link stands on.
+_PAIRED = frozenset({"veth", "netkit", "vxcan"})
+
+Key = int | str
+"""How an interface is known while it is discovered: its link's index, or its PCI address where it has no link."""
+
+EVERY_LINK = 0
+"""The key of a problem that concerns all links; no link has the index 0."""
+
+
+class Device(msgspec.Struct, frozen=True, kw_only=True):
+    """What sysfs says of the device behind a link, or of a VF that has none.
+
+    Attributes:
+        address: its PCI address, "" for what is on no PCI bus.
+        vendor: four hexadecimal digits; likewise `product`.
+        driver: the bound driver.
+        numa_node: -1 where the machine does not say.
+        pcie_root: "pci0000:00".
+        iommu_group: the group's number.
+        total_vfs: how many VFs it can have; more than 0 makes it a PF.
+        vfs: how many it has, their addresses by index in `functions`.
+        pf: the PF's address, for a VF.
+        dev_port: which of several netdevs on one PCI function this is, from 0.
+        unreadable: field of `Interface` -> why.
+    """
+
+    address: str = ""
+    vendor: str = ""
+    product: str = ""
+    driver: str = ""
+    numa_node: int = -1
+    pcie_root: str = ""
+    iommu_group: str = ""
+    total_vfs: int = 0
+    vfs: int = 0
+    functions: Mapping[int, str] = {}
+    pf: str = ""
+    dev_port: int = 0
+    unreadable: Mapping[str, str] = {}
+
+
+NO_DEVICE = Device()
+
+
+class Facts:
+    """All that is known of one machine (or one network namespace) at one moment.
+
+    Attributes:
+        links: by index.
+        ports: index of a master -> indexes of its ports.
+        stacked: index of a link -> indexes of those that stand on it.
+        addresses: index of a link -> its IP addresses.
+        speeds: index of a link -> Mbit/s.
+        default_links: the links that default routes leave through.
+        devices: index of a link -> the device behind it; set by `put_device`.
+        by_address: PCI address -> the links on that device.
+        pfs: PFs by PCI address, with a netdev here or without.
+        vfs: PCI address of a VF -> its PF's address, and its index on it.
+        functions: VFs that have no netdev here, by PCI address.
+        rdma: PCI address or netdev name -> RDMA device.
+        eswitch: PCI address of a PF -> mode.
+        ovs_bridges: Open vSwitch bridges by the names of their ports; None where that cannot be known.
+        vlan_filtering: indexes of the bridges that filter VLANs.
+        vlan_ids: index of a VLAN link -> its id.
+        problems: index of a link (or EVERY_LINK) -> field of `Interface` -> why it could not be read.
+        gone: how many interfaces vanished while they were read.
+    """
+
+    def __init__(self) -> None:
+        self.links: dict[int, Link] = {}
+        self.ports: defaultdict[int, set[int]] = defaultdict(set)
+        self.stacked: defaultdict[int, set[int]] = defaultdict(set)
+        self.addresses: dict[int, list[Address]] = {}
+        self.speeds: dict[int, int] = {}
+        self.default_links: frozenset[int] = frozenset()
+        self.devices: dict[int, Device] = {}
+        self.by_address: dict[str, set[int]] = {}
+        self.pfs: dict[str, Device] = {}
+        self.vfs: dict[str, tuple[str, int]] = {}
+        self.functions: dict[str, Device] = {}
+        self.rdma: dict[str, str] = {}
+        self.eswitch: dict[str, str] = {}
+        self.ovs_bridges: Mapping[str, str] | None = None
+        self.vlan_filtering: set[int] = set()
+        self.vlan_ids: dict[int, int] = {}
+        self.problems: dict[int, dict[str, str]] = {}
+        self.gone = 0
+
+    def put(self, link: Link) -> None:
+        """Add a link, or replace what was known of it."""
+        old = self.links.get(link.index)
+        if old is not None:
+            self._part(old)
+        self.links[link.index] = link
+        if link.master:
+            self.ports[link.master].add(link.index)
+        below = stands_on(link)
+        if below:
+            self.stacked[below].add(link.index)
+
+    def put_device(self, index: int, device: Device) -> None:
+        """Add the device behind a link, or replace what was known of it."""
+        self._part_device(index)
+        self.devices[index] = device
+        if device.address:
+            self.by_address.setdefault(device.address, set()).add(index)
+        if device.total_vfs:
+            self.put_pf(device)
+
+    def put_pf(self, device: Device) -> None:
+        """Add a PF, or replace what was known of it; its netdev need not be here."""
+        self.drop_pf(device.address)
+        self.pfs[device.address] = device
+        self.vfs.update((address, (device.address, number)) for number, address in device.functions.items())
+
+    def drop_pf(self, pf: str) -> None:
+        """Forget that a device is a PF."""
+        device = self.pfs.pop(pf, NO_DEVICE)
+        for address in device.functions.values():
+            self.vfs.pop(address, None)
+
+    def drop(self, index: int) -> None:
+        """Forget a link and all that is kept by its index."""
+        old = self.links.pop(index, None)
+        if old is not None:
+            self._part(old)
+        self._part_device(index)
+        for kept in (self.addresses, self.speeds, self.problems, self.vlan_ids):
+            kept.pop(index, None)
+        self.vlan_filtering.discard(index)
+
+    def lower(self, index: int) -> Iterator[int]:
+        """The links that one stands on: its ports, and the link below it."""
+        yield from self.ports.get(index, ())
+        link = self.links.get(index)
+        below = stands_on(link) if link else 0
+        if below in self.links and below not in self.ports.get(index, ()):
+            yield below
+
+    def upper(self, index: int) -> Iterator[int]:
+        """The links that stand on one: its master, and those stacked on it."""
+        link = self.links.get(index)
+        if link and link.master in self.links:
+            yield link.master
+        yield from self.stacked.get(index, ())
+
+    def around(self, index: int) -> set[int]:
+        """A link and all that touch it: their interfaces change when it does."""
+        return {index, *self.lower(index), *self.upper(index)}
+
+    def note(self, key: int, fields: Iterable[str], why: str) -> None:
+        """Keep that fields could not be read."""
+        self.problems.setdefault(key, {}).update(dict.fromkeys(fields, why))
+
+    def settle(self, key: int, field: str) -> None:
+        """Forget that a field could not be read: it could now."""
+        self.problems.get(key, {}).pop(field, None)
+
+    def _part_device(self, index: int) -> None:
+        device = self.devices.pop(index, None)
+        if device is not None and device.address:
+            self.by_address[device.address].discard(index)
+
+    def _part(self, link: Link) -> None:
+        self.ports[link.master].discard(link.index)
+        self.stacked[stands_on(link)].discard(link.index)
+
+
+def stands_on(link: Link) -> int:
+    """The index of the link in the same namespace that one is stacked on (VLAN, macvlan ...), 0 for none."""
+    if link.lower_netns >= 0 or link.lower == link.index or link.kind in _PAIRED:
+        return 0
+    return vxlan_lower_of(link.data) if link.kind == "vxlan" else link.lower

@@ -1,0 +1,211 @@
+"""The running kernel to facts: dumps over netlink for what it tells of all links at once, sysfs for the rest.
+
+Netlink tells of virtual links all that there is, so sysfs is read only for links that have a device. Called by `scan`,
+and by `watch` for the links that an event names.
+"""
+
+from __future__ import annotations
+
+from typing import Self
+
+from netdra.discovery import devices, ovs
+from netdra.discovery.assemble import OVS_KIND
+from netdra.discovery.facts import EVERY_LINK, Device, Facts
+from netdra.kernel import address, devlink, ethtool, kinds, link, rdma, route, uapi
+from netdra.kernel.errors import KernelError, KernelMissingError, errno_name
+from netdra.kernel.link import Link
+from netdra.kernel.netlink import NETLINK_GENERIC, Socket
+from netdra.kernel.sysfs import Sysfs
+
+
+class Kernel:
+    """The sockets and files that the kernel is read through, in the network namespace of the thread that opens them.
+
+    Attributes:
+        sysfs: where /sys is.
+        ovs_database: where Open vSwitch's database listens.
+    """
+
+    def __init__(self, sysfs: Sysfs | None = None, ovs_database: str = ovs.DATABASE) -> None:
+        """Open the sockets.
+
+        Raises:
+            KernelError: there is no rtnetlink.
+        """
+        self.sysfs = sysfs or Sysfs()
+        self.ovs_database = ovs_database
+        self.route = Socket()
+        try:
+            self.generic = Socket(NETLINK_GENERIC)
+        except KernelError:
+            self.route.close()
+            raise
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the sockets; closing twice is no error."""
+        self.route.close()
+        self.generic.close()
+
+
+def read(kernel: Kernel) -> Facts:
+    """All facts of the namespace.
+
+    Raises:
+        KernelError: the links cannot be listed; what else fails is noted in the facts.
+    """
+    facts = Facts()
+    for each in link.dump(kernel.route):
+        put_link(facts, each)
+    read_addresses(kernel, facts)
+    read_default_links(kernel, facts)
+    _read_speeds(kernel, facts)
+    read_rdma(kernel, facts)
+    for each in facts.links.values():
+        read_device(kernel, facts, each)
+    for pf in devices.pfs_with_vfs(kernel.sysfs):
+        if pf not in facts.pfs:
+            facts.put_pf(devices.function(kernel.sysfs, pf))
+    for pf in facts.pfs:
+        _read_eswitch(kernel, facts, pf)
+    read_functions(kernel, facts)
+    read_ovs(kernel, facts)
+    return facts
+
+
+def put_link(facts: Facts, each: Link) -> None:
+    """Add a link with what its kind says."""
+    facts.put(each)
+    if each.kind == "bridge":
+        facts.vlan_filtering.discard(each.index)
+        if kinds.vlan_filtering_of(each.data):
+            facts.vlan_filtering.add(each.index)
+    elif each.kind == "vlan":
+        facts.vlan_ids[each.index] = kinds.vlan_id_of(each.data)
+
+
+def read_addresses(kernel: Kernel, facts: Facts) -> None:
+    """The addresses of all links."""
+    try:
+        listed = address.dump(kernel.route)
+    except KernelError as problem:
+        facts.note(EVERY_LINK, ("ipv4", "ipv6"), errno_name(problem.errno))
+        return
+    for each in listed:
+        facts.addresses.setdefault(each.index, []).append(each)
+
+
+def read_default_links(kernel: Kernel, facts: Facts) -> None:
+    """The links of the default routes of all tables."""
+    try:
+        facts.default_links = frozenset(index for each in route.defaults(kernel.route) for index in each.links)
+    except KernelError as problem:
+        facts.note(EVERY_LINK, ("host_uplink",), errno_name(problem.errno))
+    else:
+        facts.settle(EVERY_LINK, "host_uplink")
+
+
+def read_speed(kernel: Kernel, facts: Facts, index: int) -> None:
+    """The speed of one link; most virtual ones have none.
+
+    One that is down has none either, as in sysfs: what its driver says of it then may change without any event.
+    """
+    facts.speeds.pop(index, None)
+    if not facts.links[index].flags & uapi.IFF_UP:
+        return
+    try:
+        found = ethtool.speed(kernel.generic, index)
+    except KernelError:
+        return
+    if found:
+        facts.speeds[index] = found
+
+
+def read_device(kernel: Kernel, facts: Facts, each: Link) -> None:
+    """The device behind a link, if it has one.
+
+    Kernels before 5.14 name no parent over netlink: a link that no software made is then looked up by its name.
+    """
+    found: Device | None = None
+    if each.parent and each.parent_bus:
+        found = devices.behind_parent(kernel.sysfs, each.name, each.parent_bus, each.parent)
+    elif not each.kind and not each.flags & uapi.IFF_LOOPBACK:
+        found = devices.behind_link(kernel.sysfs, each.name)
+    if found is not None:
+        facts.put_device(each.index, found)
+
+
+def read_pf(kernel: Kernel, facts: Facts, pf: str) -> None:
+    """A PF and its VFs, whether it has a netdev here or not."""
+    for index in tuple(facts.by_address.get(pf, ())):
+        read_device(kernel, facts, facts.links[index])
+    found = devices.function(kernel.sysfs, pf)
+    if found.total_vfs:
+        facts.put_pf(found)
+        _read_eswitch(kernel, facts, pf)
+    else:
+        facts.drop_pf(pf)
+
+
+def pf_of(kernel: Kernel, facts: Facts, address: str) -> str:
+    """The address of the PF that a PCI device is, or is a VF of; "" if it is neither. The device may be gone."""
+    if address in facts.pfs:
+        return address
+    if address in facts.vfs:
+        return facts.vfs[address][0]
+    found = devices.function(kernel.sysfs, address)
+    return found.pf or (address if found.total_vfs else "")
+
+
+def read_functions(kernel: Kernel, facts: Facts) -> None:
+    """The VFs of all PFs that have no netdev here: they are in a pod, or another driver has them."""
+    missing = {vf for pf in facts.pfs.values() for vf in pf.functions.values() if not facts.by_address.get(vf)}
+    facts.functions = {vf: devices.function(kernel.sysfs, vf) for vf in sorted(missing)}
+
+
+def _read_eswitch(kernel: Kernel, facts: Facts, pf: str) -> None:
+    """The eswitch mode of a PF; devices and kernels without devlink have none."""
+    try:
+        facts.eswitch[pf] = devlink.eswitch_mode(kernel.generic, pf)
+    except KernelMissingError:
+        facts.eswitch.pop(pf, None)
+    except KernelError as problem:
+        facts.eswitch.pop(pf, None)
+        if not problem.is_unsupported:
+            for index in facts.by_address.get(pf, ()):
+                facts.note(index, ("eswitch_mode",), errno_name(problem.errno))
+
+
+def read_rdma(kernel: Kernel, facts: Facts) -> None:
+    """RDMA devices by the PCI address and by the netdev that they belong to."""
+    facts.rdma = by_owner(rdma.devices(kernel.sysfs))
+
+
+def by_owner(found: dict[str, tuple[str, str]]) -> dict[str, str]:
+    """RDMA devices by PCI address and by netdev; the first by name where several share one."""
+    owners: dict[str, str] = {}
+    for name, owned in sorted(found.items()):
+        for owner in filter(None, owned):
+            owners.setdefault(owner, name)
+    return owners
+
+
+def read_ovs(kernel: Kernel, facts: Facts) -> None:
+    """The bridges of Open vSwitch, asked only where it has interfaces."""
+    if any(each.kind == OVS_KIND for each in facts.links.values()):
+        facts.ovs_bridges = ovs.bridges(kernel.ovs_database)
+
+
+def _read_speeds(kernel: Kernel, facts: Facts) -> None:
+    try:
+        found = ethtool.speeds(kernel.generic)
+    except KernelError as problem:
+        facts.note(EVERY_LINK, ("link_speed",), errno_name(problem.errno))
+        return
+    up = {index for index, each in facts.links.items() if each.flags & uapi.IFF_UP}
+    facts.speeds = {index: speed for index, speed in found.items() if index in up}

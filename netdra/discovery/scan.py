@@ -1,0 +1,92 @@
+"""An inventory of all network interfaces, once: of the running kernel, or of a recorded sysfs tree.
+
+Called by the command line, the lab and the daemon's first look; `watch` keeps one current.
+"""
+
+from __future__ import annotations
+
+import platform
+from collections import Counter
+from collections.abc import Mapping
+
+import msgspec
+
+from netdra.discovery import assemble, live, recorded
+from netdra.discovery.facts import Facts, Key
+from netdra.kernel.sysfs import Sysfs
+from netdra.model.errors import InvalidInputError
+from netdra.model.inventory import Interface, Inventory, Node
+
+_NAMES = {field.name: field.encode_name for field in msgspec.structs.fields(Interface)}
+
+
+def scan(node: Node | None = None, kernel: live.Kernel | None = None) -> Inventory:
+    """The interfaces of the network namespace of the calling thread (or of `kernel`), with all that the kernel tells.
+
+    Args:
+        node: whose they are; this machine by its host name if it is not given.
+        kernel: sockets to read through; opened and closed here if they are not given.
+
+    Raises:
+        KernelError: the links cannot be listed at all. A fact that cannot be read is named in its interface and
+            counted in the inventory instead.
+    """
+    if kernel is not None:
+        return inventory(node or this_node(), live.read(kernel))
+    with live.Kernel() as opened:
+        return inventory(node or this_node(), live.read(opened))
+
+
+def scan_recorded(root: str, node: Node | None = None) -> Inventory:
+    """The interfaces in a recorded sysfs tree.
+
+    Args:
+        root: the folder that stands for /sys.
+        node: whose they are.
+
+    Raises:
+        InvalidInputError: the folder is no sysfs tree. What is damaged in the tree is counted in the inventory.
+    """
+    if not Sysfs(root).is_folder("class"):
+        raise InvalidInputError(
+            f'"{root}" is no sysfs tree: it has no folder "class"', hint="name the folder that stands for /sys"
+        )
+    return inventory(node or this_node(), recorded.read(Sysfs(root)))
+
+
+def this_node() -> Node:
+    """This machine, under its host name."""
+    return Node(name=platform.node().lower() or "localhost")
+
+
+def inventory(node: Node, facts: Facts) -> Inventory:
+    """The facts as an inventory."""
+    return collect(node, interfaces(facts), facts)
+
+
+def interfaces(facts: Facts) -> dict[Key, Interface]:
+    """All interfaces that the facts tell of."""
+    uplinks = assemble.host_uplinks(facts)
+    found: dict[Key, Interface] = {index: assemble.interface(facts, index, uplinks) for index in facts.links}
+    found.update((address, assemble.function(facts, address)) for address in facts.functions)
+    return found
+
+
+def collect(node: Node, found: Mapping[Key, Interface], facts: Facts) -> Inventory:
+    """Interfaces as an inventory: sorted by name and PCI address, with the count of what could not be read."""
+    ordered = tuple(sorted(found.values(), key=_order))
+    return Inventory(node=node, interfaces=ordered, unreadable=_unreadable(found, facts))
+
+
+def _order(interface: Interface) -> tuple[str, str, int]:
+    return interface.if_name, interface.pci_address, interface.ifindex
+
+
+def _unreadable(found: Mapping[Key, Interface], facts: Facts) -> dict[str, int]:
+    counted: Counter[str] = Counter()
+    for key, interface in found.items():
+        if interface.unreadable:
+            counted.update(f"{_NAMES[field]}: {why}" for field, why in assemble.reasons(facts, key).items())
+    if facts.gone:
+        counted["interface: vanished"] = facts.gone
+    return dict(sorted(counted.items()))

@@ -1,0 +1,134 @@
+"""Events of the kernel to facts: what has to be read again for them, and whose interfaces they concern.
+
+Called by `watch` with each batch of events. Only the link that an event names is read again; its relatives (master,
+ports, what is stacked on it, PF and VFs) are assembled anew, for its name and state are part of theirs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from netdra.discovery import live
+from netdra.discovery.assemble import OVS_KIND
+from netdra.discovery.facts import EVERY_LINK, Device, Facts, Key
+from netdra.kernel import pci
+from netdra.kernel.monitor import AddressEvent, DeviceEvent, Event, LinkEvent
+
+
+def take(kernel: live.Kernel, facts: Facts, events: Iterable[Event], device_events: Iterable[DeviceEvent]) -> set[Key]:
+    """Bring facts up to date with events, and return the keys of the interfaces that may have changed."""
+    batch = _Batch(kernel, facts)
+    common = dict(facts.problems.get(EVERY_LINK, {}))
+    links: dict[int, LinkEvent] = {}
+    for event in events:
+        if isinstance(event, LinkEvent):
+            links[event.link.index] = event  # of several on one link the last tells all
+        elif isinstance(event, AddressEvent):
+            batch.address(event)
+        else:
+            batch.default_routes = batch.default_routes or event.route.is_default
+    for event in links.values():
+        batch.link(event)
+    for device_event in device_events:
+        batch.device(device_event)
+    batch.finish()
+    if facts.problems.get(EVERY_LINK, {}) != common:
+        return {*facts.links, *facts.functions, *batch.concerned}
+    return batch.concerned
+
+
+class _Batch:
+    """What a batch of events asks for, gathered so that each thing is read once."""
+
+    def __init__(self, kernel: live.Kernel, facts: Facts) -> None:
+        self.kernel = kernel
+        self.facts = facts
+        self.concerned: set[Key] = set()
+        self.default_routes = False
+        self.open_vswitch = False
+        self.rdma = False
+        self.pfs: set[str] = set()
+
+    def link(self, event: LinkEvent) -> None:
+        facts, index = self.facts, event.link.index
+        old = facts.links.get(index)
+        self.concerned |= facts.around(index)
+        # The kernel tells of no IPv4 route that goes with its link.
+        self.default_routes = self.default_routes or index in facts.default_links
+        self.open_vswitch = self.open_vswitch or any(
+            each is not None and OVS_KIND in (each.kind, each.port_kind) for each in (old, event.link)
+        )
+        if event.gone or old is None or old.name != event.link.name:
+            self._device_moved(facts.devices.get(index))
+        if event.gone:
+            facts.drop(index)
+            return
+        live.put_link(facts, event.link)
+        live.read_speed(self.kernel, facts, index)
+        live.read_device(self.kernel, facts, event.link)
+        self.concerned |= facts.around(index)
+        if old is None:
+            self._device_moved(facts.devices.get(index))
+
+    def address(self, event: AddressEvent) -> None:
+        index, text = event.address.index, event.address.text
+        kept = [each for each in self.facts.addresses.get(index, ()) if each.text != text]
+        self.facts.addresses[index] = kept if event.gone else [*kept, event.address]
+        self.concerned.add(index)
+        self.default_routes = self.default_routes or index in self.facts.default_links
+
+    def device(self, event: DeviceEvent) -> None:
+        """Devices come, go, and change drivers or VFs without any link that tells of it."""
+        self.rdma = self.rdma or event.subsystem == "infiniband"
+        address = event.path.rpartition("/")[2]
+        if event.subsystem != "pci" or not pci.is_address(address):
+            return
+        for index in tuple(self.facts.by_address.get(address, ())):
+            live.read_device(self.kernel, self.facts, self.facts.links[index])
+            self.concerned.add(index)
+        pf = live.pf_of(self.kernel, self.facts, address)
+        if pf:
+            self.pfs.add(pf)
+
+    def finish(self) -> None:
+        """Read what the batch asks for as a whole."""
+        facts = self.facts
+        if self.default_routes:
+            live.read_default_links(self.kernel, facts)
+        if self.pfs:
+            self._read_pfs()
+        if self.rdma:
+            self._read_rdma()
+        if self.open_vswitch:
+            live.read_ovs(self.kernel, facts)
+            self.concerned |= {index for index, each in facts.links.items() if OVS_KIND in (each.kind, each.port_kind)}
+
+    def _device_moved(self, device: Device | None) -> None:
+        """A device's netdev came, went or has another name: its PF, VFs and RDMA device are told otherwise."""
+        if device is None:
+            return
+        self.rdma = True
+        pf = device.pf or (device.address if device.total_vfs else "")
+        if pf:
+            self.pfs.add(pf)
+
+    def _read_pfs(self) -> None:
+        facts = self.facts
+        self.concerned |= set(facts.functions)
+        for pf in self.pfs:
+            live.read_pf(self.kernel, facts, pf)
+            for address in (pf, *(facts.pfs[pf].functions.values() if pf in facts.pfs else ())):
+                self.concerned |= facts.by_address.get(address, set())
+        live.read_functions(self.kernel, facts)
+        self.concerned |= set(facts.functions)
+
+    def _read_rdma(self) -> None:
+        facts = self.facts
+        before = facts.rdma
+        live.read_rdma(self.kernel, facts)
+        owners = {owner for owner, _ in before.items() ^ facts.rdma.items()}
+        self.concerned |= {index for index, link in facts.links.items() if owners and link.name in owners}
+        for owner in owners:
+            self.concerned |= facts.by_address.get(owner, set())
+            if owner in facts.functions:
+                self.concerned.add(owner)

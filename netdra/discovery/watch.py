@@ -1,0 +1,177 @@
+"""An inventory that is kept current by the kernel's events, reading again only what a change concerns.
+
+Used by the daemon on its event loop (`loop.add_reader(watcher.fileno(), ...)` and `handle`) and by blocking loops
+(`wait`). Every few minutes, and whenever events were lost, all is read again; a difference found then is a change like
+any other (decision D14). That also finds what the kernel tells nobody: new names
+(alias, alternative names) of a link that is down.
+"""
+
+from __future__ import annotations
+
+import select
+import time
+from collections.abc import Mapping
+from contextlib import ExitStack
+from typing import Self
+
+import msgspec
+
+from netdra.discovery import assemble, live, scan, update
+from netdra.discovery.facts import Facts, Key
+from netdra.kernel.errors import EventsLostError
+from netdra.kernel.monitor import DeviceMonitor, Monitor
+from netdra.kernel.sysfs import Sysfs
+from netdra.model.inventory import Interface, Inventory, Node
+
+RESCAN_EVERY = 300.0
+"""Seconds between full readings."""
+
+
+class Change(msgspec.Struct, frozen=True, kw_only=True):
+    """What is different since the last time: interfaces that came, went, or have other facts now (before, after)."""
+
+    added: tuple[Interface, ...] = ()
+    removed: tuple[Interface, ...] = ()
+    changed: tuple[tuple[Interface, Interface], ...] = ()
+
+    def __bool__(self) -> bool:
+        return bool(self.added or self.removed or self.changed)
+
+
+class Watcher:
+    """The current inventory of the network namespace of the thread that makes it; for one thread at a time.
+
+    Attributes:
+        node: whose interfaces these are.
+        rescans: how often all was read again.
+    """
+
+    def __init__(
+        self, node: Node | None = None, *, sysfs: Sysfs | None = None, rescan_every: float = RESCAN_EVERY
+    ) -> None:
+        """Begin to listen, then read everything, so that nothing between is missed.
+
+        Args:
+            node: whose interfaces these are; this machine by its host name if it is not given.
+            sysfs: where /sys is.
+            rescan_every: seconds between full readings.
+
+        Raises:
+            KernelError: the links cannot be listed.
+        """
+        self.node = node or scan.this_node()
+        self.rescans = 0
+        self._rescan_every = rescan_every
+        with ExitStack() as opened:
+            self._monitor = opened.enter_context(Monitor())
+            self._device_monitor = opened.enter_context(DeviceMonitor())
+            self._kernel = opened.enter_context(live.Kernel(sysfs))
+            self._ready = opened.enter_context(select.epoll())
+            for source in (self._monitor, self._device_monitor):
+                self._ready.register(source.fileno(), select.EPOLLIN | select.EPOLLERR)
+            self._read_all()
+            self._opened = opened.pop_all()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Stop listening; closing twice is no error."""
+        self._opened.close()
+
+    def fileno(self) -> int:
+        """One descriptor that is ready when there is something to handle."""
+        return self._ready.fileno()
+
+    @property
+    def inventory(self) -> Inventory:
+        """What is known now."""
+        return scan.collect(self.node, self._interfaces, self._facts)
+
+    @property
+    def timeout(self) -> float:
+        """Seconds until the next full reading is due; `handle` then does it, event or not."""
+        return max(0.0, self._next_rescan - time.monotonic())
+
+    def wait(self, timeout: float | None = None) -> Change:
+        """Wait for events (or until `timeout` seconds are over, or a full reading is due) and handle them.
+
+        Raises:
+            KernelError: the links cannot be listed.
+        """
+        self._ready.poll(self.timeout if timeout is None else min(timeout, self.timeout))
+        return self.handle()
+
+    def handle(self) -> Change:
+        """Take in the events that have arrived, without waiting, and tell what is different.
+
+        Raises:
+            KernelError: a full reading was due and the links cannot be listed.
+        """
+        if self.timeout == 0.0:
+            return self.rescan()
+        try:
+            events, device_events = self._monitor.read(), self._device_monitor.read()
+        except EventsLostError:
+            return self.rescan()
+        if not events and not device_events:
+            return Change()
+        return self._refresh(update.take(self._kernel, self._facts, events, device_events))
+
+    def rescan(self) -> Change:
+        """Read everything again.
+
+        Raises:
+            KernelError: the links cannot be listed.
+        """
+        _drain(self._monitor)
+        _drain(self._device_monitor)
+        before = self._interfaces
+        self._read_all()
+        self.rescans += 1
+        return _difference(before, self._interfaces)
+
+    def _read_all(self) -> None:
+        self._facts: Facts = live.read(self._kernel)
+        self._uplinks = assemble.host_uplinks(self._facts)
+        self._interfaces = scan.interfaces(self._facts)
+        self._next_rescan = time.monotonic() + self._rescan_every
+
+    def _refresh(self, concerned: set[Key]) -> Change:
+        """Make the interfaces of those concerned anew, and of those that became uplinks or are none any more."""
+        facts = self._facts
+        uplinks = assemble.host_uplinks(facts)
+        before: dict[Key, Interface] = {}
+        after: dict[Key, Interface] = {}
+        for key in concerned | (uplinks ^ self._uplinks):
+            if key in self._interfaces:
+                before[key] = self._interfaces.pop(key)
+            if isinstance(key, int) and key in facts.links:
+                after[key] = assemble.interface(facts, key, uplinks)
+            elif isinstance(key, str) and key in facts.functions:
+                after[key] = assemble.function(facts, key)
+        self._interfaces.update(after)
+        self._uplinks = uplinks
+        return _difference(before, after)
+
+
+def _difference(before: Mapping[Key, Interface], after: Mapping[Key, Interface]) -> Change:
+    return Change(
+        added=tuple(after[key] for key in after if key not in before),
+        removed=tuple(before[key] for key in before if key not in after),
+        changed=tuple((before[key], after[key]) for key in after if key in before and after[key] != before[key]),
+    )
+
+
+def _drain(source: Monitor | DeviceMonitor) -> None:
+    """Throw away events from before a full reading, which knows all that they tell."""
+    lost = True
+    while lost:
+        try:
+            source.read()
+            lost = False
+        except EventsLostError:
+            continue

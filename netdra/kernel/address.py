@@ -1,0 +1,103 @@
+"""IP addresses over rtnetlink: add, delete, list. Follows rtnetlink(7) and include/uapi/linux/if_addr.h."""
+
+from __future__ import annotations
+
+import ipaddress
+import socket
+import struct
+
+import msgspec
+
+from netdra.kernel import uapi
+from netdra.kernel.errors import KernelMissingError
+from netdra.kernel.netlink import NLM_F_CREATE, NLM_F_EXCL, NLM_F_REPLACE, Socket, attribute, attributes, to_u32, u32
+
+_HEADER = struct.Struct("=BBBBI")
+
+
+class Address(msgspec.Struct, frozen=True, gc=False):
+    """One address: `text` in CIDR notation, of the link `index`, with its scope (RT_SCOPE_*) and flags (IFA_F_*)."""
+
+    index: int
+    text: str
+    family: int
+    scope: int
+    flags: int
+    peer: str = ""
+
+
+def parse(body: bytes) -> Address:
+    """The address in an RTM_NEWADDR or RTM_DELADDR message."""
+    family, length, flags, scope, index = _HEADER.unpack_from(body)
+    found = attributes(body, _HEADER.size)
+    # On a point-to-point link IFA_ADDRESS is the other end's; without IFA_LOCAL (IPv6) it is ours.
+    remote = found.get(uapi.IFA_ADDRESS, b"")
+    local = found.get(uapi.IFA_LOCAL, remote)
+    if uapi.IFA_FLAGS in found:
+        flags = to_u32(found[uapi.IFA_FLAGS])
+    peer = socket.inet_ntop(family, remote) if remote != local else ""
+    return Address(index, f"{socket.inet_ntop(family, local)}/{length}", family, scope, flags, peer)
+
+
+def dump(sock: Socket, index: int = 0, family: int = 0) -> list[Address]:
+    """The addresses of the namespace, of one link and of one family if they are named (0: all).
+
+    Raises:
+        KernelMissingError: there is no link of that index.
+        KernelError: the kernel refused.
+    """
+    header = _HEADER.pack(family, 0, 0, 0, index)
+    try:
+        bodies = sock.dump(uapi.RTM_GETADDR, header, doing=f"cannot list addresses of link {index or 'any'}")
+    except KernelMissingError:
+        if index and family == 0:
+            # A kernel without the strict filter for all families at once still has it for each alone.
+            return [*dump(sock, index, socket.AF_INET), *dump(sock, index, socket.AF_INET6)]
+        raise
+    return [parse(body) for body in bodies]
+
+
+def add(
+    sock: Socket, index: int, text: str, *, nodad: bool = True, scope: int = 0, flags: int = 0, replace: bool = False
+) -> None:
+    """Give a link an address; an IPv4 one gets the network's broadcast address, as ip-address(8) does with `brd +`.
+
+    Args:
+        sock: a socket in the link's namespace.
+        index: the link's index.
+        text: the address in CIDR notation.
+        nodad: leave out duplicate address detection, which takes IPv6 one to two seconds; no matter for IPv4.
+        scope: RT_SCOPE_*.
+        flags: further IFA_F_*.
+        replace: change the address's flags where it is there already, instead of failing.
+
+    Raises:
+        KernelExistsError: the link has it.
+        KernelError: there is no such link, or the kernel refused.
+    """
+    address = ipaddress.ip_interface(text)
+    if nodad and address.version == 6:
+        flags |= uapi.IFA_F_NODAD
+    body = _body(index, address, scope) + attribute(uapi.IFA_FLAGS, u32(flags))
+    if isinstance(address, ipaddress.IPv4Interface) and address.network.prefixlen < 31:
+        body += attribute(uapi.IFA_BROADCAST, address.network.broadcast_address.packed)
+    how = NLM_F_CREATE | (NLM_F_REPLACE if replace else NLM_F_EXCL)
+    sock.request(uapi.RTM_NEWADDR, body, flags=how, doing=f"cannot add address {text} to link {index}")
+
+
+def delete(sock: Socket, index: int, text: str) -> None:
+    """Take an address from a link.
+
+    Raises:
+        KernelMissingError: the link does not have it.
+        KernelError: there is no such link, or the kernel refused.
+    """
+    body = _body(index, ipaddress.ip_interface(text), 0)
+    sock.request(uapi.RTM_DELADDR, body, doing=f"cannot delete address {text} of link {index}")
+
+
+def _body(index: int, address: ipaddress.IPv4Interface | ipaddress.IPv6Interface, scope: int) -> bytes:
+    family = socket.AF_INET if address.version == 4 else socket.AF_INET6
+    packed = address.ip.packed
+    header = _HEADER.pack(family, address.network.prefixlen, 0, scope, index)
+    return header + attribute(uapi.IFA_LOCAL, packed) + attribute(uapi.IFA_ADDRESS, packed)

@@ -1,0 +1,88 @@
+"""What the kernel refused: an errno, the kernel's own words and the object, as errors of the model.
+
+Raised by everything in `netdra.kernel`; callers tell them apart by type, or by `errno` where the number matters.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+
+from netdra.model.errors import NetdraError, PermanentError, TemporaryError
+
+_MISSING = frozenset({errno.ENODEV, errno.ENOENT, errno.ENXIO, errno.ESRCH, errno.EADDRNOTAVAIL})
+_BUSY = frozenset({errno.EBUSY, errno.EAGAIN, errno.EINTR, errno.ENOBUFS, errno.ENOMEM, errno.ETIMEDOUT})
+_HINTS = {
+    errno.EPERM: "run as root, or with CAP_NET_ADMIN in the namespace's user namespace",
+    errno.EACCES: "run as root, or with CAP_NET_ADMIN in the namespace's user namespace",
+    errno.EOPNOTSUPP: "this kernel or driver does not have it; look for the module in the kernel's configuration",
+    errno.EEXIST: "remove or rename what is there already",
+    errno.EBUSY: "it is in use; try again when what holds it is gone",
+}
+
+
+def errno_name(number: int) -> str:
+    """An errno's name as the kernel's sources have it ("EOPNOTSUPP", which Python calls ENOTSUP)."""
+    return "EOPNOTSUPP" if number == errno.EOPNOTSUPP else errno.errorcode.get(number, str(number))
+
+
+class KernelError(NetdraError):
+    """The kernel refused.
+
+    Attributes:
+        errno: the kernel's error number, positive.
+        message: the kernel's extended explanation, or "".
+    """
+
+    def __init__(self, number: int, doing: str, message: str = "") -> None:
+        detail = f": {message}" if message else ""
+        super().__init__(f"{doing}: {os.strerror(number)} ({errno_name(number)}){detail}", hint=_HINTS.get(number, ""))
+        self.errno = number
+        self.message = message
+
+    @property
+    def is_unsupported(self) -> bool:
+        """Whether the kernel or the driver does not have what was asked for."""
+        return self.errno in (errno.EOPNOTSUPP, errno.EPROTONOSUPPORT, errno.EAFNOSUPPORT, errno.ENOSYS)
+
+
+class KernelRefusedError(KernelError, PermanentError):
+    """Asking again changes nothing."""
+
+
+class KernelMissingError(KernelRefusedError):
+    """The object is not there (any more): ENODEV, ENOENT, ENXIO, ESRCH, EADDRNOTAVAIL."""
+
+
+class KernelExistsError(KernelRefusedError):
+    """An object of that name or value is there already: EEXIST."""
+
+
+class KernelBusyError(KernelError, TemporaryError):
+    """Asking again may help: EBUSY, EAGAIN, EINTR, ENOBUFS, ENOMEM, ETIMEDOUT."""
+
+
+class EventsLostError(TemporaryError):
+    """More happened than the event socket's buffer holds; what is known must be read again in full."""
+
+
+def kernel_error(number: int, doing: str, message: str = "") -> KernelError:
+    """The error for an errno.
+
+    Args:
+        number: the errno, positive.
+        doing: what was asked of which object, e.g. `cannot create link "net1" (macvlan)`.
+        message: the kernel's extended explanation.
+    """
+    if number in _MISSING:
+        return KernelMissingError(number, doing, message)
+    if number == errno.EEXIST:
+        return KernelExistsError(number, doing, message)
+    if number in _BUSY:
+        return KernelBusyError(number, doing, message)
+    return KernelRefusedError(number, doing, message)
+
+
+def from_os_error(problem: OSError, doing: str) -> KernelError:
+    """The error for a system call that failed."""
+    return kernel_error(problem.errno or errno.EIO, doing)

@@ -1,0 +1,334 @@
+"""Links (network interfaces) over rtnetlink: read them, make them, change them, move them, delete them.
+
+Follows rtnetlink(7) and include/uapi/linux/if_link.h. `netdra.discovery` reads, steps and the lab change. What is
+particular to a kind (veth, bond ...) is in `netdra.kernel.kinds`, what a PF sets on its VFs in `netdra.kernel.vf`.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Iterable
+from typing import Any, TypedDict, Unpack
+
+import msgspec
+
+from netdra.kernel import uapi
+from netdra.kernel.errors import KernelMissingError
+from netdra.kernel.netlink import (
+    NLM_F_APPEND,
+    NLM_F_CREATE,
+    NLM_F_EXCL,
+    Socket,
+    attribute,
+    attribute_list,
+    attributes,
+    nested,
+    text,
+    to_i32,
+    to_text,
+    to_u32,
+    u32,
+)
+
+OPER_STATES = ("unknown", "notpresent", "down", "lowerlayerdown", "testing", "dormant", "up")
+"""The names of IF_OPER_* (RFC 2863), as sysfs writes them."""
+
+_IFINFO = struct.Struct("=BxHiII")
+_HEADER_SIZE = _IFINFO.size
+_NO_STATS = attribute(uapi.IFLA_EXT_MASK, u32(uapi.RTEXT_FILTER_SKIP_STATS))
+_NO_ATTRIBUTES: dict[int, bytes] = {}
+
+
+class Link(msgspec.Struct, frozen=True, gc=False):
+    """One interface as rtnetlink tells it; 0, "" and -1 where it says nothing.
+
+    Attributes:
+        index: the ifindex, unique in the namespace of the moment.
+        name: the interface's name.
+        hardware: ARPHRD_*, the type in sysfs.
+        flags: IFF_*.
+        kind: what makes it, where it is made by rtnetlink ("veth", "bridge" ...).
+        port_kind: the kind of the master that it is a port of ("bridge", "bond" ...).
+        data: the kind's own attributes, for `netdra.kernel.kinds`.
+        address: the link-layer address, as text with colons.
+        permanent_address: the one burnt in.
+        mtu: in bytes.
+        state: one of OPER_STATES.
+        lower: the ifindex of what it stands on (VLAN, macvlan) or of its veth peer; in `lower_netns`, if not -1.
+        master: the ifindex of the bridge, bond ... that it is a port of.
+        parent: the bus address of the device behind it ("0000:03:00.0"), on `parent_bus` ("pci").
+        vfs: how many VFs its device has just now.
+    """
+
+    index: int
+    name: str
+    hardware: int
+    flags: int
+    kind: str
+    port_kind: str
+    data: bytes
+    address: str
+    permanent_address: str
+    mtu: int
+    state: str
+    lower: int
+    lower_netns: int
+    master: int
+    alias: str
+    alt_names: tuple[str, ...]
+    parent: str
+    parent_bus: str
+    vfs: int
+    txqlen: int
+    promiscuity: int
+    port_name: str
+    switch_id: str
+
+    @property
+    def is_up(self) -> bool:
+        """Whether it is set up by the administrator (not: whether it has a carrier)."""
+        return bool(self.flags & uapi.IFF_UP)
+
+
+class Settings(TypedDict, total=False):
+    """What can be set on a link; what is left out, or None, stays as it is.
+
+    `mac` is text with colons, `mtu` in bytes, `lower` and `master` are indexes (master 0: none), `netns_fd` is an open
+    namespace to make the link in or to move it to, `index` the ifindex to make it with.
+    """
+
+    mtu: int | None
+    mac: str | None
+    up: bool | None
+    promiscuous: bool | None
+    all_multicast: bool | None
+    txqlen: int | None
+    master: int | None
+    lower: int | None
+    netns_fd: int | None
+    group: int | None
+    gso_max_size: int | None
+    gro_max_size: int | None
+    index: int | None
+
+
+class Changes(Settings, total=False):
+    """What can be set on a link that exists: its name too, and its alias, which the kernel passes over at creation."""
+
+    name: str | None
+    alias: str | None
+
+
+def parse(body: bytes) -> Link:
+    """The link in an RTM_NEWLINK or RTM_DELLINK message."""
+    _, hardware, index, flags, _ = _IFINFO.unpack_from(body)
+    found = attributes(body, _HEADER_SIZE)
+    get = found.get
+    info = attributes(found[uapi.IFLA_LINKINFO]) if uapi.IFLA_LINKINFO in found else _NO_ATTRIBUTES
+    state = get(uapi.IFLA_OPERSTATE, b"\0")[0]
+    return Link(
+        index,
+        to_text(get(uapi.IFLA_IFNAME, b"")),
+        hardware,
+        flags,
+        to_text(info.get(uapi.IFLA_INFO_KIND, b"")),
+        to_text(info.get(uapi.IFLA_INFO_SLAVE_KIND, b"")),
+        info.get(uapi.IFLA_INFO_DATA, b""),
+        get(uapi.IFLA_ADDRESS, b"").hex(":"),
+        get(uapi.IFLA_PERM_ADDRESS, b"").hex(":"),
+        _number(get(uapi.IFLA_MTU)),
+        OPER_STATES[state] if state < len(OPER_STATES) else OPER_STATES[0],
+        _number(get(uapi.IFLA_LINK)),
+        to_i32(found[uapi.IFLA_LINK_NETNSID]) if uapi.IFLA_LINK_NETNSID in found else -1,
+        _number(get(uapi.IFLA_MASTER)),
+        to_text(get(uapi.IFLA_IFALIAS, b"")),
+        _alt_names(found[uapi.IFLA_PROP_LIST]) if uapi.IFLA_PROP_LIST in found else (),
+        to_text(get(uapi.IFLA_PARENT_DEV_NAME, b"")),
+        to_text(get(uapi.IFLA_PARENT_DEV_BUS_NAME, b"")),
+        _number(get(uapi.IFLA_NUM_VF)),
+        _number(get(uapi.IFLA_TXQLEN)),
+        _number(get(uapi.IFLA_PROMISCUITY)),
+        to_text(get(uapi.IFLA_PHYS_PORT_NAME, b"")),
+        get(uapi.IFLA_PHYS_SWITCH_ID, b"").hex(),
+    )
+
+
+def dump(sock: Socket) -> list[Link]:
+    """Every link of the socket's namespace, in the order of their indexes within the kernel's hash.
+
+    Raises:
+        KernelError: the kernel refused.
+    """
+    bodies = sock.dump(uapi.RTM_GETLINK, _header() + _NO_STATS, doing="cannot list links")
+    return [parse(body) for body in bodies]
+
+
+def get(sock: Socket, which: str | int) -> Link:
+    """The link of that name (also an alternative one) or index.
+
+    Raises:
+        KernelMissingError: there is none.
+        KernelError: the kernel refused.
+    """
+    return parse(get_raw(sock, which, _NO_STATS))
+
+
+def get_raw(sock: Socket, which: str | int, extra: bytes) -> bytes:
+    """The message that describes one link, asked for with further attributes."""
+    return sock.request(uapi.RTM_GETLINK, _selector(which) + extra, doing=f"cannot read {_called(which)}")[0]
+
+
+def find(sock: Socket, which: str | int) -> Link | None:
+    """The link of that name or index, or None where there is none."""
+    try:
+        return get(sock, which)
+    except KernelMissingError:
+        return None
+
+
+def create(sock: Socket, name: str, kind: str, data: bytes = b"", **settings: Unpack[Settings]) -> None:
+    """Make a link.
+
+    Args:
+        sock: a socket in the namespace in which the request is made (and where `lower` is looked up).
+        name: its name.
+        kind: "veth", "bridge", "macvlan", "vlan", "bond" ...
+        data: the kind's attributes, from `netdra.kernel.kinds`.
+        **settings: see `Settings`; `netns_fd` makes it right in that namespace.
+
+    Raises:
+        KernelExistsError: the name is taken.
+        KernelError: the kernel refused; EOPNOTSUPP where it lacks the kind.
+    """
+    flags, mask, encoded = _encode(Changes(**settings, name=name, alias=None))
+    info = [attribute(uapi.IFLA_INFO_KIND, text(kind))]
+    if data:
+        info.append(nested(uapi.IFLA_INFO_DATA, data))
+    body = _IFINFO.pack(0, 0, settings.get("index") or 0, flags, mask) + encoded + nested(uapi.IFLA_LINKINFO, *info)
+    doing = f'cannot create link "{name}" ({kind})'
+    sock.request(uapi.RTM_NEWLINK, body, flags=NLM_F_CREATE | NLM_F_EXCL, doing=doing)
+
+
+def change(sock: Socket, which: str | int, kind: str = "", data: bytes = b"", **settings: Unpack[Changes]) -> None:
+    """Change a link in one message; a move may carry a new name and MTU.
+
+    The kernel moves first and names then: if the new name is taken in the other namespace, the error is
+    KernelExistsError and the link is there already, under the name it had (or still here, if that is taken too).
+
+    Args:
+        sock: a socket in the link's namespace.
+        which: its name or index.
+        kind: its kind, where `data` is given.
+        data: new values of the kind's attributes.
+        **settings: see `Settings` and `Changes`.
+
+    Raises:
+        KernelMissingError: there is no such link.
+        KernelExistsError: the new name is taken, here or where it is moved to.
+        KernelError: the kernel refused.
+    """
+    flags, mask, encoded = _encode(settings)
+    index = which if isinstance(which, int) else get(sock, which).index
+    body = _IFINFO.pack(0, 0, index, flags, mask) + encoded
+    if data:
+        body += nested(
+            uapi.IFLA_LINKINFO, attribute(uapi.IFLA_INFO_KIND, text(kind)), nested(uapi.IFLA_INFO_DATA, data)
+        )
+    listed = ", ".join(f"{key} {value}" for key, value in settings.items()) or kind
+    sock.request(uapi.RTM_NEWLINK, body, doing=f"cannot set {listed} of {_called(which)}")
+
+
+def encode(**settings: Unpack[Changes]) -> bytes:
+    """A link's header and attributes alone, as a veth carries them for its peer."""
+    flags, mask, encoded = _encode(settings)
+    return _IFINFO.pack(0, 0, settings.get("index") or 0, flags, mask) + encoded
+
+
+def delete(sock: Socket, which: str | int) -> None:
+    """Delete a link.
+
+    Raises:
+        KernelMissingError: there is no such link.
+        KernelError: the kernel refused; EOPNOTSUPP for a physical device.
+    """
+    sock.request(uapi.RTM_DELLINK, _selector(which), doing=f"cannot delete {_called(which)}")
+
+
+def add_alt_names(sock: Socket, index: int, names: Iterable[str]) -> None:
+    """Give a link further names (up to 127 bytes each), by which it can also be found.
+
+    Raises:
+        KernelExistsError: a name is taken.
+        KernelError: the kernel refused.
+    """
+    flags = NLM_F_CREATE | NLM_F_EXCL | NLM_F_APPEND
+    _properties(sock, uapi.RTM_NEWLINKPROP, index, tuple(names), flags, "add")
+
+
+def delete_alt_names(sock: Socket, index: int, names: Iterable[str]) -> None:
+    """Take further names from a link.
+
+    Raises:
+        KernelError: it has no such name, or the kernel refused.
+    """
+    _properties(sock, uapi.RTM_DELLINKPROP, index, tuple(names), 0, "delete")
+
+
+def _properties(sock: Socket, message: int, index: int, names: tuple[str, ...], flags: int, verb: str) -> None:
+    listed = (attribute(uapi.IFLA_ALT_IFNAME, text(name)) for name in names)
+    body = _header(index) + nested(uapi.IFLA_PROP_LIST, *listed)
+    called = ", ".join(names)
+    sock.request(message, body, flags=flags, doing=f"cannot {verb} alternative name {called} of {_called(index)}")
+
+
+_FLAGS = {"up": uapi.IFF_UP, "promiscuous": uapi.IFF_PROMISC, "all_multicast": uapi.IFF_ALLMULTI}
+_ENCODERS: dict[str, tuple[int, Callable[[Any], bytes]]] = {
+    "name": (uapi.IFLA_IFNAME, text),
+    "mtu": (uapi.IFLA_MTU, u32),
+    "mac": (uapi.IFLA_ADDRESS, lambda value: bytes.fromhex(value.replace(":", ""))),
+    "txqlen": (uapi.IFLA_TXQLEN, u32),
+    "alias": (uapi.IFLA_IFALIAS, lambda value: value.encode()),
+    "master": (uapi.IFLA_MASTER, u32),
+    "lower": (uapi.IFLA_LINK, u32),
+    "netns_fd": (uapi.IFLA_NET_NS_FD, u32),
+    "group": (uapi.IFLA_GROUP, u32),
+    "gso_max_size": (uapi.IFLA_GSO_MAX_SIZE, u32),
+    "gro_max_size": (uapi.IFLA_GRO_MAX_SIZE, u32),
+}
+
+
+def _encode(settings: Changes) -> tuple[int, int, bytes]:
+    """Flags, the mask of flags that are meant, and the attributes for settings; None means not set."""
+    flags = mask = 0
+    encoded = b""
+    for key, value in settings.items():
+        if value is None:
+            continue
+        if key in _FLAGS:
+            mask |= _FLAGS[key]
+            flags |= _FLAGS[key] if value else 0
+        elif key in _ENCODERS:
+            number, encoder = _ENCODERS[key]
+            encoded += attribute(number, encoder(value))
+    return flags, mask, encoded
+
+
+def _header(index: int = 0) -> bytes:
+    return _IFINFO.pack(0, 0, index, 0, 0)
+
+
+def _selector(which: str | int) -> bytes:
+    """What names a link in a request; the attribute for alternative names finds plain ones too."""
+    return _header(which) if isinstance(which, int) else _header() + attribute(uapi.IFLA_ALT_IFNAME, text(which))
+
+
+def _called(which: str | int) -> str:
+    return f"link {which}" if isinstance(which, int) else f'link "{which}"'
+
+
+def _number(data: bytes | None) -> int:
+    return to_u32(data) if data else 0
+
+
+def _alt_names(data: bytes) -> tuple[str, ...]:
+    return tuple(to_text(value) for kind, value in attribute_list(data) if kind == uapi.IFLA_ALT_IFNAME)

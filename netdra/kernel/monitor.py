@@ -1,0 +1,175 @@
+"""Events of the kernel: links, addresses and routes of one namespace (rtnetlink), devices that come and go (uevents).
+
+Discovery and the chain hang the descriptors on their event loop and read when they are ready. An event socket that ran
+over has lost events: that is an `EventsLostError`, and what is known must be read again in full.
+"""
+
+from __future__ import annotations
+
+import errno
+import socket
+from typing import Self
+
+import msgspec
+
+from netdra.kernel import address, link, route, uapi
+from netdra.kernel.errors import EventsLostError, from_os_error
+from netdra.kernel.netlink import NETLINK_KOBJECT_UEVENT, NETLINK_ROUTE, messages
+
+# include/uapi/linux/rtnetlink.h: bit n-1 for RTNLGRP_n
+_LINK, _IPV4_ADDRESS, _IPV4_ROUTE, _IPV6_ADDRESS, _IPV6_ROUTE = (1 << number - 1 for number in (1, 5, 7, 9, 11))
+GROUPS = _LINK | _IPV4_ADDRESS | _IPV6_ADDRESS | _IPV4_ROUTE | _IPV6_ROUTE
+_KERNEL_UEVENTS = 1
+_RECEIVE_BUFFER = 8 * 1024 * 1024
+_SO_RCVBUFFORCE = 33
+_READ = 256 * 1024
+
+
+class LinkEvent(msgspec.Struct, frozen=True):
+    """A link is there or has changed, or is gone from the namespace."""
+
+    link: link.Link
+    gone: bool
+
+
+class AddressEvent(msgspec.Struct, frozen=True):
+    """An address is there, or is gone."""
+
+    address: address.Address
+    gone: bool
+
+
+class RouteEvent(msgspec.Struct, frozen=True):
+    """A route is there, or is gone."""
+
+    route: route.Route
+    gone: bool
+
+
+class DeviceEvent(msgspec.Struct, frozen=True):
+    """A uevent: `action` (add, remove, change, bind, unbind, move) on the device at `path` below /sys."""
+
+    action: str
+    path: str
+    subsystem: str
+
+
+Event = LinkEvent | AddressEvent | RouteEvent
+
+
+class _EventSocket:
+    """A netlink socket that only listens, and never waits."""
+
+    def __init__(self, family: int, groups: int) -> None:
+        try:
+            kind = socket.SOCK_RAW | socket.SOCK_CLOEXEC | socket.SOCK_NONBLOCK
+            self._socket = socket.socket(socket.AF_NETLINK, kind, family)
+        except OSError as problem:
+            raise from_os_error(problem, "cannot open a netlink event socket") from None
+        try:
+            self._socket.setsockopt(socket.SOL_SOCKET, _SO_RCVBUFFORCE, _RECEIVE_BUFFER)
+        except PermissionError:  # without CAP_NET_ADMIN the system's limit stands
+            self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _RECEIVE_BUFFER)
+        self._socket.bind((0, groups))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def fileno(self) -> int:
+        """The descriptor that is ready when there are events."""
+        return self._socket.fileno()
+
+    def close(self) -> None:
+        """Stop listening; closing twice is no error."""
+        self._socket.close()
+
+    def _waiting(self) -> list[bytes]:
+        """What has arrived, without waiting.
+
+        Raises:
+            EventsLostError: more arrived than there was room for.
+        """
+        arrived: list[bytes] = []
+        while True:
+            try:
+                data, sender = self._socket.recvfrom(_READ)
+            except BlockingIOError:
+                return arrived
+            except OSError as problem:
+                if problem.errno == errno.ENOBUFS:
+                    raise EventsLostError("more events of the kernel than the socket's buffer holds") from None
+                raise from_os_error(problem, "cannot read events of the kernel") from None
+            if sender[0] == 0:  # processes may send here too: only the kernel is listened to
+                arrived.append(data)
+
+
+class Monitor(_EventSocket):
+    """Events of links, addresses and routes in the namespace of the thread that made it."""
+
+    def __init__(self, groups: int = GROUPS) -> None:
+        """Begin to listen; what happens from now on is not missed.
+
+        Raises:
+            KernelError: the kernel refused.
+        """
+        super().__init__(NETLINK_ROUTE, groups)
+
+    def read(self) -> list[Event]:
+        """The events that have arrived, in their order; none if there are none.
+
+        Raises:
+            EventsLostError: some were lost; those that are left come with the next call.
+            KernelError: the socket failed.
+        """
+        events: list[Event] = []
+        for data in self._waiting():
+            for kind, _, _, body in messages(data):
+                event = _event(kind, body)
+                if event is not None:
+                    events.append(event)
+        return events
+
+
+class DeviceMonitor(_EventSocket):
+    """Uevents of the kernel. They reach the initial network namespace, and others only for their own devices."""
+
+    def __init__(self) -> None:
+        """Begin to listen.
+
+        Raises:
+            KernelError: the kernel refused.
+        """
+        super().__init__(NETLINK_KOBJECT_UEVENT, _KERNEL_UEVENTS)
+
+    def read(self) -> list[DeviceEvent]:
+        """The events that have arrived.
+
+        Raises:
+            EventsLostError: some were lost.
+            KernelError: the socket failed.
+        """
+        return [event for data in self._waiting() if (event := _device_event(data)) is not None]
+
+
+def _event(kind: int, body: bytes) -> Event | None:
+    if kind in (uapi.RTM_NEWLINK, uapi.RTM_DELLINK):
+        # A bridge also tells of its ports here, in its own family: leaving a bridge is not the end of a link.
+        return LinkEvent(link.parse(body), kind == uapi.RTM_DELLINK) if body[0] == socket.AF_UNSPEC else None
+    if kind in (uapi.RTM_NEWADDR, uapi.RTM_DELADDR):
+        return AddressEvent(address.parse(body), kind == uapi.RTM_DELADDR)
+    if kind in (uapi.RTM_NEWROUTE, uapi.RTM_DELROUTE):
+        return RouteEvent(route.parse(body), kind == uapi.RTM_DELROUTE)
+    return None
+
+
+def _device_event(data: bytes) -> DeviceEvent | None:
+    """A uevent is `action@path` and then `KEY=value` lines, each ended by a NUL; udev's own begin with "libudev"."""
+    head, *lines = data.decode(errors="surrogateescape").split("\0")
+    action, at, path = head.partition("@")
+    if not at:
+        return None
+    subsystem = next((line.removeprefix("SUBSYSTEM=") for line in lines if line.startswith("SUBSYSTEM=")), "")
+    return DeviceEvent(action, path, subsystem)

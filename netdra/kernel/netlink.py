@@ -1,0 +1,257 @@
+"""Netlink itself: messages and attributes as bytes, a socket that asks and hears the answer.
+
+Follows the kernel's Documentation/userspace-api/netlink and include/uapi/linux/netlink.h. Called by the modules that
+know what the messages mean (`link`, `address`, `route`, `genetlink`, `rdma`); hands them the bodies of the replies.
+Numbers are in the machine's byte order but where a name says otherwise.
+"""
+
+from __future__ import annotations
+
+import errno
+import socket
+import struct
+from collections.abc import Iterator
+from typing import Self
+
+from netdra.kernel.errors import KernelBusyError, KernelError, kernel_error
+
+NETLINK_ROUTE = 0
+NETLINK_KOBJECT_UEVENT = 15
+NETLINK_GENERIC = 16
+NETLINK_RDMA = 20
+
+NLM_F_REQUEST = 0x1
+NLM_F_ACK = 0x4
+NLM_F_DUMP = 0x300
+NLM_F_REPLACE = 0x100
+NLM_F_EXCL = 0x200
+NLM_F_CREATE = 0x400
+NLM_F_APPEND = 0x800
+NLA_F_NESTED = 0x8000
+
+_NLM_F_DUMP_INTR = 0x10
+_NLM_F_CAPPED = 0x100
+_NLM_F_ACK_TLVS = 0x200
+_NLMSG_ERROR = 2
+_NLMSG_DONE = 3
+_NLMSGERR_ATTR_MSG = 1
+_NLA_TYPE_MASK = 0x3FFF
+_SOL_NETLINK = 270
+_NETLINK_CAP_ACK = 10
+_NETLINK_EXT_ACK = 11
+_NETLINK_GET_STRICT_CHK = 12
+
+# One netlink message can hold attributes of 64 KiB each; the kernel fills at most 32 KiB of a dump at once otherwise.
+_BUFFER = 256 * 1024
+_DUMP_ATTEMPTS = 20
+
+_HEADER = struct.Struct("=IHHI4x")
+_ATTRIBUTE = struct.Struct("=HH")
+_read_attribute = _ATTRIBUTE.unpack_from
+_U8, _U16, _U32, _U64, _I32 = (struct.Struct(f"={code}") for code in "BHIQi")
+_BE16 = struct.Struct(">H")
+
+u8, u16, u32, u64, i32, be16 = _U8.pack, _U16.pack, _U32.pack, _U64.pack, _I32.pack, _BE16.pack
+
+
+def to_u8(data: bytes) -> int:
+    """A byte."""
+    return data[0]
+
+
+def to_u16(data: bytes) -> int:
+    """An unsigned 16 bit number."""
+    return int(_U16.unpack_from(data)[0])
+
+
+def to_u32(data: bytes) -> int:
+    """An unsigned 32 bit number."""
+    return int(_U32.unpack_from(data)[0])
+
+
+def to_i32(data: bytes) -> int:
+    """A signed 32 bit number."""
+    return int(_I32.unpack_from(data)[0])
+
+
+def to_be16(data: bytes) -> int:
+    """An unsigned 16 bit number in network byte order."""
+    return int(_BE16.unpack_from(data)[0])
+
+
+def text(value: str) -> bytes:
+    """A string as the kernel takes it: its bytes and a NUL."""
+    return value.encode() + b"\0"
+
+
+def to_text(data: bytes) -> str:
+    """A string up to its NUL; bytes that are no UTF-8 (names may hold any) are written as escapes."""
+    return data.split(b"\0", 1)[0].decode(errors="backslashreplace")
+
+
+def attribute(kind: int, payload: bytes) -> bytes:
+    """One attribute, padded to four bytes."""
+    size = len(payload) + 4
+    return _ATTRIBUTE.pack(size, kind) + payload + b"\0" * (-size % 4)
+
+
+def nested(kind: int, *attributes_: bytes) -> bytes:
+    """An attribute that holds attributes."""
+    return attribute(kind | NLA_F_NESTED, b"".join(attributes_))
+
+
+def attributes(data: bytes, start: int = 0) -> dict[int, bytes]:
+    """The attributes from `start` to the end, by number; of a repeated one the last. A cut-off tail is left out."""
+    found: dict[int, bytes] = {}
+    end = len(data)
+    while start + 4 <= end:
+        size, kind = _read_attribute(data, start)
+        if size < 4 or start + size > end:
+            break
+        found[kind & _NLA_TYPE_MASK] = data[start + 4 : start + size]
+        start += (size + 3) & ~3
+    return found
+
+
+def attribute_list(data: bytes, start: int = 0) -> list[tuple[int, bytes]]:
+    """The attributes in their order, for lists in which one number is repeated."""
+    found: list[tuple[int, bytes]] = []
+    while start + 4 <= len(data):
+        size, kind = _read_attribute(data, start)
+        if size < 4 or start + size > len(data):
+            break
+        found.append((kind & _NLA_TYPE_MASK, data[start + 4 : start + size]))
+        start += (size + 3) & ~3
+    return found
+
+
+def messages(data: bytes) -> Iterator[tuple[int, int, int, bytes]]:
+    """The messages in what one read returned: type, flags, sequence number, body."""
+    offset, end = 0, len(data)
+    while offset + 16 <= end:
+        size, kind, flags, sequence = _HEADER.unpack_from(data, offset)
+        if size < 16 or offset + size > end:
+            break
+        yield kind, flags, sequence, data[offset + 16 : offset + size]
+        offset += (size + 3) & ~3
+
+
+class Socket:
+    """A netlink socket of one family, in the network namespace of the thread that made it, for one thread at a time.
+
+    Attributes:
+        families: what `netdra.kernel.genetlink` has resolved through this socket.
+    """
+
+    def __init__(self, family: int = NETLINK_ROUTE) -> None:
+        """Open the socket.
+
+        Raises:
+            KernelError: the kernel does not have the family (EPROTONOSUPPORT) or denies it.
+        """
+        try:
+            self._socket = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC, family)
+        except OSError as problem:
+            raise kernel_error(problem.errno or errno.EIO, f"cannot open a netlink socket of family {family}") from None
+        for option in (_NETLINK_CAP_ACK, _NETLINK_EXT_ACK, _NETLINK_GET_STRICT_CHK):
+            self._socket.setsockopt(_SOL_NETLINK, option, 1)
+        self._socket.bind((0, 0))
+        self._sequence = 0
+        self._buffer = bytearray(_BUFFER)
+        self._view = memoryview(self._buffer)
+        self.families: dict[str, int] = {}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the socket; closing twice is no error."""
+        self._socket.close()
+
+    def request(self, kind: int, body: bytes, *, flags: int = 0, doing: str) -> list[bytes]:
+        """Send one request, wait for its acknowledgement and return the bodies of the replies (none for most changes).
+
+        Args:
+            kind: the message type.
+            body: the family's header and the attributes.
+            flags: NLM_F_CREATE and the like; REQUEST and ACK are added.
+            doing: what is asked of which object, the beginning of the error's text.
+
+        Raises:
+            KernelError: the kernel refused.
+        """
+        sequence = self._send(kind, NLM_F_REQUEST | NLM_F_ACK | flags, body, doing)
+        return self._collect(sequence, doing)[0]
+
+    def dump(self, kind: int, body: bytes, *, doing: str) -> list[bytes]:
+        """Ask for all objects of a kind and return the bodies of the replies, all of one moment.
+
+        A dump that a change interrupted (NLM_F_DUMP_INTR, EINTR) is asked for again.
+
+        Raises:
+            KernelError: the kernel refused, or was interrupted time and again (KernelBusyError).
+        """
+        for _ in range(_DUMP_ATTEMPTS):
+            sequence = self._send(kind, NLM_F_REQUEST | NLM_F_DUMP, body, doing)
+            try:
+                bodies, interrupted = self._collect(sequence, doing)
+            except KernelBusyError as problem:
+                if problem.errno != errno.EINTR:
+                    raise
+                continue
+            if not interrupted:
+                return bodies
+        raise kernel_error(errno.EINTR, doing, f"changed during each of {_DUMP_ATTEMPTS} dumps")
+
+    def _send(self, kind: int, flags: int, body: bytes, doing: str) -> int:
+        self._sequence = self._sequence % 0xFFFFFFFF + 1
+        try:
+            self._socket.send(_HEADER.pack(len(body) + 16, kind, flags, self._sequence) + body)
+        except OSError as problem:
+            raise kernel_error(problem.errno or errno.EIO, doing) from None
+        return self._sequence
+
+    def _collect(self, sequence: int, doing: str) -> tuple[list[bytes], bool]:
+        """The replies up to the message that ends them, and whether a dump was interrupted."""
+        bodies: list[bytes] = []
+        interrupted = False
+        while True:
+            for kind, flags, number, body in messages(self._receive(doing)):
+                if number != sequence:  # the rest of an answer that was given up
+                    continue
+                interrupted = interrupted or bool(flags & _NLM_F_DUMP_INTR)
+                if kind not in (_NLMSG_ERROR, _NLMSG_DONE):
+                    bodies.append(body)
+                    continue
+                problem = _failure(kind, flags, body, doing)
+                if problem is not None:
+                    raise problem
+                return bodies, interrupted
+
+    def _receive(self, doing: str) -> bytes:
+        try:
+            size = self._socket.recv_into(self._buffer, 0, socket.MSG_TRUNC)
+        except OSError as problem:
+            raise kernel_error(problem.errno or errno.EIO, doing) from None
+        if size > _BUFFER:
+            raise kernel_error(errno.EMSGSIZE, doing, f"a reply of {size} bytes")
+        return bytes(self._view[:size])
+
+
+def _failure(kind: int, flags: int, body: bytes, doing: str) -> KernelError | None:
+    """The error that an NLMSG_ERROR or NLMSG_DONE carries; number 0 is the acknowledgement."""
+    number = -to_i32(body) if len(body) >= 4 else 0
+    if number == 0:
+        return None
+    message = ""
+    if flags & _NLM_F_ACK_TLVS:
+        start = 4
+        if kind == _NLMSG_ERROR:
+            # The header of the request follows, with its body unless the kernel was asked to cap it.
+            size = to_u32(body[4:8])
+            start = 20 if flags & _NLM_F_CAPPED else 4 + ((size + 3) & ~3)
+        message = to_text(attributes(body, start).get(_NLMSGERR_ATTR_MSG, b""))
+    return kernel_error(number, doing, message)

@@ -1,0 +1,239 @@
+"""Network namespaces: open, make, delete, and run something inside one.
+
+Follows network_namespaces(7) and iproute2's named namespaces (a bind mount below /run/netns). A namespace is entered
+by a pooled thread that comes back at once; a netlink socket opened inside stays bound to the namespace, so no thread
+needs to live there. Used by steps, the chain, the lab and tests.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import socket
+import sys
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache
+from pathlib import Path
+from typing import Self, TypeVar
+
+from netdra.kernel import libc
+from netdra.kernel.errors import KernelError, from_os_error
+from netdra.kernel.netlink import NETLINK_ROUTE, Socket
+from netdra.model.errors import InvalidInputError
+
+NAMED = "/run/netns"
+_OWN = "/proc/thread-self/ns/net"
+_WORKERS = 8
+_SO_NETNS_COOKIE = 71
+
+T = TypeVar("T")
+
+
+class Namespace:
+    """An open network namespace: it lives at least as long as this is open.
+
+    Attributes:
+        path: where it was opened from, "" for one that has no name.
+        fd: its file descriptor.
+    """
+
+    def __init__(self, fd: int, path: str = "") -> None:
+        self.fd = fd
+        self.path = path
+
+    @classmethod
+    def open(cls, path: str) -> Self:
+        """Open the namespace that a path names (`/run/netns/x`, `/proc/PID/ns/net`).
+
+        Raises:
+            KernelMissingError: there is nothing at that path.
+            KernelError: it cannot be opened.
+        """
+        try:
+            return cls(os.open(path, os.O_RDONLY | os.O_CLOEXEC), path)
+        except OSError as problem:
+            raise from_os_error(problem, f'cannot open network namespace "{path}"') from None
+
+    @classmethod
+    def current(cls) -> Self:
+        """The calling thread's own namespace."""
+        return cls.open(_OWN)
+
+    @classmethod
+    def anonymous(cls) -> Self:
+        """A new namespace that is gone when it is closed and nothing else holds it.
+
+        Raises:
+            KernelError: the kernel refused.
+        """
+        return cls(_pool().submit(_make).result())
+
+    @classmethod
+    def create(cls, name: str, folder: str = NAMED) -> Self:
+        """A new namespace that others can open by its path, until `delete`.
+
+        Raises:
+            KernelExistsError: the name is taken.
+            KernelError: the kernel refused.
+        """
+        path = f"{folder}/{_checked(name)}"
+        _prepare_folder(folder)
+        try:
+            os.close(os.open(path, os.O_RDONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o444))
+        except OSError as problem:
+            raise from_os_error(problem, f'cannot create network namespace "{path}"') from None
+        try:
+            descriptor = _pool().submit(_make, path).result()
+        except BaseException:
+            Path(path).unlink()
+            raise
+        return cls(descriptor, path)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    @property
+    def inode(self) -> int:
+        """The number by which the kernel tells namespaces apart while they live."""
+        return os.fstat(self.fd).st_ino
+
+    def close(self) -> None:
+        """Let go of it; closing twice is no error."""
+        if self.fd >= 0:
+            os.close(self.fd)
+            self.fd = -1
+
+    def run(self, work: Callable[[], T]) -> T:
+        """Call `work` in a thread that is in this namespace, and return what it returns.
+
+        The calling thread stays where it is. Files below /proc/sys/net and /proc/thread-self/net are the namespace's;
+        /sys is not, for it belongs to the mount.
+
+        Raises:
+            KernelError: the namespace cannot be entered. What `work` raises comes through.
+        """
+        return _pool().submit(_inside, self.fd, work).result()
+
+    def socket(self, family: int = NETLINK_ROUTE) -> Socket:
+        """A netlink socket of this namespace, to be used and closed by the caller, in any thread.
+
+        Raises:
+            KernelError: it cannot be opened.
+        """
+        return self.run(lambda: Socket(family))
+
+
+def delete(name: str, folder: str = NAMED) -> None:
+    """Take a namespace's name away; the kernel removes it, with all virtual links in it, when nothing holds it.
+
+    Raises:
+        KernelMissingError: there is none of that name.
+        KernelError: the kernel refused.
+    """
+    path = f"{folder}/{_checked(name)}"
+    try:
+        libc.umount(path)
+    except KernelError as problem:
+        if not Path(path).exists():
+            raise
+        if problem.errno != errno.EINVAL:  # EINVAL: nothing is mounted on the file, someone left it over
+            raise
+    try:
+        Path(path).unlink()
+    except OSError as problem:
+        raise from_os_error(problem, f'cannot delete network namespace "{path}"') from None
+
+
+def names(folder: str = NAMED) -> tuple[str, ...]:
+    """The names of the namespaces in a folder, sorted; none where there is no such folder."""
+    try:
+        return tuple(sorted(os.listdir(folder)))  # noqa: PTH208
+    except FileNotFoundError:
+        return ()
+
+
+def enter_user_namespace() -> None:
+    """Give this process a user, mount and network namespace of its own in which it is root.
+
+    For unprivileged use, early in a process that has one thread. /run is a fresh, empty tmpfs there, so namespaces can
+    have names. It cannot be undone.
+
+    Raises:
+        KernelError: user namespaces are not allowed here, or the process has several threads (EINVAL).
+    """
+    uid, gid = os.geteuid(), os.getegid()
+    libc.unshare(libc.CLONE_NEWUSER | libc.CLONE_NEWNET | libc.CLONE_NEWNS)
+    try:
+        for name, content in (("setgroups", "deny"), ("uid_map", f"0 {uid} 1"), ("gid_map", f"0 {gid} 1")):
+            Path("/proc/self", name).write_text(content)
+    except OSError as problem:
+        raise from_os_error(problem, "cannot map the user of a user namespace") from None
+    libc.mount("none", "/", "", libc.MS_REC | libc.MS_PRIVATE)
+    libc.mount("tmpfs", "/run", "tmpfs", 0)
+
+
+@cache
+def _pool() -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(_WORKERS, thread_name_prefix="netns")
+
+
+def _inside(descriptor: int, work: Callable[[], T]) -> T:
+    """In a pooled thread: enter, work, come back. Each job enters by itself: one that cannot come back harms none."""
+    home = os.open(_OWN, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        libc.setns(descriptor, libc.CLONE_NEWNET)
+        try:
+            return work()
+        finally:
+            libc.setns(home, libc.CLONE_NEWNET)
+    finally:
+        os.close(home)
+
+
+def cookie() -> int:
+    """The number of the calling thread's namespace that no other one has until the next boot (SO_NETNS_COOKIE).
+
+    Raises:
+        KernelError: the kernel is older than 5.14.
+    """
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as handle:
+        try:
+            return int.from_bytes(handle.getsockopt(socket.SOL_SOCKET, _SO_NETNS_COOKIE, 8), sys.byteorder)
+        except OSError as problem:
+            raise from_os_error(problem, "cannot tell network namespaces apart") from None
+
+
+def _make(path: str = "") -> int:
+    """In a pooled thread: make a namespace, mount it at the path if there is one, come back, return its descriptor."""
+    home = os.open(_OWN, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        libc.unshare(libc.CLONE_NEWNET)
+        try:
+            if path:
+                libc.mount(f"/proc/self/task/{threading.get_native_id()}/ns/net", path, "", libc.MS_BIND)
+            return os.open(_OWN, os.O_RDONLY | os.O_CLOEXEC)
+        finally:
+            libc.setns(home, libc.CLONE_NEWNET)
+    finally:
+        os.close(home)
+
+
+def _prepare_folder(folder: str) -> None:
+    """Make the folder a shared mount as iproute2 does, so namespaces made here are seen in other mount namespaces."""
+    Path(folder).mkdir(mode=0o755, parents=True, exist_ok=True)
+    try:
+        libc.mount("", folder, "none", libc.MS_SHARED | libc.MS_REC)
+    except KernelError:
+        libc.mount(folder, folder, "none", libc.MS_BIND | libc.MS_REC)
+        libc.mount("", folder, "none", libc.MS_SHARED | libc.MS_REC)
+
+
+def _checked(name: str) -> str:
+    if not name or "/" in name or name in {".", ".."} or "\0" in name:
+        raise InvalidInputError(f'"{name}" cannot name a network namespace')
+    return name

@@ -1,0 +1,152 @@
+"""PCI devices in sysfs: what they are, where they sit, which VFs they have, and which driver has them.
+
+Follows the kernel's Documentation/ABI/testing/sysfs-bus-pci. Discovery reads; the sriov, vfio-pci and host-device steps
+bind drivers. An address is `domain:bus:device.function`; the domain has four to eight hexadecimal digits.
+"""
+
+from __future__ import annotations
+
+import re
+
+import msgspec
+
+from netdra.kernel.errors import KernelMissingError
+from netdra.kernel.sysfs import Sysfs, Unreadable
+
+_ADDRESS = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[01][0-9a-f]\.[0-7]\Z")
+_ROOT = re.compile(r"pci[0-9a-f]{4,8}:[0-9a-f]{2}\Z")
+_VIRTUAL_FUNCTION = re.compile(r"virtfn(\d{1,5})\Z", re.ASCII)
+
+
+class PciDevice(msgspec.Struct, frozen=True, kw_only=True):
+    """One PCI device. An `Unreadable` stands where a file is there but cannot be read; "" or 0 where there is none.
+
+    Attributes:
+        address: its address, lower case.
+        vendor: four hexadecimal digits with "0x", as sysfs has them; likewise `product`.
+        driver: the bound driver's name.
+        numa_node: -1 where the machine does not say.
+        root: the PCIe root that it hangs below, "pci0000:00".
+        iommu_group: the group's number as text.
+        total_vfs: how many VFs it could have; 0 for what is no PF.
+        vfs: how many it has.
+        pf: the PF's address, for a VF.
+    """
+
+    address: str
+    vendor: str | Unreadable = ""
+    product: str | Unreadable = ""
+    driver: str | Unreadable = ""
+    numa_node: int | Unreadable = -1
+    root: str | Unreadable = ""
+    iommu_group: str | Unreadable = ""
+    total_vfs: int | Unreadable = 0
+    vfs: int | Unreadable = 0
+    pf: str | Unreadable = ""
+
+
+def is_address(text: str) -> bool:
+    """Whether a text is a PCI address."""
+    return _ADDRESS.match(text) is not None
+
+
+def read(sysfs: Sysfs, address: str, folder: str = "") -> PciDevice:
+    """What sysfs says of a device; never an exception, also when it vanishes meanwhile.
+
+    Args:
+        sysfs: the tree.
+        address: the device's address.
+        folder: where its folder is, if that is known; `bus/pci/devices/ADDRESS` otherwise.
+    """
+    at = folder or f"bus/pci/devices/{address}"
+    numa_node = sysfs.number(f"{at}/numa_node")
+    return PciDevice(
+        address=address,
+        vendor=_or(sysfs.read(f"{at}/vendor")),
+        product=_or(sysfs.read(f"{at}/device")),
+        driver=_or(sysfs.link_name(f"{at}/driver")),
+        numa_node=-1 if numa_node is None else numa_node,
+        root=root_of(sysfs.resolve(at)),
+        iommu_group=_or(sysfs.link_name(f"{at}/iommu_group")),
+        total_vfs=_count(sysfs.number(f"{at}/sriov_totalvfs")),
+        vfs=_count(sysfs.number(f"{at}/sriov_numvfs")),
+        pf=_or(sysfs.link_name(f"{at}/physfn")),
+    )
+
+
+def root_of(path: str) -> str:
+    """The PCIe root in a device's path, whatever switches are between ("pci0000:00"); "" if there is none."""
+    return next((part for part in path.split("/") if _ROOT.match(part)), "")
+
+
+def virtual_functions(sysfs: Sysfs, address: str, folder: str = "") -> dict[int, str] | Unreadable:
+    """The addresses of a PF's VFs by index, from its `virtfnN` links: strides make arithmetic on addresses wrong."""
+    at = folder or f"bus/pci/devices/{address}"
+    listed = sysfs.names(at)
+    if listed is None or isinstance(listed, Unreadable):
+        return {} if listed is None else listed
+    found: dict[int, str] = {}
+    for name in listed:
+        matched = _VIRTUAL_FUNCTION.match(name)
+        target = sysfs.link_name(f"{at}/{name}") if matched else None
+        if matched and isinstance(target, str) and is_address(target):
+            found[int(matched.group(1))] = target
+    return dict(sorted(found.items()))
+
+
+def netdevs(sysfs: Sysfs, address: str) -> tuple[str, ...]:
+    """A device's netdevs in the namespace that the tree shows: none while it is in a pod or has no driver."""
+    return tuple(sysfs.listing(f"bus/pci/devices/{address}/net"))
+
+
+def driver_of(sysfs: Sysfs, address: str) -> str:
+    """The name of the driver that is bound to a device, "" for none."""
+    found = sysfs.link_name(f"bus/pci/devices/{address}/driver")
+    return found if isinstance(found, str) else ""
+
+
+def bind(sysfs: Sysfs, address: str, driver: str) -> None:
+    """Give a device to one driver, whatever driver had it, through `driver_override`; done already is no error.
+
+    Raises:
+        KernelMissingError: there is no such device or driver, or the driver did not take the device.
+        KernelError: the kernel refused.
+    """
+    if driver_of(sysfs, address) == driver:
+        return
+    device = f"bus/pci/devices/{address}"
+    sysfs.write(f"{device}/driver_override", f"{driver}\n")
+    unbind(sysfs, address)
+    sysfs.write("bus/pci/drivers_probe", address)
+    if driver_of(sysfs, address) != driver:
+        sysfs.write(f"{device}/driver_override", "\n")
+        raise KernelMissingError(19, f'driver "{driver}" does not take PCI device {address}')
+
+
+def bind_default(sysfs: Sysfs, address: str) -> None:
+    """Give a device back to the driver that the kernel would choose.
+
+    Raises:
+        KernelError: there is no such device, or the kernel refused.
+    """
+    sysfs.write(f"bus/pci/devices/{address}/driver_override", "\n")
+    unbind(sysfs, address)
+    sysfs.write("bus/pci/drivers_probe", address)
+
+
+def unbind(sysfs: Sysfs, address: str) -> None:
+    """Take a device from its driver; one that has none is no error.
+
+    Raises:
+        KernelError: the kernel refused.
+    """
+    if driver_of(sysfs, address):
+        sysfs.write(f"bus/pci/devices/{address}/driver/unbind", address)
+
+
+def _or(found: str | Unreadable | None) -> str | Unreadable:
+    return "" if found is None else found
+
+
+def _count(found: int | Unreadable | None) -> int | Unreadable:
+    return 0 if found is None else found

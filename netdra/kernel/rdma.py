@@ -1,0 +1,92 @@
+"""RDMA devices: which belongs to which netdev or PCI device (sysfs), and moving one between namespaces (netlink).
+
+Follows rdma(8) and include/uapi/rdma/rdma_netlink.h. Discovery reads, the rdma step moves.
+"""
+
+from __future__ import annotations
+
+from netdra.kernel.errors import KernelMissingError
+from netdra.kernel.netlink import NETLINK_RDMA, Socket, attribute, attributes, to_text, to_u8, to_u32, u8, u32
+from netdra.kernel.sysfs import Sysfs, printable
+
+NETNS_MODES = ("exclusive", "shared")
+_NLDEV = 5 << 10
+_GET, _SET, _SYS_GET, _SYS_SET = (_NLDEV | command for command in (1, 2, 6, 7))
+_DEVICE_INDEX, _DEVICE_NAME, _NETNS_MODE, _NETNS_FD = 1, 2, 66, 68
+
+
+def devices(sysfs: Sysfs) -> dict[str, tuple[str, str]]:
+    """RDMA devices by name: the PCI address each sits on, and the netdev that it is bound to; "" where it is not told.
+
+    A device over PCI shows its parent as a link, software ones (rxe, siw) name their netdev in a file.
+    """
+    found: dict[str, tuple[str, str]] = {}
+    for name in sysfs.listing("class/infiniband"):
+        folder = f"class/infiniband/{name}"
+        parent = sysfs.text(f"{folder}/parent") or _first_netdev(sysfs, folder)
+        device = sysfs.link_name(f"{folder}/device")
+        found[printable(name)] = (device if isinstance(device, str) else "", parent)
+    return found
+
+
+def netns_mode(sock: Socket) -> str:
+    """The system's mode: "shared" (every namespace sees all RDMA devices) or "exclusive" (a device is in one).
+
+    Raises:
+        KernelError: the kernel refused.
+    """
+    replies = sock.request(_SYS_GET, b"", doing="cannot read the RDMA namespace mode")
+    mode = attributes(replies[0]).get(_NETNS_MODE) if replies else None
+    return NETNS_MODES[1 if mode is None or to_u8(mode) else 0]
+
+
+def set_netns_mode(sock: Socket, mode: str) -> None:
+    """Set the mode of the whole system; refused (EBUSY) while other namespaces exist.
+
+    Raises:
+        KernelError: the kernel refused.
+    """
+    body = attribute(_NETNS_MODE, u8(NETNS_MODES.index(mode)))
+    sock.request(_SYS_SET, body, doing=f"cannot set the RDMA namespace mode to {mode}")
+
+
+def index_of(sock: Socket, name: str) -> int:
+    """The index of the RDMA device of that name in the socket's namespace.
+
+    Raises:
+        KernelMissingError: there is none.
+        KernelError: the kernel refused.
+    """
+    for body in sock.dump(_GET, b"", doing="cannot list RDMA devices"):
+        found = attributes(body)
+        if to_text(found.get(_DEVICE_NAME, b"")) == name:
+            return to_u32(found[_DEVICE_INDEX])
+    raise KernelMissingError(19, f'cannot find RDMA device "{name}"')
+
+
+def move(sock: Socket, name: str, netns_fd: int) -> None:
+    """Move an RDMA device into a namespace; only in mode "exclusive", and before its netdev.
+
+    Raises:
+        KernelMissingError: there is no such device in the socket's namespace.
+        KernelError: the mode is "shared", the device is in use, or the kernel refused.
+    """
+    body = attribute(_DEVICE_INDEX, u32(index_of(sock, name))) + attribute(_NETNS_FD, u32(netns_fd))
+    sock.request(_SET, body, doing=f'cannot move RDMA device "{name}"')
+
+
+def open_socket() -> Socket:
+    """A NETLINK_RDMA socket in the calling thread's namespace.
+
+    Raises:
+        KernelError: this kernel has no RDMA.
+    """
+    return Socket(NETLINK_RDMA)
+
+
+def _first_netdev(sysfs: Sysfs, folder: str) -> str:
+    for port in sysfs.listing(f"{folder}/ports"):
+        found = sysfs.text(f"{folder}/ports/{port}/gid_attrs/ndevs/0")
+        if found:
+            return found
+    return ""

@@ -1,0 +1,230 @@
+"""Routes over rtnetlink: add, delete, list. Follows rtnetlink(7) and include/uapi/linux/rtnetlink.h."""
+
+from __future__ import annotations
+
+import ipaddress
+import socket
+import struct
+from collections.abc import Iterator
+
+import msgspec
+
+from netdra.kernel import uapi
+from netdra.kernel.netlink import (
+    NLM_F_APPEND,
+    NLM_F_CREATE,
+    NLM_F_EXCL,
+    NLM_F_REPLACE,
+    Socket,
+    attribute,
+    attributes,
+    nested,
+    to_u32,
+    u32,
+)
+from netdra.model.errors import InvalidInputError
+
+_HEADER = struct.Struct("=BBBBBBBBI")
+_NEXT_HOP = struct.Struct("=HBBi")
+_EVERYWHERE: dict[int, str] = {socket.AF_INET: "0.0.0.0/0", socket.AF_INET6: "::/0"}
+
+
+class Route(msgspec.Struct, frozen=True, kw_only=True):
+    """One route.
+
+    Attributes:
+        destination: in CIDR notation; "0.0.0.0/0" or "::/0" is the default route.
+        index: the link that it leaves through, 0 if it has several (`links`) or none.
+        gateway: the next router, "" where the destination is on the link.
+        table: the routing table, 254 is main.
+        metric: the priority, 0 lets the kernel choose.
+        scope: RT_SCOPE_*; None lets it follow from the gateway.
+        on_link: take the gateway as reachable though no route says so.
+        source: the preferred source address.
+        mtu: the path's MTU, 0 for the link's.
+        advmss: the TCP segment size to advertise, 0 for the usual.
+        protocol: who made it, RTPROT_*.
+        kind: RTN_*: unicast, local, broadcast, unreachable ...
+        links: the links of all its next hops.
+    """
+
+    destination: str
+    index: int = 0
+    gateway: str = ""
+    table: int = uapi.RT_TABLE_MAIN
+    metric: int = 0
+    scope: int | None = None
+    on_link: bool = False
+    source: str = ""
+    mtu: int = 0
+    advmss: int = 0
+    protocol: int = uapi.RTPROT_STATIC
+    kind: int = uapi.RTN_UNICAST
+    links: tuple[int, ...] = ()
+
+    @property
+    def is_default(self) -> bool:
+        """Whether it is a default route."""
+        return self.destination in _EVERYWHERE.values()
+
+
+def parse(body: bytes) -> Route:
+    """The route in an RTM_NEWROUTE or RTM_DELROUTE message."""
+    family, length, _, _, table, protocol, scope, kind, flags = _HEADER.unpack_from(body)
+    found = attributes(body, _HEADER.size)
+    metrics = attributes(found.get(uapi.RTA_METRICS, b""))
+    index = _number(found, uapi.RTA_OIF)
+    hops = tuple(_hops(found.get(uapi.RTA_MULTIPATH, b"")))
+    return Route(
+        destination=_destination(family, found.get(uapi.RTA_DST), length),
+        index=index,
+        gateway=_gateway(family, found),
+        table=_number(found, uapi.RTA_TABLE) or table,
+        metric=_number(found, uapi.RTA_PRIORITY),
+        scope=scope,
+        on_link=bool(flags & uapi.RTNH_F_ONLINK),
+        source=_text(family, found.get(uapi.RTA_PREFSRC)),
+        mtu=_number(metrics, uapi.RTAX_MTU),
+        advmss=_number(metrics, uapi.RTAX_ADVMSS),
+        protocol=protocol,
+        kind=kind,
+        links=hops or ((index,) if index else ()),
+    )
+
+
+def dump(sock: Socket, family: int = 0, table: int = uapi.RT_TABLE_UNSPEC) -> list[Route]:
+    """The routes of the namespace, of one family and one table if they are named; without the routing cache.
+
+    Raises:
+        KernelError: the kernel refused.
+    """
+    families = (family,) if family else (socket.AF_INET, socket.AF_INET6)
+    extra = attribute(uapi.RTA_TABLE, u32(table)) if table else b""
+    routes: list[Route] = []
+    for wanted in families:
+        header = _HEADER.pack(wanted, 0, 0, 0, 0, 0, 0, 0, 0)
+        routes += (parse(body) for body in sock.dump(uapi.RTM_GETROUTE, header + extra, doing="cannot list routes"))
+    return routes
+
+
+def defaults(sock: Socket) -> list[Route]:
+    """The default routes of all tables and both families, without reading the others further than their header.
+
+    Raises:
+        KernelError: the kernel refused.
+    """
+    found: list[Route] = []
+    for family in (socket.AF_INET, socket.AF_INET6):
+        header = _HEADER.pack(family, 0, 0, 0, 0, 0, 0, uapi.RTN_UNICAST, 0)
+        bodies = sock.dump(uapi.RTM_GETROUTE, header, doing="cannot list routes")
+        found += (parse(body) for body in bodies if body[1] == 0 and body[7] == uapi.RTN_UNICAST)
+    return found
+
+
+def add(sock: Socket, route: Route, *, replace: bool = False, append: bool = False, prepend: bool = False) -> None:
+    """Add a route.
+
+    Args:
+        sock: a socket in the namespace.
+        route: what to add; `links` is not looked at.
+        replace: change the route to that destination where there is one, instead of failing.
+        append: add it beside one of the same destination and metric.
+        prepend: the same, and let it come first.
+
+    Raises:
+        KernelExistsError: there is such a route.
+        InvalidInputError: it has neither link nor gateway.
+        KernelError: the kernel refused (ENETUNREACH: the gateway cannot be reached).
+    """
+    if not route.index and not route.gateway and route.kind == uapi.RTN_UNICAST:
+        raise InvalidInputError(f"route to {route.destination} has neither a link nor a gateway")
+    how = NLM_F_REPLACE if replace else NLM_F_APPEND if append else 0 if prepend else NLM_F_EXCL
+    doing = f"cannot add route to {_described(route)}"
+    sock.request(uapi.RTM_NEWROUTE, _body(route), flags=NLM_F_CREATE | how, doing=doing)
+
+
+def delete(sock: Socket, route: Route) -> None:
+    """Delete the first route that has all that is given; protocol and scope of `route` are not looked at.
+
+    Raises:
+        KernelMissingError: there is none.
+        KernelError: the kernel refused.
+    """
+    anywhere = msgspec.structs.replace(route, protocol=0, scope=255, kind=0)
+    sock.request(uapi.RTM_DELROUTE, _body(anywhere), doing=f"cannot delete route to {_described(route)}")
+
+
+def _body(route: Route) -> bytes:
+    destination = ipaddress.ip_network(route.destination, strict=False)
+    family = socket.AF_INET if destination.version == 4 else socket.AF_INET6
+    # A table over 255 does not fit the header: the attribute then counts alone.
+    table = route.table if route.table < 256 else 0
+    flags = uapi.RTNH_F_ONLINK if route.on_link else 0
+    scope = route.scope if route.scope is not None else _scope(route)
+    header = _HEADER.pack(family, destination.prefixlen, 0, 0, table, route.protocol, scope, route.kind, flags)
+    encoded = [attribute(uapi.RTA_TABLE, u32(route.table))]
+    if destination.prefixlen:
+        encoded.append(attribute(uapi.RTA_DST, destination.network_address.packed))
+    encoded += (
+        attribute(kind, u32(value))
+        for kind, value in ((uapi.RTA_OIF, route.index), (uapi.RTA_PRIORITY, route.metric))
+        if value
+    )
+    if route.gateway:
+        encoded.append(_via(family, ipaddress.ip_address(route.gateway)))
+    if route.source:
+        encoded.append(attribute(uapi.RTA_PREFSRC, ipaddress.ip_address(route.source).packed))
+    metrics = ((uapi.RTAX_MTU, route.mtu), (uapi.RTAX_ADVMSS, route.advmss))
+    if any(value for _, value in metrics):
+        encoded.append(nested(uapi.RTA_METRICS, *(attribute(kind, u32(value)) for kind, value in metrics if value)))
+    return header + b"".join(encoded)
+
+
+def _via(family: int, gateway: ipaddress.IPv4Address | ipaddress.IPv6Address) -> bytes:
+    """The gateway; an IPv4 route over an IPv6 router names the family too (RTA_VIA)."""
+    if (family == socket.AF_INET) == (gateway.version == 4):
+        return attribute(uapi.RTA_GATEWAY, gateway.packed)
+    other = socket.AF_INET if gateway.version == 4 else socket.AF_INET6
+    return attribute(uapi.RTA_VIA, struct.pack("=H", other) + gateway.packed)
+
+
+def _gateway(family: int, found: dict[int, bytes]) -> str:
+    if uapi.RTA_VIA in found:
+        via = found[uapi.RTA_VIA]
+        return _text(struct.unpack_from("=H", via)[0], via[2:])
+    return _text(family, found.get(uapi.RTA_GATEWAY))
+
+
+def _scope(route: Route) -> int:
+    """What ip-route(8) takes: IPv4 routes without a gateway reach no farther than the link."""
+    on_the_link = not route.gateway and ":" not in route.destination and route.kind == uapi.RTN_UNICAST
+    return uapi.RT_SCOPE_LINK if on_the_link else uapi.RT_SCOPE_UNIVERSE
+
+
+def _hops(data: bytes) -> Iterator[int]:
+    offset = 0
+    while offset + _NEXT_HOP.size <= len(data):
+        size, _, _, index = _NEXT_HOP.unpack_from(data, offset)
+        if size < _NEXT_HOP.size:
+            return
+        yield index
+        offset += (size + 3) & ~3
+
+
+def _destination(family: int, packed: bytes | None, length: int) -> str:
+    if packed is None:
+        return _EVERYWHERE.get(family, "")
+    return f"{_text(family, packed)}/{length}"
+
+
+def _text(family: int, packed: bytes | None) -> str:
+    return str(socket.inet_ntop(family, packed)) if packed and family in _EVERYWHERE else ""
+
+
+def _number(found: dict[int, bytes], kind: int) -> int:
+    return to_u32(found[kind]) if kind in found else 0
+
+
+def _described(route: Route) -> str:
+    via = f" via {route.gateway}" if route.gateway else ""
+    return f"{route.destination}{via} on link {route.index} (table {route.table})"

@@ -1,0 +1,141 @@
+"""Reading sysfs below a root that the caller names: /sys, or a recorded tree. Every read has an answer.
+
+Files are read through joined strings and bare descriptors, for thousands of them are. A read yields the text, None
+where there is no such file, or an `Unreadable` that keeps the errno; it never raises. Names
+of files and links are Python's own (with surrogates for strange bytes), so that they can be opened.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+
+from netdra.kernel.errors import errno_name, from_os_error
+
+_MOST = 4096  # sysfs files are at most a page
+_GONE = frozenset({errno.ENOENT, errno.ENODEV, errno.ENXIO, errno.ENOTDIR})
+
+
+def printable(name: str) -> str:
+    """A name of a file or link as it can be told to others: bytes that are no UTF-8 become escapes."""
+    return name if name.isascii() else name.encode(errors="surrogateescape").decode(errors="backslashreplace")
+
+
+class Unreadable:
+    """A file that is there but cannot be read; false, so that `read(...) or default` works."""
+
+    __slots__ = ("errno",)
+
+    def __init__(self, number: int) -> None:
+        self.errno = number
+
+    def __bool__(self) -> bool:
+        return False
+
+    @property
+    def reason(self) -> str:
+        """The errno's name."""
+        return errno_name(self.errno)
+
+
+class Sysfs:
+    """A sysfs tree. Paths are relative to its root, without a leading slash ("class/net/eth0/mtu")."""
+
+    __slots__ = ("root",)
+
+    def __init__(self, root: str = "/sys") -> None:
+        self.root = root.rstrip("/")
+
+    def read(self, path: str) -> str | Unreadable | None:
+        """A file's text without white space around it; None if it is not there."""
+        try:
+            descriptor = os.open(f"{self.root}/{path}", os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+            try:
+                data = os.read(descriptor, _MOST)
+            finally:
+                os.close(descriptor)
+        except OSError as problem:
+            return _reason(problem)
+        except ValueError:  # a NUL in the path
+            return None
+        return data.decode(errors="backslashreplace").strip("\0 \t\r\n")
+
+    def text(self, path: str) -> str:
+        """A file's text, "" where it is absent or cannot be read."""
+        found = self.read(path)
+        return found if isinstance(found, str) else ""
+
+    def number(self, path: str, base: int = 10) -> int | Unreadable | None:
+        """A file's text as a number; None where the file is absent; EINVAL where the text is no number."""
+        found = self.read(path)
+        if not isinstance(found, str):
+            return found
+        try:
+            return int(found, base)
+        except ValueError:
+            return Unreadable(errno.EINVAL)
+
+    def link_name(self, path: str) -> str | Unreadable | None:
+        """The last part of what a symbolic link points to, printable, be that there or not; None without a link."""
+        found = self.link(path)
+        return printable(found.rstrip("/").rpartition("/")[2]) if isinstance(found, str) else found
+
+    def link(self, path: str) -> str | Unreadable | None:
+        """What a symbolic link points to, as it is written; None if there is no link there."""
+        try:
+            return os.readlink(f"{self.root}/{path}")  # noqa: PTH115
+        except OSError as problem:
+            return None if problem.errno == errno.EINVAL else _reason(problem)
+        except ValueError:
+            return None
+
+    def resolve(self, path: str) -> str:
+        """The path behind all symbolic links, relative to the root; parts that do not exist are kept as written."""
+        real = os.path.realpath(f"{self.root}/{path}")
+        root = os.path.realpath(self.root)
+        return real[len(root) + 1 :] if real.startswith(f"{root}/") else real
+
+    def listing(self, path: str) -> list[str]:
+        """The names in a folder, sorted; none where it is absent, no folder, or cannot be read."""
+        found = self.names(path)
+        return found if isinstance(found, list) else []
+
+    def names(self, path: str) -> list[str] | Unreadable | None:
+        """The names in a folder, sorted; None where there is no such folder."""
+        try:
+            return sorted(os.listdir(f"{self.root}/{path}"))  # noqa: PTH208
+        except OSError as problem:
+            return _reason(problem)
+        except ValueError:
+            return None
+
+    def exists(self, path: str) -> bool:
+        """Whether a file or folder is there (behind links)."""
+        try:
+            return os.access(f"{self.root}/{path}", os.F_OK)
+        except ValueError:
+            return False
+
+    def is_folder(self, path: str) -> bool:
+        """Whether a folder is there (behind links)."""
+        return os.path.isdir(f"{self.root}/{path}")  # noqa: PTH112
+
+    def write(self, path: str, value: str) -> None:
+        """Write a file.
+
+        Raises:
+            KernelMissingError: there is no such file, or what it is about is gone.
+            KernelError: the kernel refused the value.
+        """
+        try:
+            descriptor = os.open(f"{self.root}/{path}", os.O_WRONLY | os.O_CLOEXEC)
+            try:
+                os.write(descriptor, value.encode())
+            finally:
+                os.close(descriptor)
+        except OSError as problem:
+            raise from_os_error(problem, f'cannot write "{value}" to {self.root}/{path}') from None
+
+
+def _reason(problem: OSError) -> Unreadable | None:
+    return None if problem.errno in _GONE else Unreadable(problem.errno or errno.EIO)
