@@ -1,0 +1,237 @@
+"""Allocated claims and topologies -> plans: what is run in a pod, with the device that each root step was given.
+
+Called at Prepare for a claim and at the pod's start for all of its claims, by the lab and by `netdra render`. What it
+returns is complete: running and undoing a plan asks nobody for anything more (decision D13).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import msgspec
+
+from netdra.model import names
+from netdra.model.claim import DeviceRequestAllocationResult, ResourceClaim
+from netdra.model.errors import InvalidInputError, TemporaryError
+from netdra.model.plan import Binding, ClaimReference, PlainDevice, Plan, PlannedDevice, PlannedStep
+from netdra.model.topology import NetworkTopology, TopologyParameters
+from netdra.topology import interfaces
+from netdra.topology.attachment import with_device
+from netdra.topology.classes import class_name, parameters
+from netdra.topology.devices import DeviceKey
+from netdra.topology.graph import Graph, compile_topology
+
+EXTENDED_RESOURCE_CLAIM = "resource.kubernetes.io/extended-resource-claim"
+"""The annotation of claims that the scheduler makes for extended resources; their requests' names are its own."""
+
+
+class _Allotted(msgspec.Struct, frozen=True):
+    """A device that a claim was allocated for a step of a topology."""
+
+    step: str
+    result: DeviceRequestAllocationResult
+
+
+class _Run(msgspec.Struct, frozen=True):
+    """A topology that is to be run for a claim, with a device for each of its root steps."""
+
+    claim: ResourceClaim
+    graph: Graph
+    devices: Mapping[str, DeviceRequestAllocationResult]
+
+
+def bind(
+    claims: Sequence[ResourceClaim],
+    topologies: Mapping[str, NetworkTopology],
+    devices: Mapping[DeviceKey, PlannedDevice],
+) -> Binding:
+    """The plans of one pod's claims, and its devices that no topology speaks of.
+
+    Only configuration that came from a class counts (decision D10). Results of other drivers are passed over; a device
+    with admin access is never a step's. A topology with a single root step is run once for each device that a request
+    of it was allocated; one with several takes exactly one device a root step.
+
+    Args:
+        claims: in the order in which the pod names them, which is the order of net1, net2 …
+        topologies: by name; at least those that the claims' configuration refers to.
+        devices: the facts of the driver's devices, by pool and name.
+
+    Raises:
+        InvalidInputError: a claim does not fit its topology, or the interfaces of the pod clash.
+        TemporaryError: a claim is not allocated, or a topology or a device's facts are not known (yet).
+    """
+    runs: list[_Run] = []
+    plain: list[PlainDevice] = []
+    for claim in claims:
+        groups, rest = _grouped(claim)
+        plain += [_plain(claim, result, devices) for result in rest]
+        for topology, allotted in groups.items():
+            runs += _runs(claim, _compiled(claim, topology, topologies), allotted)
+    named = interfaces.assign([run.graph for run in runs])
+    plans = tuple(_plan(run, interface_names, devices) for run, interface_names in zip(runs, named, strict=True))
+    return Binding(plans=plans, plain=tuple(plain))
+
+
+def unbound(topology: NetworkTopology) -> Plan:
+    """The plan of a topology that no claim has been allocated for: what can be checked and shown before there is one.
+
+    Raises:
+        InvalidInputError: the topology is unsound, or its interfaces clash.
+    """
+    graph = compile_topology(topology)
+    (named,) = interfaces.assign([graph])
+    return Plan(
+        topology=graph.topology, claim=ClaimReference(namespace="", name="", uid=""), steps=_steps(graph, named, {})
+    )
+
+
+def _grouped(
+    claim: ResourceClaim,
+) -> tuple[dict[str, list[_Allotted]], list[DeviceRequestAllocationResult]]:
+    """The claim's devices by topology, and our devices without one."""
+    allocation = claim.status.allocation
+    if allocation is None:
+        raise TemporaryError(f"{_named(claim)} is not allocated", hint="wait until the pod is scheduled")
+    groups: dict[str, list[_Allotted]] = {}
+    rest: list[DeviceRequestAllocationResult] = []
+    for result in allocation.devices.results:
+        if result.driver != names.DRIVER:
+            continue
+        meant = None if result.admin_access else _meant(claim, result.request)
+        if meant is None:
+            rest.append(result)
+        else:
+            groups.setdefault(meant.network_topology_ref.name, []).append(_Allotted(meant.step, result))
+    return groups, rest
+
+
+def _meant(claim: ResourceClaim, request: str) -> TopologyParameters | None:
+    """The topology and step that the class of a request carries."""
+    assert claim.status.allocation is not None
+    main = request.split("/", 1)[0]
+    found: list[TopologyParameters] = []
+    for config in claim.status.allocation.devices.config:
+        covered = not config.requests or request in config.requests or main in config.requests
+        if covered and config.source == "FromClass":
+            meant = parameters(config.opaque, f'{_named(claim)}, request "{request}"')
+            found += [meant] if meant is not None and meant not in found else []
+    if len(found) > 1:
+        places = ", ".join(f'step "{each.step}" of "{each.network_topology_ref.name}"' for each in found)
+        raise InvalidInputError(
+            f'{_named(claim)}, request "{request}": the DeviceClass names several NetworkTopologies: {places}',
+            hint="a device can only be one step; use a DeviceClass for each",
+        )
+    return found[0] if found else None
+
+
+def _compiled(claim: ResourceClaim, name: str, topologies: Mapping[str, NetworkTopology]) -> Graph:
+    if name not in topologies:
+        raise TemporaryError(
+            f'NetworkTopology "{name}", which the DeviceClasses of {_named(claim)} refer to, is not there',
+            hint="create it, or delete the classes that it left behind",
+        )
+    return compile_topology(topologies[name])
+
+
+def _runs(claim: ResourceClaim, graph: Graph, allotted: Sequence[_Allotted]) -> list[_Run]:
+    """How often a topology is run for a claim, and with which devices."""
+    roots = [step.name for step in graph.roots]
+    given: dict[str, list[DeviceRequestAllocationResult]] = {root: [] for root in roots}
+    astray: list[_Allotted] = []
+    for each in allotted:
+        fits = each.step in given and _answers(claim, each.result.request, each.step)
+        if fits:
+            given[each.step].append(each.result)
+        else:
+            astray.append(each)
+    for root in roots:
+        if not given[root]:
+            raise _missing(claim, graph, root)
+    for each in astray:
+        raise InvalidInputError(
+            f'{_named(claim)}, request "{each.result.request}": its DeviceClass is of step "{each.step}" of '
+            f'NetworkTopology "{graph.topology}", which only a request of that name can be bound to',
+            hint=f'name the request "{each.step}", or remove it',
+        )
+    if len(roots) == 1:
+        return [_Run(claim, graph, {roots[0]: result}) for result in given[roots[0]]]
+    for root in roots:
+        if len(given[root]) > 1:
+            raise InvalidInputError(
+                f'{_named(claim)}, request "{given[root][0].request}" was allocated {len(given[root])} devices, but '
+                f'root step "{root}" of NetworkTopology "{graph.topology}" is one device',
+                hint="ask for one device; only a topology with a single root step can be had several times",
+            )
+    return [_Run(claim, graph, {root: results[0] for root, results in given.items()})]
+
+
+def _answers(claim: ResourceClaim, request: str, step: str) -> bool:
+    """Whether a request is the one for a step: it, or the alternative that was chosen, has the step's name."""
+    return step in request.split("/", 1) or claim.metadata.annotations.get(EXTENDED_RESOURCE_CLAIM) == "true"
+
+
+def _missing(claim: ResourceClaim, graph: Graph, root: str) -> InvalidInputError:
+    return InvalidInputError(
+        f'NetworkTopology "{graph.topology}" root step "{root}" has no matching device request in '
+        f'ResourceClaim "{claim.metadata.name}".',
+        hint=f'The ResourceClaim must contain a request named "{root}" with '
+        f'deviceClassName "{class_name(graph.topology, root)}".',
+    )
+
+
+def _plan(run: _Run, named: Mapping[str, str], devices: Mapping[DeviceKey, PlannedDevice]) -> Plan:
+    allotted = {step: _device(run.claim, result, devices) for step, result in run.devices.items()}
+    return Plan(topology=run.graph.topology, claim=_reference(run.claim), steps=_steps(run.graph, named, allotted))
+
+
+def _steps(graph: Graph, named: Mapping[str, str], allotted: Mapping[str, PlannedDevice]) -> tuple[PlannedStep, ...]:
+    return tuple(
+        PlannedStep(
+            name=step.name,
+            type=step.type,
+            if_name=named[step.name],
+            network=f"{graph.topology}-{step.name}",
+            execution="Builtin" if step.is_builtin else "Binary",
+            depend_on=step.depend_on,
+            config=with_device(graph.topology, step, allotted.get(step.name)),
+            device=allotted.get(step.name),
+        )
+        for step in graph.steps
+    )
+
+
+def _plain(
+    claim: ResourceClaim, result: DeviceRequestAllocationResult, devices: Mapping[DeviceKey, PlannedDevice]
+) -> PlainDevice:
+    return PlainDevice(
+        claim=_reference(claim),
+        device=_device(claim, result, devices),
+        admin_access=bool(result.admin_access),
+    )
+
+
+def _device(
+    claim: ResourceClaim, result: DeviceRequestAllocationResult, devices: Mapping[DeviceKey, PlannedDevice]
+) -> PlannedDevice:
+    facts = devices.get((result.pool, result.device))
+    if facts is None:
+        raise TemporaryError(
+            f'{_named(claim)}, request "{result.request}": device "{result.device}" of pool "{result.pool}" is not '
+            "known on this node",
+            hint="see whether the driver still publishes it: netdra plan",
+        )
+    return msgspec.structs.replace(
+        facts,
+        request=result.request,
+        share_id=result.share_id or "",
+        consumed_capacity={name: str(amount) for name, amount in result.consumed_capacity.items()},
+    )
+
+
+def _reference(claim: ResourceClaim) -> ClaimReference:
+    return ClaimReference(namespace=claim.metadata.namespace, name=claim.metadata.name, uid=claim.metadata.uid)
+
+
+def _named(claim: ResourceClaim) -> str:
+    namespace = f"{claim.metadata.namespace}/" if claim.metadata.namespace else ""
+    return f'ResourceClaim "{namespace}{claim.metadata.name}"'

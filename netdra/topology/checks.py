@@ -1,0 +1,165 @@
+"""What the kernel or the node would refuse of a pod's plans, found before the first step runs.
+
+Called with the plans of a pod by `netdra.chain` before it begins, and with the plan of a topology alone by
+`netdra validate`. What is not known, because only running shows it or because no device is allocated yet, is not held
+against a plan.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from netdra.model.plan import Plan, PlannedStep
+from netdra.topology.findings import Finding
+from netdra.topology.graph import about
+from netdra.topology.interfaces import known_text
+from netdra.topology.values import Path
+
+MIN_BOND_MEMBERS = 2
+# net/8021q, drivers/net/macvlan.c and ipvlan: their MTU cannot be above that of the interface under them.
+_STACKED = frozenset({"vlan", "macvlan", "ipvlan"})
+
+
+class _Found(msgspec.Struct, frozen=True):
+    """Something wrong with a step: where in the step, what, and what to do."""
+
+    step: str
+    path: Path
+    what: str
+    hint: str = ""
+
+
+def check_plans(plans: Sequence[Plan], binaries: Collection[str] | None = None) -> tuple[Finding, ...]:
+    """All that would fail, for the plans of one pod together. Paths begin with `steps` and the step's place.
+
+    Args:
+        plans: of one pod.
+        binaries: the CNI plugins that the node has, or None if that is not known.
+    """
+    vlans: dict[tuple[str, str, int], str] = {}
+    members: dict[str, str] = {}
+    findings: list[Finding] = []
+    for plan in plans:
+        names = {step.name: step.if_name for step in plan.steps}
+        mtus = _MTUs(names)
+        places = {step.name: at for at, step in enumerate(plan.steps)}
+        for step in plan.steps:
+            found = (
+                *_binaries(step, binaries),
+                *_bond(step, names, members),
+                *_vlan(step, names, vlans),
+                *mtus.check(step),
+            )
+            findings += [
+                about(
+                    plan.topology, each.step, each.what, hint=each.hint, path=("steps", places[each.step], *each.path)
+                )
+                for each in found
+            ]
+    return tuple(findings)
+
+
+def _binaries(step: PlannedStep, binaries: Collection[str] | None) -> Iterator[_Found]:
+    if binaries is None:
+        return
+    if step.execution == "Binary" and step.type not in binaries:
+        yield _Found(step.name, ("type",), f'there is no CNI plugin "{step.type}" on this node', _INSTALL)
+    ipam = step.config.get("ipam")
+    plugin = ipam.get("type") if isinstance(ipam, Mapping) else None
+    if isinstance(plugin, str) and plugin not in binaries:
+        yield _Found(
+            step.name, ("config", "ipam", "type"), f'there is no IPAM plugin "{plugin}" on this node', _INSTALL
+        )
+
+
+_INSTALL = "install it into the CNI path"
+
+
+def _bond(step: PlannedStep, names: Mapping[str, str], members: dict[str, str]) -> Iterator[_Found]:
+    """A bond with too few members, or with one of another bond. A member of unknown name counts as one of its own."""
+    if step.type != "bond" or not isinstance(step.config.get("links"), list | tuple):
+        return
+    own: set[str] = set()
+    for at, known in enumerate(_members(step, names)):
+        if known in own:
+            yield _Found(step.name, ("config", "links", at), f'"{known}" is a member of the bond already')
+        elif known in members:
+            what = f'"{known}" is a member of the bond of step "{members[known]}" already'
+            yield _Found(step.name, ("config", "links", at), what)
+        own.add(known or f"link {at}")
+    if len(own) < MIN_BOND_MEMBERS:
+        what = f"the bond has {len(own)} member, fewer than {MIN_BOND_MEMBERS}"
+        yield _Found(step.name, ("config", "links"), what, "add a link, and its step to dependOn")
+    members |= {known: step.name for known in _members(step, names) if known}
+
+
+def _vlan(step: PlannedStep, names: Mapping[str, str], vlans: dict[tuple[str, str, int], str]) -> Iterator[_Found]:
+    if step.type != "vlan":
+        return
+    key = "id" if "id" in step.config else "vlanId"
+    number, master = step.config.get(key), _known(step.config.get("master"), names)
+    if not isinstance(number, int) or not master:
+        return
+    tagged = (master, str(step.config.get("protocol", "802.1q")).lower(), number)
+    if tagged in vlans:
+        what = f'VLAN {number} of "{master}" is made by step "{vlans[tagged]}" already'
+        yield _Found(step.name, ("config", key), what, "choose another VLAN, or depend on that step")
+    vlans.setdefault(tagged, step.name)
+
+
+class _MTUs:
+    """What the MTU of each interface of a plan will be as its steps run, 0 where nobody knows."""
+
+    def __init__(self, names: Mapping[str, str]) -> None:
+        self._names = names
+        self._mtu: dict[str, int] = {}
+        # interface -> what is under it: another interface of the pod, or a device of the node with its MTU.
+        self._master: dict[str, str] = {}
+        self._device: dict[str, tuple[str, int]] = {}
+
+    def check(self, step: PlannedStep) -> Iterator[_Found]:
+        """Follow a step, and say if it asks for more than the interface under its own carries."""
+        asked = step.config.get("mtu")
+        asked = asked if isinstance(asked, int) and asked > 0 else 0
+        if step.type in _STACKED and step.device is not None:
+            self._device[step.if_name] = (step.device.if_name or step.device.device, step.device.mtu)
+        elif step.type in _STACKED:
+            self._master[step.if_name] = _known(step.config.get("master"), self._names)
+        under, limit = self._under(step.if_name)
+        if limit and asked > limit:
+            yield _Found(
+                step.name,
+                ("config", "mtu"),
+                f'mtu {asked} is above the {limit} of "{under}", the interface under it',
+                f'raise the MTU of "{under}" in a step before, or on the node',
+            )
+        self._mtu[step.if_name] = asked or self._inherited(step, limit)
+
+    def _under(self, interface: str) -> tuple[str, int]:
+        if interface in self._device:
+            return self._device[interface]
+        master = self._master.get(interface, "")
+        return master, self._mtu.get(master, 0)
+
+    def _inherited(self, step: PlannedStep, limit: int) -> int:
+        """The MTU of an interface whose step does not ask for one."""
+        if step.type == "bond":
+            return min((self._mtu.get(name, 0) for name in _members(step, self._names)), default=0)
+        if step.type in _STACKED:
+            return limit
+        return step.device.mtu if step.device is not None else self._mtu.get(step.if_name, 0)
+
+
+def _members(step: PlannedStep, names: Mapping[str, str]) -> list[str]:
+    """The names of a bond's members, "" for those that only running shows."""
+    links = step.config.get("links")
+    written = links if isinstance(links, list | tuple) else ()
+    return [_known(link.get("name") if isinstance(link, Mapping) else link, names) for link in written]
+
+
+def _known(text: Any, names: Mapping[str, str]) -> str:
+    """An interface's name as far as it is known before anything runs, or ""."""
+    return (known_text(text, names) or "") if isinstance(text, str) else ""

@@ -1,0 +1,157 @@
+"""A claim, or a claim template, against the topologies that its DeviceClasses belong to, before anything is allocated.
+
+A topology needs a device for each of its root steps, so a claim that asks for one of its classes must ask for all.
+Called at admission and by `netdra validate`; `bind` finds the same at Prepare, where nobody is looking any more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+import msgspec
+
+from netdra.model.claim import (
+    DeviceClaim,
+    DeviceClass,
+    DeviceRequest,
+    DeviceSubRequest,
+    ExactDeviceRequest,
+    ResourceClaim,
+    ResourceClaimTemplate,
+)
+from netdra.model.topology import NetworkTopology
+from netdra.topology.bind import EXTENDED_RESOURCE_CLAIM
+from netdra.topology.classes import parameters
+from netdra.topology.findings import Finding
+from netdra.topology.graph import Graph, examine
+from netdra.topology.requested import device_claim
+from netdra.topology.values import Path
+
+
+class _Wish(msgspec.Struct, frozen=True):
+    """A request, or one of its alternatives, for a device of a topology's step."""
+
+    request: str
+    name: str
+    topology: str
+    step: str
+    several: bool
+    path: Path
+
+
+def check_claim(
+    claim: ResourceClaim | ResourceClaimTemplate,
+    topologies: Mapping[str, NetworkTopology],
+    classes: Mapping[str, DeviceClass],
+) -> tuple[Finding, ...]:
+    """What is wrong with a claim's requests, as far as they are for topologies; all others are none of ours.
+
+    Args:
+        claim: what its author wrote.
+        topologies: by name.
+        classes: DeviceClasses by name; requests for classes that are not among them are passed over.
+
+    Raises:
+        InvalidInputError: a class's parameters name a topology, but not as a generated class does.
+    """
+    if claim.metadata.annotations.get(EXTENDED_RESOURCE_CLAIM) == "true":
+        return ()
+    named = f'{claim.kind} "{claim.metadata.name}"'
+    wanted, path = device_claim(claim)
+    findings = list(_own_topologies(named, wanted, path))
+    wishes: dict[str, list[_Wish]] = {}
+    for wish in _wishes(wanted, classes, path):
+        wishes.setdefault(wish.topology, []).append(wish)
+    for name, group in wishes.items():
+        findings += _against(named, name, group, topologies, (*path, "requests"))
+    return tuple(findings)
+
+
+def _own_topologies(named: str, wanted: DeviceClaim, path: Path) -> Iterator[Finding]:
+    """A topology that the claim's author brings does not count (decision D10), so a pod would start without it."""
+    for at, config in enumerate(wanted.config):
+        opaque = config.opaque
+        if opaque is not None and parameters(opaque, named) is not None:
+            yield Finding(
+                what=f"{named} brings a networkTopologyRef of its own, which counts only in a DeviceClass",
+                hint="remove it, and request the topology's DeviceClasses",
+                path=(*path, "config", at),
+            )
+
+
+def _wishes(wanted: DeviceClaim, classes: Mapping[str, DeviceClass], path: Path) -> Iterator[_Wish]:
+    for at, request in enumerate(wanted.requests):
+        for choice, name, place in _choices(request, (*path, "requests", at)):
+            found = classes.get(choice.device_class_name)
+            configs = found.spec.config if found is not None else ()
+            for config in configs:
+                meant = parameters(config.opaque, f'DeviceClass "{choice.device_class_name}"')
+                if meant is None:
+                    continue
+                own = name if name == meant.step else request.name
+                several = choice.count > 1 or choice.allocation_mode == "All"
+                yield _Wish(request.name, own, meant.network_topology_ref.name, meant.step, several, place)
+
+
+def _choices(request: DeviceRequest, path: Path) -> Iterator[tuple[ExactDeviceRequest | DeviceSubRequest, str, Path]]:
+    """The ways to answer a request that own their device, each with its name and place."""
+    if request.exactly is not None and not request.exactly.admin_access:
+        yield request.exactly, request.name, (*path, "exactly")
+    for at, choice in enumerate(request.first_available):
+        yield choice, choice.name, (*path, "firstAvailable", at)
+
+
+def _against(
+    named: str, name: str, wishes: Sequence[_Wish], topologies: Mapping[str, NetworkTopology], path: Path
+) -> Iterator[Finding]:
+    """What is wrong with all wishes for one topology."""
+    if name not in topologies:
+        yield Finding(
+            what=f'{named} requests devices of NetworkTopology "{name}", which is not there',
+            hint="create it, or delete the DeviceClasses that it left behind",
+            path=wishes[0].path,
+        )
+        return
+    if topologies[name].metadata.deletion_timestamp:
+        yield Finding(
+            what=f'{named} requests devices of NetworkTopology "{name}", which is being deleted',
+            hint="request those of another one",
+            path=wishes[0].path,
+        )
+        return
+    graph, _ = examine(topologies[name])
+    if graph is None:
+        return
+    roots = [step.name for step in graph.roots]
+    provided = list(dict.fromkeys(wish.name for wish in wishes))
+    if missing := [root for root in roots if root not in provided]:
+        yield Finding(
+            what=f'NetworkTopology "{name}" requires root step requests {_list(roots)}, '
+            f"but {named} only provides requests {_list(provided)}.",
+            hint=f"Missing: {_list(missing)}",
+            path=path,
+        )
+        return
+    for wish in wishes:
+        yield from _each(named, graph, wish)
+
+
+def _each(named: str, graph: Graph, wish: _Wish) -> Iterator[Finding]:
+    if wish.name != wish.step:
+        yield Finding(
+            what=f'{named}, request "{wish.request}": its DeviceClass is of step "{wish.step}" of NetworkTopology '
+            f'"{graph.topology}", which only a request of that name can be bound to',
+            hint=f'name the request "{wish.step}", or remove it',
+            path=wish.path,
+        )
+    elif wish.several and len(graph.roots) > 1:
+        yield Finding(
+            what=f'{named}, request "{wish.request}" asks for several devices, but root step "{wish.step}" of '
+            f'NetworkTopology "{graph.topology}" is one device',
+            hint="ask for one device; only a topology with a single root step can be had several times",
+            path=wish.path,
+        )
+
+
+def _list(names: Sequence[str]) -> str:
+    return f"[{', '.join(names)}]"

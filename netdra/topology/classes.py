@@ -1,0 +1,114 @@
+"""The DeviceClasses of a NetworkTopology: one for each step that is an allocated device.
+
+Called by the controller, which writes them to the API server, and by the command line and the lab, which allocate with
+them. Claims name these classes and nothing else of the topology: the class carries the reference to it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from netdra.model import documents, names
+from netdra.model.claim import (
+    CELDeviceSelector,
+    DeviceClass,
+    DeviceClassConfiguration,
+    DeviceClassSpec,
+    DeviceSelector,
+    OpaqueDeviceConfiguration,
+)
+from netdra.model.device import Features
+from netdra.model.errors import InvalidInputError
+from netdra.model.meta import ObjectMeta
+from netdra.model.topology import NetworkTopology, NetworkTopologyReference, Step, TopologyParameters
+from netdra.topology.graph import Graph, compile_topology
+
+_MAX_LABEL_VALUE = 63
+
+
+def device_classes(topology: NetworkTopology, features: Features | None = None) -> tuple[DeviceClass, ...]:
+    """The topology's DeviceClasses, in the order of its root steps.
+
+    Each begins with a selector of its own that keeps other drivers' devices, and devices that the step's plugin cannot
+    attach, away from the step's selector: the scheduler stops at the first that is false, and one that meets a missing
+    attribute fails the whole allocation (decision D6).
+
+    Args:
+        topology: what administrators wrote.
+        features: what the API server takes; it decides how `supportedCNIs` is published and thus asked for.
+
+    Raises:
+        InvalidInputError: the topology is unsound, or a class's name would be too long.
+    """
+    graph = compile_topology(topology)
+    return tuple(_device_class(graph, step, features or Features()) for step in graph.roots)
+
+
+def known_classes(topologies: Iterable[NetworkTopology], given: Iterable[DeviceClass]) -> dict[str, DeviceClass]:
+    """The classes that are there, by name, and those that the controller will make of the topologies."""
+    made: dict[str, DeviceClass] = {}
+    for topology in topologies:
+        try:
+            made |= {each.metadata.name: each for each in device_classes(topology)}
+        except InvalidInputError:
+            continue  # an unsound topology is reported as such
+    return made | {each.metadata.name: each for each in given}
+
+
+def class_name(topology: str, step: str) -> str:
+    """The name of a root step's DeviceClass."""
+    return f"{topology}-{step}"
+
+
+def topology_label(topology: str) -> str:
+    """A topology's name as a label's value: itself, or a likeness with a digest where it is too long for one."""
+    return topology if len(topology) <= _MAX_LABEL_VALUE else names.label(topology)
+
+
+def parameters(opaque: OpaqueDeviceConfiguration | None, origin: str) -> TopologyParameters | None:
+    """What an opaque configuration says of a topology, or None if it is another driver's or of something else.
+
+    Args:
+        opaque: from a class or an allocation.
+        origin: whose it is, for errors.
+
+    Raises:
+        InvalidInputError: it names a topology, but not as a generated class does.
+    """
+    if opaque is None or opaque.driver != names.DRIVER or not isinstance(opaque.parameters, dict):
+        return None
+    if "networkTopologyRef" not in opaque.parameters:
+        return None
+    return documents.convert(opaque.parameters, TopologyParameters, f"{origin}: opaque parameters")
+
+
+def guard(cni_type: str, features: Features) -> str:
+    """The CEL condition that a device is one of ours and can be attached by the plugin."""
+    attributes = f'device.attributes["{names.DRIVER}"]'
+    published = f"{attributes}.{names.SUPPORTED_CNIS}"
+    test = f'includes("{cni_type}")' if features.list_attributes else f'contains(",{cni_type},")'
+    return f'device.driver == "{names.DRIVER}" && has({published}) && {published}.{test}'
+
+
+def _device_class(graph: Graph, step: Step, features: Features) -> DeviceClass:
+    name = class_name(graph.topology, step.name)
+    if not names.is_subdomain(name):
+        raise InvalidInputError(
+            f'NetworkTopology "{graph.topology}", step "{step.name}": '
+            f'the DeviceClass\'s name "{name}" has {len(name)} characters of at most {names.MAX_SUBDOMAIN}',
+            hint="shorten the topology's or the step's name",
+        )
+    assert step.selector is not None
+    expressions = (guard(step.type, features), step.selector.cel)
+    meant = TopologyParameters(network_topology_ref=NetworkTopologyReference(name=graph.topology), step=step.name)
+    opaque = OpaqueDeviceConfiguration(driver=names.DRIVER, parameters=documents.plain(meant))
+    return DeviceClass(
+        metadata=ObjectMeta(
+            name=name, labels={names.TOPOLOGY_LABEL: topology_label(graph.topology), names.STEP_LABEL: step.name}
+        ),
+        spec=DeviceClassSpec(
+            selectors=tuple(DeviceSelector(cel=CELDeviceSelector(expression=text)) for text in expressions),
+            config=(DeviceClassConfiguration(opaque=opaque),),
+            extended_resource_name=step.extended_resource_name or None,
+        ),
+    )

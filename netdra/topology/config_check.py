@@ -1,0 +1,184 @@
+"""A step's config against its plugin's contract: keys, types, enums, ranges, nested values, references.
+
+Called by `schema_check` for every step whose plugin has a contract. It complains in the words of the schema, with
+what was probably meant.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+import msgspec
+
+from netdra.topology.contract import Contract, Shape
+from netdra.topology.values import Path, dotted, quoted
+
+COMMON = frozenset({"name", "ipam", "dns", "runtimeConfig", "capabilities", "args", "deviceID"})
+"""Keys that every plugin may be given: CNI's own, and the name of the interface (decision D8)."""
+
+_MAX_GUESSED = 64
+_WORDS = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])|\d+")
+
+
+class Complaint(msgspec.Struct, frozen=True):
+    """Something in a config that the contract does not allow: where, what, and what to do."""
+
+    path: Path
+    what: str
+    hint: str = ""
+
+
+def check_config(config: Mapping[str, Any], contract: Contract, supplied: str = "") -> Iterator[Complaint]:
+    """What is wrong with a config; references are resolved nowhere, only allowed where a string may stand.
+
+    Args:
+        config: what the topology's author wrote.
+        contract: the plugin's.
+        supplied: a parameter that netdra will fill in, so its absence is no mistake.
+    """
+    prefix = f'CNIPluginSchema "{contract.schema}"'
+    given: dict[str, str] = {}
+    for key, value in config.items():
+        parameter = contract.names.get(key)
+        if parameter is None:
+            if contract.closed and key not in COMMON:
+                yield Complaint(
+                    (key,), f"{prefix} does not accept parameter {quoted(key)}.", guess(key, contract.names)
+                )
+            continue
+        if parameter in given:
+            what = f'{prefix} takes "{given[parameter]}" and "{key}" for the same; only one can be given.'
+            yield Complaint((key,), what)
+        given[parameter] = key
+        for complaint in _value(value, contract.parameters[parameter], (key,)):
+            yield msgspec.structs.replace(complaint, what=f"{prefix} {complaint.what}")
+    for name in contract.required:
+        if name not in given and name != supplied:
+            yield Complaint((), f'{prefix} requires parameter "{name}".')
+
+
+def guess(word: str, known: Iterable[str]) -> str:
+    """`Did you mean …?` for a word that is not known, or the known ones where none is like it."""
+    names = sorted(known)
+    found = _likely(word, names) if len(word) <= _MAX_GUESSED else None
+    if found is not None:
+        return f'Did you mean "{found}"?'
+    return f"Known: {', '.join(names)}." if names else ""
+
+
+def _likely(word: str, names: list[str]) -> str | None:
+    """The same but for case and separators, else of like spelling, else with most of its words."""
+    flat = {re.sub("[-_]", "", name).lower(): name for name in names}
+    asked = re.sub("[-_]", "", word).lower()
+    if asked in flat:
+        return flat[asked]
+    if close := difflib.get_close_matches(asked, flat, n=1, cutoff=0.7):
+        return flat[close[0]]
+    shared = {name: len(_words(name) & _words(word)) / len(_words(name) | _words(word) | {""}) for name in names}
+    best = max(names, key=lambda name: shared[name], default="")
+    return best if shared.get(best) else None
+
+
+def _words(name: str) -> set[str]:
+    return {word.lower() for word in _WORDS.findall(name)}
+
+
+def _value(value: Any, shape: Shape, path: Path) -> Iterator[Complaint]:
+    if value is None or shape.kind == "any":
+        return
+    if _has_reference(value):
+        yield from _reference(shape, path)
+        return
+    if shape.kind == "either":
+        attempts = [list(_value(value, part, path)) for part in shape.parts]
+        if all(attempts):
+            yield _mismatch(value, shape, path)
+            return
+    elif not _is(value, shape):
+        yield _mismatch(value, shape, path)
+        return
+    yield from _limits(value, shape, path)
+    yield from _inside(value, shape, path)
+
+
+def _has_reference(value: Any) -> bool:
+    return isinstance(value, str) and "{{" in value
+
+
+def _reference(shape: Shape, path: Path) -> Iterator[Complaint]:
+    if "string" not in {shape.kind, *(part.kind for part in shape.parts if shape.kind == "either")}:
+        what = f"expects parameter {_called(path)} to be {shape.text}; a reference can only stand for a string."
+        yield Complaint(path, what)
+
+
+def _is(value: Any, shape: Shape) -> bool:
+    match shape.kind:
+        case "string":
+            return isinstance(value, str)
+        case "boolean":
+            return isinstance(value, bool)
+        case "integer":
+            return isinstance(value, int) and not isinstance(value, bool)
+        case "number":
+            return isinstance(value, int | float) and not isinstance(value, bool)
+        case "list":
+            return isinstance(value, list | tuple)
+    return isinstance(value, dict)
+
+
+def _mismatch(value: Any, shape: Shape, path: Path) -> Complaint:
+    found = quoted(value) if isinstance(value, str) else msgspec.json.encode(value).decode()[:80]
+    hint = ""
+    if isinstance(value, bool) and shape.kind == "string":
+        hint = "YAML reads on, off, yes and no as true and false: put the value in quotes."
+    return Complaint(path, f"expects parameter {_called(path)} to be {shape.text}, found {found}.", hint)
+
+
+def _limits(value: Any, shape: Shape, path: Path) -> Iterator[Complaint]:
+    called = _called(path)
+    if shape.enum and value not in shape.enum:
+        shown = quoted(value) if isinstance(value, str) else msgspec.json.encode(value).decode()[:80]
+        accepted = [each if isinstance(each, str) else msgspec.json.encode(each).decode() for each in shape.enum]
+        yield Complaint(path, f"does not accept {shown} for parameter {called}.", guess(str(value), accepted))
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        if shape.minimum is not None and value < shape.minimum:
+            yield Complaint(path, f"expects parameter {called} to be at least {shape.minimum}, found {value}.")
+        if shape.maximum is not None and value > shape.maximum:
+            yield Complaint(path, f"expects parameter {called} to be at most {shape.maximum}, found {value}.")
+    if isinstance(value, list | tuple):
+        if shape.min_items is not None and len(value) < shape.min_items:
+            what = f"expects at least {_items(shape.min_items)} in parameter {called}, found {len(value)}."
+            yield Complaint(path, what)
+        if shape.max_items is not None and len(value) > shape.max_items:
+            yield Complaint(
+                path, f"expects at most {_items(shape.max_items)} in parameter {called}, found {len(value)}."
+            )
+
+
+def _inside(value: Any, shape: Shape, path: Path) -> Iterator[Complaint]:
+    """The elements of lists and maps, and the values of objects."""
+    if shape.kind == "list":
+        for at, each in enumerate(value):
+            yield from _value(each, shape.parts[0], (*path, at))
+    elif shape.kind == "map":
+        for key, each in value.items():
+            yield from _value(each, shape.parts[0], (*path, key))
+    elif shape.kind == "object":
+        for key, each in value.items():
+            if key in shape.properties:
+                yield from _value(each, shape.properties[key], (*path, key))
+            elif shape.closed:
+                what = f"does not accept parameter {_called((*path, key))}."
+                yield Complaint((*path, key), what, guess(key, shape.properties))
+
+
+def _called(path: Path) -> str:
+    """A parameter as errors call it: `"links[0].name"`."""
+    return f'"{dotted(path, "")[1:]}"'
+
+
+def _items(count: int) -> str:
+    return f"{count} item" if count == 1 else f"{count} items"

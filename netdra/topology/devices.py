@@ -1,0 +1,58 @@
+"""What published slices say of their devices, as the facts that a plan needs of each.
+
+The command line and the lab bind claims with it; the node daemon may instead take the facts from its own inventory,
+which has those that a slice's 32 attributes leave no room for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import msgspec
+
+from netdra.model import names
+from netdra.model.plan import PlannedDevice
+from netdra.model.resource import Device, ResourceSlice
+
+DeviceKey = tuple[str, str]
+"""A device's pool and name."""
+
+_ATTRIBUTES: dict[str, str] = {
+    "ifName": "if_name",
+    "type": "type",
+    "mac": "mac",
+    "mtu": "mtu",
+    "pciAddress": "pci_address",
+    "pfName": "pf_name",
+    "vfIndex": "vf_index",
+    "rdmaDevice": "rdma_device",
+    "iommuGroup": "iommu_group",
+}
+_TYPES: dict[str, type] = {field.name: field.type for field in msgspec.structs.fields(PlannedDevice)}
+
+
+def from_slices(slices: Iterable[ResourceSlice]) -> dict[DeviceKey, PlannedDevice]:
+    """The driver's devices by pool and name, from the newest generation of each pool; `request` is still "".
+
+    An attribute that is missing, or of another type than netdra publishes, leaves its field at the default.
+    """
+    ours = [found for found in slices if found.spec.driver == names.DRIVER]
+    newest: dict[str, int] = {}
+    for found in ours:
+        pool = found.spec.pool
+        newest[pool.name] = max(pool.generation, newest.get(pool.name, 0))
+    return {
+        (found.spec.pool.name, device.name): _facts(found.spec.pool.name, device)
+        for found in ours
+        if found.spec.pool.generation == newest[found.spec.pool.name]
+        for device in found.spec.devices
+    }
+
+
+def _facts(pool: str, device: Device) -> PlannedDevice:
+    # A name without a domain is in the driver's own (k8s.io/dynamic-resource-allocation, parseQualifiedName).
+    published = {names.qualified(name): attribute.value for name, attribute in device.attributes.items()}
+    facts = {field: published.get(names.qualified(name)) for name, field in _ATTRIBUTES.items()}
+    known: dict[str, Any] = {field: value for field, value in facts.items() if type(value) is _TYPES[field]}
+    return PlannedDevice(request="", pool=pool, device=device.name, **known)

@@ -1,0 +1,161 @@
+"""What flows through the graph: how many interfaces, and whether addresses and devices, reach each step.
+
+Called by `schema_check` with the contracts of the steps' plugins. It counts without running anything: interfaces that
+a step adds are told apart by the step that added them, so what two ways of a diamond bring together is counted once. A
+plugin without a contract may make anything, so what comes after it is not refused for lack of something.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+import msgspec
+
+from netdra.model.topology import Step
+from netdra.topology.config_check import Complaint
+from netdra.topology.contract import Contract
+from netdra.topology.graph import Graph
+from netdra.topology.references import Reference
+from netdra.topology.values import dotted
+
+_OF_INTERFACES = frozenset({"interfaceName", "mac", "sandbox", "interfaces"})
+
+
+class Flow(msgspec.Struct, frozen=True, kw_only=True):
+    """What a step's result holds, as far as contracts say.
+
+    Attributes:
+        certain: the interfaces that are there in any case, each as its step and a number.
+        possible: those that may be there besides.
+        unknown: whether there may be still more, because a plugin without a contract was involved.
+        ips: whether there may be addresses; `routes` the same.
+        devices: what can be referenced of the step's devices, or None if that is not known.
+    """
+
+    certain: frozenset[tuple[str, int]] = frozenset()
+    possible: frozenset[tuple[str, int]] = frozenset()
+    unknown: bool = False
+    ips: bool = False
+    routes: bool = False
+    devices: frozenset[str] | None = frozenset()
+
+    @property
+    def most(self) -> int:
+        """How many interfaces contracts allow for."""
+        return len(self.certain | self.possible)
+
+
+def flows(graph: Graph, contracts: Mapping[str, Contract]) -> dict[str, Flow]:
+    """What each step's result holds."""
+    found: dict[str, Flow] = {}
+    for step in graph.steps:
+        given = together([found[name] for name in step.depend_on])
+        found[step.name] = _after(step, contracts.get(step.type), given)
+    return found
+
+
+def together(several: Sequence[Flow]) -> Flow:
+    """What the merged results of several steps hold (decision D9)."""
+    return Flow(
+        certain=frozenset().union(*(flow.certain for flow in several)),
+        possible=frozenset().union(*(flow.possible for flow in several)),
+        unknown=any(flow.unknown for flow in several),
+        ips=any(flow.ips for flow in several),
+        routes=any(flow.routes for flow in several),
+    )
+
+
+def check_flow(
+    graph: Graph, step: Step, contracts: Mapping[str, Contract], found: Mapping[str, Flow]
+) -> Iterator[Complaint]:
+    """What a step needs and does not get: from its dependencies, and through its references."""
+    contract = contracts.get(step.type)
+    if contract is not None:
+        yield from _input(step, contract, graph, found)
+    for path, reference in graph.references[step.name]:
+        problem = _unavailable(reference, found[reference.step])
+        if problem:
+            plugin = next(each.type for each in graph.steps if each.name == reference.step)
+            what = f'{dotted(path)}: {reference}: plugin "{plugin}" of step "{reference.step}" {problem}.'
+            yield Complaint(("config", *path), what)
+
+
+def _after(step: Step, contract: Contract | None, given: Flow) -> Flow:
+    if contract is None:
+        return Flow(certain=given.certain, possible=given.possible, unknown=True, ips=True, routes=True, devices=None)
+    output = contract.output
+    passed = given if output.interfaces.passthrough else Flow()
+    conditional = output.interfaces.conditional
+    count = max(output.interfaces.appends, 1) if conditional else output.interfaces.appends
+    added = frozenset((step.name, number) for number in range(count))
+    delegated = bool(step.config.get("ipam"))
+    return Flow(
+        certain=passed.certain if conditional else passed.certain | added,
+        possible=passed.possible | added,
+        unknown=passed.unknown,
+        ips=output.ips.appends or delegated or (output.ips.passthrough and given.ips),
+        routes=output.routes.appends or delegated or (output.routes.passthrough and given.routes),
+        devices=frozenset(each.name for each in output.devices.properties),
+    )
+
+
+def _input(step: Step, contract: Contract, graph: Graph, found: Mapping[str, Flow]) -> Iterator[Complaint]:
+    needs = contract.input.prev_result
+    prefix = f'CNIPluginSchema "{contract.schema}"'
+    if step.is_root:
+        if needs.required:
+            hint = "Add the steps that it comes after to dependOn."
+            yield Complaint(("type",), f"{prefix} requires a prevResult, but the step depends on nothing.", hint)
+        return
+    given = together([found[name] for name in step.depend_on])
+    limits = needs.interfaces
+    produced = f'step "{step.name}" depends on [{", ".join(step.depend_on)}] which produces'
+    if not given.unknown and given.most < limits.min_items:
+        yield _too_few(step, contract, given, graph, found)
+    if limits.max_items is not None and len(given.certain) > limits.max_items:
+        what = f"{prefix} accepts at most {_interfaces(limits.max_items)} in prevResult, "
+        what += f"but {produced} {_interfaces(len(given.certain))}."
+        yield Complaint(("dependOn",), what, "Remove steps from dependOn.")
+    for part, needed, there in (
+        ("ips", needs.ips.required, given.ips),
+        ("routes", needs.routes.required, given.routes),
+    ):
+        if needed and not there and not given.unknown:
+            yield Complaint(("dependOn",), f"{prefix} requires {part} in prevResult, but {produced} none.")
+
+
+def _too_few(step: Step, contract: Contract, given: Flow, graph: Graph, found: Mapping[str, Flow]) -> Complaint:
+    needed = contract.input.prev_result.interfaces.min_items
+    what = f'CNIPluginSchema "{contract.schema}" requires at least {_interfaces(needed)} in prevResult, but '
+    types = {each.name: each.type for each in graph.steps}
+    empty = next((name for name in step.depend_on if found[name].most == 0), None)
+    if empty is None:
+        what += f'step "{step.name}" depends on [{", ".join(step.depend_on)}] which produces '
+        return Complaint(("dependOn",), f"{what}only {_interfaces(given.most)}.", "Add another VF step to dependOn.")
+    what += f'dependency "{empty}" uses plugin "{types[empty]}" which produces 0 interfaces.'
+    return Complaint(("dependOn", step.depend_on.index(empty)), what, _why_none(step.type, types[empty]))
+
+
+def _why_none(consumer: str, producer: str) -> str:
+    if producer != "vfio-pci":
+        return "Remove it from dependOn."
+    if consumer == "bond":
+        return "VFIO devices cannot be bonded — they are userspace-managed."
+    return "VFIO devices have no network interface — they are userspace-managed."
+
+
+def _unavailable(reference: Reference, flow: Flow) -> str:
+    """Why a referenced field cannot be there, or ""."""
+    if flow.unknown:
+        return ""
+    if reference.field in _OF_INTERFACES:
+        return "" if flow.most else "produces no interfaces"
+    if reference.field == "ips":
+        return "" if flow.ips else "produces no ips"
+    if flow.devices is None or reference.field in flow.devices or (reference.field == "pciAddress" and flow.most):
+        return ""
+    return f"produces no devices with {reference.field}"
+
+
+def _interfaces(count: int) -> str:
+    return f"{count} interface" if count == 1 else f"{count} interfaces"

@@ -1,0 +1,302 @@
+"""A NetworkTopology compiled to a graph that can be run: the first thing that happens to every topology.
+
+`compile_topology` checks all that can be known from the topology alone (names, dependencies, references, types) and
+orders the steps. Everything after it (`interfaces`, `schema_check`, `classes`, `bind`) takes the `Graph` and relies
+on it. Called at admission, by the controller, at Prepare and by the command line.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+
+import msgspec
+
+from netdra.model import names
+from netdra.model.topology import MAX_STEPS, NetworkTopology, Step
+from netdra.topology import references
+from netdra.topology.findings import Finding, refuse
+from netdra.topology.references import Reference
+from netdra.topology.values import ConfigError, Path, dotted, quoted
+
+RESERVED_KEYS = ("cniVersion", "type", "prevResult")
+"""Keys of a CNI configuration that netdra itself writes, so a step's config must not."""
+
+_TYPE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}\Z")
+# k8s.io/apimachinery IsQualifiedName with the domain that extended resources need.
+_EXTENDED_RESOURCE = re.compile(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?/[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?\Z")
+
+
+class Graph(msgspec.Struct, frozen=True, kw_only=True):
+    """A topology whose structure is sound; only `compile_topology` makes one.
+
+    Attributes:
+        topology: the topology's name.
+        steps: in the order in which they run: ancestors first, and as declared among those that could run.
+        levels: the same steps' names in groups; those of one group do not depend on each other.
+        ancestors: step -> all steps that it depends on, directly or not.
+        references: step -> the references in its config, with the value's path in the config.
+        positions: step -> its place in `spec.steps`, for pointing at it.
+    """
+
+    topology: str
+    steps: tuple[Step, ...]
+    levels: tuple[tuple[str, ...], ...]
+    ancestors: Mapping[str, frozenset[str]]
+    references: Mapping[str, tuple[tuple[Path, Reference], ...]]
+    positions: Mapping[str, int]
+
+    @property
+    def roots(self) -> tuple[Step, ...]:
+        """The steps that are allocated devices, as declared."""
+        return tuple(sorted((step for step in self.steps if step.is_root), key=lambda step: self.positions[step.name]))
+
+    def about(self, step: str, what: str, *, hint: str = "", path: Path = ()) -> Finding:
+        """A finding about one of the steps."""
+        return about(self.topology, step, what, hint=hint, path=("spec", "steps", self.positions[step], *path))
+
+
+def about(topology: str, step: str, what: str, *, hint: str = "", path: Path = ()) -> Finding:
+    """A finding about a step, worded as all of them are."""
+    return Finding(what=f'NetworkTopology "{topology}", step "{step}": {what}', hint=hint, path=path)
+
+
+def compile_topology(topology: NetworkTopology) -> Graph:
+    """The topology's graph.
+
+    Raises:
+        InvalidInputError: its structure is unsound; the text says everything that is wrong with it.
+    """
+    graph, findings = examine(topology)
+    refuse(findings)
+    assert graph is not None
+    return graph
+
+
+def examine(topology: NetworkTopology) -> tuple[Graph | None, tuple[Finding, ...]]:
+    """The topology's graph, or all that is wrong with its structure and no graph."""
+    name, steps = _shown(topology.name), topology.spec.steps
+    findings = [*_topology(topology), *(finding for at, step in enumerate(steps) for finding in _step(name, at, step))]
+    findings += _dependencies(name, steps)
+    if findings:
+        return None, tuple(findings)
+    order = _order(steps)
+    if len(order) < len(steps):
+        return None, (_cycle(name, steps, order),)
+    ancestors = _ancestors(order)
+    found, findings = _references(name, steps, ancestors)
+    if findings:
+        return None, tuple(findings)
+    graph = Graph(
+        topology=name,
+        steps=order,
+        levels=_levels(order),
+        ancestors=ancestors,
+        references=found,
+        positions={step.name: at for at, step in enumerate(steps)},
+    )
+    return graph, ()
+
+
+def _topology(topology: NetworkTopology) -> Iterator[Finding]:
+    name, steps = topology.name, topology.spec.steps
+    if not names.is_subdomain(name):
+        yield Finding(
+            what=f"NetworkTopology {quoted(name)}: the name is no DNS subdomain",
+            hint="use lower-case letters, digits, dashes and dots",
+            path=("metadata", "name"),
+        )
+    if not 1 <= len(steps) <= MAX_STEPS:
+        yield Finding(
+            what=f"NetworkTopology {quoted(name)}: {len(steps)} steps, of which there may be 1 to {MAX_STEPS}",
+            path=("spec", "steps"),
+        )
+
+
+def _shown(name: str) -> str:
+    """A topology's or step's name for an error, also where it is none."""
+    return name if names.is_subdomain(name) else quoted(name)[1:-1]
+
+
+def _step(topology: str, at: int, step: Step) -> Iterator[Finding]:
+    """What is wrong with a step by itself."""
+    path = ("spec", "steps", at)
+    shown = _shown(step.name)
+    if not names.is_label(step.name):
+        yield about(
+            topology,
+            shown,
+            "the name is no DNS label",
+            hint=f"use at most {names.MAX_LABEL} lower-case letters, digits and dashes",
+            path=(*path, "name"),
+        )
+    if _TYPE.match(step.type) is None or ".." in step.type:
+        yield about(
+            topology,
+            shown,
+            f"type {quoted(step.type)} is no CNI plugin's name",
+            hint="a type is the name of a program in the CNI path: no slash, no path",
+            path=(*path, "type"),
+        )
+    for key in RESERVED_KEYS:
+        if key in step.config:
+            yield about(
+                topology, shown, f"config.{key} is written by netdra", hint="remove it", path=(*path, "config", key)
+            )
+    yield from _root_or_derived(topology, shown, step, path)
+
+
+def _root_or_derived(topology: str, shown: str, step: Step, path: Path) -> Iterator[Finding]:
+    if step.is_root and step.selector is None:
+        yield about(
+            topology,
+            shown,
+            "a step without dependOn is an allocated device and needs a selector",
+            hint="add selector.cel, or the steps that it depends on",
+            path=path,
+        )
+    if not step.is_root and step.selector is not None:
+        yield about(
+            topology,
+            shown,
+            "a step with dependOn is not allocated, so its selector would select nothing",
+            hint="remove the selector or dependOn",
+            path=(*path, "selector"),
+        )
+    resource = step.extended_resource_name
+    if resource and not step.is_root:
+        yield about(
+            topology,
+            shown,
+            "only a step without dependOn can have an extendedResourceName",
+            path=(*path, "extendedResourceName"),
+        )
+    if resource and not is_extended_resource(resource):
+        yield about(
+            topology,
+            shown,
+            f"extendedResourceName {quoted(resource)} is no name of an extended resource",
+            hint='write "<domain>/<name>" with a domain other than kubernetes.io',
+            path=(*path, "extendedResourceName"),
+        )
+
+
+def is_extended_resource(name: str) -> bool:
+    """Whether Kubernetes takes the name for an extended resource (pkg/apis/core/v1/helper IsExtendedResourceName)."""
+    domain = name.split("/", 1)[0]
+    native = domain == "kubernetes.io" or domain.endswith(".kubernetes.io") or name.startswith("requests.")
+    return _EXTENDED_RESOURCE.match(name) is not None and names.is_subdomain(domain) and not native
+
+
+def _dependencies(topology: str, steps: Sequence[Step]) -> Iterator[Finding]:
+    """Names that appear twice, and edges that lead nowhere."""
+    known: set[str] = set()
+    everyone = {step.name for step in steps}
+    for at, step in enumerate(steps):
+        path = ("spec", "steps", at)
+        if step.name in known:
+            yield about(topology, _shown(step.name), "the name appears twice", path=(*path, "name"))
+        known.add(step.name)
+        named: set[str] = set()
+        for place, dependency in enumerate(step.depend_on):
+            if problem := _edge(step.name, dependency, everyone, named):
+                yield about(topology, _shown(step.name), problem, path=(*path, "dependOn", place))
+            named.add(dependency)
+
+
+def _edge(step: str, dependency: str, everyone: set[str], named: set[str]) -> str:
+    """What is wrong with a dependency; `named` are those before it."""
+    if dependency == step:
+        return "dependOn names the step itself"
+    if dependency not in everyone:
+        return f"dependOn names {quoted(dependency)}, which is no step of this topology"
+    return f'dependOn names "{dependency}" twice' if dependency in named else ""
+
+
+def _order(steps: Sequence[Step]) -> tuple[Step, ...]:
+    """The steps that can run, each after its dependencies, as declared among those that are ready."""
+    done: dict[str, Step] = {}
+    waiting = {step.name: step for step in steps}
+    while (ready := next((step for step in waiting.values() if done.keys() >= set(step.depend_on)), None)) is not None:
+        done[ready.name] = waiting.pop(ready.name)
+    return tuple(done.values())
+
+
+def _cycle(topology: str, steps: Sequence[Step], order: Sequence[Step]) -> Finding:
+    """The first cycle among the steps that cannot be ordered."""
+    ordered = {step.name for step in order}
+    waiting = {step.name: step for step in steps if step.name not in ordered}
+    way: list[str] = []
+    name = next(iter(waiting))
+    while name not in way:
+        way.append(name)
+        name = next(dependency for dependency in waiting[name].depend_on if dependency in waiting)
+    cycle = [*way[way.index(name) :], name]
+    at = [step.name for step in steps].index(name)
+    return about(
+        topology,
+        name,
+        f"dependOn goes in a circle: {' -> '.join(cycle)}",
+        hint="a step can only depend on steps that do not depend on it",
+        path=("spec", "steps", at, "dependOn"),
+    )
+
+
+def _ancestors(order: Sequence[Step]) -> dict[str, frozenset[str]]:
+    found: dict[str, frozenset[str]] = {}
+    for step in order:
+        found[step.name] = frozenset(step.depend_on).union(*(found[name] for name in step.depend_on))
+    return found
+
+
+def _levels(order: Sequence[Step]) -> tuple[tuple[str, ...], ...]:
+    depth: dict[str, int] = {}
+    for step in order:
+        depth[step.name] = 1 + max((depth[name] for name in step.depend_on), default=-1)
+    groups: list[list[str]] = [[] for _ in range(1 + max(depth.values()))]
+    for step in order:
+        groups[depth[step.name]].append(step.name)
+    return tuple(tuple(group) for group in groups)
+
+
+def _references(
+    topology: str, steps: Sequence[Step], ancestors: Mapping[str, frozenset[str]]
+) -> tuple[dict[str, tuple[tuple[Path, Reference], ...]], list[Finding]]:
+    """The references of every step, and those that cannot be resolved because of where they point."""
+    found: dict[str, tuple[tuple[Path, Reference], ...]] = {}
+    findings: list[Finding] = []
+    for at, step in enumerate(steps):
+        top: Path = ("spec", "steps", at, "config")
+        try:
+            found[step.name] = tuple(references.find(step.config))
+        except ConfigError as problem:
+            findings.append(about(topology, step.name, problem.what, hint=problem.hint, path=top))
+            continue
+        findings += [
+            about(
+                topology,
+                step.name,
+                f"{dotted(path)}: {reference} {_why_not(reference.step, step, ancestors)}",
+                hint=_instead(reference.step, step, ancestors),
+                path=(*top, *path),
+            )
+            for path, reference in found[step.name]
+            if reference.step not in ancestors[step.name]
+        ]
+    return found, findings
+
+
+def _why_not(named: str, step: Step, ancestors: Mapping[str, frozenset[str]]) -> str:
+    if named not in ancestors:
+        return "names no step of this topology"
+    if named == step.name:
+        return "names the step itself, which has no result yet"
+    return f'names a step that "{step.name}" does not depend on'
+
+
+def _instead(named: str, step: Step, ancestors: Mapping[str, frozenset[str]]) -> str:
+    if named not in ancestors:
+        return f"steps: {', '.join(ancestors)}"
+    if named == step.name or step.name in ancestors[named]:
+        return "only the results of steps that ran before can be referenced"
+    return f'add "{named}" to dependOn'

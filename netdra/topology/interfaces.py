@@ -1,0 +1,161 @@
+"""The names of the interfaces that a pod's steps make, settled before anything runs (decision D8).
+
+`assign` gives every step of all topologies of one pod its interface, which becomes CNI_IFNAME. A device's interface is
+net1, net2 … unless its config names it; a derived step that makes an interface is named by `config.name`, one that
+changes an interface takes that interface's name from `config.dev` or from what it depends on. Called by `bind` for a
+pod's claims, and by the checks for a topology alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from netdra.model.names import MAX_IF_NAME
+from netdra.model.topology import Step
+from netdra.topology import references
+from netdra.topology.findings import Finding, refuse
+from netdra.topology.graph import Graph
+from netdra.topology.references import Reference
+from netdra.topology.values import ConfigError, quoted
+
+MAKERS = frozenset({
+    "bond", "bridge", "dummy", "host-device", "ipvlan", "macvlan", "ptp", "rdma", "sriov", "tap", "vfio-pci", "vlan",
+})  # fmt: skip
+"""Types that bring an interface of their own even when they come after others; the rest change what is there."""
+
+DEFAULT_NAMES: Mapping[str, str] = {"bond": "bond0"}
+"""What an interface that its step does not name is called, by type; others are numbered."""
+
+# "all" and "default" are directories beside the interfaces' under /proc/sys/net (net/ipv4/devinet.c refuses them too).
+_TAKEN = frozenset({"lo", "eth0", "all", "default", ".", ".."})
+# What dev_valid_name() of net/core/dev.c refuses, and %, which it replaces by a number.
+_NEVER = frozenset("/:%")
+
+
+def assign(graphs: Sequence[Graph]) -> tuple[dict[str, str], ...]:
+    """The interface of each step, for every graph of one pod in the order in which its claims name them.
+
+    Raises:
+        InvalidInputError: a name cannot be an interface's, is not known before the steps run, or is given twice.
+    """
+    named, findings = examine(graphs)
+    refuse(findings)
+    return named
+
+
+def examine(graphs: Sequence[Graph]) -> tuple[tuple[dict[str, str], ...], tuple[Finding, ...]]:
+    """As `assign`, with what is wrong beside the names instead of raised."""
+    numbers = _numbers({text for graph in graphs for step in graph.steps for text in _texts(step)})
+    named: tuple[dict[str, str], ...] = tuple({} for _ in graphs)
+    findings: list[Finding] = []
+    # All devices come first: a derived step of the first claim must not take a number from a device of the second.
+    for roots in (True, False):
+        for graph, names in zip(graphs, named, strict=True):
+            for step in (step for step in graph.steps if step.is_root is roots):
+                problem = ""
+                try:
+                    names[step.name] = _given(step, names) or _default(step, names) or next(numbers)
+                    problem = unfit(names[step.name])
+                except ConfigError as error:
+                    names[step.name], problem = next(numbers), error.what
+                if problem:
+                    findings.append(graph.about(step.name, problem, path=("config", _key(step) or "name")))
+    return named, tuple(findings or _clashes(graphs, named))
+
+
+def known_text(text: str, names: Mapping[str, str]) -> str | None:
+    """A text with its references to interface names replaced, or None where it depends on what only running shows.
+
+    Raises:
+        BadReferenceError: it holds what is no reference.
+    """
+    parts = references.parse(text)
+    if any(isinstance(part, Reference) and part.field != "interfaceName" for part in parts):
+        return None
+    return "".join(names.get(part.step, "") if isinstance(part, Reference) else part for part in parts)
+
+
+def unfit(name: str) -> str:
+    """Why a name cannot be that of a new interface in a pod, or ""."""
+    if len(name.encode(errors="replace")) > MAX_IF_NAME:
+        return f"interface name {quoted(name)} is longer than {MAX_IF_NAME} bytes"
+    if name in _TAKEN:
+        return f"interface name {quoted(name)} is not free in a pod"
+    if not name.isascii() or not name.isprintable() or " " in name or _NEVER.intersection(name):
+        return f"interface name {quoted(name)} has a sign that the kernel or a reader would take for something else"
+    return ""
+
+
+def _numbers(given: set[str]) -> Iterator[str]:
+    """net1, net2 … without the names that configs give."""
+    count = 0
+    while True:
+        count += 1
+        if f"net{count}" not in given:
+            yield f"net{count}"
+
+
+def _keys(step: Step) -> tuple[str, ...]:
+    """The keys of a config that may name the step's interface."""
+    return ("name",) if step.is_root or step.type in MAKERS else ("dev", "name")
+
+
+def _key(step: Step) -> str:
+    return next((key for key in _keys(step) if step.config.get(key) is not None), "")
+
+
+def _texts(step: Step) -> Iterator[str]:
+    yield from (text for key in _keys(step) if isinstance(text := step.config.get(key), str))
+
+
+def _given(step: Step, names: Mapping[str, str]) -> str:
+    """The name that the config gives, or ""."""
+    key = _key(step)
+    if not key:
+        return ""
+    text = step.config[key]
+    if not isinstance(text, str):
+        raise ConfigError(f"config.{key} is {type(text).__name__}, not an interface's name")
+    known = known_text(text, names)
+    if not known:
+        raise ConfigError(
+            f"config.{key} {quoted(text)} is no name that is known before the steps run; "
+            "write text and {{ step.interfaceName }} only"
+        )
+    return known
+
+
+def _default(step: Step, names: Mapping[str, str]) -> str:
+    """What a step is called without a name in its config, or "" if it is to be numbered."""
+    if step.is_root:
+        return ""
+    return DEFAULT_NAMES.get(step.type, "") if step.type in MAKERS else names[step.depend_on[-1]]
+
+
+def _clashes(graphs: Sequence[Graph], named: Sequence[Mapping[str, str]]) -> Iterator[Finding]:
+    """Interfaces that two steps make, and steps that change one before it is there."""
+    owners: dict[str, tuple[str, str]] = {}
+    changes: list[tuple[Graph, Step, str]] = []
+    for graph, names in zip(graphs, named, strict=True):
+        for step in graph.steps:
+            name = names[step.name]
+            if not _makes(step, name, {names[ancestor] for ancestor in graph.ancestors[step.name]}):
+                changes.append((graph, step, name))
+            elif name in owners:
+                topology, other = owners[name]
+                where = "" if topology == graph.topology else f' of NetworkTopology "{topology}"'
+                what = f'interface "{name}" is also that of step "{other}"{where}'
+                hint = "give one of them another config.name"
+                yield graph.about(step.name, what, hint=hint, path=("config", "name"))
+            else:
+                owners[name] = (graph.topology, step.name)
+    for graph, step, name in changes:
+        topology, owner = owners.get(name, (graph.topology, ""))
+        if owner and (topology != graph.topology or owner not in graph.ancestors[step.name]):
+            what = f'changes interface "{name}" of step "{owner}", which may not have run by then'
+            yield graph.about(step.name, what, hint=f'add "{owner}" to dependOn', path=("config", _key(step)))
+
+
+def _makes(step: Step, name: str, ancestors: set[str]) -> bool:
+    """Whether the step makes the interface, or changes one that its ancestors made."""
+    return step.is_root or step.type in MAKERS or (name not in ancestors and "dev" not in step.config)

@@ -1,0 +1,193 @@
+"""References `{{ step.field }}` in a step's config: found before anything runs, resolved just before the step does.
+
+Not a language: a reference names a step and one of its result's fields, and nothing else is possible between the
+braces. A string that is one reference becomes the field's value with its type (a list stays a list); inside a longer
+text the value becomes text (decision D9). `find` serves `graph` and the checks, `resolve` serves `netdra.chain`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import msgspec
+
+from netdra.model.result import StepResult
+from netdra.topology import values
+from netdra.topology.values import ConfigError, Path, dotted, quoted
+
+MAX_REFERENCES = 1024
+MAX_RESOLVED = 1024 * 1024
+_MAX_LENGTH = 160
+
+_INSIDE = re.compile(r"[ \t]*([a-z0-9](?:[-a-z0-9]{0,61}[a-z0-9])?)\.([A-Za-z]+)(?:\[(\d{1,3})\]\.([a-z]+))?[ \t]*\Z")
+# A pair of signs that look like the braces but are others would silently stay text.
+_LOOK_ALIKE = re.compile(
+    "[{\uff5b\ufe5b\u2774\u2983\u3010][\uff5b\ufe5b\u2774\u2983\u3010]|[\uff5b\ufe5b\u2774\u2983\u3010]{"
+)
+
+
+class BadReferenceError(ConfigError):
+    """A text between `{{` and `}}` is no reference, or names what is not there."""
+
+
+class Reference(msgspec.Struct, frozen=True):
+    """One field of one step's result; `index` counts only for `ips`."""
+
+    step: str
+    field: str
+    index: int = 0
+
+    def __str__(self) -> str:
+        """The reference as it is written."""
+        field = f"ips[{self.index}].address" if self.field == "ips" else self.field
+        return f"{{{{ {self.step}.{field} }}}}"
+
+
+def _last(entries: tuple[Any, ...], attribute: str) -> Any:
+    """The attribute of the last entry that has it, or None."""
+    return next((found for entry in reversed(entries) if (found := getattr(entry, attribute))), None)
+
+
+def _of_last_interface(attribute: str) -> Callable[[StepResult], Any]:
+    return lambda result: getattr(result.interfaces[-1], attribute) if result.interfaces else None
+
+
+# `mac` and `interfaceName` are the last interface's alone; a path or an address is taken where it can be had.
+_FIELDS: dict[str, Callable[[StepResult], Any]] = {
+    "interfaceName": _of_last_interface("name"),
+    "mac": _of_last_interface("mac"),
+    "sandbox": lambda result: _last(result.interfaces, "sandbox"),
+    "interfaces": lambda result: list(msgspec.to_builtins(result.interfaces)) or None,
+    "pciAddress": lambda result: _last(result.devices, "pci_address") or _last(result.interfaces, "pci_id"),
+    "iommuGroup": lambda result: _last(result.devices, "iommu_group"),
+    "deviceNodes": lambda result: list(_last(result.devices, "device_nodes") or ()) or None,
+    "rdmaDevice": lambda result: _last(result.devices, "rdma_device"),
+}
+FIELDS: tuple[str, ...] = (*_FIELDS, "ips[N].address")
+"""All fields that can be referenced, as they are written."""
+
+
+def parse(text: str) -> tuple[str | Reference, ...]:
+    """A text as the literal parts and references that it is made of, in order; linear in its length.
+
+    Raises:
+        BadReferenceError: what stands between braces is no reference, or the braces are not closed.
+    """
+    parts: list[str | Reference] = []
+    position = 0
+    while (opening := text.find("{{", position)) >= 0:
+        closing = text.find("}}", opening + 2, opening + _MAX_LENGTH)
+        if closing < 0:
+            raise BadReferenceError(
+                f"{quoted(text[opening:])} opens a reference that is not closed",
+                hint="write {{ step.field }}; a literal {{ cannot be had",
+            )
+        if opening > position:
+            parts.append(text[position:opening])
+        parts.append(_reference(text[opening + 2 : closing]))
+        position = closing + 2
+    if not text.isascii() and _LOOK_ALIKE.search(text):
+        raise BadReferenceError(
+            f"{quoted(text)} has signs that look like {{{{ but are others", hint="write the braces of ASCII"
+        )
+    if position < len(text):
+        parts.append(text[position:])
+    return tuple(parts)
+
+
+def find(config: Mapping[str, Any]) -> list[tuple[Path, Reference]]:
+    """All references in a config, with the path of the value that they are in.
+
+    Raises:
+        ConfigError: the config or a reference in it is malformed; the text names the path.
+    """
+    found: list[tuple[Path, Reference]] = []
+    for path, text in values.strings(config):
+        found += [(path, part) for part in _parse_at(path, text) if isinstance(part, Reference)]
+        if len(found) > MAX_REFERENCES:
+            raise BadReferenceError(f"{dotted(path)}: the config has more than {MAX_REFERENCES} references")
+    return found
+
+
+def resolve(config: Mapping[str, Any], results: Mapping[str, StepResult]) -> dict[str, Any]:
+    """A copy of a config with every reference replaced by its value.
+
+    Args:
+        config: a step's config.
+        results: the results of the step's ancestors, by step.
+
+    Raises:
+        ConfigError: the config or a reference is malformed, a step has no result or its result lacks the field, or
+            the resolved values are larger than `MAX_RESOLVED` bytes of JSON.
+    """
+    known: dict[Reference, tuple[Any, int]] = {}
+    left = [MAX_REFERENCES, MAX_RESOLVED]
+
+    def value_of(path: Path, reference: Reference) -> Any:
+        if reference not in known:
+            value = _look_up(path, reference, results)
+            known[reference] = (value, len(msgspec.json.encode(value)))
+        value, size = known[reference]
+        left[0] -= 1
+        left[1] -= size
+        if min(left) < 0:
+            raise BadReferenceError(
+                f"{dotted(path)}: references resolve to more than {MAX_RESOLVED} bytes "
+                f"or are more than {MAX_REFERENCES}"
+            )
+        return value
+
+    def resolved(path: Path, text: str) -> Any:
+        parts = _parse_at(path, text)
+        if len(parts) == 1 and isinstance(parts[0], Reference):
+            return value_of(path, parts[0])
+        return "".join(_as_text(value_of(path, part)) if isinstance(part, Reference) else part for part in parts)
+
+    copied: dict[str, Any] = values.copy(dict(config), resolved)
+    return copied
+
+
+def _reference(inside: str) -> Reference:
+    found = _INSIDE.match(inside)
+    if found is None:
+        raise BadReferenceError(
+            f"{quoted('{{' + inside + '}}')} is no reference",
+            hint=f"write {{{{ step.field }}}} with a step's name and one of {', '.join(FIELDS)}",
+        )
+    step, field, index, subfield = found.groups()
+    if field == "ips" and index is not None and subfield == "address":
+        return Reference(step, field, int(index))
+    if field not in _FIELDS or index is not None:
+        raise BadReferenceError(
+            f"{quoted('{{' + inside + '}}')}: a result has no such field", hint=f"fields: {', '.join(FIELDS)}"
+        )
+    return Reference(step, field)
+
+
+def _parse_at(path: Path, text: str) -> tuple[str | Reference, ...]:
+    try:
+        return parse(text)
+    except BadReferenceError as problem:
+        raise BadReferenceError(f"{dotted(path)}: {problem.what}", hint=problem.hint) from None
+
+
+def _look_up(path: Path, reference: Reference, results: Mapping[str, StepResult]) -> Any:
+    result = results.get(reference.step)
+    if result is None:
+        raise BadReferenceError(f'{dotted(path)}: {reference} names step "{reference.step}", which has no result')
+    if reference.field == "ips":
+        value = result.ips[reference.index].address if reference.index < len(result.ips) else None
+    else:
+        value = _FIELDS[reference.field](result)
+    if value is None or value == "":
+        raise BadReferenceError(
+            f'{dotted(path)}: {reference}: the result of step "{reference.step}" has no such value '
+            f"({len(result.interfaces)} interfaces, {len(result.ips)} ips, {len(result.devices)} devices)"
+        )
+    return value
+
+
+def _as_text(value: Any) -> str:
+    return value if isinstance(value, str) else msgspec.json.encode(value).decode()

@@ -1,0 +1,47 @@
+"""What claims, templates and classes ask for: their CEL selectors, each at its place, and what is wrong with them.
+
+Called by `netdra validate` on files. In a cluster the API server compiles these itself before anybody else is asked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from netdra.model.claim import DeviceClaim, DeviceClass, DeviceSelector, ResourceClaim, ResourceClaimTemplate
+from netdra.topology.findings import Finding
+from netdra.topology.validation import check_selector
+from netdra.topology.values import Path
+
+Written = ResourceClaim | ResourceClaimTemplate | DeviceClass
+
+
+def check_selectors(value: Written) -> Iterator[Finding]:
+    """Why the API server would refuse the CEL selectors of an object."""
+    for path, selector in _expressions(value):
+        if selector.cel is not None and (problem := check_selector(selector.cel.expression)):
+            what = f'{value.kind} "{value.metadata.name}": {problem}'
+            yield Finding(what=what, path=(*path, "cel", "expression"))
+
+
+def device_claim(claim: ResourceClaim | ResourceClaimTemplate) -> tuple[DeviceClaim, Path]:
+    """What a claim, or a claim made from a template, asks for, and where it says so."""
+    if isinstance(claim, ResourceClaimTemplate):
+        return claim.spec.spec.devices, ("spec", "spec", "devices")
+    return claim.spec.devices, ("spec", "devices")
+
+
+def _expressions(value: Written) -> Iterator[tuple[Path, DeviceSelector]]:
+    if isinstance(value, DeviceClass):
+        yield from _numbered(value.spec.selectors, ("spec", "selectors"))
+        return
+    wanted, path = device_claim(value)
+    for at, request in enumerate(wanted.requests):
+        place = (*path, "requests", at)
+        if request.exactly is not None:
+            yield from _numbered(request.exactly.selectors, (*place, "exactly", "selectors"))
+        for number, choice in enumerate(request.first_available):
+            yield from _numbered(choice.selectors, (*place, "firstAvailable", number, "selectors"))
+
+
+def _numbered(selectors: Sequence[DeviceSelector], path: Path) -> Iterator[tuple[Path, DeviceSelector]]:
+    return (((*path, at), selector) for at, selector in enumerate(selectors))

@@ -1,0 +1,48 @@
+"""The plugin schemas that netdra brings along, as contracts: `schemas/<type>.yaml` of this package.
+
+The one place of `netdra.topology` that reads: package data, which is as unchanging as code, and only the schemas that
+are asked for. Called at the edges (command line, webhook, controller), which put the cluster's own schemas over them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import cache
+from importlib import resources
+
+from netdra.model import documents
+from netdra.model.schema import CNIPluginSchema
+from netdra.topology.contract import Contract, compile_schema
+
+
+def names() -> list[str]:
+    """The plugins that a schema is shipped for."""
+    folder = resources.files(__package__) / "schemas"
+    return sorted(found.name.removesuffix(".yaml") for found in folder.iterdir() if found.name.endswith(".yaml"))
+
+
+@cache
+def schema(plugin: str) -> CNIPluginSchema | None:
+    """The schema that is shipped for a plugin, or None."""
+    if plugin not in names():
+        return None
+    text = (resources.files(__package__) / "schemas" / f"{plugin}.yaml").read_text(encoding="utf-8")
+    (found,) = documents.read(text, f"schemas/{plugin}.yaml")
+    assert isinstance(found, CNIPluginSchema)
+    return found
+
+
+def contracts(plugins: Iterable[str], own: Iterable[CNIPluginSchema] = ()) -> dict[str, Contract]:
+    """The contracts of plugins, by plugin: the user's own schema where there is one, else the shipped one.
+
+    Of several schemas for one plugin the one whose name comes first counts.
+
+    Raises:
+        InvalidInputError: one of the user's schemas contradicts itself.
+    """
+    wanted = set(plugins)
+    found = {plugin: known for plugin in wanted if (known := schema(plugin)) is not None}
+    for each in sorted(own, key=lambda schema: schema.metadata.name, reverse=True):
+        if each.spec.cni_type in wanted:
+            found[each.spec.cni_type] = each
+    return {plugin: compile_schema(each) for plugin, each in found.items()}

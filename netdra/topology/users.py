@@ -1,0 +1,38 @@
+"""Who uses a topology: the claims that were allocated through its DeviceClasses.
+
+A claim keeps the configuration of its classes from the moment of its allocation, so it names its topology whatever
+becomes of the classes later. Asked at admission, before a topology is changed, and by the controller for its status.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from netdra.model.claim import ClaimUse
+from netdra.model.errors import InvalidInputError
+from netdra.topology.classes import parameters
+
+
+def topologies_of(claim: ClaimUse) -> frozenset[str]:
+    """The topologies that a claim has devices of; none as long as it is not allocated."""
+    allocation = claim.status.allocation
+    found: set[str] = set()
+    for config in allocation.devices.config if allocation is not None else ():
+        if config.source != "FromClass":
+            continue
+        try:
+            meant = parameters(config.opaque, "claim")
+        except InvalidInputError:
+            continue  # no generated class says such a thing, and at Prepare it is refused
+        if meant is not None:
+            found.add(meant.network_topology_ref.name)
+    return frozenset(found)
+
+
+def users(claims: Iterable[ClaimUse]) -> dict[str, tuple[str, ...]]:
+    """The claims that use each topology, as `<namespace>/<name>` in order; unused topologies are left out."""
+    found: dict[str, list[str]] = {}
+    for claim in claims:
+        for topology in topologies_of(claim):
+            found.setdefault(topology, []).append(f"{claim.metadata.namespace}/{claim.metadata.name}")
+    return {topology: tuple(sorted(names)) for topology, names in found.items()}

@@ -1,0 +1,103 @@
+"""All checks of a topology that its author can be told about, in one call: at admission and by `netdra validate`.
+
+In the order in which one builds on another: structure, selectors, interface names, plugin schemas, what the kernel
+would refuse. A topology whose structure is unsound is not checked further: what would be said of it would not be true.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from netdra.cel import CelCompileError, compile_selector
+from netdra.model.errors import InvalidInputError
+from netdra.model.schema import CNIPluginSchema
+from netdra.model.topology import NetworkTopology
+from netdra.topology import bind, graph, interfaces, schema_check, shipped
+from netdra.topology.checks import check_plans
+from netdra.topology.classes import class_name, device_classes
+from netdra.topology.findings import Finding
+from netdra.topology.graph import Graph
+from netdra.topology.values import Path
+
+
+def check_topology(topology: NetworkTopology, schemas: Sequence[CNIPluginSchema] = ()) -> tuple[Finding, ...]:
+    """All that is wrong with a topology.
+
+    Args:
+        topology: what administrators wrote.
+        schemas: the cluster's plugin schemas, which stand above those that netdra ships.
+
+    Raises:
+        InvalidInputError: one of the schemas contradicts itself.
+    """
+    compiled, findings = graph.examine(topology)
+    if compiled is None:
+        return findings
+    contracts = shipped.contracts(schema_check.plugins(compiled), schemas)
+    _, clashes = interfaces.examine([compiled])
+    return (
+        *_selectors(compiled),
+        *_class_names(topology),
+        *clashes,
+        *schema_check.check(compiled, contracts),
+        *(() if clashes else _plan(topology, compiled)),
+    )
+
+
+def check_selector(expression: str) -> str:
+    """Why the API server would refuse a CEL selector, or ""."""
+    try:
+        compile_selector(expression)
+    except CelCompileError as problem:
+        return problem.what
+    return ""
+
+
+def check_together(topologies: Mapping[str, NetworkTopology]) -> Iterator[tuple[str, Finding]]:
+    """What is wrong between topologies: DeviceClasses of one name, extended resources that two of them offer.
+
+    Yields:
+        the name of the later topology, and what is wrong with it.
+    """
+    classes: dict[str, str] = {}
+    resources: dict[str, str] = {}
+    for name, topology in topologies.items():
+        for at, step in enumerate(topology.spec.steps):
+            if not step.is_root:
+                continue
+            path: Path = ("spec", "steps", at)
+            made = class_name(name, step.name)
+            if made in classes:
+                what = f'its DeviceClass "{made}" is also that of {classes[made]}'
+                yield name, graph.about(name, step.name, what, hint="rename the step", path=(*path, "name"))
+            classes[made] = f'step "{step.name}" of NetworkTopology "{name}"'
+            resource = step.extended_resource_name
+            if resource and resource in resources:
+                what = f'extendedResourceName "{resource}" is also that of {resources[resource]}'
+                hint = "an extended resource is of one DeviceClass"
+                yield name, graph.about(name, step.name, what, hint=hint, path=(*path, "extendedResourceName"))
+            resources[resource] = classes[made]
+
+
+def _selectors(compiled: Graph) -> Iterator[Finding]:
+    for step in compiled.roots:
+        assert step.selector is not None
+        if problem := check_selector(step.selector.cel):
+            yield compiled.about(step.name, f"selector.cel: {problem}", path=("selector", "cel"))
+
+
+def _class_names(topology: NetworkTopology) -> Iterator[Finding]:
+    try:
+        device_classes(topology)
+    except InvalidInputError as problem:
+        yield Finding(what=problem.what, hint=problem.hint, path=("metadata", "name"))
+
+
+def _plan(topology: NetworkTopology, compiled: Graph) -> Iterator[Finding]:
+    """What the plan shows, at the places of the topology."""
+    plan = bind.unbound(topology)
+    for finding in check_plans([plan]):
+        _, at, *rest = finding.path
+        assert isinstance(at, int)
+        path = ("spec", "steps", compiled.positions[plan.steps[at].name], *rest)
+        yield Finding(what=finding.what, hint=finding.hint, path=path)

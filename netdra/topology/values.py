@@ -1,0 +1,132 @@
+"""The bounded walk over a step's `config`, which everything that reads one goes through.
+
+A config is what JSON can hold, written by somebody else: it may be nested without end, share its parts so that a
+kilobyte of YAML becomes a gigabyte, or carry bytes that no kernel name may have. The walk meets at most
+`MAX_VALUES` values, `MAX_DEPTH` deep, and says where it stopped. Used by `references` and `schema_check`.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable
+from typing import Any
+
+from netdra.model.errors import InvalidInputError
+
+MAX_DEPTH = 32
+MAX_VALUES = 10_000
+MAX_KEY = 256
+MAX_CHARACTERS = 256 * 1024
+
+Path = tuple[str | int, ...]
+"""Keys and indices from the config's top to a value."""
+
+# Tab and line ends are text; the other controls are in no name, address or sysctl. Surrogates are no Unicode text.
+_FORBIDDEN = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff]")
+_INTEGERS = range(-(2**63), 2**64)
+
+
+class ConfigError(InvalidInputError):
+    """A config holds something that no plugin can be given."""
+
+
+class _Budget:
+    """What is left of a walk's limits."""
+
+    __slots__ = ("characters", "values")
+
+    def __init__(self) -> None:
+        self.values = MAX_VALUES
+        self.characters = MAX_CHARACTERS
+
+    def take(self, path: Path, characters: int = 0) -> None:
+        self.values -= 1
+        self.characters -= characters
+        if self.values < 0:
+            raise ConfigError(f"{dotted(path)}: the config has more than {MAX_VALUES} values")
+        if self.characters < 0:
+            raise ConfigError(f"{dotted(path)}: the config has more than {MAX_CHARACTERS} characters of text")
+
+
+def dotted(path: Path, top: str = "config") -> str:
+    """A path as one writes it: `config.links[0].name`."""
+    return top + "".join(
+        f"[{key}]" if isinstance(key, int) else f".{key}" if key.isprintable() else f"[{quoted(key)}]" for key in path
+    )
+
+
+def quoted(text: str, limit: int = 80) -> str:
+    """A text for an error: in quotes, on one line, cut, with what cannot be printed written out."""
+    cut = text if len(text) <= limit else text[:limit] + "…"
+    return '"' + "".join(sign if sign.isprintable() else f"\\u{ord(sign):04x}" for sign in cut) + '"'
+
+
+def copy(value: Any, visit: Callable[[Path, str], Any]) -> Any:
+    """A copy of a config in which every string value is what `visit` makes of it; keys stay.
+
+    Raises:
+        ConfigError: the config breaks a limit or holds what JSON has not; also what `visit` raises.
+    """
+    return _copy(value, (), visit, _Budget())
+
+
+def strings(value: Any) -> list[tuple[Path, str]]:
+    """All string values of a config and where they are, in order.
+
+    Raises:
+        ConfigError: as `copy`.
+    """
+    found: list[tuple[Path, str]] = []
+    copy(value, lambda path, text: found.append((path, text)))
+    return found
+
+
+def _copy(value: Any, path: Path, visit: Callable[[Path, str], Any], budget: _Budget) -> Any:
+    if isinstance(value, str):
+        budget.take(path, len(value))
+        return visit(path, _text(value, path))
+    budget.take(path)
+    if isinstance(value, dict | list | tuple) and len(path) >= MAX_DEPTH:
+        raise ConfigError(f"{dotted(path)}: nested deeper than {MAX_DEPTH} levels")
+    if isinstance(value, dict):
+        return {
+            (name := _key(key, path, budget)): _copy(item, (*path, name), visit, budget) for key, item in value.items()
+        }
+    if isinstance(value, list | tuple):
+        return [_copy(item, (*path, index), visit, budget) for index, item in enumerate(value)]
+    return _number(value, path)
+
+
+def _key(key: Any, path: Path, budget: _Budget) -> str:
+    if not isinstance(key, str):
+        raise ConfigError(f"{dotted(path)}: a key is {type(key).__name__}, not text", hint="put it in quotes")
+    if len(key) > MAX_KEY:
+        raise ConfigError(f"{dotted(path)}: key {quoted(key)} has more than {MAX_KEY} characters")
+    budget.characters -= len(key)
+    if "{{" in key:
+        raise ConfigError(
+            f"{dotted(path)}: key {quoted(key)} holds a reference", hint="references are resolved in values only"
+        )
+    return _text(key, path)
+
+
+def _text(text: str, path: Path) -> str:
+    if (found := _FORBIDDEN.search(text)) is not None:
+        raise ConfigError(
+            f"{dotted(path)}: {quoted(text)} holds the character U+{ord(found.group()):04X}",
+            hint="remove the control character",
+        )
+    return text
+
+
+def _number(value: Any, path: Path) -> Any:
+    if value is None or isinstance(value, bool):
+        return value
+    if isinstance(value, int):
+        if value not in _INTEGERS:
+            raise ConfigError(f"{dotted(path)}: the integer does not fit into 64 bits")
+        return value
+    if isinstance(value, float) and math.isfinite(value):
+        return value
+    raise ConfigError(f"{dotted(path)}: a {type(value).__name__} is no JSON value", hint="put it in quotes")
