@@ -1,0 +1,189 @@
+"""Attach a pod: run its plans in its network namespace, all or nothing.
+
+Called by the node daemon when a sandbox starts, by the lab and by `netdra attach`. Everything that can be known to be
+wrong is found before anything is touched; then the checkpoint is begun, and from there on every way out is either a
+complete network or an undone one.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+
+import msgspec
+
+from netdra.chain import checkpoint, order
+from netdra.chain import site as sites
+from netdra.chain.checkpoint import BadCheckpointError, CheckpointExistsError, Complete, Header, Pod, Saved
+from netdra.chain.checkpoint import Namespace as NamespaceId
+from netdra.chain.detach import detach
+from netdra.chain.execute import Executor
+from netdra.chain.flow import Task, tasks
+from netdra.chain.preflight import preflight
+from netdra.chain.report import (
+    AttachReport,
+    FailedAttachReport,
+    StepReport,
+    attach_error,
+    failure_of,
+    name_of,
+)
+from netdra.chain.site import Settings
+from netdra.chain.undo import undo
+from netdra.cni.config import Attachment, check_attachment
+from netdra.model.errors import TemporaryError
+from netdra.model.plan import Plan
+from netdra.model.result import StepResult
+from netdra.topology.checks import check_plans
+from netdra.topology.findings import refuse
+
+
+def attach(plans: Sequence[Plan], pod: Pod, netns: str, settings: Settings) -> AttachReport:
+    """Give a pod the networks of its plans.
+
+    Done already, it is not done again; begun and not ended (a crash), it is undone first.
+
+    Args:
+        plans: one for each topology of each of the pod's claims, bound together so that no interfaces clash.
+        pod: whose they are.
+        netns: the path of the pod's network namespace.
+        settings: how chains are run here.
+
+    Raises:
+        AttachError: a step failed; its report says what, and what was undone.
+        InvalidInputError: nothing was done: the kernel would refuse a step of a plan.
+        NetdraError: nothing was done: a plan cannot be run, a plugin or the namespace is missing.
+    """
+    started = time.monotonic()
+    refuse(check_plans(plans))
+    found = tasks(plans)
+    check_attachment(Attachment(container_id=pod.sandbox, if_name="lo", netns=netns, arguments=sites.arguments(pod)))
+    with sites.open_pod(netns) as space:
+        header = Header(
+            version=checkpoint.VERSION,
+            boot_id=checkpoint.boot_id(),
+            pod=pod,
+            namespace=NamespaceId(path=netns, cookie=space.cookie),
+            plugins=settings.plugins,
+            plans=tuple(plans),
+        )
+        problems: list[str] = []
+        deadline = started + settings.budget * settings.setup_share
+        while True:
+            left = msgspec.structs.replace(settings, budget=max(0.0, deadline - time.monotonic()))
+            done = _settled(header, left, problems)
+            if done is not None:
+                return _recalled(found, done)
+            with sites.opened(pod, space, settings, deadline - time.monotonic()) as site:
+                preflight(found, site)
+                # Another process may have begun since: then it is waited for in the next round.
+                with suppress(CheckpointExistsError):
+                    journal = checkpoint.create(settings.state, header, site.remaining())
+                    journal.hold()
+                    report = _run(Executor(found, journal, site, settings), settings, started)
+                    return msgspec.structs.replace(report, problems=tuple(problems))
+
+
+def _run(executor: Executor, settings: Settings, started: float) -> AttachReport:
+    seconds: dict[str, float] = {}
+
+    def act(key: str) -> None:
+        begun = time.monotonic()
+        executor.do(key)
+        seconds[key] = time.monotonic() - begun
+
+    edges = {key: task.after for key, task in executor.tasks.items()}
+    try:
+        failed = order.run(edges, act, beside=lambda key: executor.tasks[key].is_binary, stop_on_failure=True)
+        if not failed:
+            executor.journal.append(Complete())
+    except BaseException:
+        _back_out(executor, settings, started, {})
+        raise
+    if failed:
+        raise attach_error(_back_out(executor, settings, started, failed))
+    executor.journal.close()
+    return _report(executor.tasks, executor.journal.saved, seconds, time.monotonic() - started)
+
+
+def _back_out(
+    executor: Executor, settings: Settings, started: float, failed: Mapping[str, Exception]
+) -> FailedAttachReport:
+    """Undo all that has begun; what cannot be undone in time stays in the checkpoint for `detach`."""
+    executor.until(started + settings.budget)
+    undone = undo(executor)
+    header = executor.journal.saved.header
+    report = FailedAttachReport(
+        sandbox=header.pod.sandbox,
+        netns=header.namespace.path,
+        failures=tuple(
+            failure_of(executor.tasks[key].topology, executor.tasks[key].step, each) for key, each in failed.items()
+        ),
+        undone=undone,
+        seconds=time.monotonic() - started,
+    )
+    if report.is_clean:
+        executor.journal.remove()
+    else:
+        executor.journal.close()
+    return report
+
+
+def _settled(header: Header, settings: Settings, problems: list[str]) -> Saved | None:
+    """The sandbox's checkpoint if it says that all is done already; anything else that is there is undone.
+
+    Raises:
+        TemporaryError: it cannot be undone, or someone else has it for too long.
+    """
+    sandbox = header.pod.sandbox
+    try:
+        journal = checkpoint.open_existing(settings.state, sandbox, settings.budget)
+    except BadCheckpointError as problem:
+        aside = checkpoint.put_aside(checkpoint.path_of(settings.state, sandbox))
+        problems.append(f"{problem.what}; it was put aside as {aside}")
+        return None
+    if journal is None:
+        return None
+    journal.close()
+    if _is_done(journal.saved, header):
+        return journal.saved
+    report = detach(sandbox, settings)
+    if not report.is_undone:
+        raise TemporaryError(f"sandbox {sandbox}: what an earlier attempt left cannot be undone: {report}")
+    problems.extend(report.problems)
+    return None
+
+
+def _is_done(saved: Saved, header: Header) -> bool:
+    """Whether a checkpoint says that these plans are attached to this namespace."""
+    earlier = saved.header
+    return (
+        saved.complete
+        and not saved.damaged
+        and not any(state.undone for state in saved.steps.values())
+        and (earlier.boot_id, earlier.namespace.cookie) == (header.boot_id, header.namespace.cookie)
+        and earlier.plans == header.plans
+    )
+
+
+def _recalled(found: Mapping[str, Task], saved: Saved) -> AttachReport:
+    return msgspec.structs.replace(_report(found, saved, {}, 0.0), repeated=True)
+
+
+def _report(found: Mapping[str, Task], saved: Saved, seconds: Mapping[str, float], total: float) -> AttachReport:
+    return AttachReport(
+        sandbox=saved.header.pod.sandbox,
+        netns=saved.header.namespace.path,
+        steps=tuple(
+            StepReport(
+                **name_of(task.topology, task.step),
+                interface=task.step.if_name,
+                result=saved.steps[key].result or StepResult(),
+                notes=saved.steps[key].notes,
+                seconds=seconds.get(key, 0.0),
+            )
+            for key, task in found.items()
+        ),
+        seconds=total,
+    )

@@ -1,0 +1,86 @@
+"""Detach a pod: undo what its checkpoint says, from the checkpoint alone.
+
+Called by the node daemon when a sandbox stops or is found dead, by `attach` for what an earlier attempt left, by the
+lab and by `netdra detach`. It never raises for what it finds: everything is tried, and the report says what is left.
+"""
+
+from __future__ import annotations
+
+import time
+
+from netdra.chain import checkpoint
+from netdra.chain import site as sites
+from netdra.chain.checkpoint import BadCheckpointError, Journal
+from netdra.chain.execute import Executor
+from netdra.chain.flow import tasks
+from netdra.chain.report import DetachReport
+from netdra.chain.site import Settings
+from netdra.chain.undo import undo
+from netdra.model.errors import NetdraError
+
+
+def detach(sandbox: str, settings: Settings, netns: str = "") -> DetachReport:
+    """Undo a sandbox's networks; one that has none is no error, and neither is a namespace that is gone.
+
+    What cannot be undone stays in the checkpoint, so calling again tries again.
+
+    Args:
+        sandbox: the sandbox's id.
+        settings: how chains are run here; plugins are looked for where they were at attaching.
+        netns: a path of the pod's namespace, where it may have another one than at attaching.
+
+    Raises:
+        InvalidInputError: the id cannot be a sandbox's.
+        TemporaryError: the sandbox is just being attached or detached by someone else.
+    """
+    started = time.monotonic()
+    try:
+        journal = checkpoint.open_existing(settings.state, sandbox, settings.budget)
+    except BadCheckpointError as problem:
+        aside = checkpoint.put_aside(checkpoint.path_of(settings.state, sandbox))
+        text = f"{problem.what}; it was put aside as {aside}, and nothing could be undone"
+        return DetachReport(sandbox=sandbox, found=True, problems=(text,))
+    if journal is None:
+        return DetachReport(sandbox=sandbox, found=False)
+    try:
+        report = _undo(journal, settings, netns, started)
+    except BaseException:
+        journal.close()
+        raise
+    if report.is_undone:
+        journal.remove()
+    else:
+        journal.close()
+    return report
+
+
+def _undo(journal: Journal, settings: Settings, netns: str, started: float) -> DetachReport:
+    header = journal.saved.header
+    problems: list[str] = []
+    if journal.saved.damaged:
+        copy = checkpoint.copy_aside(journal.path)
+        problems.append(f"checkpoint {journal.path} had {journal.saved.damaged} unreadable lines; a copy is {copy}")
+    try:
+        found = tasks(header.plans)
+    except NetdraError as problem:
+        aside = checkpoint.put_aside(journal.path)
+        text = f"{problem.what}: the checkpoint was put aside as {aside}, and nothing could be undone"
+        return DetachReport(sandbox=header.pod.sandbox, found=True, problems=(*problems, text))
+    same_boot = header.boot_id == checkpoint.boot_id()
+    left = settings.budget - (time.monotonic() - started)
+    if not journal.saved.complete and not journal.await_programs(left / 2):
+        problems.append("a plugin that an earlier attempt began is still running; undone all the same")
+    left = settings.budget - (time.monotonic() - started)
+    with (
+        sites.reopen_pod(header.namespace, netns, same_boot=same_boot) as space,
+        sites.opened(header.pod, space, settings, left, plugins=header.plugins) as site,
+    ):
+        undone = undo(Executor(found, journal, site, settings))
+    return DetachReport(
+        sandbox=header.pod.sandbox,
+        found=True,
+        namespace_gone=space is None,
+        undone=undone,
+        problems=tuple(problems),
+        seconds=time.monotonic() - started,
+    )

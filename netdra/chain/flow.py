@@ -1,0 +1,148 @@
+"""What flows along a pod's graph: which step comes after which, and what each is given of the results before it.
+
+Pure. A step's `prevResult` is the merge of its dependencies' results (decision D9) on ADD; on CHECK and DEL it is the
+merge of all that was built on the step, which for a chain is its final result, as the CNI specification asks. Results
+are handed on from step to step, so what one of two branches has changed is old in the other: of an interface that
+several results tell of, what the step that changed it last says is taken.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import msgspec
+
+from netdra.cni.config import check_if_name
+from netdra.model.errors import InvalidInputError
+from netdra.model.plan import Plan, PlannedStep
+from netdra.model.result import CNIInterface, StepResult
+from netdra.topology.merge import merge
+
+Results = Mapping[str, StepResult]
+_Interfaces = dict[tuple[str, str], CNIInterface]
+_NOTHING = StepResult()
+
+
+class Task(msgspec.Struct, frozen=True, kw_only=True):
+    """One step of one of the pod's plans.
+
+    Attributes:
+        key: what the checkpoint calls it: the place of its plan, and its name.
+        topology: the plan's topology.
+        step: the step.
+        after: the keys of its dependencies.
+        ancestors: step name -> key, for all that the step's config may refer to.
+    """
+
+    key: str
+    topology: str
+    step: PlannedStep
+    after: tuple[str, ...]
+    ancestors: Mapping[str, str]
+
+    @property
+    def is_binary(self) -> bool:
+        """Whether it is a process of its own."""
+        return self.step.execution == "Binary"
+
+
+def tasks(plans: Sequence[Plan]) -> dict[str, Task]:
+    """All steps of a pod's plans by key, in the order in which they run.
+
+    Raises:
+        InvalidInputError: a plan is no graph in that order, or an interface cannot be named so.
+    """
+    found: dict[str, Task] = {}
+    for place, plan in enumerate(plans):
+        before: dict[str, Task] = {}
+        for step in plan.steps:
+            task = _task(place, plan.topology, step, before)
+            before[step.name] = found[task.key] = task
+    return found
+
+
+def previous(task: Task, found: Mapping[str, Task], results: Results) -> StepResult:
+    """What a step is given: the result of its one dependency as it is, or the merge of several."""
+    given = merge([results.get(each, _NOTHING) for each in task.after])
+    if len(task.after) < 2:
+        return given
+    before = set(task.ancestors.values())
+    return _renewed(given, _latest({key: each for key, each in found.items() if key in before}, results))
+
+
+def final(key: str, found: Mapping[str, Task], results: Results) -> StepResult | None:
+    """The merge of the last results that build on a step; its own if it is the last, None if there are none."""
+    builds_on = {key}
+    for each, task in found.items():
+        if builds_on.intersection(task.after):
+            builds_on.add(each)
+    with_result = [each for each in found if each in builds_on and each in results]
+    inner = {dependency for each in with_result for dependency in found[each].after}
+    last = [results[each] for each in with_result if each not in inner]
+    return _renewed(merge(last), _latest(found, results)) if last else None
+
+
+def expected(key: str, found: Mapping[str, Task], results: Results) -> StepResult:
+    """What a built-in step should find: all that the steps made, as the last to change it left it, and its own devices.
+
+    A binary that changes an interface need not tell its MTU: that is left out then.
+    """
+    latest = _latest(found, results)
+    for each, task in found.items():
+        identity = (
+            task.step.if_name,
+            next((i.sandbox for i in results.get(each, _NOTHING).interfaces if i.sandbox), ""),
+        )
+        if task.is_binary and task.after and identity in latest:
+            latest[identity] = msgspec.structs.replace(latest[identity], mtu=0)
+    everything = merge([results[each] for each in found if each in results])
+    return msgspec.structs.replace(_renewed(everything, latest), devices=results.get(key, _NOTHING).devices)
+
+
+def _latest(found: Mapping[str, Task], results: Results) -> _Interfaces:
+    """Each interface as the step that made it or changed it last told of it."""
+    latest: _Interfaces = {}
+    for key, task in found.items():
+        given = {each for dependency in task.after for each in results.get(dependency, _NOTHING).interfaces}
+        for each in results.get(key, _NOTHING).interfaces:
+            if each not in given:
+                latest[each.name, each.sandbox] = _filled(each, latest.get((each.name, each.sandbox)))
+    return latest
+
+
+def _filled(told: CNIInterface, before: CNIInterface | None) -> CNIInterface:
+    """An interface with what an older protocol version could not pass on."""
+    if before is None:
+        return told
+    return msgspec.structs.replace(
+        told,
+        mtu=told.mtu or before.mtu,
+        pci_id=told.pci_id or before.pci_id,
+        socket_path=told.socket_path or before.socket_path,
+    )
+
+
+def _renewed(result: StepResult, latest: _Interfaces) -> StepResult:
+    interfaces = tuple(latest.get((each.name, each.sandbox), each) for each in result.interfaces)
+    return msgspec.structs.replace(result, interfaces=interfaces)
+
+
+def _task(place: int, topology: str, step: PlannedStep, before: Mapping[str, Task]) -> Task:
+    called = f'NetworkTopology "{topology}", step "{step.name}"'
+    if step.name in before:
+        raise InvalidInputError(f"{called}: the plan has two steps of that name")
+    for dependency in step.depend_on:
+        if dependency not in before:
+            raise InvalidInputError(f'{called}: it depends on "{dependency}", which the plan does not have before it')
+    check_if_name(step.if_name)
+    ancestors: dict[str, str] = {}
+    for dependency in step.depend_on:
+        ancestors |= before[dependency].ancestors
+        ancestors[dependency] = before[dependency].key
+    return Task(
+        key=f"{place}/{step.name}",
+        topology=topology,
+        step=step,
+        after=tuple(before[dependency].key for dependency in step.depend_on),
+        ancestors=ancestors,
+    )

@@ -1,0 +1,72 @@
+"""Which sandbox has which device: one symbolic link a device, beside the checkpoints.
+
+A device that is moved or bound cannot be in two pods. Links are made before the act, by one atomic call, so two
+processes cannot both have one, and looking one up costs nothing. A link counts as long as the checkpoint that it names
+is there and of this boot: after a crash the checkpoint still says that the device must be given back.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from netdra.chain import checkpoint
+from netdra.chain.checkpoint import BadCheckpointError
+from netdra.model.errors import TemporaryError
+
+_FOLDER = "devices"
+
+
+def take(directory: Path, device: str, sandbox: str) -> None:
+    """Note that a sandbox has a device; done already is no error.
+
+    Raises:
+        TemporaryError: another sandbox has it.
+    """
+    path = _path(directory, device)
+    path.parent.mkdir(mode=0o700, exist_ok=True)
+    while True:
+        try:
+            path.symlink_to(sandbox)
+        except FileExistsError:
+            other = holder(directory, device)
+            if other == sandbox:
+                return
+            if other:
+                raise TemporaryError(
+                    f"device {device} is still sandbox {other}'s", hint=f"detach it first: netdra detach {other}"
+                ) from None
+            path.unlink(missing_ok=True)
+        else:
+            return
+
+
+def give_up(directory: Path, device: str, sandbox: str) -> None:
+    """Note that a sandbox has a device no longer."""
+    path = _path(directory, device)
+    if _target(path) == sandbox:
+        path.unlink(missing_ok=True)
+
+
+def holder(directory: Path, device: str) -> str:
+    """The sandbox that has a device, or ""."""
+    sandbox = _target(_path(directory, device)) if device else ""
+    if not sandbox:
+        return ""
+    try:
+        path = checkpoint.path_of(directory, sandbox)
+        saved = checkpoint.read(path.read_bytes(), str(path))
+    except (FileNotFoundError, BadCheckpointError):
+        return ""
+    return sandbox if saved.header.boot_id == checkpoint.boot_id() else ""
+
+
+def _path(directory: Path, device: str) -> Path:
+    return directory / _FOLDER / device.replace("/", "_")
+
+
+def _target(path: Path) -> str:
+    try:
+        return os.readlink(path)  # noqa: PTH115
+    except OSError:
+        return ""

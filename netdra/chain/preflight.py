@@ -1,0 +1,72 @@
+"""Find what can be known to be wrong with a pod's plans before anything is touched. Called by `attach`.
+
+References are resolved against what the steps are expected to make, so a config that would be refused when its step's
+turn comes is refused now.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import msgspec
+
+from netdra.chain.execute import order_of
+from netdra.chain.flow import Task
+from netdra.cni import protocol
+from netdra.kernel import link, netns
+from netdra.model.errors import InvalidInputError, PermanentError
+from netdra.model.result import CNIInterface, StepDevice, StepResult
+from netdra.steps import builtin
+from netdra.steps.contract import Site
+from netdra.topology.interfaces import MAKERS
+from netdra.topology.merge import merge
+from netdra.topology.references import find, resolve
+
+_SOME_MAC = "02:00:00:00:00:01"
+_SOME_DEVICE = StepDevice(pci_address="0000:00:00.0", iommu_group="0", device_nodes=("/dev/null",), rdma_device="rdma0")
+
+
+def preflight(found: Mapping[str, Task], site: Site) -> None:
+    """Check all steps of a pod.
+
+    Raises:
+        NetdraError: the namespace is the host's, an interface is there already, a plugin is missing, a config is wrong.
+    """
+    pod = site.inside
+    if pod.cookie == netns.cookie():
+        raise InvalidInputError(
+            f'sandbox {site.container_id}: "{pod.path}" is the host\'s own network namespace',
+            hint="a pod with hostNetwork has no network that devices could be moved into",
+        )
+    present = {each.name for each in link.dump(pod.sock)}
+    expected: dict[str, StepResult] = {}
+    for key, task in found.items():
+        step = task.step
+        if (step.device is not None or step.type in MAKERS) and step.if_name in present:
+            raise PermanentError(
+                f'NetworkTopology "{task.topology}", step "{step.name}" ({step.type}): the pod has an interface '
+                f'"{step.if_name}" already',
+                hint="choose another config.name",
+            )
+        previous = merge([expected[each] for each in task.after])
+        expected[key] = _expected(task, previous, pod.path)
+        if task.is_binary:
+            protocol.find(step.type, site.plugins, timeout=site.remaining())
+        else:
+            _check_config(task, expected, previous, site)
+
+
+def _check_config(task: Task, expected: Mapping[str, StepResult], previous: StepResult, site: Site) -> None:
+    if any(reference.field == "ips" for _, reference in find(task.step.config)):
+        return  # only the step that gets an address can say which
+    config = resolve(task.step.config, {name: expected[key] for name, key in task.ancestors.items()})
+    builtin.prepare(order_of(task, config, previous), site.plugins, site.remaining())
+
+
+def _expected(task: Task, previous: StepResult, sandbox: str) -> StepResult:
+    """What a step's result may look like: right in its names, of the right types in the rest."""
+    device = task.step.device
+    address = device.pci_address if device is not None else ""
+    made = CNIInterface(name=task.step.if_name, mac=_SOME_MAC, mtu=1500, sandbox=sandbox, pci_id=address)
+    others = tuple(each for each in previous.interfaces if each.name != made.name)
+    return msgspec.structs.replace(previous, interfaces=(*others, made), devices=(*previous.devices, _SOME_DEVICE))

@@ -1,0 +1,231 @@
+"""What attaching, detaching and checking have to say: for people, for events and conditions, and as JSON.
+
+Made by `attach`, `detach` and `check`; shown by the command line and the daemon.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import msgspec
+
+from netdra.cni.errors import PluginError
+from netdra.model.errors import NetdraError, PermanentError, TemporaryError
+from netdra.model.plan import PlannedStep
+from netdra.model.result import StepResult
+
+
+class StepName(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """Which step of which topology, and the plugin that it is."""
+
+    topology: str
+    step: str
+    plugin: str
+    execution: Literal["Builtin", "Binary"]
+
+    def __str__(self) -> str:
+        """The step as messages call it."""
+        binary = " binary" if self.execution == "Binary" else ""
+        return f'NetworkTopology "{self.topology}", step "{self.step}" ({self.plugin}{binary})'
+
+
+class StepReport(StepName, frozen=True, kw_only=True):
+    """A step that succeeded.
+
+    Attributes:
+        interface: the interface that it made or changed.
+        result: what it yielded.
+        notes: what it could not do and that did not fail it, such as an offload that the device has not.
+        seconds: how long it took; 0 where it is only recalled.
+    """
+
+    interface: str
+    result: StepResult
+    notes: tuple[str, ...] = ()
+    seconds: float = 0.0
+
+
+class StepFailure(StepName, frozen=True, kw_only=True):
+    """A step that failed. `kind`, `code`, `details` and `stderr` are those of `netdra.cni.errors.PluginFailure`."""
+
+    message: str
+    hint: str = ""
+    kind: str = ""
+    code: int = 0
+    details: str = ""
+    stderr: str = ""
+    temporary: bool = False
+
+
+class UndoReport(StepName, frozen=True, kw_only=True):
+    """What became of undoing a step.
+
+    Attributes:
+        outcome: `undone`; `failed`, for the reason in `message`; or `left`, because there was no time.
+        notes: what could not be given back, and does not matter for whoever uses the device next.
+    """
+
+    outcome: Literal["undone", "failed", "left"]
+    message: str = ""
+    notes: tuple[str, ...] = ()
+    seconds: float = 0.0
+
+
+class AttachReport(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """A sandbox whose network is complete.
+
+    Attributes:
+        steps: in the order of the plans.
+        repeated: it was so already, and nothing was done.
+        problems: what was met on the way, such as an earlier checkpoint that could not be read.
+    """
+
+    sandbox: str
+    netns: str
+    steps: tuple[StepReport, ...]
+    problems: tuple[str, ...] = ()
+    seconds: float = 0.0
+    repeated: bool = False
+
+
+class FailedAttachReport(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """A sandbox that was not attached: what failed, and what became of everything that had begun by then."""
+
+    sandbox: str
+    netns: str
+    failures: tuple[StepFailure, ...]
+    undone: tuple[UndoReport, ...]
+    seconds: float = 0.0
+
+    @property
+    def is_clean(self) -> bool:
+        """Whether nothing is left to undo."""
+        return all(each.outcome == "undone" for each in self.undone)
+
+    def __str__(self) -> str:
+        """The report in lines."""
+        failures = [f"{each}: {each.message}{_with_code(each)}" for each in self.failures]
+        return "\n".join([*failures, *_undo_lines(self.undone)])
+
+
+class DetachReport(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """What became of undoing a sandbox.
+
+    Attributes:
+        found: whether there was a checkpoint.
+        namespace_gone: whether the pod's namespace was gone already.
+        undone: step by step.
+        problems: what is wrong beside the steps, such as a checkpoint that was damaged.
+    """
+
+    sandbox: str
+    found: bool
+    namespace_gone: bool = False
+    undone: tuple[UndoReport, ...] = ()
+    problems: tuple[str, ...] = ()
+    seconds: float = 0.0
+
+    @property
+    def is_undone(self) -> bool:
+        """Whether no step is left to undo."""
+        return all(each.outcome == "undone" for each in self.undone)
+
+    @property
+    def is_clean(self) -> bool:
+        """Whether no step is left to undo and nothing else is wrong."""
+        return self.is_undone and not self.problems
+
+    def __str__(self) -> str:
+        """The report in lines."""
+        return "\n".join([*self.problems, *_undo_lines(self.undone)])
+
+
+class StepCheck(StepName, frozen=True, kw_only=True):
+    """What of a step is no longer as it should be; `skipped` says why it could not be checked."""
+
+    drift: tuple[str, ...] = ()
+    skipped: str = ""
+
+
+class CheckReport(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """Whether a sandbox still has its network. `problems` are those of the sandbox as a whole."""
+
+    sandbox: str
+    steps: tuple[StepCheck, ...] = ()
+    problems: tuple[str, ...] = ()
+
+    @property
+    def is_clean(self) -> bool:
+        """Whether all is as it should be."""
+        return not self.problems and not any(each.drift for each in self.steps)
+
+
+class AttachError(NetdraError):
+    """A pod's network could not be attached; `report` says what failed and what was undone. Raised as a kind of it."""
+
+    def __init__(self, report: FailedAttachReport) -> None:
+        hint = next((each.hint for each in report.failures if each.hint), "")
+        super().__init__(f"sandbox {report.sandbox}: {report}", hint=hint)
+        self.report = report
+
+
+class AttachPermanentError(AttachError, PermanentError):
+    """Trying again changes nothing."""
+
+
+class AttachTemporaryError(AttachError, TemporaryError):
+    """It may work when tried again."""
+
+
+def attach_error(report: FailedAttachReport) -> AttachError:
+    """The error of the kind that the failures are."""
+    temporary = all(each.temporary for each in report.failures)
+    return AttachTemporaryError(report) if temporary else AttachPermanentError(report)
+
+
+def name_of(topology: str, step: PlannedStep) -> dict[str, Any]:
+    """The fields of a `StepName`."""
+    return {"topology": topology, "step": step.name, "plugin": step.type, "execution": step.execution}
+
+
+def failure_of(topology: str, step: PlannedStep, problem: Exception) -> StepFailure:
+    """The failure that an exception is."""
+    named = name_of(topology, step)
+    temporary = isinstance(problem, TemporaryError)
+    if isinstance(problem, PluginError):
+        told = problem.failure
+        return StepFailure(
+            **named,
+            message=told.message,
+            hint=problem.hint,
+            kind=told.kind,
+            code=told.code,
+            details=told.details,
+            stderr=told.stderr,
+            temporary=temporary,
+        )
+    if isinstance(problem, NetdraError):
+        return StepFailure(**named, message=_without_name(named, problem.what), hint=problem.hint, temporary=temporary)
+    return StepFailure(**named, message=f"{type(problem).__name__}: {problem}", kind="defect")
+
+
+def _without_name(named: dict[str, Any], what: str) -> str:
+    """A message without the step's name at its beginning, which the report gives by itself."""
+    return what.removeprefix(str(StepName(**named))).lstrip(":, ")
+
+
+def _with_code(failure: StepFailure) -> str:
+    code = f" (code {failure.code})" if failure.code else ""
+    details = f": {failure.details}" if failure.details else ""
+    stderr = f"\n  stderr: {failure.stderr}" if failure.stderr else ""
+    return f"{code}{details}{stderr}"
+
+
+def _undo_lines(undone: tuple[UndoReport, ...]) -> list[str]:
+    lines = []
+    done = [each.step for each in undone if each.outcome == "undone"]
+    if done:
+        lines.append(f"undone: {', '.join(done)}")
+    lines += [f"not undone: {each}: {each.message or 'no time left'}" for each in undone if each.outcome != "undone"]
+    lines += [f"note: {each}: {note}" for each in undone for note in each.notes]
+    return lines

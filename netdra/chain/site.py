@@ -1,0 +1,129 @@
+"""Open what a chain acts on: the host's namespace, the pod's, and what plugins are told of the pod.
+
+Used by `attach`, `detach` and `check`. The host's namespace is the calling thread's, so a lab whose node is a namespace
+calls from a thread inside it; plugin processes inherit it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import msgspec
+
+from netdra.chain import holders
+from netdra.chain.checkpoint import Namespace as NamespaceId
+from netdra.chain.checkpoint import Pod
+from netdra.cni.plugins import PluginPath
+from netdra.kernel import netns
+from netdra.kernel.errors import KernelError
+from netdra.kernel.netlink import Socket
+from netdra.kernel.netns import Namespace
+from netdra.kernel.sysfs import Sysfs
+from netdra.model.errors import InvalidInputError
+from netdra.steps.contract import PodSpace, Site
+
+DEFAULT_STATE = Path("/var/lib/netdra/sandboxes")
+
+
+class Settings(msgspec.Struct, frozen=True, kw_only=True):
+    """How chains are run on a node.
+
+    Attributes:
+        state: where the checkpoints are.
+        plugins: where plugin binaries are.
+        budget: seconds that attaching may take, with undoing it if it fails.
+        setup_share: how much of the budget setting up may take; the rest is for undoing.
+        step_timeout: seconds that one step may take, within the budget.
+    """
+
+    state: Path = DEFAULT_STATE
+    plugins: PluginPath = PluginPath()
+    budget: float = 1.5
+    setup_share: float = 0.6
+    step_timeout: float = 60.0
+
+
+@contextmanager
+def open_pod(path: str) -> Iterator[PodSpace]:
+    """A pod's namespace, open until the context ends.
+
+    Raises:
+        KernelMissingError: there is nothing at that path.
+        InvalidInputError: what is there is no network namespace.
+    """
+    with Namespace.open(path) as namespace:
+        try:
+            sock, cookie = namespace.run(lambda: (Socket(), netns.cookie()))
+        except KernelError:
+            raise InvalidInputError(f'"{path}" is no network namespace') from None
+        with sock:
+            yield PodSpace(namespace=namespace, sock=sock, path=path, cookie=cookie)
+
+
+@contextmanager
+def reopen_pod(wanted: NamespaceId, other_path: str, *, same_boot: bool) -> Iterator[PodSpace | None]:
+    """The namespace that a checkpoint is of, or None where it is gone: also where another one has its path by now.
+
+    Args:
+        wanted: what the checkpoint says.
+        other_path: where it may be too, or "".
+        same_boot: whether the checkpoint is of this boot; namespaces do not outlive one.
+    """
+    with ExitStack() as closing:
+        found = None
+        for path in (wanted.path, other_path) if same_boot else ():
+            space = _opened_if_there(path, closing)
+            if found is None and space is not None and space.cookie == wanted.cookie:
+                found = space
+        yield found
+
+
+@contextmanager
+def opened(
+    pod: Pod, space: PodSpace | None, settings: Settings, seconds: float, *, plugins: PluginPath | None = None
+) -> Iterator[Site]:
+    """The site of one attach, detach or check, with that many seconds until its deadline."""
+    with Socket() as host, Namespace.current() as host_namespace:
+        yield Site(
+            host=host,
+            host_namespace=host_namespace,
+            pod=space,
+            container_id=pod.sandbox,
+            arguments=arguments(pod),
+            plugins=plugins or settings.plugins,
+            sysfs=Sysfs(),
+            deadline=time.monotonic() + seconds,
+            lock=-1,
+            holder=_other_holder(settings.state, pod.sandbox),
+        )
+
+
+def arguments(pod: Pod) -> dict[str, str]:
+    """CNI_ARGS as Kubernetes' runtimes pass them."""
+    known = {
+        "K8S_POD_NAMESPACE": pod.namespace,
+        "K8S_POD_NAME": pod.name,
+        "K8S_POD_INFRA_CONTAINER_ID": pod.sandbox,
+        "K8S_POD_UID": pod.uid,
+    }
+    return {"IgnoreUnknown": "1", **{key: value for key, value in known.items() if value}}
+
+
+def _opened_if_there(path: str, closing: ExitStack) -> PodSpace | None:
+    if not path:
+        return None
+    try:
+        return closing.enter_context(open_pod(path))
+    except (KernelError, InvalidInputError):
+        return None
+
+
+def _other_holder(state: Path, sandbox: str) -> Callable[[str], str]:
+    def holder(device: str) -> str:
+        found = holders.holder(state, device)
+        return "" if found == sandbox else found
+
+    return holder

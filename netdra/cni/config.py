@@ -1,0 +1,113 @@
+"""The configuration that a plugin reads on stdin, and the environment beside it. Used by `netdra.cni.protocol`.
+
+Follows the CNI specification, "Section 2" (parameters) and "Section 3: Deriving request configuration".
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import msgspec
+
+from netdra.cni.plugins import PluginPath
+from netdra.cni.results import render
+from netdra.model.errors import InvalidInputError
+from netdra.model.names import MAX_IF_NAME
+from netdra.model.result import StepResult
+
+_IDENTIFIER = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*\Z", re.ASCII)
+_RUNTIME_CONFIG = "runtimeConfig"
+VALID_ATTACHMENTS = "cni.dev/valid-attachments"
+
+
+class Attachment(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """One interface of one container on one network: what CNI_CONTAINERID, _NETNS, _IFNAME and _ARGS say.
+
+    `netns` is "" where the namespace is gone; `arguments` are the pairs of CNI_ARGS.
+    """
+
+    container_id: str
+    if_name: str
+    netns: str = ""
+    arguments: Mapping[str, str] = {}
+
+
+class NetworkConfig(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """A plugin's own configuration, with what the runtime adds for a device that was allocated.
+
+    Attributes:
+        network: the network's name, `name` on the wire.
+        type: the plugin's name.
+        config: the step's parameters; a `name` in them is the interface's and is not passed on.
+        device_id: the PCI address of the allocated device, or "".
+    """
+
+    network: str
+    type: str
+    config: Mapping[str, Any] = {}
+    device_id: str = ""
+
+
+def check_attachment(attachment: Attachment) -> None:
+    """Refuse what a plugin would have to refuse.
+
+    Raises:
+        InvalidInputError: the container id, the interface's name or an argument breaks the specification's rule.
+    """
+    if not _IDENTIFIER.match(attachment.container_id):
+        raise InvalidInputError(f"container id {attachment.container_id!r} is none that CNI allows")
+    check_if_name(attachment.if_name)
+    if "\0" in attachment.netns:
+        raise InvalidInputError(f"namespace path {attachment.netns!r} cannot be a path")
+    for key, value in attachment.arguments.items():
+        if not key or any(char in ";=\0\n" for char in key) or any(char in ";\0\n" for char in value):
+            raise InvalidInputError(f"CNI argument {key!r}={value!r} cannot be passed: CNI_ARGS has no way to quote")
+
+
+def check_if_name(name: str) -> None:
+    """Refuse what the kernel would refuse as an interface's name (dev_valid_name in net/core/dev.c).
+
+    Raises:
+        InvalidInputError: the name cannot be an interface's.
+    """
+    too_long = len(name.encode(errors="surrogateescape")) > MAX_IF_NAME
+    if not name or too_long or name in {".", ".."} or any(char in "/:%\0" or char.isspace() for char in name):
+        raise InvalidInputError(
+            f"{name!r} cannot be the name of an interface",
+            hint=f"a name has 1 to {MAX_IF_NAME} bytes, without white space and any of / : %",
+        )
+
+
+def request(network: NetworkConfig, version: str, previous: StepResult | None) -> dict[str, Any]:
+    """The configuration of one ADD, DEL or CHECK."""
+    derived = {key: value for key, value in network.config.items() if key != "capabilities"}
+    derived |= {"cniVersion": version, "name": network.network, "type": network.type}
+    if network.device_id:
+        derived["deviceID"] = network.device_id
+        derived[_RUNTIME_CONFIG] = {**derived.get(_RUNTIME_CONFIG, {}), "deviceID": network.device_id}
+    if previous is not None:
+        derived["prevResult"] = render(previous, version)
+    return derived
+
+
+def collection_request(network: NetworkConfig, version: str, valid: Iterable[Attachment]) -> dict[str, Any]:
+    """The configuration of one GC: what is still attached to the network."""
+    attachments = [{"containerID": each.container_id, "ifname": each.if_name} for each in valid]
+    return {**request(network, version, None), VALID_ATTACHMENTS: attachments}
+
+
+def environment(verb: str, where: PluginPath, attachment: Attachment | None) -> dict[str, str]:
+    """The environment of a plugin: this process's own, as every runtime passes it on, with the CNI parameters."""
+    found = {key: value for key, value in os.environ.items() if not key.startswith("CNI_")}
+    found |= {"CNI_COMMAND": verb, "CNI_PATH": ":".join(where.directories)}
+    if attachment is not None:
+        found |= {
+            "CNI_CONTAINERID": attachment.container_id,
+            "CNI_NETNS": attachment.netns,
+            "CNI_IFNAME": attachment.if_name,
+            "CNI_ARGS": ";".join(f"{key}={value}" for key, value in attachment.arguments.items()),
+        }
+    return found

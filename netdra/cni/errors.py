@@ -1,0 +1,78 @@
+"""What can go wrong with a CNI plugin, as one record and the two errors that carry it.
+
+Raised by `netdra.cni.protocol` and `netdra.cni.plugins`; `netdra.chain` puts the record into its reports.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+from netdra.model.errors import NetdraError, PermanentError, TemporaryError
+
+TRY_AGAIN_LATER = 11
+MAX_MESSAGE = 1024
+MAX_STDERR = 4096
+
+Kind = Literal["missing", "version", "error", "timeout", "signal", "rubbish", "overflow"]
+
+
+class PluginFailure(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """One plugin call that went wrong.
+
+    Attributes:
+        plugin: the plugin's name.
+        verb: the CNI command (`ADD`, `DEL` ...), or "" where none was reached.
+        kind: `missing` (no such binary), `version` (no common protocol version), `error` (it said so itself),
+            `timeout`, `signal`, `rubbish` (it broke the protocol), `overflow` (it printed without end).
+        message: what happened, in words; the plugin's own `msg` where it gave one.
+        code: the CNI error code, 0 where there is none.
+        details: the plugin's `details`.
+        stderr: the end of what it wrote there.
+    """
+
+    plugin: str
+    verb: str
+    kind: Kind
+    message: str
+    code: int = 0
+    details: str = ""
+    stderr: str = ""
+
+    def __str__(self) -> str:
+        """The failure in one line, with the end of stderr on lines of its own."""
+        what = f'CNI plugin "{self.plugin}"' + (f" {self.verb}" if self.verb else "")
+        code = f" (code {self.code})" if self.code else ""
+        details = f": {self.details}" if self.details else ""
+        stderr = f"\nstderr: {self.stderr}" if self.stderr else ""
+        return f"{what}: {self.message}{code}{details}{stderr}"
+
+
+class PluginError(NetdraError):
+    """A plugin call went wrong; `failure` says how. Raised as one of its two kinds."""
+
+    def __init__(self, failure: PluginFailure, *, hint: str = "") -> None:
+        super().__init__(str(failure), hint=hint)
+        self.failure = failure
+
+
+class PluginPermanentError(PluginError, PermanentError):
+    """The same call would fail again."""
+
+
+class PluginTemporaryError(PluginError, TemporaryError):
+    """The call ran out of time, or the plugin asked to be called again later (code 11)."""
+
+
+def plugin_error(failure: PluginFailure, *, hint: str = "") -> PluginError:
+    """The error of the kind that the failure is."""
+    if failure.kind == "timeout" or failure.code == TRY_AGAIN_LATER:
+        return PluginTemporaryError(failure, hint=hint)
+    return PluginPermanentError(failure, hint=hint)
+
+
+def printable(text: str, limit: int = MAX_MESSAGE) -> str:
+    """A plugin's text fit for a log, an event or a terminal: control characters replaced, cut to `limit`."""
+    clean = "".join(char if char.isprintable() or char == "\n" else "\N{REPLACEMENT CHARACTER}" for char in text)
+    return clean.strip() if len(clean) <= limit else f"{clean[:limit].strip()}…"

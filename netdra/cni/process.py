@@ -1,0 +1,198 @@
+"""Run one program to its end within bounds: time, output, process group. Called by `netdra.cni` alone.
+
+A CNI call is an exec of a few milliseconds, so the way there is short: the input is a memory file (no pipe to feed),
+the program is spawned without forking this process, and one poll waits for its output and its end together.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import select
+import signal
+import threading
+import time
+from collections.abc import Mapping, Sequence
+
+import msgspec
+
+MAX_STDOUT = 1024 * 1024
+STDERR_TAIL = 4096
+_CHUNK = 65536
+_BUSY_TRIES = 10
+_BUSY_PAUSE = 0.02
+_KILL_GRACE_MS = 500
+# Python ignores these; a plugin must not inherit that.
+_DEFAULT_SIGNALS = (signal.SIGPIPE, signal.SIGXFSZ)
+
+
+class Finished(msgspec.Struct, frozen=True, kw_only=True):
+    """How a program ended and what it printed.
+
+    Attributes:
+        status: its exit status, or minus the signal that ended it.
+        stdout: all that it printed, at most `MAX_STDOUT` bytes.
+        stderr: the end of what it wrote there.
+        timed_out: it was killed because its time was up.
+        overflowed: it was killed because it printed more than `MAX_STDOUT`.
+    """
+
+    status: int
+    stdout: bytes
+    stderr: bytes
+    timed_out: bool = False
+    overflowed: bool = False
+
+
+def run(
+    argv: Sequence[str], environment: Mapping[str, str], stdin: bytes, timeout: float, inherited: int = -1
+) -> Finished:
+    """Run a program in a process group of its own, and end the whole group if it fails or its time is up.
+
+    What a program that succeeded leaves running is its own business: some plugins start a daemon.
+
+    Args:
+        argv: the absolute path of the program, and its arguments.
+        environment: all of its environment.
+        stdin: what it reads.
+        timeout: seconds that it may take.
+        inherited: a descriptor that it gets as its fourth, or -1.
+
+    Raises:
+        OSError: it cannot be started.
+    """
+    with contextlib.ExitStack() as closing:
+        source = _owned(closing, _memory_file(stdin))
+        out, out_end = os.pipe()
+        _owned(closing, out)
+        err, err_end = os.pipe()
+        _owned(closing, err)
+        try:
+            pid = _spawn(argv, environment, (source, out_end, err_end, *([inherited] if inherited >= 0 else [])))
+        finally:
+            os.close(out_end)
+            os.close(err_end)
+        child = _owned(closing, os.pidfd_open(pid))
+        watch = _Watch(child, out, err)
+        watch.until(time.monotonic() + timeout)
+        return watch.finish(pid)
+
+
+def _owned(closing: contextlib.ExitStack, fd: int) -> int:
+    closing.callback(os.close, fd)
+    return fd
+
+
+def _memory_file(content: bytes) -> int:
+    fd = os.memfd_create("cni-stdin")
+    view = memoryview(content)
+    while view:
+        view = view[os.write(fd, view) :]
+    os.lseek(fd, 0, os.SEEK_SET)
+    return fd
+
+
+def _spawn(argv: Sequence[str], environment: Mapping[str, str], descriptors: tuple[int, ...]) -> int:
+    actions = [(os.POSIX_SPAWN_DUP2, fd, target) for target, fd in enumerate(descriptors)]
+    for attempt in range(_BUSY_TRIES):
+        try:
+            return os.posix_spawn(
+                argv[0],
+                list(argv),
+                environment,
+                file_actions=actions,
+                setpgroup=0,
+                setsigmask=(),
+                setsigdef=_DEFAULT_SIGNALS,
+            )
+        except OSError as problem:
+            # The binary is just being replaced by a copy over it; that takes milliseconds, and tells no one when done.
+            if problem.errno != errno.ETXTBSY or attempt == _BUSY_TRIES - 1:
+                raise
+            time.sleep(_BUSY_PAUSE)
+    raise AssertionError("unreachable")
+
+
+class _Watch:
+    """Reads a running program's output until it ends or breaks a bound."""
+
+    def __init__(self, child: int, out: int, err: int) -> None:
+        self._child, self._out, self._err = child, out, err
+        self._stdout, self._stderr = bytearray(), bytearray()
+        self._poll = select.poll()
+        for fd in (child, out, err):
+            self._poll.register(fd, select.POLLIN)
+        os.set_blocking(out, False)
+        os.set_blocking(err, False)
+        self.timed_out = self.overflowed = False
+
+    def until(self, deadline: float) -> None:
+        """Read until the program ends, the deadline passes, or it has printed too much."""
+        while not self.overflowed:
+            left = deadline - time.monotonic()
+            events = self._poll.poll(max(left, 0) * 1000)
+            if not events:
+                self.timed_out = True
+                return
+            for fd, _ in events:
+                if fd != self._child and not self._take(fd):
+                    self._poll.unregister(fd)
+            if any(fd == self._child for fd, _ in events):
+                self._drain()
+                return
+
+    def finish(self, pid: int) -> Finished:
+        """End what must be ended, reap the program, and say how it went."""
+        broken = self.timed_out or self.overflowed
+        if broken or _exit_status(self._child, os.WNOWAIT):
+            # Before it is reaped its id cannot belong to anyone else.
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(pid, signal.SIGKILL)
+        return Finished(
+            status=self._reap(),
+            stdout=bytes(self._stdout),
+            stderr=bytes(self._stderr),
+            timed_out=self.timed_out,
+            overflowed=self.overflowed,
+        )
+
+    def _take(self, fd: int) -> bool:
+        try:
+            data = os.read(fd, _CHUNK)
+        except BlockingIOError:
+            return True
+        if fd == self._err:
+            self._stderr += data
+            del self._stderr[:-STDERR_TAIL]
+        elif len(self._stdout) + len(data) > MAX_STDOUT:
+            self.overflowed = True
+        else:
+            self._stdout += data
+        return bool(data)
+
+    def _drain(self) -> None:
+        """Take what the program left in its pipes (no more than one chunk fits), whoever else may hold them open."""
+        self._take(self._out)
+        self._take(self._err)
+
+    def _reap(self) -> int:
+        poller = select.poll()
+        poller.register(self._child, select.POLLIN)
+        if poller.poll(_KILL_GRACE_MS):
+            return _exit_status(self._child)
+        # Killed, but deep in the kernel: it will end, yet the caller's deadline does not wait for that.
+        threading.Thread(target=_exit_status_and_close, args=(os.dup(self._child),), daemon=True).start()
+        return -signal.SIGKILL
+
+
+def _exit_status(child: int, flags: int = 0) -> int:
+    ended = os.waitid(os.P_PIDFD, child, os.WEXITED | flags)
+    if ended is None:  # not without WNOHANG
+        raise AssertionError("a process that ended has no status")
+    return ended.si_status if ended.si_code == os.CLD_EXITED else -ended.si_status
+
+
+def _exit_status_and_close(child: int) -> None:
+    _exit_status(child)
+    os.close(child)

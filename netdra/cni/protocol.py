@@ -1,0 +1,237 @@
+"""The verbs of CNI: VERSION, ADD, DEL, CHECK, STATUS and GC of one plugin.
+
+Called by `netdra.chain` for steps that are binaries and by `netdra.steps` for IPAM plugins, which are delegated to with
+the whole configuration of the step ("Section 4: Plugin Delegation"). A call either succeeds or raises a `PluginError`.
+"""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import msgspec
+
+from netdra.cni import config, plugins, process, results
+from netdra.cni.config import Attachment, NetworkConfig
+from netdra.cni.errors import MAX_STDERR, Kind, PluginError, PluginFailure, plugin_error, printable
+from netdra.cni.plugins import Binary, PluginPath
+from netdra.model.errors import InvalidInputError
+from netdra.model.result import StepResult
+
+VERSION_TIMEOUT = 5.0
+
+
+class Plugin(msgspec.Struct, frozen=True, kw_only=True):
+    """A plugin that is there and speaks `version` with us.
+
+    `lock` is a descriptor that each of its processes inherits, or -1: a file that is locked through it stays locked
+    until they have ended, even if this process dies before them.
+    """
+
+    binary: Binary
+    where: PluginPath
+    version: str
+    lock: int = -1
+
+
+class _Versions(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    supported_versions: tuple[str, ...]
+
+
+class _Error(msgspec.Struct, frozen=True, kw_only=True):
+    msg: str = ""
+    code: int = 0
+    details: str = ""
+
+
+def find(
+    name: str, where: PluginPath, *, version: str | None = None, timeout: float = VERSION_TIMEOUT, lock: int = -1
+) -> Plugin:
+    """Find a plugin and agree on a protocol version with it: the highest that both have, or the one asked for.
+
+    Raises:
+        InvalidInputError: the name is no plugin name.
+        PluginError: there is no such binary, it cannot be run, or no version fits.
+    """
+    binary = plugins.find(name, where)
+    offered = supported_versions(binary, timeout)
+    wanted = results.SUPPORTED_VERSIONS if version is None else (version,)
+    common = [each for each in results.SUPPORTED_VERSIONS if each in offered and each in wanted]
+    if not common:
+        message = f"it speaks CNI {', '.join(offered) or 'of no version'}, and asked for is {' or '.join(wanted)}"
+        raise plugin_error(PluginFailure(plugin=name, verb="VERSION", kind="version", message=message))
+    return Plugin(binary=binary, where=where, version=common[-1], lock=lock)
+
+
+# (root, path) -> the binary that was asked, and its answer; another binary at the same path is asked anew.
+_answers: dict[tuple[str, str], tuple[Binary, tuple[str, ...]]] = {}
+
+
+def supported_versions(binary: Binary, timeout: float = VERSION_TIMEOUT) -> tuple[str, ...]:
+    """VERSION: the protocol versions that a binary says it speaks, asked once for each file.
+
+    Raises:
+        PluginError: it cannot be run or does not answer.
+    """
+    known = _answers.get((binary.root, binary.path))
+    if known is not None and known[0] == binary:
+        return known[1]
+    offered = _ask_versions(binary, timeout)
+    _answers[binary.root, binary.path] = (binary, offered)
+    return offered
+
+
+def _ask_versions(binary: Binary, timeout: float) -> tuple[str, ...]:
+    highest = results.SUPPORTED_VERSIONS[-1]
+    environment = config.environment("VERSION", PluginPath(directories=(), root=binary.root), None)
+    printed = _execute(binary, "VERSION", {"cniVersion": highest}, environment, timeout)
+    try:
+        return msgspec.json.decode(printed, type=_Versions).supported_versions
+    except (msgspec.DecodeError, RecursionError) as problem:
+        raise _rubbish(binary, "VERSION", f"its answer to VERSION cannot be read: {problem}", printed) from None
+
+
+def add(
+    plugin: Plugin, network: NetworkConfig, attachment: Attachment, previous: StepResult | None, timeout: float
+) -> StepResult:
+    """ADD: attach, and return the plugin's result.
+
+    Raises:
+        PluginError: it failed, ran out of time, or printed what is no result. DEL must be called then too.
+    """
+    printed = _call(plugin, "ADD", config.request(network, plugin.version, previous), attachment, timeout)
+    try:
+        return results.parse(printed)
+    except ValueError as problem:
+        raise _rubbish(plugin.binary, "ADD", str(problem), printed) from None
+
+
+def delete(
+    plugin: Plugin, network: NetworkConfig, attachment: Attachment, previous: StepResult | None, timeout: float
+) -> None:
+    """DEL: undo an ADD, also one that failed or never happened. `previous` is the final result of the ADDs, if known.
+
+    Raises:
+        PluginError: it failed or ran out of time.
+    """
+    kept = previous if results.at_least(plugin.version, results.CHECK_SINCE) else None
+    _call(plugin, "DEL", config.request(network, plugin.version, kept), attachment, timeout)
+
+
+def can_check(plugin: Plugin) -> bool:
+    """Whether the plugin has CHECK: it came with 0.4.0."""
+    return results.at_least(plugin.version, results.CHECK_SINCE)
+
+
+def check(plugin: Plugin, network: NetworkConfig, attachment: Attachment, previous: StepResult, timeout: float) -> None:
+    """CHECK: whether what ADD made is still so. `previous` is the final result of the ADDs.
+
+    Raises:
+        PluginError: something is missing or wrong, or the plugin has no CHECK.
+    """
+    _require(plugin, "CHECK", results.CHECK_SINCE)
+    _call(plugin, "CHECK", config.request(network, plugin.version, previous), attachment, timeout)
+
+
+def status(plugin: Plugin, network: NetworkConfig, timeout: float) -> None:
+    """STATUS: whether the plugin is ready for ADD.
+
+    Raises:
+        PluginError: it is not (code 50 or 51), or it has no STATUS.
+    """
+    _require(plugin, "STATUS", results.STATUS_AND_GC_SINCE)
+    _call(plugin, "STATUS", config.request(network, plugin.version, None), None, timeout)
+
+
+def collect(plugin: Plugin, network: NetworkConfig, valid: Iterable[Attachment], timeout: float) -> None:
+    """GC: let the plugin free what belongs to none of the attachments that are still valid.
+
+    Raises:
+        PluginError: it failed, or it has no GC.
+    """
+    _require(plugin, "GC", results.STATUS_AND_GC_SINCE)
+    _call(plugin, "GC", config.collection_request(network, plugin.version, valid), None, timeout)
+
+
+def _require(plugin: Plugin, verb: str, since: str) -> None:
+    if not results.at_least(plugin.version, since):
+        message = f"it speaks CNI {plugin.version}, which has no {verb}"
+        raise plugin_error(PluginFailure(plugin=plugin.binary.name, verb=verb, kind="version", message=message))
+
+
+def _call(
+    plugin: Plugin, verb: str, request: Mapping[str, Any], attachment: Attachment | None, timeout: float
+) -> bytes:
+    if attachment is not None:
+        config.check_attachment(attachment)
+    environment = config.environment(verb, plugin.where, attachment)
+    return _execute(plugin.binary, verb, request, environment, timeout, plugin.lock)
+
+
+def _execute(
+    binary: Binary,
+    verb: str,
+    request: Mapping[str, Any],
+    environment: Mapping[str, str],
+    timeout: float,
+    lock: int = -1,
+) -> bytes:
+    try:
+        stdin = msgspec.json.encode(request)
+    except (TypeError, ValueError, OverflowError, RecursionError) as problem:
+        raise InvalidInputError(f'CNI plugin "{binary.name}": its configuration is no JSON: {problem}') from None
+    try:
+        finished = process.run(binary.argv(), environment, stdin, timeout, lock)
+    except OSError as problem:
+        message = f"{binary.path} cannot be run: {problem.strerror}"
+        raise plugin_error(PluginFailure(plugin=binary.name, verb=verb, kind="missing", message=message)) from None
+    if finished.timed_out:
+        message = f"it was ended after {timeout:.1f} s, all the time that it had"
+        raise _failed(binary, verb, "timeout", message, finished)
+    if finished.overflowed:
+        message = f"it printed more than {process.MAX_STDOUT} bytes and was ended"
+        raise _failed(binary, verb, "overflow", message, finished)
+    if finished.status < 0:
+        message = f"it was ended by signal {-finished.status} ({signal.strsignal(-finished.status)})"
+        raise _failed(binary, verb, "signal", message, finished)
+    if finished.status > 0:
+        raise _own_error(binary, verb, finished)
+    return finished.stdout
+
+
+def _own_error(binary: Binary, verb: str, finished: process.Finished) -> PluginError:
+    try:
+        said = msgspec.json.decode(finished.stdout, type=_Error)
+    except (msgspec.DecodeError, RecursionError):
+        printed = printable(finished.stdout.decode(errors="replace"), 200)
+        message = f"exit status {finished.status} without a CNI error" + (f"; it printed: {printed}" if printed else "")
+        return _failed(binary, verb, "rubbish", message, finished)
+    message = printable(said.msg) or f"exit status {finished.status}"
+    return plugin_error(
+        PluginFailure(
+            plugin=binary.name,
+            verb=verb,
+            kind="error",
+            message=message,
+            code=said.code,
+            details=printable(said.details),
+            stderr=_stderr(finished),
+        )
+    )
+
+
+def _failed(binary: Binary, verb: str, kind: Kind, message: str, finished: process.Finished) -> PluginError:
+    return plugin_error(
+        PluginFailure(plugin=binary.name, verb=verb, kind=kind, message=message, stderr=_stderr(finished))
+    )
+
+
+def _rubbish(binary: Binary, verb: str, message: str, printed: bytes) -> PluginError:
+    shown = printable(printed.decode(errors="replace"), 200)
+    text = f"{message}; it printed: {shown}" if shown else message
+    return plugin_error(PluginFailure(plugin=binary.name, verb=verb, kind="rubbish", message=text))
+
+
+def _stderr(finished: process.Finished) -> str:
+    return printable(finished.stderr.decode(errors="replace"), MAX_STDERR)

@@ -1,0 +1,192 @@
+"""The built-in steps by type, and what they all have in common: typed parameters, IPAM, records as plain JSON.
+
+Called by `netdra.chain`, which writes what `observe` returns down before it calls `apply`, and calls `undo` with it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import msgspec
+
+from netdra.cni.plugins import PluginPath
+from netdra.model.documents import convert
+from netdra.model.errors import InvalidInputError, NetdraError, PermanentError
+from netdra.model.result import CNIDNS, StepResult
+from netdra.steps import addressing, ipam
+from netdra.steps.bond import BOND
+from netdra.steps.contract import Builtin, Order, Params, Site
+from netdra.steps.host_device import HOST_DEVICE
+from netdra.steps.ipam import Lease
+from netdra.steps.rdma_device import RDMA
+from netdra.steps.sriov import SRIOV
+from netdra.steps.tuning import TUNING
+from netdra.steps.vfio_pci import VFIO_PCI
+from netdra.steps.vlan import VLAN
+
+TYPES: Mapping[str, Builtin[Any, Any]] = {
+    "sriov": SRIOV,
+    "host-device": HOST_DEVICE,
+    "bond": BOND,
+    "vlan": VLAN,
+    "tuning": TUNING,
+    "vfio-pci": VFIO_PCI,
+    "rdma": RDMA,
+}
+
+
+class Prepared(msgspec.Struct, frozen=True, kw_only=True):
+    """A step whose config is sound: only `prepare` makes one."""
+
+    order: Order
+    step: Builtin[Any, Any]
+    params: Params
+    lease: Lease | None
+
+
+def prepare(order: Order, plugins: PluginPath, timeout: float) -> Prepared:
+    """Check a step's config, and that its IPAM plugin is there; touches nothing.
+
+    Raises:
+        InvalidInputError: the config is not the type's.
+        PluginError: the IPAM plugin is not there.
+    """
+    step = _of(order.type)
+    params = convert(dict(order.config), step.params, f"{order.called}, config")
+    step.prepare(order, params)
+    lease = ipam.wanted(order)
+    if lease is not None:
+        ipam.find(lease, plugins, timeout)
+    return Prepared(order=order, step=step, params=params, lease=lease)
+
+
+def observe(prepared: Prepared, site: Site) -> dict[str, Any]:
+    """What undoing the step will need, as plain JSON. Changes nothing.
+
+    Raises:
+        NetdraError: the step cannot be done as things stand.
+    """
+    record = prepared.step.observe(prepared.order, prepared.params, site)
+    return _plain(prepared, record, prepared.lease)
+
+
+def apply(
+    prepared: Prepared, undo: Mapping[str, Any], site: Site, amend: Callable[[dict[str, Any]], None]
+) -> StepResult:
+    """Do the step.
+
+    Args:
+        prepared: what to do.
+        undo: what `observe` returned.
+        site: where.
+        amend: called with a fuller record when more is known, before what it is about is done.
+
+    Raises:
+        NetdraError: it failed; undo it.
+    """
+    record = msgspec.convert(undo["step"], prepared.step.record)
+    result = prepared.step.apply(prepared.order, prepared.params, record, site)
+    if prepared.lease is not None:
+        lease, leased = ipam.add(prepared.lease, result, site)
+        amend(_plain(prepared, record, lease))
+        if lease.added is not None:
+            ipam.configure(lease.added, site)
+            result = _with_lease(prepared.order, result, leased, lease.added)
+    dns = prepared.params.dns
+    return msgspec.structs.replace(result, dns=msgspec.convert(dns, CNIDNS)) if dns else result
+
+
+def undo(kind: str, record: Mapping[str, Any], site: Site) -> tuple[str, ...]:
+    """Undo a step from what was written down; everything is tried, and what failed is raised together.
+
+    Returns what could not be given back and does not matter for whoever uses the device next.
+
+    Raises:
+        PermanentError: something is left to undo.
+    """
+    step = _of(kind)
+    problems: list[NetdraError] = []
+    notes: tuple[str, ...] = ()
+    if "ipam" in record:
+        try:
+            ipam.release(msgspec.convert(record["ipam"], Lease), site)
+        except NetdraError as problem:
+            problems.append(problem)
+    try:
+        notes = step.undo(msgspec.convert(record["step"], step.record), site)
+    except NetdraError as problem:
+        problems.append(problem)
+    if len(problems) > 1:
+        raise PermanentError("; ".join(problem.what for problem in problems))
+    if problems:
+        raise problems[0]
+    return notes
+
+
+def release(record: Mapping[str, Any], site: Site) -> None:
+    """Give back what outlives a restart of the machine: the lease.
+
+    Raises:
+        NetdraError: the IPAM plugin failed.
+    """
+    if "ipam" in record:
+        ipam.release(msgspec.convert(record["ipam"], Lease), site)
+
+
+def release_planned(order: Order, site: Site) -> None:
+    """Give back the lease of a step that may have run, of which nothing was written down.
+
+    Raises:
+        NetdraError: the IPAM plugin failed.
+    """
+    lease = ipam.wanted(order)
+    if lease is not None:
+        ipam.release(lease, site)
+
+
+def holds(kind: str, record: Mapping[str, Any]) -> tuple[str, ...]:
+    """The keys of the devices that a pod has for itself through a step."""
+    found: tuple[str, ...] = msgspec.convert(record["step"], _of(kind).record).holds
+    return tuple(key for key in found if key)
+
+
+def check(prepared: Prepared, final: StepResult, site: Site) -> tuple[str, ...]:
+    """In words, what of the step is no longer as it should be.
+
+    Args:
+        prepared: the step.
+        final: the merged results of all that builds on it.
+        site: where.
+
+    Raises:
+        NetdraError: it cannot be told.
+    """
+    drift: tuple[str, ...] = prepared.step.check(prepared.order, prepared.params, final, site)
+    return drift if prepared.lease is None else (*drift, *ipam.check(prepared.lease, final, site))
+
+
+def _of(kind: str) -> Builtin[Any, Any]:
+    if kind not in TYPES:
+        raise InvalidInputError(f'type "{kind}" is not built in', hint=f"built in are {', '.join(TYPES)}")
+    return TYPES[kind]
+
+
+def _plain(prepared: Prepared, record: Any, lease: Lease | None) -> dict[str, Any]:
+    assert isinstance(record, prepared.step.record)
+    plain: dict[str, Any] = {"step": msgspec.to_builtins(record)}
+    if lease is not None:
+        plain["ipam"] = msgspec.to_builtins(lease)
+    return plain
+
+
+def _with_lease(order: Order, result: StepResult, leased: StepResult, added: addressing.Added) -> StepResult:
+    """A step's result with the leased addresses on its interface."""
+    places = [place for place, each in enumerate(result.interfaces) if each.name == order.if_name and each.sandbox]
+    ips = tuple(
+        msgspec.structs.replace(each, address=address, interface=places[-1] if places else None)
+        for each, address in zip(leased.ips, added.addresses, strict=True)
+    )
+    return msgspec.structs.replace(
+        result, ips=(*result.ips, *ips), routes=(*result.routes, *leased.routes), dns=leased.dns or result.dns
+    )

@@ -1,0 +1,182 @@
+"""What a built-in step is given and must be able to do. Implemented by each step's module, used by `builtin`."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Annotated, Any, Generic, TypeVar
+
+import msgspec
+
+from netdra.cni.plugins import PluginPath
+from netdra.kernel.netlink import Socket
+from netdra.kernel.netns import Namespace
+from netdra.kernel.sysfs import Sysfs
+from netdra.model.errors import InvalidInputError, PermanentError
+from netdra.model.plan import PlannedDevice
+from netdra.model.result import CNIInterface, StepResult
+
+MacText = Annotated[str, msgspec.Meta(pattern=r"^[0-9A-Fa-f]{2}(:[0-9A-Fa-f]{2}){5}$")]
+Mtu = Annotated[int, msgspec.Meta(ge=68, le=65535)]
+Count = Annotated[int, msgspec.Meta(ge=0, le=2**32 - 1)]
+
+P = TypeVar("P", bound="Params")
+R = TypeVar("R", bound="Record")
+
+
+class Params(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
+    """What every step's config may hold; a step's own parameters come on top, and anything else is refused.
+
+    `name` is the interface's and was settled when the plan was made; `runtimeConfig`, `deviceID`, `args` and
+    `cniVersion` are what runtimes give to plugins and mean nothing here but what a step says they do.
+    """
+
+    name: str = ""
+    ipam: Mapping[str, Any] = {}
+    dns: Mapping[str, Any] = {}
+    runtime_config: Mapping[str, Any] = {}
+    args: Mapping[str, Any] = {}
+    device_id: str = msgspec.field(default="", name="deviceID")
+    cni_version: str = ""
+
+
+class Record(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """What undoing a step needs, written down before it acts."""
+
+    @property
+    def holds(self) -> tuple[str, ...]:
+        """The keys of the devices that the pod has for itself through this step (`identity.Identity.key`)."""
+        return ()
+
+
+class Order(msgspec.Struct, frozen=True, kw_only=True):
+    """One step to carry out, its config without references.
+
+    Attributes:
+        topology: whose step it is, for messages.
+        step: its name.
+        type: its type.
+        if_name: the interface that it makes or changes.
+        network: the network's name, for IPAM plugins.
+        config: its parameters.
+        device: the device that was allocated for it, if it is a root step.
+        previous: the merged result of the steps that it depends on.
+    """
+
+    topology: str
+    step: str
+    type: str
+    if_name: str
+    network: str
+    config: Mapping[str, Any]
+    device: PlannedDevice | None = None
+    previous: StepResult = StepResult()
+
+    @property
+    def called(self) -> str:
+        """The step as messages call it."""
+        return f'NetworkTopology "{self.topology}", step "{self.step}" ({self.type})'
+
+
+@dataclass(frozen=True)
+class PodSpace:
+    """The pod's network namespace, open.
+
+    Attributes:
+        namespace: its descriptor.
+        sock: a netlink socket in it.
+        path: what results name it by.
+        cookie: the number that no other namespace has until the next boot.
+    """
+
+    namespace: Namespace
+    sock: Socket
+    path: str
+    cookie: int
+
+
+@dataclass(frozen=True)
+class Site:
+    """Where a chain acts. The calling thread's network namespace is the host's.
+
+    Attributes:
+        host: a netlink socket in the host's namespace.
+        host_namespace: that namespace.
+        pod: the pod's namespace, or None where it is gone and only what came back to the host can be undone.
+        container_id: CNI_CONTAINERID for IPAM plugins, with `arguments` as CNI_ARGS.
+        plugins: where IPAM plugins are.
+        sysfs: the host's.
+        deadline: when acts must be over, on the monotonic clock.
+        lock: a descriptor that programs which act for the step inherit, or -1.
+        holder: which other sandbox has a device, by the device's key; "" for none.
+        notes: what the step that acts has to say though it succeeds; taken by whoever lets it act.
+    """
+
+    host: Socket
+    host_namespace: Namespace
+    pod: PodSpace | None
+    container_id: str
+    arguments: Mapping[str, str]
+    plugins: PluginPath
+    sysfs: Sysfs
+    deadline: float
+    lock: int
+    holder: Callable[[str], str]
+    notes: list[str] = field(default_factory=list)
+
+    @property
+    def inside(self) -> PodSpace:
+        """The pod's namespace, for acts that cannot do without.
+
+        Raises:
+            PermanentError: it is gone.
+        """
+        if self.pod is None:
+            raise PermanentError(f"sandbox {self.container_id}: its network namespace is gone")
+        return self.pod
+
+    def remaining(self) -> float:
+        """Seconds until the deadline, at least 0."""
+        return max(0.0, self.deadline - time.monotonic())
+
+
+@dataclass(frozen=True)
+class Builtin(Generic[P, R]):
+    """A step type.
+
+    Attributes:
+        params: its parameters.
+        record: what it writes down before it acts.
+        prepare: check the parameters beyond their types, against the order alone.
+        observe: find what is to be changed, refuse what cannot be, and say what it is now. Changes nothing.
+        apply: act, and return the result: what the step was given, with what it made or changed.
+        undo: give back what `observe` saw, also if `apply` was cut off or never ran, also twice; return what could
+            not be given back and does not matter for whoever uses the device next. Works without the pod's namespace.
+        check: in words, what of the step's work is no longer as it should be. It is given the result of all steps
+            that build on this one: what they changed is no drift.
+    """
+
+    params: type[P]
+    record: type[R]
+    prepare: Callable[[Order, P], None]
+    observe: Callable[[Order, P, Site], R]
+    apply: Callable[[Order, P, R, Site], StepResult]
+    undo: Callable[[R, Site], tuple[str, ...]]
+    check: Callable[[Order, P, StepResult, Site], tuple[str, ...]]
+
+
+def check_mac(mac: str, where: str) -> None:
+    """Refuse what cannot be the address of an interface.
+
+    Raises:
+        InvalidInputError: it is zero or a group's.
+    """
+    first = int(mac[:2], 16)
+    if first & 1 or not mac.strip("0:"):
+        raise InvalidInputError(f"{where}: MAC address {mac} is not one of a single interface")
+
+
+def appended(order: Order, interface: CNIInterface) -> StepResult:
+    """What the step was given, with one more interface."""
+    return msgspec.structs.replace(order.previous, interfaces=(*order.previous.interfaces, interface))

@@ -1,0 +1,52 @@
+"""What of an interface in the pod is not as the results say. Shared by the checks of all steps."""
+
+from __future__ import annotations
+
+import ipaddress
+
+from netdra.kernel import address, kinds, link
+from netdra.kernel.link import Link
+from netdra.kernel.netlink import Socket
+from netdra.model.result import CNIInterface, StepResult
+from netdra.steps.contract import Site
+
+
+def expected(if_name: str, final: StepResult, site: Site) -> CNIInterface | None:
+    """The interface of the pod as the final result has it."""
+    inside = site.inside.path
+    return next((each for each in final.interfaces if each.name == if_name and each.sandbox == inside), None)
+
+
+def check_interface(if_name: str, final: StepResult, site: Site) -> tuple[str, ...]:
+    """Whether an interface is in the pod, up, and has the MAC, the MTU and the addresses of the final result."""
+    sock = site.inside.sock
+    found = link.find(sock, if_name)
+    if found is None:
+        return (f'interface "{if_name}" is not there',)
+    drift = [] if found.is_up else [f'interface "{if_name}" is down']
+    wanted = expected(if_name, final, site)
+    if wanted is None:
+        return tuple(drift)
+    # A bond's members share its MAC and MTU, whatever they were brought in with.
+    if found.master:
+        return tuple(drift)
+    if wanted.mac and wanted.mac.lower() != found.address and not _changes_mac(found, sock):
+        drift.append(f'interface "{if_name}" has MAC {found.address}, not {wanted.mac.lower()}')
+    if wanted.mtu and wanted.mtu != found.mtu:
+        drift.append(f'interface "{if_name}" has MTU {found.mtu}, not {wanted.mtu}')
+    place = final.interfaces.index(wanted)
+    present = {each.text for each in address.dump(sock, found.index)}
+    drift += [
+        f'interface "{if_name}" has lost address {each.address}'
+        for each in final.ips
+        if each.interface == place and ipaddress.ip_interface(each.address).with_prefixlen not in present
+    ]
+    return tuple(drift)
+
+
+def _changes_mac(found: Link, sock: Socket) -> bool:
+    """Whether an interface is a bond that takes the MAC of whichever member is active, or a VLAN on one."""
+    lower: Link | None = found
+    while lower is not None and lower.kind == "vlan":
+        lower = link.find(sock, lower.lower)
+    return lower is not None and lower.kind == "bond" and kinds.bond_follows_member_of(lower.data)

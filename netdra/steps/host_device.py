@@ -1,0 +1,150 @@
+"""The host-device step: a netdev of the host moves into the pod, whole, and comes back as it was.
+
+As a root step it takes the device that was allocated. By hand, or with the parameters of the CNI plugin of that name,
+the device is found by `device` (its name), `pciBusID` (or `deviceID`), `hwaddr` or `kernelpath`.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+
+import msgspec
+
+from netdra.kernel import link
+from netdra.kernel.link import Link
+from netdra.model.errors import InvalidInputError, PermanentError
+from netdra.model.result import StepResult
+from netdra.steps import moving
+from netdra.steps.contract import Builtin, MacText, Mtu, Order, Params, Site, appended, check_mac
+from netdra.steps.drift import check_interface
+from netdra.steps.moving import Moved
+
+
+class HostDeviceParams(Params, frozen=True, kw_only=True):
+    """Which device, and what it is to be in the pod; MTU and MAC stay as they are if they are not given."""
+
+    device: str = ""
+    pci_bus_id: str = msgspec.field(default="", name="pciBusID")
+    hwaddr: MacText | None = None
+    kernelpath: str = ""
+    mtu: Mtu | None = None
+    mac: MacText | None = None
+
+
+def prepare(order: Order, params: HostDeviceParams) -> None:
+    """A device must be named, and only one.
+
+    Raises:
+        InvalidInputError: it is not, or a parameter contradicts the device that was allocated.
+    """
+    if params.mac:
+        check_mac(params.mac, f"{order.called}, mac")
+    if order.device is None:
+        if not (params.device or pci_address(params) or params.hwaddr or params.kernelpath):
+            raise InvalidInputError(
+                f"{order.called}: no device was allocated for it and none is named",
+                hint="name one by device, pciBusID, hwaddr or kernelpath",
+            )
+        return
+    # What was allocated is what the scheduler counted: the config must not bring another device into the pod.
+    for key, named, allocated in (
+        ("device", params.device, order.device.if_name),
+        ("pciBusID", pci_address(params), order.device.pci_address),
+        ("hwaddr", (params.hwaddr or "").lower(), order.device.mac),
+    ):
+        if named and named != allocated:
+            raise InvalidInputError(
+                f'{order.called}: {key} "{named}" is not that of the allocated device "{order.device.device}" '
+                f'("{allocated}")',
+                hint=f"leave {key} out: the step takes the device that the scheduler allocated",
+            )
+
+
+def find(order: Order, params: HostDeviceParams, site: Site) -> Link:
+    """The device on the host.
+
+    Raises:
+        PermanentError: it is not there.
+        KernelError: the kernel refused.
+    """
+    device = order.device
+    if device is not None and not device.pci_address:
+        return _by_name(order, device.if_name, site)
+    if device is not None:
+        return _one_of(order, device.pci_address, device.if_name, lambda each: each.parent == device.pci_address, site)
+    if params.device:
+        return _by_name(order, params.device, site)
+    wanted = pci_address(params)
+    if wanted:
+        return _one_of(order, wanted, "", lambda each: each.parent == wanted, site)
+    if params.hwaddr:
+        mac = params.hwaddr.lower()
+        return _one_of(order, mac, "", lambda each: each.address == mac and not each.master, site)
+    return _by_name(order, _name_at(order, params.kernelpath), site)
+
+
+def pci_address(params: HostDeviceParams) -> str:
+    """The bus address that the parameters name, "" for none."""
+    given = params.runtime_config.get("deviceID")
+    return params.pci_bus_id or params.device_id or (given if isinstance(given, str) else "")
+
+
+def _observe(order: Order, params: HostDeviceParams, site: Site) -> Moved:
+    return moving.observe(order, find(order, params, site), site)
+
+
+def _apply(order: Order, params: HostDeviceParams, moved: Moved, site: Site) -> StepResult:
+    inside = moving.move_in(moved, site, mtu=params.mtu, mac=params.mac)
+    return appended(order, moving.interface(inside, site, moved.device.parent))
+
+
+def _check(order: Order, _: HostDeviceParams, final: StepResult, site: Site) -> tuple[str, ...]:
+    return check_interface(order.if_name, final, site)
+
+
+def _by_name(order: Order, name: str, site: Site) -> Link:
+    found = link.find(site.host, name)
+    if found is None:
+        raise _not_there(order, f'"{name}"', site)
+    return found
+
+
+def _one_of(order: Order, called: str, name: str, fits: Callable[[Link], bool], site: Site) -> Link:
+    """The link that fits; of several (two ports that share a bus address) the one of that name."""
+    fitting = [each for each in link.dump(site.host) if fits(each)]
+    named = [each for each in fitting if each.name == name]
+    if not fitting:
+        raise _not_there(order, called, site)
+    return (named or fitting)[0]
+
+
+def _not_there(order: Order, called: str, site: Site) -> PermanentError:
+    other = site.holder(called)
+    held = f"; sandbox {other} has it" if other else ""
+    return PermanentError(
+        f"{order.called}: device {called} is not on the host{held}",
+        hint="see whether it is in another pod, bound to another driver, or gone",
+    )
+
+
+def _name_at(order: Order, kernelpath: str) -> str:
+    """The netdev of a device below /sys/devices."""
+    folder = os.path.normpath(kernelpath)
+    if not folder.startswith("/sys/devices/"):
+        raise InvalidInputError(f"{order.called}: kernelpath {kernelpath[:200]!r} is not below /sys/devices")
+    try:
+        return min(os.listdir(f"{folder}/net"))  # noqa: PTH208
+    except (OSError, ValueError):
+        raise PermanentError(f"{order.called}: there is no network device at {folder}") from None
+
+
+HOST_DEVICE = Builtin(
+    params=HostDeviceParams,
+    record=Moved,
+    prepare=prepare,
+    observe=_observe,
+    apply=_apply,
+    undo=moving.give_back,
+    check=_check,
+)

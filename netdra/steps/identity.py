@@ -1,0 +1,94 @@
+"""Know a device again, wherever it is and whatever it is called by now. Used by the steps, to undo and to check.
+
+A device behind a bus is known by its bus address, another physical one by its permanent MAC, a virtual one by name,
+kind and MAC. Never by its ifindex: the kernel gives those out again.
+"""
+
+from __future__ import annotations
+
+import select
+import time
+from collections.abc import Callable
+
+import msgspec
+
+from netdra.kernel import link
+from netdra.kernel.link import Link
+from netdra.kernel.monitor import Monitor
+from netdra.kernel.netlink import Socket
+from netdra.kernel.netns import Namespace
+
+
+class Identity(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """What a device is known by. `parent` is its bus address; `kind` is that of a virtual device."""
+
+    parent: str = ""
+    permanent_mac: str = ""
+    kind: str = ""
+    mac: str = ""
+
+    @property
+    def is_physical(self) -> bool:
+        """Whether the device outlives the namespace that it is in: the kernel gives it back to the host."""
+        return bool(self.parent) or (bool(self.permanent_mac) and not self.kind)
+
+    @property
+    def key(self) -> str:
+        """What tells the device from all others of the machine; "" for a virtual one, which no other pod can have."""
+        return (self.parent or self.permanent_mac) if self.is_physical else ""
+
+
+def identity_of(found: Link) -> Identity:
+    """The identity of a link."""
+    return Identity(parent=found.parent, permanent_mac=found.permanent_address, kind=found.kind, mac=found.address)
+
+
+def find(sock: Socket, identity: Identity, *names: str, same_mac: bool = True) -> Link | None:
+    """The device in a namespace, or None if it is not there.
+
+    Args:
+        sock: a socket in that namespace.
+        identity: what it is known by.
+        names: what it may be called; a virtual device is looked for under these alone.
+        same_mac: whether a virtual device must still have the MAC that it had. One that was given to a pod need not:
+            in a namespace of its own the name is enough.
+    """
+    for name in names:
+        found = link.find(sock, name) if name else None
+        if found is not None and _is(found, identity, same_mac=same_mac):
+            return found
+    if not identity.is_physical:
+        return None
+    candidates = [found for found in link.dump(sock) if _is(found, identity, same_mac=same_mac)]
+    # Two ports of one card can share a bus address.
+    exact = [found for found in candidates if found.permanent_address == identity.permanent_mac]
+    return next(iter(exact or candidates), None)
+
+
+def await_return(host: Namespace, look: Callable[[], Link | None], deadline: float) -> Link | None:
+    """A device that the kernel is about to give back to the host, or None if it does not in time.
+
+    The kernel cleans a dead namespace up in the background, so right after its end its devices are nowhere.
+
+    Args:
+        host: the host's namespace.
+        look: finds the device there.
+        deadline: until when to wait, on the monotonic clock.
+    """
+    with host.run(Monitor) as events:
+        poller = select.poll()
+        poller.register(events.fileno(), select.POLLIN)
+        while (found := look()) is None:
+            left = deadline - time.monotonic()
+            if left <= 0 or not poller.poll(left * 1000):
+                return None
+            events.read()
+        return found
+
+
+def _is(found: Link, identity: Identity, *, same_mac: bool) -> bool:
+    if identity.parent:
+        return found.parent == identity.parent
+    if identity.is_physical:
+        return not found.kind and found.permanent_address == identity.permanent_mac
+    return found.kind == identity.kind and (found.address == identity.mac or not same_mac)

@@ -1,0 +1,125 @@
+"""IPAM of built-in steps: any of them may carry `ipam`, and its plugin is delegated to as the CNI specification says.
+
+Called by `builtin`: ADD after the step has made its interface, DEL before it is undone, with the whole config of the
+step on stdin. The lease is released on every path, since DEL needs nothing but what the plan says.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from netdra.cni import protocol
+from netdra.cni.config import Attachment, NetworkConfig
+from netdra.cni.errors import PluginError
+from netdra.cni.plugins import PluginPath
+from netdra.cni.protocol import Plugin
+from netdra.kernel import link
+from netdra.model.errors import InvalidInputError
+from netdra.model.result import StepResult
+from netdra.steps import addressing
+from netdra.steps.addressing import Added
+from netdra.steps.contract import Order, Site
+
+MIN_TIMEOUT = 0.5
+
+
+class Lease(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """What releasing a lease needs; `added` is known once the plugin has answered."""
+
+    plugin: str
+    network: str
+    if_name: str
+    type: str
+    config: Mapping[str, Any]
+    added: Added | None = None
+
+
+def wanted(order: Order) -> Lease | None:
+    """The lease that a step's config asks for, or None.
+
+    Raises:
+        InvalidInputError: `ipam` names no plugin.
+    """
+    section = order.config.get("ipam")
+    if not section:
+        return None
+    plugin = section.get("type") if isinstance(section, Mapping) else None
+    if not isinstance(plugin, str) or not plugin:
+        raise InvalidInputError(f"{order.called}: ipam names no plugin", hint='give it a type, such as "host-local"')
+    return Lease(plugin=plugin, network=order.network, if_name=order.if_name, type=order.type, config=order.config)
+
+
+def find(lease: Lease, plugins: PluginPath, timeout: float, lock: int = -1) -> Plugin:
+    """The lease's plugin.
+
+    Raises:
+        InvalidInputError: its name is none.
+        PluginError: it is not there or cannot be spoken to.
+    """
+    return protocol.find(lease.plugin, plugins, timeout=timeout, lock=lock)
+
+
+def add(lease: Lease, result: StepResult, site: Site) -> tuple[Lease, StepResult]:
+    """Take a lease: return it with what is to be put on the interface, and what the plugin said.
+
+    Raises:
+        PluginError: the plugin failed; release the lease all the same.
+        InvalidInputError: it gave no address.
+    """
+    plugin = find(lease, site.plugins, site.remaining(), site.lock)
+    leased = protocol.add(plugin, _network(lease), _attachment(lease, site), result, site.remaining())
+    if not leased.ips:
+        raise InvalidInputError(f'IPAM plugin "{lease.plugin}" gave no address for network "{lease.network}"')
+    return msgspec.structs.replace(lease, added=addressing.from_ipam(leased, lease.if_name)), leased
+
+
+def configure(added: Added, site: Site) -> None:
+    """Put leased addresses and routes on the interface; a step that makes no interface has them in its result alone.
+
+    Raises:
+        KernelError: the kernel refused one.
+    """
+    if link.find(site.inside.sock, added.if_name) is not None:
+        addressing.add(added, site.inside)
+
+
+def release(lease: Lease, site: Site) -> None:
+    """Take leased addresses off the interface, and give the lease back; twice is no error.
+
+    Raises:
+        PluginError: the plugin failed.
+        KernelError: the kernel refused.
+    """
+    if lease.added is not None:
+        addressing.remove(lease.added, site)
+    timeout = max(site.remaining(), MIN_TIMEOUT)
+    plugin = find(lease, site.plugins, timeout, site.lock)
+    protocol.delete(plugin, _network(lease), _attachment(lease, site), None, timeout)
+
+
+def check(lease: Lease, final: StepResult, site: Site) -> tuple[str, ...]:
+    """Whether the plugin still knows of the lease."""
+    plugin = find(lease, site.plugins, site.remaining())
+    if not protocol.can_check(plugin):
+        return ()
+    try:
+        protocol.check(plugin, _network(lease), _attachment(lease, site), final, site.remaining())
+    except PluginError as problem:
+        return (problem.what,)
+    return ()
+
+
+def _network(lease: Lease) -> NetworkConfig:
+    return NetworkConfig(network=lease.network, type=lease.type, config=lease.config)
+
+
+def _attachment(lease: Lease, site: Site) -> Attachment:
+    return Attachment(
+        container_id=site.container_id,
+        if_name=lease.if_name,
+        netns=site.pod.path if site.pod is not None else "",
+        arguments=site.arguments,
+    )

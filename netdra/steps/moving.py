@@ -1,0 +1,296 @@
+"""Move a netdev into the pod and give it back as it was. Shared by host-device, sriov and rdma.
+
+The kernel's dev_change_net_namespace() (net/core/dev.c) closes the device, forgets its addresses and routes, lets a
+bridge or bond lose it, and refuses if its name or an alternative name is taken where it goes; so those are written down
+first and alternative names are taken off on the way. Name, MTU and namespace go in one message.
+"""
+
+from __future__ import annotations
+
+import errno
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
+
+import msgspec
+
+from netdra.kernel import address, link, route, uapi
+from netdra.kernel.errors import EventsLostError, KernelError, KernelExistsError, KernelMissingError
+from netdra.kernel.link import Link
+from netdra.kernel.netlink import Socket
+from netdra.kernel.route import Route
+from netdra.model.errors import PermanentError
+from netdra.model.result import CNIInterface
+from netdra.steps import identity
+from netdra.steps.contract import Order, PodSpace, Record, Site
+from netdra.steps.identity import Identity
+
+# What drivers of VFs say when the PF holds the VF to another MAC.
+_HELD_TO_ANOTHER_MAC = (errno.EADDRNOTAVAIL, errno.EPERM)
+_CLEANUP = 2.0  # seconds that the kernel may take to give back what was in a namespace that died
+
+
+class KeptAddress(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """An address that the device had on the host."""
+
+    text: str
+    scope: int = 0
+    flags: int = 0
+
+
+class Moved(Record, frozen=True, kw_only=True):
+    """What a netdev was on the host, and what it is called in the pod. `master` is a name."""
+
+    device: Identity
+    name: str
+    pod_name: str
+    mac: str
+    mtu: int
+    up: bool
+    alt_names: tuple[str, ...] = ()
+    master: str = ""
+    addresses: tuple[KeptAddress, ...] = ()
+    routes: tuple[Route, ...] = ()
+
+    @property
+    def holds(self) -> tuple[str, ...]:
+        """The device itself."""
+        return (self.device.key,)
+
+
+def observe(order: Order, found: Link, site: Site) -> Moved:
+    """What a netdev of the host is, before it is moved into the pod as the step's interface.
+
+    Raises:
+        PermanentError: the pod has an interface of that name already.
+        KernelError: the kernel refused.
+    """
+    check_free(order, site)
+    return seen(order.if_name, found, site)
+
+
+def seen(pod_name: str, found: Link, site: Site) -> Moved:
+    """What a netdev of the host is just now.
+
+    Raises:
+        KernelError: the kernel refused.
+    """
+    kept = [each for each in address.dump(site.host, found.index) if each.flags & uapi.IFA_F_PERMANENT]
+    return Moved(
+        device=identity.identity_of(found),
+        name=found.name,
+        pod_name=pod_name,
+        mac=found.address,
+        mtu=found.mtu,
+        up=found.is_up,
+        alt_names=found.alt_names,
+        master=link.get(site.host, found.master).name if found.master else "",
+        addresses=tuple(KeptAddress(text=each.text, scope=each.scope, flags=each.flags) for each in kept),
+        routes=tuple(_routes(found.index, site)) if kept else (),
+    )
+
+
+def move_in(moved: Moved, site: Site, *, mtu: int | None = None, mac: str | None = None) -> Link:
+    """Bring the device into the pod under its name there, and up; return it as it is then.
+
+    Raises:
+        KernelError: the kernel or the driver refused; the device may be anywhere on the way.
+    """
+    found = identity.find(site.host, moved.device, moved.name)
+    if found is None:
+        raise KernelMissingError(errno.ENODEV, f'device "{moved.name}" has just gone from the host')
+    pod = site.inside
+    if found.alt_names:
+        link.delete_alt_names(site.host, found.index, found.alt_names)
+    link.change(site.host, found.index, netns_fd=pod.namespace.fd, name=moved.pod_name, mtu=mtu)
+    if mac and mac.lower() != moved.mac:
+        _take_mac(pod.sock, moved.pod_name, mac.lower())
+    link.change(pod.sock, moved.pod_name, up=True)
+    return link.get(pod.sock, moved.pod_name)
+
+
+def give_back(moved: Moved, site: Site) -> tuple[str, ...]:
+    """Bring the device back to the host as it was, from wherever it is; nothing is done if all of that is so already.
+
+    Returns what could not be given back and concerns the host alone: a name taken meanwhile, an address, a route.
+
+    Raises:
+        PermanentError: a physical device is neither in the pod nor on the host.
+        KernelError: the kernel or the driver refused.
+    """
+    back = _move_out(moved, site.pod, site) if site.pod is not None else None
+    if back is None:
+        other = site.holder(moved.device.key)
+        if other:
+            return (f'device "{moved.name}" ({moved.device.key}) is sandbox {other}\'s by now and left alone',)
+        names = (moved.name, moved.pod_name) if moved.device.is_physical else (moved.name,)
+        back = on_host(moved.device, names, site)
+    return _nowhere(moved) if back is None else restore(moved, back, site)
+
+
+def give_up_at() -> float:
+    """Until when to wait for a device that the kernel or its driver is about to bring back, on the monotonic clock."""
+    return time.monotonic() + _CLEANUP
+
+
+def check_free(order: Order, site: Site) -> None:
+    """Refuse a step whose interface the pod has already.
+
+    Raises:
+        PermanentError: it has.
+    """
+    if link.find(site.inside.sock, order.if_name) is not None:
+        raise PermanentError(
+            f'{order.called}: the pod has an interface "{order.if_name}" already', hint="choose another config.name"
+        )
+
+
+def interface(found: Link, site: Site, pci_address: str = "") -> CNIInterface:
+    """An interface of the pod as a result tells of it."""
+    return CNIInterface(name=found.name, mac=found.address, mtu=found.mtu, sandbox=site.inside.path, pci_id=pci_address)
+
+
+def on_host(device: Identity, names: tuple[str, ...], site: Site) -> Link | None:
+    """A device on the host, under one of these names if it is a virtual one; None if it is not there.
+
+    When the pod's namespace has just gone, it is waited for: the kernel is about to give it back.
+    """
+
+    def look() -> Link | None:
+        return identity.find(site.host, device, *names)
+
+    found = look()
+    if found is not None or site.pod is not None or not device.is_physical:
+        return found
+    with suppress(EventsLostError):
+        return identity.await_return(site.host_namespace, look, min(site.deadline, give_up_at()))
+    return look()
+
+
+def _nowhere(moved: Moved) -> tuple[str, ...]:
+    if not moved.device.is_physical:
+        return (f'device "{moved.name}" is gone with the namespace that it was in',)
+    raise PermanentError(
+        f'device "{moved.name}" ({moved.device.key}) is neither in the pod nor on the host',
+        hint="look for it in other network namespaces, and whether its driver is still bound",
+    )
+
+
+def _move_out(moved: Moved, pod: PodSpace, site: Site) -> Link | None:
+    """Move the device from the pod to the host, under its old name if that is free; return it as it is there.
+
+    None if the pod does not have it.
+    """
+    home = site.host_namespace.fd
+    inside = identity.find(pod.sock, moved.device, moved.pod_name, moved.name, same_mac=False)
+    if inside is None:
+        return None
+    if inside.alt_names:
+        link.delete_alt_names(pod.sock, inside.index, inside.alt_names)
+    try:
+        link.change(pod.sock, inside.index, netns_fd=home, name=moved.name)
+        return link.get(site.host, moved.name)
+    except KernelExistsError:
+        # Either it stayed, because its name in the pod is taken on the host too, or it went and kept that name.
+        if link.find(pod.sock, inside.index) is None:
+            return link.get(site.host, inside.name)
+        spare = f"netdra{inside.index}"
+        link.change(pod.sock, inside.index, netns_fd=home, name=spare)
+        return link.get(site.host, spare)
+
+
+def restore(moved: Moved, back: Link, site: Site) -> tuple[str, ...]:
+    """Make the device, which is on the host, what it was there, and return what of it could not be had.
+
+    Raises:
+        KernelError: the kernel or the driver refused the MTU or the MAC.
+    """
+    sock, index = site.host, back.index
+    notes: list[str] = []
+    if back.name != moved.name:
+        _free_own_alt_name(back, moved.name, site)
+        try:
+            link.change(sock, index, up=False)  # older kernels rename no device that is up
+            link.change(sock, index, name=moved.name)
+        except KernelExistsError:
+            notes.append(f'name "{moved.name}" is taken on the host by now: the device is called "{back.name}"')
+    if moved.mtu != back.mtu:
+        _restore_mtu(site, index, moved.mtu)
+    _restore_mac(moved, back, site, notes)
+    missing = [name for name in moved.alt_names if name not in back.alt_names]
+    if missing:
+        _noted(notes, lambda: link.add_alt_names(sock, index, missing))
+    master = link.find(sock, moved.master) if moved.master else None
+    if master is not None and back.master != master.index:
+        _noted(notes, lambda: link.change(sock, index, master=master.index))
+    if moved.up:
+        _noted(notes, lambda: link.change(sock, index, up=True))
+    for kept in moved.addresses:
+        _noted(notes, partial(address.add, sock, index, kept.text, scope=kept.scope, flags=kept.flags))
+    for each in moved.routes:
+        _noted(notes, partial(route.add, sock, msgspec.structs.replace(each, index=index)))
+    return tuple(notes)
+
+
+def _take_mac(sock: Socket, which: str | int, mac: str) -> None:
+    """Give a device its MAC; one whose driver refused it at first is down afterwards.
+
+    Many drivers take another MAC only while the device is down. A VF may not change its MAC once its PF holds it to
+    one, be it the same, nor after its PF was reset. It learns the PF's and is heard again when its driver resets it,
+    which most do when it is brought up, some when it is set down (drivers/net/ethernet/intel/igbvf, igbvf_down).
+    """
+    try:
+        link.change(sock, which, mac=mac)
+    except KernelError:
+        link.change(sock, which, up=True)
+        link.change(sock, which, up=False)
+        if link.get(sock, which).address != mac:
+            link.change(sock, which, mac=mac)
+
+
+def _free_own_alt_name(back: Link, name: str, site: Site) -> None:
+    """A device manager may have given the returned device its old name as an alternative one: it blocks the rename."""
+    if name in back.alt_names:
+        link.delete_alt_names(site.host, back.index, (name,))
+
+
+def _restore_mac(moved: Moved, back: Link, site: Site, notes: list[str]) -> None:
+    if moved.mac != back.address:
+        try:
+            _take_mac(site.host, back.index, moved.mac)
+        except KernelError as problem:
+            if problem.errno not in _HELD_TO_ANOTHER_MAC:
+                raise
+            notes.append(problem.what)
+    if moved.device.permanent_mac != back.permanent_address:
+        # A VF that learned a MAC from its PF calls that one permanent, until its driver resets it again.
+        link.change(site.host, back.index, up=True)
+        link.change(site.host, back.index, up=False)
+
+
+def _restore_mtu(site: Site, index: int, mtu: int) -> None:
+    """Some drivers take another MTU only while the device is down; `restore` brings it up again if it was."""
+    try:
+        link.change(site.host, index, mtu=mtu)
+    except KernelError:
+        link.change(site.host, index, up=False)
+        link.change(site.host, index, mtu=mtu)
+
+
+def _noted(notes: list[str], act: Callable[[], None]) -> None:
+    try:
+        act()
+    except KernelExistsError:
+        return
+    except KernelError as problem:
+        notes.append(problem.what)
+
+
+def _routes(index: int, site: Site) -> list[Route]:
+    """The routes through a link that the kernel did not make by itself and that leave through it alone."""
+    return [
+        each
+        for each in route.dump(site.host)
+        if each.links == (index,) and each.index == index and each.protocol != uapi.RTPROT_KERNEL
+    ]

@@ -1,0 +1,175 @@
+"""The ethtool part of tuning: offload features, rings, channels and coalescing of a device.
+
+Features have the kernel's names, or those under which ethtool(8) sums several up ("tcp-segmentation-offload", "tso"). A
+feature that the device has fixed, or cannot have just now, is told of and fails nothing: one topology serves NICs of
+several makes. A name that no device has is refused.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+from collections.abc import Iterable, Mapping
+from typing import Annotated
+
+import msgspec
+
+from netdra.kernel import ethtool
+from netdra.kernel.ethtool import Feature
+from netdra.kernel.link import Link
+from netdra.kernel.netlink import NETLINK_GENERIC
+from netdra.kernel.netns import Namespace
+from netdra.model.errors import InvalidInputError
+
+Settings = Mapping[str, Annotated[int, msgspec.Meta(ge=0, le=2**32 - 1)] | bool]
+
+# What `ethtool -k` shows as one line, with the kernel's names of what it sums up (off_flag_def in ethtool's common.c).
+_SUMS: Mapping[str, str] = {
+    "rx-checksumming": "rx-checksum",
+    "tx-checksumming": "tx-checksum-*",
+    "scatter-gather": "tx-scatter-gather*",
+    "tcp-segmentation-offload": "tx-tcp*-segmentation",
+    "generic-segmentation-offload": "tx-generic-segmentation",
+    "generic-receive-offload": "rx-gro",
+    "large-receive-offload": "rx-lro",
+    "rx-vlan-offload": "rx-vlan-hw-parse",
+    "tx-vlan-offload": "tx-vlan-hw-insert",
+    "ntuple-filters": "rx-ntuple-filter",
+    "receive-hashing": "rx-hashing",
+}
+_SHORT = {
+    "rx": "rx-checksumming",
+    "tx": "tx-checksumming",
+    "sg": "scatter-gather",
+    "tso": "tcp-segmentation-offload",
+    "gso": "generic-segmentation-offload",
+    "gro": "generic-receive-offload",
+    "lro": "large-receive-offload",
+    "rxvlan": "rx-vlan-offload",
+    "txvlan": "tx-vlan-offload",
+    "ntuple": "ntuple-filters",
+    "rxhash": "receive-hashing",
+}
+
+
+class EthtoolParams(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What ethtool(8) sets, under the names that it uses."""
+
+    features: Mapping[str, bool] = {}
+    rings: Settings = {}
+    channels: Settings = {}
+    coalesce: Settings = {}
+
+    @property
+    def groups(self) -> dict[str, dict[str, int]]:
+        """The settings that are given, by group."""
+        given = {"rings": self.rings, "channels": self.channels, "coalesce": self.coalesce}
+        return {
+            group: {name: int(value) for name, value in wanted.items()} for group, wanted in given.items() if wanted
+        }
+
+
+class Offloads(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Features and settings by the kernel's names: what they are, or what they are to be."""
+
+    features: Mapping[str, bool] = {}
+    groups: Mapping[str, Mapping[str, int]] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self.features or self.groups)
+
+
+def state(params: EthtoolParams, found: Link, space: Namespace, where: str) -> tuple[Offloads, Offloads, list[str]]:
+    """What of the params is to be set on a device, what that is now, and what the device cannot do, in words.
+
+    Raises:
+        InvalidInputError: there is no such feature, or the device has no such setting.
+        KernelError: the device has none of a group's settings.
+    """
+    if not params.features and not params.groups:
+        return Offloads(), Offloads(), []
+    with space.socket(NETLINK_GENERIC) as sock:
+        known = ethtool.features(sock, found.index) if params.features else {}
+        now = {group: ethtool.settings(sock, found.index, group) for group in params.groups}
+    features, lacking = _features(params.features, known, where)
+    for group, values in params.groups.items():
+        for name in values:
+            if name not in now[group]:
+                raise InvalidInputError(f'{where}: device "{found.name}" has no {group} setting "{name}"')
+    return (
+        Offloads(features=features, groups=params.groups),
+        Offloads(
+            features={name: known[name].active for name in features},
+            groups={group: {name: now[group][name] for name in values} for group, values in params.groups.items()},
+        ),
+        [f'device "{found.name}" cannot have feature {name} {_word(value)}' for name, value in lacking],
+    )
+
+
+def change(wanted: Offloads, index: int, space: Namespace) -> list[str]:
+    """Set what differs; return what the driver did not do, in words.
+
+    Raises:
+        KernelError: the driver refused a setting.
+    """
+    if not wanted:
+        return []
+    with space.socket(NETLINK_GENERIC) as sock:
+        for group, values in wanted.groups.items():
+            now = ethtool.settings(sock, index, group)
+            differing = {name: value for name, value in values.items() if now.get(name) != value}
+            if differing:
+                ethtool.change_settings(sock, index, group, differing)
+        if not wanted.features:
+            return []
+        active = ethtool.features(sock, index)
+        features = {name: on for name, on in wanted.features.items() if name in active and active[name].active != on}
+        try:
+            if features:
+                ethtool.change_features(sock, index, features)
+        except InvalidInputError as problem:
+            return [problem.what]
+    return []
+
+
+def drift(wanted: Offloads, now: Offloads, called: str) -> list[str]:
+    """In words, what is not as it was set."""
+    found = [
+        f"{called}: feature {name} is {_word(now.features[name])}"
+        for name, value in wanted.features.items()
+        if now.features[name] != value
+    ]
+    return found + [
+        f"{called}: {group} {name} is {now.groups[group][name]}, not {value}"
+        for group, values in wanted.groups.items()
+        for name, value in values.items()
+        if now.groups[group][name] != value
+    ]
+
+
+def _features(
+    wanted: Mapping[str, bool], known: Mapping[str, Feature], where: str
+) -> tuple[dict[str, bool], list[tuple[str, bool]]]:
+    """The features that can be set, by the kernel's names, and those that are asked for and cannot be had."""
+    settable: dict[str, bool] = {}
+    lacking = []
+    for name, value in wanted.items():
+        long = _SHORT.get(name, name)
+        parts = fnmatch.filter(known, _SUMS[long]) if long in _SUMS else [name] if name in known else []
+        if not parts:
+            raise InvalidInputError(
+                f'{where}: there is no feature "{name}"', hint="use the names that `ethtool -k` shows"
+            )
+        settable |= {part: value for part in parts if not known[part].fixed}
+        if not _can_be(value, [known[part] for part in parts]):
+            lacking.append((name, value))
+    return settable, lacking
+
+
+def _can_be(value: bool, parts: Iterable[Feature]) -> bool:
+    """Whether a feature can be on (one of its parts can) or off (all of them can)."""
+    able = [not part.fixed or part.active == value for part in parts]
+    return any(able) if value else all(able)
+
+
+def _word(value: bool) -> str:
+    return "on" if value else "off"

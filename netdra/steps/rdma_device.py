@@ -1,0 +1,179 @@
+"""The rdma step: the pod gets an RDMA device's files, and the device itself where each belongs to one namespace.
+
+After another step it is the RDMA device of the interface that that step brought; as a root step it is the allocated
+one, and a netdev that it has on the host moves along, since RoCE takes its addresses from it.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+
+import msgspec
+
+from netdra.kernel import link, rdma
+from netdra.kernel.errors import KernelError, KernelMissingError
+from netdra.kernel.link import Link
+from netdra.kernel.netlink import NETLINK_RDMA
+from netdra.kernel.sysfs import Sysfs
+from netdra.model.errors import PermanentError
+from netdra.model.result import StepDevice, StepResult
+from netdra.steps import moving
+from netdra.steps.contract import Builtin, Order, Params, Record, Site, appended
+from netdra.steps.devices import iommu_group
+from netdra.steps.drift import check_interface
+from netdra.steps.moving import Moved
+
+_EXCLUSIVE = "exclusive"
+_CM = "rdma_cm"
+
+
+class RdmaParams(Params, frozen=True, kw_only=True):
+    """Which RDMA device, where it is not the allocated one or that of the interface before."""
+
+    rdma_device: str = ""
+
+
+class RdmaMoved(Record, frozen=True, kw_only=True):
+    """An RDMA device as it is.
+
+    `netdev` is what moves along with it; `own` tells a root step's device from that of an interface which another step
+    brought and holds.
+    """
+
+    rdma_device: str
+    address: str
+    exclusive: bool
+    own: bool
+    netdev: Moved | None = None
+
+    @property
+    def holds(self) -> tuple[str, ...]:
+        """The PCI device, if it is this step's."""
+        return (self.address,) if self.own else ()
+
+
+def _prepare(order: Order, params: RdmaParams) -> None:
+    """Nothing can be known before the devices are looked at."""
+
+
+def _observe(order: Order, params: RdmaParams, site: Site) -> RdmaMoved:
+    known = rdma.devices(site.sysfs)
+    name = _name(order, params, known)
+    if name not in known:
+        raise PermanentError(
+            f'{order.called}: the host has no RDMA device "{name}"', hint=f"there are: {', '.join(known) or 'none'}"
+        )
+    address, netdev_name = known[name]
+    found = _netdev(order, address, netdev_name, site)
+    if found is not None and not site.sysfs.exists(f"class/infiniband/{name}/device"):
+        raise PermanentError(
+            f'{order.called}: RDMA device "{name}" is made in software on "{found.name}", and ends when that moves',
+            hint="take an RDMA device of hardware, or move the interface and make the device in the pod",
+        )
+    return RdmaMoved(
+        rdma_device=name,
+        address=address,
+        exclusive=_mode() == _EXCLUSIVE,
+        own=order.device is not None,
+        netdev=None if found is None else moving.observe(order, found, site),
+    )
+
+
+def _apply(order: Order, _: RdmaParams, record: RdmaMoved, site: Site) -> StepResult:
+    device = StepDevice(
+        pci_address=record.address,
+        iommu_group=iommu_group(record.address, site.sysfs),
+        device_nodes=character_devices(record.rdma_device, site.sysfs),
+        rdma_device=record.rdma_device,
+    )
+    if record.exclusive:
+        with rdma.open_socket() as sock:
+            rdma.move(sock, record.rdma_device, site.inside.namespace.fd)
+    result = order.previous
+    if record.netdev is not None:
+        inside = moving.move_in(record.netdev, site)
+        result = appended(order, moving.interface(inside, site, record.address))
+    return msgspec.structs.replace(result, devices=(*result.devices, device))
+
+
+def _undo(record: RdmaMoved, site: Site) -> tuple[str, ...]:
+    """The RDMA device goes first: it does not find its way when its netdev is gone."""
+    if record.exclusive and site.pod is not None:
+        # It may never have moved, or be back already.
+        with suppress(KernelMissingError), site.pod.namespace.socket(NETLINK_RDMA) as sock:
+            rdma.move(sock, record.rdma_device, site.host_namespace.fd)
+    return () if record.netdev is None else moving.give_back(record.netdev, site)
+
+
+def _check(order: Order, _: RdmaParams, final: StepResult, site: Site) -> tuple[str, ...]:
+    device = next((each for each in reversed(final.devices) if each.rdma_device), None)
+    if device is None:
+        return ("the result names no RDMA device",)
+    drift = []
+    if _mode() == _EXCLUSIVE:
+        with site.inside.namespace.socket(NETLINK_RDMA) as sock:
+            try:
+                rdma.index_of(sock, device.rdma_device)
+            except KernelMissingError:
+                drift.append(f'RDMA device "{device.rdma_device}" is not in the pod')
+    own_interface = any(each.name == order.if_name and each.sandbox == site.inside.path for each in final.interfaces)
+    return (*drift, *check_interface(order.if_name, final, site)) if own_interface else tuple(drift)
+
+
+def character_devices(name: str, sysfs: Sysfs) -> tuple[str, ...]:
+    """The files of an RDMA device below /dev/infiniband, and the connection manager's that all of them share."""
+    found = [
+        entry
+        for group in ("infiniband_verbs", "infiniband_mad")
+        for entry in sysfs.listing(f"class/{group}")
+        if sysfs.text(f"class/{group}/{entry}/ibdev") == name
+    ]
+    shared = [_CM] if sysfs.exists(f"class/misc/{_CM}") else []
+    return tuple(f"/dev/infiniband/{entry}" for entry in (*found, *shared))
+
+
+def _name(order: Order, params: RdmaParams, known: dict[str, tuple[str, str]]) -> str:
+    """The RDMA device that is meant."""
+    if params.rdma_device:
+        return params.rdma_device
+    if order.device is not None and order.device.rdma_device:
+        return order.device.rdma_device
+    address = order.device.pci_address if order.device is not None else _last_address(order.previous)
+    netdev = order.device.if_name if order.device is not None else ""
+    names = [
+        name for name, (at, parent) in known.items() if (address and at == address) or (netdev and parent == netdev)
+    ]
+    if not names:
+        raise PermanentError(
+            f"{order.called}: no RDMA device belongs to {address or netdev or 'what it depends on'}",
+            hint="set rdmaDevice, or let the step depend on one that brings an RDMA capable interface",
+        )
+    return names[0]
+
+
+def _last_address(previous: StepResult) -> str:
+    interfaces = (each.pci_id for each in reversed(previous.interfaces) if each.pci_id)
+    devices = (each.pci_address for each in reversed(previous.devices) if each.pci_address)
+    return next(interfaces, "") or next(devices, "")
+
+
+def _netdev(order: Order, address: str, name: str, site: Site) -> Link | None:
+    """The netdev that moves along with a root step's device; None for a derived step, whose netdev is in the pod."""
+    if order.device is None:
+        return None
+    by_address = next((each for each in link.dump(site.host) if address and each.parent == address), None)
+    return by_address or (link.find(site.host, name) if name else None)
+
+
+def _mode() -> str:
+    """Whether RDMA devices are each in one namespace; a kernel that cannot tell has no choice but to share."""
+    try:
+        with rdma.open_socket() as sock:
+            return rdma.netns_mode(sock)
+    except KernelError:
+        return "shared"
+
+
+RDMA = Builtin(
+    params=RdmaParams, record=RdmaMoved, prepare=_prepare, observe=_observe, apply=_apply, undo=_undo, check=_check
+)

@@ -1,0 +1,298 @@
+"""The sriov step: a virtual function is set up through its PF, moves into the pod, and comes back as it was.
+
+Takes the parameters of the CNI plugin of that name too (`vlanQoS`, `vlanProto`, `link_state`, `min_tx_rate` ...). A VF
+without a netdev, because a userspace driver has it, is set up all the same and told of as a device.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+import msgspec
+
+from netdra.kernel import link, pci, vf
+from netdra.kernel.errors import KernelError
+from netdra.kernel.link import Link
+from netdra.kernel.vf import VF
+from netdra.model.errors import InvalidInputError, PermanentError
+from netdra.model.result import StepDevice, StepResult
+from netdra.steps import moving
+from netdra.steps.contract import Builtin, Count, MacText, Mtu, Order, Params, Record, Site, appended, check_mac
+from netdra.steps.devices import USERSPACE_DRIVERS, device_nodes, iommu_group
+from netdra.steps.drift import check_interface
+from netdra.steps.moving import Moved
+
+OnOff = Literal["on", "off"] | bool
+VlanNumber = Annotated[int, msgspec.Meta(ge=0, le=4094)]
+Priority = Annotated[int, msgspec.Meta(ge=0, le=7)]
+Protocol = Literal["802.1q", "802.1Q", "802.1ad"]
+LinkState = Literal["auto", "enable", "disable"]
+_NO_MAC = "00:00:00:00:00:00"
+
+
+class SriovParams(Params, frozen=True, kw_only=True):
+    """What the PF is to hold for the VF; what is not given stays. Rates are Mbit/s."""
+
+    vlan: VlanNumber | None = None
+    qos: Priority | None = None
+    vlan_qos: Priority | None = msgspec.field(default=None, name="vlanQoS")
+    proto: Protocol | None = None
+    vlan_proto: Protocol | None = None
+    mac: MacText | None = None
+    spoofchk: OnOff | None = None
+    trust: OnOff | None = None
+    link_state: LinkState | None = None
+    link_state_: LinkState | None = msgspec.field(default=None, name="link_state")
+    min_tx_rate: Count | None = None
+    max_tx_rate: Count | None = None
+    min_tx_rate_: Count | None = msgspec.field(default=None, name="min_tx_rate")
+    max_tx_rate_: Count | None = msgspec.field(default=None, name="max_tx_rate")
+    mtu: Mtu | None = None
+    pci_bus_id: str = msgspec.field(default="", name="pciBusID")
+    log_level: str = ""
+    log_file: str = ""
+
+    @property
+    def wanted_mac(self) -> str | None:
+        """The MAC, from wherever it was given."""
+        given = self.runtime_config.get("mac") or self.mac
+        return given.lower() if isinstance(given, str) else None
+
+
+class VirtualFunction(Record, frozen=True, kw_only=True):
+    """A VF as it is: where it sits, what its PF holds for it of what the step changes, and its netdev if it has one."""
+
+    address: str
+    pf: str
+    index: int
+    before: VF
+    moved: Moved | None = None
+
+    @property
+    def holds(self) -> tuple[str, ...]:
+        """The VF."""
+        return (self.address,)
+
+
+def _prepare(order: Order, params: SriovParams) -> None:
+    if params.wanted_mac:
+        check_mac(params.wanted_mac, f"{order.called}, mac")
+    named = _named(params)
+    if order.device is None and not named:
+        raise InvalidInputError(f"{order.called}: no device was allocated for it", hint="name a VF by pciBusID")
+    if order.device is not None and not order.device.pci_address:
+        raise InvalidInputError(f'{order.called}: device "{order.device.device}" is no VF: it has no PCI address')
+    if order.device is not None and named and named != order.device.pci_address:
+        raise InvalidInputError(
+            f'{order.called}: deviceID "{named}" is not that of the allocated device ({order.device.pci_address})'
+        )
+    if (_first(params.qos, params.vlan_qos) or _protocol(params) == "802.1ad") and not params.vlan:
+        raise InvalidInputError(f"{order.called}: qos and proto mean nothing without a vlan")
+    low, high = _rates(params)
+    if low and high and low > high:
+        raise InvalidInputError(f"{order.called}: minTxRate {low} is more than maxTxRate {high}")
+
+
+def _observe(order: Order, params: SriovParams, site: Site) -> VirtualFunction:
+    address = order.device.pci_address if order.device is not None else _named(params)
+    pf_address = pci.read(site.sysfs, address).pf
+    if not isinstance(pf_address, str) or not pf_address:
+        raise PermanentError(f"{order.called}: {address} is no VF of this host", hint="see /sys/bus/pci/devices")
+    index = _index(order, address, pf_address, site)
+    pf = physical_function(pf_address, site)
+    if pf is None:
+        raise PermanentError(f"{order.called}: PF {pf_address} of VF {address} has no netdev on the host")
+    settings = {each.index: each for each in vf.read(site.host, pf.index)}
+    if index not in settings:
+        raise PermanentError(f'{order.called}: PF "{pf.name}" tells nothing of its VF {index}')
+    return VirtualFunction(
+        address=address,
+        pf=pf_address,
+        index=index,
+        before=_only_wanted(settings[index], _wanted(index, settings[index], params)),
+        moved=_netdev(order, address, site),
+    )
+
+
+def _apply(order: Order, params: SriovParams, record: VirtualFunction, site: Site) -> StepResult:
+    pf = physical_function(record.pf, site)
+    if pf is None:
+        raise PermanentError(f"{order.called}: PF {record.pf} has just gone")
+    now = next(each for each in vf.read(site.host, pf.index) if each.index == record.index)
+    wanted = _wanted(record.index, now, params)
+    # What is so already is not asked for: a driver may lack a setting whose value is the one that it always has.
+    vf.change(site.host, pf.index, msgspec.structs.replace(_differing(wanted, now), mac=wanted.mac))
+    if record.moved is not None:
+        inside = moving.move_in(record.moved, site, mtu=params.mtu, mac=params.wanted_mac)
+        return appended(order, moving.interface(inside, site, record.address))
+    device = StepDevice(
+        pci_address=record.address,
+        iommu_group=iommu_group(record.address, site.sysfs),
+        device_nodes=device_nodes(record.address, site.sysfs),
+    )
+    return msgspec.structs.replace(order.previous, devices=(*order.previous.devices, device))
+
+
+def _undo(record: VirtualFunction, site: Site) -> tuple[str, ...]:
+    other = site.holder(record.address)
+    if other:
+        return (f"VF {record.address} is sandbox {other}'s by now and left alone",)
+    # The PF first: a driver lets its VF take the old MAC only when the PF no longer insists on another.
+    notes = _restore_settings(record, site)
+    if record.moved is not None:
+        notes += moving.give_back(record.moved, site)
+    _restore_mac(record, site)
+    return notes
+
+
+def _check(order: Order, params: SriovParams, final: StepResult, site: Site) -> tuple[str, ...]:
+    drift = []
+    address = order.device.pci_address if order.device is not None else _named(params)
+    pf_address = pci.read(site.sysfs, address).pf
+    pf = physical_function(pf_address, site) if isinstance(pf_address, str) else None
+    if pf is None or not isinstance(pf_address, str):
+        return (f"VF {address} has no PF on the host",)
+    index = _index(order, address, pf_address, site)
+    now = next((each for each in vf.read(site.host, pf.index) if each.index == index), VF(index=index))
+    wanted = _wanted(index, now, params)
+    for name in ("mac", "vlan", "spoof_check", "trust", "link_state", "min_rate", "max_rate"):
+        value = getattr(wanted, name)
+        if value is not None and value != getattr(now, name):
+            drift.append(f"VF {address}: {name.replace('_', ' ')} is {getattr(now, name)}, not {value}")
+    has_interface = any(each.pci_id == address for each in final.interfaces)
+    return (*drift, *check_interface(order.if_name, final, site)) if has_interface else tuple(drift)
+
+
+def physical_function(address: str, site: Site) -> Link | None:
+    """The netdev of a PF; its representors in switchdev mode share its address, and are passed over."""
+    found = [each for each in link.dump(site.host) if each.parent == address]
+    own = [each for each in found if "vf" not in each.port_name and "sf" not in each.port_name]
+    return next(iter(own or found), None)
+
+
+def _wanted(index: int, now: VF, params: SriovParams) -> VF:
+    """What is to be set. VLAN with priority and protocol, and the two rates, each go together."""
+    vlan = params.vlan
+    low, high = _rates(params)
+    rated = low is not None or high is not None
+    return VF(
+        index=index,
+        mac=params.wanted_mac,
+        vlan=vlan,
+        qos=_first(params.qos, params.vlan_qos, 0),
+        protocol=_protocol(params),
+        spoof_check=_is_on(params.spoofchk),
+        trust=_is_on(params.trust),
+        link_state=params.link_state or params.link_state_,
+        min_rate=_first(low, now.min_rate, 0) if rated else None,
+        max_rate=_first(high, now.max_rate, 0) if rated else None,
+    )
+
+
+def _only_wanted(now: VF, wanted: VF) -> VF:
+    """Of what is now, only what will be changed: the rest is not ours to give back."""
+    changed = ("mac", "vlan", "spoof_check", "trust", "link_state", "min_rate", "max_rate")
+    kept: dict[str, Any] = {name: getattr(now, name) for name in changed if getattr(wanted, name) is not None}
+    return VF(index=now.index, qos=now.qos, protocol=now.protocol, **kept)
+
+
+def _restore_settings(record: VirtualFunction, site: Site) -> tuple[str, ...]:
+    pf = physical_function(record.pf, site)
+    if pf is None:
+        return (f"PF {record.pf} of VF {record.address} is gone from the host: its settings went with it",)
+    now = next((each for each in vf.read(site.host, pf.index) if each.index == record.index), None)
+    if now is None:
+        return (f'PF "{pf.name}" has no VF {record.index} any more',)
+    differing = _differing(record.before, now)
+    notes: tuple[str, ...] = ()
+    if differing.mac is not None:
+        # Whatever the MAC was, the VF must be able to set its own again, as it must in a bond: the PF forgets its one,
+        # and holds what the VF then sets. Some drivers refuse to forget; whoever has the VF next sets its own.
+        try:
+            vf.change(site.host, pf.index, VF(index=record.index, mac=_NO_MAC))
+        except KernelError as problem:
+            notes = (problem.what,)
+    vf.change(site.host, pf.index, msgspec.structs.replace(differing, mac=None))
+    return notes
+
+
+def _restore_mac(record: VirtualFunction, site: Site) -> None:
+    """Let the PF hold the MAC that it held, if that has not come about by the VF's setting it."""
+    pf = physical_function(record.pf, site)
+    if pf is None or record.before.mac in (None, _NO_MAC):
+        return
+    now = next((each for each in vf.read(site.host, pf.index) if each.index == record.index), None)
+    if now is not None and now.mac != record.before.mac:
+        vf.change(site.host, pf.index, VF(index=record.index, mac=record.before.mac))
+
+
+def _differing(before: VF, now: VF) -> VF:
+    """Of what was before, what is not so now."""
+    same_vlan = (before.vlan, before.qos, before.protocol) == (now.vlan, now.qos, now.protocol)
+    same_rates = (before.min_rate, before.max_rate) == (now.min_rate, now.max_rate)
+    return VF(
+        index=before.index,
+        mac=None if before.mac == now.mac else before.mac,
+        vlan=None if same_vlan else before.vlan,
+        qos=before.qos,
+        protocol=before.protocol,
+        spoof_check=None if before.spoof_check == now.spoof_check else before.spoof_check,
+        trust=None if before.trust == now.trust else before.trust,
+        link_state=None if before.link_state == now.link_state else before.link_state,
+        min_rate=None if same_rates else before.min_rate,
+        max_rate=None if same_rates else before.max_rate,
+    )
+
+
+def _netdev(order: Order, address: str, site: Site) -> Moved | None:
+    """The VF's netdev, before it is moved; None if a userspace driver has the VF."""
+    found = next((each for each in link.dump(site.host) if each.parent == address), None)
+    if found is not None:
+        return moving.observe(order, found, site)
+    driver = pci.driver_of(site.sysfs, address)
+    if driver in USERSPACE_DRIVERS:
+        return None
+    raise PermanentError(
+        f"{order.called}: VF {address} has no netdev on the host (driver: {driver or 'none'})",
+        hint="see whether another pod has it, and whether its driver is loaded",
+    )
+
+
+def _index(order: Order, address: str, pf_address: str, site: Site) -> int:
+    functions = pci.virtual_functions(site.sysfs, pf_address)
+    numbers = [number for number, each in functions.items() if each == address] if isinstance(functions, dict) else []
+    if not numbers:
+        raise PermanentError(f"{order.called}: PF {pf_address} does not list VF {address}")
+    return numbers[0]
+
+
+def _named(params: SriovParams) -> str:
+    given = params.runtime_config.get("deviceID")
+    return params.pci_bus_id or params.device_id or (given if isinstance(given, str) else "")
+
+
+def _rates(params: SriovParams) -> tuple[int | None, int | None]:
+    return _first(params.min_tx_rate, params.min_tx_rate_), _first(params.max_tx_rate, params.max_tx_rate_)
+
+
+def _protocol(params: SriovParams) -> str:
+    return (params.proto or params.vlan_proto or "802.1q").lower()
+
+
+def _is_on(value: OnOff | None) -> bool | None:
+    return None if value is None else value in (True, "on")
+
+
+def _first(*values: Any) -> Any:
+    return next((value for value in values if value is not None), None)
+
+
+SRIOV = Builtin(
+    params=SriovParams,
+    record=VirtualFunction,
+    prepare=_prepare,
+    observe=_observe,
+    apply=_apply,
+    undo=_undo,
+    check=_check,
+)

@@ -1,0 +1,94 @@
+"""Kernel settings of the pod's network namespace, below /proc/sys/net. Used by tuning and by `addressing`.
+
+What is below net/ belongs to the namespace of the thread that opens it, so files are opened by a thread inside.
+Settings that the kernel has once for the whole machine do not show in a pod's namespace at all, and nothing outside
+net/ is let through: a topology must not change the node.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from netdra.kernel.errors import KernelMissingError, from_os_error
+from netdra.kernel.netns import Namespace
+from netdra.model.errors import InvalidInputError
+
+_ROOT = Path("/proc/sys")
+_OWN_INTERFACE = "IFNAME"
+
+
+def path_of(key: str, if_name: str) -> str:
+    """A setting's path below /proc/sys; IFNAME in it stands for the step's interface.
+
+    As in sysctl.d(5), the first separator decides: after a first dot, dots separate and a slash stands for a dot in an
+    interface's name; after a first slash it is the other way round.
+
+    Raises:
+        InvalidInputError: the key is not one of the network's, or would lead elsewhere.
+    """
+    slash, dot = key.find("/"), key.find(".")
+    slashes = slash >= 0 and (dot < 0 or slash < dot)
+    parts = key.split("/") if slashes else [part.replace("/", ".") for part in key.split(".")]
+    if len(parts) < 3 or parts[0] != "net" or any(_is_bad(part) for part in parts):
+        raise InvalidInputError(
+            f"sysctl {key[:200]!r} cannot be set for a pod", hint="only settings below net, such as net.core.somaxconn"
+        )
+    return "/".join(if_name if part == _OWN_INTERFACE else part for part in parts)
+
+
+def read(space: Namespace, paths: Sequence[str]) -> dict[str, str]:
+    """The values of settings in a namespace, by path.
+
+    Raises:
+        KernelMissingError: the namespace has no such setting.
+        KernelError: it cannot be read.
+    """
+    return space.run(lambda: {path: _read(path) for path in paths})
+
+
+def write(space: Namespace, values: Mapping[str, str]) -> None:
+    """Set settings in a namespace, in order.
+
+    Raises:
+        KernelMissingError: the namespace has no such setting.
+        KernelError: the kernel refused a value.
+    """
+
+    def write_all() -> None:
+        for path, value in values.items():
+            _write(path, value)
+
+    space.run(write_all)
+
+
+def normal(value: str) -> str:
+    """A value as values are compared: the kernel separates numbers by tabs, people by blanks."""
+    return " ".join(value.split())
+
+
+def _is_bad(part: str) -> bool:
+    return not part or part in {".", ".."} or "/" in part or "\0" in part or not part.isprintable()
+
+
+def _read(path: str) -> str:
+    try:
+        return (_ROOT / path).read_text().strip()
+    except FileNotFoundError:
+        raise _missing(path) from None
+    except OSError as problem:
+        raise from_os_error(problem, f"cannot read sysctl {path}") from None
+
+
+def _write(path: str, value: str) -> None:
+    try:
+        with (_ROOT / path).open("r+") as file:
+            file.write(value)
+    except FileNotFoundError:
+        raise _missing(path) from None
+    except OSError as problem:
+        raise from_os_error(problem, f'cannot set sysctl {path} to "{value}"') from None
+
+
+def _missing(path: str) -> KernelMissingError:
+    return KernelMissingError(2, f"sysctl {path} is not one of this network namespace")

@@ -1,0 +1,303 @@
+"""The tuning step: change an interface of the pod: MTU, MAC, flags, sysctls, addresses, routes, ethtool settings.
+
+Takes the parameters of the CNI plugin of that name too (`txQLen`, `runtimeConfig.mac`, `args.cni`). The interface is
+`dev`, or the one that the step's dependencies made last. Undone also when the pod's namespace is gone and the device is
+back on the host: rings, features, MTU and MAC belong to the device, not to the namespace.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from netdra.kernel import link, uapi
+from netdra.kernel.errors import KernelBusyError, KernelMissingError
+from netdra.kernel.link import Link
+from netdra.kernel.netlink import Socket
+from netdra.kernel.netns import Namespace
+from netdra.model.errors import InvalidInputError, PermanentError
+from netdra.model.result import CNIInterface, StepResult
+from netdra.steps import addressing, identity, moving, offload, sysctl
+from netdra.steps.addressing import Added, RouteParams
+from netdra.steps.contract import Builtin, Count, MacText, Mtu, Order, Params, Record, Site, check_mac
+from netdra.steps.drift import check_interface
+from netdra.steps.identity import Identity
+from netdra.steps.offload import EthtoolParams, Offloads
+
+
+class TuningParams(Params, frozen=True, kw_only=True):
+    """What to change; what is not given stays."""
+
+    dev: str = ""
+    mtu: Mtu | None = None
+    mac: MacText | None = None
+    promisc: bool | None = None
+    allmulti: bool | None = None
+    txqlen: Count | None = None
+    tx_q_len: Count | None = msgspec.field(default=None, name="txQLen")
+    sysctl: Mapping[str, str | int | bool] = {}
+    addresses: tuple[str, ...] = ()
+    routes: tuple[RouteParams, ...] = ()
+    ethtool: EthtoolParams = EthtoolParams()
+    data_dir: str = ""
+
+
+class Tuned(Record, frozen=True, kw_only=True):
+    """What an interface was before it was tuned; None for what the step does not change."""
+
+    device: Identity
+    if_name: str
+    up: bool
+    mtu: int | None = None
+    mac: str | None = None
+    promisc: bool | None = None
+    allmulti: bool | None = None
+    txqlen: int | None = None
+    sysctl: Mapping[str, str] = {}
+    added: Added | None = None
+    offloads: Offloads = Offloads()
+
+
+class _Wanted(msgspec.Struct, frozen=True, kw_only=True):
+    """The parameters with the two vocabularies made one."""
+
+    mtu: int | None
+    mac: str | None
+    promisc: bool | None
+    allmulti: bool | None
+    txqlen: int | None
+    sysctl: Mapping[str, str]
+    added: Added
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """Those that one message to the kernel sets."""
+        given = {
+            "mtu": self.mtu,
+            "promiscuous": self.promisc,
+            "all_multicast": self.allmulti,
+            "txqlen": self.txqlen,
+        }
+        return {name: value for name, value in given.items() if value is not None}
+
+
+def _prepare(order: Order, params: TuningParams) -> None:
+    _wanted(order, params)
+
+
+def _wanted(order: Order, params: TuningParams) -> _Wanted:
+    """The parameters, checked.
+
+    Raises:
+        InvalidInputError: an address, a route, a MAC or a sysctl cannot be meant.
+    """
+    for_plugins = _arguments(order, params)
+    mac = for_plugins.mac or params.mac
+    if mac:
+        check_mac(mac, f"{order.called}, mac")
+    settings = {
+        sysctl.path_of(key, order.if_name): str(int(value)) if isinstance(value, bool) else str(value)
+        for key, value in {**params.sysctl, **for_plugins.sysctl}.items()
+    }
+    return _Wanted(
+        mtu=_first(for_plugins.mtu, params.mtu),
+        mac=mac.lower() if mac else None,
+        promisc=_first(for_plugins.promisc, params.promisc),
+        allmulti=_first(for_plugins.allmulti, params.allmulti),
+        txqlen=_first(for_plugins.tx_q_len, params.txqlen, params.tx_q_len),
+        sysctl=settings,
+        added=Added(
+            if_name=order.if_name,
+            addresses=tuple(
+                addressing.checked_address(text, f"{order.called}, addresses[{place}]")
+                for place, text in enumerate(params.addresses)
+            ),
+            routes=tuple(
+                addressing.checked_route(each, f"{order.called}, routes[{place}]")
+                for place, each in enumerate(params.routes)
+            ),
+        ),
+    )
+
+
+def _observe(order: Order, params: TuningParams, site: Site) -> Tuned:
+    wanted = _wanted(order, params)
+    pod = site.inside
+    found = link.find(pod.sock, order.if_name)
+    if found is None:
+        raise PermanentError(
+            f'{order.called}: the pod has no interface "{order.if_name}"',
+            hint="name one by dev, or let the step depend on the step that makes it",
+        )
+    _, offloads, _ = offload.state(params.ethtool, found, pod.namespace, order.called)
+    added = addressing.missing(wanted.added, pod)
+    return Tuned(
+        device=identity.identity_of(found),
+        if_name=found.name,
+        up=found.is_up,
+        mtu=None if wanted.mtu is None else found.mtu,
+        mac=None if wanted.mac is None else found.address,
+        promisc=None if wanted.promisc is None else bool(found.flags & uapi.IFF_PROMISC),
+        allmulti=None if wanted.allmulti is None else bool(found.flags & uapi.IFF_ALLMULTI),
+        txqlen=None if wanted.txqlen is None else found.txqlen,
+        sysctl=sysctl.read(pod.namespace, tuple(wanted.sysctl)) if wanted.sysctl else {},
+        added=added if added.addresses or added.routes else None,
+        offloads=offloads,
+    )
+
+
+def _apply(order: Order, params: TuningParams, tuned: Tuned, site: Site) -> StepResult:
+    wanted = _wanted(order, params)
+    pod = site.inside
+    found = link.get(pod.sock, order.if_name)
+    if wanted.mac and wanted.mac != tuned.mac:
+        _set_mac(pod.sock, found.index, wanted.mac, up=tuned.up)
+    if wanted.settings:
+        link.change(pod.sock, found.index, **wanted.settings)
+    offloads, _, lacking = offload.state(params.ethtool, found, pod.namespace, order.called)
+    site.notes.extend(lacking + offload.change(offloads, found.index, pod.namespace))
+    if wanted.sysctl:
+        sysctl.write(pod.namespace, wanted.sysctl)
+    if tuned.added is not None:
+        if not tuned.up:
+            link.change(pod.sock, found.index, up=True)
+        addressing.add(tuned.added, pod)
+    return _result(order, wanted, link.get(pod.sock, found.index), site)
+
+
+def _undo(tuned: Tuned, site: Site) -> tuple[str, ...]:
+    if site.pod is not None:
+        _undo_in_namespace(tuned, site)
+        found = identity.find(site.pod.sock, tuned.device, tuned.if_name, same_mac=False)
+        if found is not None:
+            return _undo_on_device(tuned, found, site.pod.sock, site.pod.namespace)
+    other = site.holder(tuned.device.key)
+    if not tuned.device.is_physical or other:
+        return ()
+    found = moving.on_host(tuned.device, (tuned.if_name,), site)
+    return () if found is None else _undo_on_device(tuned, found, site.host, site.host_namespace)
+
+
+def _undo_in_namespace(tuned: Tuned, site: Site) -> None:
+    """What belongs to the namespace and not to the device."""
+    if tuned.added is not None:
+        addressing.remove(tuned.added, site)
+    for path, value in tuned.sysctl.items():
+        try:
+            sysctl.write(site.inside.namespace, {path: value})
+        except KernelMissingError:
+            continue
+
+
+def _undo_on_device(tuned: Tuned, found: Link, sock: Socket, space: Namespace) -> tuple[str, ...]:
+    """What belongs to the device; only what differs is set, so doing it twice does nothing."""
+    notes = offload.change(tuned.offloads, found.index, space)
+    before: dict[str, tuple[Any, Any]] = {
+        "mtu": (tuned.mtu, found.mtu),
+        "promiscuous": (tuned.promisc, bool(found.flags & uapi.IFF_PROMISC)),
+        "all_multicast": (tuned.allmulti, bool(found.flags & uapi.IFF_ALLMULTI)),
+        "txqlen": (tuned.txqlen, found.txqlen),
+    }
+    differing: dict[str, Any] = {n: was for n, (was, now) in before.items() if was is not None and was != now}
+    if differing:
+        link.change(sock, found.index, **differing)
+    if tuned.mac is not None and tuned.mac != found.address:
+        _set_mac(sock, found.index, tuned.mac, up=found.is_up)
+    if tuned.added is not None and found.is_up and not tuned.up:
+        link.change(sock, found.index, up=False)
+    return tuple(notes)
+
+
+def _check(order: Order, params: TuningParams, final: StepResult, site: Site) -> tuple[str, ...]:
+    wanted = _wanted(order, params)
+    drift = list(check_interface(order.if_name, final, site))
+    found = link.find(site.inside.sock, order.if_name)
+    if found is None:
+        return tuple(drift)
+    for name, value, flag in (
+        ("promisc", wanted.promisc, bool(found.flags & uapi.IFF_PROMISC)),
+        ("allmulti", wanted.allmulti, bool(found.flags & uapi.IFF_ALLMULTI)),
+        ("txqlen", wanted.txqlen, found.txqlen),
+    ):
+        if value is not None and value != flag:
+            drift.append(f'interface "{order.if_name}": {name} is {flag}, not {value}')
+    now_set = sysctl.read(site.inside.namespace, tuple(wanted.sysctl)) if wanted.sysctl else {}
+    drift += [
+        f'sysctl {path} is "{now_set[path]}", not "{value}"'
+        for path, value in wanted.sysctl.items()
+        if sysctl.normal(now_set[path]) != sysctl.normal(value)
+    ]
+    lost = addressing.missing(msgspec.structs.replace(wanted.added, addresses=()), site.inside)
+    drift += [f"route to {each.destination} is gone" for each in lost.routes]
+    offloads, now, _ = offload.state(params.ethtool, found, site.inside.namespace, order.called)
+    return (*drift, *offload.drift(offloads, now, f'interface "{order.if_name}"'))
+
+
+def _result(order: Order, wanted: _Wanted, now: Link, site: Site) -> StepResult:
+    """What the step was given, its interface as it is now, and the addresses and routes that it asked for."""
+    given = order.previous
+    places = [
+        place
+        for place, each in enumerate(given.interfaces)
+        if each.name == order.if_name and each.sandbox == site.inside.path
+    ]
+    if places:
+        place = places[-1]
+        changed = msgspec.structs.replace(given.interfaces[place], mac=now.address, mtu=now.mtu)
+        interfaces: tuple[CNIInterface, ...] = (*given.interfaces[:place], changed, *given.interfaces[place + 1 :])
+    else:
+        place = len(given.interfaces)
+        interfaces = (*given.interfaces, moving.interface(now, site))
+    result = msgspec.structs.replace(given, interfaces=interfaces)
+    return addressing.described(result, wanted.added.addresses, wanted.added.routes, place)
+
+
+def _set_mac(sock: Socket, index: int, mac: str, *, up: bool) -> None:
+    """Set the MAC; drivers that take it only while the device is down get it then."""
+    try:
+        link.change(sock, index, mac=mac)
+    except KernelBusyError:
+        link.change(sock, index, up=False)
+        link.change(sock, index, mac=mac)
+        link.change(sock, index, up=up)
+
+
+class _Arguments(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """What the runtime may give to the plugin of that name beside its config."""
+
+    mac: MacText | None = None
+    mtu: Mtu | None = None
+    promisc: bool | None = None
+    allmulti: bool | None = None
+    tx_q_len: Count | None = msgspec.field(default=None, name="txQLen")
+    sysctl: Mapping[str, str | int | bool] = {}
+
+
+def _arguments(order: Order, params: TuningParams) -> _Arguments:
+    given: dict[str, Any] = {}
+    if "mac" in params.runtime_config:
+        given["mac"] = params.runtime_config["mac"]
+    of_cni = params.args.get("cni", {})
+    if isinstance(of_cni, Mapping):
+        given |= of_cni
+    try:
+        return msgspec.convert(given, _Arguments)
+    except msgspec.ValidationError as problem:
+        raise InvalidInputError(f"{order.called}: runtimeConfig or args: {problem}") from None
+
+
+def _first(*values: Any) -> Any:
+    return next((value for value in values if value is not None), None)
+
+
+TUNING = Builtin(
+    params=TuningParams,
+    record=Tuned,
+    prepare=_prepare,
+    observe=_observe,
+    apply=_apply,
+    undo=_undo,
+    check=_check,
+)

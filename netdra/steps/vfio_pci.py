@@ -1,0 +1,173 @@
+"""The vfio-pci step: a PCI device is bound to a userspace driver for the pod, and to its own driver again afterwards.
+
+Makes no interface: the result tells of the device's files, which reach the container through CDI. An IOMMU group is
+given away whole or not at all, as vfio itself demands (drivers/vfio, vfio_dev_viable), so a device that shares its
+group with one that the host uses is refused before anything is touched.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+from netdra.kernel import address as addresses
+from netdra.kernel import link, pci
+from netdra.kernel.link import Link
+from netdra.kernel.sysfs import Sysfs
+from netdra.model.errors import InvalidInputError, PermanentError
+from netdra.model.result import StepDevice, StepResult
+from netdra.steps import identity, moving
+from netdra.steps.contract import Builtin, Order, Params, Record, Site
+from netdra.steps.devices import USERSPACE_DRIVERS, device_nodes, iommu_group
+from netdra.steps.moving import Moved
+
+_BRIDGE_CLASS = "0x0604"
+_HARMLESS = ("", "pci-stub")
+
+
+class VfioParams(Params, frozen=True, kw_only=True):
+    """Which driver, and which device where none was allocated."""
+
+    driver: Literal["vfio-pci", "igb_uio", "uio_pci_generic"] = "vfio-pci"
+    pci_bus_id: str = msgspec.field(default="", name="pciBusID")
+
+
+class Bound(Record, frozen=True, kw_only=True):
+    """A PCI device as it is: its driver ("" for none), and its netdev if it has one."""
+
+    address: str
+    driver: str
+    wanted: str
+    netdev: Moved | None = None
+
+    @property
+    def holds(self) -> tuple[str, ...]:
+        """The device."""
+        return (self.address,)
+
+
+def _prepare(order: Order, params: VfioParams) -> None:
+    named, device = _named(params), order.device
+    if device is None and not named:
+        raise InvalidInputError(f"{order.called}: no device was allocated for it", hint="name one by pciBusID")
+    if device is not None and not device.pci_address:
+        raise InvalidInputError(f'{order.called}: device "{device.device}" is no PCI device')
+    if device is not None and named and named != device.pci_address:
+        raise InvalidInputError(
+            f'{order.called}: deviceID "{named}" is not that of the allocated device ({device.pci_address})'
+        )
+
+
+def _observe(order: Order, params: VfioParams, site: Site) -> Bound:
+    address = _address(order, params)
+    driver = pci.driver_of(site.sysfs, address)
+    if not site.sysfs.is_folder(f"bus/pci/devices/{address}"):
+        raise PermanentError(f"{order.called}: there is no PCI device {address}")
+    if not site.sysfs.is_folder(f"bus/pci/drivers/{params.driver}"):
+        raise PermanentError(
+            f'{order.called}: the kernel has no driver "{params.driver}"', hint=f"load it: modprobe {params.driver}"
+        )
+    if params.driver == "vfio-pci":
+        _check_group(order, address, iommu_group(address, site.sysfs), site.sysfs)
+    netdev = next((each for each in link.dump(site.host) if each.parent == address), None)
+    if netdev is None and driver not in (*USERSPACE_DRIVERS, *_HARMLESS):
+        raise PermanentError(
+            f'{order.called}: device {address} has driver "{driver}" but no netdev on the host',
+            hint="see whether another pod has it",
+        )
+    if netdev is not None:
+        _check_unused(order, netdev, site)
+    return Bound(
+        address=address,
+        driver=driver,
+        wanted=params.driver,
+        netdev=None if netdev is None else moving.seen(order.if_name, netdev, site),
+    )
+
+
+def _apply(order: Order, params: VfioParams, bound: Bound, site: Site) -> StepResult:
+    pci.bind(site.sysfs, bound.address, params.driver)
+    device = StepDevice(
+        pci_address=bound.address,
+        iommu_group=iommu_group(bound.address, site.sysfs),
+        device_nodes=device_nodes(bound.address, site.sysfs),
+    )
+    return msgspec.structs.replace(order.previous, devices=(*order.previous.devices, device))
+
+
+def _undo(bound: Bound, site: Site) -> tuple[str, ...]:
+    other = site.holder(bound.address)
+    if other:
+        return (f"device {bound.address} is sandbox {other}'s by now and left alone",)
+    folder = f"bus/pci/devices/{bound.address}"
+    if not site.sysfs.is_folder(folder):
+        return (f"device {bound.address} is gone from the machine",)
+    now = pci.driver_of(site.sysfs, bound.address)
+    if now not in (bound.wanted, bound.driver, ""):
+        return (f'device {bound.address} has driver "{now}" by now and is left alone',)
+    if bound.driver and now != bound.driver:
+        pci.bind(site.sysfs, bound.address, bound.driver)
+    elif not bound.driver:
+        pci.unbind(site.sysfs, bound.address)
+    if bound.driver != bound.wanted:
+        site.sysfs.write(f"{folder}/driver_override", "\n")
+    return () if bound.netdev is None else _restore_netdev(bound.netdev, site)
+
+
+def _check(order: Order, params: VfioParams, _: StepResult, site: Site) -> tuple[str, ...]:
+    address = _address(order, params)
+    now = pci.driver_of(site.sysfs, address)
+    return () if now == params.driver else (f'device {address} has driver "{now}", not "{params.driver}"',)
+
+
+def _restore_netdev(moved: Moved, site: Site) -> tuple[str, ...]:
+    """The driver makes the netdev anew when it takes the device; it gets its old name and settings."""
+
+    def look() -> Link | None:
+        return identity.find(site.host, moved.device, moved.name)
+
+    back = look() or identity.await_return(site.host_namespace, look, min(site.deadline, moving.give_up_at()))
+    if back is None:
+        return (f'netdev "{moved.name}" has not come back with the driver of {moved.device.parent}',)
+    return moving.restore(moved, back, site)
+
+
+def _check_group(order: Order, address: str, group: str, sysfs: Sysfs) -> None:
+    if not group:
+        raise PermanentError(
+            f"{order.called}: device {address} is in no IOMMU group",
+            hint="switch the IOMMU on: intel_iommu=on or amd_iommu=on on the kernel's command line",
+        )
+    for other in sysfs.listing(f"kernel/iommu_groups/{group}/devices"):
+        is_bridge = sysfs.text(f"bus/pci/devices/{other}/class").startswith(_BRIDGE_CLASS)
+        driver = pci.driver_of(sysfs, other)
+        if other == address or is_bridge or driver in (*_HARMLESS, "vfio-pci"):
+            continue
+        raise PermanentError(
+            f"{order.called}: IOMMU group {group} of device {address} also has {other} (driver {driver})",
+            hint="vfio gives a group away whole: take a device that is alone in its group",
+        )
+
+
+def _check_unused(order: Order, netdev: Link, site: Site) -> None:
+    own = [each.text for each in addresses.dump(site.host, netdev.index) if not each.text.startswith("fe80:")]
+    if own or netdev.master:
+        use = f"has address {own[0]}" if own else "is a member of another interface"
+        raise PermanentError(
+            f'{order.called}: the host uses device "{netdev.name}": it {use}', hint="take another, or free it first"
+        )
+
+
+def _address(order: Order, params: VfioParams) -> str:
+    return order.device.pci_address if order.device is not None else _named(params)
+
+
+def _named(params: VfioParams) -> str:
+    given = params.runtime_config.get("deviceID")
+    return params.pci_bus_id or params.device_id or (given if isinstance(given, str) else "")
+
+
+VFIO_PCI = Builtin(
+    params=VfioParams, record=Bound, prepare=_prepare, observe=_observe, apply=_apply, undo=_undo, check=_check
+)
