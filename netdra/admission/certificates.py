@@ -1,0 +1,134 @@
+"""Certificates that netdra makes for its own webhook: an authority for each, whose key is thrown away at once.
+
+Pure but for the randomness of keys; called by `netdra.admission.keeper`, which stores what is made. Whoever holds the
+stored key can serve as the webhook and sign nothing else.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+
+import msgspec
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+LIFETIME = timedelta(days=90)
+_CLOCK_SKEW = timedelta(minutes=5)
+
+
+class Certificate(msgspec.Struct, frozen=True):
+    """What to serve with, and what to trust it by, as PEM.
+
+    Attributes:
+        chain: the serving certificate.
+        key: its private key.
+        authorities: every authority that a serving certificate in use may be of, the newest first.
+    """
+
+    chain: str
+    key: str
+    authorities: str
+
+
+def make(hosts: Sequence[str], now: datetime, before: Certificate | None = None) -> Certificate:
+    """A new certificate, of a new authority.
+
+    Args:
+        hosts: the names and addresses that it is for.
+        now: the time, with its zone.
+        before: the one that is replaced; its authorities are trusted as long as they are valid.
+    """
+    authority, signing_key = _authority(now)
+    key = ec.generate_private_key(ec.SECP256R1())
+    names = x509.SubjectAlternativeName([_general(host) for host in hosts])
+    certificate = (
+        _builder(hosts[0], key, now)
+        .issuer_name(authority.subject)
+        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+        .add_extension(names, critical=False)
+        .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
+        .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(signing_key.public_key()), critical=False)
+        .sign(signing_key, hashes.SHA256())
+    )
+    old = x509.load_pem_x509_certificates(before.authorities.encode()) if before is not None else []
+    trusted = [authority, *(each for each in old if each.not_valid_after_utc > now)]
+    private = key.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    )
+    return Certificate(chain=_pem(certificate), key=private.decode(), authorities="".join(map(_pem, trusted)))
+
+
+def renew_at(certificate: Certificate) -> datetime:
+    """When two thirds of its life are over.
+
+    Raises:
+        ValueError: it cannot be read.
+    """
+    found = x509.load_pem_x509_certificate(certificate.chain.encode())
+    return found.not_valid_before_utc + (found.not_valid_after_utc - found.not_valid_before_utc) * 2 / 3
+
+
+def is_for(certificate: Certificate, hosts: Sequence[str]) -> bool:
+    """Whether it is valid for all of these names and addresses.
+
+    Raises:
+        ValueError: it cannot be read.
+    """
+    found = x509.load_pem_x509_certificate(certificate.chain.encode())
+    names = found.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    return {_general(host) for host in hosts} <= set(names)
+
+
+def _authority(now: datetime) -> tuple[x509.Certificate, ec.EllipticCurvePrivateKey]:
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = f"netdra webhook {x509.random_serial_number():x}"[:63]
+    usage = x509.KeyUsage(
+        digital_signature=True,
+        key_cert_sign=True,
+        crl_sign=False,
+        content_commitment=False,
+        key_encipherment=False,
+        data_encipherment=False,
+        key_agreement=False,
+        encipher_only=False,
+        decipher_only=False,
+    )
+    certificate = (
+        _builder(name, key, now)
+        .issuer_name(_name(name))
+        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+        .add_extension(usage, critical=True)
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
+        .sign(key, hashes.SHA256())
+    )
+    return certificate, key
+
+
+def _builder(name: str, key: ec.EllipticCurvePrivateKey, now: datetime) -> x509.CertificateBuilder:
+    return (
+        x509.CertificateBuilder()
+        .subject_name(_name(name[:64]))
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - _CLOCK_SKEW)
+        .not_valid_after(now + LIFETIME)
+    )
+
+
+def _name(text: str) -> x509.Name:
+    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, text)])
+
+
+def _general(host: str) -> x509.GeneralName:
+    try:
+        return x509.IPAddress(ipaddress.ip_address(host))
+    except ValueError:
+        return x509.DNSName(host)
+
+
+def _pem(certificate: x509.Certificate) -> str:
+    return certificate.public_bytes(serialization.Encoding.PEM).decode()

@@ -1,0 +1,62 @@
+"""What a verdict stands on: the object that is written, and the other objects of the cluster that bear on it.
+
+Made by `netdra.admission.copy`, narrowed to what a kind needs before it is sent to a worker, read by the reviews.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import msgspec
+
+from netdra.model.claim import DeviceClass
+from netdra.model.custom_device import CustomDevice
+from netdra.model.errors import InvalidInputError
+from netdra.model.policy import DeviceExposurePolicy
+from netdra.model.schema import CNIPluginSchema
+from netdra.model.topology import NetworkTopology
+from netdra.topology.classes import parameters
+
+
+class Cluster(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The cluster's objects by name, as they were just before the write.
+
+    Attributes:
+        classes: the DeviceClasses that are there, and those that the controller will make of the topologies.
+        users: of the topology that is written: the claims that use it.
+    """
+
+    topologies: Mapping[str, NetworkTopology] = {}
+    schemas: Mapping[str, CNIPluginSchema] = {}
+    policies: Mapping[str, DeviceExposurePolicy] = {}
+    custom_devices: Mapping[str, CustomDevice] = {}
+    classes: Mapping[str, DeviceClass] = {}
+    users: tuple[str, ...] = ()
+
+
+def narrowed(kind: str, name: str, cluster: Cluster) -> Cluster:
+    """What of the cluster the review of one object looks at."""
+    if kind == "NetworkTopology":
+        classes = {each: found for each, found in cluster.classes.items() if each.startswith(f"{name}-")}
+        topologies, schemas = cluster.topologies, cluster.schemas
+        return Cluster(topologies=topologies, schemas=schemas, classes=classes, users=cluster.users)
+    if kind == "CNIPluginSchema":
+        return Cluster(topologies=cluster.topologies, schemas=cluster.schemas)
+    if kind == "DeviceExposurePolicy":
+        return Cluster(policies=cluster.policies)
+    if kind == "CustomDevice":
+        return Cluster(custom_devices=cluster.custom_devices)
+    return cluster
+
+
+def topologies_of_class(found: DeviceClass) -> frozenset[str]:
+    """The topologies that a class brings; none if it is not one of ours."""
+    named: set[str] = set()
+    for config in found.spec.config:
+        try:
+            meant = parameters(config.opaque, "DeviceClass")
+        except InvalidInputError:
+            continue
+        if meant is not None:
+            named.add(meant.network_topology_ref.name)
+    return frozenset(named)

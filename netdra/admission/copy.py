@@ -1,0 +1,137 @@
+"""The copy of the cluster's objects that verdicts stand on, and the few questions that the copy is not enough for.
+
+Kept current by reflectors while `run` runs. A claim is refused only after the API server itself was asked: an object
+that was made a moment ago may not have come here yet.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine, Iterable, Mapping
+from contextlib import ExitStack
+from typing import Any, TypeVar
+
+from msgspec.structs import replace
+
+from netdra.admission.cluster import Cluster, topologies_of_class
+from netdra.kube.client import Client
+from netdra.kube.errors import NotFoundError
+from netdra.kube.reflector import Reflector
+from netdra.kube.resources import (
+    CLAIM_USES,
+    CUSTOM_DEVICES,
+    DEVICE_CLASSES,
+    POLICIES,
+    SCHEMAS,
+    TOPOLOGIES,
+    KubernetesObject,
+    Resource,
+)
+from netdra.kube.store import Change, Store
+from netdra.model.claim import DeviceClass
+from netdra.model.custom_device import CustomDevice
+from netdra.model.policy import DeviceExposurePolicy
+from netdra.model.schema import CNIPluginSchema
+from netdra.model.topology import NetworkTopology
+from netdra.topology.classes import known_classes
+from netdra.topology.users import users
+
+Classes = Mapping[str, DeviceClass]
+T = TypeVar("T", bound=KubernetesObject)
+
+
+class Copy:
+    """The stores, and the cluster that is made of them."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+        self.topologies: Store[NetworkTopology] = Store()
+        self.schemas: Store[CNIPluginSchema] = Store()
+        self.policies: Store[DeviceExposurePolicy] = Store()
+        self.custom_devices: Store[CustomDevice] = Store()
+        self.classes: Store[DeviceClass] = Store()
+        self._cluster: Cluster | None = None
+        self._made: dict[str, tuple[NetworkTopology, Classes]] = {}
+
+    async def run(self) -> None:
+        """Keep the copy current until cancelled."""
+        async with asyncio.TaskGroup() as tasks:
+            with ExitStack() as following:
+                work = (
+                    self._reflected(following, TOPOLOGIES, self.topologies),
+                    self._reflected(following, SCHEMAS, self.schemas),
+                    self._reflected(following, POLICIES, self.policies),
+                    self._reflected(following, CUSTOM_DEVICES, self.custom_devices),
+                    self._reflected(following, DEVICE_CLASSES, self.classes),
+                )
+                await asyncio.gather(*(tasks.create_task(each) for each in work))
+
+    @property
+    def synced(self) -> bool:
+        """Whether the copy has been equal to the server once."""
+        stores = (self.topologies, self.schemas, self.policies, self.custom_devices, self.classes)
+        return all(store.synced for store in stores)
+
+    @property
+    def cluster(self) -> Cluster:
+        """The cluster as it is known now."""
+        if self._cluster is None:
+            self._cluster = Cluster(
+                topologies=dict(self.topologies.objects),
+                schemas=dict(self.schemas.objects),
+                policies=dict(self.policies.objects),
+                custom_devices=dict(self.custom_devices.objects),
+                classes=self._made_classes() | dict(self.classes.objects),
+            )
+        return self._cluster
+
+    async def with_users(self, topology: str) -> Cluster:
+        """The cluster, with the claims that use a topology, as the API server knows them now.
+
+        Raises:
+            ApiError: it cannot be asked.
+        """
+        found = users(await self._client.list(CLAIM_USES))
+        return replace(self.cluster, users=found.get(topology, ()))
+
+    async def confirmed(self, classes: Iterable[str]) -> Cluster:
+        """The cluster, with these DeviceClasses and their topologies as the API server knows them now.
+
+        Raises:
+            ApiError: it cannot be asked.
+        """
+        known = self.cluster
+        found = await self._current(DEVICE_CLASSES, classes)
+        meant = {**known.classes, **found}
+        named = {name for each in classes if each in meant for name in topologies_of_class(meant[each])}
+        topologies = await self._current(TOPOLOGIES, named)
+        others = {name: each for name, each in known.topologies.items() if name not in named}
+        return replace(known, topologies=others | topologies, classes=known_classes(topologies.values(), ()) | found)
+
+    async def _current(self, resource: Resource[T], names: Iterable[str]) -> dict[str, T]:
+        found = await asyncio.gather(*(self._get(resource, name) for name in names))
+        return {each.metadata.name: each for each in found if each is not None}
+
+    async def _get(self, resource: Resource[T], name: str) -> T | None:
+        try:
+            return await self._client.get(resource, name)
+        except NotFoundError:
+            return None
+
+    def _reflected(self, following: ExitStack, resource: Resource[T], store: Store[T]) -> Coroutine[Any, Any, None]:
+        following.enter_context(store.following(self._outdate))
+        return Reflector(self._client, resource, store).run()
+
+    def _outdate(self, _: Change[Any]) -> None:
+        self._cluster = None
+
+    def _made_classes(self) -> dict[str, DeviceClass]:
+        """The classes that the controller makes of the topologies; of those that did not change, as computed before."""
+        before, self._made = self._made, {}
+        merged: dict[str, DeviceClass] = {}
+        for name, topology in self.topologies.objects.items():
+            known = before.get(name)
+            made = known[1] if known is not None and known[0] is topology else known_classes([topology], ())
+            self._made[name] = (topology, made)
+            merged |= made
+        return merged

@@ -1,0 +1,71 @@
+"""The webhook's process: the copy, the workers, the certificate and the server, started together and ended together.
+
+Called by `netdra webhook`, which gives it an API client.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from dataclasses import dataclass
+from pathlib import Path
+
+from netdra.admission import serving
+from netdra.admission.copy import Copy
+from netdra.admission.keeper import Keeper
+from netdra.admission.mounted import Mounted
+from netdra.admission.server import Server
+from netdra.admission.workers import Workers
+from netdra.kube.client import Client
+
+log = logging.getLogger(__name__)
+
+CONFIGURATIONS = ("netdra", "netdra-claims")
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How the webhook serves.
+
+    Attributes:
+        address, port: where.
+        hosts: the names that the API server calls it by.
+        folder: a mounted certificate; without it netdra makes one.
+        namespace, secret: where the one that netdra makes is stored.
+    """
+
+    address: str
+    port: int
+    hosts: tuple[str, ...]
+    folder: Path | None = None
+    namespace: str = "netdra"
+    secret: str = "netdra-webhook"  # noqa: S105 (the name of the Secret)
+
+
+async def run(client: Client, settings: Settings) -> None:
+    """Serve until cancelled.
+
+    Raises:
+        InvalidInputError: the mounted certificate cannot be used.
+        OSError: the address cannot be listened on.
+    """
+    tls = serving.context()
+    mounted = Mounted(settings.folder, tls) if settings.folder is not None else None
+    if mounted is not None:
+        mounted.load()
+    copy = Copy(client)
+    async with Workers() as workers:
+        server = Server(copy, workers)
+        runner = await server.start(settings.address, settings.port, tls)
+        log.info("listening on %s port %d", settings.address, settings.port)
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(copy.run())
+                if mounted is not None:
+                    tasks.create_task(mounted.run())
+                else:
+                    keeper = Keeper(client, settings.namespace, settings.secret, settings.hosts, CONFIGURATIONS, tls)
+                    tasks.create_task(keeper.run())
+        finally:
+            server.stopping = True
+            await runner.cleanup()

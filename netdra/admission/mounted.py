@@ -1,0 +1,57 @@
+"""A certificate that somebody else keeps (cert-manager): files of a mounted secret, read again when they change.
+
+Run by `netdra webhook --certificates`. The kubelet swaps a mounted secret whole, by a symbolic link, so a certificate
+and a key that do not belong together are seen for a moment at most, and the next look finds the right ones.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import ssl
+from pathlib import Path
+
+from netdra.admission import serving
+from netdra.model.errors import InvalidInputError
+
+log = logging.getLogger(__name__)
+
+LOOK_SECONDS = 10.0
+
+
+class Mounted:
+    """The folder with `tls.crt` and `tls.key`, as it was last seen."""
+
+    def __init__(self, folder: Path, tls: ssl.SSLContext) -> None:
+        self._folder = folder
+        self._tls = tls
+        self._known: tuple[str, str] | None = None
+
+    def load(self) -> bool:
+        """Serve with what is in the folder now; whether that is something new.
+
+        Raises:
+            InvalidInputError: it cannot be read, or is no certificate with its key.
+        """
+        try:
+            found = ((self._folder / "tls.crt").read_text(), (self._folder / "tls.key").read_text())
+            if found == self._known:
+                return False
+            serving.use(self._tls, *found)
+        except (OSError, ValueError) as problem:  # an SSLError is an OSError
+            raise InvalidInputError(
+                f"certificate in {self._folder}: {problem}", hint="it must have a tls.crt and the tls.key that fits"
+            ) from None
+        self._known = found
+        return True
+
+    async def run(self, seconds: float = LOOK_SECONDS) -> None:
+        """Look again and again until cancelled; what cannot be used changes nothing."""
+        while True:
+            await asyncio.sleep(seconds)
+            try:
+                # Not in a thread: a connection that begins between certificate and key would fail.
+                if self.load():
+                    log.info("a new certificate from %s", self._folder)
+            except InvalidInputError as problem:
+                log.warning("%s", problem)

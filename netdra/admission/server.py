@@ -1,0 +1,98 @@
+"""The webhook's HTTP side: AdmissionReviews in, verdicts out, and whether it is well.
+
+Run by `netdra.admission.daemon`. Claims are answered from the copy, here and now, since every pod may bring some; the
+other kinds, which only administrators write, go to the workers.
+"""
+
+from __future__ import annotations
+
+import logging
+import ssl
+from http import HTTPStatus
+
+import msgspec
+from aiohttp import web
+
+from netdra.admission import claims, messages
+from netdra.admission.cluster import narrowed
+from netdra.admission.copy import Copy
+from netdra.admission.messages import ALLOWED, AdmissionRequest, Verdict
+from netdra.admission.review import CLAIMS, review
+from netdra.admission.workers import Workers
+from netdra.kube.errors import ApiError
+
+log = logging.getLogger(__name__)
+
+PATH = "/validate"
+MAX_BODY = 8 * 1024 * 1024
+"""An object as it is and as it will be; the API server takes requests of up to 3 MiB."""
+GRACE_SECONDS = 10.0
+
+
+class Server:
+    """What answers requests."""
+
+    def __init__(self, copy: Copy, workers: Workers) -> None:
+        self._copy = copy
+        self._workers = workers
+        self.stopping = False
+
+    async def start(self, address: str, port: int, tls: ssl.SSLContext) -> web.AppRunner:
+        """Listen; whoever is given the runner must clean it up.
+
+        Raises:
+            OSError: the address cannot be listened on.
+        """
+        app = web.Application(client_max_size=MAX_BODY)
+        app.router.add_post(PATH, self._validate)
+        app.router.add_get("/healthz", self._healthy)
+        app.router.add_get("/readyz", self._ready)
+        runner = web.AppRunner(app, access_log=None, shutdown_timeout=GRACE_SECONDS)
+        await runner.setup()
+        await web.TCPSite(runner, address, port, ssl_context=tls, reuse_port=False).start()
+        return runner
+
+    async def verdict(self, request: AdmissionRequest) -> Verdict:
+        """The verdict on one request."""
+        if request.kind.kind in CLAIMS:
+            return await self._of_claim(request)
+        cluster = self._copy.cluster
+        if request.kind.kind == "NetworkTopology" and request.operation == "UPDATE":
+            try:
+                cluster = await self._copy.with_users(request.name)
+            except ApiError as problem:
+                what = f'NetworkTopology "{request.name}": it cannot be told who uses it; try again: {problem}'
+                return Verdict((what,))
+        return await self._workers.review(request, narrowed(request.kind.kind, request.name, cluster))
+
+    async def _of_claim(self, request: AdmissionRequest) -> Verdict:
+        found = review(request, self._copy.cluster)
+        if found.allowed:
+            return found
+        try:
+            return review(request, await self._copy.confirmed(claims.classes(request)))
+        except ApiError as problem:
+            log.warning('%s "%s" is let through: %s', request.kind.kind, request.name, problem)
+            return ALLOWED
+
+    async def _validate(self, http: web.Request) -> web.Response:
+        try:
+            request = messages.read(await http.read())
+        except msgspec.DecodeError as problem:
+            return web.Response(
+                status=HTTPStatus.BAD_REQUEST, text=f"no AdmissionReview of admission.k8s.io/v1: {problem}"
+            )
+        if not self._copy.synced:
+            return web.Response(status=HTTPStatus.SERVICE_UNAVAILABLE, text="netdra's webhook is starting; try again")
+        verdict = await self.verdict(request)
+        if not verdict.allowed:
+            log.info('refused %s "%s": %s', request.kind.kind, request.name, "; ".join(verdict.errors))
+        return web.Response(body=messages.answer(request.uid, verdict), content_type="application/json")
+
+    async def _healthy(self, _: web.Request) -> web.Response:
+        return web.Response(text="ok")
+
+    async def _ready(self, _: web.Request) -> web.Response:
+        """Ready once the copy was equal to the cluster, and until the process is told to stop."""
+        why = "stopping" if self.stopping else "" if self._copy.synced else "the copy of the cluster is not complete"
+        return web.Response(status=HTTPStatus.SERVICE_UNAVAILABLE if why else HTTPStatus.OK, text=why or "ok")

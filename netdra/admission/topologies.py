@@ -1,0 +1,78 @@
+"""A NetworkTopology that is about to be written: by itself, beside the others, and before those who use it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from msgspec.structs import replace
+
+from netdra.admission.cluster import Cluster, topologies_of_class
+from netdra.admission.messages import Verdict
+from netdra.model.schema import CNIPluginSchema
+from netdra.model.topology import BUILTIN_TYPES, NetworkTopology, Step
+from netdra.topology import contract, shipped
+from netdra.topology.classes import class_name
+from netdra.topology.findings import Finding
+from netdra.topology.validation import check_together, check_topology
+
+SHOWN = 5
+
+
+def review(new: NetworkTopology, old: NetworkTopology | None, cluster: Cluster) -> Verdict:
+    """What stands against a topology, and what its author should know."""
+    if used := _frozen(new, old, cluster.users):
+        return Verdict((used.text,))
+    schemas = sound(cluster.schemas)
+    findings = [*check_topology(new, schemas)]
+    others = {name: each for name, each in cluster.topologies.items() if name != new.name}
+    findings += [finding for name, finding in check_together({**others, new.name: new}) if name == new.name]
+    warnings = () if findings else (*_foreign(new, cluster), *_unchecked(new, schemas))
+    return Verdict(tuple(finding.text for finding in findings), tuple(warnings))
+
+
+def sound(schemas: Mapping[str, CNIPluginSchema]) -> list[CNIPluginSchema]:
+    """The schemas that do not contradict themselves; the others count for nothing."""
+    return [schema for schema in schemas.values() if not contract.examine(schema)[1]]
+
+
+def shape(topology: NetworkTopology) -> tuple[Step, ...]:
+    """All of a topology that pods which run with it stand on: everything but which devices are chosen for new ones."""
+    return tuple(replace(step, selector=None, extended_resource_name="") for step in topology.spec.steps)
+
+
+def listed(names: Sequence[str]) -> str:
+    """A few of several names, and how many more there are."""
+    more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
+    return f"{', '.join(names[:SHOWN])}{more}"
+
+
+def _frozen(new: NetworkTopology, old: NetworkTopology | None, users: Sequence[str]) -> Finding | None:
+    if not users or old is None or shape(new) == shape(old):
+        return None
+    plural = "s" if len(users) > 1 else ""
+    return Finding(
+        what=f'NetworkTopology "{new.name}" is used by {len(users)} ResourceClaim{plural} ({listed(users)}), '
+        "so its steps cannot be changed",
+        hint="write a new topology under another name, or delete these claims first; selectors may be changed",
+    )
+
+
+def _foreign(new: NetworkTopology, cluster: Cluster) -> Iterator[str]:
+    for step in new.spec.steps:
+        name = class_name(new.name, step.name)
+        found = cluster.classes.get(name) if step.is_root else None
+        if found is not None and new.name not in topologies_of_class(found):
+            yield (
+                f'NetworkTopology "{new.name}", step "{step.name}": there is a DeviceClass "{name}" already that is '
+                "not netdra's, and it is left as it is; rename the step, or delete the class"
+            )
+
+
+def _unchecked(new: NetworkTopology, schemas: Sequence[CNIPluginSchema]) -> Iterator[str]:
+    known = {schema.spec.cni_type for schema in schemas} | set(shipped.names()) | BUILTIN_TYPES
+    for step in new.spec.steps:
+        if step.type not in known:
+            yield (
+                f'NetworkTopology "{new.name}", step "{step.name}": no CNIPluginSchema describes plugin '
+                f'"{step.type}", so its config is not checked'
+            )

@@ -1,0 +1,103 @@
+"""A topology's DeviceClasses as they should be against those that are there: what to create, change and delete.
+
+Pure. Called by `netdra.controller.controller`. A class is ours if a NetworkTopology of this name owns it; every other
+one of the same name is somebody's, and is left as it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import msgspec
+from msgspec.structs import replace
+
+from netdra.model.claim import DeviceClass
+from netdra.model.device import Features
+from netdra.model.meta import OwnerReference
+from netdra.model.names import GROUP_VERSION
+from netdra.model.topology import NetworkTopology
+from netdra.topology.classes import device_classes
+
+KIND = NetworkTopology.__name__
+
+
+class Changes(msgspec.Struct, frozen=True):
+    """What it takes to have the classes as they should be.
+
+    Attributes:
+        names: the classes that should be there, in the order of the root steps.
+        create: classes that are missing.
+        replace: classes of ours that are not as they should be, as they are to be.
+        delete: classes of ours that should not be there, or are those of a topology that had the name before.
+        foreign: classes that somebody else made under a name that we want.
+    """
+
+    names: tuple[str, ...] = ()
+    create: tuple[DeviceClass, ...] = ()
+    replace: tuple[DeviceClass, ...] = ()
+    delete: tuple[DeviceClass, ...] = ()
+    foreign: tuple[str, ...] = ()
+
+    @property
+    def done(self) -> bool:
+        """Whether every class is there as it should be, and no other."""
+        return not (self.create or self.replace or self.delete or self.foreign)
+
+
+def changes(topology: NetworkTopology, present: Mapping[str, DeviceClass], features: Features) -> Changes:
+    """What is to be done for one topology; one that is being deleted should have no classes.
+
+    Args:
+        topology: a sound one, as it is stored.
+        present: all DeviceClasses by name.
+        features: what the API server takes.
+
+    Raises:
+        InvalidInputError: the topology is unsound.
+    """
+    made = () if topology.metadata.deletion_timestamp else device_classes(topology, features)
+    wanted = {each.metadata.name: _owned(each, topology) for each in made}
+    own = {name: each for name, each in present.items() if _owner(each) == topology.name}
+    stale = [each for each in own.values() if not _belongs(each, topology) or each.metadata.name not in wanted]
+    kept = {name: each for name, each in own.items() if each not in stale}
+    # One that is being deleted still has its name: the new one is made when it is gone.
+    return Changes(
+        names=tuple(wanted),
+        create=tuple(each for name, each in wanted.items() if name not in present),
+        replace=tuple(merged for name, each in kept.items() if (merged := _merged(each, wanted[name])) != each),
+        delete=tuple(each for each in stale if not each.metadata.deletion_timestamp),
+        foreign=tuple(name for name in wanted if name in present and name not in own),
+    )
+
+
+def owner_reference(topology: NetworkTopology) -> OwnerReference:
+    """What makes an object go with its topology."""
+    return OwnerReference(
+        api_version=GROUP_VERSION, kind=KIND, name=topology.name, uid=topology.metadata.uid, controller=True
+    )
+
+
+def _owned(made: DeviceClass, topology: NetworkTopology) -> DeviceClass:
+    return replace(made, metadata=replace(made.metadata, owner_references=(owner_reference(topology),)))
+
+
+def _owner(found: DeviceClass) -> str:
+    """The topology that a class is said to be of, or ""."""
+    for owner in found.metadata.owner_references:
+        if (
+            owner.controller
+            and owner.kind == KIND
+            and owner.api_version.partition("/")[0] == GROUP_VERSION.partition("/")[0]
+        ):
+            return owner.name
+    return ""
+
+
+def _belongs(found: DeviceClass, topology: NetworkTopology) -> bool:
+    return any(owner.uid == topology.metadata.uid for owner in found.metadata.owner_references)
+
+
+def _merged(found: DeviceClass, wanted: DeviceClass) -> DeviceClass:
+    """The class with everything of ours as it should be; labels and annotations that others added stay."""
+    metadata = replace(found.metadata, labels={**found.metadata.labels, **wanted.metadata.labels})
+    return replace(found, metadata=metadata, spec=wanted.spec)

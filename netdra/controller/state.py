@@ -1,0 +1,164 @@
+"""The cluster as the controller knows it, and which objects a change concerns.
+
+The stores are kept by reflectors; from them come two indexes: who uses each topology, and what nodes report of each
+policy. `netdra.controller.controller` reads all of it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from typing import Any, TypeVar
+
+from netdra.controller.work import Key, Work
+from netdra.kube.client import Client, Selection
+from netdra.kube.reflector import Reflector
+from netdra.kube.resources import (
+    CLAIM_USES,
+    DEVICE_CLASSES,
+    POLICIES,
+    REPORTED_SLICES,
+    SCHEMAS,
+    TOPOLOGIES,
+    KubernetesObject,
+    Resource,
+)
+from netdra.kube.store import Change, Store
+from netdra.model import report
+from netdra.model.claim import ClaimUse, DeviceClass
+from netdra.model.errors import InvalidInputError
+from netdra.model.names import DRIVER
+from netdra.model.policy import DeviceExposurePolicy
+from netdra.model.report import PolicyReport, ReportedSlice
+from netdra.model.schema import CNIPluginSchema
+from netdra.model.topology import NetworkTopology
+from netdra.topology.users import topologies_of
+
+log = logging.getLogger(__name__)
+T = TypeVar("T", bound=KubernetesObject)
+
+TOPOLOGY, POLICY, SCHEMA, FEATURES = "NetworkTopology", "DeviceExposurePolicy", "CNIPluginSchema", "features"
+SETTLE_SECONDS = 1.0
+"""How long further changes of users and reports are waited for before a status is written."""
+FEATURES_SECONDS = 5.0
+
+
+class State:
+    """The stores and indexes; what changes is noted in `work`."""
+
+    def __init__(self, client: Client, work: Work) -> None:
+        self._client = client
+        self._work = work
+        self.topologies: Store[NetworkTopology] = Store()
+        self.policies: Store[DeviceExposurePolicy] = Store()
+        self.schemas: Store[CNIPluginSchema] = Store()
+        self.classes: Store[DeviceClass] = Store()
+        self.claims: Store[ClaimUse] = Store()
+        self.slices: Store[ReportedSlice] = Store()
+        self._users: dict[str, set[str]] = {}
+        self._reports: dict[str, dict[str, tuple[str, PolicyReport]]] = {}
+
+    async def run(self, work: Callable[[], asyncio.Future[None]]) -> None:
+        """Keep the stores current, and run the work once all of them have been equal to the server; until cancelled."""
+        ours = Selection(field_selector=f"spec.driver={DRIVER}")
+        with ExitStack() as following:
+            async with asyncio.TaskGroup() as tasks:
+
+                def reflect(
+                    resource: Resource[T], store: Store[T], told: Callable[[Change[T]], None], chosen: Selection
+                ) -> None:
+                    following.enter_context(store.following(told))
+                    tasks.create_task(Reflector(self._client, resource, store, chosen).run())
+
+                reflect(TOPOLOGIES, self.topologies, self._topology_changed, Selection())
+                reflect(POLICIES, self.policies, self._policy_changed, Selection())
+                reflect(SCHEMAS, self.schemas, self._schema_changed, Selection())
+                reflect(DEVICE_CLASSES, self.classes, self._class_changed, Selection())
+                reflect(CLAIM_USES, self.claims, self._claim_changed, Selection())
+                reflect(REPORTED_SLICES, self.slices, self._slice_changed, ours)
+                for each in (self.topologies, self.policies, self.schemas, self.classes, self.claims, self.slices):
+                    await each.wait_synced()
+                await work()
+
+    def users(self, topology: str) -> tuple[str, ...]:
+        """The claims that use a topology, in order."""
+        return tuple(sorted(self._users.get(topology, ())))
+
+    def reports(self, policy: str) -> Iterator[tuple[str, PolicyReport]]:
+        """What nodes report of a policy: the node, and what one of its slices says."""
+        return iter(self._reports.get(policy, {}).values())
+
+    def _topology_changed(self, change: Change[NetworkTopology]) -> None:
+        self._work.note(Key(TOPOLOGY, change.key), SETTLE_SECONDS if _is_status_alone(change) else 0.0)
+
+    def _policy_changed(self, change: Change[DeviceExposurePolicy]) -> None:
+        if _is_status_alone(change):
+            self._work.note(Key(POLICY, change.key), SETTLE_SECONDS)
+            return
+        self._work.note(Key(POLICY, change.key))
+        for name in self.policies.objects:  # whoever was or is of the same rank
+            self._work.note(Key(POLICY, name), SETTLE_SECONDS)
+
+    def _schema_changed(self, change: Change[CNIPluginSchema]) -> None:
+        if _is_status_alone(change):
+            self._work.note(Key(SCHEMA, change.key), SETTLE_SECONDS)
+            return
+        self._work.note(Key(SCHEMA, change.key))
+        for name in self.schemas.objects:
+            self._work.note(Key(SCHEMA, name))
+        for name in self.topologies.objects:
+            self._work.note(Key(TOPOLOGY, name), SETTLE_SECONDS)
+
+    def _class_changed(self, change: Change[DeviceClass]) -> None:
+        for name in self.topologies.objects:
+            if change.key.startswith(f"{name}-"):
+                self._work.note(Key(TOPOLOGY, name))
+
+    def _claim_changed(self, change: Change[ClaimUse]) -> None:
+        before = topologies_of(change.old) if change.old is not None else frozenset()
+        after = topologies_of(change.new) if change.new is not None else frozenset()
+        for name in before - after:
+            self._users[name].discard(change.key)
+            if not self._users[name]:
+                del self._users[name]
+        for name in after - before:
+            self._users.setdefault(name, set()).add(change.key)
+        for name in before ^ after:
+            # The first user and the last one matter at once: they decide on the finalizer.
+            self._work.note(Key(TOPOLOGY, name), SETTLE_SECONDS if len(self._users.get(name, ())) > 1 else 0.0)
+
+    def _slice_changed(self, change: Change[ReportedSlice]) -> None:
+        before = _reports(change.old) if change.old is not None else {}
+        after = _reports(change.new) if change.new is not None else {}
+        for policy in before:
+            self._reports[policy].pop(change.key, None)
+        for policy, (node, said) in after.items():
+            self._reports.setdefault(policy, {})[change.key] = (node, said)
+        for policy in before.keys() | after.keys():
+            if before.get(policy) != after.get(policy):
+                self._work.note(Key(POLICY, policy), SETTLE_SECONDS)
+        if change.old is None:
+            self._work.note(Key(FEATURES, ""), FEATURES_SECONDS)
+
+
+def _is_status_alone(change: Change[Any]) -> bool:
+    """Whether a status was written, by this controller as a rule: no reason to look before anything else changes."""
+    old, new = change.old, change.new
+    if old is None or new is None:
+        return False
+    metadata = (old.metadata.deletion_timestamp, old.metadata.finalizers, old.metadata.uid)
+    return old.spec == new.spec and metadata == (
+        new.metadata.deletion_timestamp,
+        new.metadata.finalizers,
+        new.metadata.uid,
+    )
+
+
+def _reports(found: ReportedSlice) -> dict[str, tuple[str, PolicyReport]]:
+    try:
+        return {policy: (found.spec.node_name, said) for policy, said in report.of_slice(found).items()}
+    except InvalidInputError as problem:
+        log.warning("%s", problem)
+        return {}

@@ -1,0 +1,51 @@
+"""How long to wait before trying again: longer each time, never long, and not for everybody at the same moment.
+
+Used by the reflector, the leader election and whoever repeats a request. It counts attempts, not time: a clock that
+jumps changes nothing.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+
+FIRST_SECONDS = 0.2
+MOST_SECONDS = 3.0
+MOST_ASKED_SECONDS = 30.0
+
+
+class Backoff:
+    """Doubles from `first` to `most` seconds and draws each wait from the upper half, so that clients spread out."""
+
+    def __init__(
+        self,
+        first: float = FIRST_SECONDS,
+        most: float = MOST_SECONDS,
+        *,
+        chance: Callable[[], float] = random.random,
+    ) -> None:
+        """Begin with the shortest wait.
+
+        Args:
+            first: the first wait's upper bound, in seconds.
+            most: the upper bound of all others.
+            chance: where the jitter comes from: numbers from 0 to below 1.
+        """
+        self._first = first
+        self._most = most
+        self._chance = chance
+        self._failures = 0
+
+    def next(self, at_least: float = 0.0) -> float:
+        """The seconds to wait after one more failure.
+
+        Args:
+            at_least: what the server asked for (Retry-After); jitter comes on top, so that not all come back at once.
+        """
+        bound = min(self._most, self._first * 2.0 ** min(self._failures, 30))
+        self._failures += 1
+        return min(at_least, MOST_ASKED_SECONDS) + bound * (0.5 + self._chance() / 2)
+
+    def reset(self) -> None:
+        """Something went well."""
+        self._failures = 0

@@ -1,0 +1,272 @@
+"""Requests to the API server: typed objects in, typed objects out, every refusal an error of `netdra.kube.errors`.
+
+Used by every process that talks to the cluster. One request is one attempt: who asks decides whether to ask again
+(`netdra.kube.backoff`). Follows the API conventions of Kubernetes 1.37 (server-side apply, preconditions, paging).
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from functools import cache
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+import httpx2
+import msgspec
+from lightkube.core.exceptions import ConfigError
+
+from netdra.kube.errors import Status, api_error, no_answer
+from netdra.kube.resources import KubernetesObject, Resource
+from netdra.model.errors import InvalidInputError
+
+FIELD_MANAGER = "netdra"
+CONNECT_SECONDS = 5.0
+_APPLY = "application/apply-patch+yaml"
+_MERGE = "application/merge-patch+json"
+_JSON = "application/json"
+
+T = TypeVar("T", bound=KubernetesObject)
+
+
+@dataclass(frozen=True)
+class Selection:
+    """Which objects of a kind; everything that is given must hold."""
+
+    namespace: str = ""
+    field_selector: str = ""
+    label_selector: str = ""
+
+    def parameters(self) -> dict[str, str]:
+        """The selection as parameters of a request."""
+        found = {"fieldSelector": self.field_selector, "labelSelector": self.label_selector}
+        return {name: value for name, value in found.items() if value}
+
+
+class ListMeta(msgspec.Struct, frozen=True, rename="camel"):
+    """Of when a list is, and where it goes on."""
+
+    resource_version: str = ""
+    continue_: str = msgspec.field(default="", name="continue")
+
+
+class Page(msgspec.Struct, frozen=True):
+    """A part of a list, its objects not yet read."""
+
+    metadata: ListMeta
+    items: tuple[msgspec.Raw, ...] | None = ()
+
+
+_page = msgspec.json.Decoder(Page)
+_status = msgspec.json.Decoder(Status)
+
+
+@cache
+def decoder(kind: type[T]) -> msgspec.json.Decoder[T]:
+    """The reader of a type's objects."""
+    return msgspec.json.Decoder(kind)
+
+
+class Client:
+    """Requests over one HTTP client, which it closes at its end."""
+
+    def __init__(self, http: httpx2.AsyncClient) -> None:
+        self._http = http
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, problem: BaseException | None, _: TracebackType | None
+    ) -> None:
+        await self._http.aclose()
+
+    async def get(self, resource: Resource[T], name: str, namespace: str = "") -> T:
+        """One object.
+
+        Raises:
+            ApiError: there is none, or it is not to be had.
+        """
+        path = resource.path(namespace, name)
+        return _read(resource, await self._send("GET", path, f'get {resource.plural} "{name}"'))
+
+    async def page(self, resource: Resource[T], selection: Selection, *, limit: int = 0, continue_: str = "") -> Page:
+        """A part of a list, as it is now (or, for a following part, as it was when the first was read).
+
+        Args:
+            resource: the kind.
+            selection: which of its objects.
+            limit: how many at most; 0 for all.
+            continue_: the mark of the page before.
+
+        Raises:
+            ApiError: the list is not to be had; GoneError if it must be begun anew.
+        """
+        parameters = selection.parameters() | ({"limit": str(limit)} if limit else {})
+        if continue_:
+            parameters["continue"] = continue_
+        what = f"list {resource.plural}"
+        body = await self._send("GET", resource.path(selection.namespace), what, parameters=parameters)
+        try:
+            return _page.decode(body)
+        except msgspec.DecodeError as problem:
+            raise no_answer(what, problem) from None
+
+    async def list(self, resource: Resource[T], selection: Selection = Selection()) -> list[T]:
+        """All objects of a selection, as they are now."""
+        page = await self.page(resource, selection)
+        return [_read(resource, item) for item in page.items or ()]
+
+    async def create(self, resource: Resource[T], new: T, *, dry_run: bool = False) -> T:
+        """Create an object, and return it as the server keeps it.
+
+        Raises:
+            ApiError: AlreadyExistsError, RefusedError …
+        """
+        parameters = {"fieldManager": FIELD_MANAGER} | ({"dryRun": "All"} if dry_run else {})
+        what = f'create {resource.plural} "{new.metadata.name or new.metadata.generate_name}"'
+        path = resource.path(new.metadata.namespace)
+        return _read(resource, await self._send("POST", path, what, parameters=parameters, body=new))
+
+    async def replace(self, resource: Resource[T], changed: T, *, subresource: str = "") -> T:
+        """Put an object in the place of the one of its name; with a resourceVersion, only if that is still current.
+
+        Raises:
+            ApiError: ConflictError, NotFoundError, RefusedError …
+        """
+        metadata = changed.metadata
+        path = resource.path(metadata.namespace, metadata.name, subresource)
+        what = f'update {resource.plural} "{metadata.name}"'
+        parameters = {"fieldManager": FIELD_MANAGER}
+        return _read(resource, await self._send("PUT", path, what, parameters=parameters, body=changed))
+
+    async def apply(
+        self,
+        resource: Resource[T],
+        wanted: T | Mapping[str, Any],
+        *,
+        manager: str = FIELD_MANAGER,
+        subresource: str = "",
+    ) -> T:
+        """Make the fields that are given be as they are given (server-side apply), whoever had them before.
+
+        Args:
+            resource: the kind.
+            wanted: the object, or a part of it as plain data with apiVersion, kind and metadata.name.
+            manager: the field manager: what this one no longer names, and nobody else does, is removed.
+            subresource: `status` to apply that instead.
+
+        Raises:
+            ApiError: RefusedError …
+        """
+        name, namespace = _identity(wanted)
+        path = resource.path(namespace, name, subresource)
+        parameters = {"fieldManager": manager, "force": "true"}
+        what = f'apply {resource.plural} "{name}"'
+        sent = await self._send("PATCH", path, what, parameters=parameters, body=wanted, content_type=_APPLY)
+        return _read(resource, sent)
+
+    async def merge(self, resource: Resource[T], name: str, patch: Mapping[str, Any], namespace: str = "") -> T:
+        """Change the fields that are given, and remove those that are given as None (merge patch).
+
+        Raises:
+            ApiError: NotFoundError, RefusedError …
+        """
+        path = resource.path(namespace, name)
+        what = f'patch {resource.plural} "{name}"'
+        parameters = {"fieldManager": FIELD_MANAGER}
+        sent = await self._send("PATCH", path, what, parameters=parameters, body=patch, content_type=_MERGE)
+        return _read(resource, sent)
+
+    async def delete(self, resource: Resource[T], seen: T) -> None:
+        """Delete an object if it is still the one, in the state, that was seen.
+
+        Raises:
+            ApiError: NotFoundError, ConflictError …
+        """
+        metadata = seen.metadata
+        known = {"uid": metadata.uid, "resourceVersion": metadata.resource_version}
+        preconditions = {name: value for name, value in known.items() if value}
+        options = {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": preconditions}
+        path = resource.path(metadata.namespace, metadata.name)
+        await self._send("DELETE", path, f'delete {resource.plural} "{metadata.name}"', body=options)
+
+    @asynccontextmanager
+    async def stream(
+        self, path: str, what: str, parameters: Mapping[str, str], *, idle_seconds: float
+    ) -> AsyncIterator[AsyncIterator[bytes]]:
+        """An answer that is read while it comes, as chunks of bytes.
+
+        Args:
+            path: the URL's path.
+            what: what is asked, for errors.
+            parameters: the URL's parameters.
+            idle_seconds: how long no byte may come before the connection counts as broken.
+
+        Raises:
+            ApiError: the server refuses, or the connection breaks.
+        """
+        timeout = httpx2.Timeout(idle_seconds, connect=CONNECT_SECONDS, pool=None)
+        try:
+            async with self._http.stream("GET", path, params=dict(parameters), timeout=timeout) as response:
+                if response.is_error:
+                    raise _refusal(what, response, await response.aread())
+                yield response.aiter_bytes()
+        except httpx2.HTTPError as problem:
+            raise no_answer(what, problem) from None
+        except ConfigError as problem:
+            raise InvalidInputError(f"kubeconfig: {problem}") from None
+
+    async def _send(
+        self,
+        method: str,
+        path: str,
+        what: str,
+        *,
+        parameters: Mapping[str, str] | None = None,
+        body: Any = None,
+        content_type: str = _JSON,
+    ) -> bytes:
+        content = None if body is None else msgspec.json.encode(body)
+        headers = {"Accept": _JSON} | ({} if content is None else {"Content-Type": content_type})
+        try:
+            response = await self._http.request(
+                method, path, params=dict(parameters or {}), content=content, headers=headers
+            )
+        except httpx2.HTTPError as problem:
+            raise no_answer(what, problem) from None
+        except ConfigError as problem:
+            raise InvalidInputError(f"kubeconfig: {problem}") from None
+        if response.is_error:
+            raise _refusal(what, response, response.content)
+        return response.content
+
+
+def _refusal(what: str, response: httpx2.Response, body: bytes) -> Exception:
+    try:
+        status = _status.decode(body)
+    except msgspec.DecodeError:
+        # Not every refusal comes from the API server itself: a proxy or a load balancer answers in its own way.
+        status = Status(message=body[:200].decode(errors="replace").strip())
+    header = response.headers.get("Retry-After", "")
+    wait = float(header) if header.isdecimal() else 0.0
+    return api_error(what, msgspec.structs.replace(status, code=response.status_code), retry_after=wait)
+
+
+def _read(resource: Resource[T], body: bytes | msgspec.Raw) -> T:
+    try:
+        found: T = decoder(resource.type).decode(body)
+    except msgspec.DecodeError as problem:
+        raise InvalidInputError(
+            f"API server: an object of {resource.plural} cannot be read: {problem}",
+            hint="is the CustomResourceDefinition of another version of netdra?",
+        ) from None
+    return found
+
+
+def _identity(wanted: KubernetesObject | Mapping[str, Any]) -> tuple[str, str]:
+    if isinstance(wanted, Mapping):
+        metadata = wanted["metadata"]
+        return metadata["name"], metadata.get("namespace", "")
+    return wanted.metadata.name, wanted.metadata.namespace

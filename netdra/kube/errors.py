@@ -1,0 +1,121 @@
+"""What the API server answers when it does not do what was asked, as errors that say whether to try again.
+
+Raised by `netdra.kube.client`; every one carries the server's own `Status`
+(k8s.io/apimachinery/pkg/apis/meta/v1/types.go).
+"""
+
+from __future__ import annotations
+
+from http import HTTPStatus
+
+import msgspec
+
+from netdra.model.errors import NetdraError, PermanentError, TemporaryError
+
+MAX_TEXT = 2048
+
+
+class StatusCause(msgspec.Struct, frozen=True):
+    """One reason among several: which field, and what is wrong with it."""
+
+    reason: str = ""
+    message: str = ""
+    field: str = ""
+
+
+class StatusDetails(msgspec.Struct, frozen=True, rename="camel"):
+    """What the status is about, and when to come back."""
+
+    name: str = ""
+    kind: str = ""
+    causes: tuple[StatusCause, ...] | None = None
+    retry_after_seconds: int = 0
+
+
+class Status(msgspec.Struct, frozen=True):
+    """The server's answer in place of an object. `code` is 0 where there was no answer at all."""
+
+    code: int = 0
+    reason: str = ""
+    message: str = ""
+    details: StatusDetails | None = None
+
+
+class ApiError(NetdraError):
+    """The server did not do what was asked.
+
+    Attributes:
+        status: what it said.
+        retry_after: seconds that it wants to be left alone; 0 if it did not say.
+    """
+
+    def __init__(self, what: str, status: Status, *, retry_after: float = 0.0, hint: str = "") -> None:
+        super().__init__(what, hint=hint)
+        self.status = status
+        self.retry_after = retry_after
+
+
+class NotFoundError(ApiError, PermanentError):
+    """There is no such object, or no such kind."""
+
+
+class AlreadyExistsError(ApiError, PermanentError):
+    """An object of that name is there already."""
+
+
+class RefusedError(ApiError, PermanentError):
+    """The server understood and refuses: no right to it, or the object breaks a rule."""
+
+
+class ConflictError(ApiError, TemporaryError):
+    """The object was changed, or replaced by another of its name, since it was read."""
+
+
+class GoneError(ApiError, TemporaryError):
+    """The resourceVersion or the page that was asked for is too old: list again."""
+
+
+class UnavailableError(ApiError, TemporaryError):
+    """The server is away, overloaded or broken, or does not take the token just now."""
+
+
+_BY_CODE: dict[int, type[ApiError]] = {
+    HTTPStatus.UNAUTHORIZED: UnavailableError,
+    HTTPStatus.NOT_FOUND: NotFoundError,
+    HTTPStatus.REQUEST_TIMEOUT: UnavailableError,
+    HTTPStatus.CONFLICT: ConflictError,
+    HTTPStatus.GONE: GoneError,
+    HTTPStatus.TOO_MANY_REQUESTS: UnavailableError,
+}
+
+
+def api_error(what: str, status: Status, *, retry_after: float = 0.0) -> ApiError:
+    """The error for a status.
+
+    Args:
+        what: what was asked, e.g. `create resourceslices`.
+        status: what the server answered.
+        retry_after: the seconds of a Retry-After header.
+    """
+    kind = _BY_CODE.get(
+        status.code, RefusedError if status.code < HTTPStatus.INTERNAL_SERVER_ERROR else UnavailableError
+    )
+    if status.code == HTTPStatus.CONFLICT and status.reason == "AlreadyExists":
+        kind = AlreadyExistsError
+    wait = retry_after or (status.details.retry_after_seconds if status.details else 0)
+    text = status.message[:MAX_TEXT] or status.reason or "no reason given"
+    return kind(f"API server: {what}: {status.code} {text}", status, retry_after=wait, hint=_hint(status.code))
+
+
+def no_answer(what: str, problem: Exception) -> UnavailableError:
+    """The error for a request that got no answer."""
+    text = str(problem) or type(problem).__name__
+    return UnavailableError(f"API server: {what}: {text}", Status(message=text))
+
+
+def _hint(code: int) -> str:
+    if code == HTTPStatus.FORBIDDEN:
+        return "grant the right to netdra's service account: `helm upgrade` installs the roles that it needs"
+    if code == HTTPStatus.UNAUTHORIZED:
+        return "the server does not accept the token or certificate: is it of this cluster, and not expired?"
+    return ""

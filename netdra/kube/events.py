@@ -1,0 +1,231 @@
+"""Tell users what happened to an object as events of events.k8s.io/v1, without flooding the server.
+
+Used by the daemons. `Recorder.emit` returns at once. What is told again within minutes becomes the series of the first
+event, written now and then; an object that has too much to say is cut short. Events are a courtesy: what cannot be
+written is dropped after a while, and nobody waits for it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Literal
+
+import msgspec
+
+from netdra.kube.client import Client
+from netdra.kube.errors import ApiError, NotFoundError
+from netdra.kube.resources import Resource
+from netdra.model import names
+from netdra.model.errors import TemporaryError
+from netdra.model.meta import ObjectMeta
+
+log = logging.getLogger(__name__)
+
+MAX_NOTE = 1024
+MAX_OF_AN_OBJECT = 20
+MAX_OPEN = 512
+SERIES_SECONDS = 360.0
+WRITE_AGAIN_SECONDS = 10.0
+DEFAULT_NAMESPACE = "default"
+
+
+class ObjectReference(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """The object that an event is about."""
+
+    api_version: str
+    kind: str
+    name: str
+    namespace: str = ""
+    uid: str = ""
+
+
+class EventSeries(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """How often it happened, and when last."""
+
+    count: int
+    last_observed_time: str
+
+
+class Event(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """What happened to an object: `reason` and `action` are words for programs, `note` is for people."""
+
+    metadata: ObjectMeta
+    event_time: str | None = None
+    reporting_controller: str = ""
+    reporting_instance: str = ""
+    action: str = ""
+    reason: str = ""
+    regarding: ObjectReference | None = None
+    note: str = ""
+    type: str = ""
+    series: EventSeries | None = None
+
+
+EVENTS = Resource("events.k8s.io/v1", "events", Event, namespaced=True)
+
+
+class Occurrence(msgspec.Struct, frozen=True, kw_only=True):
+    """What is told: equal ones are one event."""
+
+    regarding: ObjectReference
+    type: Literal["Normal", "Warning"]
+    reason: str
+    action: str
+    note: str
+
+
+@dataclass
+class Entry:
+    """An event that may yet become a series. Times are in seconds of the recorder's clock."""
+
+    occurrence: Occurrence
+    first: str
+    last: str
+    last_at: float
+    count: int = 1
+    written: int = 0
+    name: str = ""
+    tried_at: float = 0.0
+
+    def due_in(self, now: float) -> float:
+        """In how many seconds it should be written; the first time at once."""
+        return 0.0 if not self.tried_at else max(0.0, self.tried_at + WRITE_AGAIN_SECONDS - now)
+
+
+@dataclass
+class Book:
+    """The events of the last minutes. It reads no clock and writes nothing.
+
+    Attributes:
+        dropped: how many occurrences were not and will not be told.
+    """
+
+    dropped: int = 0
+    _entries: dict[Occurrence, Entry] = field(default_factory=dict)
+
+    def note(self, occurrence: Occurrence, now: float, time_text: str) -> None:
+        """Something happened."""
+        self._forget(now)
+        entry = self._entries.get(occurrence)
+        if entry is not None:
+            entry.count += 1
+            entry.last, entry.last_at = time_text, now
+        elif len(self._entries) >= MAX_OPEN or self._told_of(occurrence.regarding) >= MAX_OF_AN_OBJECT:
+            self.dropped += 1
+        else:
+            self._entries[occurrence] = Entry(occurrence, time_text, time_text, now)
+
+    def unwritten(self) -> list[Entry]:
+        """What is not written as it is now, in the order in which it was first told."""
+        return [entry for entry in self._entries.values() if entry.count > entry.written]
+
+    def drop(self, entry: Entry) -> None:
+        """Give an entry up."""
+        self.dropped += entry.count - entry.written
+        self._entries.pop(entry.occurrence, None)
+
+    def _forget(self, now: float) -> None:
+        for entry in [entry for entry in self._entries.values() if now - entry.last_at >= SERIES_SECONDS]:
+            self.drop(entry)
+
+    def _told_of(self, regarding: ObjectReference) -> int:
+        return sum(occurrence.regarding == regarding for occurrence in self._entries)
+
+
+@dataclass
+class Recorder:
+    """Takes events from the process and writes them while `run` runs.
+
+    Attributes:
+        controller: who reports, e.g. `dra.networking/node`.
+        instance: which of several, e.g. the node's name.
+    """
+
+    client: Client
+    controller: str
+    instance: str
+    clock: Callable[[], float] = time.monotonic
+    book: Book = field(default_factory=Book)
+    _told: asyncio.Event = field(default_factory=asyncio.Event)
+    _writing: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+    def emit(self, occurrence: Occurrence) -> None:
+        """Note that something happened; it is written soon."""
+        short = msgspec.structs.replace(occurrence, note=occurrence.note[:MAX_NOTE])
+        self.book.note(short, self.clock(), _now())
+        self._told.set()
+
+    async def run(self) -> None:
+        """Write what is due, until cancelled."""
+        while True:
+            self._told.clear()
+            await self._write_all(only_due=True)
+            later = min((entry.due_in(self.clock()) for entry in self.book.unwritten()), default=None)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(later):
+                    await self._told.wait()
+
+    async def flush(self) -> None:
+        """Write what is not written yet, due or not: for a process that is about to end."""
+        await self._write_all(only_due=False)
+
+    async def _write_all(self, *, only_due: bool) -> None:
+        # One after the other: an event that is just being made must not be made a second time.
+        async with self._writing:
+            now = self.clock()
+            for entry in self.book.unwritten():
+                if not (only_due and entry.due_in(now)):
+                    await self._write(entry)
+
+    async def _write(self, entry: Entry) -> None:
+        count = entry.count
+        entry.tried_at = self.clock()
+        try:
+            if entry.name:
+                series = msgspec.to_builtins(EventSeries(count=count, last_observed_time=entry.last))
+                await self.client.merge(EVENTS, entry.name, {"series": series}, _home(entry.occurrence.regarding))
+            else:
+                entry.name = (await self.client.create(EVENTS, self._event(entry))).metadata.name
+            entry.written = count
+        except NotFoundError:
+            # The server keeps events for an hour only: what goes on after that is told anew, if its namespace is there.
+            if not entry.name:
+                self.book.drop(entry)
+            entry.name = ""
+        except ApiError as problem:
+            log.info("event not written: %s", problem)
+            if not isinstance(problem, TemporaryError):
+                self.book.drop(entry)
+
+    def _event(self, entry: Entry) -> Event:
+        told = entry.occurrence
+        name = names.subdomain(told.regarding.name)[: names.MAX_SUBDOMAIN - 17]
+        series = EventSeries(count=entry.count, last_observed_time=entry.last) if entry.count > 1 else None
+        return Event(
+            metadata=ObjectMeta(name=f"{name}.{secrets.token_hex(8)}", namespace=_home(told.regarding)),
+            event_time=entry.first,
+            reporting_controller=self.controller,
+            reporting_instance=self.instance,
+            action=told.action,
+            reason=told.reason,
+            regarding=told.regarding,
+            note=told.note,
+            type=told.type,
+            series=series,
+        )
+
+
+def _home(regarding: ObjectReference) -> str:
+    """Events of objects without a namespace are kept in `default`."""
+    return regarding.namespace or DEFAULT_NAMESPACE
+
+
+def _now() -> str:
+    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")

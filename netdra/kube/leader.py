@@ -1,0 +1,203 @@
+"""Elect one of several equal processes by a Lease (coordination.k8s.io/v1), and run its work while it leads.
+
+Used by the controller. The rules are client-go's: whoever holds the lease renews it; when nobody has for as long as it
+says, another may take it, and the write decides between two that try (resourceVersion). Only durations seen by one's
+own clock count, never the times in the lease, so skewed clocks do no harm.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+import random
+import time
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+
+import msgspec
+
+from netdra.kube.client import Client
+from netdra.kube.errors import AlreadyExistsError, ApiError, ConflictError, NotFoundError
+from netdra.kube.resources import Resource
+from netdra.model.meta import ObjectMeta
+
+log = logging.getLogger(__name__)
+
+RELEASE_SECONDS = 3.0
+
+
+class LeaseSpec(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """Who holds the lease, for how long after the last renewal, and since when."""
+
+    holder_identity: str = ""
+    lease_duration_seconds: int = 0
+    acquire_time: str | None = None
+    renew_time: str | None = None
+    lease_transitions: int = 0
+
+
+class Lease(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """What the processes pass from hand to hand."""
+
+    metadata: ObjectMeta
+    spec: LeaseSpec = LeaseSpec()
+
+
+LEASES = Resource("coordination.k8s.io/v1", "leases", Lease, namespaced=True)
+
+
+@dataclass(frozen=True)
+class Terms:
+    """In seconds: how long a lease holds, within what a leader must renew it, and how often is tried.
+
+    A leader that could not renew gives up before others may take over, so that there are never two at work.
+    """
+
+    duration: float = 15.0
+    deadline: float = 10.0
+    retry: float = 2.0
+
+
+def since_boot() -> float:
+    """Seconds since boot, those of a suspension included: a leader that slept must not believe that it still leads."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME)
+
+
+@dataclass
+class Election:
+    """One process's part in an election.
+
+    Attributes:
+        client: where the lease is.
+        namespace, name: which lease.
+        identity: this process, e.g. its pod's name; no other may have it.
+    """
+
+    client: Client
+    namespace: str
+    name: str
+    identity: str
+    terms: Terms = field(default_factory=Terms)
+    clock: Callable[[], float] = since_boot
+    _lease: Lease | None = None
+    _changed: float = 0.0
+    _renewed: float = -math.inf
+
+    @property
+    def leads(self) -> bool:
+        """Whether this process leads for certain; ask before a write that two must not do.
+
+        It is false for a moment after a suspension, until the lease could be renewed.
+        """
+        return self.clock() - self._renewed < self.terms.deadline
+
+    async def run(self, work: Callable[[], Awaitable[None]]) -> None:
+        """Wait to be elected, run the work while that lasts, and again; returns when the work does.
+
+        The work is cancelled when leadership is lost. The lease is given up when this ends, however it does.
+        """
+        try:
+            while True:
+                await self._elected()
+                log.info("%s leads %s/%s", self.identity, self.namespace, self.name)
+                if await self._lead(work):
+                    return
+                log.warning("%s no longer leads %s/%s", self.identity, self.namespace, self.name)
+        finally:
+            await self._release()
+
+    async def _elected(self) -> None:
+        while True:
+            if await self._try():
+                return
+            await asyncio.sleep(self.terms.retry * random.uniform(1.0, 1.2))  # noqa: S311 (not all at once)
+
+    async def _lead(self, work: Callable[[], Awaitable[None]]) -> bool:
+        """Run the work and renew the lease beside it; whether the work came to its end."""
+        working = asyncio.ensure_future(work())
+        renewing = asyncio.create_task(self._renew())
+        try:
+            await asyncio.wait((working, renewing), return_when=asyncio.FIRST_COMPLETED)
+            if renewing.done():
+                renewing.result()
+            return working.done()
+        finally:
+            self._renewed = -math.inf
+            renewing.cancel()
+            working.cancel()
+            with suppress(asyncio.CancelledError):
+                await working
+
+    async def _renew(self) -> None:
+        """Renew the lease; returns when it is another's, or could not be renewed within the deadline."""
+        while (left := self._renewed + self.terms.deadline - self.clock()) > 0:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(left):
+                    await asyncio.sleep(self.terms.retry)
+                    if await self._try() is False:
+                        return
+
+    async def _try(self) -> bool | None:
+        """Take or renew the lease if that is allowed; whether it is ours now, None if nobody can say."""
+        asked = self.clock()
+        try:
+            if self._lease is None or self._lease.spec.holder_identity != self.identity:
+                await self._look()
+            if self._lease is None:
+                metadata = ObjectMeta(name=self.name, namespace=self.namespace)
+                self._lease = await self.client.create(LEASES, self._ours(Lease(metadata=metadata)))
+            elif self._is_held_by_another(self._lease):
+                return False
+            else:
+                self._lease = await self.client.replace(LEASES, self._ours(self._lease))
+        except (ConflictError, AlreadyExistsError, NotFoundError):
+            # Somebody was quicker; the next try looks at what they wrote.
+            self._lease = None
+            return None
+        except ApiError as problem:
+            log.warning("%s", problem)
+            return None
+        # Others count from when they saw the renewal, which was after it was asked for.
+        self._renewed = asked
+        return True
+
+    async def _look(self) -> None:
+        """Read the lease, and note when it was seen to change."""
+        try:
+            found = await self.client.get(LEASES, self.name, self.namespace)
+        except NotFoundError:
+            self._lease = None
+            return
+        if self._lease is None or found.metadata.resource_version != self._lease.metadata.resource_version:
+            self._changed = self.clock()
+        self._lease = found
+
+    def _is_held_by_another(self, lease: Lease) -> bool:
+        holder = lease.spec.holder_identity
+        expired = self.clock() - self._changed >= lease.spec.lease_duration_seconds
+        return bool(holder) and holder != self.identity and not expired
+
+    def _ours(self, lease: Lease) -> Lease:
+        """The lease as it is when this process has just renewed it."""
+        now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+        known = lease.spec.holder_identity == self.identity
+        spec = LeaseSpec(
+            holder_identity=self.identity,
+            lease_duration_seconds=math.ceil(self.terms.duration),
+            acquire_time=lease.spec.acquire_time if known else now,
+            renew_time=now,
+            lease_transitions=lease.spec.lease_transitions + (not known),
+        )
+        return msgspec.structs.replace(lease, spec=spec)
+
+    async def _release(self) -> None:
+        """Let others take the lease at once instead of when it runs out."""
+        if self._lease is None or self._lease.spec.holder_identity != self.identity:
+            return
+        spec = msgspec.structs.replace(self._lease.spec, holder_identity="", lease_duration_seconds=1)
+        with suppress(ApiError, TimeoutError):
+            async with asyncio.timeout(RELEASE_SECONDS):
+                await self.client.replace(LEASES, msgspec.structs.replace(self._lease, spec=spec))

@@ -1,0 +1,220 @@
+"""Keeps a store equal to the server: list once, watch from there, and after any trouble what is right and cheapest.
+
+Run by the daemons, one for each kind. After a broken connection or the end of a watch comes a watch from the last
+resourceVersion seen; after a version that is too old, or an error that says nothing better, a list whose difference to
+the store makes up the deletes that nobody saw. What brings nothing is repeated after a wait that grows.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Generic, TypeVar
+
+import msgspec
+
+from netdra.kube.backoff import Backoff
+from netdra.kube.client import Client, Selection, decoder
+from netdra.kube.errors import ApiError, GoneError, Status, api_error, no_answer
+from netdra.kube.resources import KubernetesObject, Resource
+from netdra.kube.store import Store, key_of, order
+from netdra.kube.watch import WatchEvent, watch
+from netdra.model.errors import NetdraError
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T", bound=KubernetesObject)
+
+PAGE = 500
+REFUSALS_BEFORE_LIST = 3
+
+
+class _Metadata(msgspec.Struct, frozen=True, rename="camel"):
+    name: str = ""
+    namespace: str = ""
+    resource_version: str = ""
+
+
+class _Head(msgspec.Struct, frozen=True):
+    """As much of any object as is needed to know which one it is, and whether it is known already."""
+
+    metadata: _Metadata
+
+
+_head = msgspec.json.Decoder(_Head)
+_status = msgspec.json.Decoder(Status)
+
+
+@dataclass
+class Counts:
+    """What a reflector did so far: for metrics, and for tests that nothing spins."""
+
+    lists: int = 0
+    watches: int = 0
+    events: int = 0
+    failures: int = 0
+
+
+@dataclass(frozen=True)
+class Timing:
+    """How long things may take, in seconds.
+
+    Attributes:
+        watch: after how long the server is to end a watch, drawn from this range.
+        idle: how long a watch may bring no byte; bookmarks come about once a minute.
+        healthy: a watch that lasted this long went well, even if it brought nothing.
+    """
+
+    watch: tuple[int, int] = (300, 600)
+    idle: float = 90.0
+    healthy: float = 5.0
+
+
+@dataclass
+class Reflector(Generic[T]):
+    """Keeps one store equal to one selection of one kind.
+
+    Attributes:
+        problem: what keeps it from doing so just now, "" if nothing does.
+    """
+
+    client: Client
+    resource: Resource[T]
+    store: Store[T]
+    selection: Selection = field(default_factory=Selection)
+    timing: Timing = field(default_factory=Timing)
+    backoff: Backoff = field(default_factory=Backoff)
+    clock: Callable[[], float] = time.monotonic
+    counts: Counts = field(default_factory=Counts)
+    problem: str = ""
+    _refusals: int = 0
+
+    async def run(self) -> None:
+        """Go on until cancelled; no answer of the server ends it."""
+        while True:
+            try:
+                await self._list()
+                while True:
+                    await self._watch_again()
+            except NetdraError as problem:
+                await self._pause(problem)
+            except msgspec.DecodeError as problem:
+                await self._pause(no_answer(self._what, problem))
+
+    async def _list(self) -> None:
+        """Take every object of the server's list; what is not in it is gone."""
+        self.counts.lists += 1
+        present: set[str] = set()
+        continue_ = ""
+        while True:
+            page = await self.client.page(self.resource, self.selection, limit=PAGE, continue_=continue_)
+            version = page.metadata.resource_version
+            # A server that was restored from a backup counts again from there: equal versions then prove nothing.
+            restored = order(version) < order(self.store.version)
+            present.update(self._take(item, afresh=restored) for item in page.items or ())
+            continue_ = page.metadata.continue_
+            if not continue_:
+                break
+        for key in [key for key in (*self.store.objects, *self.store.unreadable) if key not in present]:
+            self.store.remove(key)
+        self.store.advance(version)
+        self._recovered()
+
+    async def _watch_again(self) -> None:
+        """Watch until the stream ends or breaks; whatever can be gone on from here without a list is no error.
+
+        Raises:
+            NetdraError: the store has to be listed anew.
+        """
+        began, version = self.clock(), self.store.version
+        trouble: ApiError | None = None
+        try:
+            await self._watch()
+        except GoneError:
+            raise
+        except ApiError as problem:
+            trouble = problem
+        lasted, silent = self.clock() - began, self.store.version == version
+        if lasted >= self.timing.healthy:
+            self.backoff.reset()
+        elif trouble is None and silent:
+            trouble = no_answer(self._what, ConnectionError("the server ended the watch at once"))
+        if trouble is None:
+            return
+        # A server that refuses may not like the version. One that is silent where bookmarks are due may have been
+        # restored from a backup: it says nothing at all to whoever asks from a version that it has not reached.
+        self._refusals += trouble.status.code != 0
+        if self._refusals >= REFUSALS_BEFORE_LIST or (silent and lasted >= self.timing.idle):
+            self._refusals = 0
+            raise trouble
+        await self._pause(trouble)
+
+    async def _watch(self) -> None:
+        self.counts.watches += 1
+        async with watch(
+            self.client,
+            self.resource,
+            self.selection,
+            self.store.version,
+            seconds=random.randint(*self.timing.watch),  # noqa: S311 (spreads load, hides nothing)
+            idle_seconds=self.timing.idle,
+        ) as events:
+            self._recovered()
+            async for event in events:
+                self._apply(event)
+
+    def _apply(self, event: WatchEvent) -> None:
+        """Take one event into the store.
+
+        Raises:
+            ApiError: it is an error, or makes no sense; the store has to be listed anew.
+        """
+        if event.type == "ERROR":
+            problem = api_error(self._what, _status.decode(event.object))
+            raise GoneError(problem.what, problem.status, retry_after=problem.retry_after)
+        self.counts.events += 1
+        metadata = _head.decode(event.object).metadata
+        if order(metadata.resource_version) < order(self.store.version):
+            raise GoneError(f"API server: {self._what}: versions went back", Status(reason="Expired"))
+        if event.type in {"ADDED", "MODIFIED"}:
+            self._take(event.object)
+        elif event.type == "DELETED":
+            self.store.remove(key_of(metadata.namespace, metadata.name))
+        if metadata.resource_version != self.store.version:
+            self.store.advance(metadata.resource_version)
+            self.backoff.reset()
+
+    def _take(self, raw: msgspec.Raw, *, afresh: bool = False) -> str:
+        """Put an object into the store unless it is there in this version, and return its key."""
+        metadata = _head.decode(raw).metadata
+        key = key_of(metadata.namespace, metadata.name)
+        known = self.store.objects.get(key)
+        if not afresh and known is not None and known.metadata.resource_version == metadata.resource_version:
+            return key
+        try:
+            self.store.put(key, decoder(self.resource.type).decode(raw))
+        except (msgspec.DecodeError, RecursionError) as problem:
+            log.warning('%s "%s" cannot be read: %s', self.resource.plural, key, problem)
+            self.store.put_unreadable(key, str(problem))
+        return key
+
+    async def _pause(self, problem: NetdraError) -> None:
+        self.counts.failures += 1
+        if problem.what != self.problem:
+            self.problem = problem.what
+            log.warning("%s", problem)
+        await asyncio.sleep(self.backoff.next(problem.retry_after if isinstance(problem, ApiError) else 0.0))
+
+    def _recovered(self) -> None:
+        self._refusals = 0
+        if self.problem:
+            log.info("%s: well again after: %s", self._what, self.problem)
+            self.problem = ""
+
+    @property
+    def _what(self) -> str:
+        return f"watch {self.resource.plural}"

@@ -1,0 +1,75 @@
+"""What can be asked of the API server: each kind's place in its URLs and the type that its objects are read into."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Generic, Protocol, TypeVar
+
+import msgspec
+
+from netdra.model import claim, crd, kinds, report, resource
+from netdra.model.cni_plugin import CNIPlugin
+from netdra.model.custom_device import CustomDevice
+from netdra.model.meta import ObjectMeta
+from netdra.model.policy import DeviceExposurePolicy
+from netdra.model.schema import CNIPluginSchema
+from netdra.model.topology import NetworkTopology
+
+
+class KubernetesObject(Protocol):
+    """Whatever has metadata."""
+
+    @property
+    def metadata(self) -> ObjectMeta:
+        """Its name and what hangs on it."""
+
+
+T = TypeVar("T", bound=KubernetesObject)
+
+
+@dataclass(frozen=True)
+class Resource(Generic[T]):
+    """A kind as the API server serves it.
+
+    Attributes:
+        group_version: `v1` or `<group>/<version>`.
+        plural: its name in URLs.
+        type: what its objects are read into; fields that the type lacks are not kept.
+        namespaced: whether its objects are in namespaces.
+    """
+
+    group_version: str
+    plural: str
+    type: type[T]
+    namespaced: bool = False
+
+    def path(self, namespace: str = "", name: str = "", subresource: str = "") -> str:
+        """The URL's path; without a namespace a namespaced kind's objects of all namespaces are meant."""
+        parts = ["/api" if "/" not in self.group_version else "/apis", self.group_version]
+        if self.namespaced and namespace:
+            parts += ["namespaces", namespace]
+        return "/".join([*parts, self.plural, *filter(None, (name, subresource))])
+
+
+class ClusterNode(msgspec.Struct, frozen=True, kw_only=True):
+    """A Node, as far as netdra looks at it: its uid, which slices belong to, and its labels."""
+
+    metadata: ObjectMeta
+
+
+def _custom(kind: crd.CustomKind, type_: type[T]) -> Resource[T]:
+    assert kind.type is type_
+    return Resource(f"{kind.group}/{crd.VERSION}", kind.plural, type_)
+
+
+NODES = Resource("v1", "nodes", ClusterNode)
+RESOURCE_SLICES = Resource(resource.API_VERSION, "resourceslices", resource.ResourceSlice)
+REPORTED_SLICES = Resource(resource.API_VERSION, "resourceslices", report.ReportedSlice)
+RESOURCE_CLAIMS = Resource(resource.API_VERSION, "resourceclaims", claim.ResourceClaim, namespaced=True)
+CLAIM_USES = Resource(resource.API_VERSION, "resourceclaims", claim.ClaimUse, namespaced=True)
+DEVICE_CLASSES = Resource(resource.API_VERSION, "deviceclasses", claim.DeviceClass)
+POLICIES = _custom(kinds.POLICY, DeviceExposurePolicy)
+TOPOLOGIES = _custom(kinds.TOPOLOGY, NetworkTopology)
+SCHEMAS = _custom(kinds.SCHEMA, CNIPluginSchema)
+CUSTOM_DEVICES = _custom(kinds.CUSTOM_DEVICE, CustomDevice)
+CNI_PLUGINS = _custom(kinds.CNI_PLUGIN, CNIPlugin)
