@@ -1,0 +1,1 @@
+"""The command line: arguments in, output out, nothing else. Each command is a module that loads when it is called."""

@@ -1,0 +1,93 @@
+"""`netdra attach`: run plans, or a topology as it is written, in a network namespace."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from netdra.chain.checkpoint import Pod
+from netdra.chain.report import AttachError, AttachReport
+from netdra.cli import chains, inputs, terminal
+from netdra.model import documents
+from netdra.model.errors import InvalidInputError
+from netdra.model.plan import Plan
+from netdra.model.topology import NetworkTopology
+
+
+@click.command(name="attach")
+@click.option("--netns", metavar="PATH", required=True, help="The pod's network namespace.")
+@click.option(
+    "--plan",
+    "plan_paths",
+    metavar="FILE",
+    multiple=True,
+    required=True,
+    help="Plans, or a NetworkTopology whose root steps name their devices; may be given several times.",
+)
+@click.option("--sandbox", metavar="ID", help="What the pod is known by; the name of the namespace without it.")
+@chains.settings_options
+@chains.output_option
+def command(
+    netns: str,
+    plan_paths: tuple[str, ...],
+    sandbox: str | None,
+    state: Path,
+    cni_path: str,
+    host_root: str,
+    timeout: float,
+    output: str,
+) -> None:
+    """Give a pod the networks of plans: all of them, or none.
+
+    What is done is written down, so `netdra detach` undoes it, also after a crash. Attaching what is attached already
+    does nothing; what an earlier attempt left is undone first. If a step fails, everything before it is undone, and
+    the error says what failed and what was undone.
+    """
+    from netdra.chain.attach import attach
+
+    plans = [plan for path in plan_paths for plan in _plans(path)]
+    if not Path(netns).exists():
+        raise InvalidInputError(f'--netns "{netns}" is not there', hint="see the named ones with: ls /run/netns")
+    pod = Pod(sandbox=sandbox or chains.sandbox_of(netns))
+    try:
+        report = attach(plans, pod, netns, chains.settings(state, cni_path, host_root, timeout))
+    except AttachError as problem:
+        if output != "table":
+            chains.show(problem.report, output, (), ())
+        raise
+    for warning in report.problems:
+        terminal.tell(warning)
+    for each in report.steps:
+        for note in each.notes:
+            terminal.tell(f'step "{each.step}": {note}')
+    if report.repeated:
+        terminal.tell(f"sandbox {report.sandbox} is attached already")
+    chains.show(report, output, ("STEP", "TYPE", "INTERFACE", "MAC", "MTU", "ADDRESSES", "MS"), _rows(report))
+
+
+def _plans(path: str) -> list[Plan]:
+    text = inputs.text(path)
+    if "NetworkTopology" not in text:
+        return documents.plans(text, inputs.name(path))
+    from netdra.topology.bind import unbound
+
+    return [unbound(each) for each in documents.read(text, inputs.name(path)) if isinstance(each, NetworkTopology)]
+
+
+def _rows(report: AttachReport) -> list[tuple[str, ...]]:
+    rows: list[tuple[str, ...]] = []
+    for each in report.steps:
+        places = [place for place, found in enumerate(each.result.interfaces) if found.name == each.interface]
+        made = each.result.interfaces[places[-1]] if places else None
+        devices = ", ".join(found.rdma_device or found.pci_address for found in each.result.devices)
+        rows.append((
+            each.step,
+            each.plugin,
+            each.interface if made else devices or "-",
+            made.mac if made else "",
+            str(made.mtu or "") if made else "",
+            ", ".join(ip.address for ip in each.result.ips if places and ip.interface in places),
+            f"{each.seconds * 1000:.1f}",
+        ))  # fmt: skip
+    return rows

@@ -1,0 +1,42 @@
+"""`netdra capture`: this machine's interfaces in one JSON file, for `--inventory` elsewhere or for a bug report."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from netdra.cli.discover import report
+from netdra.discovery.capture import anonymize, to_text
+from netdra.discovery.scan import scan, scan_recorded, this_node
+from netdra.model import names
+from netdra.model.errors import InvalidInputError
+from netdra.model.inventory import Node
+
+
+@click.command(name="capture")
+@click.argument("file", metavar="FILE|-")
+@click.option(
+    "--anonymize", "anonymous", is_flag=True, help="Make up MAC and IP addresses, aliases and the node's name."
+)
+@click.option("--sysfs", "root", metavar="ROOT", help="A recorded tree that stands for /sys, instead of this machine.")
+@click.option("--node", "node_name", metavar="NAME", help="The node's name in Kubernetes, if it is not the host name.")
+def command(file: str, anonymous: bool, root: str | None, node_name: str | None) -> None:
+    """Write the inventory of all network interfaces to FILE ("-" is standard output).
+
+    With --anonymize, what was equal stays equal and relations are kept; names of interfaces and PCI addresses stay as
+    they are.
+    """
+    if node_name is not None and not names.is_subdomain(node_name):
+        raise InvalidInputError(f'--node "{node_name}" is no node name', hint="a node's name is a DNS subdomain")
+    node = this_node() if node_name is None else Node(name=node_name)
+    inventory = scan(node) if root is None else scan_recorded(root, node)
+    report(inventory)
+    text = to_text(anonymize(inventory) if anonymous else inventory)
+    if file == "-":
+        click.echo(text, nl=False)
+        return
+    try:
+        Path(file).write_text(text, encoding="utf-8")
+    except OSError as problem:
+        raise InvalidInputError(f"{file}: {problem.strerror}") from None

@@ -1,0 +1,104 @@
+"""What `netdra attach`, `detach` and `check` share: how chains are run here, and how results are printed."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+import msgspec
+
+from netdra.chain.site import DEFAULT_STATE, Settings
+from netdra.cli import terminal
+from netdra.cni.plugins import DEFAULT_DIRECTORIES, PluginPath
+from netdra.model import documents
+from netdra.model.errors import InvalidInputError
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+output_option = click.option(
+    "--output", "-o", type=click.Choice(["table", "json", "yaml"]), default="table", show_default=True
+)
+MAX_TIMEOUT = 24 * 3600.0
+
+
+def _a_number(seconds: float) -> float:
+    """The value as it is, unless it is NaN, which no range of numbers keeps out."""
+    if math.isnan(seconds):
+        raise click.BadParameter(f"{seconds} is no number of seconds.")
+    return seconds
+
+
+_STATE = click.option(
+    "--state",
+    metavar="DIR",
+    type=click.Path(file_okay=False, path_type=Path),
+    default=DEFAULT_STATE,
+    show_default=True,
+    help="Where the checkpoints are.",
+)
+_CNI_PATH = click.option(
+    "--cni-path",
+    metavar="DIR[:DIR]",
+    envvar="CNI_PATH",
+    default=":".join(DEFAULT_DIRECTORIES),
+    show_default=True,
+    help="Where plugin binaries are.",
+)
+_ROOT = click.option(
+    "--host-root",
+    metavar="DIR",
+    default="/",
+    show_default=True,
+    help="The root in which plugin binaries run; /proc/1/root from inside a container.",
+)
+_TIMEOUT = click.option(
+    "--timeout",
+    metavar="SECONDS",
+    type=click.FloatRange(min=0.1, max=MAX_TIMEOUT),
+    callback=lambda _context, _option, value: _a_number(value),
+    default=30.0,
+    show_default=True,
+    help="How long all of it may take, undoing included.",
+)
+
+
+def settings_options(command: F) -> F:
+    """The options that `settings` makes Settings of."""
+    for option in (_TIMEOUT, _ROOT, _CNI_PATH, _STATE):
+        command = option(command)
+    return command
+
+
+def settings(state: Path, cni_path: str, host_root: str, timeout: float) -> Settings:
+    """How chains are run, from the options."""
+    directories = tuple(each for each in cni_path.split(":") if each)
+    return Settings(
+        state=state, plugins=PluginPath(directories=directories, root=host_root), budget=timeout, step_timeout=timeout
+    )
+
+
+def sandbox_of(netns: str) -> str:
+    """What a sandbox is known by that was given no name: the last part of its namespace's path.
+
+    Raises:
+        InvalidInputError: the path has none.
+    """
+    if not Path(netns).name:
+        raise InvalidInputError(
+            f'--netns "{netns}" gives the sandbox no name',
+            hint="give it one: netdra attach --sandbox, netdra detach SANDBOX",
+        )
+    return Path(netns).name
+
+
+def show(report: msgspec.Struct, output: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """Print a report: as a table of these rows, or whole as JSON or YAML."""
+    if output == "json":
+        click.echo(msgspec.json.format(msgspec.json.encode(report)))
+    elif output == "yaml":
+        click.echo(documents.to_yaml(report), nl=False)
+    elif rows:
+        terminal.print_table(columns, rows)

@@ -1,0 +1,27 @@
+"""`netdra controller`: DeviceClasses and statuses, as a process of the cluster."""
+
+from __future__ import annotations
+
+import socket
+import uuid
+from pathlib import Path
+
+import click
+
+from netdra.cli import daemons
+
+
+@click.command(name="controller")
+@daemons.cluster_options
+@click.option("--namespace", envvar="NETDRA_NAMESPACE", default="netdra", show_default=True, help="netdra's namespace.")
+@click.option("--identity", envvar="NETDRA_POD", default="", help="The name of this process in the election.")
+def command(kubeconfig: Path | None, context: str | None, verbose: bool, namespace: str, identity: str) -> None:
+    """Make the DeviceClasses of NetworkTopologies, and keep the status of topologies, policies and plugin schemas.
+
+    Several may run: one is elected by a Lease and works, the others wait.
+    """
+    from netdra.controller.daemon import Settings
+    from netdra.controller.daemon import run as work
+
+    settings = Settings(namespace, identity or f"{socket.gethostname()}-{uuid.uuid4().hex[:8]}")
+    daemons.run(lambda client: work(client, settings), kubeconfig=kubeconfig, context=context, verbose=verbose)

@@ -1,0 +1,42 @@
+"""`netdra detach`: undo a sandbox's networks."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import click
+
+from netdra.cli import chains, terminal
+
+
+@click.command(name="detach")
+@click.argument("sandbox", required=False)
+@click.option("--netns", metavar="PATH", default="", help="The pod's network namespace, if it has moved.")
+@chains.settings_options
+@chains.output_option
+def command(
+    sandbox: str | None, netns: str, state: Path, cni_path: str, host_root: str, timeout: float, output: str
+) -> None:
+    """Undo the networks of SANDBOX from its checkpoint alone; without SANDBOX, that named like the namespace.
+
+    It needs neither the plan nor the namespace, and may be called again. Everything is tried; if something is left,
+    the exit code is 4 and the checkpoint stays.
+    """
+    from netdra.chain.detach import detach
+
+    if not sandbox and not netns:
+        raise click.UsageError("name a SANDBOX, or its namespace with --netns")
+    settings = chains.settings(state, cni_path, host_root, timeout)
+    report = detach(sandbox or chains.sandbox_of(netns), settings, netns)
+    for problem in report.problems:
+        terminal.tell(problem)
+    if not report.found:
+        terminal.tell(f"sandbox {report.sandbox} is not attached")
+    rows = [
+        (each.step, each.plugin, each.outcome, "; ".join(filter(None, (each.message, *each.notes))))
+        for each in report.undone
+    ]
+    chains.show(report, output, ("STEP", "TYPE", "OUTCOME", "DETAIL"), rows)
+    if not report.is_clean:
+        sys.exit(4)

@@ -1,0 +1,49 @@
+"""Devices in words, for the tables and the texts of commands."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from netdra.model import names
+from netdra.model.device import ExposedDevice, Problem
+from netdra.model.resource import DeviceCapacity
+
+
+def kind(device: ExposedDevice) -> str:
+    """Whether one claim has it, or several."""
+    return "shared" if device.shared else "exclusive"
+
+
+def plugins(device: ExposedDevice) -> str:
+    """The CNI plugins that may attach it."""
+    found = device.attributes.get(names.qualified(names.SUPPORTED_CNIS), ())
+    return ", ".join(found) if isinstance(found, tuple) else str(found)
+
+
+def capacity(device: ExposedDevice) -> str:
+    """What it has, and how much of it a claim gets that does not say."""
+    return ", ".join(f"{_short(name)} {_amount(amount)}" for name, amount in device.capacity.items())
+
+
+def taken(device: ExposedDevice) -> str:
+    """What it takes from the counters of its NIC while it is allocated."""
+    return ", ".join(f"{name} {amount}" for counters in device.consumes.values() for name, amount in counters.items())
+
+
+def amounts(counters: Mapping[str, int]) -> str:
+    """A counter set's contents."""
+    return ", ".join(f"{name} {amount}" for name, amount in counters.items())
+
+
+def told(problem: Problem) -> str:
+    """A problem on one line or more, beginning with the policy that it is of."""
+    return f'policy "{problem.policy}": {problem.message}' if problem.policy else problem.message
+
+
+def _short(name: str) -> str:
+    return name.removeprefix(f"{names.DRIVER}/")
+
+
+def _amount(amount: DeviceCapacity) -> str:
+    default = amount.request_policy.default if amount.request_policy else None
+    return str(amount.value) if default is None else f"{amount.value} ({default} a claim)"

@@ -1,0 +1,174 @@
+"""`netdra discover`: the network interfaces of this machine (or of a recorded tree), with every fact about them."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Any
+
+import click
+import msgspec
+
+from netdra.cli import terminal
+from netdra.discovery.scan import scan, scan_recorded
+from netdra.model import names
+from netdra.model.errors import InvalidInputError
+from netdra.model.inventory import Interface, Inventory, attributes
+
+if TYPE_CHECKING:
+    from netdra.discovery.watch import Change
+
+_COLUMNS = ("INTERFACE", "TYPE", "STATE", "MAC", "MTU", "MBIT/S", "PCI", "NUMA", "DRIVER", "MASTER", "MORE")
+_LISTS = (("ipv4", "ipv4"), ("ipv6", "ipv6"), ("altName", "alt_names"))
+_RELATIONS = (("master", "master"), ("lowerDevices", "lower_devices"), ("upperDevices", "upper_devices"))
+
+
+@click.command(name="discover")
+@click.option("--output", "-o", type=click.Choice(["table", "json", "yaml"]), default="table", show_default=True)
+@click.option("--sysfs", "root", metavar="ROOT", help="A recorded tree that stands for /sys, instead of this machine.")
+@click.option("--watch", is_flag=True, help="Go on and tell each change; ends with Ctrl-C.")
+def command(output: str, root: str | None, watch: bool) -> None:
+    """Print every network interface with the attributes that its device has in a ResourceSlice.
+
+    Attributes of the domain dra.networking are printed without it. JSON and YAML also have master, lowerDevices and
+    upperDevices. What could not be read is absent, and counted on stderr. With --watch, JSON is one object a line:
+    {"change": "added" | "changed" | "removed", "interface": {...}}, first for what is there already.
+    """
+    if watch:
+        if root is not None:
+            raise InvalidInputError("--watch and --sysfs exclude each other", hint="a recorded tree does not change")
+        _watch(output)
+        return
+    inventory = scan() if root is None else scan_recorded(root)
+    if output == "table":
+        _print_table(inventory)
+    else:
+        _print_data([facts(each) for each in inventory.interfaces], output)
+    report(inventory)
+
+
+def facts(interface: Interface) -> dict[str, Any]:
+    """An interface as it is printed: attributes by name (ours without domain), lists as lists, and its relations."""
+    found: dict[str, Any] = {
+        name.removeprefix(f"{names.DRIVER}/"): value for name, value in attributes(interface).items()
+    }
+    for name, field in (*_LISTS, *_RELATIONS):
+        if field not in interface.unreadable:
+            value = getattr(interface, field)
+            found[name] = list(value) if isinstance(value, tuple) else value
+    return found
+
+
+def report(inventory: Inventory) -> None:
+    """Tell on stderr what could not be read, if anything."""
+    for what, count in inventory.unreadable.items():
+        terminal.tell(f"could not be read ({count} times): {what}")
+
+
+def _print_data(value: Any, output: str) -> None:
+    if output == "json":
+        click.echo(msgspec.json.format(msgspec.json.encode(value), indent=2))
+        return
+    import yaml
+
+    click.echo(yaml.safe_dump(value, sort_keys=False, allow_unicode=True, width=120), nl=False)
+
+
+def _print_table(inventory: Inventory) -> None:
+    terminal.print_table(_COLUMNS, map(_row, inventory.interfaces), right={"MTU", "MBIT/S", "NUMA"})
+
+
+def _row(each: Interface) -> tuple[str, ...]:
+    return (
+        each.if_name or f"({each.device_name})",
+        each.type,
+        each.oper_state,
+        each.mac,
+        str(each.mtu or ""),
+        str(each.link_speed or ""),
+        each.pci_address,
+        str(each.numa_node) if each.numa_node >= 0 else "",
+        each.driver,
+        each.master,
+        " ".join(_more(each)),
+    )
+
+
+def _more(each: Interface) -> Iterator[str]:
+    """What only some interfaces have, in a few words."""
+    if each.host_uplink:
+        yield "uplink"
+    if each.sriov_capable:
+        yield f"{each.num_vfs}/{each.total_vfs} VFs"
+    if each.type == "vf":
+        yield f"VF {each.vf_index} of {each.pf_name or each.pf_pci_address}"
+    if each.bridge_type:
+        yield f"{each.bridge_type}{' VLAN-filtering' if each.vlan_filtering else ''} bridge"
+    if each.vlan_id:
+        yield f"VLAN {each.vlan_id}"
+    if each.rdma_device:
+        yield f"RDMA {each.rdma_device}"
+    if each.eswitch_mode == "switchdev":
+        yield "switchdev"
+    if each.lower_devices:
+        yield f"on {','.join(each.lower_devices)}"
+    yield from (*each.ipv4, *each.ipv6)
+
+
+def _watch(output: str) -> None:
+    """Print what is there and then each change, until the user has seen enough."""
+    from netdra.discovery.watch import Watcher
+
+    try:
+        with Watcher() as watcher:
+            inventory = watcher.inventory
+            if output == "table":
+                _print_table(inventory)
+            else:
+                _print_changes("added", inventory.interfaces, output)
+            report(inventory)
+            while True:
+                sys.stdout.flush()
+                _print_change(watcher.wait(), output)
+    except KeyboardInterrupt:
+        return
+
+
+def _print_change(change: Change, output: str) -> None:
+    if output == "table":
+        _print_lines(change)
+        return
+    _print_changes("removed", change.removed, output)
+    _print_changes("added", change.added, output)
+    _print_changes("changed", (after for _, after in change.changed), output)
+
+
+def _print_changes(kind: str, interfaces: Iterable[Interface], output: str) -> None:
+    for each in interfaces:
+        value = {"change": kind, "interface": facts(each)}
+        if output == "json":
+            click.echo(msgspec.json.encode(value))
+        else:
+            click.echo("---")
+            _print_data(value, output)
+
+
+def _print_lines(change: Change) -> None:
+    """One line for each change: + came, - went, ~ has other facts."""
+    for each in change.removed:
+        _print_line(f"- {each.device_name} ({each.type})")
+    for each in change.added:
+        _print_line(f"+ {' '.join([each.device_name, f'({each.type})', each.oper_state, *_more(each)])}")
+    for before, after in change.changed:
+        old, new = facts(before), facts(after)
+        differing = [name for name in {**old, **new} if old.get(name) != new.get(name)]
+        told = [f"{name} {_told(old.get(name))} -> {_told(new.get(name))}" for name in differing]
+        _print_line(f"~ {after.device_name}: {', '.join(told) or 'a fact that is not published'}")
+
+
+def _print_line(text: str) -> None:
+    click.echo(terminal.printable(text))
+
+
+def _told(value: Any) -> str:
+    return ",".join(value) if isinstance(value, list) else "" if value is None else str(value)

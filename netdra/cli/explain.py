@@ -1,0 +1,159 @@
+"""`netdra explain`: why an interface is offered or not, policy by policy."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterator
+
+import click
+import msgspec
+
+from netdra.cli import devices, inputs, terminal
+from netdra.model import documents
+from netdra.model.device import Decision, ExposedCounterSet, ExposedDevice, ExposureResult, PolicyVerdict, Problem
+from netdra.model.errors import InvalidInputError
+from netdra.model.inventory import Interface, Inventory
+from netdra.model.policy import DeviceExposurePolicy
+
+OUTCOMES = {
+    "wins": "matches and wins",
+    "excludes": "matches and excludes it",
+    "outranked": "matches, but is outranked",
+    "overruled": "matches, but is overruled",
+    "no-match": "does not match",
+    "other-node": "is for other nodes",
+    "failed": "fails on it",
+    "invalid": "cannot be used",
+}
+
+
+class Explanation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+    """Everything that was decided about one interface: as it is printed in JSON and YAML."""
+
+    decision: Decision
+    devices: tuple[ExposedDevice, ...] = ()
+    counter_sets: tuple[ExposedCounterSet, ...] = ()
+    problems: tuple[Problem, ...] = ()
+
+
+@click.command(name="explain")
+@click.argument("interface")
+@inputs.policies_option
+@inputs.inventory_option
+@inputs.node_option
+@inputs.feature_option
+@click.option("--output", "-o", type=click.Choice(["text", "json", "yaml"]), default="text", show_default=True)
+def command(
+    interface: str,
+    policy_paths: tuple[str, ...],
+    inventory_path: str | None,
+    node_name: str | None,
+    gates: tuple[str, ...],
+    output: str,
+) -> None:
+    """Tell why INTERFACE is offered as devices or not: each policy, what it says and why, and what follows.
+
+    INTERFACE is a name in the kernel, a PCI address, or the name of a device.
+    """
+    from netdra.exposure import expose
+
+    features = inputs.features(gates)
+    policies = inputs.objects(policy_paths, DeviceExposurePolicy)
+    inventory = inputs.inventory(inventory_path, node_name)
+    result = expose(inventory, policies, features=features)
+    explanations = [_explanation(decision, result) for decision in _decisions(interface, inventory, result)]
+    if output == "json":
+        click.echo(msgspec.json.format(msgspec.json.encode(documents.plain(explanations))))
+    elif output == "yaml":
+        click.echo(documents.to_yaml(explanations), nl=False)
+    else:
+        click.echo(terminal.printable("\n\n".join("\n".join(_lines(each)) for each in explanations)))
+
+
+def _decisions(wanted: str, inventory: Inventory, result: ExposureResult) -> list[Decision]:
+    """The decisions on the interface of that name; several ports of one card may share a PCI address.
+
+    Raises:
+        InvalidInputError: the node has no such interface.
+    """
+    named = {_key(each): {*_names(each), each.device_name} for each in inventory.interfaces}
+    found = [
+        decision
+        for decision in result.decisions
+        if wanted in named[(decision.interface, decision.device_name)] or wanted in decision.exposed
+    ]
+    if not found:
+        known = sorted({name for each in named.values() for name in each})
+        close = difflib.get_close_matches(wanted, known, n=3) or [
+            each.device_name for each in inventory.interfaces[:10]
+        ]
+        hint = f"there are {', '.join(close)}" if close else "the inventory is empty"
+        raise InvalidInputError(f'node "{inventory.node.name}" has no interface "{wanted}"', hint=hint)
+    return found
+
+
+def _key(interface: Interface) -> tuple[str, str]:
+    return interface.identity, interface.device_name
+
+
+def _names(interface: Interface) -> Iterator[str]:
+    yield from (name for name in (interface.if_name, interface.pci_address, *interface.alt_names) if name)
+
+
+def _explanation(decision: Decision, result: ExposureResult) -> Explanation:
+    made = tuple(
+        device
+        for device in result.devices
+        if device.name in decision.exposed and device.interface == decision.interface
+    )
+    drawn = {(device.pool, name) for device in made for name in device.consumes}
+    blamed = {verdict.policy for verdict in decision.verdicts if verdict.outcome == "invalid"}
+    return Explanation(
+        decision=decision,
+        devices=made,
+        counter_sets=tuple(each for each in result.counter_sets if (each.pool, each.name) in drawn),
+        problems=tuple(
+            problem
+            for problem in result.problems
+            if problem.interface == decision.interface or (not problem.interface and problem.policy in blamed)
+        ),
+    )
+
+
+def _lines(explanation: Explanation) -> Iterator[str]:
+    decision = explanation.decision
+    name = decision.if_name or decision.device_name
+    yield f"{name} ({decision.interface})" if decision.interface != name else name
+    yield f"  {decision.reason}"
+    yield ""
+    yield "Policies"
+    width = max((len(verdict.policy) for verdict in decision.verdicts), default=0)
+    for verdict in decision.verdicts:
+        yield from _verdict_lines(verdict, width)
+    for device in explanation.devices:
+        yield ""
+        yield from _device_lines(device)
+    for counters in explanation.counter_sets:
+        yield ""
+        yield f"Counter set {counters.name}: {devices.amounts(counters.counters)}"
+    told = [problem for problem in explanation.problems if problem.interface]
+    if told:
+        yield ""
+        yield "Problems"
+        yield from (f"  {devices.told(problem)}" for problem in told)
+
+
+def _verdict_lines(verdict: PolicyVerdict, width: int) -> Iterator[str]:
+    yield f"  {verdict.policy:{width}}  {verdict.action}, priority {verdict.priority}: {OUTCOMES[verdict.outcome]}"
+    yield from (f"  {'':{width}}    {line}" for line in verdict.detail.splitlines())
+
+
+def _device_lines(device: ExposedDevice) -> Iterator[str]:
+    yield f'Device {device.name} of pool {device.pool}, {devices.kind(device)}, by policy "{device.policy}"'
+    for title, text in (
+        ("CNI plugins", devices.plugins(device)),
+        ("capacity", devices.capacity(device)),
+        ("takes", devices.taken(device)),
+    ):
+        if text:
+            yield f"  {title}: {text}"

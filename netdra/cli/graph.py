@@ -1,0 +1,66 @@
+"""`netdra graph`: a topology as a picture, on the terminal or for a document."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+
+import click
+
+from netdra.cli import inputs, terminal
+from netdra.model.errors import InvalidInputError
+from netdra.model.topology import NetworkTopology
+
+
+@click.command(name="graph")
+@click.argument("paths", metavar="PATH...", nargs=-1, required=True)
+@click.option("--topology", "wanted", metavar="NAME", help="Draw this one of the topologies in the files.")
+@click.option(
+    "--output", "-o", type=click.Choice(["terminal", "mermaid", "svg"]), default="terminal", show_default=True
+)
+def command(paths: tuple[str, ...], wanted: str | None, output: str) -> None:
+    """Draw the graph of NetworkTopologies: devices with heavy borders, and what is built on them.
+
+    A graph that is wider than the terminal is listed instead.
+    """
+    topologies = inputs.objects(paths, NetworkTopology)
+    if wanted is not None:
+        there = f"there are {', '.join(each.name for each in topologies)}"
+        topologies = [each for each in topologies if each.name == wanted]
+        if not topologies:
+            raise InvalidInputError(f'{", ".join(map(inputs.name, paths))}: no NetworkTopology "{wanted}"', hint=there)
+    if output == "svg" and len(topologies) > 1:
+        names = ", ".join(each.name for each in topologies)
+        raise InvalidInputError("an SVG file shows one topology", hint=f"choose with --topology one of {names}")
+    for number, topology in enumerate(topologies):
+        if number:
+            click.echo()
+        click.echo(_picture(topology, output), nl=False)
+
+
+def _picture(topology: NetworkTopology, output: str) -> str:
+    from netdra.topology import diagram
+    from netdra.topology.drawing import draw
+    from netdra.topology.graph import compile_topology
+    from netdra.topology.interfaces import assign
+
+    graph = compile_topology(topology)
+    (interfaces,) = assign([graph])
+    if output == "mermaid":
+        return diagram.mermaid(graph, interfaces)
+    if output == "svg":
+        return diagram.svg(graph, interfaces)
+    on_terminal = sys.stdout.isatty()
+    width = shutil.get_terminal_size().columns if on_terminal else terminal.PLAIN_WIDTH
+    drawing = draw(graph, interfaces, width=width, ascii_only=not _speaks_unicode())
+    name = click.style(graph.topology, bold=True) if on_terminal else graph.topology
+    return f"{name}\n\n{drawing}\n"
+
+
+def _speaks_unicode() -> bool:
+    """Whether the signs of the drawing can be written to stdout."""
+    try:
+        "┏▶·←".encode(sys.stdout.encoding or "ascii")
+    except UnicodeEncodeError:
+        return False
+    return True

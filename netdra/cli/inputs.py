@@ -1,0 +1,163 @@
+"""What several commands read: files of objects, an inventory, the API server's features.
+
+Used by the modules beside it. "-" is standard input.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TypeVar
+
+import click
+import msgspec
+
+from netdra.cli import terminal
+from netdra.model import documents, names
+from netdra.model.device import Features
+from netdra.model.errors import InvalidInputError
+from netdra.model.inventory import Inventory
+
+Kind = TypeVar("Kind")
+
+GATES = {
+    "DRAPartitionableDevices": "partitionable_devices",
+    "DRAConsumableCapacity": "consumable_capacity",
+    "DRAListTypeAttributes": "list_attributes",
+    "DRADeviceTaints": "device_taints",
+}
+MAX_BYTES = 4 * documents.MAX_TEXT
+SUFFIXES = (".yaml", ".yml", ".json")
+
+policies_option = click.option(
+    "--policies",
+    "policy_paths",
+    metavar="PATH",
+    multiple=True,
+    required=True,
+    help="A file with DeviceExposurePolicies, or a folder of such files; may be given several times.",
+)
+inventory_option = click.option(
+    "--inventory",
+    "inventory_path",
+    metavar="FILE",
+    help="An inventory that `netdra capture` recorded; without it, this machine's interfaces.",
+)
+node_option = click.option(
+    "--node", "node_name", metavar="NAME", help="The node's name in Kubernetes, if it is another than the inventory's."
+)
+feature_option = click.option(
+    "--feature",
+    "gates",
+    metavar="GATE=true|false",
+    multiple=True,
+    help=f"What the API server takes, other than Kubernetes 1.37 by default: {', '.join(GATES)}.",
+)
+
+
+def text(path: str) -> str:
+    """What a file holds, or standard input for "-".
+
+    Raises:
+        InvalidInputError: it cannot be read, is longer than is read, or is no text.
+    """
+    shown = name(path)
+    try:
+        with contextlib.nullcontext(sys.stdin.buffer) if path == "-" else Path(path).open("rb") as file:
+            data = file.read(MAX_BYTES + 1)
+    except OSError as problem:
+        raise InvalidInputError(f"{shown}: {problem.strerror}") from None
+    if len(data) > MAX_BYTES:
+        raise InvalidInputError(f"{shown}: longer than the {MAX_BYTES} bytes that are read")
+    try:
+        return data.decode()
+    except UnicodeDecodeError as problem:
+        raise InvalidInputError(f"{shown}: byte {problem.start} is not of a UTF-8 text") from None
+
+
+def name(path: str) -> str:
+    """How a path is called in messages."""
+    return "standard input" if path == "-" else terminal.path(path)
+
+
+def objects(paths: Sequence[str], kind: type[Kind]) -> list[Kind]:
+    """The objects of one kind in files and in folders of files; other kinds that netdra knows are passed over.
+
+    Raises:
+        InvalidInputError: a file cannot be read, or holds an object that breaks its schema; there is none of the kind.
+    """
+    there = everything(paths)
+    found: list[Kind] = [each for each in there if isinstance(each, kind)]
+    if not found:
+        raise InvalidInputError(f"{', '.join(map(name, paths))}: no {kind.__name__}", hint=holding(there))
+    return found
+
+
+def holding(there: Sequence[documents.Document]) -> str:
+    """What was found where something else was looked for, as a hint."""
+    kinds = sorted({each.kind for each in there})
+    return f"found there: {', '.join(kinds)}" if kinds else "there is no object at all"
+
+
+def everything(paths: Sequence[str]) -> list[documents.Document]:
+    """The objects of all kinds that netdra knows in files and in folders of files, in their order.
+
+    Raises:
+        InvalidInputError: a file cannot be read, or holds an object of another kind or that breaks its schema.
+    """
+    return [each for path in files(paths) for each in documents.read(text(path), name(path))]
+
+
+def inventory(path: str | None, node: str | None) -> Inventory:
+    """A recorded inventory or this machine's, under another node's name if one is given.
+
+    Raises:
+        InvalidInputError: the file cannot be read, or holds none; the name is none that a node can have.
+        NetdraError: this machine's interfaces cannot be listed.
+    """
+    if node is not None and not names.is_subdomain(node):
+        raise InvalidInputError(f'--node "{node}" is no node name', hint="a node's name is a DNS subdomain")
+    found = _scanned() if path is None else documents.inventory(text(path), name(path))
+    if node is None:
+        return found
+    return msgspec.structs.replace(found, node=msgspec.structs.replace(found.node, name=node))
+
+
+def features(gates: Sequence[str]) -> Features:
+    """The API server's features, from `GATE=true|false`.
+
+    Raises:
+        InvalidInputError: a gate is unknown, or is neither true nor false.
+    """
+    changes = {}
+    for gate in gates:
+        known, _, value = gate.partition("=")
+        if known not in GATES or value not in {"true", "false"}:
+            hint = f"write GATE=true or GATE=false; the gates are {', '.join(GATES)}"
+            raise InvalidInputError(f'--feature "{gate}" is not understood', hint=hint)
+        changes[GATES[known]] = value == "true"
+    return msgspec.structs.replace(Features(), **changes)
+
+
+def _scanned() -> Inventory:
+    from netdra.discovery.scan import scan
+
+    return scan()
+
+
+def files(paths: Sequence[str]) -> list[str]:
+    """The files that paths name: themselves, those of a folder by their names, "-" for standard input."""
+    return [file for path in paths for file in ([path] if path == "-" or not Path(path).is_dir() else _inside(path))]
+
+
+def _inside(folder: str) -> list[str]:
+    try:
+        found = sorted(str(file) for file in Path(folder).iterdir() if file.suffix in SUFFIXES)
+    except OSError as problem:
+        raise InvalidInputError(f"{name(folder)}: {problem.strerror}") from None
+    if not found:
+        what = f"{name(folder)}: no file in this folder ends in {', '.join(SUFFIXES)}"
+        raise InvalidInputError(what, hint="folders inside it are not looked into")
+    return found

@@ -1,0 +1,128 @@
+"""The `netdra` command: finds the module of the command that was asked for, and turns errors into exit codes.
+
+Commands are imported one at a time, so `netdra --help` costs no import of any of them.
+Exit codes: 0 done, 1 the answer is no (a claim does not fit, a check found drift), 2 bad usage or bad input,
+3 the machine cannot do it, 4 it may work when tried again, 130 Ctrl-C, 141 the reader of stdout has gone away.
+"""
+
+from __future__ import annotations
+
+import difflib
+import errno
+import importlib
+import io
+import os
+import signal
+import sys
+from typing import Any
+
+import click
+
+from netdra import __version__
+from netdra.cli import terminal
+from netdra.model.errors import InvalidInputError, NetdraError, PermanentError, TemporaryError
+
+UNWRITABLE = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO})
+
+# command -> (module, one-line help); the module's command is called `command`.
+COMMANDS: dict[str, tuple[str, str]] = {
+    "discover": ("netdra.cli.discover", "Print this machine's network interfaces with every fact about them."),
+    "capture": ("netdra.cli.capture", "Write this machine's interfaces to a file that other commands read."),
+    "plan": ("netdra.cli.plan", "Print the ResourceSlices that policies make of a node's interfaces."),
+    "explain": ("netdra.cli.explain", "Tell why an interface is offered as devices or not."),
+    "simulate": ("netdra.cli.simulate", "Allocate claims from ResourceSlices as the scheduler would, and say why not."),
+    "validate": ("netdra.cli.validate", "Check topologies, policies, plugin schemas and claims in files."),
+    "graph": ("netdra.cli.graph", "Draw a topology on the terminal, as Mermaid or as SVG."),
+    "render": ("netdra.cli.render", "Show what each plugin of a topology will be given."),
+    "attach": ("netdra.cli.attach", "Run plans in a network namespace: give a pod its networks, or none."),
+    "detach": ("netdra.cli.detach", "Undo a sandbox's networks, from its checkpoint alone."),
+    "check": ("netdra.cli.check", "Ask every step of a sandbox whether what it made is still so."),
+    "controller": ("netdra.cli.controller", "Make DeviceClasses of topologies, and keep everybody's status."),
+    "webhook": ("netdra.cli.webhook", "Refuse what breaks a rule when it is written."),
+    "lab": ("netdra.cli.lab", "Make a node and a pod on this machine, and show the whole way of a network."),
+    "crds": ("netdra.cli.crds", "Print the CustomResourceDefinitions of netdra's kinds."),
+}
+
+
+class LazyGroup(click.Group):
+    """A group whose commands are imported when they are called, and only listed from their names before."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """The commands in the order in which a user meets them."""
+        return [*COMMANDS, *super().list_commands(ctx)]
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """The command of that name, imported now."""
+        if cmd_name not in COMMANDS:
+            return super().get_command(ctx, cmd_name)
+        found: click.Command = importlib.import_module(COMMANDS[cmd_name][0]).command
+        return found
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """The command that is meant; a name that is none gets the likeliest ones beside it."""
+        if args and args[0] not in COMMANDS and not args[0].startswith("-"):
+            close = difflib.get_close_matches(args[0], COMMANDS, n=3)
+            meant = f" Did you mean {' or '.join(map(repr, close))}?" if close else ""
+            ctx.fail(f"No such command {args[0]!r}.{meant}")
+        return super().resolve_command(ctx, args)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the command; a reader that has gone away (`| head -1`) ends it as SIGPIPE ends other programs."""
+        try:
+            return super().invoke(ctx)
+        except BrokenPipeError:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+            sys.exit(128 + signal.SIGPIPE)
+        except ModuleNotFoundError as problem:
+            if (problem.name or "").partition(".")[0] == "netdra":
+                raise
+            raise PermanentError(
+                f"netdra {ctx.invoked_subcommand} needs {problem.name}, which is not installed",
+                hint="the daemons' dependencies are an extra: pip install 'netdra[cluster]'",
+            ) from None
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """The help page's list, made from the table alone."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, summary) for name, (_, summary) in COMMANDS.items()])
+
+
+@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="netdra")
+def cli() -> None:
+    """Network devices for the Kubernetes scheduler, and a pod's whole network from one graph."""
+
+
+def exit_code(problem: NetdraError) -> int:
+    """The exit code that says what kind of error it is."""
+    if isinstance(problem, InvalidInputError):
+        return 2
+    return 4 if isinstance(problem, TemporaryError) else 3
+
+
+def main() -> None:
+    """Run the command line; every error of netdra becomes a message and an exit code."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):  # None where it is closed
+            stream.reconfigure(errors="backslashreplace")
+    try:
+        sys.exit(cli.main(standalone_mode=False))
+    except click.ClickException as problem:
+        problem.show()
+        sys.exit(problem.exit_code)
+    except (click.Abort, KeyboardInterrupt):
+        sys.exit(128 + signal.SIGINT)
+    except NetdraError as problem:
+        terminal.tell(str(problem))
+        sys.exit(exit_code(problem))
+    except OSError as problem:
+        if problem.errno not in UNWRITABLE:
+            raise
+        terminal.tell(f"the output cannot be written: {problem.strerror or os.strerror(problem.errno or 0)}")
+        sys.exit(3)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,99 @@
+"""YAML with line numbers: documents as plain values, and the line of any place in them. Used by `netdra validate`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import msgspec
+import yaml
+
+from netdra.model import documents
+from netdra.model.errors import InvalidInputError
+
+Path = tuple[str | int, ...]
+
+_Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+_PART = re.compile(r"\.?([^.\[\]]+)|\[(\d+)\]|\[\.\.\.\]")
+
+
+class Document(msgspec.Struct, frozen=True):
+    """One document of a file, or one item of a list in it: its value, and the node that knows its lines."""
+
+    value: Any
+    node: Any
+
+    def line(self, path: Sequence[str | int] = ()) -> int:
+        """The line, from 1, of the place that a path names, or of the nearest thing around it that is there."""
+        node, line = self.node, self.node.start_mark.line
+        for part in path:
+            found = _step(node, part)
+            if found is None:
+                break
+            line, node = found
+        return int(line) + 1
+
+
+def read(text: str) -> Iterator[Document]:
+    """The documents of a text; lists are opened and empty documents passed over, as `netdra.model.documents` does.
+
+    Raises:
+        InvalidInputError: the text is no YAML; the message is YAML's own, with the line.
+    """
+    if len(text) > documents.MAX_TEXT or documents.nests_too_deeply(text):
+        raise InvalidInputError("larger or nested deeper than is read")
+    loader = _Loader(text)
+    try:
+        while loader.check_node():
+            node = loader.get_node()
+            yield from _opened(Document(loader.construct_document(node), node))
+    except yaml.MarkedYAMLError as problem:
+        mark = problem.problem_mark or problem.context_mark
+        line = f"line {mark.line + 1}: " if mark is not None else ""
+        raise InvalidInputError(f"{line}not YAML: {problem.problem or problem.context}") from None
+    except (yaml.YAMLError, ValueError, RecursionError) as problem:
+        raise InvalidInputError(f"not YAML: {documents.yaml_problem(problem)}") from None
+    finally:
+        loader.dispose()
+
+
+def parsed(path: str) -> Path:
+    """A path as errors write it (`$.spec.steps[2].name`, `spec.selector.cel`) in its parts."""
+    parts: list[str | int] = []
+    for found in _PART.finditer(path.removeprefix("$")):
+        if found[1] is not None:
+            parts.append(found[1])
+        elif found[2] is not None:
+            parts.append(int(found[2]))
+        else:
+            break
+    return tuple(parts)
+
+
+def _step(node: Any, part: str | int) -> tuple[int, Any] | None:
+    """The line of a part of a node, and the part."""
+    if isinstance(node, yaml.SequenceNode) and isinstance(part, int) and part < len(node.value):
+        item = node.value[part]
+        return item.start_mark.line, item
+    if isinstance(node, yaml.MappingNode):
+        for key, value in node.value:
+            if key.value == part:
+                return key.start_mark.line, value
+    return None
+
+
+def _opened(document: Document) -> Iterator[Document]:
+    value = document.value
+    if value is None:
+        return
+    try:
+        items = documents.list_items(value)
+    except InvalidInputError as problem:
+        raise InvalidInputError(f"line {document.line(('items',))}: {problem.what}", hint=problem.hint) from None
+    if items is None:
+        yield document
+        return
+    found = _step(document.node, "items")
+    if found is not None and isinstance(found[1], yaml.SequenceNode):
+        yield from (Document(item, node) for item, node in zip(items, found[1].value, strict=True) if item is not None)

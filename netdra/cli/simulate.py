@@ -1,0 +1,191 @@
+"""`netdra simulate`: which devices claims would get from ResourceSlices, and why some would get none."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Literal
+
+import click
+import msgspec
+
+from netdra.cli import inputs, terminal
+from netdra.model import documents
+from netdra.model.claim import (
+    AllocationResult,
+    DeviceClass,
+    DeviceRequestAllocationResult,
+    ResourceClaim,
+    ResourceClaimTemplate,
+)
+from netdra.model.documents import Document
+from netdra.model.errors import InvalidInputError
+from netdra.model.meta import ObjectMeta
+from netdra.model.resource import ResourceSlice
+from netdra.slices.allocator import Allocation, Allocator, NodeReport, claim_key, named, shown
+
+_COLUMNS = ("CLAIM", "RESULT", "NODE", "REQUEST", "DEVICE", "POOL", "CONSUMES")
+
+
+class Outcome(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+    """What became of one claim: as it is printed in JSON and YAML.
+
+    Attributes:
+        result: `allocated` now, `held` as its status said in the file, or `refused`.
+        allocation: what the scheduler would write into its status.
+        reason: why it was refused, in one sentence; `why` in several, with who is in the way.
+        nodes: the same as data, node by node.
+    """
+
+    claim: str
+    result: Literal["allocated", "held", "refused"]
+    node: str = ""
+    allocation: AllocationResult | None = None
+    reason: str = ""
+    why: tuple[str, ...] = ()
+    nodes: tuple[NodeReport, ...] = ()
+
+
+@click.command(name="simulate")
+@click.option(
+    "--slices",
+    "slice_paths",
+    metavar="PATH",
+    multiple=True,
+    required=True,
+    help="ResourceSlices, as `netdra plan` or kubectl prints them: a file or a folder; may be given several times.",
+)
+@click.option(
+    "--claims",
+    "claim_paths",
+    metavar="PATH...",
+    multiple=True,
+    required=True,
+    help="DeviceClasses, ResourceClaims and ResourceClaimTemplates: files or folders.",
+)
+@click.argument("more_claims", metavar="", nargs=-1)
+@click.option(
+    "--node", "nodes", metavar="NAME", multiple=True, help="Try this node only; may be given several times, in order."
+)
+@click.option(
+    "--admin-namespace",
+    "admin_namespaces",
+    metavar="NAME",
+    multiple=True,
+    help="A namespace whose label allows admin access; may be given several times.",
+)
+@click.option("--output", "-o", type=click.Choice(["table", "json", "yaml"]), default="table", show_default=True)
+@click.pass_context
+def command(
+    context: click.Context,
+    slice_paths: tuple[str, ...],
+    claim_paths: tuple[str, ...],
+    more_claims: tuple[str, ...],
+    nodes: tuple[str, ...],
+    admin_namespaces: tuple[str, ...],
+    output: str,
+) -> None:
+    """Allocate claims from ResourceSlices as the scheduler would, and say why those that do not fit do not.
+
+    Claims are allocated one after the other in the order of the files, a template as one claim; those with an
+    allocation in their status hold their devices from the start. Each goes to the first node by name that has room.
+    The exit code is 1 if some claim does not fit.
+    """
+    slices = inputs.objects(slice_paths, ResourceSlice)
+    objects = inputs.everything((*claim_paths, *more_claims))
+    claims = _claims(objects)
+    classes = [each for each in objects if isinstance(each, DeviceClass)]
+    known = sorted({each.spec.node_name for each in slices if each.spec.node_name} | set(_checked(nodes, slices)))
+    allocator = Allocator(slices, classes, allocated=claims, nodes=map(named, known), admin_namespaces=admin_namespaces)
+    outcomes = tuple(_play(allocator, claims, nodes or None))
+    refused = sum(each.result == "refused" for each in outcomes)
+    if output == "table":
+        _print_table(outcomes, refused)
+    else:
+        data = {"claims": documents.plain(outcomes), "refused": refused}
+        text = msgspec.json.format(msgspec.json.encode(data)).decode() if output == "json" else documents.to_yaml(data)
+        click.echo(text.rstrip("\n"))
+    context.exit(1 if refused else 0)
+
+
+def _claims(objects: Sequence[Document]) -> list[ResourceClaim]:
+    """The claims, and one claim for each template under the template's name."""
+    claims = [
+        each if isinstance(each, ResourceClaim) else _claim_of(each)
+        for each in objects
+        if isinstance(each, ResourceClaim | ResourceClaimTemplate)
+    ]
+    if not claims:
+        raise InvalidInputError("--claims: no ResourceClaim and no ResourceClaimTemplate", hint=inputs.holding(objects))
+    seen: set[str] = set()
+    for claim in claims:
+        if claim_key(claim) in seen:
+            raise InvalidInputError(f'ResourceClaim "{claim_key(claim)}" is there twice', hint="give each its own name")
+        seen.add(claim_key(claim))
+    return claims
+
+
+def _claim_of(template: ResourceClaimTemplate) -> ResourceClaim:
+    metadata = ObjectMeta(name=template.metadata.name, namespace=template.metadata.namespace)
+    return ResourceClaim(metadata=metadata, spec=template.spec.spec)
+
+
+def _checked(nodes: Sequence[str], slices: Sequence[ResourceSlice]) -> Sequence[str]:
+    """The nodes that were asked for; one that no slice names can only be meant where a slice is not for one node."""
+    named_in_slices = {each.spec.node_name for each in slices}
+    for node in nodes:
+        if node not in named_in_slices and None not in named_in_slices:
+            known = ", ".join(sorted(name for name in named_in_slices if name)[:20])
+            raise InvalidInputError(f'--node "{node}": no slice is for it', hint=f"nodes: {known}")
+    return nodes
+
+
+def _play(allocator: Allocator, claims: Sequence[ResourceClaim], nodes: Sequence[str] | None) -> Iterator[Outcome]:
+    for claim in _watched(claims):
+        if claim.status.allocation is not None:
+            yield Outcome(claim=claim_key(claim), result="held", allocation=claim.status.allocation)
+            continue
+        answer = allocator.allocate(claim, nodes=nodes)
+        if isinstance(answer, Allocation):
+            allocation = answer.claims[0].status.allocation
+            yield Outcome(claim=claim_key(claim), result="allocated", node=answer.node, allocation=allocation)
+            continue
+        explanation = allocator.explain(claim, nodes=nodes)
+        yield Outcome(
+            claim=claim_key(claim),
+            result="refused",
+            reason=answer.reason,
+            why=tuple(explanation.lines()),
+            nodes=explanation.nodes,
+        )
+
+
+def _watched(claims: Sequence[ResourceClaim]) -> Iterable[ResourceClaim]:
+    """The claims, with a progress bar on a terminal."""
+    from rich.console import Console
+    from rich.progress import track
+
+    console = Console(stderr=True)
+    return track(claims, description="Allocating", console=console, transient=True, disable=not console.is_terminal)
+
+
+def _print_table(outcomes: Sequence[Outcome], refused: int) -> None:
+    terminal.print_table(_COLUMNS, itertools.chain.from_iterable(map(_rows, outcomes)))
+    for outcome in outcomes:
+        if outcome.result == "refused":
+            lines = (f"\n{shown(outcome.claim)} does not fit:", *(f"  {line}" for line in outcome.why))
+            click.echo(terminal.printable("\n".join(lines)))
+    if refused:
+        click.echo(f"\n{refused} claim{'s' * (refused != 1)} refused")
+
+
+def _rows(outcome: Outcome) -> Iterator[tuple[str, ...]]:
+    """A claim's lines: one a device, its name on the first."""
+    for number, result in enumerate(outcome.allocation.devices.results if outcome.allocation else (None,)):
+        head = (shown(outcome.claim), outcome.result, outcome.node) if number == 0 else ("", "", "")
+        yield (*head, *(_cells(result) if result else ()))
+
+
+def _cells(result: DeviceRequestAllocationResult) -> tuple[str, str, str, str]:
+    consumed = ", ".join(f"{name} {amount}" for name, amount in sorted(result.consumed_capacity.items()))
+    return result.request, result.device, result.pool, consumed

@@ -1,0 +1,198 @@
+"""`netdra validate`: all that is wrong with topologies, policies, plugin schemas, classes and claims in files."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TypeVar
+
+import click
+import msgspec
+
+from netdra.cli import inputs, marks, terminal
+from netdra.model import documents, names
+from netdra.model.claim import DeviceClass, ResourceClaim, ResourceClaimTemplate
+from netdra.model.documents import Document
+from netdra.model.errors import InvalidInputError
+from netdra.model.policy import DeviceExposurePolicy
+from netdra.model.schema import CNIPluginSchema
+from netdra.model.topology import NetworkTopology
+from netdra.topology.findings import Finding
+from netdra.topology.values import dotted
+
+Kind = TypeVar("Kind")
+Written = ResourceClaim | ResourceClaimTemplate | DeviceClass
+
+OURS = (f"{names.GROUP}/", f"{names.SCHEMA_GROUP_VERSION.split('/')[0]}/", "resource.k8s.io/")
+"""The API groups whose objects are checked; all others are passed over, so that whole manifests can be given."""
+
+
+class Problem(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One thing that is wrong, as it is printed in JSON and YAML; `path` is the place in the object."""
+
+    file: str
+    line: int
+    message: str
+    path: str = ""
+    hint: str = ""
+
+    @property
+    def text(self) -> str:
+        """The problem in the form that editors and CI know from compilers; what follows the first line is indented."""
+        first, *rest = Finding(what=self.message, hint=self.hint).text.splitlines()
+        place = f" [{self.path}]" if self.path else ""
+        return "\n".join([f"{self.file}:{self.line}: {first}{place}", *(f"    {line}" for line in rest)])
+
+
+class _Object(msgspec.Struct, frozen=True):
+    """An object of a file, with what knows its lines."""
+
+    file: str
+    marked: marks.Document
+    value: Document
+
+    @property
+    def key(self) -> tuple[str, str, str]:
+        """What tells it from all others."""
+        metadata = self.value.metadata
+        return self.value.kind, metadata.namespace, metadata.name
+
+    def problem(self, finding: Finding) -> Problem:
+        """A finding at its place."""
+        place = dotted(finding.path, "").removeprefix(".")
+        line = self.marked.line(finding.path)
+        return Problem(file=self.file, line=line, message=finding.what, path=place, hint=finding.hint)
+
+
+@click.command(name="validate")
+@click.argument("paths", metavar="PATH...", nargs=-1, required=True)
+@click.option("--output", "-o", type=click.Choice(["table", "json", "yaml"]), default="table", show_default=True)
+@click.pass_context
+def command(context: click.Context, paths: tuple[str, ...], output: str) -> None:
+    """Check NetworkTopologies, DeviceExposurePolicies, CNIPluginSchemas, DeviceClasses, claims and claim templates.
+
+    All files are checked together: plugin schemas among them stand above those that netdra brings along, and claims
+    are held against the topologies. Objects of other API groups are passed over. A PATH is a file, a folder of files,
+    or "-". The exit code is 1 if anything is wrong, and 2 if a file cannot be read at all.
+    """
+    found: list[_Object] = []
+    problems: list[Problem] = []
+    files: list[str] = []
+    for path in inputs.files(paths):
+        files.append(terminal.path(path))
+        for each in _read(path, files[-1]):
+            if isinstance(each, Problem):
+                problems.append(each)
+            else:
+                found.append(each)
+    problems += _duplicates(found)
+    problems += [each.problem(finding) for each, finding in _findings(found)]
+    problems.sort(key=lambda problem: (files.index(problem.file), problem.line))
+    if output == "table":
+        _print(problems, len(found))
+    else:
+        data = {"problems": documents.plain(problems), "objects": len(found)}
+        text = msgspec.json.format(msgspec.json.encode(data)).decode() if output == "json" else documents.to_yaml(data)
+        click.echo(text.rstrip("\n"))
+    context.exit(1 if problems else 0)
+
+
+def _read(path: str, file: str) -> Iterator[_Object | Problem]:
+    """The objects of a file, and what cannot be read as one; `file` is how the path is shown."""
+    text = inputs.text(path)
+    try:
+        for marked in marks.read(text):
+            if _is_foreign(marked.value):
+                continue
+            try:
+                yield _Object(file, marked, documents.decode(marked.value, file))
+            except InvalidInputError as problem:
+                yield _unreadable(file, marked, problem)
+    except InvalidInputError as problem:
+        line, _, rest = problem.what.removeprefix("line ").partition(": ")
+        if line.isdecimal():
+            yield Problem(file=file, line=int(line), message=rest, hint=problem.hint)
+        else:
+            yield Problem(file=file, line=1, message=problem.what, hint=problem.hint)
+
+
+def _is_foreign(value: object) -> bool:
+    """Whether a document is an object of an API group that is none of ours."""
+    version = value.get("apiVersion") if isinstance(value, dict) else None
+    return isinstance(version, str) and bool(version) and not version.startswith(OURS)
+
+
+def _unreadable(file: str, marked: marks.Document, problem: InvalidInputError) -> Problem:
+    """Why a document is no object, at the place that the model's error names."""
+    what = problem.what.removeprefix(f"{file}: ")
+    what, _, place = what.partition(" - at `$")
+    path = marks.parsed(place.rstrip("`"))
+    shown = dotted(path, "").removeprefix(".")
+    return Problem(file=file, line=marked.line(path), message=what, path=shown, hint=problem.hint)
+
+
+def _duplicates(found: Iterable[_Object]) -> Iterator[Problem]:
+    first: dict[tuple[str, str, str], _Object] = {}
+    for each in found:
+        other = first.setdefault(each.key, each)
+        if other is not each:
+            kind, _, name = each.key
+            what = f'{kind} "{name}" is already at {other.file}:{other.marked.line()}'
+            yield each.problem(Finding(what=what, hint="remove one of them", path=("metadata", "name")))
+
+
+def _of(found: Iterable[_Object], kind: type[Kind]) -> list[tuple[_Object, Kind]]:
+    return [(each, each.value) for each in found if isinstance(each.value, kind)]
+
+
+def _findings(found: Sequence[_Object]) -> Iterator[tuple[_Object, Finding]]:
+    """What is wrong with the objects, each by itself and all together."""
+    from netdra.topology import contract, validation
+
+    for each, policy in _of(found, DeviceExposurePolicy):
+        yield from ((each, finding) for finding in _policy(policy))
+    schemas: list[CNIPluginSchema] = []
+    for each, schema in _of(found, CNIPluginSchema):
+        _, wrong = contract.examine(schema)
+        yield from ((each, finding) for finding in wrong)
+        schemas += [] if wrong else [schema]
+    for each, topology in _of(found, NetworkTopology):
+        yield from ((each, finding) for finding in validation.check_topology(topology, schemas))
+    topologies = {topology.name: (each, topology) for each, topology in _of(found, NetworkTopology)}
+    written = {name: topology for name, (_, topology) in topologies.items()}
+    for name, finding in validation.check_together(written):
+        yield topologies[name][0], finding
+    yield from _claims(found, written)
+
+
+def _claims(found: Sequence[_Object], topologies: Mapping[str, NetworkTopology]) -> Iterator[tuple[_Object, Finding]]:
+    """What is wrong with claims, templates and classes, and with claims against topologies."""
+    from netdra.topology.claims import check_claim
+    from netdra.topology.classes import known_classes
+    from netdra.topology.requested import check_selectors
+
+    classes = known_classes(topologies.values(), [each for _, each in _of(found, DeviceClass)])
+    values: list[tuple[_Object, Written]] = [*_of(found, ResourceClaim), *_of(found, ResourceClaimTemplate)]
+    for each, value in [*values, *_of(found, DeviceClass)]:
+        yield from ((each, finding) for finding in check_selectors(value))
+        if not isinstance(value, DeviceClass):
+            yield from ((each, finding) for finding in check_claim(value, topologies, classes))
+
+
+def _policy(policy: DeviceExposurePolicy) -> Iterator[Finding]:
+    """What is wrong with a policy; each text begins with the place."""
+    from netdra.exposure.check import check
+
+    for text in check(policy):
+        place, _, what = text.partition(": ")
+        path = marks.parsed(place) if place.startswith("spec") else ()
+        yield Finding(what=f'DeviceExposurePolicy "{policy.name}": {what if path else text}', path=path)
+
+
+def _print(problems: Sequence[Problem], objects: int) -> None:
+    for problem in problems:
+        click.echo(terminal.printable(problem.text))
+    checked = f"{objects} object{'s' * (objects != 1)} checked"
+    wrong = f"{len(problems)} problem{'s' * (len(problems) != 1)}" if problems else "nothing wrong"
+    if not objects and not problems:
+        wrong = "no object of netdra's kinds is in these files"
+    terminal.tell(f"{checked}, {wrong}")

@@ -1,0 +1,47 @@
+"""`netdra webhook`: the validating webhook, as a process of the cluster."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from netdra.cli import daemons
+
+
+@click.command(name="webhook")
+@daemons.cluster_options
+@click.option("--address", default="0.0.0.0", show_default=True, help="The address to listen on.")  # noqa: S104
+@click.option("--port", default=8443, show_default=True, help="The port to listen on.")
+@click.option("--namespace", envvar="NETDRA_NAMESPACE", default="netdra", show_default=True, help="netdra's namespace.")
+@click.option("--service", default="netdra-webhook", show_default=True, help="The Service that the API server calls.")
+@click.option("--host", "hosts", multiple=True, help="A further name or address that the certificate is to be for.")
+@click.option("--secret", default="netdra-webhook", show_default=True, help="Where to store the certificate.")
+@click.option(
+    "--certificates",
+    type=click.Path(path_type=Path, file_okay=False),
+    help="A folder with tls.crt and tls.key, read again when they change; without it netdra makes a certificate.",
+)
+def command(
+    kubeconfig: Path | None,
+    context: str | None,
+    verbose: bool,
+    address: str,
+    port: int,
+    namespace: str,
+    service: str,
+    hosts: tuple[str, ...],
+    secret: str,
+    certificates: Path | None,
+) -> None:
+    """Refuse topologies, policies, schemas, custom devices and claims that break a rule, when they are written.
+
+    It serves AdmissionReviews at /validate, and /healthz and /readyz, over HTTPS. The certificate that netdra makes
+    itself is renewed when two thirds of its 90 days are over, and put into the webhook configurations.
+    """
+    from netdra.admission.daemon import Settings
+    from netdra.admission.daemon import run as serve
+
+    names = (f"{service}.{namespace}.svc", f"{service}.{namespace}.svc.cluster.local", *hosts)
+    settings = Settings(address, port, names, certificates, namespace, secret)
+    daemons.run(lambda client: serve(client, settings), kubeconfig=kubeconfig, context=context, verbose=verbose)

@@ -1,0 +1,210 @@
+"""What the demo tells: each thing that happened as a chapter, for people and for programs. Values in, chapters out.
+
+Called by `demo`; the command line shows them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from netdra.chain.report import AttachReport, DetachReport
+from netdra.lab import node
+from netdra.lab.isolation import Traces
+from netdra.lab.pod import Seen
+from netdra.lab.scenario import Scenario
+from netdra.model.claim import ResourceClaim
+from netdra.model.device import ExposureResult
+from netdra.model.inventory import Interface, Inventory, attributes
+from netdra.model.plan import Plan
+from netdra.model.resource import ResourceSlice
+from netdra.topology import interfaces
+from netdra.topology.drawing import draw
+from netdra.topology.graph import compile_topology
+
+
+class Chapter(msgspec.Struct, frozen=True, kw_only=True):
+    """One thing that happened: for people a title, a sentence, a table or a drawing; for programs `data`."""
+
+    name: str
+    title: str
+    text: str
+    columns: tuple[str, ...] = ()
+    rows: tuple[tuple[str, ...], ...] = ()
+    drawing: str = ""
+    data: Any = None
+
+
+def machine(scenario: Scenario) -> Chapter:
+    """The machine that was made, and what will be run on it."""
+    return Chapter(
+        name="scenario",
+        title="A node is made in network namespaces",
+        text=f"NICs {', '.join(node.NICS)}, bridge {node.BRIDGE}, uplink {node.UPLINK}; {scenario.why}.",
+        data={"name": scenario.name, "why": scenario.why},
+    )
+
+
+def discovered(inventory: Inventory) -> Chapter:
+    """What discovery found."""
+    return Chapter(
+        name="inventory",
+        title="netdra discovers its interfaces",
+        text="Read over netlink; `netdra discover` shows every attribute.",
+        columns=("interface", "type", "mac", "mtu", "state", ""),
+        rows=tuple(
+            (each.if_name, each.type, each.mac, str(each.mtu), each.oper_state, _role(each))
+            for each in inventory.interfaces
+        ),
+        data=[attributes(each) for each in inventory.interfaces],
+    )
+
+
+def exposed(result: ExposureResult) -> Chapter:
+    """What the policies made of it."""
+    return Chapter(
+        name="decisions",
+        title="Policies decide what is offered",
+        text="What no policy names is hidden, and so is the host's uplink; `netdra explain` tells why.",
+        columns=("interface", "offered as", "because"),
+        rows=tuple((each.if_name, ", ".join(each.exposed) or "-", each.reason) for each in result.decisions),
+        data=result.decisions,
+    )
+
+
+def published(slices: Sequence[ResourceSlice]) -> Chapter:
+    """What the scheduler is told."""
+    return Chapter(
+        name="slices",
+        title="ResourceSlices tell the scheduler",
+        text=f"{len(slices)} slices; `netdra plan` prints them as the API server takes them.",
+        columns=("pool", "device", "for", "capacity"),
+        rows=tuple(
+            (
+                found.spec.pool.name,
+                device.name,
+                "many claims" if device.allow_multiple_allocations else "one claim",
+                ", ".join(f"{name} {capacity.value}" for name, capacity in device.capacity.items()),
+            )
+            for found in slices
+            for device in found.spec.devices
+        ),
+        data=slices,
+    )
+
+
+def allocated(claim: ResourceClaim) -> Chapter:
+    """What the claim was given."""
+    assert claim.status.allocation is not None
+    return Chapter(
+        name="allocation",
+        title="A claim is given devices",
+        text=f'ResourceClaim "{claim.metadata.name}" names DeviceClasses alone; the scheduler would give it the same.',
+        columns=("request", "device", "consumes"),
+        rows=tuple(
+            (
+                each.request,
+                f"{each.pool}/{each.device}",
+                ", ".join(f"{amount} {name}" for name, amount in each.consumed_capacity.items()),
+            )
+            for each in claim.status.allocation.devices.results
+        ),
+        data=claim,
+    )
+
+
+def bound(scenario: Scenario, plans: Sequence[Plan]) -> Chapter:
+    """The graph that is going to be run."""
+    graph = compile_topology(scenario.topology)
+    return Chapter(
+        name="plans",
+        title="The devices are bound to the topology's graph",
+        text=f'NetworkTopology "{scenario.topology.name}": what is on the left happens first.',
+        drawing=draw(graph, interfaces.assign([graph])[0]),
+        data=plans,
+    )
+
+
+def attached(report: AttachReport, plugins: str) -> Chapter:
+    """What each step did; `plugins` is where binaries are from."""
+    return Chapter(
+        name="steps",
+        title=f"The pod's network is built ({1000 * report.seconds:.0f} ms)",
+        text=f"In a real network namespace; plugin binaries are from {plugins}.",
+        columns=("step", "plugin", "run as", "interface", "ms"),
+        rows=tuple(
+            (
+                each.step,
+                each.plugin,
+                "built in" if each.execution == "Builtin" else "binary",
+                each.interface,
+                f"{1000 * each.seconds:.1f}",
+            )
+            for each in report.steps
+        ),
+        data=report,
+    )
+
+
+def inside(seen: Sequence[Seen]) -> Chapter:
+    """What the pod sees, once `ip` has been found to agree."""
+    return Chapter(
+        name="pod",
+        title="What the pod sees",
+        text="Read over netlink, and `ip` agrees.",
+        columns=("interface", "kind", "mtu", "state", "addresses", "routes"),
+        rows=tuple(
+            (
+                each.name,
+                f"{each.kind} in {each.master}" if each.master else each.kind,
+                str(each.mtu),
+                each.state,
+                "\n".join(each.addresses),
+                "\n".join(each.routes),
+            )
+            for each in seen
+        ),
+        data={"interfaces": seen, "ipAgrees": True},
+    )
+
+
+def detached(report: DetachReport) -> Chapter:
+    """What was undone."""
+    return Chapter(
+        name="detach",
+        title=f"The pod ends, and its network is undone ({1000 * report.seconds:.0f} ms)",
+        text="In reverse, from the checkpoint alone; the checkpoint is gone too.",
+        columns=("step", "plugin", "outcome"),
+        rows=tuple((each.step, each.plugin, each.outcome) for each in report.undone),
+        data=report,
+    )
+
+
+def restored(after: node.Snapshot) -> Chapter:
+    """The node's namespace, once it has been found to be as it was before the pod."""
+    return Chapter(
+        name="node",
+        title="The node is as it was",
+        text=f"{len(after.links)} links with their names, MACs, MTUs and states, {len(after.addresses)} addresses, "
+        f"{len(after.routes)} routes; no namespace is left.",
+        data={"unchanged": True, **msgspec.to_builtins(after)},
+    )
+
+
+def epilogue(left: Traces, seconds: float) -> Chapter:
+    """The last one, told from outside of the lab's namespaces: whether anything is left on this machine."""
+    nothing = left == Traces()
+    return Chapter(
+        name="outside",
+        title=f"Outside, nothing is left ({seconds:.1f} s in all)" if nothing else "Outside, something is left",
+        text="No link, namespace, mount or process of the demo is on this machine." if nothing else str(left),
+        data={"left": left, "seconds": round(seconds, 3)},
+    )
+
+
+def _role(interface: Interface) -> str:
+    if interface.host_uplink:
+        return "the host's uplink"
+    return f"port of {interface.master}" if interface.master else ""
