@@ -1,0 +1,37 @@
+"""`python -m testbed build [COMPONENT ...]` and `python -m testbed system`: get what the tests need. Called by make."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+from testbed.build import BuildError, component, ensure
+from testbed.components import COMPONENTS, NEEDS
+from testbed.system import MissingPackagesError, ensure_packages
+
+
+def main() -> int:
+    """Parse the arguments, build, and return the exit code."""
+    parser = argparse.ArgumentParser(prog="testbed")
+    verbs = parser.add_subparsers(dest="verb", required=True)
+    build = verbs.add_parser("build", help="build components that are not in the cache yet")
+    build.add_argument("names", nargs="*", metavar="COMPONENT", help="which ones (if none is named: those for --for)")
+    needs = "; ".join(f"{need}: {meaning}" for need, meaning in NEEDS.items())
+    build.add_argument("--for", dest="need", choices=NEEDS, default="tests", help=f"what they are for ({needs})")
+    verbs.add_parser("system", help="install the Debian packages that are missing")
+    arguments = parser.parse_args()
+    try:
+        if arguments.verb == "system":
+            ensure_packages()
+            return 0
+        named = [component(name) for name in arguments.names]
+        for wanted in named or [known for known in COMPONENTS if known.needed_by == arguments.need]:
+            print(ensure(wanted))
+    except (BuildError, MissingPackagesError) as problem:
+        print(f"testbed: {problem}", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

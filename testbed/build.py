@@ -1,0 +1,168 @@
+"""Build the test bed's components, once per machine and version.
+
+A component is built in a throw-away Go module and renamed into the cache only when all its programs exist, so a build
+that is cut off leaves nothing that looks finished. Two builds of one component at once are kept apart by a lock file.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache
+from pathlib import Path
+
+from testbed.components import COMPONENTS, KUBERNETES_VERSION, Component
+
+GO = (1, 26)
+GO_TEXT = ".".join(map(str, GO))
+GO_FOLDER = "/usr/local/go/bin"
+GO_THAT_FETCHES_ITSELF = (1, 21)
+
+
+class BuildError(Exception):
+    """A component could not be built; the text names it, the command and the end of its output."""
+
+
+def cache_root() -> Path:
+    """The folder that keeps built components: `$NETDRA_TESTBED_CACHE`, else `~/.cache/netdra-testbed`."""
+    named = os.environ.get("NETDRA_TESTBED_CACHE")
+    return Path(named) if named else Path.home() / ".cache" / "netdra-testbed"
+
+
+def component(name: str) -> Component:
+    """The component of that name.
+
+    Raises:
+        BuildError: there is none.
+    """
+    for known in COMPONENTS:
+        if known.name == name:
+            return known
+    raise BuildError(f"no test bed component {name!r}; there are: {', '.join(known.name for known in COMPONENTS)}")
+
+
+def programs_of(wanted: Component) -> Path:
+    """The folder in which a component's programs stand once it is built."""
+    return cache_root() / f"{wanted.name}-{wanted.version}"
+
+
+def program(name: str) -> Path:
+    """The path of a built program.
+
+    Raises:
+        BuildError: no component has it, or its component is not built yet (the text says how).
+    """
+    for known in COMPONENTS:
+        if name in known.programs:
+            path = programs_of(known) / name
+            if path.exists():
+                return path
+            raise BuildError(f"{name} is not built: run 'python3 -m testbed build {known.name}'")
+    raise BuildError(f"no test bed component has a program {name!r}")
+
+
+def ensure(wanted: Component) -> Path:
+    """Build a component unless it is there, and return the folder of its programs.
+
+    Raises:
+        BuildError: the Go tool failed.
+    """
+    target = programs_of(wanted)
+    if target.is_dir():
+        return target
+    cache_root().mkdir(parents=True, exist_ok=True)
+    with _locked(cache_root() / f".{target.name}.lock"):
+        if target.is_dir():
+            return target
+        started = time.monotonic()
+        print(f"testbed: building {wanted.name} {wanted.version} ...", file=sys.stderr, flush=True)
+        for abandoned in cache_root().glob(f".{target.name}-*"):  # by a build that was killed; we hold its lock
+            shutil.rmtree(abandoned)
+        with tempfile.TemporaryDirectory(prefix=f".{target.name}-", dir=cache_root()) as folder:
+            output = Path(folder) / "bin"
+            _build_module(wanted, Path(folder) / "module", output)
+            output.rename(target)
+        print(f"testbed: {wanted.name} built in {time.monotonic() - started:.0f} s", file=sys.stderr, flush=True)
+    return target
+
+
+def _build_module(wanted: Component, module: Path, output: Path) -> None:
+    module.mkdir()
+    output.mkdir()
+    requires = "".join(f"require {line}\n" for line in wanted.requires)
+    replaces = [*wanted.replaces, *_staging_replaces(wanted)]
+    # With a Go version that prunes module graphs, only what is compiled has to be fetched and verified.
+    head = f"module testbed/{wanted.name}\n\ngo {GO_TEXT}.0\n\n"
+    (module / "go.mod").write_text(head + requires + "".join(f"replace {line}\n" for line in replaces))
+    # A main package cannot be imported by code that is compiled, only by a file that a build tag leaves out.
+    imports = "".join(f'import _ "{path}"\n' for path in wanted.programs.values())
+    (module / "tools.go").write_text(f"//go:build tools\n\npackage tools\n\n{imports}")
+    _go(wanted, module, "mod", "tidy")
+    ldflags = " ".join(("-s", "-w", *wanted.ldflags))
+    flags = ("-trimpath", "-ldflags", ldflags)
+    if all(path.rsplit("/", 1)[1] == name for name, path in wanted.programs.items()):
+        _go(wanted, module, "build", *flags, "-o", f"{output}/", *wanted.programs.values())
+        return
+    for name, path in wanted.programs.items():
+        _go(wanted, module, "build", *flags, "-o", str(output / name), path)
+
+
+def _staging_replaces(wanted: Component) -> Iterator[str]:
+    """Versioned replaces for the modules that a module's own go.mod replaces by a path inside its repository."""
+    if wanted.staging_of is None:
+        return
+    path, version = wanted.staging_of
+    with tempfile.TemporaryDirectory() as folder:
+        (Path(folder) / "go.mod").write_text("module testbed/staging\n")
+        found = json.loads(_go(wanted, Path(folder), "mod", "download", "-json", f"{path}@{wanted.version}"))
+        upstream = json.loads(_go(wanted, Path(folder), "mod", "edit", "-json", found["GoMod"]))
+    for replace in upstream["Replace"]:
+        if replace["New"]["Path"].startswith("./"):
+            old = replace["Old"]["Path"]
+            yield f"{old} => {old} {version}"
+
+
+def _go(wanted: Component, folder: Path, *arguments: str) -> str:
+    environment = os.environ | {"CGO_ENABLED": "0", "GOFLAGS": "-mod=mod -buildvcs=false", "GOWORK": "off"}
+    command = (go_program(), *arguments)
+    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        raise BuildError(f"{wanted.name} {wanted.version}: 'go {' '.join(arguments)}' failed:\n{done.stderr[-4000:]}")
+    return done.stdout
+
+
+@cache
+def go_program() -> str:
+    """The path of a Go that can build all components, be it by fetching a newer one of itself.
+
+    Raises:
+        BuildError: there is none, or it is too old; the text says what is needed.
+    """
+    needed = f"the test bed is built with Go {GO_TEXT} or newer (Kubernetes {KUBERNETES_VERSION} needs it)"
+    go = shutil.which("go", path=f"{os.environ.get('PATH', '')}:{GO_FOLDER}")
+    if go is None:
+        raise BuildError(f"{needed}, and there is no 'go' on PATH nor in {GO_FOLDER}")
+    printed = subprocess.run(
+        (go, "env", "GOVERSION", "GOTOOLCHAIN"), capture_output=True, text=True, check=False
+    ).stdout
+    version, toolchain = (*printed.splitlines(), "", "")[:2]
+    found = tuple(int(part) for part in re.findall(r"\d+", version)[:2])
+    if found < GO and (found < GO_THAT_FETCHES_ITSELF or toolchain == "local"):
+        raise BuildError(f"{needed}, and {go} is {version or 'of an unknown version'}; put a newer one first on PATH")
+    return go
+
+
+@contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    with path.open("w") as handle:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        yield

@@ -1,0 +1,163 @@
+"""What the test bed is made of: each component's version and how its Go programs are built.
+
+Read by `testbed.build`. A component is built once per machine and kept under its version, so that raising a version
+here is all that is needed to get the new one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+Need = Literal["tests", "pods", "scale", "charts", "hardware", "peer"]
+NEEDS: dict[Need, str] = {
+    "tests": "what `make test` starts",
+    "pods": "a container runtime for real pods",
+    "scale": "hollow nodes by the hundred",
+    "charts": "installing the charts",
+    "hardware": "CNI plugins for SR-IOV hardware",
+    "peer": "the driver that the benchmarks run beside netdra",
+}
+
+KUBERNETES_VERSION = "v1.37.1"
+KUBERNETES_STAGING_VERSION = "v0.37.1"
+
+
+@dataclass(frozen=True)
+class Component:
+    """One set of Go programs that are built together.
+
+    Attributes:
+        name: the component's name on the command line of the test bed.
+        version: the version that keys the cache.
+        programs: program name -> import path of its main package.
+        requires: `module version` lines of the throw-away module that the programs are built in.
+        replaces: `old => new version` lines of that module.
+        ldflags: linker flags on top of `-s -w`.
+        staging_of: a module whose path replaces in its own go.mod become versioned replaces here
+            (Kubernetes publishes its staging modules that way), with the version to give them.
+        needed_by: what is built when nothing is named are those that the `tests` need.
+    """
+
+    name: str
+    version: str
+    programs: Mapping[str, str]
+    requires: tuple[str, ...]
+    replaces: tuple[str, ...] = ()
+    ldflags: tuple[str, ...] = ()
+    staging_of: tuple[str, str] | None = None
+    needed_by: Need = "tests"
+
+
+def _kubernetes() -> Component:
+    version = "k8s.io/component-base/version"
+    major, minor, _ = KUBERNETES_VERSION.removeprefix("v").split(".")
+    names = ("kube-apiserver", "kube-scheduler", "kube-controller-manager", "kubelet", "kubectl")
+    return Component(
+        name="kubernetes",
+        version=KUBERNETES_VERSION,
+        programs={name: f"k8s.io/kubernetes/cmd/{name}" for name in names},
+        requires=(f"k8s.io/kubernetes {KUBERNETES_VERSION}",),
+        # Without these the servers report v0.0.0 and clients refuse to negotiate with them.
+        ldflags=(
+            f"-X {version}.gitVersion={KUBERNETES_VERSION}",
+            f"-X {version}.gitMajor={major}",
+            f"-X {version}.gitMinor={minor}",
+        ),
+        staging_of=("k8s.io/kubernetes", KUBERNETES_STAGING_VERSION),
+    )
+
+
+def _cni_plugins() -> Component:
+    module = "github.com/containernetworking/plugins"
+    folders = {
+        "main": ("bridge", "macvlan", "ipvlan", "vlan", "host-device", "ptp", "loopback", "dummy", "tap"),
+        "meta": ("tuning", "sbr", "vrf", "bandwidth", "portmap", "firewall"),
+        "ipam": ("static", "host-local", "dhcp"),
+    }
+    version = "v1.9.1"
+    return Component(
+        name="cni-plugins",
+        version=version,
+        programs={name: f"{module}/plugins/{folder}/{name}" for folder, names in folders.items() for name in names},
+        requires=(f"{module} {version}",),
+    )
+
+
+def _containerd() -> Component:
+    module, version = "github.com/containerd/containerd/v2", "v2.4.2"
+    names = ("containerd", "containerd-shim-runc-v2", "ctr")
+    return Component(
+        name="containerd",
+        version=version,
+        programs={name: f"{module}/cmd/{name}" for name in names},
+        requires=(f"{module} {version}",),
+        ldflags=(f"-X {module}/version.Version={version}",),
+        needed_by="pods",
+    )
+
+
+def _sriov_cni() -> Component:
+    # The newest release that the module proxy serves is from before modules, and under its former owner's import path.
+    old, version = "github.com/intel/sriov-cni", "v2.1.0"
+    return Component(
+        name="sriov-cni",
+        version=version,
+        programs={"sriov": f"{old}/cmd/sriov"},
+        requires=(
+            f"{old} {version}+incompatible",
+            "github.com/containernetworking/cni v0.6.0",
+            "github.com/containernetworking/plugins v0.7.5",
+        ),
+        replaces=(f"{old} => github.com/k8snetworkplumbingwg/sriov-cni {version}+incompatible",),
+        needed_by="hardware",
+    )
+
+
+COMPONENTS: tuple[Component, ...] = (
+    _kubernetes(),
+    Component(
+        name="etcd",
+        version="v3.6.8",
+        programs={"etcd": "go.etcd.io/etcd/server/v3"},
+        requires=("go.etcd.io/etcd/server/v3 v3.6.8",),
+    ),
+    _cni_plugins(),
+    Component(
+        name="cnitool",
+        version="v1.3.1",
+        programs={"cnitool": "github.com/containernetworking/cni/cnitool"},
+        requires=("github.com/containernetworking/cni v1.3.1",),
+    ),
+    _containerd(),
+    Component(
+        name="crictl",
+        version="v1.36.0",
+        programs={"crictl": "sigs.k8s.io/cri-tools/cmd/crictl"},
+        requires=("sigs.k8s.io/cri-tools v1.36.0",),
+        needed_by="pods",
+    ),
+    Component(
+        name="kwok",
+        version="v0.8.0",
+        programs={"kwok": "sigs.k8s.io/kwok/cmd/kwok"},
+        requires=("sigs.k8s.io/kwok v0.8.0",),
+        needed_by="scale",
+    ),
+    Component(
+        name="helm",
+        version="v4.3.1",
+        programs={"helm": "helm.sh/helm/v4/cmd/helm"},
+        requires=("helm.sh/helm/v4 v4.3.1",),
+        needed_by="charts",
+    ),
+    _sriov_cni(),
+    Component(
+        name="dranet",
+        version="v1.4.0",
+        programs={"dranet": "sigs.k8s.io/dranet/cmd/dranet"},
+        requires=("sigs.k8s.io/dranet v1.4.0",),
+        needed_by="peer",
+    ),
+)

@@ -1,0 +1,219 @@
+"""A control plane on loopback: etcd, kube-apiserver, kube-scheduler and kube-controller-manager, ready in seconds.
+
+Used by the fixtures of `tests/cluster` and by the benchmarks. Ports, certificates and state are its own, so several may
+run side by side; every component is a `Process`, to be paused, killed or restarted by tests of faults.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import ssl
+import tempfile
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import ExitStack, closing
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from testbed import commands
+from testbed.api import Api
+from testbed.certificates import Authority, KeyPair, new_authority, new_signing_key
+from testbed.commands import Settings, Wiring
+from testbed.kubectl import kubectl
+from testbed.objects import SERVICE_ACCOUNT
+from testbed.process import Ports, Process, ProcessError, answers
+
+ADMIN = "kubernetes-admin"
+ADMIN_GROUPS = ("system:masters",)
+
+
+class ControlPlane:
+    """A control plane that runs while its `with` block does.
+
+    Attributes:
+        settings: what it was made from.
+        folder: logs, certificates, kubeconfig files and etcd's data.
+        server: the API server's URL.
+        authority: signs the servers' and all clients' certificates.
+        processes: the components by program name, each after those that it needs, and what `run` has started.
+    """
+
+    folder: Path
+    server: str
+    authority: Authority
+
+    def __init__(self, settings: Settings | None = None, *, folder: Path | None = None) -> None:
+        """Prepare, start nothing.
+
+        Args:
+            settings: gates, components and arguments.
+            folder: where to leave the logs for somebody to read later; without one, the files are in a temporary
+                folder that goes with the control plane.
+        """
+        self.settings = settings or Settings()
+        self.processes: dict[str, Process] = {}
+        self._given_folder = folder
+        self._undo = ExitStack()
+
+    def __enter__(self) -> Self:
+        """Start everything and wait until it is ready.
+
+        Raises:
+            ProcessError: a component does not become ready; the text has the end of its log.
+            BuildError: a component is not built.
+        """
+        with ExitStack() as undo:
+            self.folder = self._given_folder or Path(undo.enter_context(tempfile.TemporaryDirectory(prefix="netdra-")))
+            self.folder.mkdir(parents=True, exist_ok=True)
+            self.authority = new_authority(self.folder / "certificates")
+            ports = Ports(self.settings.address)
+            undo.callback(ports.close)
+            undo.callback(shutil.rmtree, self.folder / "etcd", ignore_errors=True)
+            undo.callback(self._kill_all)
+            self._start(self._wire(ports), ports)
+            self._undo = undo.pop_all()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, problem: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Kill everything, for nobody needs the data any more."""
+        self._undo.close()
+
+    @property
+    def etcd(self) -> Process:
+        """The etcd that holds all objects."""
+        return self.processes["etcd"]
+
+    @property
+    def apiserver(self) -> Process:
+        """The kube-apiserver."""
+        return self.processes["kube-apiserver"]
+
+    @property
+    def scheduler(self) -> Process:
+        """The kube-scheduler, where the settings have one."""
+        return self.processes["kube-scheduler"]
+
+    @property
+    def controller_manager(self) -> Process:
+        """The kube-controller-manager, where the settings have one."""
+        return self.processes["kube-controller-manager"]
+
+    def client(self, user: str = ADMIN, groups: Iterable[str] = ADMIN_GROUPS) -> Api:
+        """An API client for the administrator, or for a user with their groups."""
+        return Api(self.server, self.authority.own.certificate, self.authority.client(user, groups))
+
+    def kubeconfig(self, user: str = ADMIN, groups: Iterable[str] = ADMIN_GROUPS) -> Path:
+        """A kubeconfig file for the administrator, or for a user: `kubeconfig("system:node:n1", ["system:nodes"])`."""
+        pair = self.authority.client(user, groups)
+        path = pair.certificate.with_suffix(".kubeconfig")
+        path.write_text(_kubeconfig(self.server, self.authority.own.certificate, user, pair))
+        return path
+
+    def kubectl(self, *arguments: str, text: str = "") -> str:
+        """Run kubectl as the administrator and return what it printed; `text` is its standard input.
+
+        Raises:
+            KubectlError: it ended with another code than 0.
+        """
+        return kubectl(self.kubeconfig(), *arguments, text=text)
+
+    def run(
+        self,
+        name: str,
+        command: Sequence[str],
+        ready: Callable[[], bool],
+        environment: Mapping[str, str] | None = None,
+    ) -> Process:
+        """Start a further program beside the components (a controller, hollow nodes), and wait until it is ready.
+
+        It ends with the control plane if it is not stopped before, and its log is shown where theirs are. A name can
+        be used again when its program has ended.
+
+        Raises:
+            ProcessError: the program did not become ready, or the last one of that name still runs.
+        """
+        before = self.processes.get(name)
+        if before is not None and before.pid is not None:
+            raise ProcessError(f"{name} still runs, as process {before.pid}")
+        self.processes[name] = process = Process(name, command, self.folder / f"{name}.log", ready, environment)
+        process.start()
+        process.wait_ready()
+        return process
+
+    def log_sizes(self) -> dict[str, int]:
+        """How long each component's log is now, in bytes: what `log_tails` can begin after."""
+        return {name: process.log.stat().st_size for name, process in self.processes.items()}
+
+    def log_tails(self, since: Mapping[str, int], lines: int = 40) -> dict[str, str]:
+        """The end of each component's log, of what was written after the given sizes."""
+        return {name: process.log_tail(lines, since.get(name, 0)) for name, process in self.processes.items()}
+
+    def _wire(self, ports: Ports) -> Wiring:
+        settings = self.settings
+        hosts = ("localhost", "127.0.0.1", "kubernetes", "kubernetes.default.svc", settings.address, *settings.hosts)
+        return Wiring(
+            settings=settings,
+            data=self.folder / "etcd",
+            etcd=ports.take(),
+            peer=ports.take(),
+            apiserver=ports.take(),
+            authority=self.authority.own.certificate,
+            serving=self.authority.server("netdra-testbed", dict.fromkeys(hosts)),
+            kubelet_client=self.authority.client("kube-apiserver-kubelet-client", ADMIN_GROUPS),
+            service_accounts=new_signing_key(self.authority.folder / "service-accounts.key"),
+        )
+
+    def _start(self, wiring: Wiring, ports: Ports) -> None:
+        settings = self.settings
+        self.server = settings.url(wiring.apiserver)
+        self._add("etcd", commands.etcd(wiring), f"{settings.url(wiring.etcd, 'http')}/readyz")
+        self._add("kube-apiserver", commands.apiserver(wiring), f"{self.server}/readyz")
+        self._run("etcd", "kube-apiserver")
+        # Only now: at their first try these two want an API server, or exit, or wait for seconds.
+        if settings.scheduler:
+            port, user = ports.take(), self.kubeconfig("system:kube-scheduler", ())
+            self._add("kube-scheduler", commands.scheduler(wiring, port, user), f"{settings.url(port)}/readyz")
+        if settings.controller_manager:
+            port, user = ports.take(), self.kubeconfig("system:kube-controller-manager", ())
+            command = commands.controller_manager(wiring, port, user)
+            self._add("kube-controller-manager", command, f"{settings.url(port)}/healthz")
+        self._run("kube-scheduler", "kube-controller-manager")
+        if settings.controller_manager:
+            # It calls itself healthy before its controllers run; this one's work is what the first pod waits for.
+            with closing(self.client()) as api:
+                api.wait_for(SERVICE_ACCOUNT, "default", lambda found: found is not None, namespace="default")
+
+    def _add(self, name: str, command: list[str], ready: str) -> None:
+        context = ssl.create_default_context(cafile=self.authority.own.certificate)
+        self.processes[name] = Process(name, command, self.folder / f"{name}.log", answers(ready, context))
+
+    def _run(self, *names: str) -> None:
+        started = [self.processes[name] for name in names if name in self.processes]
+        for process in started:
+            process.start()
+        for process in started:
+            process.wait_ready()
+
+    def _kill_all(self) -> None:
+        for process in reversed(self.processes.values()):
+            process.kill()
+
+
+def _kubeconfig(server: str, authority: Path, user: str, pair: KeyPair) -> str:
+    """The text of a kubeconfig file: JSON, which every reader of YAML reads."""
+    cluster = {"server": server, "certificate-authority": str(authority)}
+    identity = {"client-certificate": str(pair.certificate), "client-key": str(pair.key)}
+    return json.dumps(
+        {
+            "apiVersion": "v1",
+            "kind": "Config",
+            "clusters": [{"name": "testbed", "cluster": cluster}],
+            "users": [{"name": user, "user": identity}],
+            "contexts": [{"name": "testbed", "context": {"cluster": "testbed", "user": user}}],
+            "current-context": "testbed",
+        },
+        indent=1,
+    )

@@ -1,0 +1,32 @@
+"""Run the real kubectl, as users do: the tests' second way to the API server beside `testbed.api`."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+from testbed.build import program
+
+
+class KubectlError(Exception):
+    """kubectl ended with another code than 0."""
+
+    def __init__(self, done: subprocess.CompletedProcess[str]) -> None:
+        super().__init__(f"'{' '.join(map(str, done.args))}' ended with {done.returncode}:\n{done.stdout}{done.stderr}")
+        self.code = done.returncode
+        self.stdout = done.stdout
+        self.stderr = done.stderr
+
+
+def kubectl(kubeconfig: Path, *arguments: str, text: str = "") -> str:
+    """Run kubectl and return what it printed; its caches stay beside the kubeconfig file.
+
+    Raises:
+        KubectlError: it ended with another code than 0.
+    """
+    options = (f"--kubeconfig={kubeconfig}", f"--cache-dir={kubeconfig.parent / 'kubectl-cache'}")
+    command = (str(program("kubectl")), *options, *arguments)
+    done = subprocess.run(command, input=text, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        raise KubectlError(done)
+    return done.stdout

@@ -1,0 +1,215 @@
+"""Start a program, wait until it is ready, and pause, stop or kill it: the processes of a control plane.
+
+Called by `testbed.control_plane`. A program dies with the one that started it, even if that is killed, and stays out of
+its process group, so that an interrupt at the terminal ends the tests first and the programs in good order after them.
+"""
+
+from __future__ import annotations
+
+import http
+import http.client
+import os
+import signal
+import socket
+import ssl
+import subprocess
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from urllib.parse import urlsplit
+
+READY_TIMEOUT = 60.0
+STOP_TIMEOUT = 5.0
+_POLL = 0.02
+_TAIL_BYTES = 256 * 1024
+
+
+class ProcessError(Exception):
+    """A program ended or hung before it was ready; the text has its command and the end of its log."""
+
+
+class Process:
+    """A program with a log file, that can be started again with the same command.
+
+    Start it from a thread that lives as long as the program should: the kernel counts the end of that thread as the
+    parent's death (prctl(2), PR_SET_PDEATHSIG).
+    """
+
+    def __init__(
+        self,
+        name: str,
+        command: Sequence[str],
+        log: Path,
+        ready: Callable[[], bool],
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
+        """Prepare, start nothing.
+
+        Args:
+            name: what the program is called in errors and reports.
+            command: the program and its arguments.
+            log: the file that its output is appended to.
+            ready: whether it does its work now; asked often, so it must answer or give up quickly.
+            environment: variables on top of our own.
+        """
+        self.name = name
+        self.command = tuple(command)
+        self.log = log
+        self._ready = ready
+        self._environment = dict(environment or {})
+        self._child: subprocess.Popen[bytes] | None = None
+
+    @property
+    def pid(self) -> int | None:
+        """The process id while the program runs (or is paused)."""
+        return self._child.pid if self._child is not None and self._child.poll() is None else None
+
+    def start(self) -> None:
+        """Start the program; `wait_ready` waits for it.
+
+        Raises:
+            ProcessError: it runs already.
+        """
+        if self.pid is not None:
+            raise ProcessError(f"{self.name} runs already, as process {self.pid}")
+        # setpriv becomes the program: one exec more, and no Python between fork and exec, which threads would forbid.
+        tied = ("setpriv", "--pdeathsig", "KILL", "--", *self.command)
+        with self.log.open("ab") as log:
+            self._child = subprocess.Popen(
+                tied,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                env=os.environ | self._environment,
+                start_new_session=True,
+            )
+
+    def wait_ready(self, timeout: float = READY_TIMEOUT) -> None:
+        """Wait until the program is ready.
+
+        Raises:
+            ProcessError: it ended before, or was not ready in time.
+        """
+        deadline = time.monotonic() + timeout
+        while not self._ready():
+            code = self._exit_code(_POLL)
+            if code is not None:
+                raise ProcessError(self._report(f"ended with code {code} before it was ready"))
+            if time.monotonic() > deadline:
+                raise ProcessError(self._report(f"was not ready within {timeout:.0f} s"))
+
+    def stop(self) -> None:
+        """Ask the program to end (SIGTERM), and kill it if it does not; no error if it is not running."""
+        self._signal(signal.SIGTERM)
+        self.resume()
+        if self._exit_code(STOP_TIMEOUT) is None:
+            self.kill()
+
+    def kill(self) -> None:
+        """Kill the program (SIGKILL) and wait for its end; no error if it is not running."""
+        self._signal(signal.SIGKILL)
+        if self._child is not None:
+            self._child.wait()
+            self._child = None
+
+    def pause(self) -> None:
+        """Freeze the program (SIGSTOP): its connections stay open, and nothing answers."""
+        self._signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        """Let a paused program go on (SIGCONT)."""
+        self._signal(signal.SIGCONT)
+
+    def restart(self) -> None:
+        """Stop the program, start it again and wait until it is ready.
+
+        Raises:
+            ProcessError: it did not become ready.
+        """
+        self.stop()
+        self.start()
+        self.wait_ready()
+
+    def memory(self) -> int:
+        """The resident memory in bytes (VmRSS of proc(5)); 0 when it is not running."""
+        try:
+            status = Path(f"/proc/{self.pid}/status").read_text(encoding="ascii")
+        except (FileNotFoundError, ProcessLookupError):
+            return 0
+        return next((int(line.split()[1]) * 1024 for line in status.splitlines() if line.startswith("VmRSS:")), 0)
+
+    def log_tail(self, lines: int = 40, since: int = 0) -> str:
+        """The last lines of the log, of what was written after a byte offset."""
+        try:
+            with self.log.open("rb") as log:
+                end = log.seek(0, 2)
+                log.seek(max(since, end - _TAIL_BYTES))
+                text = log.read().decode(errors="replace")
+        except FileNotFoundError:
+            return ""
+        return "\n".join(text.splitlines()[-lines:])
+
+    def _signal(self, number: signal.Signals) -> None:
+        if self._child is not None:
+            self._child.send_signal(number)
+
+    def _exit_code(self, timeout: float) -> int | None:
+        if self._child is None:
+            return 0
+        with suppress(subprocess.TimeoutExpired):
+            return self._child.wait(timeout)
+        return None
+
+    def _report(self, what: str) -> str:
+        return f"{self.name} {what}\n{' '.join(self.command)}\n--- end of {self.log}:\n{self.log_tail()}"
+
+
+def answers(url: str, context: ssl.SSLContext | None = None) -> Callable[[], bool]:
+    """A readiness check: whether the URL answers 200 within a second."""
+    parts = urlsplit(url)
+    assert parts.hostname is not None
+    host, port = parts.hostname, parts.port
+
+    def ready() -> bool:
+        if parts.scheme == "http":
+            connection = http.client.HTTPConnection(host, port, timeout=1)
+        else:
+            connection = http.client.HTTPSConnection(host, port, timeout=1, context=context)
+        try:
+            connection.request("GET", parts.path)
+            return connection.getresponse().status == http.HTTPStatus.OK
+        except (OSError, http.client.HTTPException):
+            return False
+        finally:
+            connection.close()
+
+    return ready
+
+
+class Ports:
+    """Free ports on one address, held for as long as this object is open.
+
+    A port is held by a socket that is bound and never listens: with SO_REUSEADDR a server can still listen on it,
+    while the kernel gives it to nobody who asks for any free port. So a server that is killed finds its port again.
+    """
+
+    def __init__(self, address: str) -> None:
+        self.address = address
+        self._holders: list[socket.socket] = []
+
+    def take(self) -> int:
+        """A port that nobody else uses."""
+        family = socket.AF_INET6 if ":" in self.address else socket.AF_INET
+        holder = socket.socket(family, socket.SOCK_STREAM)
+        self._holders.append(holder)
+        holder.bind((self.address, 0))
+        holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        port: int = holder.getsockname()[1]
+        return port
+
+    def close(self) -> None:
+        """Let all ports go."""
+        for holder in self._holders:
+            holder.close()
+        self._holders.clear()

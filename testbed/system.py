@@ -1,0 +1,59 @@
+"""Debian packages that the tests need and a bare machine may lack; nothing is done where they are there."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+# program -> the Debian package that has it
+PROGRAMS = {
+    "ip": "iproute2",
+    "bridge": "iproute2",
+    "ethtool": "ethtool",
+    "openssl": "openssl",
+    "iptables": "iptables",
+    "busybox": "busybox-static",
+}
+# What Go checks the module proxy's certificate with.
+AUTHORITIES = Path("/etc/ssl/certs/ca-certificates.crt")
+
+
+class MissingPackagesError(Exception):
+    """Packages are missing and cannot be installed here; the text names them."""
+
+
+def ensure_packages() -> list[str]:
+    """Install what is missing, and return the names of what was installed.
+
+    Raises:
+        MissingPackagesError: something is missing, and this is not root on a machine with apt.
+    """
+    missing = _missing()
+    if not missing:
+        return []
+    if os.geteuid() != 0 or shutil.which("apt-get") is None:
+        raise MissingPackagesError(
+            f"these packages are missing: {' '.join(missing)}; install them (as root: apt-get install)"
+        )
+    environment = os.environ | {"DEBIAN_FRONTEND": "noninteractive"}
+    for command in (["apt-get", "-q", "update"], ["apt-get", "-qy", "install", "--no-install-recommends", *missing]):
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+        if done.returncode != 0:
+            raise MissingPackagesError(f"'{' '.join(command)}' failed:\n{done.stderr[-2000:]}")
+    print(f"testbed: installed {' '.join(missing)}", file=sys.stderr)
+    return missing
+
+
+def _missing() -> list[str]:
+    # Debian keeps some of them where only root's PATH goes.
+    path = f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin"
+    missing = {package for program, package in PROGRAMS.items() if shutil.which(program, path=path) is None}
+    if importlib.util.find_spec("ensurepip") is None:
+        missing.add("python3-venv")
+    if not AUTHORITIES.exists():
+        missing.add("ca-certificates")
+    return sorted(missing)

@@ -1,0 +1,42 @@
+"""`python -m testbed.vm install` and `python -m testbed.vm run COMMAND ...`: the SR-IOV machine. Called by make."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from pathlib import Path
+
+from testbed.vm import ingredients, machine
+
+RESULTS = Path("build/hardware")
+
+
+def main() -> int:
+    """Parse the arguments, get what is missing, run the command in the machine, and return its exit code."""
+    parser = argparse.ArgumentParser(prog="testbed.vm")
+    verbs = parser.add_subparsers(dest="verb", required=True)
+    verbs.add_parser("install", help="get what the machine needs (root)")
+    run = verbs.add_parser("run", help="boot the machine and run a command in it, from this folder")
+    run.add_argument("--results", type=Path, default=RESULTS, help="the folder for logs and results (it is emptied)")
+    run.add_argument("--limit", type=float, default=900, metavar="SECONDS", help="how long the command may take")
+    run.add_argument("command", nargs=argparse.REMAINDER, metavar="COMMAND")
+    arguments = parser.parse_args()
+    started = time.monotonic()
+    try:
+        parts = ingredients.ensure()
+        if arguments.verb == "install":
+            return 0
+        status = machine.run(arguments.command, parts, arguments.results, arguments.limit)
+    except (ingredients.IngredientError, machine.MachineError) as problem:
+        print(f"testbed: {problem}", file=sys.stderr)
+        return 1
+    print(
+        f"testbed: exit code {status} after {time.monotonic() - started:.1f} s, logs in {arguments.results}",
+        file=sys.stderr,
+    )
+    return status
+
+
+if __name__ == "__main__":
+    sys.exit(main())

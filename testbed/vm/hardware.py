@@ -1,0 +1,58 @@
+"""The machine's hardware as QEMU arguments: two NUMA nodes, each with a PCIe root of its own and an SR-IOV NIC on it.
+
+Read by `testbed.vm.machine`. The NICs are Intel 82576 (igb, 7 VFs each); their wires meet in one hub, so packets travel
+between the two. There is an IOMMU with interrupt remapping, as vfio needs. All is emulated: no KVM is asked for.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from testbed.vm.ingredients import Ingredients
+
+MEMORY_PER_NODE = "1024M"
+# bus number of the PCIe root -> NUMA node; the NIC is the first device on the bus after it
+PCIE_ROOTS = {0x40: 0, 0x80: 1}
+
+
+def command(ingredients: Ingredients, initramfs: Path, kernel_arguments: str, results: Path) -> list[str]:
+    """QEMU's command line. The guest's output goes to stdout, its kernel's console to `results`/console.log."""
+    # The kernel kills QEMU when the process that started it is gone, however that ended.
+    return [
+        *("setpriv", "--pdeathsig", "KILL", str(ingredients.qemu)),
+        *("-nodefaults", "-no-user-config", "-display", "none", "-no-reboot"),
+        *("-machine", "q35,kernel-irqchip=split", "-accel", "tcg", "-cpu", "max", "-smp", "1", "-m", "2048M"),
+        *("-device", "intel-iommu,intremap=on,caching-mode=on"),
+        *("-kernel", str(ingredients.kernel.image), "-initrd", str(initramfs), "-append", kernel_arguments),
+        *("-chardev", f"file,id=console,path={_escaped(results / 'console.log')}", "-serial", "chardev:console"),
+        *("-chardev", "file,id=output,path=/dev/stdout"),
+        *("-device", "virtio-serial-pci", "-device", "virtserialport,chardev=output"),
+        *_share("root", Path("/"), "readonly=on,multidevs=remap"),
+        *_share("extras", ingredients.extras, "readonly=on"),
+        *_share("results", results, "readonly=off"),
+        *(argument for bus, node in PCIE_ROOTS.items() for argument in _numa_node(bus, node)),
+    ]
+
+
+def _numa_node(bus: int, node: int) -> tuple[str, ...]:
+    """A NUMA node: memory, a PCIe root, and a NIC whose MAC address ends in the node's number."""
+    return (
+        *("-object", f"memory-backend-ram,id=memory{node},size={MEMORY_PER_NODE}"),
+        *("-numa", f"node,nodeid={node},memdev=memory{node}"),
+        *("-device", f"pxb-pcie,id=root{node},bus_nr={bus},numa_node={node},bus=pcie.0"),
+        *("-device", f"pcie-root-port,id=port{node},bus=root{node},chassis={node + 1},slot={node + 1}"),
+        *("-netdev", f"hubport,id=wire{node},hubid=0"),
+        *("-device", f"igb,bus=port{node},netdev=wire{node},mac=52:54:00:aa:00:{node:02x},romfile="),
+    )
+
+
+def _share(tag: str, folder: Path, options: str) -> tuple[str, ...]:
+    return (
+        *("-fsdev", f"local,id={tag},path={_escaped(folder)},security_model=none,{options}"),
+        *("-device", f"virtio-9p-pci,fsdev={tag},mount_tag={tag}"),
+    )
+
+
+def _escaped(path: Path) -> str:
+    """A path inside a comma-separated QEMU option."""
+    return str(path).replace(",", ",,")

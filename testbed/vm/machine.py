@@ -1,0 +1,150 @@
+"""Boot the SR-IOV machine, run one command in it, bring out what it printed and wrote, and leave nothing running.
+
+Called by `python -m testbed.vm`. Only one machine runs at a time: it would slow the next one down past all limits.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from testbed.build import cache_root
+from testbed.vm import hardware, initramfs
+from testbed.vm.ingredients import Ingredients
+
+BOOT_LIMIT = 240.0
+_GUEST_SCRIPT = Path(__file__).with_name("guest.sh")
+# On a busy host the emulated timer may be too late for the kernel's check of it, which ends in a panic.
+_KERNEL_ARGUMENTS = "console=ttyS0 loglevel=4 panic=-1 no_timer_check intel_iommu=on iommu=pt rdinit=/init"
+# What the guest's processes need of the environment outside, since they run the same programs from the same places.
+_ENVIRONMENT = ("PATH", "HOME", "NETDRA_TESTBED_CACHE")
+_READY = "machine: ready"
+
+
+class MachineError(Exception):
+    """The machine did not boot, or did not end in time; the text says how far it came, with the end of its console."""
+
+
+@dataclass
+class _Progress:
+    """How far a boot came; written by the reader of the guest's output and by the timer."""
+
+    ready: bool = False
+    stopped_after: float = 0.0
+
+
+def run(command: Sequence[str], ingredients: Ingredients, results: Path, limit: float) -> int:
+    """Run a command in a fresh machine, from the current folder, and return its exit code.
+
+    The guest sees the host's files and changes none of them, but for `results`, which it writes through to the host.
+    That folder is emptied first; afterwards it has `output.log`, `console.log`, `dmesg.log` and what the command wrote.
+
+    Args:
+        command: the program and its arguments.
+        ingredients: what to boot.
+        results: the folder to share.
+        limit: seconds that the command may take, once the machine is up.
+
+    Raises:
+        MachineError: it did not boot, or was stopped because time was up.
+    """
+    shutil.rmtree(results, ignore_errors=True)
+    results.mkdir(parents=True)
+    results = results.resolve()
+    (results / "settings").write_text(_settings(command, ingredients))
+    arguments = f'{_KERNEL_ARGUMENTS} "guest={_GUEST_SCRIPT.resolve()}" "results={results}"'
+    with _only_one(), tempfile.TemporaryDirectory(prefix="netdra-vm-") as folder:
+        archive = Path(folder) / "initramfs"
+        initramfs.write(archive, ingredients)
+        progress = _follow(hardware.command(ingredients, archive, arguments, results), results, limit)
+    status = results / "status"
+    if status.exists():
+        return int(status.read_text())
+    raise MachineError(_explanation(progress, results))
+
+
+def _settings(command: Sequence[str], ingredients: Ingredients) -> str:
+    """The shell assignments that the guest's script reads."""
+    values = {name: os.environ[name] for name in _ENVIRONMENT if name in os.environ}
+    values |= {"MODULES": str(ingredients.kernel.modules), "FOLDER": str(Path.cwd()), "COMMAND": shlex.join(command)}
+    return "".join(f"{name}={shlex.quote(value)}\n" for name, value in values.items())
+
+
+def _follow(command: Sequence[str], results: Path, limit: float) -> _Progress:
+    """Pass the guest's output on until it powers off or its time is up."""
+    progress = _Progress()
+    with (
+        (results / "qemu.log").open("wb") as complaints,
+        (results / "output.log").open("w") as copy,
+        subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=complaints, text=True, errors="replace"
+        ) as qemu,
+    ):
+        assert qemu.stdout is not None
+        timer = _stop_after(BOOT_LIMIT, qemu, progress)
+        try:
+            for line in qemu.stdout:
+                copy.write(line)
+                print(line, end="", flush=True)
+                if line.startswith(_READY):
+                    progress.ready = True
+                    timer.cancel()
+                    timer = _stop_after(limit, qemu, progress)
+        finally:
+            timer.cancel()
+            qemu.kill()
+    return progress
+
+
+def _stop_after(seconds: float, qemu: subprocess.Popen[str], progress: _Progress) -> threading.Timer:
+    def stop() -> None:
+        progress.stopped_after = seconds
+        qemu.kill()
+
+    timer = threading.Timer(seconds, stop)
+    timer.daemon = True
+    timer.start()
+    return timer
+
+
+def _explanation(progress: _Progress, results: Path) -> str:
+    if progress.ready:
+        what = "the machine ended before its command did"
+        if progress.stopped_after:
+            what = f"the command was stopped after {progress.stopped_after:.0f} s"
+    else:
+        what = (
+            f"the machine did not boot within {BOOT_LIMIT:.0f} s"
+            if progress.stopped_after
+            else "the machine did not boot"
+        )
+    tails = [f"{what}; its output is in {results}"]
+    for log in ("qemu.log", "console.log"):
+        text = (results / log).read_text(errors="replace")[-3000:].strip() if (results / log).exists() else ""
+        tails.append(f"--- the end of {log}:\n{text or '(empty)'}")
+    return "\n".join(tails)
+
+
+@contextmanager
+def _only_one() -> Iterator[None]:
+    cache_root().mkdir(parents=True, exist_ok=True)
+    with (cache_root() / ".vm.lock").open("w") as handle:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            started = time.monotonic()
+            print("testbed: another SR-IOV machine is running, waiting for its end ...", file=sys.stderr, flush=True)
+            fcntl.flock(handle, fcntl.LOCK_EX)
+            print(f"testbed: waited {time.monotonic() - started:.0f} s", file=sys.stderr, flush=True)
+        yield
