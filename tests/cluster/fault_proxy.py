@@ -1,0 +1,182 @@
+"""A proxy between netdra and the real API server that does what networks, load balancers and tired servers do.
+
+It takes plain HTTP and speaks TLS to the server as the administrator, one request a connection, so that a test can
+refuse, cut, stall or answer any request and count them all.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import ssl
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field
+from urllib.parse import parse_qs, urlsplit
+
+from lightkube.config.kubeconfig import KubeConfig, SingleConfig
+
+from testbed.control_plane import ADMIN, ADMIN_GROUPS, ControlPlane
+
+LIMIT = 1 << 20
+
+
+@dataclass(frozen=True)
+class Request:
+    """What the client asked: the method, the path and its parameters, and when."""
+
+    method: str
+    path: str
+    parameters: dict[str, str]
+    at: float
+
+    @property
+    def is_watch(self) -> bool:
+        return "watch" in self.parameters
+
+
+@dataclass(frozen=True)
+class Answer:
+    """Answer in the server's place."""
+
+    code: int
+    body: bytes = b""
+    headers: tuple[tuple[str, str], ...] = ()
+
+    @staticmethod
+    def status(code: int, reason: str = "", *, retry_after: int = 0) -> Answer:
+        status = {"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": code, "reason": reason}
+        headers = (("Retry-After", str(retry_after)),) if retry_after else ()
+        return Answer(code, json.dumps(status | {"message": f"injected {code}"}).encode(), headers)
+
+
+@dataclass(frozen=True)
+class Cut:
+    """Let so many bytes of the server's answer through, then reset the connection."""
+
+    after: int
+
+
+@dataclass(frozen=True)
+class Stall:
+    """Say nothing, and keep the connection."""
+
+
+Fault = Answer | Cut | Stall | None
+
+
+@dataclass
+class FaultProxy:
+    """The proxy; `fault` is asked for each request what is to become of it, None for the server's own answer."""
+
+    plane: ControlPlane
+    fault: Callable[[Request], Fault] = lambda _: None
+    requests: list[Request] = field(default_factory=list)
+    port: int = 0
+    _connections: set[asyncio.StreamWriter] = field(default_factory=set)
+    _tasks: set[asyncio.Task[None]] = field(default_factory=set)
+
+    @property
+    def config(self) -> SingleConfig:
+        """How a client comes here."""
+        found = KubeConfig.from_server(f"http://127.0.0.1:{self.port}").get()
+        assert found is not None
+        return found
+
+    def cut_all(self) -> None:
+        """Reset every connection that is open now."""
+        for connection in self._connections:
+            connection.transport.abort()
+
+    def count(self, since: float = 0.0) -> int:
+        """How many requests came after a moment of `time.monotonic`."""
+        return sum(request.at >= since for request in self.requests)
+
+    @asynccontextmanager
+    async def serving(self) -> AsyncIterator[FaultProxy]:
+        """Take requests as long as this is entered."""
+        server = await asyncio.start_server(self._connected, "127.0.0.1", 0, limit=LIMIT)
+        self.port = server.sockets[0].getsockname()[1]
+        try:
+            yield self
+        finally:
+            server.close()
+            self.cut_all()
+            await server.wait_closed()
+            await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        self._connections.add(writer)
+        try:
+            with suppress(OSError, asyncio.IncompleteReadError):
+                await self._serve(reader, writer)
+        finally:
+            self._connections.discard(writer)
+            writer.close()
+            with suppress(OSError):
+                await writer.wait_closed()
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        head = await reader.readuntil(b"\r\n\r\n")
+        request = _parse(head)
+        self.requests.append(request)
+        fault = self.fault(request)
+        if isinstance(fault, Answer):
+            writer.write(_answer(fault))
+            await writer.drain()
+        elif isinstance(fault, Stall):
+            await reader.read()
+        else:
+            await self._forward(head, reader, writer, fault.after if fault else None)
+
+    async def _forward(
+        self, head: bytes, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, cut: int | None
+    ) -> None:
+        user = self.plane.authority.client(ADMIN, ADMIN_GROUPS)
+        context = ssl.create_default_context(cafile=self.plane.authority.own.certificate)
+        context.load_cert_chain(user.certificate, user.key)
+        parts = urlsplit(self.plane.server)
+        upstream, sender = await asyncio.open_connection(parts.hostname, parts.port, ssl=context, limit=LIMIT)
+        self._connections.add(sender)
+        body = asyncio.create_task(_pipe(reader, sender))
+        try:
+            sender.write(head.replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n"))
+            await _pipe(upstream, writer, cut)
+        finally:
+            body.cancel()
+            self._connections.discard(sender)
+            sender.transport.abort()
+            if cut is not None:
+                writer.transport.abort()
+
+
+async def _pipe(source: asyncio.StreamReader, target: asyncio.StreamWriter, most: int | None = None) -> None:
+    """Bytes from one side to the other until the end, or until so many went through."""
+    left = LIMIT if most is None else most
+    while left > 0 and (chunk := await source.read(min(left, LIMIT))):
+        target.write(chunk)
+        await target.drain()
+        left -= 0 if most is None else len(chunk)
+
+
+def _parse(head: bytes) -> Request:
+    method, target, _ = head.split(b"\r\n", 1)[0].decode().split(" ")
+    parts = urlsplit(target)
+    parameters = {name: values[0] for name, values in parse_qs(parts.query).items()}
+    return Request(method, parts.path, parameters, time.monotonic())
+
+
+def _answer(fault: Answer) -> bytes:
+    headers = (
+        ("Content-Type", "application/json"),
+        ("Content-Length", str(len(fault.body))),
+        ("Connection", "close"),
+        *fault.headers,
+    )
+    lines = "".join(f"{name}: {value}\r\n" for name, value in headers)
+    return f"HTTP/1.1 {fault.code} Injected\r\n{lines}\r\n".encode() + fault.body

@@ -1,0 +1,100 @@
+"""netdra's processes as the API server knows them: their namespace, service accounts and rights, and tokens of these.
+
+A token of a pod is bound to the pod's node, as the kubelet's are: by it the API server tells one node's driver from
+another's.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from testbed import objects
+from testbed.api import Api, Object
+from testbed.control_plane import ControlPlane
+from testbed.objects import NAMESPACE, POD
+
+TEMPLATES = Path(__file__).parents[2] / "charts" / "netdra" / "templates"
+NETDRA = "netdra"
+_NUMBERS = itertools.count(1)
+
+
+def template(name: str) -> list[Object]:
+    """The objects of one of the chart's files."""
+    return [each for each in yaml.safe_load_all((TEMPLATES / name).read_text()) if each]
+
+
+def install(api: Api) -> None:
+    """The namespace, the rights, and the policies that keep a driver to its node."""
+    if not any(found["metadata"]["name"] == NETDRA for found in api.list(NAMESPACE)):
+        objects.add_namespace(api, NETDRA)
+    for manifest in (*template("rights.yaml"), *template("own-node.yaml")):
+        api.apply(manifest)
+
+
+def kubeconfig(plane: ControlPlane, api: Api, account: str, node: str = "") -> Path:
+    """A kubeconfig file for a service account of netdra's; with a node, as a pod there has it."""
+    token = _token(api, account, _pod(api, account, node)) if node else _token(api, account, None)
+    path = plane.folder / f"{account}-{next(_NUMBERS)}.kubeconfig"
+    cluster = {"server": plane.server, "certificate-authority": str(plane.authority.own.certificate)}
+    config = {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "clusters": [{"name": "testbed", "cluster": cluster}],
+        "users": [{"name": account, "user": {"token": token}}],
+        "contexts": [{"name": "testbed", "context": {"cluster": "testbed", "user": account}}],
+        "current-context": "testbed",
+    }
+    path.write_text(json.dumps(config))
+    return path
+
+
+def allocated(name: str, topology: str, steps: Sequence[str], node: str = "") -> Object:
+    """A claim's status as the scheduler writes it: a device of a topology's class for each step."""
+    results = [
+        {"request": step, "driver": "dra.networking", "pool": "pool", "device": f"{name}-{step}"} for step in steps
+    ]
+    config: list[Any] = [
+        {
+            "source": "FromClass",
+            "requests": [step],
+            "opaque": {
+                "driver": "dra.networking",
+                "parameters": {"networkTopologyRef": {"name": topology}, "step": step},
+            },
+        }
+        for step in steps
+    ]
+    allocation: Object = {"devices": {"results": results, "config": config}}
+    if node:
+        field = {"key": "metadata.name", "operator": "In", "values": [node]}
+        allocation["nodeSelector"] = {"nodeSelectorTerms": [{"matchFields": [field]}]}
+    return {"allocation": allocation}
+
+
+def _pod(api: Api, account: str, node: str) -> Object:
+    name = f"{account}-{next(_NUMBERS)}"
+    spec = {"serviceAccountName": account, "nodeName": node, "containers": [{"name": "main", "image": "none"}]}
+    return api.create(objects.manifest(POD, name, NETDRA, spec=spec))
+
+
+def _token(api: Api, account: str, pod: Object | None) -> str:
+    bound = {}
+    if pod is not None:
+        metadata = pod["metadata"]
+        bound = {
+            "boundObjectRef": {"apiVersion": "v1", "kind": "Pod", "name": metadata["name"], "uid": metadata["uid"]}
+        }
+    request = {
+        "apiVersion": "authentication.k8s.io/v1",
+        "kind": "TokenRequest",
+        "spec": {"expirationSeconds": 3600, "audiences": [], **bound},
+    }
+    path = f"/api/v1/namespaces/{NETDRA}/serviceaccounts/{account}/token"
+    found: str = api.request("POST", path, request)["status"]["token"]
+    return found

@@ -1,0 +1,195 @@
+"""The test bed's control plane is real, fresh in seconds, alone, and leaves nothing behind."""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+
+from testbed.api import Api, ApiError, Object
+from testbed.build import program
+from testbed.commands import Settings
+from testbed.components import KUBERNETES_VERSION
+from testbed.control_plane import ControlPlane
+from testbed.objects import POD, SLICE, manifest
+from testbed.process import ProcessError
+from testbed.workspace import Workspace, open_workspace
+
+DRIVER = "dra.networking"
+STARTS_IN_SECONDS = 30.0  # 2.6 s on an idle machine with two cores
+SERVERS = ("kube-apiserver", "kube-scheduler", "kube-controller-manager")
+
+
+def slice_of(node: str, *devices: str) -> Object:
+    """A slice with devices that have two attributes each."""
+    attributes = {"ifName": {"string": "eth1"}, "mtu": {"int": 9000}}
+    spec = {
+        "driver": DRIVER,
+        "nodeName": node,
+        "pool": {"name": node, "generation": 1, "resourceSliceCount": 1},
+        "devices": [{"name": device, "attributes": attributes} for device in devices],
+    }
+    return manifest(SLICE, f"{node}-slice", spec=spec)
+
+
+def test_a_second_control_plane_is_ready_within_seconds_beside_the_first(
+    control_plane: ControlPlane, record_property: Callable[[str, object], None]
+) -> None:
+    started = time.monotonic()
+    with ControlPlane() as other, closing(other.client()) as api:
+        taken = time.monotonic() - started
+        memory = {name: process.memory() for name, process in other.processes.items()}
+        assert other.server != control_plane.server
+        assert api.list(SLICE) == []
+        assert api.list("v1/Node") == []
+        assert min(memory.values()) > 0
+    record_property("seconds_to_ready", round(taken, 2))
+    record_property("resident_bytes", memory)
+    assert taken < STARTS_IN_SECONDS
+
+
+def test_every_component_is_of_the_release_that_the_facts_were_gathered_on(control_plane: ControlPlane) -> None:
+    assert KUBERNETES_VERSION == "v1.37.1"
+    versions = json.loads(control_plane.kubectl("version", "--output=json"))
+    assert versions["serverVersion"]["gitVersion"] == KUBERNETES_VERSION
+    assert versions["clientVersion"]["gitVersion"] == KUBERNETES_VERSION
+    for name in SERVERS:
+        printed = subprocess.run([program(name), "--version"], capture_output=True, text=True, check=True).stdout
+        assert printed.split() == ["Kubernetes", KUBERNETES_VERSION]
+
+
+def test_a_resource_slice_is_stored_as_it_was_sent(workspace: Workspace) -> None:
+    sent = slice_of(workspace.add_node(), "eth1")
+    workspace.create(sent)
+    assert workspace.api.get(SLICE, sent["metadata"]["name"])["spec"] == sent["spec"]
+
+
+def test_the_scheduler_gives_a_device_to_one_pod_and_tells_the_next_why_not(workspace: Workspace) -> None:
+    node = workspace.add_node()
+    device_class = workspace.add_class("nic", f'device.driver == "{DRIVER}"')
+    workspace.publish(node, slice_of(node, "eth1"))
+    request = {"name": "nic", "exactly": {"deviceClassName": device_class}}
+    workspace.add_pod("first", workspace.add_claim("first", request), node=node)
+    assert workspace.schedule("first") == (node, "")
+    assert workspace.devices("first") == ["eth1"]
+    workspace.add_pod("second", workspace.add_claim("second", request), node=node)
+    scheduled, reason = workspace.schedule("second")
+    assert scheduled == ""
+    assert "cannot allocate all claims" in reason
+    workspace.release("first", "first")
+    workspace.api.wait_for(
+        POD, "second", lambda found: bool(found and found["spec"].get("nodeName")), namespace=workspace.namespace
+    )
+
+
+def test_waiting_ends_with_the_event_that_is_waited_for(workspace: Workspace) -> None:
+    api, namespace = workspace.api, workspace.namespace
+    workspace.add_pod("pod")
+    changes = api.watch(POD, namespace, since=api.get(POD, "pod", namespace)["metadata"]["resourceVersion"])
+    api.patch(POD, "pod", {"metadata": {"labels": {"seen": "yes"}}}, namespace=namespace)
+    with closing(changes):
+        assert any(found["metadata"].get("labels") == {"seen": "yes"} for _, found in changes)
+    api.delete(POD, "pod", namespace)
+    assert api.wait_for(POD, "pod", lambda found: found is None, namespace=namespace) is None
+
+
+def test_waiting_in_vain_shows_the_object_as_it_was_last(workspace: Workspace) -> None:
+    workspace.add_pod("pod")
+    with pytest.raises(TimeoutError, match=r'waited 0\.2 s for v1/Pod metadata\.name=pod(.|\n)*"phase": "Pending"'):
+        workspace.api.wait_for(POD, "pod", lambda found: found is None, namespace=workspace.namespace, timeout=0.2)
+
+
+def test_a_client_has_the_rights_of_the_user_and_groups_in_its_certificate(control_plane: ControlPlane) -> None:
+    with closing(control_plane.client("system:node:n1", ["system:nodes"])) as api:
+        review = api.create(manifest("authentication.k8s.io/v1/SelfSubjectReview", ""))
+        with pytest.raises(ApiError) as refused:
+            api.list("v1/Secret")
+    user = review["status"]["userInfo"]
+    assert user["username"] == "system:node:n1"
+    assert set(user["groups"]) == {"system:nodes", "system:authenticated"}
+    assert refused.value.reason == "Forbidden"
+
+
+def test_feature_gates_reach_the_api_server(api: Api, start_control_plane: Callable[[Settings], ControlPlane]) -> None:
+    lists = slice_of("n1", "eth1")
+    lists["spec"]["devices"][0]["attributes"] = {"cnis": {"strings": ["sriov", "host-device"]}}
+    with pytest.raises(ApiError) as refused:
+        api.create(lists, dry_run=True)
+    assert refused.value.reason == "Invalid"
+    gates = {"DRAListTypeAttributes": True}
+    gated = start_control_plane(Settings(feature_gates=gates, scheduler=False, controller_manager=False))
+    with closing(gated.client()) as gated_api:
+        assert gated_api.create(lists, dry_run=True)["spec"] == lists["spec"]
+
+
+def test_objects_outlive_a_killed_api_server_and_a_paused_one_answers_when_it_goes_on() -> None:
+    with ControlPlane(Settings(scheduler=False)) as plane, closing(plane.client()) as api, open_workspace(api) as made:
+        node = made.add_node()
+        plane.apiserver.kill()
+        with pytest.raises(OSError, match="refused"):
+            api.get("v1/Node", node)
+        plane.apiserver.start()
+        plane.apiserver.wait_ready()
+        plane.apiserver.pause()
+        hurried = Api(plane.server, plane.authority.own.certificate, plane.authority.client("any"), timeout=0.2)
+        with closing(hurried), pytest.raises(TimeoutError):
+            hurried.get("v1/Node", node)
+        plane.apiserver.resume()
+        assert api.get("v1/Node", node)["metadata"]["name"] == node
+
+
+def test_a_further_program_runs_beside_the_components_and_ends_with_them(tmp_path: Path) -> None:
+    ready = tmp_path / "ready"
+    command = ["sh", "-c", 'echo "hello from $WHO"; touch "$READY"; exec sleep 1000']
+    bare = Settings(scheduler=False, controller_manager=False)
+    with ControlPlane(bare) as plane:
+        started = plane.run("further", command, ready.exists, {"WHO": "the test", "READY": str(ready)})
+        assert plane.log_tails({})["further"] == "hello from the test"
+        with pytest.raises(ProcessError, match=f"further still runs, as process {started.pid}"):
+            plane.run("further", command, ready.exists)
+        with pytest.raises(ProcessError, match=r"ended with code 3 before it was ready(.|\n)*said why"):
+            plane.run("broken", ["sh", "-c", "echo said why; exit 3"], lambda: False)
+        pid = started.pid
+    assert not Path(f"/proc/{pid}").exists()
+
+
+def test_nothing_is_left_when_a_control_plane_has_ended() -> None:
+    with ControlPlane() as plane:
+        folder, server = plane.folder, urlsplit(plane.server)
+        pids = [process.pid for process in plane.processes.values()]
+        assert len(pids) == 4
+        assert all(Path(f"/proc/{pid}").exists() for pid in pids)
+    assert not any(Path(f"/proc/{pid}").exists() for pid in pids)
+    assert not folder.exists()
+    with socket.socket() as probe:
+        assert probe.connect_ex((server.hostname, server.port)) != 0
+
+
+def test_no_component_survives_a_test_run_that_is_killed() -> None:
+    script = (
+        "import sys; from testbed.control_plane import ControlPlane, Settings\n"
+        "with ControlPlane(Settings(controller_manager=False)) as plane:\n"
+        "    print(*[process.pid for process in plane.processes.values()], flush=True)\n"
+        "    sys.stdin.read()\n"
+    )
+    command = [sys.executable, "-c", script]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as parent:
+        assert parent.stdout is not None
+        handles = [os.pidfd_open(int(pid)) for pid in parent.stdout.readline().split()]
+        parent.send_signal(signal.SIGKILL)
+    assert len(handles) == 3
+    for handle in handles:
+        ended, _, _ = select.select([handle], [], [], 10)
+        os.close(handle)
+        assert ended

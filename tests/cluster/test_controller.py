@@ -1,0 +1,248 @@
+"""The controller on the real API server, as a process with the rights of its service account and no others."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from testbed import objects
+from testbed.api import Api, Object
+from testbed.control_plane import ControlPlane
+from testbed.objects import CLAIM, CLASS, SLICE, manifest
+from testbed.process import Process
+from testbed.workspace import Workspace
+from tests.cluster import identities
+
+pytestmark = pytest.mark.usefixtures("controller")
+
+GROUP = "networking.dra.io/v1alpha1"
+TOPOLOGY = f"{GROUP}/NetworkTopology"
+POLICY = f"{GROUP}/DeviceExposurePolicy"
+SCHEMA = "cni.networking.k8s.io/v1alpha1/CNIPluginSchema"
+ROOT = Path(__file__).parents[2]
+SLICES = ROOT / "examples" / "worker-1" / "slices.yaml"
+RECORDED = ROOT / "tests" / "unit" / "topology" / "topologies" / "ai-bonded-rdma.yaml"
+FINALIZER = "networking.dra.io/in-use"
+_NUMBERS = itertools.count(1)
+
+
+def steps(*names: str, **more: Any) -> Object:
+    return {"steps": [{"name": name, "type": "sriov", "selector": {"cel": "true"}, **more} for name in names]}
+
+
+def condition(found: Object | None, kind: str) -> tuple[str, str]:
+    """A condition's status and reason, or empty ones."""
+    said = (found or {}).get("status", {}).get("conditions", [])
+    return next(((each["status"], each["reason"]) for each in said if each["type"] == kind), ("", ""))
+
+
+def is_ready(found: Object | None) -> bool:
+    return condition(found, "Ready")[0] == "True"
+
+
+def is_gone(found: Object | None) -> bool:
+    return found is None
+
+
+def start(plane: ControlPlane, api: Api) -> Process:
+    """A controller, and its name in the election; it is ready when it leads."""
+    identity = f"controller-{next(_NUMBERS)}"
+    account = identities.kubeconfig(plane, api, "netdra-controller")
+    command = [
+        *(sys.executable, "-m", "netdra", "controller"),
+        *(f"--kubeconfig={account}", f"--identity={identity}"),
+    ]
+
+    def leads() -> bool:
+        held = api.list("coordination.k8s.io/v1/Lease", "netdra", fields="metadata.name=netdra-controller")
+        return any(each["spec"].get("holderIdentity") == identity for each in held)
+
+    return plane.run("netdra-controller", command, leads)
+
+
+@pytest.fixture(scope="module")
+def controller(control_plane: ControlPlane, api: Api, custom_kinds: None) -> Iterator[Process]:
+    """The controller, installed and at work."""
+    identities.install(api)
+    process = start(control_plane, api)
+    yield process
+    control_plane.processes["netdra-controller"].stop()
+
+
+@pytest.fixture
+def pair(workspace: Workspace) -> str:
+    """A topology with the root steps vf0 and vf1, whose classes are there."""
+    name = workspace.name("pair")
+    workspace.create(manifest(TOPOLOGY, name, spec=steps("vf0", "vf1")))
+    workspace.api.wait_for(TOPOLOGY, name, is_ready)
+    return name
+
+
+def allocate(workspace: Workspace, topology: str, name: str = "used") -> str:
+    """A claim that uses a topology, as the scheduler leaves it."""
+    requests = [{"name": step, "exactly": {"deviceClassName": f"{topology}-{step}"}} for step in ("vf0", "vf1")]
+    made = workspace.api.create(manifest(CLAIM, name, workspace.namespace, spec={"devices": {"requests": requests}}))
+    status = identities.allocated(name, topology, ["vf0", "vf1"])
+    workspace.api.update({**made, "status": status}, subresource="status")
+    return name
+
+
+def test_a_class_for_each_root_step_appears(workspace: Workspace, pair: str, control_plane: ControlPlane) -> None:
+    topology = workspace.api.get(TOPOLOGY, pair)
+    made = workspace.api.get(CLASS, f"{pair}-vf1")
+    assert made["metadata"]["labels"] == {"networking.dra.io/topology": pair, "networking.dra.io/step": "vf1"}
+    (owner,) = made["metadata"]["ownerReferences"]
+    assert (owner["kind"], owner["name"], owner["uid"]) == ("NetworkTopology", pair, topology["metadata"]["uid"])
+    (config,) = made["spec"]["config"]
+    assert config["opaque"] == {
+        "driver": "dra.networking",
+        "parameters": {"networkTopologyRef": {"name": pair}, "step": "vf1"},
+    }
+    first, second = (each["cel"]["expression"] for each in made["spec"]["selectors"])
+    assert first.startswith('device.driver == "dra.networking" && ')
+    assert '.contains(",sriov,")' in first
+    assert second == "true"
+    assert topology["status"]["deviceClasses"] == [f"{pair}-vf0", f"{pair}-vf1"]
+    shown = control_plane.kubectl("get", "ntopo", pair, "--no-headers").split()
+    assert shown[:3] == [pair, "True", "True"]
+
+
+def test_the_seen_topology_is_allocated_by_the_real_scheduler_and_held_while_it_is_used(workspace: Workspace) -> None:
+    api = workspace.api
+    node = workspace.add_node()
+    workspace.publish(node, *yaml.safe_load_all(SLICES.read_text().replace("worker-1", node)))
+    written = yaml.safe_load(RECORDED.read_text())
+    name = written["metadata"]["name"] = workspace.name("ai")
+    workspace.create(written)
+    api.wait_for(TOPOLOGY, name, is_ready)
+    workspace.settle(node)
+    requests = [{"name": step, "exactly": {"deviceClassName": f"{name}-{step}"}} for step in ("vf0", "vf1")]
+    claim, reason = workspace.place(*requests, node=node)
+    assert reason == ""
+    assert [device[:8] for device in workspace.devices(claim)] == ["enp3s0f0", "enp3s0f1"]
+    held = api.wait_for(TOPOLOGY, name, lambda found: condition(found, "InUse")[0] == "True")
+    assert held is not None
+    assert held["status"]["usedBy"] == [f"{workspace.namespace}/{claim}"]
+    assert held["metadata"]["finalizers"] == [FINALIZER]
+    workspace.release(claim, claim)
+    api.wait_for(TOPOLOGY, name, lambda found: found is not None and not found["metadata"].get("finalizers"))
+
+
+def test_a_topology_that_is_deleted_while_it_is_used_goes_after_its_last_user(workspace: Workspace, pair: str) -> None:
+    api = workspace.api
+    allocate(workspace, pair)
+    api.wait_for(TOPOLOGY, pair, lambda found: condition(found, "InUse")[0] == "True")
+    api.delete(TOPOLOGY, pair)
+    going = api.wait_for(TOPOLOGY, pair, lambda found: condition(found, "Ready") == ("False", "Deleting"))
+    assert going is not None
+    for step in ("vf0", "vf1"):
+        api.wait_for(CLASS, f"{pair}-{step}", is_gone)
+    api.delete(CLAIM, "used", workspace.namespace)
+    api.wait_for(TOPOLOGY, pair, is_gone)
+
+
+def test_drift_is_corrected_and_a_class_that_was_deleted_comes_back(workspace: Workspace, pair: str) -> None:
+    api = workspace.api
+    right = api.get(CLASS, f"{pair}-vf0")
+    wrong = {"selectors": [{"cel": {"expression": "false"}}], "extendedResourceName": "example.com/x"}
+    api.patch(CLASS, f"{pair}-vf1", {"spec": wrong, "metadata": {"labels": {"team": "a"}}})
+    mended = api.wait_for(CLASS, f"{pair}-vf1", lambda found: "extendedResourceName" not in (found or right)["spec"])
+    assert mended is not None
+    assert mended["metadata"]["labels"]["team"] == "a"
+    api.delete(CLASS, f"{pair}-vf0")
+    back = api.wait_for(CLASS, f"{pair}-vf0", lambda found: found is not None)
+    assert back is not None
+    assert back["spec"] == right["spec"]
+
+
+def test_a_foreign_class_is_not_touched_until_it_is_gone(workspace: Workspace) -> None:
+    api, name = workspace.api, workspace.name("net")
+    foreign = f"{name}-vf0"
+    made = api.create(manifest(CLASS, foreign, spec={"selectors": [{"cel": {"expression": "false"}}]}))
+    workspace.create(manifest(TOPOLOGY, name, spec=steps("vf0", "vf1")))
+    api.wait_for(TOPOLOGY, name, lambda found: condition(found, "Ready") == ("False", "ForeignDeviceClass"))
+    api.get(CLASS, f"{name}-vf1")
+    assert api.get(CLASS, foreign) == made
+    api.delete(CLASS, foreign)
+    api.wait_for(TOPOLOGY, name, is_ready)
+    assert api.get(CLASS, foreign)["metadata"]["labels"]["networking.dra.io/topology"] == name
+
+
+def test_an_unsound_topology_gets_no_classes_and_is_told_why(workspace: Workspace) -> None:
+    api, name = workspace.api, workspace.name("net")
+    workspace.create(manifest(TOPOLOGY, name, spec=steps("vf0", config={"vlann": 1})))
+    found = api.wait_for(TOPOLOGY, name, lambda found: condition(found, "Compiled") == ("False", "Unsound"))
+    assert found is not None
+    (why,) = [each["message"] for each in found["status"]["conditions"] if each["type"] == "Compiled"]
+    assert 'does not accept parameter "vlann"' in why
+    assert not [each for each in api.list(CLASS) if each["metadata"]["name"].startswith(name)]
+    found["spec"] = steps("vf0")
+    api.update(found)
+    api.wait_for(TOPOLOGY, name, is_ready)
+
+
+def test_a_second_controller_finds_everything_done_and_writes_nothing(
+    control_plane: ControlPlane, workspace: Workspace, pair: str
+) -> None:
+    api = workspace.api
+    allocate(workspace, pair)
+    api.wait_for(TOPOLOGY, pair, lambda found: condition(found, "InUse")[0] == "True")
+    policy = workspace.name("policy")
+    workspace.create(manifest(POLICY, policy, spec={"selector": {"cel": "true"}}))
+    api.wait_for(POLICY, policy, lambda found: condition(found, "Accepted")[0] == "True")
+    schema = workspace.name("schema")
+    workspace.create(manifest(SCHEMA, schema, spec={"cniType": "x"}))
+    api.wait_for(SCHEMA, schema, lambda found: condition(found, "Accepted")[0] == "True")
+    control_plane.processes["netdra-controller"].stop()
+    seen = [(TOPOLOGY, pair), (CLASS, f"{pair}-vf0"), (CLASS, f"{pair}-vf1"), (POLICY, policy), (SCHEMA, schema)]
+    before = [api.get(*each) for each in seen]
+    start(control_plane, api)
+    # What is made now is looked at after all that was there before.
+    last = workspace.name("last")
+    workspace.create(manifest(TOPOLOGY, last, spec=steps("a")))
+    api.wait_for(TOPOLOGY, last, is_ready)
+    assert [api.get(*each) for each in seen] == before
+    api.delete(CLAIM, "used", workspace.namespace)
+
+
+def test_reports_of_many_nodes_become_one_status_with_few_writes(workspace: Workspace) -> None:
+    api, name, nodes = workspace.api, workspace.name("policy"), 200
+    workspace.create(manifest(POLICY, name, spec={"selector": {"cel": "true"}}))
+    first = api.wait_for(POLICY, name, lambda found: condition(found, "Accepted")[0] == "True")
+    assert first is not None
+    begun = time.monotonic()
+    for number in range(nodes):
+        problems = ["no such key: rdma"] if number % 2 else []
+        workspace.create(reporting(workspace.name(f"node{number}"), name, devices=4, problems=problems))
+    since = first["metadata"]["resourceVersion"]
+    statuses = 0
+    fields = f"metadata.name={name}"
+    with closing(api.watch(POLICY, fields=fields, since=since)) as changes:
+        for _, found in changes:
+            statuses += 1
+            if found["status"]["nodes"] == nodes:
+                break
+    took = time.monotonic() - begun
+    assert found["status"]["devices"] == 4 * nodes
+    (problem,) = found["status"]["problems"]
+    assert (problem["message"], problem["nodes"]) == ("no such key: rdma", nodes // 2)
+    assert condition(found, "Degraded")[0] == "True"
+    assert statuses <= took + 2
+
+
+def reporting(node: str, policy: str, *, devices: int, problems: list[str]) -> Object:
+    """A slice of a node whose publisher reports on a policy."""
+    pool = {"name": node, "generation": 1, "resourceSliceCount": 1}
+    made = objects.manifest(SLICE, node, spec={"driver": "dra.networking", "nodeName": node, "pool": pool})
+    said = {policy: {"devices": devices, "problems": problems}}
+    made["metadata"]["annotations"] = {"networking.dra.io/policies": json.dumps(said)}
+    return made

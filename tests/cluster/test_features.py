@@ -1,0 +1,80 @@
+"""What a real API server takes is found out before anything is published, whatever gates it was started with."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import closing
+
+import pytest
+
+from netdra.kube.client import Client
+from netdra.kube.connection import connect, find_config
+from netdra.kube.errors import RefusedError
+from netdra.kube.features import probe
+from netdra.model.device import DEFAULT_FEATURES, Features
+from netdra.model.errors import PermanentError
+from testbed.api import Api
+from testbed.commands import Settings
+from testbed.control_plane import ControlPlane
+from testbed.objects import SLICE
+from tests.cluster.conftest import StartControlPlane
+from tests.cluster.fault_proxy import Answer, FaultProxy
+
+
+def probed(plane: ControlPlane, user: str = "kubernetes-admin", *groups: str) -> Features:
+    async def story() -> Features:
+        config = find_config(plane.kubeconfig(user, groups or ("system:masters",)))
+        async with Client(connect(config)) as client:
+            return await probe(client, "worker-1")
+
+    return asyncio.run(story())
+
+
+def test_a_release_takes_what_the_model_takes_for_granted_and_nothing_is_written(
+    control_plane: ControlPlane, api: Api
+) -> None:
+    before = api.list(SLICE)
+
+    assert probed(control_plane) == DEFAULT_FEATURES
+    assert api.list(SLICE) == before
+
+
+@pytest.mark.parametrize(
+    ("gates", "expected"),
+    [
+        ({"DRAListTypeAttributes": True}, Features(list_attributes=True)),
+        (
+            {
+                "DRAPartitionableDevices": False,
+                "DRAConsumableCapacity": False,
+                "DRADeviceTaints": False,
+                "DRADeviceTaintRules": False,
+            },
+            Features(partitionable_devices=False, consumable_capacity=False, device_taints=False),
+        ),
+    ],
+    ids=["with-lists", "without-the-rest"],
+)
+def test_gates_are_found_out(
+    gates: dict[str, bool], expected: Features, start_control_plane: StartControlPlane
+) -> None:
+    plane = start_control_plane(Settings(feature_gates=gates, scheduler=False, controller_manager=False))
+
+    assert probed(plane) == expected
+    with closing(plane.client()) as client:
+        assert client.list(SLICE) == []
+
+
+def test_a_server_without_the_api_is_named_as_the_reason(control_plane: ControlPlane) -> None:
+    async def story() -> None:
+        async with FaultProxy(control_plane).serving() as proxy, Client(connect(proxy.config)) as client:
+            proxy.fault = lambda _: Answer.status(404, "NotFound")
+            with pytest.raises(PermanentError, match=r"does not serve resource\.k8s\.io/v1"):
+                await probe(client, "worker-1")
+
+    asyncio.run(story())
+
+
+def test_who_may_not_make_slices_is_told(control_plane: ControlPlane) -> None:
+    with pytest.raises(RefusedError, match="403"):
+        probed(control_plane, "nobody", "nothing")

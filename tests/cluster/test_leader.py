@@ -1,0 +1,217 @@
+"""Of several processes one leads, never two; when it is gone, slow or suspended, another does."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field
+
+import pytest
+
+from netdra.kube.client import Client
+from netdra.kube.connection import connect
+from netdra.kube.leader import LEASES, Election, Terms, since_boot
+from testbed.commands import Settings
+from testbed.control_plane import ControlPlane
+from tests.cluster.conftest import StartControlPlane
+from tests.cluster.fault_proxy import Answer, FaultProxy, Stall
+
+TERMS = Terms(duration=2.0, deadline=1.2, retry=0.2)
+NAMESPACE = "default"
+TAKES_OVER = TERMS.duration + 4.0
+
+
+@pytest.fixture(scope="module")
+def plane(start_control_plane: StartControlPlane) -> ControlPlane:
+    """A control plane of this module's own, since it is paused."""
+    return start_control_plane(Settings(scheduler=False, controller_manager=False))
+
+
+@dataclass
+class Candidate:
+    """One process: its election behind a proxy of its own, and when it was at work."""
+
+    election: Election
+    proxy: FaultProxy
+    diary: list[tuple[float, str, str]]
+    working: asyncio.Event = field(default_factory=asyncio.Event)
+
+    async def work(self) -> None:
+        self.diary.append((time.monotonic(), self.election.identity, "begins"))
+        self.working.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            self.working.clear()
+            self.diary.append((time.monotonic(), self.election.identity, "ends"))
+
+
+@asynccontextmanager
+async def candidate(
+    plane: ControlPlane,
+    lease: str,
+    name: str,
+    diary: list[tuple[float, str, str]],
+    clock: Callable[[], float] = since_boot,
+) -> AsyncIterator[Candidate]:
+    async with FaultProxy(plane).serving() as proxy, Client(connect(proxy.config)) as client:
+        found = Candidate(Election(client, NAMESPACE, lease, name, TERMS, clock), proxy, diary)
+        task = asyncio.create_task(found.election.run(found.work))
+        try:
+            yield found
+        finally:
+            task.cancel()
+            with suppress(asyncio.CancelledError):
+                await task
+
+
+def assert_never_two(diary: list[tuple[float, str, str]]) -> None:
+    """Each beginning comes after the end of the one before."""
+    at_work: list[str] = []
+    for _, name, what in diary:
+        if what == "begins":
+            assert at_work == []
+            at_work.append(name)
+        else:
+            at_work.remove(name)
+
+
+async def at_work(*candidates: Candidate) -> Candidate:
+    """The one that works, as soon as one does."""
+    async with asyncio.timeout(TAKES_OVER):
+        waits = [asyncio.create_task(one.working.wait()) for one in candidates]
+        await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+        for wait in waits:
+            wait.cancel()
+    return next(one for one in candidates if one.working.is_set())
+
+
+def test_one_leads_and_the_next_follows_at_once_when_it_leaves(plane: ControlPlane) -> None:
+    async def story() -> None:
+        diary: list[tuple[float, str, str]] = []
+        async with candidate(plane, "leaves", "b", diary) as second:
+            async with candidate(plane, "leaves", "a", diary) as first:
+                leader = await at_work(first, second)
+                other = second if leader is first else first
+                await asyncio.sleep(3 * TERMS.retry)
+                assert not other.election.leads
+                lease = await other.election.client.get(LEASES, "leaves", NAMESPACE)
+                assert lease.spec.holder_identity == leader.election.identity
+                assert lease.spec.lease_duration_seconds == 2
+                if leader is second:
+                    return
+            left = time.monotonic()
+            await at_work(second)
+            # It was given up, so nobody waits until it runs out.
+            assert time.monotonic() - left < TERMS.duration
+        assert_never_two(diary)
+
+    asyncio.run(story())
+
+
+@pytest.mark.parametrize("fault", [Stall(), Answer.status(500), Answer.status(429, retry_after=1)], ids=str)
+def test_a_leader_that_cannot_renew_stops_before_another_begins(fault: Stall | Answer, plane: ControlPlane) -> None:
+    async def story() -> None:
+        diary: list[tuple[float, str, str]] = []
+        lease = f"cut-off-{abs(hash(fault))}"
+        async with candidate(plane, lease, "a", diary) as first:
+            await at_work(first)
+            async with candidate(plane, lease, "b", diary) as second:
+                first.proxy.fault = lambda _: fault
+                first.proxy.cut_all()
+                await at_work(second)
+                assert not first.election.leads
+                first.proxy.fault = lambda _: None
+                await asyncio.sleep(2 * TERMS.duration)
+                assert second.election.leads
+                assert not first.election.leads
+        assert_never_two(diary)
+
+    asyncio.run(story())
+
+
+def test_a_paused_server_leaves_one_leader_when_it_goes_on(plane: ControlPlane) -> None:
+    async def story() -> None:
+        diary: list[tuple[float, str, str]] = []
+        async with candidate(plane, "paused", "a", diary) as first, candidate(plane, "paused", "b", diary) as second:
+            await at_work(first, second)
+            plane.apiserver.pause()
+            try:
+                await asyncio.sleep(TERMS.duration)
+                assert not first.election.leads
+                assert not second.election.leads
+            finally:
+                plane.apiserver.resume()
+            await at_work(first, second)
+        assert_never_two(diary)
+
+    asyncio.run(story())
+
+
+def test_a_leader_that_slept_an_hour_is_not_sure_until_it_has_asked(plane: ControlPlane) -> None:
+    slept = 0.0
+
+    async def story() -> None:
+        nonlocal slept
+        diary: list[tuple[float, str, str]] = []
+        async with candidate(plane, "slept", "a", diary, lambda: since_boot() + slept) as first:
+            await at_work(first)
+            before = first.election.leads
+            slept = 3600.0
+            assert (before, first.election.leads) == (True, False)
+            # The next renewal tells.
+            await asyncio.sleep(TERMS.retry + TERMS.deadline)
+            assert first.election.leads
+        assert_never_two(diary)
+
+    asyncio.run(story())
+
+
+def test_the_lease_is_given_up_when_the_work_is_done(plane: ControlPlane) -> None:
+    async def story() -> None:
+        async with FaultProxy(plane).serving() as proxy, Client(connect(proxy.config)) as client:
+            done: list[str] = []
+
+            async def work() -> None:
+                done.append("done")
+
+            election = Election(client, NAMESPACE, "short", "a", TERMS)
+            async with asyncio.timeout(TAKES_OVER):
+                await election.run(work)
+            lease = await client.get(LEASES, "short", NAMESPACE)
+            assert (done, lease.spec.holder_identity, election.leads) == (["done"], "", False)
+
+    asyncio.run(story())
+
+
+def test_works_failure_ends_the_election_and_gives_the_lease_up(plane: ControlPlane) -> None:
+    async def story() -> None:
+        async with FaultProxy(plane).serving() as proxy, Client(connect(proxy.config)) as client:
+
+            async def work() -> None:
+                raise ValueError("broken")
+
+            with pytest.raises(ValueError, match="broken"):
+                await Election(client, NAMESPACE, "failing", "a", TERMS).run(work)
+            lease = await client.get(LEASES, "failing", NAMESPACE)
+            assert lease.spec.holder_identity == ""
+
+    asyncio.run(story())
+
+
+def test_a_lease_deleted_under_the_leader_is_made_again(plane: ControlPlane) -> None:
+    async def story() -> None:
+        diary: list[tuple[float, str, str]] = []
+        async with candidate(plane, "deleted", "a", diary) as first:
+            await at_work(first)
+            lease = await first.election.client.get(LEASES, "deleted", NAMESPACE)
+            plane.kubectl("delete", "lease", "deleted", "-n", NAMESPACE)
+            await asyncio.sleep(TERMS.deadline)
+            again = await first.election.client.get(LEASES, "deleted", NAMESPACE)
+            assert again.metadata.uid != lease.metadata.uid
+            assert first.election.leads
+        assert_never_two(diary)
+
+    asyncio.run(story())

@@ -1,0 +1,282 @@
+"""Each process has the rights that are in the tables below and no others, and a node's driver is kept to its node."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+import yaml
+
+from testbed.api import Api, Object
+from testbed.control_plane import ControlPlane
+from testbed.kubectl import KubectlError, kubectl
+from testbed.objects import CLAIM, POD, SLICE, manifest
+from testbed.workspace import Workspace
+from tests.cluster import identities
+from tests.cluster.identities import NETDRA
+
+pytestmark = pytest.mark.usefixtures("installed")
+
+HEEDED_SECONDS = 30.0
+VERBS = ("get", "list", "watch", "create", "update", "patch", "delete", "deletecollection")
+READ = frozenset({"get", "list", "watch"})
+OURS, CNI, DRA = "networking.dra.io", "cni.networking.k8s.io", "resource.k8s.io"
+
+Right = tuple[str, str, str]
+Rights = dict[str, frozenset[str]]
+
+NODE: Rights = {
+    "nodes": READ,
+    "pods": READ,
+    f"resourceslices.{DRA}": READ | {"create", "update", "patch", "delete"},
+    f"resourceclaims.{DRA}": READ,
+    f"resourceclaims/status.{DRA}": frozenset({"get", "update", "patch"}),
+    f"deviceexposurepolicies.{OURS}": READ,
+    f"networktopologies.{OURS}": READ,
+    f"customdevices.{OURS}": READ,
+    "events.events.k8s.io": frozenset({"create", "patch"}),
+}
+CONTROLLER: Rights = {
+    f"resourceclaims.{DRA}": READ,
+    f"resourceslices.{DRA}": READ,
+    f"deviceclasses.{DRA}": READ | {"create", "update", "delete"},
+    f"networktopologies.{OURS}": READ | {"patch"},
+    f"networktopologies/status.{OURS}": frozenset({"patch"}),
+    f"deviceexposurepolicies.{OURS}": READ,
+    f"deviceexposurepolicies/status.{OURS}": frozenset({"patch"}),
+    f"cnipluginschemas.{CNI}": READ,
+    f"cnipluginschemas/status.{CNI}": frozenset({"patch"}),
+    "events.events.k8s.io": frozenset({"create", "patch"}),
+}
+WEBHOOK: Rights = {
+    f"networktopologies.{OURS}": READ,
+    f"deviceexposurepolicies.{OURS}": READ,
+    f"customdevices.{OURS}": READ,
+    f"cnipluginschemas.{CNI}": READ,
+    f"deviceclasses.{DRA}": READ,
+    f"resourceclaims.{DRA}": frozenset({"list"}),
+}
+IN_NAMESPACE: dict[str, Rights] = {
+    "netdra-node": {},
+    "netdra-controller": {"leases.coordination.k8s.io": frozenset({"create"})},
+    "netdra-webhook": {"secrets": frozenset({"create"})},
+}
+NAMED = [
+    ("netdra-controller", "leases.coordination.k8s.io", "netdra-controller", {"get", "update"}, NETDRA),
+    ("netdra-webhook", "secrets", "netdra-webhook", {"get", "list", "watch", "update"}, NETDRA),
+    (
+        "netdra-webhook",
+        "validatingwebhookconfigurations.admissionregistration.k8s.io",
+        "netdra-claims",
+        {"get", "list", "watch", "patch"},
+        "",
+    ),
+    ("netdra-webhook", "validatingwebhookconfigurations.admissionregistration.k8s.io", "other", set(), ""),
+    ("netdra-webhook", "secrets", "other", set(), NETDRA),
+    ("netdra-webhook", "secrets", "netdra-webhook", set(), "kube-system"),
+    ("netdra-controller", "leases.coordination.k8s.io", "kube-scheduler", set(), "kube-system"),
+]
+
+
+@pytest.fixture(scope="module")
+def installed(control_plane: ControlPlane, api: Api, custom_kinds: None) -> Iterator[None]:
+    """The service accounts with their rights, and the policies on what drivers may write."""
+    identities.install(api)
+    # The API server heeds a policy a moment after it is written, which cannot be watched.
+    unbound = identities.kubeconfig(control_plane, api, "netdra-node")
+    written = yaml.safe_dump(slice_of("nobody", "heeded"))
+    deadline = time.monotonic() + HEEDED_SECONDS
+    while True:
+        try:
+            kubectl(unbound, "create", "--dry-run=server", "-f", "-", text=written)
+        except KubectlError as problem:
+            if "bound to a node" in problem.stderr:
+                break
+        assert time.monotonic() < deadline
+    yield
+    api.delete_all(POD, NETDRA)
+
+
+def may(api: Api, account: str, verb: str, resource: str, *, name: str = "", namespace: str = "") -> bool:
+    """Whether a service account may do something, as the API server says."""
+    full, _, group = resource.partition(".")
+    plural, _, subresource = full.partition("/")
+    asked = {
+        "verb": verb,
+        "group": group,
+        "resource": plural,
+        "subresource": subresource,
+        "name": name,
+        "namespace": namespace,
+    }
+    groups = ["system:serviceaccounts", f"system:serviceaccounts:{NETDRA}", "system:authenticated"]
+    spec = {"user": f"system:serviceaccount:{NETDRA}:{account}", "groups": groups, "resourceAttributes": asked}
+    review = {"apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview", "spec": spec}
+    answer: bool = api.request("POST", "/apis/authorization.k8s.io/v1/subjectaccessreviews", review)["status"][
+        "allowed"
+    ]
+    return answer
+
+
+def resources(api: Api) -> list[str]:
+    """Everything that the API server serves, subresources included."""
+    found = {each["name"] for each in api.request("GET", "/api/v1")["resources"]}
+    for group in api.request("GET", "/apis")["groups"]:
+        version = group["preferredVersion"]["groupVersion"]
+        found |= {f"{each['name']}.{group['name']}" for each in api.request("GET", f"/apis/{version}")["resources"]}
+    return sorted(found)
+
+
+@pytest.mark.parametrize(
+    ("account", "expected"),
+    [("netdra-node", NODE), ("netdra-controller", CONTROLLER), ("netdra-webhook", WEBHOOK)],
+)
+def test_an_account_has_its_rights_and_no_others(api: Api, account: str, expected: Rights) -> None:
+    everywhere: Rights = {}
+    at_home: Rights = {}
+    for resource in resources(api):
+        # What every authenticated user may do, nobody needs to be given.
+        verbs = {verb for verb in VERBS if may(api, account, verb, resource) and not may(api, "nobody", verb, resource)}
+        here = {verb for verb in VERBS if may(api, account, verb, resource, namespace=NETDRA)}
+        if verbs:
+            everywhere[resource] = frozenset(verbs)
+        if further := here - verbs - {verb for verb in here if may(api, "nobody", verb, resource, namespace=NETDRA)}:
+            at_home[resource] = frozenset(further)
+    assert everywhere == expected
+    assert at_home == IN_NAMESPACE[account]
+
+
+@pytest.mark.parametrize(("account", "resource", "name", "verbs", "namespace"), NAMED)
+def test_rights_on_named_objects(
+    api: Api, account: str, resource: str, name: str, verbs: set[str], namespace: str
+) -> None:
+    found = {verb for verb in VERBS if may(api, account, verb, resource, name=name, namespace=namespace)}
+    assert found - {"create"} == verbs
+
+
+def test_only_the_driver_may_write_devices_of_its_driver_and_only_on_its_node(api: Api) -> None:
+    driver = f"resourceclaims/driver.{DRA}"
+    for verb in ("associated-node:patch", "associated-node:update"):
+        assert may(api, "netdra-node", verb, driver, name="dra.networking")
+        assert not may(api, "netdra-node", verb, driver, name="gpu.example.com")
+        assert not may(api, "netdra-controller", verb, driver, name="dra.networking")
+    assert not may(api, "netdra-node", "arbitrary-node:patch", driver, name="dra.networking")
+
+
+class Driver:
+    """A node's driver, as kubectl with the token of its pod."""
+
+    def __init__(self, plane: ControlPlane, api: Api, node: str) -> None:
+        self.node = node
+        self._kubeconfig: Path = identities.kubeconfig(plane, api, "netdra-node", node)
+
+    def apply(self, written: Object) -> None:
+        """Create or change an object."""
+        kubectl(self._kubeconfig, "apply", "--server-side", "-f", "-", text=yaml.safe_dump(written))
+
+    def delete(self, name: str) -> None:
+        """Delete a slice."""
+        kubectl(self._kubeconfig, "delete", "resourceslice", name)
+
+    def say(self, namespace: str, claim: str, *devices: Object) -> None:
+        """Write what a claim's devices became."""
+        written = manifest(CLAIM, claim, namespace, status={"devices": list(devices)})
+        how = ("--server-side", "--force-conflicts", "--subresource=status")
+        kubectl(self._kubeconfig, "apply", *how, "-f", "-", text=yaml.safe_dump(written))
+
+
+@pytest.fixture
+def drivers(control_plane: ControlPlane, workspace: Workspace) -> tuple[Driver, Driver]:
+    """The drivers of two nodes."""
+    one, two = workspace.add_node("one"), workspace.add_node("two")
+    return Driver(control_plane, workspace.api, one), Driver(control_plane, workspace.api, two)
+
+
+def refusal(write: Callable[[], None]) -> str:
+    """Why the API server refuses a write."""
+    with pytest.raises(KubectlError) as refused:
+        write()
+    return refused.value.stderr
+
+
+def slice_of(node: str, name: str, driver: str = "dra.networking", **spec: object) -> Object:
+    pool = {"name": name, "generation": 1, "resourceSliceCount": 1}
+    where = {"nodeName": node} if node else {"allNodes": True}
+    return manifest(SLICE, name, spec={"driver": driver, "pool": pool, "devices": [{"name": "a"}], **where, **spec})
+
+
+def test_a_driver_writes_the_slices_of_its_own_node_only(workspace: Workspace, drivers: tuple[Driver, Driver]) -> None:
+    one, two = drivers
+    name = workspace.name("own")
+    one.apply(slice_of(one.node, name))
+    one.apply(slice_of(one.node, name, devices=[{"name": "b"}]))
+    text = f"the driver of node {two.node} may not write a ResourceSlice of node {one.node}"
+    assert text in refusal(lambda: two.apply(slice_of(one.node, name, devices=[{"name": "c"}])))
+    assert text in refusal(lambda: two.apply(slice_of(one.node, workspace.name("other"))))
+    assert text in refusal(lambda: two.delete(name))
+    everywhere = slice_of("", workspace.name("everywhere"))
+    assert "may not write a ResourceSlice of several nodes" in refusal(lambda: two.apply(everywhere))
+    foreign = slice_of(two.node, workspace.name("foreign"), "gpu.example.com")
+    assert "of driver dra.networking only" in refusal(lambda: two.apply(foreign))
+    one.delete(name)
+
+
+def test_a_driver_does_not_take_away_another_drivers_slices(
+    workspace: Workspace, drivers: tuple[Driver, Driver]
+) -> None:
+    one, _ = drivers
+    name = workspace.name("gpu")
+    workspace.create(slice_of(one.node, name, "gpu.example.com"))
+    assert "of driver dra.networking only" in refusal(lambda: one.delete(name))
+
+
+def test_a_token_that_is_bound_to_no_node_writes_no_slice(
+    control_plane: ControlPlane, workspace: Workspace, drivers: tuple[Driver, Driver]
+) -> None:
+    one, _ = drivers
+    stolen = identities.kubeconfig(control_plane, workspace.api, "netdra-node")
+    written = yaml.safe_dump(slice_of(one.node, workspace.name("stolen")))
+    text = refusal(lambda: [kubectl(stolen, "apply", "--server-side", "-f", "-", text=written)].clear())
+    assert "with a token that is bound to a node" in text
+
+
+def said(device: str, driver: str = "dra.networking", **more: object) -> Object:
+    return {"driver": driver, "pool": "pool", "device": device, **more}
+
+
+@pytest.fixture
+def claim(workspace: Workspace, drivers: tuple[Driver, Driver]) -> str:
+    """A claim with a device of ours, allocated on the first driver's node."""
+    requests = [{"name": "vf0", "exactly": {"deviceClassName": "net-vf0"}}]
+    made = workspace.api.create(manifest(CLAIM, "claim", workspace.namespace, spec={"devices": {"requests": requests}}))
+    status = identities.allocated("claim", "net", ["vf0"], drivers[0].node)
+    status["allocation"]["devices"]["results"].append(
+        {"request": "vf0", "driver": "gpu.example.com", "pool": "pool", "device": "gpu0"}
+    )
+    workspace.api.update({**made, "status": status}, subresource="status")
+    return "claim"
+
+
+def test_a_driver_says_what_became_of_its_devices_on_its_node_only(
+    workspace: Workspace, drivers: tuple[Driver, Driver], claim: str
+) -> None:
+    one, two = drivers
+    ours = said("claim-vf0", networkData={"interfaceName": "net1"})
+    one.say(workspace.namespace, claim, ours)
+    (stored,) = workspace.api.get(CLAIM, claim, workspace.namespace)["status"]["devices"]
+    assert stored["networkData"] == {"interfaceName": "net1"}
+    assert "orbidden" in refusal(lambda: two.say(workspace.namespace, claim))
+    gpu = said("gpu0", "gpu.example.com")
+    assert "orbidden" in refusal(lambda: one.say(workspace.namespace, claim, ours, gpu))
+    assert workspace.api.get(CLAIM, claim, workspace.namespace)["status"]["devices"] == [stored]
+
+
+def test_the_manifests_are_taken_by_kubectl_and_a_second_time_change_nothing(control_plane: ControlPlane) -> None:
+    for path in sorted(identities.TEMPLATES.glob("*.yaml")):
+        control_plane.kubectl("apply", "--server-side", "--force-conflicts", "--dry-run=server", "-f", str(path))
+    for name in ("rights.yaml", "own-node.yaml"):
+        path = identities.TEMPLATES / name
+        control_plane.kubectl("apply", "--server-side", "--force-conflicts", "-f", str(path))
+        assert control_plane.kubectl("diff", "--server-side", "-f", str(path)) == ""

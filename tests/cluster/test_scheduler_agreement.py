@@ -1,0 +1,46 @@
+"""The allocator does what the real kube-scheduler does, on random devices, claims and sequences of them.
+
+`NETDRA_AGREEMENT_CASES` says how many sequences are drawn (200), `NETDRA_AGREEMENT_SEED` from what; a difference names
+its seed, and its slices and claims are written where pytest keeps the test's files.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from testbed.commands import Settings
+from tests.cluster.agreement import DifferenceError, driver
+from tests.cluster.conftest import StartControlPlane
+from tests.drawn.cases import Case, draw
+
+CASES = int(os.environ.get("NETDRA_AGREEMENT_CASES", "200"))
+SEED = os.environ.get("NETDRA_AGREEMENT_SEED", "netdra")
+AT_ONCE = 50
+
+
+@pytest.mark.timeout(300 + 2 * CASES)
+def test_allocator_and_scheduler_agree_on_every_step(start_control_plane: StartControlPlane, tmp_path: Path) -> None:
+    plane = start_control_plane(Settings(controller_manager=False))
+    differences: list[DifferenceError] = []
+    with driver(plane, min(AT_ONCE, CASES)) as running:
+        for start in range(0, CASES, AT_ONCE):
+            numbers = range(start, min(start + AT_ONCE, CASES))
+            batch = [draw(SEED, number, node) for number, node in zip(numbers, running.nodes, strict=False)]
+            found = running.run(batch)
+            differences += found
+            for case in batch if found else ():
+                _keep(case, tmp_path)
+    assert not differences, "\n".join(itertools.chain([f"files in {tmp_path}"], map(str, differences[:5])))
+
+
+def _keep(case: Case, folder: Path) -> None:
+    """Write a case so that `netdra simulate` reads it."""
+    claims = [claim for step in case.steps for claim in step.claims]
+    for name, items in (("slices", case.slices), ("claims", claims)):
+        document = {"apiVersion": "v1", "kind": "List", "items": items}
+        (folder / f"{case.name}-{name}.json").write_text(json.dumps(document, indent=1))

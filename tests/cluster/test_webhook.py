@@ -1,0 +1,268 @@
+"""The webhook on the real API server, as a process with the rights of its service account and no others.
+
+The API server reaches it on loopback, by the certificate that it made itself.
+"""
+
+from __future__ import annotations
+
+import copy
+import ssl
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from testbed.api import Api, ApiError, Object
+from testbed.control_plane import ControlPlane
+from testbed.kubectl import KubectlError
+from testbed.objects import CLAIM, manifest
+from testbed.process import Ports, Process, answers
+from testbed.workspace import Workspace
+from tests.cluster import identities
+from tests.cluster.identities import NETDRA
+
+pytestmark = pytest.mark.usefixtures("webhook")
+
+GROUP = "networking.dra.io/v1alpha1"
+TOPOLOGY = f"{GROUP}/NetworkTopology"
+POLICY = f"{GROUP}/DeviceExposurePolicy"
+SCHEMA = "cni.networking.k8s.io/v1alpha1/CNIPluginSchema"
+CUSTOM_DEVICE = f"{GROUP}/CustomDevice"
+TEMPLATE = "resource.k8s.io/v1/ResourceClaimTemplate"
+CONFIGURATION = "admissionregistration.k8s.io/v1/ValidatingWebhookConfiguration"
+SECRET = "v1/Secret"
+WITHIN = 30.0
+DENIED = 'admission webhook "validate.networking.dra.io" denied the request: '
+RECORDED = Path(__file__).parents[1] / "unit" / "topology"
+
+
+def steps(*names: str, **more: Any) -> Object:
+    return {"steps": [{"name": name, "type": "sriov", "selector": {"cel": "true"}, **more} for name in names]}
+
+
+def claim(*classes: str) -> Object:
+    """A claim's spec with a request for each class, named as the class's last part."""
+    requests = [{"name": each.rpartition("-")[2], "exactly": {"deviceClassName": each}} for each in classes]
+    return {"devices": {"requests": requests}}
+
+
+@dataclass
+class Running:
+    """The webhook's process."""
+
+    process: Process
+    configurations: list[Object]
+
+
+@pytest.fixture(scope="module")
+def webhook(control_plane: ControlPlane, api: Api, custom_kinds: None) -> Iterator[Running]:
+    """The webhook, installed and asked by the API server."""
+    identities.install(api)
+    configurations = identities.template("webhook.yaml")
+    with closing(Ports("127.0.0.1")) as ports:
+        port = ports.take()
+        command = [
+            *(sys.executable, "-m", "netdra", "webhook", "--host=127.0.0.1", "--address=127.0.0.1", f"--port={port}"),
+            f"--kubeconfig={identities.kubeconfig(control_plane, api, 'netdra-webhook')}",
+        ]
+        unverified = ssl._create_unverified_context()
+        for each in configurations:
+            for one in each["webhooks"]:
+                one["clientConfig"] = {"url": f"https://127.0.0.1:{port}/validate"}
+            api.create(each)
+        process = control_plane.run("netdra-webhook", command, answers(f"https://127.0.0.1:{port}/readyz", unverified))
+        try:
+            until_asked(api)
+            yield Running(process, configurations)
+        finally:
+            process.stop()
+            for each in configurations:
+                api.delete(CONFIGURATION, each["metadata"]["name"])
+            api.delete(SECRET, "netdra-webhook", NETDRA)
+
+
+def until_asked(api: Api) -> None:
+    """Wait until the API server asks the webhook, of both configurations, and trusts it; that cannot be watched."""
+    wrong = manifest(POLICY, "asked", spec={"selector": {"cel": "device.driver =="}})
+    opaque = {"driver": "dra.networking", "parameters": {"networkTopologyRef": {"name": "x"}, "step": "a"}}
+    spec = {"devices": {**claim("x-a")["devices"], "config": [{"opaque": opaque}]}}
+    brought = manifest(CLAIM, "asked", "default", spec=spec)
+    deadline = time.monotonic() + WITHIN
+    for each in (wrong, brought):
+        while not refusal(partial(api.create, each, dry_run=True)).startswith(DENIED):
+            assert time.monotonic() < deadline
+
+
+def refusal(write: Callable[[], Any]) -> str:
+    """Why the API server refuses a write, or ""."""
+    try:
+        write()
+    except ApiError as problem:
+        return problem.message
+    return ""
+
+
+@pytest.fixture
+def topology(workspace: Workspace) -> str:
+    """A topology with the root steps vf0 and vf1."""
+    name = workspace.name("pair")
+    workspace.create(manifest(TOPOLOGY, name, spec=steps("vf0", "vf1")))
+    return name
+
+
+def test_a_template_that_lacks_a_root_step_is_refused_in_the_known_words(
+    control_plane: ControlPlane, workspace: Workspace
+) -> None:
+    written = yaml.safe_load((RECORDED / "topologies" / "ai-bonded-rdma.yaml").read_text())
+    template = yaml.safe_load((RECORDED / "claims" / "ai-gpu-bonded-rdma.yaml").read_text())
+    control_plane.kubectl("apply", "-f", "-", text=yaml.safe_dump(written))
+    try:
+        control_plane.kubectl("apply", "-n", workspace.namespace, "-f", "-", text=yaml.safe_dump(template))
+        template["metadata"]["name"] = "lacking"
+        devices = template["spec"]["spec"]["devices"]
+        devices["requests"] = [each for each in devices["requests"] if each["name"] != "vf1"]
+        devices["constraints"][0]["requests"] = ["gpu", "vf0"]
+        with pytest.raises(KubectlError) as refused:
+            control_plane.kubectl("apply", "-n", workspace.namespace, "-f", "-", text=yaml.safe_dump(template))
+    finally:
+        control_plane.kubectl("delete", "networktopology", "ai-bonded-rdma")
+    assert (
+        'admission webhook "validate.networking.dra.io" denied the request: NetworkTopology "ai-bonded-rdma" requires '
+        'root step requests [vf0, vf1], but ResourceClaimTemplate "lacking" only provides requests [vf0]. '
+        "Missing: [vf1]"
+    ) in refused.value.stderr
+
+
+def test_a_claim_right_after_its_topology_is_judged_by_it(workspace: Workspace, topology: str) -> None:
+    lacking = manifest(CLAIM, "lacking", workspace.namespace, spec=claim(f"{topology}-vf0"))
+    deadline = time.monotonic() + WITHIN
+    while not refusal(lambda: workspace.api.create(lacking, dry_run=True)).startswith(DENIED):
+        assert time.monotonic() < deadline
+    whole = manifest(CLAIM, "whole", workspace.namespace, spec=claim(f"{topology}-vf0", f"{topology}-vf1"))
+    workspace.api.create(whole)
+
+
+def test_a_claim_is_not_refused_by_a_topology_that_is_no_more(workspace: Workspace) -> None:
+    name = workspace.name("gone")
+    lacking = manifest(CLAIM, "lacking", workspace.namespace, spec=claim(f"{name}-vf0"))
+    for _ in range(5):
+        workspace.api.create(manifest(TOPOLOGY, name, spec=steps("vf0", "vf1")))
+        workspace.api.delete(TOPOLOGY, name)
+        workspace.api.create(lacking, dry_run=True)
+
+
+def test_the_steps_of_a_topology_in_use_are_fixed_and_its_users_named(workspace: Workspace, topology: str) -> None:
+    api = workspace.api
+    used = manifest(CLAIM, "used", workspace.namespace, spec=claim(f"{topology}-vf0", f"{topology}-vf1"))
+    made = api.create(used)
+    api.update({**made, "status": identities.allocated("used", topology, ["vf0", "vf1"])}, subresource="status")
+    present = api.get(TOPOLOGY, topology)
+    changed = copy.deepcopy(present)
+    changed["spec"] = steps("vf0", "vf1", config={"vlan": 7})
+    error = refusal(lambda: api.update(changed))
+    assert error.startswith(
+        f'{DENIED}NetworkTopology "{topology}" is used by 1 ResourceClaim ({workspace.namespace}/used), '
+    )
+    changed["spec"] = steps("vf0", "vf1")
+    changed["spec"]["steps"][0]["selector"]["cel"] = "device.driver == 'dra.networking'"
+    present = api.update(changed)
+    api.delete(CLAIM, "used", workspace.namespace)
+    present["spec"] = steps("vf0", "vf1", config={"vlan": 7})
+    api.update(present)
+
+
+@pytest.mark.parametrize(
+    ("kind", "spec", "message"),
+    [
+        (TOPOLOGY, steps("vf0", config={"vlann": 7}), 'does not accept parameter "vlann"'),
+        (TOPOLOGY, steps("vf0", selector={"cel": "device.drvr == 'x'"}), "undefined field 'drvr'"),
+        (POLICY, {"selector": {"cel": "1 + 1"}}, "must be true or false"),
+        (
+            POLICY,
+            {
+                "selector": {"cel": "true"},
+                "exposure": {"allowMultipleAllocations": True, "capacity": {"seats": {"value": "8"}}},
+            },
+            "needs requestPolicy.default or consumePerAllocation",
+        ),
+        (SCHEMA, {"cniType": "x", "configParameters": {"optional": [{"name": "a"}]}}, "a"),
+        (CUSTOM_DEVICE, {"provider": "bctl", "device": "e", "attributes": {"v": {"version": "1"}}}, "semantic version"),
+    ],
+)
+def test_what_breaks_a_rule_is_refused(workspace: Workspace, kind: str, spec: Object, message: str) -> None:
+    written = manifest(kind, workspace.name("wrong"), spec=spec)
+    error = refusal(lambda: workspace.api.create(written, dry_run=True))
+    assert error.startswith(DENIED)
+    assert message in error
+
+
+def test_what_is_unwise_is_warned_of(control_plane: ControlPlane, workspace: Workspace, tmp_path: Path) -> None:
+    written = manifest(TOPOLOGY, workspace.name("odd"), spec=steps("a"))
+    written["spec"]["steps"][0]["type"] = "my-plugin"
+    file = tmp_path / "odd.yaml"
+    file.write_text(yaml.safe_dump(written))
+    with pytest.raises(KubectlError) as warned:
+        control_plane.kubectl("create", "--dry-run=server", "--warnings-as-errors", "-f", str(file))
+    assert 'no CNIPluginSchema describes plugin "my-plugin"' in warned.value.stderr
+
+
+def test_while_the_webhook_is_away_claims_are_let_through_and_topologies_wait(
+    workspace: Workspace, topology: str, webhook: Running
+) -> None:
+    api = workspace.api
+    webhook.process.pause()
+    try:
+        begun = time.monotonic()
+        api.create(manifest(CLAIM, "lacking", workspace.namespace, spec=claim(f"{topology}-vf0")))
+        assert time.monotonic() - begun < 5
+        api.patch(TOPOLOGY, topology, {"metadata": {"finalizers": ["example.com/kept"], "labels": {"a": "b"}}})
+        api.patch(TOPOLOGY, topology, {"status": {"users": 3}}, subresource="status")
+        api.patch(TOPOLOGY, topology, {"metadata": {"finalizers": None}})
+        api.delete(TOPOLOGY, topology)
+    finally:
+        webhook.process.resume()
+    webhook.process.kill()
+    written = manifest(TOPOLOGY, workspace.name("new"), spec=steps("vf0"))
+    error = refusal(lambda: api.create(written, dry_run=True))
+    webhook.process.start()
+    webhook.process.wait_ready()
+    assert "failed calling webhook" in error
+    until_asked(api)
+
+
+def test_trust_that_was_taken_away_comes_back(workspace: Workspace, webhook: Running) -> None:
+    api = workspace.api
+    for each in webhook.configurations:
+        name = each["metadata"]["name"]
+        place = "/webhooks/0/clientConfig/caBundle"
+        api.patch(CONFIGURATION, name, [{"op": "remove", "path": place}], style="json")
+        api.wait_for(CONFIGURATION, name, trusts)
+    until_asked(api)
+
+
+def trusts(configuration: Object | None) -> bool:
+    return bool(configuration and configuration["webhooks"][0]["clientConfig"].get("caBundle"))
+
+
+def test_a_certificate_that_was_deleted_is_made_anew_and_served(workspace: Workspace, webhook: Running) -> None:
+    api = workspace.api
+    before = api.get(SECRET, "netdra-webhook", NETDRA)["data"]
+    api.delete(SECRET, "netdra-webhook", NETDRA)
+    made = api.wait_for(SECRET, "netdra-webhook", lambda found: found is not None, namespace=NETDRA)
+    assert made is not None
+    assert made["data"]["tls.crt"] != before["tls.crt"]
+    bundle = made["data"]["ca.crt"]
+    for each in webhook.configurations:
+        api.wait_for(
+            CONFIGURATION,
+            each["metadata"]["name"],
+            lambda found: found is not None and found["webhooks"][0]["clientConfig"]["caBundle"] == bundle,
+        )
+    until_asked(api)

@@ -1,0 +1,132 @@
+"""Fixtures of the hardware level. Its tests run inside the SR-IOV machine and nowhere else: `make hardware`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from netdra.chain.site import Settings
+from netdra.cni.plugins import PluginPath
+from testbed import build
+from tests.hardware.node import PF, PFS, TOTAL_VFS, Function, bind, ip, links, until
+from tests.hardware.pods import PLUGINS, Pod, assert_as_before, node_state
+
+
+@pytest.fixture(scope="session", autouse=True)
+def machine() -> None:
+    """Refuse to run elsewhere: a test that is skipped proves nothing and looks as if it did."""
+    if any(pf.driver != "igb" for pf in PFS):
+        pytest.fail("this test needs the SR-IOV machine, which has its NICs: run 'make hardware'", pytrace=False)
+
+
+@pytest.fixture
+def pfs() -> tuple[PF, ...]:
+    """Both PFs, up, with 7 VFs each."""
+    return PFS
+
+
+@pytest.fixture
+def set_num_vfs() -> Iterator[Callable[[PF, int], None]]:
+    """Change a PF's number of VFs, until the test ends."""
+    changed: set[PF] = set()
+
+    def change(pf: PF, count: int) -> None:
+        changed.add(pf)
+        pf.set_num_vfs(count)
+
+    yield change
+    for pf in changed:
+        ip("link", "set", pf.name, "up")
+        pf.set_num_vfs(TOTAL_VFS)
+
+
+@pytest.fixture
+def rebind() -> Iterator[Callable[[Function, str], None]]:
+    """Give a function to another driver, until the test ends."""
+    changed: dict[Function, str] = {}
+
+    def change(function: Function, driver: str) -> None:
+        changed.setdefault(function, function.driver)
+        bind(function, driver)
+
+    yield change
+    for function, driver in changed.items():
+        if function.folder.exists():
+            bind(function, "")
+            assert function.driver == driver
+
+
+@pytest.fixture
+def new_netns(request: pytest.FixtureRequest) -> Iterator[Callable[[], str]]:
+    """Make network namespaces; when the test ends they go, and the devices in them come back to the host."""
+    made: list[str] = []
+
+    def make() -> str:
+        made.append(f"hw-{len(made)}")
+        ip("netns", "add", made[-1])
+        return made[-1]
+
+    yield make
+    for name in made:
+        ip("netns", "delete", name)
+
+
+@pytest.fixture(scope="session")
+def plugins(tmp_path_factory: pytest.TempPathFactory) -> PluginPath:
+    """The stock CNI plugins and sriov-cni, in the guest's memory: run over 9p they would be slow."""
+    folder = tmp_path_factory.mktemp("plugins")
+    for name in PLUGINS:
+        (folder / name).write_bytes(build.program(name).read_bytes())
+        (folder / name).chmod(0o755)
+    return PluginPath(directories=(str(folder),))
+
+
+@pytest.fixture
+def new_pod(tmp_path: Path, plugins: PluginPath) -> Iterator[Callable[[], Pod]]:
+    """Make pods; when the test ends they are detached and gone, and the node must be as it was when the first came."""
+    settings = Settings(state=tmp_path / "state", plugins=plugins, budget=60.0)
+    before: list[dict[str, Any]] = []
+    made: list[Pod] = []
+
+    def make() -> Pod:
+        if not made:
+            before.append(node_state())
+        pod = Pod(netns=f"pod-{len(made)}", settings=settings)
+        made.append(pod)
+        ip("netns", "add", pod.netns)
+        return pod
+
+    yield make
+    reports = [pod.detach() for pod in reversed(made)]
+    for pod in made:
+        if Path(pod.path).exists():
+            ip("netns", "delete", pod.netns)
+    assert [str(report) for report in reports if not report.is_clean] == []
+    for state in before:
+        assert_as_before(state, settings)
+
+
+@pytest.fixture
+def pod(new_pod: Callable[[], Pod]) -> Pod:
+    """One pod."""
+    return new_pod()
+
+
+@pytest.fixture(autouse=True)
+def restored(machine: None) -> Iterator[None]:
+    """Hold every test to leaving the node as it was: VFs, drivers, netdevs, their masters, no link too many."""
+    before = _state()
+    yield
+    until(lambda: _state() == before, f"the node is as before the test: {before}, not {_state()}")
+
+
+def _state() -> tuple[object, ...]:
+    functions = [function for pf in PFS for function in (pf, *pf.vfs())]
+    names = {function.name for function in functions}
+    return (
+        [(function.pci, function.driver, bool(function.name)) for function in functions],
+        {name: link.get("master", "") for name, link in links().items() if name not in names or "master" in link},
+    )

@@ -1,0 +1,144 @@
+"""The SR-IOV machine as its tests see and change it: by sysfs, `ip -j` and nothing of netdra.
+
+So what the tests expect comes from another reader than the one under test.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from testbed.vm.hardware import PCIE_ROOTS
+
+PCI = Path("/sys/bus/pci/devices")
+TOTAL_VFS = 7
+
+
+@dataclass(frozen=True)
+class Function:
+    """One PCI function of a NIC."""
+
+    pci: str
+
+    @property
+    def folder(self) -> Path:
+        return PCI / self.pci
+
+    @property
+    def name(self) -> str:
+        """The netdev's name in the host's namespace, or "" while it has none there."""
+        net = self.folder / "net"
+        return next((entry.name for entry in net.iterdir()), "") if net.is_dir() else ""
+
+    @property
+    def driver(self) -> str:
+        return self._target("driver")
+
+    @property
+    def iommu_group(self) -> str:
+        return self._target("iommu_group")
+
+    def _target(self, link: str) -> str:
+        path = self.folder / link
+        return path.resolve().name if path.exists() else ""
+
+
+@dataclass(frozen=True)
+class VF(Function):
+    """A virtual function: the PF's `virtfn<index>`."""
+
+    index: int
+
+
+@dataclass(frozen=True)
+class PF(Function):
+    """A physical function, and where the machine's description puts it."""
+
+    numa_node: int
+    pcie_root: str
+
+    @property
+    def num_vfs(self) -> int:
+        return int((self.folder / "sriov_numvfs").read_text())
+
+    def vf(self, index: int) -> VF:
+        return VF((self.folder / f"virtfn{index}").resolve(strict=True).name, index)
+
+    def vfs(self) -> tuple[VF, ...]:
+        return tuple(self.vf(index) for index in range(self.num_vfs))
+
+    def set_num_vfs(self, count: int) -> None:
+        """Change the number of VFs; the driver takes a new number only by way of 0."""
+        for number in (0, count) if count else (0,):
+            (self.folder / "sriov_numvfs").write_text(str(number))
+
+
+PFS = tuple(PF(f"0000:{bus + 1:02x}:00.0", node, f"pci0000:{bus:02x}") for bus, node in PCIE_ROOTS.items())
+
+
+def run(*command: str, check: bool = True) -> str:
+    """A command's output.
+
+    Raises:
+        AssertionError: it failed (the text has what it said).
+    """
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    assert done.returncode == 0 or not check, f"{' '.join(command)}: {done.stderr or done.stdout}"
+    return done.stdout
+
+
+def ip(*arguments: str, netns: str = "") -> str:
+    """`ip`, in a named namespace if one is given."""
+    return run("ip", *(("-n", netns) if netns else ()), *arguments)
+
+
+def links(netns: str = "") -> dict[str, dict[str, Any]]:
+    """The links of a namespace by name, with all details that `ip` knows."""
+    listed: list[dict[str, Any]] = json.loads(ip("-j", "-d", "link", "show", netns=netns))
+    return {link["ifname"]: link for link in listed}
+
+
+def up(name: str, netns: str = "") -> None:
+    """Bring a link up, and wait until it has a carrier.
+
+    A VF's driver asks the PF for leave then, every two seconds; before that it takes no VLANs.
+    """
+    ip("link", "set", name, "up", netns=netns)
+    until(lambda: "LOWER_UP" in links(netns)[name]["flags"], f"{name} has a carrier")
+
+
+def bind(function: Function, driver: str) -> None:
+    """Give a function to another driver ("" for the one that the kernel would choose)."""
+    if function.driver:
+        (function.folder / "driver" / "unbind").write_text(function.pci)
+    (function.folder / "driver_override").write_text(driver or "\n")
+    Path("/sys/bus/pci/drivers_probe").write_text(function.pci)
+
+
+def unbind(function: Function) -> None:
+    """Take a function from its driver."""
+    (function.folder / "driver" / "unbind").write_text(function.pci)
+
+
+def ping(target: str, netns: str, count: int = 3) -> bool:
+    """Whether a target answers within the time that a link may take to come up."""
+    command: Sequence[str] = ("busybox", "ping", "-c", str(count), "-w", "20", target)
+    done = subprocess.run(("ip", "netns", "exec", netns, *command), capture_output=True, check=False)
+    return done.returncode == 0
+
+
+def until(condition: Callable[[], bool], what: str, limit: float = 20.0) -> None:
+    """Wait for something that the kernel announces to nobody.
+
+    Raises:
+        AssertionError: it did not come about in time.
+    """
+    deadline = time.monotonic() + limit
+    while not condition():
+        assert time.monotonic() < deadline, f"not within {limit:.0f} s: {what}"
+        time.sleep(0.05)

@@ -1,0 +1,170 @@
+"""Pods on the SR-IOV machine: a network namespace each, chains run in it, and the node compared before and after.
+
+What chains do comes from netdra, what they did is read with `ip -j -d`, ethtool and sysfs.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from netdra.chain.attach import attach
+from netdra.chain.checkpoint import Pod as Identity
+from netdra.chain.detach import detach
+from netdra.chain.report import AttachReport, DetachReport
+from netdra.chain.site import Settings
+from netdra.model.plan import ClaimReference, Plan, PlannedDevice, PlannedStep
+from netdra.steps import builtin
+from tests.hardware.node import PFS, VF, Function, ip, links, run
+
+PLUGINS = (
+    "bridge", "macvlan", "ipvlan", "vlan", "host-device", "dummy", "tuning", "vrf", "sbr", "static", "host-local",
+    "sriov",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Pod:
+    """A pod: a named network namespace, and how chains are run in it."""
+
+    netns: str
+    settings: Settings
+
+    @property
+    def path(self) -> str:
+        return f"/run/netns/{self.netns}"
+
+    def attach(self, *plans: Plan) -> AttachReport:
+        return attach(
+            plans, Identity(sandbox=self.netns, name=self.netns, namespace="default"), self.path, self.settings
+        )
+
+    def detach(self) -> DetachReport:
+        return detach(self.netns, self.settings)
+
+    def link(self, name: str) -> dict[str, Any]:
+        return links(self.netns)[name]
+
+    def addresses(self, name: str) -> set[str]:
+        (found,) = json.loads(ip("-j", "address", "show", "dev", name, netns=self.netns))
+        return {f"{each['local']}/{each['prefixlen']}" for each in found["addr_info"] if each["scope"] != "link"}
+
+    def feature(self, name: str, feature: str) -> bool:
+        """Whether ethtool says that a feature of an interface is on."""
+        return feature_of(name, feature, self.netns)
+
+
+def feature_of(name: str, feature: str, netns: str = "") -> bool:
+    """Whether ethtool says that a feature of an interface is on."""
+    inside = ("ip", "netns", "exec", netns) if netns else ()
+    lines = run(*inside, "ethtool", "-k", name).splitlines()
+    (value,) = [line.split()[1] for line in lines if line.strip().startswith(f"{feature}:")]
+    return value == "on"
+
+
+def settings_of(name: str, netns: str = "") -> dict[str, int]:
+    """Ring sizes ("rx", "tx") and "rx-usecs" of an interface, as ethtool says."""
+    inside = ("ip", "netns", "exec", netns) if netns else ()
+    found: dict[str, int] = {}
+    for group in ("-g", "-c"):
+        for line in run(*inside, "ethtool", group, name).splitlines():
+            key, _, value = line.partition(":")
+            if value.strip().isdigit():
+                found[key.lower()] = int(value)  # of ring sizes, the maxima come first
+    return found
+
+
+def step(
+    name: str,
+    kind: str,
+    if_name: str,
+    config: Mapping[str, Any] | None = None,
+    *,
+    after: Sequence[str] = (),
+    device: PlannedDevice | None = None,
+    binary: bool | None = None,
+) -> PlannedStep:
+    """A step of a plan; a type that is built in is run so unless `binary` says otherwise."""
+    is_binary = kind not in builtin.TYPES if binary is None else binary
+    return PlannedStep(
+        name=name,
+        type=kind,
+        if_name=if_name,
+        network=f"t-{name}",
+        execution="Binary" if is_binary else "Builtin",
+        depend_on=tuple(after),
+        config=config or {},
+        device=device,
+    )
+
+
+def plan(*steps: PlannedStep) -> Plan:
+    """A plan of these steps."""
+    return Plan(topology="t", claim=ClaimReference(namespace="default", name="c", uid="u"), steps=steps)
+
+
+def allocated(function: Function, **facts: Any) -> PlannedDevice:
+    """A function of a NIC, as if it had been allocated."""
+    device = PlannedDevice(
+        request="r",
+        pool="p",
+        device="d",
+        if_name=function.name,
+        pci_address=function.pci,
+        iommu_group=function.iommu_group,
+    )
+    return msgspec.structs.replace(device, **facts)
+
+
+def of_pf(vf: VF) -> dict[str, Any]:
+    """What a VF's PF holds for it, as `ip` tells it."""
+    pf = next(pf for pf in PFS if pf.pci.startswith(vf.pci[:7]))
+    return next(each for each in links()[pf.name]["vfinfo_list"] if each["vf"] == vf.index)
+
+
+def node_state() -> dict[str, Any]:
+    """All that detaching must bring back: functions with drivers and netdevs, netdevs' settings, what PFs hold for VFs.
+
+    Left out is what the kernel counts, and the order of indexes.
+    """
+    functions = [function for pf in PFS for function in (pf, *pf.vfs())]
+    found = links()
+    kept = ("address", "permaddr", "mtu", "txqlen", "promiscuity", "allmulti", "master", "altnames", "vfinfo_list")
+    return {
+        "functions": {each.pci: (each.driver, each.name, _driver_override(each)) for each in functions},
+        "links": {
+            name: {key: link.get(key) for key in kept} | {"up": "UP" in link["flags"]} for name, link in found.items()
+        },
+        "addresses": json.loads(ip("-j", "-4", "address", "show")),
+    }
+
+
+def _driver_override(function: Function) -> str:
+    return (function.folder / "driver_override").read_text().strip().replace("(null)", "")
+
+
+def differences(before: Any, after: Any, path: str = "") -> list[str]:
+    """Where two states differ, one line for each place."""
+    if isinstance(before, dict) and isinstance(after, dict):
+        keys = sorted({*before, *after})
+        return [line for key in keys for line in differences(before.get(key), after.get(key), f"{path}/{key}")]
+    if isinstance(before, list) and isinstance(after, list) and len(before) == len(after):
+        pairs = enumerate(zip(before, after, strict=True))
+        return [line for place, (was, now) in pairs for line in differences(was, now, f"{path}/{place}")]
+    return [] if before == after else [f"{path}: {before} became {after}"]
+
+
+def assert_as_before(before: dict[str, Any], settings: Settings, limit: float = 10.0) -> None:
+    """The node is as it was, and no checkpoint is left; the kernel may take a moment to end a namespace."""
+    deadline = time.monotonic() + limit
+    while (found := differences(before, node_state())) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert not found, "\n".join(found)
+    left = [str(path) for path in Path(settings.state).rglob("*") if path.is_file() and path.name != ".new"]
+    assert not left, f"left: {left}"

@@ -1,0 +1,256 @@
+"""The bond step on VFs of different PFs, VLANs on the bond, and tuning on the VLANs; all of it undone again.
+
+Every mode takes the emulated VFs; both links come up, and with them the bond.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from netdra.chain.check import check
+from netdra.chain.report import AttachError
+from netdra.model.plan import PlannedStep
+from tests.hardware.node import PF, VF, ip, until
+from tests.hardware.pods import Pod, allocated, assert_as_before, feature_of, node_state, of_pf, plan, settings_of, step
+
+MODES: Mapping[str, Mapping[str, Any]] = {
+    "balance-rr": {"miimon": 100, "packetsPerSlave": 4, "resendIgmp": 2},
+    "active-backup": {"miimon": 100, "failOverMac": "active", "primary": "net2", "primaryReselect": "better"},
+    "balance-xor": {"miimon": 100, "xmitHashPolicy": "layer2+3", "updelay": 200, "downdelay": 300},
+    "broadcast": {"miimon": 100, "numPeerNotif": 3},
+    "802.3ad": {
+        "miimon": 100,
+        "xmitHashPolicy": "layer3+4",
+        "lacpRate": "fast",
+        "adSelect": "bandwidth",
+        "minLinks": 1,
+    },
+    "balance-tlb": {"miimon": 100, "tlbDynamicLb": False, "lpInterval": 2},
+    "balance-alb": {"miimon": "100", "allSlavesActive": True},
+}
+# What `ip` calls the options, and how it shows the values that it does not show as they were given.
+SHOWN = {
+    "packetsPerSlave": "packets_per_slave",
+    "resendIgmp": "resend_igmp",
+    "failOverMac": "fail_over_mac",
+    "primaryReselect": "primary_reselect",
+    "xmitHashPolicy": "xmit_hash_policy",
+    "numPeerNotif": "num_peer_notif",
+    "lacpRate": "ad_lacp_rate",
+    "adSelect": "ad_select",
+    "minLinks": "min_links",
+    "tlbDynamicLb": "tlb_dynamic_lb",
+    "lpInterval": "lp_interval",
+    "allSlavesActive": "all_slaves_active",
+    "arpInterval": "arp_interval",
+    "arpValidate": "arp_validate",
+}
+
+
+def members(vfs: tuple[VF, VF], **config: Any) -> tuple[PlannedStep, ...]:
+    """A root step for each VF; they are net1 and net2."""
+    return tuple(
+        step(f"vf{at}", "sriov", f"net{at + 1}", config, device=allocated(vf, mtu=1500)) for at, vf in enumerate(vfs)
+    )
+
+
+def bond(config: Mapping[str, Any]) -> PlannedStep:
+    links = [{"name": "{{ vf0.interfaceName }}"}, {"name": "{{ vf1.interfaceName }}"}]
+    return step("bond", "bond", "bond0", {"name": "bond0", "links": links, **config}, after=["vf0", "vf1"])
+
+
+def vlan(name: str, number: int, if_name: str, master: str = "bond", **config: Any) -> PlannedStep:
+    stands_on = {"id": number, "name": if_name, "master": f"{{{{ {master}.interfaceName }}}}"}
+    return step(name, "vlan", if_name, {**stands_on, **config}, after=[master])
+
+
+@pytest.fixture
+def vfs(pfs: tuple[PF, ...]) -> tuple[VF, VF]:
+    """A VF of each PF."""
+    return pfs[0].vf(1), pfs[1].vf(1)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_bond_of_two_vfs_in_every_mode_of_the_kernel(vfs: tuple[VF, VF], pod: Pod, mode: str) -> None:
+    options = MODES[mode]
+    before = node_state()
+    pod.attach(plan(*members(vfs), bond({"mode": mode, **options})))
+
+    info = pod.link("bond0")["linkinfo"]
+    assert (info["info_kind"], info["info_data"]["mode"]) == ("bond", mode)
+    shown = {name: info["info_data"][SHOWN.get(name, name)] for name in options}
+    assert {name: str(value).lower() for name, value in shown.items()} == {
+        name: {"True": "1", "False": "0"}.get(str(value), str(value)).lower() for name, value in options.items()
+    }
+    assert [pod.link(name)["master"] for name in ("net1", "net2")] == ["bond0", "bond0"]
+    until(lambda: pod.link("bond0")["operstate"] == "UP", "the bond is up")
+    states = [pod.link(name)["linkinfo"]["info_slave_data"]["mii_status"] for name in ("net1", "net2")]
+    assert states == ["UP", "UP"]
+    assert check(pod.netns, pod.settings).is_clean
+
+    assert pod.detach().is_clean
+    assert_as_before(before, pod.settings)
+
+
+def test_a_bond_that_asks_by_arp(vfs: tuple[VF, VF], pod: Pod) -> None:
+    before = node_state()
+    arp = {"arpInterval": 250, "arpIpTarget": ["10.1.0.1", "10.1.0.2"], "arpValidate": "active"}
+    pod.attach(plan(*members(vfs), bond({"mode": "active-backup", **arp})))
+
+    data = pod.link("bond0")["linkinfo"]["info_data"]
+    assert (data["arp_interval"], data["arp_ip_target"], data["arp_validate"]) == (
+        250,
+        ["10.1.0.1", "10.1.0.2"],
+        "active",
+    )
+    assert pod.detach().is_clean
+    assert_as_before(before, pod.settings)
+
+
+def test_a_bonds_own_mac_and_mtu_reach_the_vfs_and_are_gone_afterwards(vfs: tuple[VF, VF], pod: Pod) -> None:
+    before = node_state()
+    pod.attach(plan(*members(vfs), bond({"mode": "balance-xor", "mac": "02:00:00:00:66:01", "mtu": 4000})))
+
+    for name in ("bond0", "net1", "net2"):
+        assert (pod.link(name)["address"], pod.link(name)["mtu"]) == ("02:00:00:00:66:01", 4000)
+    assert [of_pf(vf)["address"] for vf in vfs] == ["02:00:00:00:66:01"] * 2
+    assert pod.detach().is_clean
+    assert_as_before(before, pod.settings)
+
+
+def test_vfs_that_their_pfs_hold_to_a_mac_are_bonded_only_if_each_keeps_its_own(vfs: tuple[VF, VF], pod: Pod) -> None:
+    """Other bonds give all members one MAC, which such a VF refuses."""
+    before = node_state()
+    held = [
+        step(f"vf{at}", "sriov", f"net{at + 1}", {"mac": f"02:00:00:00:55:0{at}"}, device=allocated(vf, mtu=1500))
+        for at, vf in enumerate(vfs)
+    ]
+    with pytest.raises(AttachError, match="bond"):
+        pod.attach(plan(*held, bond({"mode": "balance-xor", "miimon": 100})))
+    assert_as_before(before, pod.settings)
+
+    pod.attach(plan(*held, bond({"mode": "active-backup", "miimon": 100, "failOverMac": "active"})))
+    assert [pod.link(name)["address"] for name in ("net1", "net2")] == ["02:00:00:00:55:00", "02:00:00:00:55:01"]
+    assert pod.detach().is_clean
+    assert_as_before(before, pod.settings)
+
+
+def test_vlans_on_a_bond_and_a_vlan_in_a_service_vlan(vfs: tuple[VF, VF], pod: Pod) -> None:
+    before = node_state()
+    pod.attach(
+        plan(
+            *members(vfs, mtu=1600),
+            bond({"mode": "active-backup", "miimon": 100}),
+            vlan("data", 100, "data0"),
+            vlan("mgmt", 200, "mgmt0", mtu=1400, mac="02:00:00:00:66:02"),
+            vlan("outer", 100, "service0", protocol="802.1ad"),
+            vlan("inner", 7, "customer0", "outer", mtu=1500),
+        )
+    )
+    seen = {
+        name: (
+            link["link"],
+            link["linkinfo"]["info_data"]["protocol"],
+            link["linkinfo"]["info_data"]["id"],
+            link["mtu"],
+        )
+        for name in ("data0", "mgmt0", "service0", "customer0")
+        if (link := pod.link(name))
+    }
+    assert seen == {
+        "data0": ("bond0", "802.1Q", 100, 1600),
+        "mgmt0": ("bond0", "802.1Q", 200, 1400),
+        "service0": ("bond0", "802.1ad", 100, 1600),
+        "customer0": ("service0", "802.1Q", 7, 1500),
+    }
+    assert pod.link("mgmt0")["address"] == "02:00:00:00:66:02"
+    assert check(pod.netns, pod.settings).is_clean
+
+    assert pod.detach().is_clean
+    assert_as_before(before, pod.settings)
+
+
+def test_tuning_of_vf_bond_and_vlan_with_ethtool_is_taken_and_undone(vfs: tuple[VF, VF], pod: Pod) -> None:
+    before = node_state()
+    name = vfs[0].name
+    was = {key: settings_of(name)[key] for key in ("rx", "tx", "rx-usecs")}
+    vf_tuning = {
+        "dev": "{{ vf0.interfaceName }}",
+        "txqlen": 777,
+        "allmulti": True,
+        "ethtool": {
+            "features": {"tcp-segmentation-offload": False, "generic-receive-offload": False},
+            "rings": {"rx": 512, "tx": 256},
+            "coalesce": {"rx-usecs": 50},
+        },
+    }
+    vlan_tuning = {
+        "dev": "{{ data.interfaceName }}",
+        "addresses": ["10.100.0.5/24", "2001:db8::5/64"],
+        "routes": [{"destination": "10.101.0.0/16", "gateway": "10.100.0.1", "metric": 50}],
+        "sysctl": {"net.ipv4.conf.IFNAME.rp_filter": 2},
+        "ethtool": {"features": {"tx-checksum-ip-generic": False}},
+    }
+    pod.attach(
+        plan(
+            *members(vfs),
+            step("tune-vf", "tuning", "net1", vf_tuning, after=["vf0"]),
+            step(
+                "bond",
+                "bond",
+                "bond0",
+                {"mode": "802.3ad", "miimon": 100, "links": ["net1", "net2"]},
+                after=["tune-vf", "vf1"],
+            ),
+            vlan("data", 100, "data0"),
+            step("tune-data", "tuning", "data0", vlan_tuning, after=["data"]),
+        )
+    )
+    assert [pod.feature("net1", each) for each in ("tcp-segmentation-offload", "generic-receive-offload")] == [
+        False
+    ] * 2
+    assert not pod.feature("data0", "tx-checksum-ip-generic")
+    assert {key: settings_of("net1", pod.netns)[key] for key in was} == {"rx": 512, "tx": 256, "rx-usecs": 50}
+    assert pod.link("net1")["txqlen"] == 777
+    assert pod.addresses("data0") == {"10.100.0.5/24", "2001:db8::5/64"}
+    (route,) = json.loads(ip("-j", "route", "show", "10.101.0.0/16", netns=pod.netns))
+    assert (route["gateway"], route["dev"], route["metric"]) == ("10.100.0.1", "data0", 50)
+    assert check(pod.netns, pod.settings).is_clean
+
+    assert pod.detach().is_clean
+    assert_as_before(before, pod.settings)
+    assert {key: settings_of(name)[key] for key in was} == was
+    assert all(feature_of(name, each) for each in ("tcp-segmentation-offload", "generic-receive-offload"))
+
+
+def test_a_pod_that_dies_with_a_tuned_bond_gives_back_untuned_vfs(vfs: tuple[VF, VF], pod: Pod) -> None:
+    before = node_state()
+    name = vfs[0].name
+    was = settings_of(name)
+    tuning = {
+        "dev": "net1",
+        "mtu": 1300,
+        "ethtool": {"features": {"tcp-segmentation-offload": False}, "rings": {"rx": 512}},
+    }
+    pod.attach(
+        plan(
+            *members(vfs, trust="on"),
+            step("tune", "tuning", "net1", tuning, after=["vf0"]),
+            step("bond", "bond", "bond0", {"mode": "balance-xor", "links": ["net1", "net2"]}, after=["tune", "vf1"]),
+        )
+    )
+    ip("netns", "delete", pod.netns)
+
+    report = pod.detach()
+
+    assert report.namespace_gone
+    assert report.is_clean, str(report)
+    assert_as_before(before, pod.settings)
+    assert settings_of(name) == was
+    assert feature_of(name, "tcp-segmentation-offload")
+    assert not Path(pod.path).exists()

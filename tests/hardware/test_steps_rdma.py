@@ -1,0 +1,100 @@
+"""The rdma step on software RDMA (rxe): a device's files, and what cannot be done with it.
+
+Software RDMA devices cannot be moved to another namespace, and end when their netdev is.
+"""
+
+from __future__ import annotations
+
+import json
+import stat
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from netdra.chain.check import check
+from netdra.chain.report import AttachError
+from netdra.model.plan import PlannedStep
+from tests.hardware.node import PF, run, until
+from tests.hardware.pods import Pod, allocated, assert_as_before, node_state, plan, step
+
+
+def rdma_devices(netns: str = "") -> list[str]:
+    """The RDMA devices of a namespace, as `rdma` says."""
+    inside = ("ip", "netns", "exec", netns) if netns else ()
+    return [device["ifname"] for device in json.loads(run(*inside, "rdma", "-j", "dev", "show"))]
+
+
+@pytest.fixture
+def rxe(pfs: tuple[PF, ...]) -> Iterator[str]:
+    """A software RDMA device on a PF."""
+    run("modprobe", "rdma_ucm")
+    run("rdma", "link", "add", "rxe0", "type", "rxe", "netdev", pfs[0].name)
+    yield "rxe0"
+    assert rdma_devices() == ["rxe0"]
+    run("rdma", "link", "delete", "rxe0")
+
+
+@pytest.fixture
+def exclusive(rxe: str) -> Iterator[None]:
+    """Each RDMA device is in one namespace; the kernel lets the mode change only while there is no other namespace."""
+    run("rdma", "system", "set", "netns", "exclusive")
+    yield
+    until(_shared_again, "the mode is shared, after the pods' namespaces have ended")
+
+
+def _shared_again() -> bool:
+    run("rdma", "system", "set", "netns", "shared", check=False)
+    return "netns shared" in run("rdma", "system", "show")
+
+
+def chain(pfs: tuple[PF, ...], rxe: str) -> tuple[PlannedStep, ...]:
+    """A VF, and the RDMA device beside it."""
+    return (
+        step("vf", "sriov", "net1", device=allocated(pfs[0].vf(0))),
+        step("roce", "rdma", "net1", {"rdmaDevice": rxe}, after=["vf"]),
+    )
+
+
+def test_shared_devices_are_given_by_their_files(pfs: tuple[PF, ...], rxe: str, pod: Pod) -> None:
+    before = node_state()
+    report = pod.attach(plan(*chain(pfs, rxe)))
+
+    (device,) = report.steps[1].result.devices
+    assert device.rdma_device == rxe
+    assert device.device_nodes == ("/dev/infiniband/uverbs0", "/dev/infiniband/rdma_cm")
+    assert all(stat.S_ISCHR(Path(node).stat().st_mode) for node in device.device_nodes)
+    assert [each.name for each in report.steps[1].result.interfaces] == ["net1"]
+    assert check(pod.netns, pod.settings).is_clean
+
+    assert pod.detach().is_clean
+    assert_as_before(before, pod.settings)
+
+
+def test_an_exclusive_device_that_cannot_move_is_an_error_and_all_is_undone(
+    pfs: tuple[PF, ...], rxe: str, exclusive: None, pod: Pod
+) -> None:
+    """Software devices cannot (drivers/infiniband/core/device.c, ib_device_set_netns_put)."""
+    before = node_state()
+    with pytest.raises(AttachError, match='cannot move RDMA device "rxe0": Operation not supported'):
+        pod.attach(plan(*chain(pfs, rxe)))
+    assert rdma_devices() == [rxe]
+    assert_as_before(before, pod.settings)
+
+
+def test_a_software_device_whose_netdev_would_move_is_refused_before_it_is_lost(pfs: tuple[PF, ...], pod: Pod) -> None:
+    """The kernel ends a software RDMA device when its netdev leaves the namespace."""
+    vf = pfs[1].vf(0)
+    run("rdma", "link", "add", "rxe1", "type", "rxe", "netdev", vf.name)
+    try:
+        with pytest.raises(AttachError, match="rxe1"):
+            pod.attach(plan(step("roce", "rdma", "net1", device=allocated(vf, rdma_device="rxe1"))))
+        assert rdma_devices() == ["rxe1"]
+        assert vf.name
+    finally:
+        run("rdma", "link", "delete", "rxe1", check=False)
+
+
+def test_no_device_of_that_name_is_an_error(pfs: tuple[PF, ...], rxe: str, new_pod: Callable[[], Pod]) -> None:
+    with pytest.raises(AttachError, match='no RDMA device "mlx5_0"'):
+        new_pod().attach(plan(*chain(pfs, "mlx5_0")))

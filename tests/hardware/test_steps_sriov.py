@@ -1,0 +1,225 @@
+"""The sriov step on VFs: what it sets through the PF, what the driver refuses, and that the VF comes back as it was.
+
+The emulated 82576 (igb) takes VLAN with priority, MAC, spoof check, trust and a maximum rate. It refuses 802.1ad, a
+link state, a minimum rate, and a maximum above the speed of its link.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from netdra.chain import site as sites
+from netdra.chain.check import check
+from netdra.chain.checkpoint import Pod as Sandbox
+from netdra.chain.report import AttachError
+from netdra.steps import builtin
+from netdra.steps.contract import Order
+from tests.hardware.node import PF, VF, Function, ip, links, ping, run
+from tests.hardware.pods import Pod, allocated, assert_as_before, node_state, of_pf, plan, step
+
+MAC = "02:00:00:00:77:01"
+
+
+@pytest.fixture
+def vf(pfs: tuple[PF, ...]) -> Iterator[VF]:
+    """A VF with a history: a name, an alternative name, an MTU, and a VLAN and a rate of somebody's."""
+    vf = pfs[0].vf(2)
+    was = vf.name
+    ip("link", "set", was, "name", "data7")
+    ip("link", "set", "data7", "mtu", "1400")
+    ip("link", "property", "add", "dev", "data7", "altname", "enp65s16f4")
+    ip("link", "set", pfs[0].name, "vf", "2", "vlan", "7", "qos", "2")
+    ip("link", "set", pfs[0].name, "vf", "2", "max_tx_rate", "300")
+    yield vf
+    assert vf.name == "data7"
+    ip("link", "set", pfs[0].name, "vf", "2", "max_tx_rate", "0")
+    ip("link", "set", pfs[0].name, "vf", "2", "vlan", "0")
+    ip("link", "property", "del", "dev", "data7", "altname", "enp65s16f4")
+    ip("link", "set", "data7", "mtu", "1500")
+    ip("link", "set", "data7", "name", was)
+
+
+ALL = {
+    "vlan": 100,
+    "qos": 3,
+    "mac": MAC,
+    "spoofchk": "off",
+    "trust": "on",
+    "linkState": "auto",
+    "minTxRate": 0,
+    "maxTxRate": 200,
+    "mtu": 9000,
+}
+
+
+def test_a_vf_is_set_up_through_its_pf_and_comes_back_as_it_was(vf: VF, pod: Pod) -> None:
+    before = node_state()
+    report = pod.attach(plan(step("vf", "sriov", "net1", ALL, device=allocated(vf))))
+
+    held = of_pf(vf)
+    assert held["vlan_list"] == [{"vlan": 100, "qos": 3}]
+    assert (held["address"], held["spoofchk"], held["trust"], held["link_state"]) == (MAC, False, True, "auto")
+    assert held["rate"]["max_tx"] == 200
+    inside = pod.link("net1")
+    assert (inside["address"], inside["mtu"], "UP" in inside["flags"]) == (MAC, 9000, True)
+    assert inside["parentdev"] == vf.pci
+    (made,) = report.steps[0].result.interfaces
+    assert (made.name, made.mac, made.mtu, made.pci_id) == ("net1", MAC, 9000, vf.pci)
+    assert check(pod.netns, pod.settings).is_clean
+
+    assert pod.detach().is_clean
+    assert_as_before(before, pod.settings)
+    assert not pod.detach().found
+
+
+@pytest.mark.parametrize(
+    ("config", "named"),
+    [
+        ({"vlan": 100, "proto": "802.1ad"}, "VLAN"),
+        ({"linkState": "disable"}, "link state"),
+        ({"minTxRate": 50}, "rates"),
+        ({"maxTxRate": 5000}, "rates"),
+        ({"mtu": 9710}, "mtu"),
+    ],
+    ids=lambda value: "-".join(value) if isinstance(value, dict) else "",
+)
+def test_what_the_driver_does_not_take_is_an_error_and_leaves_nothing(
+    vf: VF, pod: Pod, config: dict[str, Any], named: str
+) -> None:
+    before = node_state()
+    with pytest.raises(AttachError, match=named):
+        pod.attach(plan(step("vf", "sriov", "net1", {"trust": "on", **config}, device=allocated(vf))))
+    assert_as_before(before, pod.settings)
+
+
+def test_undoing_twice_or_what_was_never_done_changes_nothing_more(vf: VF, pod: Pod) -> None:
+    before = node_state()
+    order = Order(topology="t", step="vf", type="sriov", if_name="net1", network="n", config=ALL, device=allocated(vf))
+    with (
+        sites.open_pod(pod.path) as space,
+        sites.opened(Sandbox(sandbox=pod.netns), space, pod.settings, 60.0) as site,
+    ):
+        prepared = builtin.prepare(order, pod.settings.plugins, 60.0)
+        record = builtin.observe(prepared, site)
+        assert builtin.undo("sriov", record, site) == ()
+        assert_as_before(before, pod.settings)
+        builtin.apply(prepared, record, site, lambda _: None)
+        for _ in range(2):
+            assert builtin.undo("sriov", record, site) == ()
+            assert_as_before(before, pod.settings)
+
+
+@pytest.mark.parametrize("was_up", [False, True])
+def test_a_vf_that_had_an_administrative_mac_can_set_its_own_again(pfs: tuple[PF, ...], pod: Pod, was_up: bool) -> None:
+    vf = pfs[1].vf(1)
+    own = links()[vf.name]["address"]
+    ip("link", "set", vf.name, "up" if was_up else "down")
+    before = node_state()
+    pod.attach(plan(step("vf", "sriov", "net1", {"mac": MAC}, device=allocated(vf))))
+    assert pod.link("net1")["address"] == of_pf(vf)["address"] == MAC
+    assert pod.detach().is_clean
+    assert_as_before(before, pod.settings)
+
+    for mac in ("02:00:00:00:77:02", own):
+        ip("link", "set", vf.name, "address", mac)
+        assert of_pf(vf)["address"] == mac
+    ip("link", "set", vf.name, "down")
+
+
+def test_a_vf_with_a_mac_of_its_administrators_gets_another_and_that_one_back(pfs: tuple[PF, ...], pod: Pod) -> None:
+    vf = pfs[1].vf(1)
+    own, pf = links()[vf.name]["address"], pfs[1].name
+    ip("link", "set", pf, "vf", "1", "mac", "02:00:00:00:77:03")
+    try:
+        pod.attach(plan(step("vf", "sriov", "net1", {"mac": MAC}, device=allocated(vf))))
+        assert pod.link("net1")["address"] == of_pf(vf)["address"] == MAC
+        assert pod.detach().is_clean
+        assert of_pf(vf)["address"] == "02:00:00:00:77:03"
+    finally:
+        ip("link", "set", pf, "vf", "1", "mac", "00:00:00:00:00:00")
+        ip("link", "set", vf.name, "up")
+        ip("link", "set", vf.name, "address", "02:00:00:00:77:04")
+        ip("link", "set", vf.name, "address", own)
+        ip("link", "set", vf.name, "down")
+
+
+def test_a_pod_that_dies_gives_its_vf_back_as_it_was(vf: VF, pod: Pod) -> None:
+    before = node_state()
+    pod.attach(plan(step("vf", "sriov", "net1", ALL, device=allocated(vf))))
+    ip("netns", "delete", pod.netns)
+
+    report = pod.detach()
+
+    assert report.namespace_gone
+    assert report.is_clean
+    assert_as_before(before, pod.settings)
+
+
+def test_a_vf_of_a_userspace_driver_is_set_up_without_an_interface(
+    pfs: tuple[PF, ...], rebind: Callable[[Function, str], None], new_pod: Callable[[], Pod]
+) -> None:
+    vf = pfs[0].vf(4)
+    rebind(vf, "vfio-pci")
+    pod = new_pod()
+    before = node_state()
+    report = pod.attach(plan(step("vf", "sriov", "net1", {"vlan": 5, "mac": MAC}, device=allocated(vf))))
+    (device,) = report.steps[0].result.devices
+    assert (device.pci_address, device.iommu_group) == (vf.pci, vf.iommu_group)
+    assert all(Path(node).exists() for node in device.device_nodes)
+    assert (of_pf(vf)["vlan_list"], of_pf(vf)["address"]) == ([{"vlan": 5}], MAC)
+    assert report.steps[0].result.interfaces == ()
+
+    assert pod.detach().is_clean
+    assert_as_before(before, pod.settings)
+
+
+@pytest.mark.parametrize("binary", [False, True], ids=["built-in", "sriov-cni"])
+def test_the_step_and_the_binary_are_the_same_in_the_graph(
+    pfs: tuple[PF, ...], pod: Pod, binary: bool, record_testsuite_property: Callable[[str, object], None]
+) -> None:
+    vf = pfs[0].vf(3)
+    before = node_state()
+    # sriov-cni 2.1.0 knows no CNI version after 0.3.1, and takes MAC, spoof check, trust and rates but sets none.
+    version = {"cniVersion": "0.3.1", "name": "t-vf"} if binary else {}
+    ipam = {"type": "static", "addresses": [{"address": "10.3.0.5/24"}]}
+    tuning = {"dev": "{{ vf.interfaceName }}", "mtu": 1400}
+    report = pod.attach(
+        plan(
+            step("vf", "sriov", "net1", {"vlan": 300, "ipam": ipam, **version}, device=allocated(vf), binary=binary),
+            step("tune", "tuning", "net1", tuning, after=["vf"]),
+        )
+    )
+    took = round(report.steps[0].seconds * 1000, 1)
+    record_testsuite_property(f"sriov with static addresses, {'binary' if binary else 'built in'}, ms", took)
+    inside = pod.link("net1")
+    assert (inside["mtu"], inside["parentdev"], "UP" in inside["flags"]) == (1400, vf.pci, True)
+    assert pod.addresses("net1") == {"10.3.0.5/24"}
+    assert of_pf(vf)["vlan_list"] == [{"vlan": 300}]
+
+    assert pod.detach().is_clean
+    # What sriov-cni does not give back is whether the netdev was up.
+    if binary and vf.name:
+        ip("link", "set", vf.name, "down")
+    assert_as_before(before, pod.settings)
+
+
+def test_two_pods_on_vfs_of_one_vlan_ping_and_one_on_another_does_not(
+    pfs: tuple[PF, ...], new_pod: Callable[[], Pod]
+) -> None:
+    pods = [new_pod() for _ in range(3)]
+    places = ((pfs[0].vf(0), 50), (pfs[1].vf(0), 50), (pfs[1].vf(2), 51))
+    for number, (pod, (vf, vlan)) in enumerate(zip(pods, places, strict=True), start=1):
+        addresses = {"dev": "{{ vf.interfaceName }}", "addresses": [f"10.50.0.{number}/24"]}
+        pod.attach(
+            plan(
+                step("vf", "sriov", "net1", {"vlan": vlan}, device=allocated(vf)),
+                step("tune", "tuning", "net1", addresses, after=["vf"]),
+            )
+        )
+    assert ping("10.50.0.2", pods[0].netns)
+    unheard = ("ip", "netns", "exec", pods[0].netns, "busybox", "ping", "-c", "1", "-W", "2", "10.50.0.3")
+    assert "100% packet loss" in run(*unheard, check=False)

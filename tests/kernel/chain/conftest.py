@@ -1,0 +1,194 @@
+"""A node and a pod to attach: two network namespaces made for each test; the test's thread is in the node's."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import subprocess
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from netdra.chain.checkpoint import Pod
+from netdra.chain.site import Settings
+from netdra.cni.plugins import PluginPath
+from netdra.kernel import kinds, libc, link, netns
+from netdra.kernel.netlink import Socket
+from netdra.kernel.netns import Namespace
+from netdra.model.plan import ClaimReference, Plan, PlannedDevice, PlannedStep
+from netdra.steps import builtin
+from testbed import build
+from testbed.recorder import Recorder
+
+# The pool's first thread must be born outside the namespaces that tests make, or it would keep one alive.
+Namespace.current().run(lambda: None)
+
+
+HOST_SIDE = ("bandwidth", "firewall", "portmap")
+
+
+@dataclass
+class Bed:
+    """The node (the calling thread's namespace), one pod, and how chains are run between them."""
+
+    host: Namespace
+    pod: Namespace
+    container: Pod
+    settings: Settings
+    plugins: Path
+
+    def veth(self, name: str, peer: str, **settings: Any) -> None:
+        """A veth pair on the node."""
+        with Socket() as sock:
+            link.create(sock, name, "veth", kinds.veth(kinds.Peer(peer)), **settings)
+
+    def ip(self, *arguments: str, inside: bool = False) -> list[dict[str, Any]]:
+        """What iproute2 says, on the node or inside the pod."""
+        where = ("-n", Path(self.pod.path).name) if inside else ()
+        done = subprocess.run(("ip", *where, "-j", "-d", *arguments), capture_output=True, text=True, check=True)
+        found: list[dict[str, Any]] = json.loads(done.stdout or "[]")
+        return found
+
+    def run(self, *command: str, inside: bool = False) -> str:
+        """Run a program on the node or inside the pod."""
+        where = ("ip", "netns", "exec", Path(self.pod.path).name) if inside else ()
+        return subprocess.run((*where, *command), capture_output=True, text=True, check=True).stdout
+
+    def link(self, name: str, *, inside: bool = False) -> dict[str, Any]:
+        """One link as iproute2 sees it."""
+        return self.ip("link", "show", name, inside=inside)[0]
+
+    def addresses(self, name: str, *, inside: bool = False) -> set[str]:
+        """The addresses of a link but for the link-local ones, which come and go with its carrier."""
+        (found,) = self.ip("addr", "show", "dev", name, inside=inside)
+        addresses = {f"{each['local']}/{each['prefixlen']}" for each in found["addr_info"]}
+        return {each for each in addresses if not each.startswith("fe80:")}
+
+    def state(self) -> dict[str, Any]:
+        """All that undoing must bring back: links, addresses and routes of both namespaces, files, namespaces."""
+        return {
+            "host": self._seen(inside=False),
+            "pod": self._seen(inside=True),
+            "state": sorted(
+                str(path) for path in self.settings.state.rglob("*") if not path.is_dir() and path.name != ".new"
+            ),
+            "namespaces": [name for name in netns.names() if name.startswith(Path(self.pod.path).name)],
+        }
+
+    def _seen(self, *, inside: bool) -> dict[str, Any]:
+        links = {
+            each["ifname"]: {
+                "mac": each.get("address"),
+                "mtu": each["mtu"],
+                "txqlen": each.get("txqlen"),
+                "promisc": each.get("promiscuity"),
+                "allmulti": each.get("allmulti"),
+                "up": "UP" in each["flags"],
+                "alt": sorted(each.get("altnames", ())),
+                "alias": each.get("ifalias"),
+                "master": each.get("master"),
+                "kind": each.get("linkinfo", {}).get("info_kind"),
+                "addresses": sorted(self.addresses(each["ifname"], inside=inside)),
+            }
+            for each in self.ip("link", inside=inside)
+        }
+        routes = [
+            sorted(
+                (key, str(value)) for key, value in each.items() if key in {"dst", "gateway", "dev", "metric", "scope"}
+            )
+            for family in ("-4", "-6")
+            for each in self.ip(family, "route", inside=inside)
+            if not str(each["dst"]).startswith(("fe80", "ff00", "multicast"))
+        ]
+        return {"links": links, "routes": sorted(routes)}
+
+
+def differences(before: Any, after: Any, path: str = "") -> list[str]:
+    """Where two states differ, one line for each place."""
+    if isinstance(before, dict) and isinstance(after, dict):
+        return [
+            line
+            for key in sorted({*before, *after})
+            for line in differences(before.get(key), after.get(key), f"{path}/{key}")
+        ]
+    return [] if before == after else [f"{path}: {before} became {after}"]
+
+
+@pytest.fixture
+def bed(tmp_path: Path) -> Iterator[Bed]:
+    """A fresh node and pod; both are gone afterwards, with all that is in them."""
+    name = f"netdra-test-{uuid.uuid4().hex[:8]}"
+    outside = Namespace.current()
+    host = Namespace.anonymous()
+    pod = Namespace.create(name)
+    try:
+        libc.setns(host.fd, libc.CLONE_NEWNET)
+        plugins = tmp_path / "plugins"
+        plugins.mkdir()
+        for program in ("bridge", "macvlan", "host-device", "tuning", "static", "host-local", "ptp", "sbr", *HOST_SIDE):
+            (plugins / program).symlink_to(build.program(program))
+        for space in (host, pod):
+            with space.socket() as sock:
+                link.change(sock, "lo", up=True)
+        yield Bed(
+            host=host,
+            pod=pod,
+            container=Pod(sandbox=f"sb-{uuid.uuid4().hex[:8]}", name="p", namespace="default", uid="u"),
+            settings=Settings(state=tmp_path / "state", plugins=PluginPath(directories=(str(plugins),)), budget=20.0),
+            plugins=plugins,
+        )
+    finally:
+        libc.setns(outside.fd, libc.CLONE_NEWNET)
+        if Path(pod.path).exists():
+            netns.delete(name)
+        for space in (host, pod, outside):
+            space.close()
+
+
+def with_budget(bed: Bed, seconds: float) -> Bed:
+    """The same bed, with another budget for attaching and detaching."""
+    return dataclasses.replace(bed, settings=msgspec.structs.replace(bed.settings, budget=seconds))
+
+
+def recorder(bed: Bed, name: str) -> Recorder:
+    """A plugin of that name that records its calls, beside the real ones."""
+    return Recorder(bed.plugins, name)
+
+
+def step(
+    name: str,
+    kind: str,
+    if_name: str,
+    config: Mapping[str, Any] | None = None,
+    *,
+    after: Sequence[str] = (),
+    device: PlannedDevice | None = None,
+    binary: bool | None = None,
+) -> PlannedStep:
+    """A step of a plan; a type that is built in is run so unless `binary` says otherwise."""
+    is_binary = kind not in builtin.TYPES if binary is None else binary
+    return PlannedStep(
+        name=name,
+        type=kind,
+        if_name=if_name,
+        network=f"t-{name}",
+        execution="Binary" if is_binary else "Builtin",
+        depend_on=tuple(after),
+        config=config or {},
+        device=device,
+    )
+
+
+def plan(*steps: PlannedStep, topology: str = "t") -> Plan:
+    """A plan of these steps."""
+    return Plan(topology=topology, claim=ClaimReference(namespace="default", name="c", uid="u"), steps=steps)
+
+
+def device(if_name: str, **facts: Any) -> PlannedDevice:
+    """An allocated device."""
+    return msgspec.structs.replace(PlannedDevice(request="r", pool="p", device=if_name, if_name=if_name), **facts)

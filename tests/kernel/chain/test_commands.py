@@ -1,0 +1,168 @@
+"""The commands attach, check and detach, as a person runs them."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from tests.kernel.chain.conftest import Bed, device, differences, plan, recorder, step
+
+TOPOLOGY = """
+apiVersion: networking.dra.io/v1alpha1
+kind: NetworkTopology
+metadata: {name: by-hand}
+spec:
+  steps:
+    - name: nic
+      type: host-device
+      selector: {cel: "true"}
+      config: {device: eth7}
+    - name: tune
+      type: tuning
+      dependOn: [nic]
+      config: {dev: "{{ nic.interfaceName }}", mtu: 1400, addresses: ["10.1.0.5/24"]}
+"""
+
+
+def netdra(bed: Bed, *arguments: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
+    """Run a command as a person does; the state and the plugins are the test's."""
+    named = ("--state", str(bed.settings.state), "--cni-path", str(bed.plugins), "--timeout", "20")
+    return subprocess.run(
+        (sys.executable, "-m", "netdra", *arguments, *named),
+        input=stdin,
+        capture_output=True,
+        text=True,
+        check=False,
+        env=os.environ | {"COLUMNS": "200"},
+    )
+
+
+@pytest.fixture
+def topology(bed: Bed, tmp_path: Path) -> str:
+    bed.veth("eth7", "peer7")
+    path = tmp_path / "topology.yaml"
+    path.write_text(TOPOLOGY)
+    return str(path)
+
+
+def plans_file(tmp_path: Path, value: Any) -> str:
+    path = tmp_path / "plan.json"
+    path.write_bytes(msgspec.json.encode(value))
+    return str(path)
+
+
+def test_a_topology_is_attached_checked_and_detached(bed: Bed, topology: str) -> None:
+    sandbox = Path(bed.pod.path).name
+    before = bed.state()
+    attached = netdra(bed, "attach", "--netns", bed.pod.path, "--plan", topology)
+    assert (attached.returncode, attached.stderr) == (0, "")
+    assert attached.stdout.split()[:3] == ["STEP", "TYPE", "INTERFACE"]
+    assert "10.1.0.5/24" in attached.stdout
+    again = netdra(bed, "attach", "--netns", bed.pod.path, "--plan", topology)
+    assert again.returncode == 0
+    assert "is attached already" in again.stderr
+    checked = netdra(bed, "check", sandbox)
+    assert (checked.returncode, checked.stdout.count(" ok")) == (0, 2)
+    bed.run("ip", "link", "set", "net1", "mtu", "1300", inside=True)
+    drifted = netdra(bed, "check", sandbox)
+    assert drifted.returncode == 1
+    assert "has MTU 1300, not 1400" in drifted.stdout
+    detached = netdra(bed, "detach", "--netns", bed.pod.path)
+    assert (detached.returncode, detached.stdout.count("undone")) == (0, 2)
+    assert differences(before, bed.state()) == []
+    gone = netdra(bed, "detach", sandbox)
+    assert (gone.returncode, gone.stdout) == (0, "")
+    assert "is not attached" in gone.stderr
+    assert netdra(bed, "check", sandbox).returncode == 1
+
+
+@pytest.mark.parametrize("shape", ["one", "list", "plans"])
+def test_plans_are_taken_as_they_are_printed(bed: Bed, tmp_path: Path, shape: str) -> None:
+    bed.veth("eth7", "peer7")
+    one = plan(step("dev", "host-device", "net1", device=device("eth7")))
+    path = plans_file(tmp_path, {"one": one, "list": [one], "plans": {"plans": [one]}}[shape])
+    done = netdra(bed, "attach", "--netns", bed.pod.path, "--plan", path, "--sandbox", "mine", "--output", "json")
+    assert done.returncode == 0
+    report = json.loads(done.stdout)
+    assert (report["sandbox"], report["steps"][0]["interface"]) == ("mine", "net1")
+    checked = netdra(bed, "check", "mine", "--output", "yaml")
+    assert "sandbox: mine" in checked.stdout
+    assert json.loads(netdra(bed, "detach", "mine", "-o", "json").stdout)["undone"][0]["outcome"] == "undone"
+
+
+def test_a_plan_comes_from_standard_input(bed: Bed, topology: str) -> None:
+    done = netdra(bed, "attach", "--netns", bed.pod.path, "--plan", "-", stdin=TOPOLOGY)
+    assert done.returncode == 0
+    assert bed.link("net1", inside=True)["mtu"] == 1400
+
+
+def test_a_failure_says_what_failed_and_what_was_undone(bed: Bed, tmp_path: Path) -> None:
+    bed.veth("eth7", "peer7")
+    recorder(bed, "fake").fails("ADD", code=7, message="no", details="because")
+    steps = (step("dev", "host-device", "net1", device=device("eth7")), step("bad", "fake", "net2", after=["dev"]))
+    path = plans_file(tmp_path, plan(*steps))
+    before = bed.state()
+    done = netdra(bed, "attach", "--netns", bed.pod.path, "--plan", path)
+    assert done.returncode == 3
+    assert done.stdout == ""
+    assert 'step "bad" (fake binary): no (code 7): because' in done.stderr
+    assert "undone: bad, dev" in done.stderr
+    told = netdra(bed, "attach", "--netns", bed.pod.path, "--plan", path, "-o", "json")
+    assert told.returncode == 3
+    assert json.loads(told.stdout)["failures"][0]["details"] == "because"
+    assert differences(before, bed.state()) == []
+
+
+def test_what_may_work_later_has_an_exit_code_of_its_own(bed: Bed, tmp_path: Path) -> None:
+    fake = recorder(bed, "fake")
+    fake.fails("ADD", code=11, message="busy")
+    path = plans_file(tmp_path, plan(step("a", "fake", "net1")))
+    assert netdra(bed, "attach", "--netns", bed.pod.path, "--plan", path).returncode == 4
+    fake.prints("ADD", {})
+    fake.fails("DEL", message="stuck")
+    assert netdra(bed, "attach", "--netns", bed.pod.path, "--plan", path, "--sandbox", "x").returncode == 0
+    left = netdra(bed, "detach", "x")
+    assert left.returncode == 4
+    assert "stuck" in left.stdout
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ("", "no plan"),
+        ("[]", "no plan"),
+        ("{", "not YAML"),
+        ("7", "plan 1"),
+        ('{"plans": 7}', "plan 1"),
+        ('{"topology": "t"}', "claim"),
+        (TOPOLOGY.replace("dependOn: [nic]", "dependOn: [nci]"), "nci"),
+        (TOPOLOGY.replace("mtu: 1400", "mtu: many"), "mtu"),
+        (TOPOLOGY.replace("type: tuning", "type: ../sh"), "../sh"),
+        ("\0", "not YAML"),
+    ],
+)
+def test_bad_input_is_told_and_touches_nothing(bed: Bed, tmp_path: Path, text: str, complaint: str) -> None:
+    bed.veth("eth7", "peer7")
+    path = tmp_path / "bad.yaml"
+    path.write_text(text)
+    before = bed.state()
+    done = netdra(bed, "attach", "--netns", bed.pod.path, "--plan", str(path))
+    assert done.returncode == 2
+    assert complaint in done.stderr
+    assert "Traceback" not in done.stderr
+    assert differences(before, bed.state()) == []
+
+
+def test_a_namespace_or_a_file_that_is_not_there_is_told(bed: Bed, topology: str) -> None:
+    missing = netdra(bed, "attach", "--netns", "/run/netns/no-such", "--plan", topology)
+    assert (missing.returncode, "no-such" in missing.stderr) == (2, True)
+    no_file = netdra(bed, "attach", "--netns", bed.pod.path, "--plan", "/no/such/file")
+    assert (no_file.returncode, "/no/such/file" in no_file.stderr) == (2, True)
+    assert netdra(bed, "detach").returncode == 2

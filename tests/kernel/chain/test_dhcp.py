@@ -1,0 +1,79 @@
+"""A lease over the network: a built-in step delegates to the dhcp plugin, whose daemon asks a real server."""
+
+from __future__ import annotations
+
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from netdra.chain.attach import attach
+from netdra.chain.check import check
+from netdra.chain.detach import detach
+from testbed import build
+from tests.kernel.chain.conftest import Bed, device, differences, plan, step, with_budget
+
+SERVER = """
+start 10.5.0.10
+end 10.5.0.20
+interface br0
+max_leases 5
+lease_file {folder}/leases
+pidfile {folder}/pid
+option subnet 255.255.255.0
+option router 10.5.0.1
+option lease 3600
+"""
+
+
+@contextmanager
+def running(*command: str, until: str) -> Iterator[None]:
+    """A program in the node's namespace, from when it says that it is ready until the context ends."""
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
+        assert process.stdout is not None
+        try:
+            while until and until not in (line := process.stdout.readline()):
+                assert line, f"{command[0]} has ended"
+            yield
+        finally:
+            process.kill()
+
+
+@pytest.fixture
+def dhcp(bed: Bed, tmp_path: Path) -> Iterator[str]:
+    """A network with a DHCP server, and the plugin's daemon; the path of its socket."""
+    bed.run("ip", "link", "add", "br0", "up", "address", "02:00:00:00:00:b0", "type", "bridge")
+    bed.run("ip", "addr", "add", "10.5.0.1/24", "dev", "br0")
+    bed.veth("eth7", "peer7")
+    bed.run("ip", "link", "set", "peer7", "up", "master", "br0")
+    (bed.plugins / "dhcp").symlink_to(build.program("dhcp"))
+    (tmp_path / "leases").touch()
+    config = tmp_path / "udhcpd.conf"
+    config.write_text(SERVER.format(folder=tmp_path))
+    socket = str(tmp_path / "dhcp.sock")
+    with (
+        running("busybox", "udhcpd", "-f", str(config), until="started"),
+        running(str(bed.plugins / "dhcp"), "daemon", "-socketpath", socket, until=""),
+    ):
+        while not Path(socket).exists():
+            time.sleep(0.01)  # the daemon tells no one that it listens
+        yield socket
+
+
+def test_a_lease_is_taken_over_the_network_and_given_back(bed: Bed, dhcp: str) -> None:
+    bed = with_budget(bed, 60.0)  # a request that is lost is sent again after seconds
+    before = bed.state()
+    ipam = {"type": "dhcp", "daemonSocketPath": dhcp}
+    steps = (step("dev", "host-device", "net1", {"ipam": ipam}, device=device("eth7")),)
+    report = attach((plan(*steps),), bed.container, bed.pod.path, bed.settings)
+    (address,) = report.steps[0].result.ips
+    assert address.address.startswith("10.5.0.1")
+    assert (address.gateway, address.interface) == ("10.5.0.1", 0)
+    assert address.address in bed.addresses("net1", inside=True)
+    assert bed.run("busybox", "ping", "-c", "1", "-w", "10", "10.5.0.1", inside=True)
+    assert check(bed.container.sandbox, bed.settings).is_clean
+    assert detach(bed.container.sandbox, bed.settings).is_clean
+    assert differences(before, bed.state()) == []

@@ -1,0 +1,262 @@
+"""A step that fails, in every way and at every position: all before it is undone, and the report says so."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+
+from netdra.chain import checkpoint
+from netdra.chain.attach import attach
+from netdra.chain.detach import detach
+from netdra.chain.report import AttachError, AttachPermanentError, AttachTemporaryError, FailedAttachReport
+from netdra.model.errors import InvalidInputError, NetdraError
+from netdra.model.plan import Plan, PlannedStep
+from tests.kernel.chain.conftest import Bed, device, differences, plan, recorder, step, with_budget
+
+# What the plugin does on ADD, and what of it the report says.
+MANNERS = {
+    "error": ("""echo '{"code": 7, "msg": "no", "details": "because"}'; exit 1""", "error", 7),
+    "try again": ("""echo '{"code": 11, "msg": "busy"}'; exit 1""", "error", 11),
+    "silent": ("exit 1", "rubbish", 0),
+    "rubbish": ("echo '<html>'", "rubbish", 0),
+    "signal": ("kill -SEGV $$", "signal", 0),
+    "half done": ('ip -n "$(basename "$CNI_NETNS")" link add half type bridge; exit 1', "rubbish", 0),
+}
+UNDO_HALF = 'ip -n "$(basename "$CNI_NETNS")" link del half 2>/dev/null; true'
+
+
+def chain(bed: Bed, failing: PlannedStep, position: int) -> Plan:
+    """Move, tune, plug into a bridge with an address from IPAM, with a failing step at a position among them."""
+    bed.veth("eth7", "peer7", up=True)
+    # A bridge without an address of its own takes and loses that of its ports, and the plugin sets it up.
+    bed.run("ip", "link", "add", "br0", "up", "address", "02:00:00:00:00:b0", "type", "bridge")
+    ipam = {"type": "host-local", "subnet": "10.5.0.0/24", "dataDir": str(bed.settings.state.parent / "ipam")}
+    steps = [
+        step("dev", "host-device", "net1", {"ipam": {**ipam, "subnet": "10.6.0.0/24"}}, device=device("eth7")),
+        step("tune", "tuning", "net1", {"mtu": 1400, "addresses": ["10.1.0.5/24"]}, after=["dev"]),
+        step("port", "bridge", "net2", {"bridge": "br0", "ipam": ipam}, after=["tune"]),
+        step("last", "tuning", "net2", {"promisc": True}, after=["port"]),
+    ]
+    steps.insert(position, failing)
+    return plan(*steps)
+
+
+def leases(bed: Bed) -> list[str]:
+    return sorted(str(path) for path in (bed.settings.state.parent / "ipam").glob("*/10.*"))
+
+
+@pytest.mark.parametrize("position", [0, 1, 2, 3, 4])
+@pytest.mark.parametrize("manner", MANNERS)
+def test_all_before_it_is_undone(bed: Bed, manner: str, position: int) -> None:
+    script, kind, code = MANNERS[manner]
+    fake = recorder(bed, "fake")
+    fake.does("ADD", script)
+    fake.does("DEL", UNDO_HALF)
+    before_names = ["dev", "tune", "port", "last"][:position]
+    failing = step("bad", "fake", "net9", after=before_names[-1:])
+    plans = (chain(bed, failing, position),)
+    before = bed.state()
+    with pytest.raises(AttachError) as caught:
+        attach(plans, bed.container, bed.pod.path, bed.settings)
+    report = caught.value.report
+    (failure,) = report.failures
+    assert (failure.topology, failure.step, failure.plugin) == ("t", "bad", "fake")
+    assert (failure.kind, failure.code) == (kind, code)
+    assert report.is_clean
+    assert {each.step for each in report.undone} >= {"bad", *before_names}
+    assert isinstance(caught.value, AttachTemporaryError if code == 11 else AttachPermanentError)
+    assert len(fake.calls("DEL")) == 1
+    assert differences(before, bed.state()) == []
+    assert leases(bed) == []
+
+
+def test_a_hanging_plugin_costs_its_share_of_the_budget_and_no_more(bed: Bed) -> None:
+    fake = recorder(bed, "fake")
+    fake.does("ADD", "sleep 1000")
+    plans = (chain(bed, step("bad", "fake", "net9", after=["tune"]), 2),)
+    before = bed.state()
+    started = time.monotonic()
+    report = failed(plans, with_budget(bed, 1.5))
+    assert time.monotonic() - started < 1.5
+    assert report.failures[0].kind == "timeout"
+    assert report.is_clean
+    assert differences(before, bed.state()) == []
+
+
+def test_what_cannot_be_undone_in_time_is_left_for_detach(bed: Bed) -> None:
+    fake = recorder(bed, "fake")
+    fake.fails("ADD")
+    fake.does("DEL", "sleep 1000")
+    plans = (chain(bed, step("bad", "fake", "net9", after=["tune"]), 2),)
+    before = bed.state()
+    started = time.monotonic()
+    report = failed(plans, with_budget(bed, 1.0))
+    assert time.monotonic() - started < 1.5
+    assert {each.step: each.outcome for each in report.undone}["bad"] == "failed"
+    assert {each.step: each.outcome for each in report.undone}["dev"] == "left"
+    assert bed.settings.state.exists()
+    fake.succeeds("DEL")
+    assert detach(bed.container.sandbox, bed.settings).is_clean
+    assert differences(before, bed.state()) == []
+
+
+def test_teardown_gathers_all_errors_and_goes_on(bed: Bed) -> None:
+    for name in ("one", "two"):
+        recorder(bed, name).fails("DEL", code=100, message=f"{name} is stuck")
+    bed.veth("eth7", "peer7", mtu=1400)
+    bed.veth("eth8", "peer8", mtu=1400)
+    plans = (
+        plan(
+            step("dev", "host-device", "net1", {"mtu": 1300}, device=device("eth7")),
+            step("a", "one", "net1", after=["dev"]),
+            step("b", "two", "net1", after=["a"]),
+            step("other", "host-device", "net2", {"mtu": 1300}, device=device("eth8")),
+        ),
+    )
+    attach(plans, bed.container, bed.pod.path, bed.settings)
+    report = detach(bed.container.sandbox, bed.settings)
+    assert {each.step: each.outcome for each in report.undone} == {
+        "a": "failed",
+        "b": "failed",
+        "dev": "undone",
+        "other": "undone",
+    }
+    assert "one is stuck" in str(report)
+    assert "two is stuck" in str(report)
+    assert bed.link("eth7")["mtu"] == bed.link("eth8")["mtu"] == 1400
+    again = detach(bed.container.sandbox, bed.settings)
+    assert [each.step for each in again.undone] == ["b", "a"]
+    for name in ("one", "two"):
+        (bed.plugins / f".{name}.recorded" / "DEL.sh").write_text("")
+    assert detach(bed.container.sandbox, bed.settings).is_clean
+    assert not detach(bed.container.sandbox, bed.settings).found
+
+
+def test_a_plugin_that_says_that_it_knows_nothing_of_the_pod_has_nothing_to_undo(bed: Bed) -> None:
+    recorder(bed, "fake").fails("DEL", code=3, message="container unknown")
+    attach((plan(step("a", "fake", "net1")),), bed.container, bed.pod.path, bed.settings)
+    assert detach(bed.container.sandbox, bed.settings).is_clean
+
+
+def test_two_that_fail_together_are_both_reported(bed: Bed) -> None:
+    for name in ("one", "two"):
+        recorder(bed, name).does("ADD", f"""sleep 0.2; echo '{{"code": 100, "msg": "{name} fails"}}'; exit 1""")
+    plans = (plan(step("a", "one", "net1"), step("b", "two", "net2")),)
+    report = failed(plans, bed)
+    assert sorted(each.message for each in report.failures) == ["one fails", "two fails"]
+
+
+def test_the_error_names_all_that_a_person_needs(bed: Bed) -> None:
+    fake = recorder(bed, "fake")
+    fake.does("ADD", """echo 'panic: oh' >&2; echo '{"code": 7, "msg": "no", "details": "because"}'; exit 1""")
+    bed.veth("eth7", "peer7")
+    plans = (
+        plan(
+            step("dev", "host-device", "net1", device=device("eth7")),
+            step("bad", "fake", "net9", after=["dev"]),
+            topology="bonded",
+        ),
+    )
+    with pytest.raises(AttachError) as caught:
+        attach(plans, bed.container, bed.pod.path, bed.settings)
+    assert str(caught.value) == (
+        f'sandbox {bed.container.sandbox}: NetworkTopology "bonded", step "bad" (fake binary): no (code 7): because\n'
+        "  stderr: panic: oh\n"
+        "undone: bad, dev"
+    )
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        step("bad", "no-such-plugin", "net9"),
+        step("bad", "../../bin/sh", "net9"),
+        step("bad", "tuning", "net1", {"mtuu": 1400}, after=["dev"]),
+        step("bad", "tuning", "net1", {"dev": "{{ dev.interfaceName }}", "mtu": "1400"}, after=["dev"]),
+        step("bad", "tuning", "net1", {"dev": "{{ dve.interfaceName }}"}, after=["dev"]),
+        step("bad", "tuning", "net1", {"sysctl": {"kernel.hostname": "x"}}, after=["dev"]),
+        step("bad", "tuning", "net1", {"ipam": {"type": "no-such-ipam"}}, after=["dev"]),
+        step("bad", "host-device", "lo", device=device("eth8")),
+        step("bad", "vlan", "v", {"master": "net1"}, after=["dev"]),
+        step("bad", "bond", "bond0", {"mode": "802.3ad", "links": [{"name": "net1"}]}, after=["dev"]),
+        step("bad", "bond", "bond0", {"mode": "bonkers", "links": ["net1", "net2"]}, after=["dev"]),
+        step("bad", "tuning", "a/b", after=["dev"]),
+        step("bad", "tuning", "sixteen-bytes-xx", after=["dev"]),
+        step("bad", "tuning", "net1", after=["later"]),
+        step("dev", "tuning", "net1"),
+        step("bad", "magic", "net1", binary=False),
+    ],
+    ids=lambda each: f"{each.type}-{each.if_name}-{len(each.config)}",
+)
+def test_what_can_be_known_before_is_refused_before_anything_is_touched(bed: Bed, bad: PlannedStep) -> None:
+    bed.veth("eth7", "peer7")
+    bed.veth("eth8", "peer8")
+    first = recorder(bed, "first")
+    plans = (
+        plan(
+            step("zero", "first", "net0"),
+            step("dev", "host-device", "net1", device=device("eth7")),
+            bad,
+            step("later", "tuning", "net1", after=["dev"]),
+        ),
+    )
+    before = bed.state()
+    with pytest.raises(NetdraError) as caught:
+        attach(plans, bed.container, bed.pod.path, bed.settings)
+    assert not isinstance(caught.value, AttachError)
+    assert first.calls() == []
+    assert differences(before, bed.state()) == []
+
+
+def test_a_pod_in_the_hosts_own_namespace_is_refused(bed: Bed) -> None:
+    with pytest.raises(InvalidInputError, match="host's own network namespace"):
+        attach((plan(),), bed.container, "/proc/thread-self/ns/net", bed.settings)
+
+
+@pytest.mark.parametrize("path", ["/run/netns/no-such-one", "/etc/hostname", "/"])
+def test_what_is_no_namespace_is_refused(bed: Bed, path: str) -> None:
+    with pytest.raises(NetdraError, match="network namespace"):
+        attach((plan(),), bed.container, path, bed.settings)
+    assert not bed.settings.state.exists()
+
+
+def test_a_device_that_is_not_there_is_named(bed: Bed) -> None:
+    report = failed((plan(step("dev", "host-device", "net1", device=device("eth404"))),), bed)
+    assert report.failures[0].message == 'device "eth404" is not on the host'
+    assert report.is_clean
+
+
+def test_an_unwritable_checkpoint_stops_all_before_it_begins(bed: Bed, tmp_path: Path) -> None:
+    bed.veth("eth7", "peer7")
+    (tmp_path / "state").write_text("a file where the folder should be")
+    before = bed.link("eth7")
+    with pytest.raises(NetdraError, match="cannot be read"):
+        attach(
+            (plan(step("dev", "host-device", "net1", device=device("eth7"))),),
+            bed.container,
+            bed.pod.path,
+            bed.settings,
+        )
+    assert bed.link("eth7") == before
+
+
+def test_a_bad_checkpoint_is_put_aside_and_told(bed: Bed) -> None:
+    bed.veth("eth7", "peer7")
+    plans = (plan(step("dev", "host-device", "net1", device=device("eth7"))),)
+    path = checkpoint.path_of(bed.settings.state, bed.container.sandbox)
+    path.parent.mkdir()
+    path.write_text("rubbish\n")
+    report = attach(plans, bed.container, bed.pod.path, bed.settings)
+    assert "no readable header; it was put aside" in report.problems[0]
+    path.write_text("rubbish\n")
+    gone = detach(bed.container.sandbox, bed.settings)
+    assert not gone.is_clean
+    assert "it was put aside" in gone.problems[0]
+
+
+def failed(plans: tuple[Plan, ...], bed: Bed) -> FailedAttachReport:
+    with pytest.raises(AttachError) as caught:
+        attach(plans, bed.container, bed.pod.path, bed.settings)
+    return caught.value.report

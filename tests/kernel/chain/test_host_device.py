@@ -1,0 +1,188 @@
+"""The host-device step: which device it takes, how it comes into the pod, and that it comes back as it was."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from netdra.chain.attach import attach
+from netdra.chain.check import check
+from netdra.chain.detach import detach
+from netdra.chain.report import AttachReport
+from netdra.model.errors import NetdraError
+from netdra.model.plan import PlannedDevice
+from tests.kernel.chain.conftest import Bed, device, differences, plan, recorder, step
+
+
+def moved(bed: Bed, config: dict[str, Any] | None = None, given: PlannedDevice | None = None) -> AttachReport:
+    return attach(
+        (plan(step("dev", "host-device", "net1", config or {}, device=given)),),
+        bed.container,
+        bed.pod.path,
+        bed.settings,
+    )
+
+
+def nic(bed: Bed) -> None:
+    """A NIC with all that a host may have given to it."""
+    bed.veth("eth7", "peer7", mtu=1400, mac="02:00:00:00:00:07", up=True)
+    bed.run("ip", "link", "set", "peer7", "up")
+    bed.run("ip", "link", "property", "add", "dev", "eth7", "altname", "enp7s0", "altname", "enx020000000007")
+    bed.run("ip", "addr", "add", "10.9.0.1/24", "dev", "eth7")
+    bed.run("ip", "addr", "add", "2001:db8::1/64", "dev", "eth7", "nodad")
+    bed.run("ip", "route", "add", "10.77.0.0/16", "via", "10.9.0.7", "metric", "5")
+    bed.run("ip", "-6", "route", "add", "2001:db8:77::/48", "via", "2001:db8::7")
+
+
+def test_a_device_with_a_history_comes_back_with_it(bed: Bed) -> None:
+    nic(bed)
+    before = bed.state()
+    report = moved(bed, {"mtu": 1300, "mac": "02:00:00:00:00:99"}, device("eth7"))
+    inside = bed.link("net1", inside=True)
+    assert (inside["mtu"], inside["address"]) == (1300, "02:00:00:00:00:99")
+    assert "altnames" not in inside
+    assert "UP" in inside["flags"]
+    assert bed.addresses("net1", inside=True) == set()
+    (told,) = report.steps[0].result.interfaces
+    assert (told.name, told.mac, told.mtu, told.sandbox) == ("net1", "02:00:00:00:00:99", 1300, bed.pod.path)
+    assert detach(bed.container.sandbox, bed.settings).is_clean
+    assert differences(before, bed.state()) == []
+
+
+def test_a_port_of_a_bridge_comes_back_into_the_bridge(bed: Bed) -> None:
+    bed.veth("eth7", "peer7", up=True)
+    bed.run("ip", "link", "add", "br0", "up", "address", "02:00:00:00:00:b0", "type", "bridge")
+    bed.run("ip", "link", "set", "eth7", "master", "br0")
+    before = bed.state()
+    moved(bed, given=device("eth7"))
+    assert "master" not in bed.link("net1", inside=True)
+    assert detach(bed.container.sandbox, bed.settings).is_clean
+    assert differences(before, bed.state()) == []
+
+
+@pytest.mark.parametrize("config", [{"device": "eth7"}, {"hwaddr": "02:00:00:00:00:07"}, {"device": "enp7s0"}])
+def test_without_an_allocated_device_it_is_named_as_for_the_plugin(bed: Bed, config: dict[str, Any]) -> None:
+    nic(bed)
+    before = bed.state()
+    moved(bed, config)
+    assert bed.link("net1", inside=True)["address"] == "02:00:00:00:00:07"
+    detach(bed.container.sandbox, bed.settings)
+    assert differences(before, bed.state()) == []
+
+
+@pytest.mark.parametrize(
+    ("config", "given", "complaint"),
+    [
+        ({}, None, "none is named"),
+        ({"device": "eth8"}, device("eth7"), 'device "eth8" is not that of the allocated device "eth7"'),
+        ({"hwaddr": "02:00:00:00:00:08"}, device("eth7", mac="02:00:00:00:00:07"), "is not that of the allocated"),
+        ({"pciBusID": "0000:01:00.0"}, device("eth7", pci_address="0000:02:00.0"), "is not that of the allocated"),
+        ({"runtimeConfig": {"deviceID": "0000:01:00.0"}}, device("eth7"), "is not that of the allocated"),
+        ({"kernelpath": "/etc"}, None, "not below /sys/devices"),
+        ({"kernelpath": "/sys/devices/../../etc"}, None, "not below /sys/devices"),
+        ({"kernelpath": "/sys/devices/none"}, None, "no network device"),
+        ({"pciBusID": "0000:ff:1f.7"}, None, "is not on the host"),
+        ({"mac": "ff:ff:ff:ff:ff:ff"}, device("eth7"), "not one of a single interface"),
+        ({"mtu": 9}, device("eth7"), "mtu"),
+        ({"devise": "eth7"}, None, "devise"),
+    ],
+)
+def test_another_device_than_the_allocated_one_is_never_taken(
+    bed: Bed, config: dict[str, Any], given: PlannedDevice | None, complaint: str
+) -> None:
+    nic(bed)
+    bed.veth("eth8", "peer8")
+    before = bed.state()
+    with pytest.raises(NetdraError, match=complaint):
+        moved(bed, config, given)
+    assert differences(before, bed.state()) == []
+
+
+def test_a_name_that_the_host_has_too_is_no_obstacle(bed: Bed) -> None:
+    """The host has a net1 of its own, and the pod an eth7: names collide on the way in and on the way out."""
+    nic(bed)
+    bed.veth("net1", "host1")
+    bed.run("ip", "link", "add", "eth7", "type", "bridge", inside=True)
+    bed.run("ip", "link", "add", "enp7s0", "type", "bridge", inside=True)
+    before = bed.state()
+    moved(bed, given=device("eth7"))
+    assert bed.link("net1", inside=True)["address"] == "02:00:00:00:00:07"
+    assert detach(bed.container.sandbox, bed.settings).is_clean
+    assert differences(before, bed.state()) == []
+
+
+def test_a_name_that_was_taken_meanwhile_is_told_and_the_device_is_back_all_the_same(bed: Bed) -> None:
+    nic(bed)
+    moved(bed, given=device("eth7"))
+    bed.veth("eth7", "other7")
+    report = detach(bed.container.sandbox, bed.settings)
+    assert report.is_clean
+    assert 'name "eth7" is taken on the host by now: the device is called "net1"' in str(report)
+    assert bed.link("net1")["address"] == "02:00:00:00:00:07"
+    assert bed.link("net1")["mtu"] == 1400
+
+
+def test_both_names_taken_meanwhile_get_it_a_third(bed: Bed) -> None:
+    nic(bed)
+    moved(bed, given=device("eth7"))
+    bed.veth("eth7", "net1")
+    report = detach(bed.container.sandbox, bed.settings)
+    assert report.is_clean
+    (back,) = [each for each in bed.ip("link") if each["address"] == "02:00:00:00:00:07"]
+    assert back["ifname"].startswith("netdra")
+
+
+def test_a_device_that_the_pod_renamed_is_found_by_what_it_is(bed: Bed) -> None:
+    bed.veth("eth7", "peer7", mac="02:00:00:00:00:07")
+    before = bed.state()
+    moved(bed, given=device("eth7"))
+    bed.run("ip", "link", "set", "net1", "down", inside=True)
+    bed.run("ip", "link", "set", "net1", "name", "eth7", inside=True)
+    assert detach(bed.container.sandbox, bed.settings).is_clean
+    assert differences(before, bed.state()) == []
+
+
+def test_drift_of_a_moved_device_is_shown(bed: Bed) -> None:
+    nic(bed)
+    moved(bed, given=device("eth7"))
+    bed.run("ip", "link", "set", "net1", "down", "address", "02:00:00:00:00:11", inside=True)
+    (drift,) = [each.drift for each in check(bed.container.sandbox, bed.settings).steps]
+    assert drift == (
+        'interface "net1" is down',
+        'interface "net1" has MAC 02:00:00:00:00:11, not 02:00:00:00:00:07',
+    )
+
+
+def test_ipam_configures_the_moved_device(bed: Bed) -> None:
+    nic(bed)
+    ipam = {
+        "type": "static",
+        "addresses": [{"address": "10.5.0.7/24", "gateway": "10.5.0.1"}, {"address": "2001:db8:5::7/64"}],
+        "routes": [{"dst": "0.0.0.0/0"}, {"dst": "10.8.0.0/16", "gw": "10.5.0.9", "priority": 3}],
+    }
+    before = bed.state()
+    report = moved(bed, {"ipam": ipam}, device("eth7"))
+    assert bed.addresses("net1", inside=True) == {"10.5.0.7/24", "2001:db8:5::7/64"}
+    assert bed.ip("route", "show", "default", inside=True)[0]["gateway"] == "10.5.0.1"
+    assert bed.ip("route", "show", "10.8.0.0/16", inside=True)[0]["metric"] == 3
+    assert [each.interface for each in report.steps[0].result.ips] == [0, 0]
+    assert check(bed.container.sandbox, bed.settings).is_clean
+    detach(bed.container.sandbox, bed.settings)
+    assert differences(before, bed.state()) == []
+
+
+def test_the_device_comes_back_although_the_lease_does_not(bed: Bed) -> None:
+    nic(bed)
+    pool = recorder(bed, "pool")
+    pool.prints("ADD", {"ips": [{"address": "10.5.0.7/24"}]})
+    pool.fails("DEL", message="database is away")
+    before = bed.state()
+    moved(bed, {"ipam": {"type": "pool"}}, device("eth7"))
+    report = detach(bed.container.sandbox, bed.settings)
+    assert not report.is_clean
+    assert "database is away" in str(report)
+    assert differences(before["host"], bed.state()["host"]) == []
+    pool.succeeds("DEL")
+    assert detach(bed.container.sandbox, bed.settings).is_clean
+    assert differences(before, bed.state()) == []

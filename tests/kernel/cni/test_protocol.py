@@ -1,0 +1,307 @@
+"""The verbs against a program that records what it is given, and against real plugins."""
+
+import json
+import os
+import signal
+import threading
+import time
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from netdra.cni import protocol
+from netdra.cni.config import Attachment, NetworkConfig
+from netdra.cni.errors import PluginError, PluginPermanentError, PluginTemporaryError
+from netdra.cni.plugins import PluginPath
+from netdra.cni.protocol import Plugin
+from netdra.model.errors import InvalidInputError
+from netdra.model.result import CNIAddress, CNIInterface, StepResult
+from testbed import build
+from testbed.recorder import Recorder
+
+HERE = Attachment(container_id="c1", if_name="net1", netns="/run/netns/x")
+NETWORK = NetworkConfig(network="net-a", type="fake", config={"answer": 42})
+RESULT = StepResult(interfaces=(CNIInterface(name="net1", mac="02:00:00:00:00:01", sandbox="/run/netns/x"),))
+SOON = 5.0
+
+
+@pytest.fixture
+def recorder(tmp_path: Path) -> Recorder:
+    return Recorder(tmp_path, "fake")
+
+
+def found(recorder: Recorder, version: str | None = None) -> Plugin:
+    return protocol.find(recorder.name, PluginPath(directories=(str(recorder.path.parent),)), version=version)
+
+
+def failure_of(recorder: Recorder, timeout: float = SOON) -> PluginError:
+    with pytest.raises(PluginError) as caught:
+        protocol.add(found(recorder), NETWORK, HERE, None, timeout)
+    return caught.value
+
+
+def test_add_gives_the_plugin_its_configuration_and_returns_its_result(recorder: Recorder) -> None:
+    recorder.prints("ADD", RESULT.as_prev_result("1.1.0"))
+    previous = StepResult(interfaces=(CNIInterface(name="net0"),))
+    assert protocol.add(found(recorder), NETWORK, HERE, previous, SOON) == RESULT
+    (call,) = recorder.calls("ADD")
+    assert call.config == {
+        "answer": 42,
+        "cniVersion": "1.1.0",
+        "name": "net-a",
+        "type": "fake",
+        "prevResult": {"cniVersion": "1.1.0", "interfaces": [{"name": "net0"}]},
+    }
+    assert call.environment["CNI_NETNS"] == "/run/netns/x"
+    assert call.environment["CNI_IFNAME"] == "net1"
+    assert call.environment["CNI_CONTAINERID"] == "c1"
+    assert call.environment["CNI_PATH"] == str(recorder.path.parent)
+
+
+@pytest.mark.parametrize(
+    ("offered", "agreed"),
+    [
+        (["0.1.0", "0.2.0", "0.3.0", "0.3.1"], "0.3.1"),
+        (["0.4.0", "0.3.1"], "0.4.0"),
+        (["1.0.0", "1.1.0", "1.2.0"], "1.1.0"),
+    ],
+)
+def test_the_highest_common_version_is_spoken(tmp_path: Path, offered: list[str], agreed: str) -> None:
+    recorder = Recorder(tmp_path, "fake", versions=offered)
+    protocol.add(found(recorder), NETWORK, HERE, None, SOON)
+    assert recorder.calls("ADD")[0].config["cniVersion"] == agreed
+
+
+def test_a_plugin_without_a_common_version_is_refused(tmp_path: Path) -> None:
+    recorder = Recorder(tmp_path, "fake", versions=["0.1.0", "0.2.0"])
+    with pytest.raises(PluginPermanentError, match=r"it speaks CNI 0\.1\.0, 0\.2\.0, and asked for is 0\.3\.1 or"):
+        found(recorder)
+
+
+def test_a_version_that_the_configuration_asks_for_is_spoken(recorder: Recorder) -> None:
+    assert found(recorder, "0.4.0").version == "0.4.0"
+    with pytest.raises(PluginPermanentError, match=r"asked for is 0\.2\.0"):
+        found(recorder, "0.2.0")
+
+
+def test_version_is_asked_once_for_each_binary(recorder: Recorder) -> None:
+    for _ in range(3):
+        found(recorder)
+    assert len(recorder.calls("VERSION")) == 1
+    copy = recorder.path.with_name("copy")
+    copy.write_bytes(recorder.path.read_bytes())
+    copy.chmod(0o755)
+    copy.rename(recorder.path)
+    found(recorder)
+    assert len(recorder.calls("VERSION")) == 2
+
+
+@pytest.mark.parametrize("answer", ["nonsense", "[]", '{"supportedVersions": 3}', ""])
+def test_a_plugin_that_cannot_say_its_versions_is_refused(recorder: Recorder, answer: str) -> None:
+    recorder.does("VERSION", f"echo '{answer}'")
+    with pytest.raises(PluginPermanentError, match="VERSION"):
+        found(recorder)
+
+
+def test_a_plugins_own_error_is_told_with_code_details_and_stderr(recorder: Recorder) -> None:
+    recorder.does("ADD", """echo 'what I saw' >&2; echo '{"code": 7, "msg": "no", "details": "because"}'; exit 1""")
+    problem = failure_of(recorder)
+    assert isinstance(problem, PluginPermanentError)
+    assert msgspec.structs.asdict(problem.failure) == {
+        "plugin": "fake",
+        "verb": "ADD",
+        "kind": "error",
+        "message": "no",
+        "code": 7,
+        "details": "because",
+        "stderr": "what I saw",
+    }
+    assert str(problem) == 'CNI plugin "fake" ADD: no (code 7): because\nstderr: what I saw'
+
+
+def test_try_again_later_is_a_temporary_error(recorder: Recorder) -> None:
+    recorder.fails("ADD", code=11, message="busy")
+    assert isinstance(failure_of(recorder), PluginTemporaryError)
+
+
+@pytest.mark.parametrize(
+    ("script", "kind", "message"),
+    [
+        ("exit 3", "rubbish", "exit status 3 without a CNI error"),
+        ("echo oh no; exit 1", "rubbish", "exit status 1 without a CNI error; it printed: oh no"),
+        ("echo not json", "rubbish", "its result cannot be read"),
+        ("true", "rubbish", "it printed no result"),
+        ("echo '{\"interfaces\": 7}'", "rubbish", "its result cannot be read"),
+        ("kill -SEGV $$", "signal", "signal 11"),
+        ("kill -35 $$", "signal", "signal 35"),
+        ("yes", "overflow", "it printed more than 1048576 bytes"),
+        ('echo \'{"code": 100, "msg": "a\\u001b[31mred"}\'; exit 1', "error", "a\N{REPLACEMENT CHARACTER}[31mred"),
+    ],
+)
+def test_every_way_to_go_wrong_is_named(recorder: Recorder, script: str, kind: str, message: str) -> None:
+    recorder.does("ADD", script)
+    failure = failure_of(recorder).failure
+    assert failure.kind == kind
+    assert message in failure.message
+
+
+def test_only_the_end_of_a_long_stderr_is_kept(recorder: Recorder) -> None:
+    recorder.does("ADD", "seq 1 100000 >&2; echo last words >&2; exit 1")
+    stderr = failure_of(recorder).failure.stderr
+    assert len(stderr) <= 4096
+    assert stderr.endswith("last words")
+
+
+def test_a_hanging_plugin_is_ended_with_all_that_it_started(recorder: Recorder) -> None:
+    recorder.does("ADD", 'sleep 1000 & echo $! >"$call/child"; echo $$ >"$call/self"; wait')
+    started = time.monotonic()
+    problem = failure_of(recorder, timeout=0.5)
+    assert 0.5 <= time.monotonic() - started < 3
+    assert isinstance(problem, PluginTemporaryError)
+    assert problem.failure.kind == "timeout"
+    assert_ended(*ids(recorder))
+
+
+def test_a_failing_plugin_leaves_no_process(recorder: Recorder) -> None:
+    recorder.does("ADD", 'sleep 1000 & echo $! >"$call/child"; exit 1')
+    failure_of(recorder)
+    assert_ended(*ids(recorder))
+
+
+def test_a_daemon_that_a_plugin_leaves_holds_nothing_up_and_lives(recorder: Recorder) -> None:
+    recorder.does("ADD", 'sleep 1000 & echo $! >"$call/child"; echo "{}"')
+    started = time.monotonic()
+    protocol.add(found(recorder), NETWORK, HERE, None, SOON)
+    assert time.monotonic() - started < 3
+    (daemon,) = ids(recorder)
+    os.kill(daemon, signal.SIGKILL)
+
+
+def test_a_large_configuration_and_a_large_result_pass(recorder: Recorder) -> None:
+    network = NetworkConfig(network="n", type="fake", config={"blob": "x" * 3_000_000})
+    recorder.prints("ADD", {"routes": [{"dst": f"10.{n // 250}.{n % 250}.0/24"} for n in range(20_000)]})
+    assert len(protocol.add(found(recorder), network, HERE, None, SOON).routes) == 20_000
+    assert recorder.calls("ADD")[0].config["blob"] == "x" * 3_000_000
+
+
+def test_what_is_no_json_is_refused_before_the_plugin_runs(recorder: Recorder) -> None:
+    plugin = found(recorder)
+    network = NetworkConfig(network="n", type="fake", config={"odd": object()})
+    with pytest.raises(InvalidInputError, match="no JSON"):
+        protocol.add(plugin, network, HERE, None, SOON)
+    assert recorder.calls() == []
+
+
+def test_a_program_that_the_machine_cannot_run_is_named(tmp_path: Path) -> None:
+    (tmp_path / "fake").write_bytes(b"\x00\x01\x02")
+    (tmp_path / "fake").chmod(0o755)
+    with pytest.raises(PluginPermanentError, match="cannot be run: Exec format error"):
+        protocol.find("fake", PluginPath(directories=(str(tmp_path),)))
+
+
+def test_a_binary_that_is_just_being_written_is_waited_for(recorder: Recorder) -> None:
+    plugin = found(recorder)
+    program = recorder.path.with_name("real")
+    program.write_bytes(Path("/bin/true").read_bytes())
+    program.chmod(0o755)
+    writer = program.open("ab")
+    busy = Plugin(binary=msgspec.structs.replace(plugin.binary, path=str(program)), where=plugin.where, version="1.1.0")
+    closing = threading.Timer(0.06, writer.close)
+    closing.start()
+    protocol.delete(busy, NETWORK, HERE, None, SOON)
+    closing.join()
+
+
+def test_signals_that_python_ignores_work_in_the_plugin(recorder: Recorder) -> None:
+    recorder.does("ADD", "kill -PIPE $$; sleep 1000")
+    assert "signal 13" in failure_of(recorder).failure.message
+
+
+def test_del_passes_the_previous_result_from_0_4_0_on(tmp_path: Path) -> None:
+    for version, kept in (("0.3.1", False), ("0.4.0", True), ("1.1.0", True)):
+        recorder = Recorder(tmp_path, f"fake-{version}", versions=[version])
+        protocol.delete(found(recorder), NETWORK, HERE, RESULT, SOON)
+        assert ("prevResult" in recorder.calls("DEL")[0].config) is kept
+
+
+def test_del_needs_no_namespace_and_no_previous_result(recorder: Recorder) -> None:
+    gone = Attachment(container_id="c1", if_name="net1")
+    protocol.delete(found(recorder), NETWORK, gone, None, SOON)
+    (call,) = recorder.calls("DEL")
+    assert call.environment["CNI_NETNS"] == ""
+    assert "prevResult" not in call.config
+
+
+def test_check_passes_the_result_and_is_not_asked_of_0_3_1(tmp_path: Path) -> None:
+    recorder = Recorder(tmp_path, "fake")
+    protocol.check(found(recorder), NETWORK, HERE, RESULT, SOON)
+    assert recorder.calls("CHECK")[0].config["prevResult"] == json.loads(json.dumps(RESULT.as_prev_result("1.1.0")))
+    old = found(Recorder(tmp_path, "old", versions=["0.3.1"]))
+    assert not protocol.can_check(old)
+    with pytest.raises(PluginPermanentError, match="which has no CHECK"):
+        protocol.check(old, NETWORK, HERE, RESULT, SOON)
+
+
+def test_status_and_gc_need_no_attachment_and_1_1_0(tmp_path: Path) -> None:
+    recorder = Recorder(tmp_path, "fake")
+    plugin = found(recorder)
+    protocol.status(plugin, NETWORK, SOON)
+    protocol.collect(plugin, NETWORK, [HERE], SOON)
+    status, collect = recorder.calls()
+    assert "CNI_CONTAINERID" not in status.environment
+    assert "CNI_IFNAME" not in collect.environment
+    assert collect.config["cni.dev/valid-attachments"] == [{"containerID": "c1", "ifname": "net1"}]
+    old = found(Recorder(tmp_path, "old", versions=["1.0.0"]))
+    with pytest.raises(PluginPermanentError, match="which has no STATUS"):
+        protocol.status(old, NETWORK, SOON)
+    with pytest.raises(PluginPermanentError, match="which has no GC"):
+        protocol.collect(old, NETWORK, [HERE], SOON)
+
+
+def test_a_plugin_that_is_not_ready_says_so(recorder: Recorder) -> None:
+    recorder.fails("STATUS", code=50, message="no more addresses")
+    with pytest.raises(PluginPermanentError, match=r"STATUS: no more addresses \(code 50\)"):
+        protocol.status(found(recorder), NETWORK, SOON)
+
+
+def test_real_plugins_are_spoken_to(tmp_path: Path) -> None:
+    where = PluginPath(directories=(str(build.program("host-local").parent),))
+    ipam = protocol.find("host-local", where)
+    assert ipam.version == "1.1.0"
+    config = {"ipam": {"type": "host-local", "subnet": "10.7.0.0/24", "dataDir": str(tmp_path)}}
+    network = NetworkConfig(network="net-a", type="host-local", config=config)
+    first = protocol.add(ipam, network, HERE, None, SOON)
+    assert first.ips == (CNIAddress(address="10.7.0.2/24", gateway="10.7.0.1"),)
+    protocol.delete(ipam, network, HERE, None, SOON)
+    protocol.delete(ipam, network, HERE, None, SOON)
+    assert [entry.name for entry in (tmp_path / "net-a").iterdir() if entry.name.startswith("10.")] == []
+
+
+def test_a_plugin_runs_in_the_root_that_is_given(recorder: Recorder) -> None:
+    where = PluginPath(directories=(str(recorder.path.parent),), root="/proc/self/root")
+    recorder.does("ADD", 'echo "{}"; readlink /proc/$$/root >"$call/root"')
+    protocol.add(protocol.find("fake", where), NETWORK, HERE, None, SOON)
+    assert recorder.calls("ADD")
+
+
+def ids(recorder: Recorder) -> list[int]:
+    folder = recorder.path.parent / f".{recorder.name}.recorded" / "calls"
+    return [int(path.read_text()) for name in ("self", "child") for path in folder.glob(f"*/{name}")]
+
+
+def assert_ended(*pids: int) -> None:
+    """The processes are gone; one that init has yet to reap counts as gone."""
+    assert pids
+    deadline = time.monotonic() + 5
+    for pid in pids:
+        while (state := process_state(pid)) not in {"", "Z"}:
+            assert time.monotonic() < deadline, f"process {pid} is still there, in state {state}"
+            os.sched_yield()
+
+
+def process_state(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0]
+    except (FileNotFoundError, ProcessLookupError):
+        return ""

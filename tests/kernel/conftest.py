@@ -1,0 +1,68 @@
+"""What tests of the running kernel share: namespaces that are gone afterwards, and other programs' view of them."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import uuid
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from netdra.kernel import kinds, link, netns
+from netdra.kernel.netlink import Socket
+from netdra.kernel.netns import Namespace
+
+
+@dataclass(frozen=True)
+class Machine:
+    """A named network namespace, a socket in it, and iproute2's and ethtool's eyes on it."""
+
+    name: str
+    namespace: Namespace
+    sock: Socket
+
+    def ip(self, *arguments: str) -> Any:
+        """What `ip -j -d` prints, decoded; None if it prints nothing."""
+        done = subprocess.run(
+            ("ip", "-n", self.name, "-j", "-d", *arguments), capture_output=True, text=True, check=True
+        )
+        return json.loads(done.stdout) if done.stdout.strip() else None
+
+    def run(self, *command: str) -> str:
+        """Run a program inside, and return what it prints."""
+        done = subprocess.run(("ip", "netns", "exec", self.name, *command), capture_output=True, text=True, check=True)
+        return done.stdout
+
+    def veth(self, name: str, peer: str, *, peer_in: Namespace | None = None, **settings: Any) -> None:
+        """A veth pair."""
+        data = kinds.veth(kinds.Peer(peer, netns_fd=peer_in.fd if peer_in else None))
+        link.create(self.sock, name, "veth", data, **settings)
+
+    def index(self, name: str) -> int:
+        """A link's index."""
+        return link.get(self.sock, name).index
+
+
+@pytest.fixture
+def machine() -> Iterator[Machine]:
+    """An empty namespace."""
+    yield from _machine()
+
+
+@pytest.fixture
+def other() -> Iterator[Machine]:
+    """Another empty namespace."""
+    yield from _machine()
+
+
+def _machine() -> Iterator[Machine]:
+    name = f"netdra-test-{uuid.uuid4().hex[:8]}"
+    with Namespace.create(name) as namespace:
+        try:
+            with namespace.socket() as sock:
+                yield Machine(name, namespace, sock)
+        finally:
+            netns.delete(name)

@@ -1,0 +1,112 @@
+"""Namespaces come, can be worked in from any thread, and go with what is in them."""
+
+from __future__ import annotations
+
+import os
+import select
+import subprocess
+import sys
+import threading
+import uuid
+from pathlib import Path
+
+import pytest
+
+from netdra.kernel import link, netns
+from netdra.kernel.errors import KernelExistsError, KernelMissingError
+from netdra.kernel.monitor import LinkEvent, Monitor
+from netdra.kernel.netns import Namespace
+from netdra.model.errors import InvalidInputError
+from tests.kernel.conftest import Machine
+
+
+def test_iproute2_knows_a_named_namespace_and_its_deletion() -> None:
+    name = f"netdra-test-{uuid.uuid4().hex[:8]}"
+    with Namespace.create(name) as made:
+        try:
+            listed = subprocess.run(("ip", "netns", "list"), capture_output=True, text=True, check=True).stdout
+            assert name in listed.split()
+            assert name in netns.names()
+            with Namespace.open(made.path) as opened:
+                assert opened.inode == made.inode
+            with pytest.raises(KernelExistsError):
+                Namespace.create(name)
+        finally:
+            netns.delete(name)
+    assert not Path(made.path).exists()
+    with pytest.raises(KernelMissingError):
+        netns.delete(name)
+    with pytest.raises(KernelMissingError):
+        Namespace.open(made.path)
+
+
+def test_work_is_done_inside_while_the_caller_stays_outside(machine: Machine) -> None:
+    with Namespace.current() as here:
+        inside = machine.namespace.run(lambda: Path("/proc/thread-self/ns/net").stat().st_ino)
+        assert inside == machine.namespace.inode != here.inode
+        with Namespace.current() as still:
+            assert still.inode == here.inode
+
+
+def test_sysctls_written_inside_are_the_namespaces_own(machine: Machine) -> None:
+    file = Path("/proc/sys/net/ipv4/conf/all/arp_ignore")
+    before = file.read_text()
+    machine.namespace.run(lambda: file.write_text("2"))
+    assert machine.namespace.run(file.read_text) == "2\n"
+    assert file.read_text() == before
+
+
+def test_a_socket_stays_in_its_namespace(machine: Machine) -> None:
+    machine.veth("a", "b")
+    found: list[str] = []
+    thread = threading.Thread(target=lambda: found.extend(each.name for each in link.dump(machine.sock)))
+    thread.start()
+    thread.join()
+    assert set(found) == {"lo", "a", "b"}
+
+
+def test_what_work_raises_comes_through_and_the_thread_comes_back(machine: Machine) -> None:
+    def fail() -> None:
+        raise InvalidInputError("inside")
+
+    with pytest.raises(InvalidInputError, match="inside"):
+        machine.namespace.run(fail)
+    with Namespace.anonymous() as another:
+        assert another.run(lambda: os.stat("/proc/thread-self/ns/net").st_ino) == another.inode  # noqa: PTH116
+
+
+def test_an_anonymous_namespace_is_gone_when_it_is_closed(machine: Machine) -> None:
+    with machine.namespace.run(Monitor) as monitor:
+        with Namespace.anonymous() as namespace:
+            machine.veth("a", "b", peer_in=namespace)
+        # The kernel takes a namespace down in its own time; the end of the veth pair tells.
+        gone: set[str] = set()
+        while "a" not in gone:
+            assert select.select([monitor], [], [], 10)[0], "the namespace still holds the veth's peer"
+            gone |= {each.link.name for each in monitor.read() if isinstance(each, LinkEvent) and each.gone}
+    assert link.find(machine.sock, "a") is None
+
+
+def test_without_root_a_user_namespace_has_namespaces_with_names() -> None:
+    program = """
+import ctypes, os
+from netdra.kernel import netns, link, kinds
+os.setgroups([])
+os.setresgid(65534, 65534, 65534)
+os.setresuid(65534, 65534, 65534)
+ctypes.CDLL(None).prctl(4, 1)  # PR_SET_DUMPABLE: /proc/self belongs to root otherwise, since no program was started
+netns.enter_user_namespace()
+with netns.Namespace.create("pod") as pod, pod.socket() as sock:
+    link.create(sock, "a", "veth", kinds.veth(kinds.Peer("b")), up=True)
+    print(os.geteuid(), netns.names(), sorted(each.name for each in link.dump(sock)))
+    netns.delete("pod")
+"""
+    done = subprocess.run((sys.executable, "-c", program), capture_output=True, text=True, check=False)
+    assert done.stderr == ""
+    assert done.stdout.strip() == "0 ('pod',) ['a', 'b', 'lo']"
+
+
+@pytest.mark.parametrize("name", ["", "..", "a/b"])
+def test_names_that_are_paths_are_refused(name: str) -> None:
+    with pytest.raises(InvalidInputError, match="cannot name a network namespace"):
+        Namespace.create(name)

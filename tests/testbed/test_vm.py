@@ -1,0 +1,70 @@
+"""The SR-IOV machine from outside: what comes out of it, what it says when it fails, and that nothing is left of it."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from testbed.vm import ingredients, machine
+
+
+def qemu_of(results: Path) -> list[int]:
+    """The processes that write into a results folder."""
+    found = []
+    for entry in Path("/proc").glob("[0-9]*"):
+        try:
+            command = (entry / "cmdline").read_bytes()
+        except OSError:
+            continue
+        if command.startswith(b"/") and f"path={results}/console.log".encode() in command:
+            found.append(int(entry.name))
+    return found
+
+
+def wait_for(condition: Callable[[], bool], limit: float = 280.0) -> None:
+    deadline = time.monotonic() + limit
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+
+
+def test_a_command_that_takes_too_long_is_stopped_and_changes_nothing_outside(tmp_path: Path) -> None:
+    results, outside = tmp_path / "results of one", tmp_path / "outside"
+    outside.write_text("before")
+    script = f"echo inside >{outside}; cat {outside}; cat {outside} >'{results}/kept'; sleep 600"
+
+    with pytest.raises(machine.MachineError, match="the command was stopped after 8 s"):
+        machine.run(["sh", "-c", script], ingredients.ensure(), results, limit=8)
+
+    assert outside.read_text() == "before"
+    assert (results / "kept").read_text() == "inside\n"
+    assert (results / "output.log").read_text().splitlines()[-1] == "inside"
+    assert qemu_of(results) == []
+
+
+def test_a_machine_that_does_not_boot_says_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(machine, "_GUEST_SCRIPT", tmp_path / "nothing")
+
+    with pytest.raises(machine.MachineError) as caught:
+        machine.run(["true"], ingredients.ensure(), tmp_path / "results", limit=10)
+
+    assert "the machine did not boot; its output is in" in str(caught.value)
+    assert f"can't execute '{tmp_path}/nothing'" in str(caught.value)
+    assert qemu_of(tmp_path / "results") == []
+
+
+def test_the_machine_dies_with_who_started_it(tmp_path: Path) -> None:
+    results = tmp_path / "results"
+    starter = subprocess.Popen((sys.executable, "-m", "testbed.vm", "run", "--results", str(results), "true"))
+    try:
+        wait_for(lambda: qemu_of(results) != [])
+    finally:
+        starter.send_signal(signal.SIGKILL)
+        starter.wait()
+    wait_for(lambda: qemu_of(results) == [])

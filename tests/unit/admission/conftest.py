@@ -1,0 +1,70 @@
+"""Requests as the API server sends them."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+import yaml
+
+from netdra.admission.messages import NOTHING, AdmissionRequest, Kind
+from netdra.model import documents
+from netdra.model.topology import NetworkTopology
+
+RECORDED = Path(__file__).parents[1] / "topology"
+_NUMBERS = itertools.count()
+
+Request = Callable[..., AdmissionRequest]
+
+
+@pytest.fixture(scope="session")
+def request_of() -> Request:
+    """A request to write an object: CREATE, or UPDATE where there is an old one."""
+
+    def made(new: Any, old: Any = None) -> AdmissionRequest:
+        plain, before = documents.plain(new), documents.plain(old) if old is not None else None
+        group, _, version = plain["apiVersion"].rpartition("/")
+        return AdmissionRequest(
+            uid=f"uid-{next(_NUMBERS)}",
+            kind=Kind(group, version, plain["kind"]),
+            operation="CREATE" if old is None else "UPDATE",
+            name=plain["metadata"].get("name", ""),
+            object=msgspec.Raw(msgspec.json.encode(plain)),
+            old_object=msgspec.Raw(msgspec.json.encode(before)) if before is not None else NOTHING,
+        )
+
+    return made
+
+
+@pytest.fixture(scope="session")
+def recorded() -> Callable[[str], Any]:
+    """A recorded topology or claim, as plain data."""
+
+    def read(name: str) -> Any:
+        return yaml.safe_load((RECORDED / name).read_text())
+
+    return read
+
+
+@pytest.fixture(scope="session")
+def topology() -> Callable[..., NetworkTopology]:
+    """A topology from its steps in YAML; a root step gets a selector unless it has one."""
+
+    def made(name: str, steps: str, **metadata: Any) -> NetworkTopology:
+        written = yaml.safe_load(steps)
+        for step in written:
+            if not step.get("dependOn"):
+                step.setdefault("selector", {"cel": "true"})
+        value = {
+            "apiVersion": "networking.dra.io/v1alpha1",
+            "kind": "NetworkTopology",
+            "metadata": {"name": name, **metadata},
+            "spec": {"steps": written},
+        }
+        return documents.convert(value, NetworkTopology, "test")
+
+    return made

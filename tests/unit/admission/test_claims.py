@@ -1,0 +1,142 @@
+"""Claims are held against the topologies of their classes; everybody else's are let through."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+import pytest
+import yaml
+
+from netdra.admission.cluster import Cluster
+from netdra.admission.messages import ALLOWED, AdmissionRequest, Kind
+from netdra.admission.review import review
+from netdra.model import documents
+from netdra.model.claim import DeviceClass
+from netdra.model.topology import NetworkTopology
+from netdra.topology.classes import known_classes
+
+Request = Callable[..., AdmissionRequest]
+Topology = Callable[..., NetworkTopology]
+TWO = "- {name: vf0, type: sriov}\n- {name: vf1, type: sriov}\n- {name: bond0, type: bond, dependOn: [vf0, vf1]}"
+GPU = {
+    "apiVersion": "resource.k8s.io/v1",
+    "kind": "DeviceClass",
+    "metadata": {"name": "gpu"},
+    "spec": {"config": [{"opaque": {"driver": "gpu.example.com", "parameters": {"networkTopologyRef": "x"}}}]},
+}
+
+
+def cluster(*topologies: NetworkTopology) -> Cluster:
+    gpu = documents.convert(GPU, DeviceClass, "test")
+    return Cluster(topologies={each.name: each for each in topologies}, classes=known_classes(topologies, [gpu]))
+
+
+def claim(requests: str, kind: str = "ResourceClaim", **metadata: Any) -> dict[str, Any]:
+    spec = {"devices": {"requests": yaml.safe_load(requests)}}
+    inside = {"spec": spec} if kind == "ResourceClaimTemplate" else spec
+    return {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": kind,
+        "metadata": metadata or {"name": "c"},
+        "spec": inside,
+    }
+
+
+def test_a_claim_without_all_root_steps_is_refused_in_the_known_words(
+    request_of: Request, recorded: Callable[[str], Any]
+) -> None:
+    written = documents.convert(recorded("topologies/ai-bonded-rdma.yaml"), NetworkTopology, "test")
+    template = recorded("claims/ai-gpu-bonded-rdma.yaml")
+    devices = template["spec"]["spec"]["devices"]
+    devices["requests"] = [each for each in devices["requests"] if each["name"] != "vf1"]
+    verdict = review(request_of(template), cluster(written))
+    (error,) = verdict.errors
+    assert error == (
+        'NetworkTopology "ai-bonded-rdma" requires root step requests [vf0, vf1], '
+        'but ResourceClaimTemplate "ai-gpu-bonded-rdma" only provides requests [vf0]. Missing: [vf1]'
+    )
+
+
+def test_a_claim_with_all_root_steps_and_a_gpu_is_let_through(
+    request_of: Request, recorded: Callable[[str], Any]
+) -> None:
+    written = documents.convert(recorded("topologies/ai-bonded-rdma.yaml"), NetworkTopology, "test")
+    assert review(request_of(recorded("claims/ai-gpu-bonded-rdma.yaml")), cluster(written)) == ALLOWED
+
+
+@pytest.mark.parametrize(
+    "requests",
+    [
+        "[{name: a, exactly: {deviceClassName: gpu}}]",
+        "[{name: a, exactly: {deviceClassName: not-there}}]",
+        "[{name: a, firstAvailable: [{name: x, deviceClassName: gpu}, {name: y, deviceClassName: other}]}]",
+    ],
+)
+def test_claims_of_other_drivers_are_let_through(request_of: Request, topology: Topology, requests: str) -> None:
+    assert review(request_of(claim(requests)), cluster(topology("net", TWO))) == ALLOWED
+
+
+def test_an_alternative_of_ours_counts(request_of: Request, topology: Topology) -> None:
+    requests = "[{name: a, firstAvailable: [{name: x, deviceClassName: gpu}, {name: vf0, deviceClassName: net-vf0}]}]"
+    (error,) = review(request_of(claim(requests)), cluster(topology("net", TWO))).errors
+    assert "Missing: [vf1]" in error
+
+
+def test_a_topology_of_the_authors_own_is_refused(request_of: Request) -> None:
+    written = claim("[{name: a, exactly: {deviceClassName: gpu}}]")
+    opaque = {"driver": "dra.networking", "parameters": {"networkTopologyRef": {"name": "x"}, "step": "a"}}
+    written["spec"]["devices"]["config"] = [{"opaque": opaque}]
+    (error,) = review(request_of(written), cluster()).errors
+    assert "brings a networkTopologyRef of its own" in error
+
+
+def test_a_topology_that_is_being_deleted_takes_no_new_claims(request_of: Request, topology: Topology) -> None:
+    going = topology("net", "- {name: vf0, type: sriov}", deletionTimestamp="2026-01-01T00:00:00Z")
+    (error,) = review(request_of(claim("[{name: vf0, exactly: {deviceClassName: net-vf0}}]")), cluster(going)).errors
+    assert "which is being deleted" in error
+
+
+def test_a_request_for_a_derived_step_is_let_through_with_the_right_class_named(
+    request_of: Request, topology: Topology
+) -> None:
+    verdict = review(
+        request_of(claim("[{name: b, exactly: {deviceClassName: net-bond0}}]")), cluster(topology("net", TWO))
+    )
+    assert verdict.allowed
+    (warning,) = verdict.warnings
+    assert 'there is no DeviceClass "net-bond0"' in warning
+    assert "request net-vf0, net-vf1" in warning
+
+
+def test_a_claim_whose_name_the_server_makes_is_called_by_its_beginning(
+    request_of: Request, topology: Topology
+) -> None:
+    written = claim("[{name: vf0, exactly: {deviceClassName: net-vf0}}]", generateName="pod-")
+    (error,) = review(request_of(written), cluster(topology("net", TWO))).errors
+    assert 'ResourceClaim "pod-*"' in error
+
+
+def test_admin_access_is_warned_of(request_of: Request, topology: Topology) -> None:
+    one = topology("net", "- {name: vf0, type: sriov}")
+    verdict = review(
+        request_of(claim("[{name: vf0, exactly: {deviceClassName: net-vf0, adminAccess: true}}]")), cluster(one)
+    )
+    assert verdict.allowed
+    assert "never attached" in verdict.warnings[0]
+
+
+@pytest.mark.parametrize("body", [b"null", b"{}", b'{"metadata": {}, "spec": {"devices": 7}}'])
+def test_a_claim_that_cannot_be_read_is_the_api_servers_business(body: bytes) -> None:
+    request = AdmissionRequest(
+        uid="u", kind=Kind("resource.k8s.io", "v1", "ResourceClaim"), operation="CREATE", object=msgspec.Raw(body)
+    )
+    assert review(request, Cluster()) == ALLOWED
+
+
+def test_deletions_and_foreign_kinds_are_let_through(request_of: Request) -> None:
+    gone = msgspec.structs.replace(request_of(claim("[]")), operation="DELETE")
+    assert review(gone, Cluster()) == ALLOWED
+    pod = request_of({"apiVersion": "v1", "kind": "NetworkTopology", "metadata": {"name": "x"}})
+    assert review(pod, Cluster()) == ALLOWED

@@ -1,0 +1,237 @@
+"""netdra's own kinds at admission: what is refused, and what is legal and warned of."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+import pytest
+
+from netdra.admission.cluster import Cluster, narrowed
+from netdra.admission.messages import ALLOWED, AdmissionRequest
+from netdra.admission.review import review
+from netdra.model import documents
+from netdra.model.claim import DeviceClass
+from netdra.model.custom_device import CustomDevice
+from netdra.model.schema import CNIPluginSchema
+from netdra.model.topology import NetworkTopology
+from netdra.topology.classes import known_classes
+from tests.builders import OURS, exclude, exclusive, policy, shared
+
+Request = Callable[..., AdmissionRequest]
+Topology = Callable[..., NetworkTopology]
+ONE = "- {name: vf0, type: sriov}"
+TWO = "- {name: vf0, type: sriov}\n- {name: vf1, type: sriov}"
+
+
+def schema(name: str, plugin: str, **spec: Any) -> CNIPluginSchema:
+    value = {
+        "apiVersion": "cni.networking.k8s.io/v1alpha1",
+        "kind": "CNIPluginSchema",
+        "metadata": {"name": name},
+        "spec": {"cniType": plugin, **spec},
+    }
+    return documents.convert(value, CNIPluginSchema, "test")
+
+
+def custom(name: str = "c", **spec: Any) -> CustomDevice:
+    value = {
+        "apiVersion": "networking.dra.io/v1alpha1",
+        "kind": "CustomDevice",
+        "metadata": {"name": name},
+        "spec": {"provider": "bctl", "device": "eth1", **spec},
+    }
+    return documents.convert(value, CustomDevice, "test")
+
+
+class TestTopologies:
+    def test_a_sound_one_is_let_through(self, request_of: Request, topology: Topology) -> None:
+        assert review(request_of(topology("net", ONE)), Cluster()) == ALLOWED
+
+    def test_a_bond_of_one_interface_is_refused_in_the_known_words(
+        self, request_of: Request, topology: Topology
+    ) -> None:
+        config = "{mode: active-backup, links: [{}, {}]}"
+        steps = f"{ONE}\n- {{name: bond0, type: bond, dependOn: [vf0], config: {config}}}"
+        (error,) = review(request_of(topology("broken-topology", steps)), Cluster()).errors
+        assert error == (
+            'NetworkTopology "broken-topology", step "bond0": CNIPluginSchema "bond" requires at least 2 interfaces '
+            'in prevResult, but step "bond0" depends on [vf0] which produces only 1 interface. '
+            "Add another VF step to dependOn."
+        )
+
+    def test_a_selector_that_is_no_cel_is_refused(self, request_of: Request, topology: Topology) -> None:
+        steps = '- {name: vf0, type: sriov, selector: {cel: "device.atributes"}}'
+        (error,) = review(request_of(topology("net", steps)), Cluster()).errors
+        assert "undefined field" in error
+
+    def test_the_clusters_schema_stands_above_ours(self, request_of: Request, topology: Topology) -> None:
+        own = schema("sriov", "sriov", configParameters={"required": [{"name": "level", "type": "integer"}]})
+        (error,) = review(request_of(topology("net", ONE)), Cluster(schemas={"sriov": own})).errors
+        assert "level" in error
+
+    def test_a_schema_that_contradicts_itself_counts_for_nothing(self, request_of: Request, topology: Topology) -> None:
+        limits = {"prevResult": {"interfaces": {"minItems": 3, "maxItems": 1}}}
+        broken = schema("sriov", "sriov", input=limits)
+        assert review(request_of(topology("net", ONE)), Cluster(schemas={"sriov": broken})) == ALLOWED
+
+    def test_two_that_make_a_class_of_the_same_name_clash(self, request_of: Request, topology: Topology) -> None:
+        first = topology("a", "- {name: b-c, type: sriov}")
+        second = topology("a-b", "- {name: c, type: sriov}")
+        (error,) = review(request_of(second), Cluster(topologies={"a": first})).errors
+        assert 'its DeviceClass "a-b-c" is also that of step "b-c" of NetworkTopology "a"' in error
+
+    def test_what_is_wrong_with_others_is_not_said(self, request_of: Request, topology: Topology) -> None:
+        others = {"a": topology("a", "- {name: b-c, type: sriov}"), "a-b": topology("a-b", "- {name: c, type: sriov}")}
+        assert review(request_of(topology("net", ONE)), Cluster(topologies=others)) == ALLOWED
+
+    @pytest.mark.parametrize("steps", [TWO, "- {name: vf0, type: host-device}"])
+    def test_the_steps_of_one_that_is_used_are_fixed(self, request_of: Request, topology: Topology, steps: str) -> None:
+        old, new = topology("net", ONE), topology("net", steps)
+        users = tuple(f"team/{number}" for number in range(7))
+        (error,) = review(request_of(new, old), Cluster(users=users)).errors
+        assert "is used by 7 ResourceClaims (team/0, team/1, team/2, team/3, team/4 and 2 more)" in error
+        assert review(request_of(new, old), Cluster()).allowed
+
+    def test_selectors_of_one_that_is_used_can_be_changed(self, request_of: Request, topology: Topology) -> None:
+        new = topology("net", f"- {{name: vf0, type: sriov, selector: {{cel: '{OURS}.rdma == true'}}}}")
+        assert review(request_of(new, topology("net", ONE)), Cluster(users=("team/a",))) == ALLOWED
+
+    def test_a_foreign_class_of_the_name_is_warned_of(self, request_of: Request, topology: Topology) -> None:
+        found = documents.convert({"metadata": {"name": "net-vf0"}, "spec": {}}, DeviceClass, "test")
+        new = topology("net", ONE)
+        cluster = narrowed("NetworkTopology", "net", Cluster(classes=known_classes([new], [found])))
+        (warning,) = review(request_of(new), cluster).warnings
+        assert 'there is a DeviceClass "net-vf0" already that is not netdra' in warning
+
+    def test_its_own_classes_are_not_warned_of(self, request_of: Request, topology: Topology) -> None:
+        new = topology("net", ONE)
+        cluster = narrowed("NetworkTopology", "net", Cluster(classes=known_classes([new], [])))
+        assert review(request_of(new), cluster) == ALLOWED
+
+    def test_a_plugin_without_a_schema_is_warned_of(self, request_of: Request, topology: Topology) -> None:
+        verdict = review(request_of(topology("net", "- {name: a, type: my-plugin}")), Cluster())
+        assert verdict.allowed
+        assert 'no CNIPluginSchema describes plugin "my-plugin"' in verdict.warnings[0]
+
+    def test_one_that_cannot_be_read_is_refused_with_the_place(self, request_of: Request, topology: Topology) -> None:
+        plain = documents.plain(topology("net", ONE))
+        plain["spec"]["steps"][0]["type"] = 7
+        (error,) = review(request_of(plain), Cluster()).errors
+        assert error.startswith('NetworkTopology "net": Expected `str`, got `int`')
+
+
+class TestPolicies:
+    def test_what_cannot_be_used_is_refused(self, request_of: Request) -> None:
+        wrong = policy("p", "device.driver ==", allowMultipleAllocations=True)
+        errors = review(request_of(wrong), Cluster()).errors
+        assert len(errors) == 2
+        assert all(error.startswith('DeviceExposurePolicy "p": spec.') for error in errors)
+
+    def test_consumption_of_an_unknown_capacity_is_refused(self, request_of: Request) -> None:
+        wrong = shared("p", "true", supportedCNIPlugins=[{"name": "macvlan", "consumePerAllocation": {"seats": 1}}])
+        (error,) = review(request_of(wrong), Cluster()).errors
+        assert 'consumePerAllocation["seats"]: spec.exposure.capacity has no such entry' in error
+
+    def test_a_policy_that_can_be_used_is_let_through(self, request_of: Request) -> None:
+        assert review(request_of(exclusive("p", "true")), Cluster()) == ALLOWED
+        assert review(request_of(exclude("p", "true")), Cluster()) == ALLOWED
+
+    def test_no_plugin_and_the_nodes_uplink_are_warned_of(self, request_of: Request) -> None:
+        warnings = review(request_of(policy("p", "true", allowHostUplink=True)), Cluster()).warnings
+        assert [text.split()[2] for text in warnings] == [
+            "spec.exposure.supportedCNIPlugins",
+            "spec.exposure.allowHostUplink:",
+        ]
+
+    def test_a_policy_of_the_same_rank_is_warned_of(self, request_of: Request) -> None:
+        cluster = Cluster(
+            policies={"a": exclusive("a", "true"), "b": exclusive("b", "false"), "p": exclude("p", "true")}
+        )
+        (warning,) = review(request_of(exclusive("p", "true ")), cluster).warnings
+        assert 'has the selector, priority and suffix of "a", so "a" alone is used' in warning
+
+
+class TestSchemas:
+    def test_one_that_contradicts_itself_is_refused(self, request_of: Request) -> None:
+        twice = {"required": [{"name": "a", "type": "string"}], "optional": [{"name": "a", "type": "string"}]}
+        assert review(request_of(schema("s", "x", configParameters=twice)), Cluster()).errors
+
+    def test_a_second_one_for_a_plugin_is_warned_of(self, request_of: Request) -> None:
+        (warning,) = review(request_of(schema("s", "x")), Cluster(schemas={"a": schema("a", "x")})).warnings
+        assert 'a describes plugin "x" too; "a" counts' in warning
+
+    def test_topologies_that_break_it_are_named(self, request_of: Request, topology: Topology) -> None:
+        strict = schema("s", "sriov", configParameters={"required": [{"name": "level", "type": "integer"}]})
+        topologies = {"net": topology("net", ONE), "other": topology("other", "- {name: a, type: host-device}")}
+        (warning,) = review(request_of(strict), Cluster(topologies=topologies)).warnings
+        assert "the topologies net break it" in warning
+
+
+class TestCustomDevices:
+    def test_what_can_be_published_is_let_through(self, request_of: Request) -> None:
+        right = custom(
+            attributes={"rack": {"string": "r1"}, "fw": {"version": "1.2.3-rc.1+b"}, "ids": {"ints": [1, 2]}},
+            capacity={"seats": {"value": "10"}},
+            selector={"nodeSelector": {"matchExpressions": [{"key": "a", "operator": "Exists"}]}},
+        )
+        assert review(request_of(right), Cluster()) == ALLOWED
+
+    @pytest.mark.parametrize(
+        ("spec", "message"),
+        [
+            ({}, "says nothing"),
+            ({"provider": "dra.networking", "addIfNotExist": True}, "is not for providers"),
+            ({"provider": "a.k8s.io", "addIfNotExist": True}, "is not for providers"),
+            ({"provider": "B", "addIfNotExist": True}, "is no domain"),
+            ({"device": "eth1.5", "addIfNotExist": True}, "is no device's name"),
+            ({"attributes": {"a-b": {"int": 1}}}, "must be up to 32 letters"),
+            ({"attributes": {"a": {}}}, "0 values"),
+            ({"attributes": {"a": {"int": 1, "bool": True}}}, "2 values"),
+            ({"attributes": {"a": {"string": "x" * 65}}}, "longer than 64 bytes"),
+            ({"attributes": {"a": {"version": "1.2"}}}, "no semantic version"),
+            ({"attributes": {"a": {"version": "01.2.3"}}}, "no semantic version"),
+            ({"attributes": {"a": {"strings": []}}}, "must not be empty"),
+            ({"attributes": {"a": {"int": 2**63}}}, "no 64-bit integer"),
+            ({"capacity": {"a": {"value": "ten"}}}, "is no quantity"),
+            (
+                {
+                    "capacity": {f"c{at}": {"value": 1} for at in range(20)},
+                    "attributes": {f"a{at}": {"int": 1} for at in range(20)},
+                },
+                "has room for 32",
+            ),
+            (
+                {
+                    "addIfNotExist": True,
+                    "selector": {"nodeSelector": {"matchExpressions": [{"key": "a", "operator": "In"}]}},
+                },
+                "operator In needs values",
+            ),
+        ],
+    )
+    def test_what_cannot_be_published_is_refused(self, request_of: Request, spec: dict[str, Any], message: str) -> None:
+        plain = documents.plain(custom(addIfNotExist=True))
+        plain["spec"] = {"provider": "bctl", "device": "eth1", **spec}
+        (error,) = review(request_of(plain), Cluster()).errors
+        assert message in error
+
+    def test_a_second_one_for_a_device_is_warned_of(self, request_of: Request) -> None:
+        cluster = Cluster(custom_devices={"a": custom("a", addIfNotExist=True)})
+        (warning,) = review(request_of(custom("b", addIfNotExist=True)), cluster).warnings
+        assert "a speaks of the same device" in warning
+        other = custom("b", device="eth2", addIfNotExist=True)
+        assert review(request_of(other), cluster) == ALLOWED
+
+
+def test_what_a_review_needs_survives_the_way_to_a_worker(topology: Topology) -> None:
+    cluster = Cluster(
+        topologies={"net": topology("net", ONE)},
+        schemas={"s": schema("s", "x")},
+        policies={"p": shared("p", "true")},
+        custom_devices={"c": custom(capacity={"a": {"value": 1}})},
+        classes=known_classes([topology("net", ONE)], []),
+        users=("a/b",),
+    )
+    assert msgspec.json.decode(msgspec.json.encode(cluster), type=Cluster) == cluster

@@ -1,0 +1,67 @@
+"""Workers answer in time or are replaced; what they had is refused, and the next object is reviewed."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from netdra.admission.cluster import Cluster
+from netdra.admission.messages import AdmissionRequest
+from netdra.admission.workers import COMMAND, Workers
+from netdra.model.topology import NetworkTopology
+from tests.builders import exclusive
+
+Request = Callable[..., AdmissionRequest]
+PYTHON = (sys.executable, "-c")
+DEAF = (*PYTHON, "import signal; signal.pause()")
+DEAD = (*PYTHON, "")
+LIMITED = "import resource, sys; resource.setrlimit(resource.RLIMIT_DATA, (1 << 27, 1 << 27)); "
+GREEDY = (*PYTHON, f"{LIMITED} sys.stdin.buffer.read(4); bytearray(1 << 30)")
+
+
+def test_objects_are_reviewed_one_after_the_other_and_side_by_side(
+    request_of: Request, topology: Callable[..., NetworkTopology]
+) -> None:
+    async def story() -> list[Any]:
+        async with Workers(2) as workers:
+            sound, unsound = exclusive("p", "true"), exclusive("p", "device.driver ==")
+            asked = [workers.review(request_of(each), Cluster()) for each in (sound, unsound, sound, unsound)]
+            asked.append(workers.review(request_of(topology("net", "- {name: a, type: sriov}")), Cluster()))
+            return await asyncio.gather(*asked)
+
+    assert [each.allowed for each in asyncio.run(story())] == [True, False, True, False, True]
+
+
+@pytest.mark.parametrize(
+    ("command", "message"),
+    [(DEAF, "cannot be checked within 0.2 s"), (DEAD, "in the memory"), (GREEDY, "in the memory")],
+    ids=["deaf", "dead", "greedy"],
+)
+def test_what_no_worker_can_review_is_refused_and_the_next_is_not(
+    request_of: Request, command: tuple[str, ...], message: str
+) -> None:
+    async def story() -> None:
+        workers = Workers(1, seconds=0.2 if command is DEAF else 20.0, command=command)
+        async with workers:
+            (error,) = (await workers.review(request_of(exclusive("p", "true")), Cluster())).errors
+            assert message in error
+            workers._command = COMMAND
+            workers._seconds = 30.0
+            assert (await workers.review(request_of(exclusive("p", "true")), Cluster())).allowed
+
+    asyncio.run(story())
+
+
+def test_no_process_is_left(request_of: Request) -> None:
+    async def story() -> None:
+        workers = Workers(2)
+        async with workers:
+            processes = tuple(workers._running)
+            assert len(processes) == 2
+        assert all(process.returncode is not None for process in processes)
+
+    asyncio.run(story())

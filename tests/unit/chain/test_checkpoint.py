@@ -1,0 +1,220 @@
+import os
+import threading
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from netdra.chain import checkpoint
+from netdra.chain.checkpoint import (
+    Amended,
+    BadCheckpointError,
+    Begun,
+    CheckpointExistsError,
+    Complete,
+    Done,
+    Header,
+    Namespace,
+    Pod,
+    Undone,
+)
+from netdra.cni.plugins import PluginPath
+from netdra.model.errors import InvalidInputError, TemporaryError
+from netdra.model.plan import ClaimReference, Plan, PlannedStep
+from netdra.model.result import CNIInterface, StepResult
+
+PLAN = Plan(
+    topology="t",
+    claim=ClaimReference(namespace="default", name="c", uid="u"),
+    steps=(
+        PlannedStep(name="a", type="host-device", if_name="net1", network="t-a", execution="Builtin"),
+        PlannedStep(name="b", type="tuning", if_name="net1", network="t-b", execution="Builtin", depend_on=("a",)),
+    ),
+)
+HEADER = Header(
+    version=checkpoint.VERSION,
+    boot_id="b",
+    pod=Pod(sandbox="s1", name="p"),
+    namespace=Namespace(path="/run/netns/x", cookie=7),
+    plugins=PluginPath(),
+    plans=(PLAN,),
+)
+RESULT = StepResult(interfaces=(CNIInterface(name="net1"),))
+ENTRIES = (
+    Begun(step="0/a", config={"mtu": 1400}, undo={"name": "eth7"}),
+    Done(step="0/a", result=RESULT),
+    Begun(step="0/b", config={}),
+    Amended(step="0/b", undo={"addresses": ["10.0.0.1/24"]}),
+    Done(step="0/b", result=RESULT),
+    Complete(),
+    Undone(step="0/b"),
+)
+
+
+def written(directory: Path) -> Path:
+    journal = checkpoint.create(directory, HEADER, 1)
+    for entry in ENTRIES:
+        journal.append(entry)
+    journal.close()
+    return journal.path
+
+
+def test_what_is_appended_is_read_back(tmp_path: Path) -> None:
+    journal = checkpoint.create(tmp_path, HEADER, 1)
+    for entry in ENTRIES:
+        journal.append(entry)
+        assert checkpoint.read(journal.path.read_bytes(), "it") == journal.saved
+    saved = journal.saved
+    journal.close()
+    assert list(saved.steps) == ["0/a", "0/b"]
+    assert saved.steps["0/a"].undo == {"name": "eth7"}
+    assert saved.steps["0/b"].undo == {"addresses": ["10.0.0.1/24"]}
+    assert saved.steps["0/b"].undone
+    assert not saved.steps["0/a"].undone
+    assert saved.complete
+    assert saved.damaged == 0
+
+
+def test_cut_at_any_byte_it_says_what_was_written_whole(tmp_path: Path) -> None:
+    text = written(tmp_path).read_bytes()
+    ends = [place for place, byte in enumerate(text) if byte == ord("\n")]
+    expected = [checkpoint.read(text[: end + 1], "it") for end in ends]
+    for size in range(len(text)):
+        whole = sum(end < size for end in ends)
+        if whole == 0:
+            with pytest.raises(BadCheckpointError, match="no readable header"):
+                checkpoint.read(text[:size], "it")
+        else:
+            assert checkpoint.read(text[:size], "it") == expected[whole - 1]
+
+
+def test_after_a_cut_the_next_entry_begins_on_a_line_of_its_own(tmp_path: Path) -> None:
+    path = written(tmp_path)
+    text = path.read_bytes()
+    for size in range(text.index(b"\n") + 1, len(text), 7):
+        path.write_bytes(text[:size])
+        journal = checkpoint.open_existing(tmp_path, "s1", 1)
+        assert journal is not None
+        journal.append(Begun(step="0/a", config={"again": True}))
+        journal.close()
+        saved = checkpoint.read(path.read_bytes(), "it")
+        assert saved.damaged == 0
+        assert saved.steps["0/a"].config == {"again": True}
+
+
+def test_a_line_that_cannot_be_read_is_counted_and_the_others_hold(tmp_path: Path) -> None:
+    lines = written(tmp_path).read_bytes().split(b"\n")
+    lines[2] = b"\0" * len(lines[2])
+    saved = checkpoint.read(b"\n".join(lines), "it")
+    assert saved.damaged == 1
+    assert saved.steps["0/a"].undo == {"name": "eth7"}
+    assert saved.steps["0/a"].result is None
+    assert saved.steps["0/b"].result == RESULT
+
+
+def test_an_entry_of_a_step_that_never_began_is_damage(tmp_path: Path) -> None:
+    text = msgspec.json.encode(HEADER) + b"\n" + msgspec.json.encode(Undone(step="0/zzz")) + b"\n"
+    assert checkpoint.read(text, "it").damaged == 1
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        b"",
+        b"\n",
+        b"{}\n",
+        b"rubbish\n",
+        b'{"entry":"complete"}\n',
+        b"\0" * 4096 + b"\n",
+        b"[" * 100_000 + b"\n",
+        msgspec.json.encode(msgspec.structs.replace(HEADER, version=2)) + b"\n",
+    ],
+)
+def test_a_file_without_a_header_that_is_understood_is_bad_and_stops_no_one(tmp_path: Path, text: bytes) -> None:
+    good = written(tmp_path)
+    bad = tmp_path / "other.jsonl"
+    bad.write_bytes(text)
+    found, unreadable = checkpoint.load_all(tmp_path)
+    assert [saved.header.pod.sandbox for saved in found] == ["s1"]
+    assert [path for path, _ in unreadable] == [bad]
+    assert checkpoint.put_aside(bad).name == "other.jsonl.bad-0"
+    bad.write_bytes(text)
+    assert checkpoint.put_aside(bad).name == "other.jsonl.bad-1"
+    assert checkpoint.load_all(tmp_path) == (found, [])
+    assert good.exists()
+
+
+def test_a_sandbox_has_one_checkpoint(tmp_path: Path) -> None:
+    journal = checkpoint.create(tmp_path, HEADER, 1)
+    with pytest.raises(CheckpointExistsError):
+        checkpoint.create(tmp_path, HEADER, 1)
+    journal.remove()
+    checkpoint.create(tmp_path, HEADER, 1).remove()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_who_comes_second_waits_until_the_first_is_done(tmp_path: Path) -> None:
+    first = checkpoint.create(tmp_path, HEADER, 1)
+    with pytest.raises(TemporaryError, match=r"still being attached or detached after 0\.1 s"):
+        checkpoint.open_existing(tmp_path, "s1", 0.1)
+    ending = threading.Timer(0.1, first.close)
+    ending.start()
+    second = checkpoint.open_existing(tmp_path, "s1", 10)
+    ending.join()
+    assert second is not None
+    second.close()
+
+
+def test_who_waited_for_a_checkpoint_that_is_then_removed_finds_none(tmp_path: Path) -> None:
+    first = checkpoint.create(tmp_path, HEADER, 1)
+    ending = threading.Timer(0.1, first.remove)
+    ending.start()
+    assert checkpoint.open_existing(tmp_path, "s1", 10) is None
+    ending.join()
+
+
+def test_a_program_that_acts_for_a_step_is_waited_for_beyond_our_end(tmp_path: Path) -> None:
+    journal = checkpoint.create(tmp_path, HEADER, 1)
+    journal.hold()
+    inherited = os.dup(journal.held)
+    journal.close()
+    again = checkpoint.open_existing(tmp_path, "s1", 0)
+    assert again is not None
+    assert not again.await_programs(0.05)
+    ending = threading.Timer(0.1, os.close, (inherited,))
+    ending.start()
+    assert again.await_programs(10)
+    ending.join()
+    again.close()
+
+
+def test_no_checkpoint_is_no_error(tmp_path: Path) -> None:
+    assert checkpoint.open_existing(tmp_path / "nowhere", "s1", 0) is None
+    assert checkpoint.load_all(tmp_path / "nowhere") == ([], [])
+
+
+@pytest.mark.parametrize("sandbox", ["", "..", ".hidden", "a/b", "a\0b", "x" * 300])
+def test_a_sandbox_id_that_would_be_another_path_is_refused(tmp_path: Path, sandbox: str) -> None:
+    with pytest.raises(InvalidInputError):
+        checkpoint.open_existing(tmp_path, sandbox, 0)
+
+
+def test_a_full_disk_is_told_and_leaves_the_journal_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    journal = checkpoint.create(tmp_path, HEADER, 1)
+    before = journal.path.read_bytes()
+    write = os.write
+    monkeypatch.setattr(os, "write", lambda fd, data: write(fd, data[:10]))
+    with pytest.raises(TemporaryError, match="No space left on device"):
+        journal.append(Complete())
+    monkeypatch.undo()
+    assert journal.path.read_bytes() == before
+    assert not journal.saved.complete
+    journal.append(Complete())
+    assert checkpoint.read(journal.path.read_bytes(), "it").complete
+    journal.remove()
+
+
+def test_only_root_can_read_it(tmp_path: Path) -> None:
+    path = written(tmp_path / "state")
+    assert path.stat().st_mode & 0o777 == 0o600
+    assert path.parent.stat().st_mode & 0o777 == 0o700

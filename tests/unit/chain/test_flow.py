@@ -1,0 +1,150 @@
+import pytest
+
+from netdra.chain import flow
+from netdra.model.errors import InvalidInputError
+from netdra.model.plan import ClaimReference, Plan, PlannedStep
+from netdra.model.result import CNIAddress, CNIInterface, StepDevice, StepResult
+
+POD = "/run/netns/x"
+
+
+def step(name: str, *after: str, if_name: str = "net1", binary: bool = False) -> PlannedStep:
+    return PlannedStep(
+        name=name,
+        type="t",
+        if_name=if_name,
+        network=f"n-{name}",
+        execution="Binary" if binary else "Builtin",
+        depend_on=after,
+    )
+
+
+def plan(*steps: PlannedStep) -> Plan:
+    return Plan(topology="t", claim=ClaimReference(namespace="", name="", uid=""), steps=steps)
+
+
+def nic(name: str = "net1", mtu: int = 1500, **facts: str) -> CNIInterface:
+    return CNIInterface(name=name, mac="02:00:00:00:00:01", mtu=mtu, sandbox=POD, **facts)
+
+
+def result(*interfaces: CNIInterface) -> StepResult:
+    return StepResult(interfaces=interfaces)
+
+
+def test_steps_of_two_plans_have_keys_of_their_own() -> None:
+    found = flow.tasks([plan(step("a"), step("b", "a")), plan(step("a"))])
+    assert list(found) == ["0/a", "0/b", "1/a"]
+    assert found["0/b"].after == ("0/a",)
+
+
+def test_all_ancestors_can_be_referred_to() -> None:
+    found = flow.tasks([plan(step("a"), step("b", "a"), step("c", "b"))])
+    assert found["0/c"].ancestors == {"a": "0/a", "b": "0/b"}
+
+
+@pytest.mark.parametrize(
+    "steps",
+    [
+        (step("a"), step("a")),
+        (step("a", "b"), step("b")),
+        (step("a", "a"),),
+        (step("a", "nowhere"),),
+        (step("a", if_name="a/b"),),
+        (step("a", if_name="100%"),),
+        (step("a", if_name=""),),
+    ],
+)
+def test_a_plan_that_cannot_be_run_in_its_order_is_refused(steps: tuple[PlannedStep, ...]) -> None:
+    with pytest.raises(InvalidInputError):
+        flow.tasks([plan(*steps)])
+
+
+def test_one_dependency_gives_its_result_as_it_is() -> None:
+    found = flow.tasks([plan(step("a"), step("b", "a"))])
+    given = StepResult(interfaces=(nic(),), ips=(CNIAddress(address="10.0.0.1/8", interface=0),))
+    assert flow.previous(found["0/b"], found, {"0/a": given}) is given
+
+
+def test_a_root_step_is_given_nothing() -> None:
+    found = flow.tasks([plan(step("a"))])
+    assert flow.previous(found["0/a"], found, {}) == StepResult()
+
+
+def test_of_an_interface_that_two_results_tell_of_the_last_change_is_taken() -> None:
+    found = flow.tasks([plan(step("dev"), step("tune", "dev"), step("end", "dev", "tune"))])
+    results = {"0/dev": result(nic(mtu=1500)), "0/tune": result(nic(mtu=9000))}
+    assert flow.previous(found["0/end"], found, results).interfaces == (nic(mtu=9000),)
+
+
+def test_a_branch_that_passes_an_old_interface_on_does_not_bring_it_back() -> None:
+    steps = (step("dev"), step("tune", "dev"), step("other", "dev", if_name="net2"), step("end", "other", "tune"))
+    found = flow.tasks([plan(*steps)])
+    results = {
+        "0/dev": result(nic(mtu=1500)),
+        "0/tune": result(nic(mtu=9000)),
+        "0/other": result(nic(mtu=1500), nic("net2")),
+    }
+    assert flow.previous(found["0/end"], found, results).interfaces == (nic(mtu=9000), nic("net2"))
+
+
+def test_what_an_older_plugin_cannot_pass_on_is_kept() -> None:
+    steps = (
+        step("dev"),
+        step("old", "dev", binary=True),
+        step("side", "dev", if_name="net2"),
+        step("end", "old", "side"),
+    )
+    found = flow.tasks([plan(*steps)])
+    results = {
+        "0/dev": result(nic(pci_id="0000:03:00.2")),
+        "0/old": result(CNIInterface(name="net1", mac="02:00:00:00:00:02", sandbox=POD)),
+        "0/side": result(nic("net2")),
+    }
+    (first, _) = flow.previous(found["0/end"], found, results).interfaces
+    assert (first.mac, first.mtu, first.pci_id) == ("02:00:00:00:00:02", 1500, "0000:03:00.2")
+
+
+def test_the_final_result_of_a_chain_is_its_last() -> None:
+    found = flow.tasks([plan(step("a"), step("b", "a"), step("c", "b"))])
+    results = {"0/a": result(nic()), "0/b": result(nic(), nic("net2")), "0/c": result(nic(), nic("net2"), nic("net3"))}
+    for key in found:
+        assert flow.final(key, found, results) == results["0/c"]
+
+
+def test_the_final_result_of_a_cut_off_chain_is_the_last_that_there_is() -> None:
+    found = flow.tasks([plan(step("a"), step("b", "a"), step("c", "b"))])
+    results = {"0/a": result(nic())}
+    assert flow.final("0/a", found, results) == results["0/a"]
+    assert flow.final("0/b", found, results) is None
+
+
+def test_the_final_result_of_a_fork_is_the_merge_of_its_ends() -> None:
+    found = flow.tasks([plan(step("a"), step("b", "a", if_name="net2"), step("c", "a", if_name="net3"))])
+    results = {"0/a": result(nic()), "0/b": result(nic(), nic("net2")), "0/c": result(nic(), nic("net3"))}
+    assert flow.final("0/a", found, results) == result(nic(), nic("net2"), nic("net3"))
+    assert flow.final("0/b", found, results) == results["0/b"]
+
+
+def test_other_plans_are_no_part_of_a_final_result() -> None:
+    found = flow.tasks([plan(step("a")), plan(step("a", if_name="net2"))])
+    results = {"0/a": result(nic()), "1/a": result(nic("net2"))}
+    assert flow.final("0/a", found, results) == result(nic())
+
+
+def test_a_step_should_find_what_later_steps_made_of_its_work() -> None:
+    found = flow.tasks([plan(step("dev"), step("tune", "dev"), step("drops", "tune", if_name="net2", binary=True))])
+    results = {
+        "0/dev": StepResult(interfaces=(nic(mtu=1500),), devices=(StepDevice(rdma_device="mlx5_0"),)),
+        "0/tune": StepResult(interfaces=(nic(mtu=9000),), ips=(CNIAddress(address="10.0.0.1/8", interface=0),)),
+        "0/drops": result(nic("net2")),
+    }
+    expected = flow.expected("0/dev", found, results)
+    assert expected.interfaces == (nic(mtu=9000), nic("net2", mtu=0))
+    assert expected.ips == (CNIAddress(address="10.0.0.1/8", interface=0),)
+    assert expected.devices == (StepDevice(rdma_device="mlx5_0"),)
+
+
+def test_a_binary_that_changes_an_interface_need_not_tell_its_mtu() -> None:
+    found = flow.tasks([plan(step("dev"), step("tune", "dev", binary=True))])
+    results = {"0/dev": result(nic(mtu=1500)), "0/tune": result(nic(mtu=1500))}
+    assert flow.expected("0/dev", found, results).interfaces == (nic(mtu=0),)

@@ -1,0 +1,227 @@
+"""Whatever a command is given, it answers with a message on stderr and the right exit code, and never a traceback."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from netdra.cli import terminal
+from netdra.cli.main import COMMANDS, cli, main
+from netdra.model import documents
+from netdra.model.inventory import Interface, Inventory, Node
+
+ROOT = Path(__file__).parents[3]
+WORKER_1 = ROOT / "examples" / "worker-1"
+PLAN = ["plan", "--inventory", str(WORKER_1 / "inventory.json"), "--policies"]
+LIST = "apiVersion: v1\nkind: List\nitems: 5\n"
+POLICY = "apiVersion: networking.dra.io/v1alpha1\nkind: DeviceExposurePolicy\nspec: {selector: {cel: 'true'}}\n"
+
+
+def netdra(
+    *arguments: str | bytes, stdout: int = subprocess.PIPE, environment: dict[str, str] | None = None
+) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "netdra", *arguments],
+        stdin=subprocess.DEVNULL,
+        stdout=stdout,
+        stderr=subprocess.PIPE,
+        text=True,
+        errors="replace",
+        check=False,
+        cwd=ROOT,
+        env={**os.environ, **(environment or {})},
+    )
+
+
+@pytest.mark.parametrize("before", [PLAN, ["graph"], ["render"]])
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (LIST, "document 1: kind 'List': items is of type int"),
+        ("kind: [" + "x, " * 100 + "x]", "kind of type list is not known"),
+        ("kind: DeviceExposure\u0420olicy", r"kind 'DeviceExposure\u0420olicy' is not known"),
+        (POLICY + 'metadata: {name: "\\e[2J"}', r'DeviceExposurePolicy "\x1b[2J": no object can have this name'),
+        (POLICY + "metadata: {}", "no object can have this name"),
+        ("a: b: c", "not YAML: line 1, column 5: mapping values are not allowed"),
+        ('a: "\x1b"', "not YAML: unacceptable character #x001b"),
+        ("kind: 1" + "0" * 5000, "not YAML: Exceeds the limit"),
+        ("", "there is no object at all"),
+    ],
+)
+def test_a_bad_file_is_named_with_its_fault(before: list[str], text: str, message: str, tmp_path: Path) -> None:
+    file = tmp_path / "bad.yaml"
+    file.write_text(text, encoding="utf-8")
+    done = netdra(*before, str(file))
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith(f"netdra: {file}")
+    assert message in done.stderr
+    assert len(done.stderr) < 1000
+
+
+def test_validate_gives_a_bad_list_its_line(tmp_path: Path) -> None:
+    file = tmp_path / "bad.yaml"
+    file.write_text(LIST)
+    done = netdra("validate", str(file))
+    assert done.returncode == 1
+    assert done.stdout.startswith(f"{file}:3: kind 'List': items is of type int")
+
+
+def test_a_folder_without_files_to_read_is_an_error(tmp_path: Path) -> None:
+    done = netdra("validate", str(tmp_path))
+    assert done.returncode == 2
+    assert f"{tmp_path}: no file in this folder ends in .yaml, .yml, .json" in done.stderr
+
+
+def test_validate_says_that_it_has_checked_nothing(tmp_path: Path) -> None:
+    (tmp_path / "pod.yaml").write_text("apiVersion: v1\nkind: Pod\n")
+    done = netdra("validate", str(tmp_path))
+    assert (done.returncode, done.stderr) == (
+        0,
+        "netdra: 0 objects checked, no object of netdra's kinds is in these files\n",
+    )
+
+
+def test_endless_files_are_not_read_to_the_end() -> None:
+    done = netdra("validate", "/dev/zero")
+    assert done.returncode == 2
+    assert "/dev/zero: longer than" in done.stderr
+
+
+@pytest.mark.parametrize("output", ["table", "json", "yaml"])
+def test_a_file_name_may_be_any_bytes(output: str, tmp_path: Path) -> None:
+    file = os.fsencode(tmp_path) + b"/\xff.yaml"
+    Path(os.fsdecode(file)).write_text(POLICY)
+    done = netdra("validate", "-o", output, file)
+    assert done.returncode == 1
+    assert r"\xff.yaml" in done.stdout.replace("\\\\", "\\")
+    assert "Traceback" not in done.stderr
+
+
+def test_what_was_found_instead_is_told() -> None:
+    done = netdra("graph", str(WORKER_1 / "policies"))
+    assert done.returncode == 2
+    assert done.stderr.endswith("no NetworkTopology\nfound there: DeviceExposurePolicy\n")
+
+
+def test_an_inventory_that_is_another_object_is_told_with_the_next_step() -> None:
+    policies = str(WORKER_1 / "policies" / "20-pf0-macvlan.yaml")
+    done = netdra("plan", "--policies", policies, "--inventory", policies)
+    assert done.returncode == 2
+    assert "kind 'DeviceExposurePolicy', expected an inventory\nrecord one with: netdra capture FILE" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["chek"], "No such command 'chek'. Did you mean 'check'"),
+        (["detach", "x", "--timeout", "nan"], "nan is no number of seconds"),
+        (["detach", "x", "--timeout", "inf"], "inf is not in the range"),
+        (["crds", "--output-dir", "/dev/null/x"], "netdra: --output-dir /dev/null/x: Not a directory"),
+        (["detach", "--netns", "/"], 'netdra: --netns "/" gives the sandbox no name'),
+        ([*PLAN, str(WORKER_1 / "policies"), "--feature", "DRADeviceTaints"], "write GATE=true or GATE=false"),
+    ],
+)
+def test_a_bad_argument_is_told_with_the_next_step(arguments: list[str], message: str) -> None:
+    done = netdra(*arguments)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert message in done.stderr
+
+
+def test_a_namespace_that_is_not_there_is_bad_input(tmp_path: Path) -> None:
+    topology = tmp_path / "topology.yaml"
+    topology.write_text(
+        "apiVersion: networking.dra.io/v1alpha1\nkind: NetworkTopology\nmetadata: {name: t}\n"
+        "spec: {steps: [{name: nic, type: host-device, selector: {cel: 'true'}, config: {device: x}}]}\n"
+    )
+    done = netdra("attach", "--netns", str(tmp_path / "none"), "--plan", str(topology), "--state", str(tmp_path))
+    assert done.returncode == 2
+    assert "is not there\nsee the named ones with: ls /run/netns" in done.stderr
+
+
+@pytest.mark.parametrize("before", [["-o", "table", *PLAN[1:]], PLAN, ["graph"], ["render"]])
+def test_a_reader_that_goes_away_ends_the_command_quietly(before: list[str]) -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    before = ["plan", *before] if before[0] == "-o" else before
+    path = WORKER_1 / "policies" if before[0] == "plan" else ROOT / "tests" / "unit" / "topology" / "topologies"
+    done = netdra(*before, str(path), stdout=writer)
+    os.close(writer)
+    assert (done.returncode, done.stderr) == (128 + signal.SIGPIPE, "")
+
+
+@pytest.mark.parametrize("output", ["yaml", "table"])
+def test_a_full_disk_is_told(output: str) -> None:
+    with Path("/dev/full").open("wb") as full:
+        done = netdra(*PLAN, str(WORKER_1 / "policies"), "-o", output, stdout=full.fileno())
+    assert (done.returncode, done.stderr) == (3, "netdra: the output cannot be written: No space left on device\n")
+
+
+def test_signs_that_stdout_has_not_are_escaped() -> None:
+    program = """
+import contextlib, sys
+from netdra.cli import main
+sys.argv = ["netdra", "--version"]
+with contextlib.suppress(SystemExit):
+    main.main()
+print("\u00fc0")
+"""
+    environment = {**os.environ, "PYTHONIOENCODING": "ascii"}
+    done = subprocess.run(
+        [sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=False, cwd=ROOT
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert r"\xfc0" in done.stdout
+
+
+def test_nothing_that_a_terminal_obeys_is_left_in_a_text() -> None:
+    assert terminal.printable("a\x1b[2J\x9b\u202eb\n\tü") == "a\\x1b[2J\\x9b\\u202eb\n\tü"
+
+
+def test_names_from_a_recorded_inventory_are_printed_harmlessly(tmp_path: Path) -> None:
+    recorded = tmp_path / "inventory.json"
+    node = Inventory(node=Node(name="n"), interfaces=(Interface(if_name="\x1b[2J", type="veth"),))
+    recorded.write_text(documents.to_yaml(node))
+    (tmp_path / "policy.yaml").write_text(POLICY + "metadata: {name: all}\n")
+    arguments = ["--policies", str(tmp_path / "policy.yaml"), "--inventory", str(recorded)]
+    done = netdra("explain", "\x1b[2J", *arguments)
+    assert done.returncode == 0
+    assert r"\x1b[2J" in done.stdout
+    assert "\x1b" not in done.stdout + done.stderr
+
+
+def test_every_command_has_help() -> None:
+    for name in COMMANDS:
+        done = CliRunner().invoke(cli, [name, "--help"])
+        assert done.exit_code == 0, name
+        assert done.output.startswith(f"Usage: cli {name}")
+
+
+def test_completion_knows_commands_and_choices() -> None:
+    words = {"_NETDRA_COMPLETE": "bash_complete", "COMP_WORDS": "netdra graph -o ", "COMP_CWORD": "3"}
+    program = "import sys; sys.argv = ['netdra']; from netdra.cli.main import main; main()"
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        env={**os.environ, **words},
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=ROOT,
+    )
+    assert done.stdout.split() == ["plain,terminal", "plain,mermaid", "plain,svg"]
+
+
+def test_ctrl_c_has_an_exit_code_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(path: str) -> str:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("netdra.cli.inputs.text", interrupted)
+    monkeypatch.setattr("sys.argv", ["netdra", "validate", "-"])
+    with pytest.raises(SystemExit) as done:
+        main()
+    assert done.value.code == 130

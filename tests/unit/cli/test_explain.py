@@ -1,0 +1,118 @@
+"""`netdra explain` tells each policy's verdict on an interface, and what follows from them."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+from click.testing import CliRunner
+
+from netdra.cli.explain import command
+
+WORKER_1 = Path(__file__).parents[3] / "examples" / "worker-1"
+BASE = ["--policies", str(WORKER_1 / "policies"), "--inventory", str(WORKER_1 / "inventory.json")]
+TROUBLED = """
+apiVersion: networking.dra.io/v1alpha1
+kind: DeviceExposurePolicy
+metadata: {name: fails}
+spec:
+  selector:
+    cel: |
+      device.attributes["dra.networking"].type == "pf" &&
+      device.attributes["dra.networking"].colour == "red"
+---
+apiVersion: networking.dra.io/v1alpha1
+kind: DeviceExposurePolicy
+metadata: {name: invalid}
+spec:
+  selector: {cel: 'true && nothing'}
+"""
+
+
+def explain(*arguments: str) -> str:
+    done = CliRunner().invoke(command, [*arguments, *BASE])
+    assert done.exit_code == 0, done.stderr
+    return done.stdout
+
+
+def test_an_exposed_interface_is_shown_with_its_devices_and_counters() -> None:
+    assert (
+        explain("enp3s0f0")
+        == """\
+enp3s0f0 (0000:03:00.0)
+  exposed as enp3s0f0-macvlan, enp3s0f0-passthrough by "pf0-macvlan", "pf0-passthrough"
+
+Policies
+  bridge-br-data       expose, priority 150: does not match
+  exclude-cluster-cni  exclude, priority 1000: does not match
+  exclude-management   exclude, priority 1000: does not match
+  pf0-macvlan          expose, priority 200: matches and wins
+  pf0-passthrough      expose, priority 200: matches and wins
+  pf0-vfs              expose, priority 200: does not match
+  pf1-passthrough      expose, priority 200: does not match
+  pf1-vfs              expose, priority 200: does not match
+
+Device enp3s0f0-macvlan of pool worker-1-sriov-enp3s0f0, shared, by policy "pf0-macvlan"
+  CNI plugins: macvlan
+  capacity: macvlans 64 (1 a claim)
+  takes: macvlans-capacity 64
+
+Device enp3s0f0-passthrough of pool worker-1-sriov-enp3s0f0, exclusive, by policy "pf0-passthrough"
+  CNI plugins: host-device
+  takes: exclusion-slots 9, bandwidth 100000, macvlans-capacity 64
+
+Counter set enp3s0f0-counters: exclusion-slots 9, bandwidth 100000, macvlans-capacity 64
+"""
+    )
+
+
+def test_a_hidden_interface_is_shown_with_the_policy_that_hides_it() -> None:
+    text = explain("eno1")
+    assert 'hidden: exclude policy "exclude-management" matches it' in text
+    assert "exclude-management   exclude, priority 1000: matches and excludes it" in text
+    assert "Device" not in text
+
+
+def test_a_failing_expression_is_shown_with_its_place(tmp_path: Path) -> None:
+    (tmp_path / "p.yaml").write_text(TROUBLED)
+    lines = explain("enp3s0f1", "--policies", str(tmp_path)).splitlines()
+    at = next(index for index, line in enumerate(lines) if "fails on it" in line)
+    assert [line.strip() for line in lines[at : at + 4]] == [
+        "fails                expose, priority 100: fails on it",
+        'CEL expression fails on this device at line 2, column 37: Key not found in map : "colour"',
+        'device.attributes["dra.networking"].colour == "red"',
+        "^",
+    ]
+    assert lines[at + 3].index("^") == lines[at + 2].index("colour")
+    assert any("cannot be used" in line for line in lines)
+    assert any("at line 1, column 9: undeclared reference to 'nothing'" in line for line in lines)
+    assert any('policy "fails": enp3s0f1 is not matched' in line for line in lines)
+
+
+@pytest.mark.parametrize("wanted", ["enp3s0f0v3", "0000:03:00.5"])
+def test_an_interface_is_found_by_its_name_or_address(wanted: str) -> None:
+    assert explain(wanted).splitlines()[0] == "enp3s0f0v3 (0000:03:00.5)"
+
+
+def test_an_interface_is_found_by_the_name_of_its_device() -> None:
+    assert explain("enp3s0f0-passthrough").splitlines()[0] == "enp3s0f0 (0000:03:00.0)"
+
+
+def test_json_and_yaml_say_the_same() -> None:
+    (found,) = json.loads(explain("br-data", "-o", "json"))
+    assert list(yaml.safe_load_all(explain("br-data", "-o", "yaml"))) == [found]
+    assert found["decision"]["exposed"] == ["br-data"]
+    assert found["devices"][0]["attributes"]["dra.networking/supportedCNIs"] == ["bridge"]
+    assert "counterSets" not in found
+
+
+def test_an_unknown_interface_is_an_error_that_names_those_alike() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "netdra", "explain", "enp3s0", *BASE], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 2
+    assert 'netdra: node "worker-1" has no interface "enp3s0"\nthere are enp3s0f' in done.stderr

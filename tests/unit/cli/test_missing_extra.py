@@ -1,0 +1,28 @@
+"""A daemon's command without the daemons' dependencies is an error that says what to install."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[3]
+HIDE = "import sys; sys.modules.update(dict.fromkeys(('aiohttp', 'lightkube', 'cryptography', 'prometheus_client')))"
+
+
+@pytest.mark.parametrize("command", ["controller", "webhook"])
+def test_what_is_missing_is_said(command: str) -> None:
+    code = f"{HIDE}; sys.argv = ['netdra', '{command}']; from netdra.cli.main import main; main()"
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, env=os.environ, capture_output=True, text=True)
+    assert done.returncode == 3
+    assert f"netdra {command} needs " in done.stderr
+    assert "netdra[cluster]" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_help_lists_every_command_without_them() -> None:
+    code = f"{HIDE}; sys.argv = ['netdra', '--help']; from netdra.cli.main import main; main()"
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, env=os.environ, capture_output=True, text=True)
+    assert done.returncode == 0
+    assert "webhook" in done.stdout

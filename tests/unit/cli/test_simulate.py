@@ -1,0 +1,131 @@
+"""`netdra simulate` on the reference node: the claims that fit, those that do not and why, and bad input."""
+
+from __future__ import annotations
+
+import io
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from netdra.cli.main import main
+
+SLICES = Path(__file__).parents[3] / "examples" / "worker-1" / "slices.yaml"
+TYPE = 'device.driver == "dra.networking" && device.attributes["dra.networking"].type'
+
+
+def device_class(name: str, expression: str) -> dict[str, Any]:
+    spec = {"selectors": [{"cel": {"expression": expression}}]}
+    return {"apiVersion": "resource.k8s.io/v1", "kind": "DeviceClass", "metadata": {"name": name}, "spec": spec}
+
+
+def claim(name: str, of: str, kind: str = "ResourceClaim", **fields: Any) -> dict[str, Any]:
+    spec: dict[str, Any] = {"devices": {"requests": [{"name": "net", "exactly": {"deviceClassName": of, **fields}}]}}
+    if kind == "ResourceClaimTemplate":
+        spec = {"spec": spec}
+    metadata = {"name": name, "namespace": "default"}
+    return {"apiVersion": "resource.k8s.io/v1", "kind": kind, "metadata": metadata, "spec": spec}
+
+
+CLASSES = [
+    device_class("vf", f'{TYPE} == "vf"'),
+    device_class("passthrough", f'{TYPE} == "pf" && !device.allowMultipleAllocations'),
+]
+
+
+@pytest.fixture
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Any:
+    """Runs the command on documents, and returns the exit code, stdout and stderr."""
+
+    def run(*documents: dict[str, Any], arguments: tuple[str, ...] = (), claims: str = "") -> tuple[int, str, str]:
+        path = tmp_path / "claims.yaml"
+        path.write_text(yaml.safe_dump_all(documents))
+        command = ["netdra", "simulate", "--slices", str(SLICES), "--claims", claims or str(path), *arguments]
+        monkeypatch.setattr(sys, "argv", command)
+        with pytest.raises(SystemExit) as end:
+            main()
+        captured = capsys.readouterr()
+        return int(end.value.code or 0), captured.out, captured.err
+
+    return run
+
+
+def test_claims_that_fit_are_shown_with_their_devices(run: Any) -> None:
+    code, out, _ = run(*CLASSES, claim("x", "vf"), claim("y", "vf", "ResourceClaimTemplate"))
+    rows = [line.split() for line in out.splitlines()]
+    assert code == 0
+    assert rows[1:] == [
+        ["x", "allocated", "worker-1", "net", "enp3s0f0v0", "worker-1-sriov-enp3s0f0"],
+        ["y", "allocated", "worker-1", "net", "enp3s0f0v1", "worker-1-sriov-enp3s0f0"],
+    ]
+
+
+def test_a_claim_that_does_not_fit_is_explained_and_gives_exit_code_1(run: Any) -> None:
+    code, out, _ = run(*CLASSES, claim("x", "vf"), claim("y", "passthrough", count=2))
+    assert code == 1
+    assert "y      refused" in out
+    assert "PF enp3s0f0-passthrough: needs exclusion-slots 9, 8 free: VF enp3s0f0v0 is held by claim x" in out
+    assert out.endswith("\n1 claim refused\n")
+
+
+def test_json_and_yaml_hold_the_allocation_and_the_reasons(run: Any) -> None:
+    documents = (*CLASSES, claim("x", "vf"), claim("y", "passthrough", count=2))
+    code, out, _ = run(*documents, arguments=("--output", "json"))
+    data = json.loads(out)
+    fits, refused = data["claims"]
+    assert (code, data["refused"], fits["claim"], fits["result"], fits["node"]) == (
+        1, 1, "default/x", "allocated", "worker-1",
+    )  # fmt: skip
+    assert fits["allocation"]["devices"]["results"][0]["device"] == "enp3s0f0v0"
+    assert refused["result"] == "refused"
+    assert "\n".join(refused["why"]).startswith("worker-1:")
+    kinds = {each["kind"]: each["devices"] for each in refused["nodes"][0]["requests"][0]["obstacles"]}
+    assert kinds["counters"] == ["PF enp3s0f0-passthrough"]
+    _, out, _ = run(*documents, arguments=("--output", "yaml"))
+    assert yaml.safe_load(out) == data
+
+
+def test_claims_that_are_allocated_in_the_file_hold_their_devices(run: Any) -> None:
+    _, out, _ = run(*CLASSES, claim("x", "vf"), arguments=("--output", "json"))
+    held = claim("x", "vf") | {"status": {"allocation": json.loads(out)["claims"][0]["allocation"]}}
+    code, out, _ = run(*CLASSES, claim("y", "vf"), held)
+    rows = [line.split()[:2] + line.split()[-2:-1] for line in out.splitlines()[1:]]
+    assert (code, rows) == (0, [["y", "allocated", "enp3s0f0v1"], ["x", "held", "enp3s0f0v0"]])
+
+
+def test_claims_are_read_from_standard_input_and_further_files(
+    run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given = json.dumps({"kind": "List", "items": [*CLASSES, claim("in", "vf")]})
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(given.encode())))
+    more = tmp_path / "more.json"
+    more.write_text(json.dumps(claim("more", "vf")))
+    code, out, _ = run(claims="-", arguments=(str(more),))
+    assert (code, [line.split()[0] for line in out.splitlines()]) == (0, ["CLAIM", "in", "more"])
+
+
+def test_admin_access_needs_its_namespace_to_be_named(run: Any) -> None:
+    look = claim("look", "vf", adminAccess=True)
+    code, out, _ = run(*CLASSES, look)
+    assert code == 1
+    assert "adminAccess needs the label" in out
+    assert run(*CLASSES, look, arguments=("--admin-namespace", "default"))[0] == 0
+
+
+@pytest.mark.parametrize(
+    ("documents", "arguments", "message"),
+    [
+        (CLASSES, (), "no ResourceClaim and no ResourceClaimTemplate"),
+        ([claim("x", "vf"), claim("x", "vf")], (), '"default/x" is there twice'),
+        ([claim("x", "vf")], ("--node", "worker-2"), "no slice is for it\nnodes: worker-1"),
+        ([claim("x", "vf", count="two")], (), "count"),
+        ([{"kind": "Pod"}], (), "kind 'Pod' is not known here"),
+    ],
+)
+def test_bad_input_is_told_with_exit_code_2(run: Any, documents: Any, arguments: Any, message: str) -> None:
+    code, out, err = run(*documents, arguments=arguments)
+    assert (code, out) == (2, "")
+    assert message in err

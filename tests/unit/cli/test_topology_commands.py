@@ -1,0 +1,334 @@
+"""`netdra validate`, `graph` and `render`: what they print, where it goes, and how they exit."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+import pytest
+import yaml
+from click.testing import CliRunner
+
+from netdra.cli.main import cli, main
+from netdra.model import documents
+
+ROOT = Path(__file__).parents[1] / "topology"
+TOPOLOGIES = str(ROOT / "topologies")
+BONDED = str(ROOT / "topologies" / "bonded-vlan-topology.yaml")
+TUNED = str(ROOT / "topologies" / "ovnk-localnet-tuned.yaml")
+
+Run = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
+    """Run the command line; its exit code, stdout and stderr."""
+
+    def ran(*arguments: str) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["netdra", *arguments])
+        with pytest.raises(SystemExit) as caught:
+            main()
+        out, err = capsys.readouterr()
+        return int(caught.value.code or 0), out, err
+
+    return ran
+
+
+BAD = """\
+# a comment before it
+apiVersion: networking.dra.io/v1alpha1
+kind: NetworkTopology
+metadata: {name: bad-config}
+spec:
+  steps:
+    - name: vf0
+      type: sriov
+      selector:
+        cel: device.attributes["dra.networking"].pfName ==
+    - name: vlan100
+      type: vlan
+      dependOn: [vf0]
+      config:
+        id: 1
+        master: "{{ vf0.interfaceName }}"
+        vlanID: 100
+---
+apiVersion: networking.dra.io/v1alpha1
+kind: NetworkTopology
+metadata: {name: misspelled}
+spec:
+  steps:
+    - name: vf0
+      typ: sriov
+---
+apiVersion: networking.dra.io/v1alpha1
+kind: DeviceExposurePolicy
+metadata: {name: p}
+spec:
+  priority: 5
+  selector:
+    cel: device.foo == 1
+---
+kind: Pod
+---
+apiVersion: v1
+kind: Pod
+---
+kind: List
+items:
+  - apiVersion: resource.k8s.io/v1
+    kind: ResourceClaimTemplate
+    metadata: {name: half}
+    spec:
+      spec:
+        devices:
+          requests:
+            - name: vf0
+              exactly:
+                deviceClassName: bonded-vlan-topology-vf0
+                selectors: [{cel: {expression: "1 +"}}]
+"""
+
+
+def test_everything_that_is_sound_is_said_to_be(run: Run) -> None:
+    code, out, err = run("validate", TOPOLOGIES, str(ROOT / "claims"), str(ROOT / "schemas"))
+    assert (code, out, err) == (0, "", "netdra: 13 objects checked, nothing wrong\n")
+
+
+def test_each_problem_is_told_with_its_file_and_line(run: Run, tmp_path: Path) -> None:
+    file = tmp_path / "bad.yaml"
+    file.write_text(BAD)
+    code, out, err = run("validate", str(file), TOPOLOGIES)
+    told = [line for line in out.splitlines() if not line.startswith(" ")]
+    begins = [
+        '10: NetworkTopology "bad-config", step "vf0": selector.cel: CEL expression does not compile at line 1',
+        '17: NetworkTopology "bad-config", step "vlan100": CNIPluginSchema "vlan" does not accept parameter "vlanID".',
+        '24: NetworkTopology "misspelled": Object contains unknown field `typ` [spec.steps[0]]',
+        '33: DeviceExposurePolicy "p": CEL expression does not compile',
+        "35: kind 'Pod' is not known here",
+        '48: NetworkTopology "bonded-vlan-topology" requires root step requests [vf0, vf1], but',
+        '52: ResourceClaimTemplate "half": CEL expression does not compile',
+    ]
+    assert told[1].endswith(' Did you mean "vlanId"? [spec.steps[1].config.vlanID]')
+    assert told[5].endswith(" provides requests [vf0]. Missing: [vf1] [spec.spec.devices.requests]")
+    assert [line.startswith(f"{file}:{begin}") for line, begin in zip(told, begins, strict=True)] == [True] * 7
+    assert code == 1
+    assert err == "netdra: 8 objects checked, 7 problems\n"
+
+
+@pytest.mark.parametrize("output", ["json", "yaml"])
+def test_problems_are_data_too(run: Run, tmp_path: Path, output: str) -> None:
+    file = tmp_path / "bad.yaml"
+    file.write_text(BAD)
+    code, out, _ = run("validate", str(file), "-o", output)
+    data = msgspec.json.decode(out) if output == "json" else yaml.safe_load(out)
+    assert code == 1
+    assert data["objects"] == 3
+    assert data["problems"][1] == {
+        "file": str(file),
+        "line": 17,
+        "message": 'NetworkTopology "bad-config", step "vlan100": CNIPluginSchema "vlan" does not accept '
+        'parameter "vlanID".',
+        "hint": 'Did you mean "vlanId"?',
+        "path": "spec.steps[1].config.vlanID",
+    }
+
+
+def test_a_schema_among_the_files_stands_above_the_shipped_one(run: Run, tmp_path: Path) -> None:
+    file = tmp_path / "t.yaml"
+    file.write_text(Path(BONDED).read_text().replace("id: 100", "vlanId: 100"))
+    assert run("validate", str(file))[0] == 0
+    code, out, _ = run("validate", str(file), str(ROOT / "schemas" / "vlan.yaml"))
+    assert code == 1
+    assert 'CNIPluginSchema "vlan" does not accept parameter "vlanId". Did you mean "id"?' in out
+
+
+def test_objects_that_clash_are_found_across_files(run: Run, tmp_path: Path) -> None:
+    copy = tmp_path / "copy.yaml"
+    copy.write_text(Path(BONDED).read_text())
+    code, out, _ = run("validate", BONDED, str(copy))
+    assert code == 1
+    assert f'{copy}:4: NetworkTopology "bonded-vlan-topology" is already at {BONDED}:1' in out
+    steps = "{steps: [{name: %s, type: sriov, selector: {cel: 'true'}, extendedResourceName: x.org/vf}]}"
+    kind = "{apiVersion: networking.dra.io/v1alpha1, kind: NetworkTopology, metadata: {name: %s}, spec: %s}\n"
+    copy.write_text("---\n".join([kind % ("a-b", steps % "c"), kind % ("a", steps % "b-c")]))
+    _, out, _ = run("validate", str(copy))
+    first, second = out.splitlines()
+    assert first.startswith(
+        f'{copy}:3: NetworkTopology "a", step "b-c": its DeviceClass "a-b-c" is also that of step "c"'
+    )
+    assert 'extendedResourceName "x.org/vf" is also that of step "c" of NetworkTopology "a-b"' in second
+
+
+def test_a_plugin_schema_that_contradicts_itself_is_found_and_not_used(run: Run, tmp_path: Path) -> None:
+    file = tmp_path / "schema.yaml"
+    file.write_text((ROOT / "schemas" / "vlan.yaml").read_text().replace("type: integer", "type: intger"))
+    code, out, _ = run("validate", str(file), BONDED)
+    assert code == 1
+    assert out.startswith(f'{file}:10: CNIPluginSchema "vlan": id: type "intger" is unknown')
+    assert len(out.splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ("a: [", 2),
+        ("a: 1\nb: ]\n", 2),
+        ("kind: NetworkTopology\nspec: [" + "[" * 100_000, 1),
+        ("a: 1\na:\tb: c", 2),
+        ("- 1", 1),
+    ],
+)
+def test_what_is_no_yaml_is_a_problem_with_a_line(run: Run, tmp_path: Path, text: str, line: int) -> None:
+    file = tmp_path / "x.yaml"
+    file.write_text(text)
+    code, out, _ = run("validate", str(file))
+    assert code == 1
+    assert out.startswith(f"{file}:{line}: ")
+
+
+def test_a_file_that_cannot_be_read_is_bad_usage(run: Run, tmp_path: Path) -> None:
+    for command in ("validate", "graph", "render"):
+        code, out, err = run(command, str(tmp_path / "none.yaml"))
+        assert (code, out) == (2, "")
+        assert err == f"netdra: {tmp_path / 'none.yaml'}: No such file or directory\n"
+
+
+def test_graph_draws_each_topology_under_its_name(run: Run) -> None:
+    code, out, _ = run("graph", TOPOLOGIES)
+    assert code == 0
+    assert out.startswith("ai-bonded-rdma\n\n┏━━━━━━━━━━━━━━┓ ")
+    assert [line for line in out.splitlines() if line.startswith(("ai", "bonded", "ovnk"))] == [
+        "ai-bonded-rdma",
+        "bonded-vlan-topology",
+        "ovnk-localnet-tuned",
+        "ovnk-localnet",
+        "ovnk-udn-accelerated",
+    ]
+
+
+def test_graph_makes_pictures_for_documents(run: Run) -> None:
+    assert run("graph", TUNED, "-o", "mermaid")[1].startswith("flowchart LR\n")
+    assert run("graph", TOPOLOGIES, "--topology", "ovnk-localnet", "-o", "svg")[1].startswith("<svg xmlns=")
+
+
+def test_graph_refuses_what_it_cannot_draw(run: Run, tmp_path: Path) -> None:
+    code, _, err = run("graph", TOPOLOGIES, "-o", "svg")
+    assert (code, "choose with --topology one of ai-bonded-rdma, bonded" in err) == (2, True)
+    code, _, err = run("graph", TUNED, "--topology", "other")
+    assert (code, 'no NetworkTopology "other"' in err) == (2, True)
+    unsound = tmp_path / "t.yaml"
+    unsound.write_text(Path(TUNED).read_text().replace("[localnet-port]", "[port]"))
+    code, out, err = run("graph", str(unsound))
+    assert (code, out) == (2, "")
+    assert 'dependOn names "port", which is no step of this topology' in err
+
+
+SLICES = """\
+apiVersion: resource.k8s.io/v1
+kind: ResourceSlice
+metadata: {name: s}
+spec:
+  driver: dra.networking
+  nodeName: n1
+  pool: {name: n1-sriov, generation: 1, resourceSliceCount: 1}
+  devices:
+"""
+DEVICE = """\
+    - name: %s
+      attributes:
+        dra.networking/supportedCNIs: {string: ",sriov,"}
+        dra.networking/pfName: {string: %s}
+        dra.networking/rdma: {bool: true}
+        dra.networking/ifName: {string: %s}
+        dra.networking/pciAddress: {string: "0000:03:00.%d"}
+"""
+CLAIM = """\
+apiVersion: resource.k8s.io/v1
+kind: ResourceClaim
+metadata: {name: mine, namespace: ns}
+spec:
+  devices:
+    requests:
+      - {name: vf0, exactly: {deviceClassName: bonded-vlan-topology-vf0}}
+      - {name: vf1, exactly: {deviceClassName: bonded-vlan-topology-vf1}}
+"""
+
+
+def test_render_shows_what_each_plugin_reads_with_the_devices_that_the_claim_would_get(
+    run: Run, tmp_path: Path
+) -> None:
+    claim, slices = tmp_path / "claim.yaml", tmp_path / "slices.yaml"
+    claim.write_text(CLAIM)
+    devices = [("enp3s0f1v0", "enp3s0f1", "ens1", 4), ("enp3s0f0v2", "enp3s0f0", "ens2", 2)]
+    slices.write_text(SLICES + "".join(DEVICE % each for each in devices))
+    code, out, _ = run("render", BONDED, "--claim", str(claim), "--slices", str(slices), "-o", "json")
+    calls = msgspec.json.decode(out)
+    assert code == 0
+    assert [(call["step"], call["interface"]) for call in calls][:3] == [
+        ("vf0", "net1"),
+        ("vf1", "net2"),
+        ("bond0", "bond0"),
+    ]
+    assert calls[0]["claim"] == "ns/mine"
+    assert calls[0]["device"]["device"] == "enp3s0f0v2"
+    assert calls[0]["stdin"] == {
+        "cniVersion": "1.1.0",
+        "name": "bonded-vlan-topology-vf0",
+        "type": "sriov",
+        "vlan": 0,
+        "spoofchk": "off",
+        "trust": "on",
+        "deviceID": "0000:03:00.2",
+        "runtimeConfig": {"deviceID": "0000:03:00.2"},
+    }
+    assert calls[2]["prevResultOf"] == ["vf0", "vf1"]
+    assert calls[2]["stdin"]["links"] == [{"name": "{{ vf0.interfaceName }}"}, {"name": "{{ vf1.interfaceName }}"}]
+
+
+def test_render_leaves_devices_open_without_slices_and_claims_out_without_claim(run: Run) -> None:
+    topology, claim = str(ROOT / "topologies" / "ai-bonded-rdma.yaml"), str(ROOT / "claims" / "ai-gpu-bonded-rdma.yaml")
+    code, out, _ = run("render", topology, "--claim", claim)
+    assert code == 0
+    assert out.startswith(
+        "vf0: sriov (builtin) on net1  # ai-bonded-rdma, claim ai-gpu-bonded-rdma\n  device vf0-0\n  {\n"
+        '    "cniVersion": "1.1.0",\n    "name": "ai-bonded-rdma-vf0",\n'
+    )
+    code, out, _ = run("render", TUNED, "-o", "yaml")
+    assert [call["step"] for call in yaml.safe_load_all(out)] == ["localnet-port", "tune-localnet"]
+
+
+def test_render_refuses_claims_that_do_not_fit(run: Run, tmp_path: Path) -> None:
+    claim, slices = tmp_path / "claim.yaml", tmp_path / "slices.yaml"
+    claim.write_text(CLAIM.replace("      - {name: vf1", "#"))
+    slices.write_text(SLICES + DEVICE % ("enp3s0f1v0", "enp3s0f1", "ens1", 4))
+    code, _, err = run("render", BONDED, "--claim", str(claim))
+    assert (code, 'must contain a request named "vf1"' in err) == (2, True)
+    code, _, err = run("render", BONDED, "--claim", str(claim), "--slices", str(slices))
+    assert (code, "does not fit" in err) == (2, True)
+    code, _, err = run("render", TUNED, "--claim", str(claim))
+    assert (code, "no claim requests a device of these topologies" in err) == (2, True)
+    code, _, err = run("render", BONDED, "--claim", TUNED)
+    assert (code, "no ResourceClaim and no ResourceClaimTemplate" in err) == (2, True)
+
+
+def test_a_rendered_plan_is_what_attach_takes(tmp_path: Path) -> None:
+    text = """
+apiVersion: networking.dra.io/v1alpha1
+kind: NetworkTopology
+metadata: {name: t}
+spec:
+  steps:
+    - {name: nic, type: host-device, selector: {cel: "true"}, config: {device: v0}}
+    - {name: tune, type: tuning, dependOn: [nic], config: {dev: "{{ nic.interfaceName }}", mtu: 1400}}
+"""
+    (tmp_path / "t.yaml").write_text(text)
+    done = CliRunner().invoke(cli, ["render", str(tmp_path / "t.yaml"), "--output", "plan"])
+    assert done.exit_code == 0, done.output
+    (plan,) = documents.plans(done.stdout, "stdout")
+    assert [(step.name, step.if_name, step.execution) for step in plan.steps] == [
+        ("nic", "net1", "Builtin"),
+        ("tune", "net1", "Builtin"),
+    ]

@@ -1,0 +1,103 @@
+import os
+from pathlib import Path
+
+import pytest
+
+from netdra.cni import plugins
+from netdra.cni.errors import PluginPermanentError
+from netdra.cni.plugins import PluginPath
+from netdra.model.errors import InvalidInputError
+
+
+def program(path: Path) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("#!/bin/sh\n")
+    path.chmod(0o755)
+    return path
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "",
+        ".",
+        "..",
+        "/bin/sh",
+        "../bridge",
+        "sub/bridge",
+        "bridge/",
+        "bridge\0",
+        "bridge\n",
+        "\nbridge",
+        " bridge",
+        "bridge ",
+        ".bridge",
+        "-bridge",
+        "brіdge",  # a Cyrillic i  # noqa: RUF001
+        "ｂｒｉｄｇｅ",  # full-width letters  # noqa: RUF001
+        "bridge\u200b",
+        "bridge\u202e",
+        "b" * 129,
+        "\ud800",
+    ],
+)
+def test_a_type_that_is_no_plain_name_is_refused(name: str, tmp_path: Path) -> None:
+    program(tmp_path / "bridge")
+    with pytest.raises(InvalidInputError, match="is no plugin name"):
+        plugins.find(name, PluginPath(directories=(str(tmp_path),)))
+
+
+@pytest.mark.parametrize("name", ["bridge", "ovn-k8s-cni-overlay", "host_local.v2", "802.1q", "B"])
+def test_a_plain_name_is_found(name: str, tmp_path: Path) -> None:
+    program(tmp_path / name)
+    assert plugins.find(name, PluginPath(directories=(str(tmp_path),))).path == str(tmp_path / name)
+
+
+def test_the_first_directory_that_has_it_wins(tmp_path: Path) -> None:
+    program(tmp_path / "b" / "bridge")
+    program(tmp_path / "c" / "bridge")
+    where = PluginPath(directories=tuple(str(tmp_path / name) for name in ("a", "b", "c")))
+    assert plugins.find("bridge", where).path == str(tmp_path / "b" / "bridge")
+
+
+def test_what_is_no_regular_executable_file_is_passed_over(tmp_path: Path) -> None:
+    (tmp_path / "a" / "bridge").mkdir(parents=True)
+    (tmp_path / "b").mkdir()
+    (tmp_path / "b" / "bridge").write_text("not executable")
+    (tmp_path / "c").mkdir()
+    os.mkfifo(tmp_path / "c" / "bridge", 0o755)
+    (tmp_path / "d").mkdir()
+    (tmp_path / "d" / "bridge").symlink_to("/nowhere")
+    where = PluginPath(directories=tuple(str(tmp_path / name) for name in ("a", "b", "c", "d")))
+    with pytest.raises(PluginPermanentError, match="no executable of that name") as caught:
+        plugins.find("bridge", where)
+    assert caught.value.failure.kind == "missing"
+    program(tmp_path / "e" / "bridge")
+    assert plugins.find("bridge", PluginPath(directories=(*where.directories, str(tmp_path / "e")))).name == "bridge"
+
+
+def test_a_replaced_binary_is_another_one(tmp_path: Path) -> None:
+    where = PluginPath(directories=(str(tmp_path),))
+    program(tmp_path / "bridge")
+    before = plugins.find("bridge", where)
+    assert plugins.find("bridge", where) == before
+    program(tmp_path / "new").rename(tmp_path / "bridge")
+    assert plugins.find("bridge", where) != before
+
+
+def test_a_link_in_the_hosts_root_is_followed_inside_that_root(tmp_path: Path) -> None:
+    program(tmp_path / "usr" / "lib" / "cni" / "bridge")
+    (tmp_path / "opt" / "cni" / "bin").mkdir(parents=True)
+    (tmp_path / "opt" / "cni" / "bin" / "bridge").symlink_to("/usr/lib/cni/bridge")
+    where = PluginPath(directories=("/opt/cni/bin",), root=str(tmp_path))
+    found = plugins.find("bridge", where)
+    assert found.path == "/opt/cni/bin/bridge"
+    assert found.argv()[1:] == (str(tmp_path), "/opt/cni/bin/bridge")
+
+
+def test_a_link_out_of_the_hosts_root_leads_nowhere(tmp_path: Path) -> None:
+    outside = program(tmp_path / "outside")
+    (tmp_path / "root" / "bin").mkdir(parents=True)
+    (tmp_path / "root" / "bin" / "bridge").symlink_to(f"../../../../../../../..{outside}")
+    with pytest.raises(PluginPermanentError):
+        plugins.find("bridge", PluginPath(directories=("/bin",), root=str(tmp_path / "root")))

@@ -1,0 +1,104 @@
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from netdra.cni import results
+from netdra.model.result import CNIDNS, CNIAddress, CNIInterface, CNIRoute, StepResult
+
+FULL = StepResult(
+    interfaces=(
+        CNIInterface(name="cni0", mac="00:11:22:33:44:55"),
+        CNIInterface(
+            name="net1",
+            mac="99:88:77:66:55:44",
+            mtu=9000,
+            sandbox="/run/netns/blue",
+            socket_path="/run/vhost.sock",
+            pci_id="0000:03:00.2",
+        ),
+    ),
+    ips=(
+        CNIAddress(address="10.1.0.5/16", gateway="10.1.0.1", interface=1),
+        CNIAddress(address="2001:db8::5/64", interface=1),
+    ),
+    routes=(CNIRoute(dst="0.0.0.0/0", gw="10.1.0.1", mtu=1400, advmss=1360, priority=5, table=100, scope=0),),
+    dns=CNIDNS(nameservers=("10.1.0.1",), domain="lab", search=("lab",), options=("ndots:2",)),
+)
+
+
+def test_a_1_1_result_is_read_with_all_its_fields() -> None:
+    assert results.parse(json.dumps(results.render(FULL, "1.1.0")).encode()) == FULL
+
+
+@pytest.mark.parametrize("version", results.SUPPORTED_VERSIONS)
+def test_what_every_version_has_survives_the_way_there_and_back(version: str) -> None:
+    plain = StepResult(
+        interfaces=(CNIInterface(name="net1", mac="99:88:77:66:55:44", sandbox="/run/netns/blue"),),
+        ips=(CNIAddress(address="10.1.0.5/16", gateway="10.1.0.1", interface=0),),
+        routes=(CNIRoute(dst="0.0.0.0/0", gw="10.1.0.1"),),
+        dns=CNIDNS(nameservers=("10.1.0.1",)),
+    )
+    assert results.parse(json.dumps(results.render(plain, version)).encode()) == plain
+
+
+def test_fields_that_came_with_1_1_are_not_sent_to_older_plugins() -> None:
+    rendered = results.render(FULL, "1.0.0")
+    assert rendered["cniVersion"] == "1.0.0"
+    assert rendered["interfaces"][1] == {"name": "net1", "mac": "99:88:77:66:55:44", "sandbox": "/run/netns/blue"}
+    assert rendered["routes"] == [{"dst": "0.0.0.0/0", "gw": "10.1.0.1"}]
+    assert "version" not in rendered["ips"][0]
+
+
+@pytest.mark.parametrize("version", ["0.3.1", "0.4.0"])
+def test_addresses_carry_their_ip_version_up_to_0_4_0(version: str) -> None:
+    assert [address["version"] for address in results.render(FULL, version)["ips"]] == ["4", "6"]
+
+
+def test_devices_of_ours_are_never_sent() -> None:
+    assert "devices" not in results.render(results.parse(b'{"devices": [{"pciAddress": "0000:01:00.0"}]}'), "1.1.0")
+
+
+def test_what_go_programs_write_for_nothing_is_nothing() -> None:
+    printed = b'{"cniVersion": "0.4.0", "interfaces": null, "ips": null, "routes": null, "dns": {}}'
+    assert results.parse(printed) == StepResult()
+
+
+def test_an_ipam_result_has_addresses_and_no_interfaces() -> None:
+    found = results.parse(b'{"cniVersion":"1.0.0","ips":[{"address":"10.0.0.2/24","gateway":"10.0.0.1"}],"dns":{}}')
+    assert found.ips == (CNIAddress(address="10.0.0.2/24", gateway="10.0.0.1"),)
+
+
+@pytest.mark.parametrize(
+    ("printed", "complaint"),
+    [
+        (b"", "printed no result"),
+        (b" \n", "printed no result"),
+        (b"OK", "cannot be read"),
+        (b"[]", "cannot be read"),
+        (b'{"interfaces": {}}', "cannot be read"),
+        (b'{"interfaces": [{"mac": "x"}]}', "cannot be read"),
+        (b'{"cniVersion": "0.2.0", "ip4": {"ip": "10.0.0.2/24"}}', "CNI version '0.2.0'"),
+        (b'{"cniVersion": "2.0.0"}', "CNI version '2.0.0'"),
+        (b'{"ips": [{"address": "10.0.0.2/24", "interface": 0}]}', "has 0 interfaces"),
+        (b'{"interfaces": [{"name": "a"}], "ips": [{"address": "10.0.0.2/24", "interface": -1}]}', "interface -1"),
+        (b'{"ips": [{"address": "10.0.0.256/24"}]}', "address that is none"),
+        (b'{"ips": [{"address": "10.0.0.2/24", "gateway": "here"}]}', "address that is none"),
+        (b'{"routes": [{"dst": "everywhere"}]}', "route that is none"),
+        (b'{"routes": [{"dst": "10.0.0.0/8", "gw": "10.0.0.0/8"}]}', "route that is none"),
+        (b'{"dns":' * 100_000, "cannot be read"),
+        (b"\xff\xfe", "cannot be read"),
+    ],
+)
+def test_rubbish_is_named(printed: bytes, complaint: str) -> None:
+    with pytest.raises(ValueError, match=complaint):
+        results.parse(printed)
+
+
+@given(st.binary(max_size=200))
+def test_any_bytes_are_a_result_or_a_value_error(printed: bytes) -> None:
+    try:
+        results.parse(printed)
+    except ValueError:
+        return

@@ -1,0 +1,115 @@
+"""The pages say what the code does: their examples are sound, their tables complete, their links lead somewhere."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+import msgspec
+import pytest
+from click.testing import CliRunner
+
+from netdra.cli.main import COMMANDS, cli
+from netdra.model import documents
+from netdra.model.inventory import BASE_ATTRIBUTES, FURTHER_ATTRIBUTES
+from netdra.model.names import DRIVER
+from netdra.model.topology import NetworkTopology
+from netdra.steps.addressing import RouteParams
+from netdra.steps.builtin import TYPES
+from netdra.steps.contract import Params
+from netdra.topology.interfaces import MAKERS
+from netdra.topology.references import FIELDS
+
+DOCS = Path(__file__).parents[3] / "docs"
+PAGES = sorted(DOCS.rglob("*.md"))
+
+
+def page(name: str) -> str:
+    return (DOCS / name).read_text(encoding="utf-8")
+
+
+def section(text: str, title: str) -> str:
+    return text.split(f"\n## {title}\n", 1)[1].split("\n## ", 1)[0]
+
+
+def examples(name: str) -> Iterator[str]:
+    yield from re.findall(r"^```yaml\n(.*?)^```", page(name), re.MULTILINE | re.DOTALL)
+
+
+def test_every_attribute_is_in_the_table_in_its_order() -> None:
+    table = section(page("discovery.md"), "Attributes")
+    first = [row.split("|")[1] for row in table.splitlines() if row.startswith("| `")]
+    named = re.findall(r"`([^`]+)`", "".join(first))
+    assert set(named[: len(BASE_ATTRIBUTES)]) == {name.removeprefix(f"{DRIVER}/") for name in BASE_ATTRIBUTES}
+    assert set(named[len(BASE_ATTRIBUTES) :]) == {name.removeprefix(f"{DRIVER}/") for name in FURTHER_ATTRIBUTES}
+    assert f"The first {len(BASE_ATTRIBUTES)} are on every device" in table
+
+
+@pytest.mark.parametrize("kind", TYPES)
+def test_every_parameter_of_a_step_is_on_the_page_and_no_other(kind: str) -> None:
+    text = section(page("steps.md"), kind)
+    common = {field.encode_name for field in msgspec.structs.fields(Params)}
+    known = {field.encode_name for field in msgspec.structs.fields(TYPES[kind].params)} - common
+    if kind == "tuning":
+        known |= {field.encode_name for field in msgspec.structs.fields(RouteParams)}
+    cells = "".join("|".join(row.split("|")[1:3]) for row in text.splitlines() if row.startswith("| `"))
+    named = set(re.findall(r"`([A-Za-z_]+)`", cells))
+    assert known <= named
+    assert named <= known | common
+
+
+def test_the_topologies_page_lists_what_can_be_referenced_and_what_makes_an_interface() -> None:
+    text = page("topologies.md")
+    assert set(re.findall(r"`([A-Za-z\[\].]+)`", section(text, "References"))) >= set(FIELDS)
+    listed = re.search(r"Types that make one: (.*?)\.", section(text, "Interface names"), re.DOTALL)
+    assert listed is not None
+    assert set(listed[1].split(", ")) == MAKERS
+
+
+@pytest.mark.parametrize("name", ["topologies.md", "steps.md"])
+def test_the_examples_of_a_page_are_valid_together(name: str, tmp_path: Path) -> None:
+    (tmp_path / "page.yaml").write_text("---\n".join(examples(name)))
+    done = CliRunner().invoke(cli, ["validate", str(tmp_path)])
+    assert (done.exit_code, done.stdout) == (0, "")
+
+
+def test_the_graph_on_the_page_is_that_of_the_example(tmp_path: Path) -> None:
+    text = page("topologies.md")
+    (topology,) = (
+        each
+        for found in examples("topologies.md")
+        for each in documents.read(found, "page")
+        if isinstance(each, NetworkTopology)
+    )
+    (tmp_path / "page.yaml").write_text(documents.to_yaml(topology))
+    drawn = CliRunner().invoke(cli, ["graph", str(tmp_path)]).stdout.split("\n\n", 1)[1]
+    assert drawn.strip() in text
+
+
+def test_every_command_and_option_is_on_the_page() -> None:
+    text = page("cli.md")
+    context = click.Context(cli)
+    for name in COMMANDS:
+        command = cli.get_command(context, name)
+        assert command is not None
+        assert f"| `{name}" in text
+        for option in (each for each in command.params if isinstance(each, click.Option)):
+            assert f"`{option.opts[0]}" in text, f"{name} {option.opts[0]}"
+
+
+@pytest.mark.parametrize("name", PAGES, ids=lambda path: str(path.relative_to(DOCS)))
+def test_links_between_pages_lead_somewhere(name: Path) -> None:
+    text = name.read_text(encoding="utf-8")
+    for target, anchor in re.findall(r"\]\((?!https?:)([^)#\s]*)(#[^)\s]*)?\)", text):
+        other = name if not target else name.parent / target
+        assert other.exists(), target
+        if anchor:
+            titles = re.findall(r"^#+ (.*)$", other.read_text(encoding="utf-8"), re.MULTILINE)
+            assert anchor[1:] in {re.sub(r"[^a-z0-9 -]", "", title.lower()).replace(" ", "-") for title in titles}
+
+
+def test_the_readme_of_the_pages_lists_each_page() -> None:
+    listed = set(re.findall(r"\]\(([^)]+)\)", page("README.md")))
+    assert {path.name for path in DOCS.glob("*.md")} - {"README.md"} <= listed

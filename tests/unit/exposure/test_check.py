@@ -1,0 +1,141 @@
+"""Policies that cannot be used are told from those that can, with the field that is wrong."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from netdra.exposure import check
+from tests.builders import exclude, policy
+
+PORTS = {"value": "64", "requestPolicy": {"default": "1"}}
+SHARED: dict[str, Any] = {"allowMultipleAllocations": True, "capacity": {"ports": PORTS}}
+
+
+def bridge(**consumed: object) -> dict[str, Any]:
+    return {"supportedCNIPlugins": [{"name": "bridge", "consumePerAllocation": consumed}]}
+
+
+def ports(value: object = "64", **request_policy: object) -> dict[str, Any]:
+    return {"capacity": {"ports": {"value": value, "requestPolicy": request_policy}}, "allowMultipleAllocations": True}
+
+
+@pytest.mark.parametrize(
+    "exposure",
+    [
+        {},
+        {"supportedCNIPlugins": [{"name": "host-device", "exclusive": True}]},
+        {"supportedCNIPlugins": [{"name": "host-device"}], "deviceNameSuffix": "-a1"},
+        SHARED,
+        SHARED | {"capacity": {"ports": PORTS, "example.org/gold": {"value": "0", "requestPolicy": {"default": "0"}}}},
+        ports(default="2", validRange={"min": "1", "max": "4", "step": "1"}),
+        ports(default="2", validRange={"min": "1"}),
+        ports(default="2", validValues=["1", "2", "64"]),
+        # consumePerAllocation gives the default that the request policy has not, or another one.
+        {"capacity": {"ports": {"value": 64}}, "allowMultipleAllocations": True} | bridge(ports=1),
+        SHARED | bridge(ports=2),
+        # Exclusive and shared plugins make two devices.
+        {
+            "capacity": {"ports": PORTS},
+            "supportedCNIPlugins": [{"name": "macvlan"}, {"name": "host-device", "exclusive": True}],
+        },
+        # A capacity of an exclusive device is something to ask for, and needs no default.
+        {"capacity": {"bandwidth": {"value": "10Gi"}}},
+        {"additionalAttributes": {"rack": "r1", "example.org/tier": 1, "on": True, "nets": ["a", "b"]}},
+    ],
+)
+def test_what_can_be_used(exposure: dict[str, Any]) -> None:
+    assert check(policy("p", "true", **exposure)) == ()
+
+
+@pytest.mark.parametrize(
+    ("exposure", "message"),
+    [
+        ({"deviceNameSuffix": "-A"}, 'deviceNameSuffix: "-A" must be'),
+        ({"deviceNameSuffix": "-a-"}, "not end in -"),
+        ({"deviceNameSuffix": "-" + "a" * 32}, "up to 32"),
+        ({"allowMultipleAllocations": True}, "capacity: a policy that allows multiple allocations needs a capacity"),
+        (ports("0", default="0"), "needs a capacity above 0"),
+        (ports("64", default="0"), "of which a claim takes some"),
+        (
+            {"allowMultipleAllocations": True, "capacity": {"ports": {"value": "64"}}},
+            'capacity["ports"]: needs requestPolicy.default or consumePerAllocation',
+        ),
+        (
+            SHARED | {"supportedCNIPlugins": [{"name": "a", "consumePerAllocation": {"ports": 2}}, {"name": "b"}]},
+            "the shared plugins disagree",
+        ),
+        (SHARED | bridge(seats=1), 'consumePerAllocation["seats"]: spec.exposure.capacity has no such entry'),
+        (SHARED | bridge(ports=65), "65 is more than the device has, 64"),
+        (SHARED | bridge(ports="many"), '"many" is no quantity'),
+        (
+            SHARED | {"supportedCNIPlugins": [{"name": "host-device", "exclusive": True}]},
+            "allowMultipleAllocations: true, but every plugin is exclusive",
+        ),
+        (
+            {"supportedCNIPlugins": [{"name": "macvlan"}, {"name": "host-device", "exclusive": True}]},
+            "lists exclusive and shared plugins",
+        ),
+        ({"supportedCNIPlugins": [{"name": "a,b"}]}, '"a,b" is no CNI plugin name'),
+        ({"supportedCNIPlugins": [{"name": "a"}, {"name": "a"}]}, '"a" is listed twice'),
+        ({"supportedCNIPlugins": [{"name": f"p{i}"} for i in range(17)]}, "17 plugins, more than 16"),
+        (ports("-1", default="0"), "no quantity from 0"),
+        (ports("x", default="0"), 'capacity["ports"].value: "x" is no quantity'),
+        (ports("9223372036854775808", default="1"), "no quantity from 0 to 9223372036854775807"),
+        (ports(default="65"), "a claim would consume 65, more than the device has"),
+        (ports(default="1", validValues=["1"], validRange={"min": "1"}), "both validValues and validRange"),
+        (ports(default="1", validValues=["2", "1"]), "must rise"),
+        (ports(default="1", validValues=["1", "65"]), "65 is more than the device has"),
+        (ports(default="3", validValues=["1", "2"]), "none of requestPolicy.validValues"),
+        (ports(default="1", validValues=[str(i) for i in range(1, 12)]), "11 values, more than 10"),
+        (ports(default="1", validRange={"min": "2", "max": "4"}), "outside requestPolicy.validRange"),
+        (ports(default="1", validRange={"min": "1", "max": "65"}), "min <= max <= the capacity's value"),
+        (ports(default="1", validRange={"min": "1", "step": "0"}), "step: must be more than 0"),
+        (ports(default="2", validRange={"min": "1", "step": "2"}), "no whole number of steps above"),
+        (ports(default="1", validRange={"min": "1", "max": "4", "step": "2"}), "max is no whole number of steps"),
+        ({"capacity": {"a-b": PORTS}}, '"a-b" must be up to 32 letters'),
+        ({"capacity": {"A_/b": PORTS}}, '"A_" is no domain'),
+        ({"capacity": {"ports": PORTS, "dra.networking/ports": PORTS}}, "is given twice"),
+        ({"additionalAttributes": {"a": "1", "dra.networking/a": "2"}}, "is given twice"),
+        ({"additionalAttributes": {"a" * 33: "x"}}, "must be up to 32 letters"),
+        ({"additionalAttributes": {"rack": "x" * 65}}, "is longer than 64 bytes"),
+        ({"additionalAttributes": {"rack": "é" * 33}}, "is longer than 64 bytes"),
+        ({"additionalAttributes": {"racks": []}}, "a list has 1 to 16 entries"),
+        ({"additionalAttributes": {"racks": ["a,b"]}}, "must not be empty or hold a comma"),
+        ({"additionalAttributes": {"n": 2**63}}, "is no 64-bit integer"),
+        ({"additionalAttributes": {"ifName": "x"}}, "netdra publishes this attribute itself"),
+        ({"additionalAttributes": {"dra.networking/supportedCNIs": "x"}}, "netdra publishes this attribute itself"),
+        ({"additionalAttributes": {"resource.kubernetes.io/pcieRoot": "x"}}, "netdra publishes this attribute itself"),
+        ({"additionalAttributes": {f"a{i}": 1 for i in range(8)}}, "8 capacities and additional attributes"),
+    ],
+)
+def test_what_cannot_be_used(exposure: dict[str, Any], message: str) -> None:
+    errors = check(policy("p", "true", **exposure))
+    assert any(message in error for error in errors), errors
+    assert all(error.startswith("spec.exposure") for error in errors)
+
+
+@pytest.mark.parametrize(
+    ("cel", "spec", "message"),
+    [
+        ("true &&", {}, "spec.selector.cel: CEL expression does not compile at line 1, column 8"),
+        ("1", {}, "must be true or false"),
+        ("true", {"nodeSelector": {"matchExpressions": [{"key": "a", "operator": "In"}]}}, "In needs values"),
+        (
+            "true",
+            {"nodeSelector": {"matchExpressions": [{"key": "a", "operator": "Exists", "values": ["x"]}]}},
+            "Exists takes no values",
+        ),
+    ],
+)
+def test_targets_are_checked_on_both_kinds(cel: str, spec: dict[str, Any], message: str) -> None:
+    for found in (policy("p", cel, spec=spec), exclude("x", cel, **spec)):
+        (error,) = check(found)
+        assert message in error
+
+
+def test_an_exclude_policy_says_how_in_vain() -> None:
+    assert check(policy("x", "true", spec={"action": "exclude"}, deviceNameSuffix="-a")) == (
+        "spec.exposure: has no meaning with action: exclude",
+    )

@@ -1,0 +1,145 @@
+"""What counters are called and how much devices take of them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from netdra.exposure import expose
+from netdra.model.device import ExposureResult
+from netdra.model.inventory import Interface
+from tests.builders import OURS, exclusive, inventory, named, pf, policy, shared, sriov, vf
+
+NIC = Interface(if_name="eth1", type="nic")
+VFS = f'{OURS}.type == "vf"'
+
+
+def counters(result: ExposureResult) -> dict[str, dict[str, int]]:
+    return {each.name: dict(each.counters) for each in result.counter_sets}
+
+
+def bandwidth(default: str, **more: Any) -> dict[str, Any]:
+    return {"capacity": {"bandwidth": {"value": "100000", "requestPolicy": {"default": default}}}, **more}
+
+
+def shares(result: ExposureResult) -> dict[str, int]:
+    return {
+        device.name: taken["bandwidth"]
+        for device in result.devices
+        for taken in device.consumes.values()
+        if "bandwidth" in taken
+    }
+
+
+def test_a_mirrored_counter_is_named_after_its_capacity() -> None:
+    result = expose(
+        inventory(NIC), [shared("a", "true", capacity="seats"), exclusive("b", "true", deviceNameSuffix="-b")]
+    )
+    assert counters(result) == {"eth1-counters": {"seats-capacity": 64}}
+
+
+def test_the_suffix_comes_first_where_two_personas_have_a_capacity_of_one_name() -> None:
+    names = ["-mac", "-ip", "mac"]
+    result = expose(inventory(NIC), [shared(f"p{i}", "true", deviceNameSuffix=name) for i, name in enumerate(names)])
+    (found,) = counters(result).values()
+    assert {"mac-ports-capacity", "ip-ports-capacity"} < found.keys()
+    assert len(found) == 3
+
+
+def test_names_of_counters_are_dns_labels_whatever_the_capacity_is_called() -> None:
+    policies = [
+        shared("a", "true", capacity="example.org/macVLANs"),
+        shared("b", "true", capacity="mac_vlans", deviceNameSuffix="-b"),
+    ]
+    (found,) = counters(expose(inventory(NIC), policies)).values()
+    assert len(found) == 2
+    assert all(name.islower() and "/" not in name and "_" not in name for name in found)
+
+
+def test_a_capacity_is_mirrored_as_a_whole_number() -> None:
+    policies = [shared("a", "true", capacity="x"), exclusive("b", "true", deviceNameSuffix="-b")]
+    half = policy(
+        "a",
+        "true",
+        allowMultipleAllocations=True,
+        capacity={"x": {"value": "1500m", "requestPolicy": {"default": "1"}}},
+    )
+    assert counters(expose(inventory(NIC), [half, policies[1]])) == {"eth1-counters": {"x-capacity": 2}}
+
+
+def test_a_lone_device_needs_no_counters() -> None:
+    assert counters(expose(inventory(NIC, pf("ens1")), [shared("a", "true")])) == {}
+
+
+def test_a_set_that_nothing_is_taken_from_is_not_published() -> None:
+    assert counters(expose(inventory(*sriov("ens1", 4)), [shared("a", named("ens1"))])) == {}
+
+
+def test_without_a_link_speed_there_is_no_bandwidth() -> None:
+    result = expose(inventory(*sriov("ens1", 2, speed=0)), [exclusive("p", "true")])
+    assert counters(result) == {"ens1-counters": {"exclusion-slots": 3}}
+    assert shares(result) == {}
+
+
+def test_a_vf_takes_a_fair_share_and_passthrough_the_whole_link() -> None:
+    result = expose(inventory(*sriov("ens1", 3, speed=100_000)), [exclusive("p", "true")])
+    assert shares(result) == {"ens1": 100_000, "ens1v0": 33_333, "ens1v1": 33_333, "ens1v2": 33_333}
+
+
+def test_a_vf_takes_what_its_policy_gives() -> None:
+    result = expose(inventory(*sriov("ens1", 2)), [exclusive("vfs", VFS, **bandwidth("30000"))])
+    assert shares(result) == {"ens1v0": 30_000, "ens1v1": 30_000}
+    assert {device.capacity["dra.networking/bandwidth"].value for device in result.devices} == {"30000"}
+
+
+def test_else_what_the_policy_of_its_pf_gives_and_never_more_than_the_link_has() -> None:
+    macvlan = policy("pf", named("ens1"), allowMultipleAllocations=True, **bandwidth("20000"))
+    result = expose(inventory(*sriov("ens1", 2)), [exclusive("vfs", VFS), macvlan])
+    assert shares(result) == {"ens1v0": 20_000, "ens1v1": 20_000}
+    slow = expose(inventory(*sriov("ens1", 2, speed=1000)), [exclusive("vfs", VFS), macvlan])
+    assert shares(slow) == {"ens1v0": 1000, "ens1v1": 1000}
+
+
+def test_personas_of_a_vf_that_share_it_share_its_bandwidth_too() -> None:
+    policies = [shared(name, VFS, deviceNameSuffix=f"-{name}") for name in ("a", "b")]
+    result = expose(inventory(*sriov("ens1", 2)), policies)
+    assert shares(result) == dict.fromkeys(("ens1v0-a", "ens1v0-b", "ens1v1-a", "ens1v1-b"), 25_000)
+    assert counters(result)["ens1-counters"] == {"exclusion-slots": 5, "bandwidth": 100_000}
+    assert counters(result)["ens1v0-counters"] == {"a-ports-capacity": 64, "b-ports-capacity": 64}
+
+
+def test_a_vf_in_host_use_counts_once_however_many_personas_it_has() -> None:
+    policies = [shared(name, VFS, deviceNameSuffix=f"-{name}") for name in ("a", "b")]
+    parent = pf("ens1", vfs=2)
+    result = expose(inventory(parent, vf(parent, 0), vf(parent, 1, master="br0")), policies)
+    assert counters(result)["ens1-counters"]["exclusion-slots"] == 3
+    assert "exclusion-slots" not in result.devices[-1].consumes["ens1-counters"]
+
+
+def test_a_vf_without_its_pf_has_a_pool_and_counters_of_its_pfs_name() -> None:
+    parent = pf("ens1", vfs=2)
+    result = expose(inventory(vf(parent, 0), vf(parent, 1)), [exclusive("p", "true")])
+    assert {device.pool for device in result.devices} == {"worker-1-sriov-ens1"}
+    assert counters(result) == {"ens1-counters": {"exclusion-slots": 3}}
+
+
+def test_a_vf_finds_a_pf_whose_name_is_away_by_its_address() -> None:
+    parent = pf("", vfs=1)
+    child = vf(parent, 0, if_name="eth7")
+    result = expose(inventory(parent, child), [exclusive("p", "true")])
+    assert len({device.pool for device in result.devices}) == 1
+    assert [sorted(device.consumes) for device in result.devices] == [[each.name for each in result.counter_sets]] * 2
+
+
+def test_more_counters_than_a_set_takes_are_spread_over_two() -> None:
+    policies = [shared(f"p{i:02}", "true", deviceNameSuffix=f"-{i}") for i in range(40)]
+    result = expose(inventory(NIC), [*policies, exclusive("x", "true", deviceNameSuffix="-x")])
+    assert {name: len(each) for name, each in counters(result).items()} == {"eth1-counters": 32, "eth1-counters-2": 8}
+    assert max(len(device.consumes) for device in result.devices) == 2
+
+
+def test_what_does_not_fit_into_two_sets_is_left_out_and_told() -> None:
+    policies = [shared(f"p{i:02}", "true", deviceNameSuffix=f"-{i}", spec={"priority": i}) for i in range(65)]
+    result = expose(inventory(NIC), policies)
+    assert len(result.devices) == 62
+    assert sorted(problem.policy for problem in result.problems) == ["p00", "p01", "p02"]
+    assert "an interface can have 62 shared devices" in result.problems[0].message

@@ -1,0 +1,169 @@
+"""What devices are called, and which attributes and capacities they carry."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from netdra.exposure import expose
+from netdra.model import names
+from netdra.model.device import Features
+from netdra.model.inventory import BASE_ATTRIBUTES, FURTHER_ATTRIBUTES, Interface
+from tests.builders import exclusive, inventory, named, pf, policy, shared, sriov, vf
+
+NIC = Interface(if_name="eth1", type="nic", mac="02:00:00:00:00:01", mtu=1500)
+PORTS = {"ports": {"value": "64", "requestPolicy": {"default": "1"}}}
+BOTH = [{"name": "macvlan"}, {"name": "host-device", "exclusive": True}]
+
+
+def only(interface: Interface, features: Features = Features(), **exposure: Any) -> dict[str, Any]:  # noqa: B008
+    (device,) = expose(inventory(interface), [policy("p", "true", **exposure)], features=features).devices
+    return dict(device.attributes)
+
+
+def test_every_device_carries_the_same_facts_in_the_same_order() -> None:
+    result = expose(inventory(NIC, *sriov("ens1", 1)), [exclusive("p", "true")])
+    assert {tuple(device.attributes)[: len(BASE_ATTRIBUTES)] for device in result.devices} == {BASE_ATTRIBUTES}
+
+
+def test_a_device_says_what_its_policy_says() -> None:
+    found = only(
+        NIC, supportedCNIPlugins=[{"name": "b"}, {"name": "a"}], additionalAttributes={"rack": 7, "x.org/y": "z"}
+    )
+    assert found["dra.networking/supportedCNIs"] == ("b", "a")
+    assert (found["dra.networking/rack"], found["x.org/y"]) == (7, "z")
+
+
+def test_further_facts_fill_what_room_is_left() -> None:
+    plain = only(NIC)
+    assert len(plain) == 32
+    assert tuple(plain)[-7:] == FURTHER_ATTRIBUTES[:7]
+    full = only(NIC, allowMultipleAllocations=True, capacity=PORTS, additionalAttributes={f"a{i}": i for i in range(6)})
+    assert len(full) == 31
+    assert not set(FURTHER_ATTRIBUTES) & full.keys()
+
+
+@pytest.mark.parametrize(
+    ("fact", "value", "published"),
+    [
+        ("alias", "a" * 65, "a" * 64),
+        ("alias", "é" * 40, "é" * 32),
+        ("alias", "a" * 63 + "é", "a" * 63),
+        ("alias", "bad \udc80", "bad ?"),
+        ("ipv4", tuple(f"10.0.0.{i}/24" for i in range(10, 20)), ",".join(f"10.0.0.{i}/24" for i in range(10, 15))),
+        ("alt_names", ("a" * 32, "b" * 31), "a" * 32 + "," + "b" * 31),
+        ("alt_names", ("a" * 32, "b" * 31, "c"), "a" * 32 + "," + "b" * 31),
+        ("alt_names", ("a" * 80, "b"), ""),
+    ],
+)
+def test_strings_are_cut_to_what_the_api_takes(fact: str, value: Any, published: str) -> None:
+    # Facts that cannot be read make room for the later ones.
+    unread = ("rdma_device", "iommu_group", "encapsulation", "eswitch_mode", "numa_node", "pcie_root")
+    facts: dict[str, Any] = {fact: value}
+    found = only(Interface(if_name="eth1", unreadable=unread, **facts))
+    name = {"alt_names": "altName"}.get(fact, fact)
+    assert found[names.qualified(name)] == published
+
+
+def test_a_list_that_does_not_fit_into_a_string_is_cut_between_entries_and_told() -> None:
+    plugins = [{"name": f"plugin-number-{index}"} for index in range(6)]
+    given = [policy("p", "true", supportedCNIPlugins=plugins)]
+    strings = expose(inventory(NIC), given)
+    assert strings.devices[0].attributes["dra.networking/supportedCNIs"] == tuple(
+        f"plugin-number-{i}" for i in range(3)
+    )
+    assert "the API server takes no lists" in strings.problems[0].message
+    lists = expose(inventory(NIC), given, features=Features(list_attributes=True))
+    assert len(lists.devices[0].attributes["dra.networking/supportedCNIs"]) == 6  # type: ignore[arg-type]
+    assert lists.problems == ()
+
+
+def test_exclusive_and_shared_plugins_make_two_devices() -> None:
+    result = expose(inventory(NIC), [policy("p", "true", capacity=PORTS, supportedCNIPlugins=BOTH)])
+    found = [
+        (device.name, device.shared, device.attributes["dra.networking/supportedCNIs"]) for device in result.devices
+    ]
+    assert found == [("eth1", True, ("macvlan",)), ("eth1-exclusive", False, ("host-device",))]
+    assert [list(device.capacity) for device in result.devices] == [["dra.networking/ports"], []]
+
+
+@pytest.mark.parametrize(
+    ("request_policy", "consumed", "default"),
+    [({"default": "2"}, None, "2"), ({"default": "2"}, 3, "3"), (None, 3, "3")],
+)
+def test_what_a_plugin_consumes_becomes_the_default(request_policy: Any, consumed: Any, default: str) -> None:
+    plugin = {"name": "bridge", "consumePerAllocation": {"ports": consumed} if consumed else {}}
+    capacity = {"ports": {"value": 64, "requestPolicy": request_policy} if request_policy else {"value": 64}}
+    given = policy("p", "true", allowMultipleAllocations=True, capacity=capacity, supportedCNIPlugins=[plugin])
+    (device,) = expose(inventory(NIC), [given]).devices
+    published = device.capacity["dra.networking/ports"]
+    assert published.value == "64"
+    assert published.request_policy is not None
+    assert published.request_policy.default == default
+
+
+def test_an_exclusive_device_has_capacities_to_ask_for_but_not_to_consume() -> None:
+    (device,) = expose(inventory(NIC), [policy("p", "true", capacity=PORTS)]).devices
+    assert device.capacity["dra.networking/ports"].request_policy is None
+
+
+def test_names_that_are_no_dns_labels_become_some_without_meeting() -> None:
+    interfaces = [Interface(if_name=name, type="vlan") for name in ("eth0.1", "eth0_1", "eth0-1", "ETH0-1")]
+    result = expose(inventory(*interfaces), [exclusive("p", "true", deviceNameSuffix="-x"), shared("q", "true")])
+    assert all(names.is_label(device.name) and names.is_subdomain(device.pool) for device in result.devices)
+    assert len({device.name for device in result.devices}) == 8
+    assert len({device.pool for device in result.devices}) == 4
+    assert len({each.name for each in result.counter_sets}) == 4
+
+
+def test_pools_are_named_after_the_node_the_kind_and_the_interface() -> None:
+    result = expose(inventory(NIC, pf("ens1"), *sriov("ens2", 1)), [exclusive("p", "true")])
+    assert [(device.pool, device.name) for device in result.devices] == [
+        ("worker-1-nic-eth1", "eth1"),
+        ("worker-1-sriov-ens1", "ens1"),
+        ("worker-1-sriov-ens2", "ens2"),
+        ("worker-1-sriov-ens2", "ens2v0"),
+    ]
+
+
+def test_two_interfaces_never_share_a_pool_by_accident() -> None:
+    twins = [Interface(if_name="c", type="a-b"), Interface(if_name="b-c", type="a")]
+    result = expose(inventory(*twins), [exclusive("p", "true")])
+    assert len({device.pool for device in result.devices}) == 2
+
+
+def test_vfs_are_in_the_order_of_their_numbers_whatever_they_are_called() -> None:
+    parent = pf("ens1", vfs=11)
+    vfs = [vf(parent, index, if_name="" if index % 2 else f"dev{20 - index}") for index in (10, 2, 9)]
+    result = expose(inventory(*vfs, parent), [exclusive("p", "true")])
+    assert [device.name for device in result.devices] == ["ens1", "ens1v2", "ens1v9", "ens1v10"]
+
+
+@pytest.mark.parametrize(
+    "policies",
+    [
+        [
+            policy("a", named("ens1"), capacity=PORTS, supportedCNIPlugins=BOTH),
+            exclusive("b", named("ens1"), deviceNameSuffix="-exclusive"),
+        ],
+        [exclusive("a", named("ens1"), deviceNameSuffix="v0"), exclusive("b", named("ens1v0"))],
+    ],
+)
+def test_a_name_that_is_taken_is_refused_with_a_problem(policies: list[Any]) -> None:
+    result = expose(inventory(*sriov("ens1", 1)), policies)
+    found = [device.name for device in result.devices]
+    assert len(found) == len(set(found))
+    (problem,) = result.problems
+    assert problem.policy == "b"
+    assert "is taken; change the suffix" in problem.message
+
+
+def test_decisions_name_the_devices_and_why() -> None:
+    result = expose(
+        inventory(*sriov("ens1", 1)), [shared("b", named("ens1"), deviceNameSuffix="-b"), exclusive("a", named("ens1"))]
+    )
+    assert [(each.device_name, each.exposed, each.reason) for each in result.decisions] == [
+        ("ens1", ("ens1", "ens1-b"), 'exposed as ens1, ens1-b by "a", "b"'),
+        ("ens1v0", (), "hidden: no policy matches it"),
+    ]

@@ -1,0 +1,160 @@
+"""Which policies win on an interface, and that nothing is exposed by accident."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from netdra.exposure import expose
+from netdra.model.device import Decision, ExposureResult
+from netdra.model.errors import InvalidInputError
+from netdra.model.inventory import Interface, Inventory, Node
+from tests.builders import OURS, exclude, exclusive, inventory, named, pf, policy, shared
+
+NIC = Interface(if_name="eth1", type="nic", mac="02:00:00:00:00:01", mtu=1500)
+OTHER = Interface(if_name="eth2", type="nic", mac="02:00:00:00:00:02", mtu=9000)
+BAD_CEL = f"{OURS}.nope == 1"
+
+
+def outcomes(result: ExposureResult, device: str = "eth1") -> dict[str, str]:
+    return {verdict.policy: verdict.outcome for verdict in decision(result, device).verdicts}
+
+
+def decision(result: ExposureResult, device: str = "eth1") -> Decision:
+    return next(each for each in result.decisions if each.device_name == device)
+
+
+def names(result: ExposureResult) -> list[str]:
+    return [device.name for device in result.devices]
+
+
+def test_what_no_policy_matches_is_hidden() -> None:
+    result = expose(inventory(NIC), [exclusive("p", named("eth9"))])
+    assert names(result) == []
+    assert outcomes(result) == {"p": "no-match"}
+    assert decision(result).reason == "hidden: no policy matches it"
+
+
+def test_exclude_wins_over_a_higher_priority() -> None:
+    result = expose(inventory(NIC), [exclusive("p", "true", spec={"priority": 1000}), exclude("x", "true", priority=0)])
+    assert names(result) == []
+    assert outcomes(result) == {"p": "overruled", "x": "excludes"}
+    assert decision(result).reason == 'hidden: exclude policy "x" matches it'
+
+
+def test_the_highest_priority_of_a_suffix_wins_and_ties_go_to_the_first_name() -> None:
+    policies = [
+        exclusive("low", "true", spec={"priority": 1}),
+        exclusive("b", "true", spec={"priority": 7}),
+        exclusive("a", "true", spec={"priority": 7}),
+        exclusive("z", "true", spec={"priority": 0}, deviceNameSuffix="-z"),
+    ]
+    result = expose(inventory(NIC), policies)
+    assert [(device.name, device.policy) for device in result.devices] == [("eth1", "a"), ("eth1-z", "z")]
+    assert outcomes(result) == {"low": "outranked", "a": "wins", "b": "outranked", "z": "wins"}
+    assert [verdict.policy for verdict in decision(result).verdicts] == ["a", "b", "low", "z"]
+
+
+def test_policies_of_other_nodes_do_nothing() -> None:
+    here = exclusive("here", "true", spec={"nodeSelector": {"matchLabels": {"zone": "a"}}})
+    there = exclude("there", "true", nodeSelector={"matchLabels": {"zone": "b"}})
+    result = expose(inventory(NIC, labels={"zone": "a"}), [here, there])
+    assert names(result) == ["eth1"]
+    assert outcomes(result) == {"here": "wins", "there": "other-node"}
+
+
+def test_an_expose_policy_that_fails_on_a_device_does_not_match_it_and_only_it() -> None:
+    only_jumbo = policy("p", f'{OURS}.mtu > 2000 || {OURS}["nope"] == 1')
+    result = expose(inventory(NIC, OTHER), [only_jumbo])
+    assert names(result) == ["eth2"]
+    assert outcomes(result) == {"p": "failed"}
+    assert outcomes(result, "eth2") == {"p": "wins"}
+    (problem,) = result.problems
+    assert (problem.policy, problem.interface) == ("p", "eth1")
+    assert problem.message.startswith("eth1 is not matched: CEL expression fails on this device at line 1, column 87: ")
+    assert 'Key not found in map : "nope"' in problem.message
+
+
+def test_an_exclude_policy_that_fails_on_a_device_hides_it_and_only_it() -> None:
+    guard = exclude("guard", f'{OURS}.mtu < 2000 && {OURS}["nope"] == 1')
+    result = expose(inventory(NIC, OTHER), [exclusive("p", "true"), guard])
+    assert names(result) == ["eth2"]
+    assert outcomes(result) == {"p": "overruled", "guard": "failed"}
+    assert decision(result).reason == 'hidden: exclude policy "guard" fails on it, so it may be meant'
+    assert len(result.problems) == 1
+
+
+def test_a_fact_that_could_not_be_read_is_no_false_fact() -> None:
+    unread = msgspec.structs.replace(NIC, unreadable=("link_speed",))
+    slow = exclude("slow", f"{OURS}.linkSpeed > 0 && {OURS}.linkSpeed < 1000")
+    result = expose(inventory(unread, OTHER), [exclusive("p", "true"), slow])
+    assert names(result) == ["eth2"]
+    assert "dra.networking/linkSpeed" not in expose(inventory(unread), [exclusive("p", "true")]).devices[0].attributes
+
+
+def test_an_expose_policy_that_cannot_be_used_is_used_for_nothing() -> None:
+    broken = policy("broken", "true", allowMultipleAllocations=True)
+    result = expose(inventory(NIC), [broken, exclusive("p", "true", spec={"priority": 1})])
+    assert [(device.name, device.policy) for device in result.devices] == [("eth1", "p")]
+    assert outcomes(result) == {"broken": "invalid", "p": "wins"}
+    (problem,) = result.problems
+    assert problem.policy == "broken"
+    assert problem.interface == ""
+
+
+def test_an_exclude_policy_that_cannot_be_read_hides_everything_on_its_nodes() -> None:
+    broken = exclude("x", "device.typo == 1", nodeSelector={"matchLabels": {"zone": "a"}})
+    here = expose(inventory(NIC, labels={"zone": "a"}), [exclusive("p", "true"), broken])
+    there = expose(inventory(NIC, labels={"zone": "b"}), [exclusive("p", "true"), broken])
+    assert names(here) == []
+    assert outcomes(here) == {"p": "overruled", "x": "invalid"}
+    assert "cannot be read" in decision(here).reason
+    assert "undefined field 'typo'" in here.problems[0].message
+    assert names(there) == ["eth1"]
+    assert there.problems == ()
+
+
+def test_an_exclude_policy_with_a_broken_node_selector_hides_everything_everywhere() -> None:
+    selector = {"matchExpressions": [{"key": "zone", "operator": "In"}]}
+    result = expose(inventory(NIC), [exclusive("p", "true"), exclude("x", "false", nodeSelector=selector)])
+    assert names(result) == []
+
+
+def test_an_exclude_policy_with_a_needless_exposure_still_excludes_just_what_it_says() -> None:
+    odd = policy("x", named("eth1"), spec={"action": "exclude"}, deviceNameSuffix="***")
+    result = expose(inventory(NIC, OTHER), [exclusive("p", "true"), odd])
+    assert names(result) == ["eth2"]
+    assert [problem.policy for problem in result.problems] == ["x"]
+
+
+def test_a_host_uplink_is_hidden_unless_the_matching_policy_allows_it() -> None:
+    uplink = msgspec.structs.replace(NIC, host_uplink=True)
+    plain = exclusive("plain", "true", spec={"priority": 900})
+    allowed = exclusive("allowed", "true", allowHostUplink=True)
+    hidden = expose(inventory(uplink), [plain])
+    assert names(hidden) == []
+    assert outcomes(hidden) == {"plain": "overruled"}
+    lifted = expose(inventory(uplink), [plain, allowed])
+    assert [(device.name, device.policy) for device in lifted.devices] == [("eth1", "allowed")]
+    assert outcomes(lifted) == {"plain": "overruled", "allowed": "wins"}
+    assert names(expose(inventory(uplink), [allowed, exclude("x", "true")])) == []
+
+
+def test_an_interface_whose_routes_could_not_be_read_is_protected_as_an_uplink() -> None:
+    unknown = msgspec.structs.replace(NIC, unreadable=("host_uplink",))
+    assert names(expose(inventory(unknown), [exclusive("p", "true")])) == []
+
+
+def test_two_policies_of_one_name_are_refused() -> None:
+    with pytest.raises(InvalidInputError, match='"p" is there twice'):
+        expose(inventory(NIC), [exclusive("p", "true"), exclude("p", "true")])
+
+
+def test_the_order_of_policies_changes_nothing() -> None:
+    policies = [exclusive("a", "true"), shared("b", "true", deviceNameSuffix="-b"), exclude("c", named("eth2"))]
+    node = inventory(NIC, OTHER, pf("enp1"))
+    assert expose(node, policies) == expose(node, policies[::-1])
+
+
+def test_a_node_without_interfaces_offers_nothing() -> None:
+    assert expose(Inventory(node=Node(name="n"), interfaces=()), [exclusive("p", "true")]) == ExposureResult()

@@ -1,0 +1,78 @@
+"""Equal occurrences become one event with a count, and nobody can flood the server."""
+
+import msgspec
+
+from netdra.kube import events
+from netdra.kube.events import Book, ObjectReference, Occurrence
+
+POLICY = ObjectReference(api_version="networking.dra.io/v1alpha1", kind="DeviceExposurePolicy", name="p")
+FAILED = Occurrence(regarding=POLICY, type="Warning", reason="SelectorFailed", action="Expose", note="no such key")
+
+
+def note(book: Book, *occurrences: Occurrence, now: float = 0.0) -> None:
+    for occurrence in occurrences:
+        book.note(occurrence, now, f"t{now}")
+
+
+def with_note(text: str, regarding: ObjectReference = POLICY) -> Occurrence:
+    return msgspec.structs.replace(FAILED, note=text, regarding=regarding)
+
+
+def test_equal_occurrences_are_counted() -> None:
+    book = Book()
+    note(book, FAILED, FAILED)
+    note(book, FAILED, now=5.0)
+
+    (entry,) = book.unwritten()
+    assert (entry.count, entry.first, entry.last) == (3, "t0.0", "t5.0")
+
+
+def test_the_first_is_due_at_once_and_the_next_only_after_a_while() -> None:
+    book = Book()
+    note(book, FAILED)
+    (entry,) = book.unwritten()
+    assert entry.due_in(100.0) == 0.0
+    entry.tried_at, entry.written = 100.0, 1
+    assert book.unwritten() == []
+    note(book, FAILED, now=101.0)
+    assert book.unwritten() == [entry]
+    assert entry.due_in(101.0) == events.WRITE_AGAIN_SECONDS - 1.0
+    assert entry.due_in(200.0) == 0.0
+
+
+def test_a_series_ends_when_nothing_happened_for_minutes() -> None:
+    book = Book()
+    note(book, FAILED)
+    book.unwritten()[0].written = 1
+    note(book, with_note("other"), now=events.SERIES_SECONDS)
+    note(book, FAILED, now=events.SERIES_SECONDS)
+
+    assert [entry.count for entry in book.unwritten()] == [1, 1]
+    assert book.dropped == 0
+
+
+def test_an_object_with_too_much_to_say_is_cut_short_and_others_are_not() -> None:
+    book = Book()
+    note(book, *(with_note(str(number)) for number in range(100)))
+    other = ObjectReference(api_version="v1", kind="Node", name="n")
+    note(book, with_note("x", other))
+
+    assert len(book.unwritten()) == events.MAX_OF_AN_OBJECT + 1
+    assert book.dropped == 100 - events.MAX_OF_AN_OBJECT
+
+
+def test_a_thousand_objects_do_not_fill_the_memory() -> None:
+    book = Book()
+    for number in range(2000):
+        note(book, with_note("x", ObjectReference(api_version="v1", kind="Node", name=f"n{number}")))
+
+    assert len(book.unwritten()) == events.MAX_OPEN
+    assert book.dropped == 2000 - events.MAX_OPEN
+
+
+def test_what_could_not_be_written_for_minutes_counts_as_dropped() -> None:
+    book = Book()
+    note(book, FAILED, FAILED)
+    note(book, with_note("later"), now=events.SERIES_SECONDS)
+
+    assert book.dropped == 2

@@ -1,0 +1,89 @@
+"""The CustomResourceDefinitions follow from the model, and the files that the chart installs are exactly they."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+import yaml
+
+from netdra.cli.crds import text
+from netdra.model import crd, documents, kinds
+
+CHART = Path(__file__).parents[3] / "charts" / "netdra" / "crds"
+
+
+def test_the_charts_files_are_what_the_types_say() -> None:
+    """After a change of the model: `make crds`."""
+    expected = {f"{kind.name}.yaml": text(kind) for kind in kinds.KINDS}
+
+    assert {path.name: path.read_text() for path in CHART.iterdir()} == expected
+
+
+@pytest.mark.parametrize("kind", kinds.KINDS, ids=lambda kind: kind.plural)
+def test_a_definition_names_its_kind_and_has_a_status_of_its_own(kind: crd.CustomKind) -> None:
+    spec = crd.manifest(kind)["spec"]
+    (version,) = spec["versions"]
+
+    assert spec["names"]["kind"] == kind.type.__name__
+    assert spec["scope"] == "Cluster"
+    assert version["subresources"] == {"status": {}}
+    assert version["additionalPrinterColumns"][-1]["name"] == "Age"
+
+
+def schemas(value: Any) -> Iterator[dict[str, Any]]:
+    """Every schema in a schema, itself first."""
+    yield value
+    for below in value.get("properties", {}).values():
+        yield from schemas(below)
+    for place in ("items", "additionalProperties"):
+        if isinstance(value.get(place), dict):
+            yield from schemas(value[place])
+
+
+@pytest.mark.parametrize("kind", kinds.KINDS, ids=lambda kind: kind.plural)
+def test_every_property_is_described_but_the_servers_own(kind: crd.CustomKind) -> None:
+    schema = crd.manifest(kind)["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
+    silent = [
+        name
+        for found in schemas(schema)
+        for name, below in found.get("properties", {}).items()
+        if name != "metadata" and not below.get("description", "").strip()
+    ]
+
+    assert silent == []
+
+
+@pytest.mark.parametrize("kind", kinds.KINDS, ids=lambda kind: kind.plural)
+def test_conditions_are_a_map_by_type_so_that_writers_do_not_undo_each_other(kind: crd.CustomKind) -> None:
+    schema = crd.manifest(kind)["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
+    conditions = schema["properties"]["status"]["properties"]["conditions"]
+
+    assert conditions["x-kubernetes-list-map-keys"] == ["type"]
+
+
+@pytest.mark.parametrize("kind", kinds.KINDS, ids=lambda kind: kind.plural)
+def test_the_commands_read_every_kind_that_a_cluster_knows(kind: crd.CustomKind) -> None:
+    assert documents.KINDS[kind.type.__name__] is kind.type
+
+
+def test_an_extension_that_leads_nowhere_is_an_error() -> None:
+    astray = msgspec.structs.replace(kinds.POLICY, extensions={"spec.nothing": {}})
+
+    with pytest.raises(KeyError, match="nothing"):
+        crd.manifest(astray)
+
+
+def test_short_names_and_plurals_are_taken_once() -> None:
+    names = [name for kind in kinds.KINDS for name in (kind.plural, *kind.short_names)]
+
+    assert len(names) == len(set(names))
+
+
+def test_the_printed_definitions_are_documents_one_for_each_kind() -> None:
+    printed = yaml.safe_load_all("---\n".join(text(kind) for kind in kinds.KINDS))
+
+    assert [document["metadata"]["name"] for document in printed] == [kind.name for kind in kinds.KINDS]

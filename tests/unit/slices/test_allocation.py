@@ -1,0 +1,439 @@
+"""Which devices a claim gets: order, requests, constraints, taints, admin access, configuration, pools."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from netdra.model.claim import DeviceRequestAllocationResult, ResourceClaim
+from netdra.model.errors import InvalidInputError
+from netdra.slices.allocator import Allocation, Allocator, Node, Refusal
+from tests.unit.slices.making import (
+    alternatives,
+    claim,
+    class_of,
+    counted,
+    device,
+    request,
+    shared,
+    slice_of,
+)
+
+ANY = class_of()
+
+
+def results(allocator: Allocator, *claims: ResourceClaim, **options: Any) -> list[DeviceRequestAllocationResult]:
+    outcome = allocator.allocate(*claims, **options)
+    assert isinstance(outcome, Allocation), outcome
+    found: list[DeviceRequestAllocationResult] = []
+    for allocated in outcome.claims:
+        assert allocated.status.allocation is not None
+        found += allocated.status.allocation.devices.results
+    return found
+
+
+def devices(allocator: Allocator, *claims: ResourceClaim, **options: Any) -> list[str]:
+    return [result.device for result in results(allocator, *claims, **options)]
+
+
+def refused(allocator: Allocator, *claims: ResourceClaim, **options: Any) -> Refusal:
+    outcome = allocator.allocate(*claims, **options)
+    assert isinstance(outcome, Refusal), outcome
+    return outcome
+
+
+def names(*wanted: str) -> str:
+    return "device.attributes['dra.networking'].name in [" + ", ".join(f"'{name}'" for name in wanted) + "]"
+
+
+def plain(*wanted: str, **fields: Any) -> list[dict[str, Any]]:
+    return [device(name, attributes={"dra.networking/name": name}, **fields) for name in wanted]
+
+
+class TestOrder:
+    def test_pools_go_by_driver_and_name_slices_by_name_and_devices_as_published(self) -> None:
+        slices = [
+            slice_of(device("z"), pool="b"),
+            slice_of(device("y"), device("x"), pool="a", name="s2", count=2),
+            slice_of(device("w"), pool="a", name="s1", count=2),
+            slice_of(device("v"), pool="c", driver="a.example"),
+        ]
+        allocator = Allocator(slices, [ANY])
+        assert [devices(allocator, claim(f"c{n}"))[0] for n in range(5)] == ["v", "w", "y", "x", "z"]
+
+    def test_pools_with_binding_conditions_come_last(self) -> None:
+        waiting = device("a", bindingConditions=["ready"], bindingFailureConditions=["failed"])
+        allocator = Allocator([slice_of(waiting, pool="a"), slice_of(device("b"), pool="b")], [ANY])
+        first, second = results(allocator, claim("c", request(count=2)))
+        assert (first.device, second.device) == ("b", "a")
+        assert (second.binding_conditions, second.binding_failure_conditions) == (("ready",), ("failed",))
+
+    def test_the_first_node_by_name_that_fits_is_chosen_unless_nodes_are_named(self) -> None:
+        slices = [slice_of(device("a"), node=node) for node in ("n2", "n10", "n1")]
+        allocator = Allocator(slices, [ANY])
+        chosen = [allocator.allocate(claim(f"c{n}"), nodes=nodes) for n, nodes in enumerate((None, ["n2"], None))]
+        assert [outcome.node for outcome in chosen if isinstance(outcome, Allocation)] == ["n1", "n2", "n10"]
+
+    def test_claims_of_a_pod_are_allocated_together_on_one_node_or_not_at_all(self) -> None:
+        slices = [slice_of(device("a"), node="n1"), slice_of(device("a"), device("b"), node="n2")]
+        allocator = Allocator(slices, [ANY])
+        assert devices(allocator, claim("c1"), claim("c2")) == ["a", "b"]
+        refused(allocator, claim("c3"), claim("c4"))
+        assert devices(allocator, claim("c3")) == ["a"]
+
+    def test_an_allocated_claim_keeps_its_devices_and_ties_the_pod_to_its_node(self) -> None:
+        slices = [slice_of(device("a"), device("b"), node=node) for node in ("n1", "n2")]
+        allocator = Allocator(slices, [ANY])
+        outcome = allocator.allocate(claim("held"), nodes=["n2"])
+        assert isinstance(outcome, Allocation)
+        both = allocator.allocate(outcome.claims[0], claim("new"))
+        assert isinstance(both, Allocation)
+        assert (both.node, both.claims[0]) == ("n2", outcome.claims[0])
+
+    def test_what_is_released_can_be_had_again(self) -> None:
+        allocator = Allocator([slice_of(device("a"))], [ANY])
+        assert devices(allocator, claim("c1")) == ["a"]
+        refused(allocator, claim("c2"))
+        assert allocator.release(claim("c1"))
+        assert not allocator.release(claim("c1"))
+        assert devices(allocator, claim("c2")) == ["a"]
+
+    def test_claims_that_are_allocated_in_the_input_hold_their_devices(self) -> None:
+        first = Allocator([slice_of(device("a"), device("b"))], [ANY]).allocate(claim("c1"))
+        assert isinstance(first, Allocation)
+        allocator = Allocator([slice_of(device("a"), device("b"))], [ANY], allocated=[*first.claims, claim("open")])
+        assert devices(allocator, claim("c2")) == ["b"]
+
+
+class TestSelectors:
+    def test_class_and_request_selectors_must_all_hold(self) -> None:
+        allocator = Allocator([slice_of(*plain("a", "b", "c"))], [class_of("some", names("b", "c"), "true")])
+        assert devices(allocator, claim("c1", request("r", names("a", "c"), of="some"))) == ["c"]
+
+    def test_an_expression_that_fails_gives_the_claim_up_if_its_device_is_reached(self) -> None:
+        slices = [slice_of(*plain("a"), device("b")), slice_of(*plain("a"), node="n2")]
+        allocator = Allocator(slices, [class_of("some", names("a"))])
+        assert devices(allocator, claim("c1", request(of="some"))) == ["a"]
+        outcome = refused(allocator, claim("c2", request(of="some")))
+        assert outcome.permanent
+        assert "name" in outcome.reason
+
+    def test_an_expression_that_fails_on_a_device_in_use_does_no_harm(self) -> None:
+        allocator = Allocator([slice_of(device("a"), *plain("b"))], [ANY, class_of("some", names("b"))])
+        assert devices(allocator, claim("c1")) == ["a"]
+        assert devices(allocator, claim("c2", request(of="some"))) == ["b"]
+
+    @pytest.mark.parametrize(
+        ("wanted", "reason"),
+        [
+            (request(of="none"), 'no DeviceClass "none"'),
+            (request("r", "device.nonsense"), "does not compile"),
+            ({"name": "r"}, "neither exactly nor firstAvailable"),
+            (request(count=33), "asks for 33 devices or more, the limit is 32"),
+            (request(capacity={"requests": {"x": "many"}}), '"many" is no quantity'),
+        ],
+    )
+    def test_a_claim_that_cannot_be_met_anywhere_is_refused_for_good(self, wanted: Any, reason: str) -> None:
+        outcome = refused(Allocator([slice_of(device("a"))], [ANY]), claim("c", wanted))
+        assert outcome.permanent
+        assert reason in outcome.reason
+
+
+class TestRequests:
+    def test_a_later_request_makes_an_earlier_one_choose_again(self) -> None:
+        allocator = Allocator([slice_of(*plain("a", "b"))], [ANY])
+        assert devices(allocator, claim("c", request("r1"), request("r2", names("a")))) == ["b", "a"]
+
+    def test_count_takes_devices_in_their_order(self) -> None:
+        allocator = Allocator([slice_of(*plain("a", "b", "c"))], [ANY])
+        assert devices(allocator, claim("c1", request("r1", count=2), request("r2"))) == ["a", "b", "c"]
+
+    def test_the_first_alternative_that_can_be_had_is_taken_and_named(self) -> None:
+        allocator = Allocator([slice_of(*plain("a", "b"))], [ANY])
+        wanted = alternatives("r", request("best", names("b")), request("good", count=2), request("poor"))
+        found = [results(allocator, claim(f"c{n}", wanted))[0] for n in range(2)]
+        assert [(one.request, one.device) for one in found] == [("r/best", "b"), ("r/poor", "a")]
+
+    def test_an_alternative_that_makes_the_result_too_long_is_passed_over(self) -> None:
+        allocator = Allocator([slice_of(*plain(*(f"d{n:02}" for n in range(40))))], [ANY])
+        wanted = [request("r1", count=30), alternatives("r2", request("many", count=3), request("few", count=2))]
+        assert results(allocator, claim("c", *wanted))[-1].request == "r2/few"
+
+    def test_all_takes_every_device_that_is_selected_and_large_enough(self) -> None:
+        some = [device(name, capacity={"size": {"value": size}}) for name, size in (("a", "1"), ("b", "3"), ("c", "4"))]
+        allocator = Allocator([slice_of(*some)], [ANY])
+        wanted = request(allocationMode="All", capacity={"requests": {"size": "2"}})
+        assert devices(allocator, claim("c", wanted)) == ["b", "c"]
+
+    def test_all_fails_if_one_of_them_is_in_use_or_there_is_none(self) -> None:
+        allocator = Allocator([slice_of(*plain("a", "b"))], [ANY])
+        everything = request(allocationMode="All")
+        assert devices(allocator, claim("c1")) == ["a"]
+        assert not refused(allocator, claim("c2", everything)).permanent
+        refused(allocator, claim("c3", request("r", "false", allocationMode="All")))
+
+    def test_two_requests_may_share_a_device_that_allows_it_and_one_request_may_not(self) -> None:
+        allocator = Allocator([slice_of(shared("a"), shared("b"))], [ANY])
+        assert devices(allocator, claim("c1", request("r1"), request("r2"))) == ["a", "a"]
+        assert devices(allocator, claim("c2", request("r1", count=2))) == ["a", "b"]
+        refused(allocator, claim("c3", request("r1", count=3)))
+
+    def test_a_search_that_does_not_end_is_given_up(self) -> None:
+        many = [device(f"d{n}", attributes={"dra.networking/side": 1}) for n in range(30)]
+        odd = device("odd", attributes={"dra.networking/side": 2})
+        last = request("odd", "device.attributes['dra.networking'].side == 2")
+        same = {"matchAttribute": "dra.networking/side"}
+        allocator = Allocator([slice_of(*many, odd)], [ANY], max_steps=1000)
+        outcome = refused(allocator, claim("c", request(count=20), last, constraints=[same]))
+        assert outcome.permanent
+        assert "too many combinations" in outcome.reason
+
+    @pytest.mark.parametrize("last", [request("r2", "false"), request("r2", allocationMode="All")])
+    def test_a_long_search_for_what_cannot_be_ends_without_trying_everything(self, last: Any) -> None:
+        some = [device(f"d{n}", attributes={"dra.networking/side": n % 2}) for n in range(20)]
+        allocator = Allocator([slice_of(*some)], [ANY])
+        held = claim("held", request("r", "device.attributes['dra.networking'].side == 1"))
+        assert devices(allocator, held) == ["d1"]
+        outcome = refused(allocator, claim("c", request("r1", count=10), last))
+        assert outcome.reason == "c: does not fit on 1 node"
+
+
+class TestConstraints:
+    @staticmethod
+    def allocator(*values: Any) -> Allocator:
+        some = [
+            device(f"d{n}", attributes={} if value is None else {"dra.networking/side": value})
+            for n, value in enumerate(values)
+        ]
+        return Allocator([slice_of(*some)], [ANY])
+
+    @staticmethod
+    def claim_of(count: int, **constraint: Any) -> ResourceClaim:
+        return claim("c", request(count=count), constraints=[constraint])
+
+    def test_match_attribute_wants_one_value_and_devices_without_it_are_left_out(self) -> None:
+        wanted = self.claim_of(2, matchAttribute="dra.networking/side")
+        assert devices(self.allocator(None, 1, 2, 2), wanted) == ["d2", "d3"]
+
+    @pytest.mark.parametrize("values", [(1, "1"), (1, True), ("1", {"version": "1.0.0"}), (1, 2)])
+    def test_values_of_different_types_never_match(self, values: tuple[Any, Any]) -> None:
+        refused(self.allocator(*values), self.claim_of(2, matchAttribute="dra.networking/side"))
+
+    def test_distinct_attribute_wants_another_value_on_each(self) -> None:
+        wanted = self.claim_of(2, distinctAttribute="dra.networking/side")
+        assert devices(self.allocator(1, None, 1, 3), wanted) == ["d0", "d3"]
+
+    def test_lists_match_while_something_is_common_to_all(self) -> None:
+        values = (["a", "b"], ["b", "c"], ["c", "a"], ["b"])
+        assert devices(self.allocator(*values), self.claim_of(3, matchAttribute="dra.networking/side")) == [
+            "d0", "d1", "d3",
+        ]  # fmt: skip
+        assert devices(self.allocator(*values, ["d"]), self.claim_of(2, distinctAttribute="dra.networking/side")) == [
+            "d0", "d4",
+        ]  # fmt: skip
+
+    def test_a_constraint_binds_only_the_requests_that_it_names(self) -> None:
+        allocator = self.allocator(1, 2, 1)
+        same = {"requests": ["r1", "r3"], "matchAttribute": "dra.networking/side"}
+        wanted = claim("c", request("r1"), request("r2"), request("r3"), constraints=[same])
+        assert devices(allocator, wanted) == ["d0", "d1", "d2"]
+
+    def test_a_constraint_may_name_one_alternative(self) -> None:
+        same = {"requests": ["r1", "r2/same"], "matchAttribute": "dra.networking/side"}
+        wanted = claim("c", request("r1"), alternatives("r2", request("same"), request("other")), constraints=[same])
+        assert [one.request for one in results(self.allocator(1, 2), wanted)] == ["r1", "r2/other"]
+
+    def test_an_attribute_may_be_published_without_the_drivers_domain(self) -> None:
+        some = [device("a", attributes={"side": 1}), device("b", attributes={"dra.networking/side": 1})]
+        wanted = self.claim_of(2, matchAttribute="dra.networking/side")
+        assert devices(Allocator([slice_of(*some)], [ANY]), wanted) == ["a", "b"]
+
+    def test_all_devices_under_a_constraint_that_keeps_one_out_is_an_error(self) -> None:
+        wanted = claim("c", request(allocationMode="All"), constraints=[{"matchAttribute": "dra.networking/side"}])
+        assert refused(self.allocator(1, 2), wanted).permanent
+
+    def test_for_all_devices_a_broken_constraint_is_an_error_even_where_there_is_no_capacity_either(self) -> None:
+        some = [shared(name, attributes={"dra.networking/side": side}) for name, side in (("a", 1), ("b", 2))]
+        allocator = Allocator([slice_of(*some)], [ANY])
+        full: Any = {"capacity": {"requests": {"slots": "64"}}}
+        second = request("r", "device.attributes['dra.networking'].side == 2", **full)
+        assert devices(allocator, claim("full", second)) == ["b"]
+        same = {"matchAttribute": "dra.networking/side"}
+        assert refused(allocator, claim("c", request(allocationMode="All"), constraints=[same])).permanent
+        assert not refused(allocator, claim("c", request(allocationMode="All"))).permanent
+
+
+class TestTaints:
+    @pytest.mark.parametrize(
+        ("taint", "tolerations", "fits"),
+        [
+            ({"key": "k", "value": "v", "effect": "NoSchedule"}, [], False),
+            ({"key": "k", "value": "v", "effect": "NoExecute"}, [], False),
+            ({"key": "k", "value": "v", "effect": "None"}, [], True),
+            ({"key": "k", "value": "v", "effect": "NoSchedule"}, [{"operator": "Exists"}], True),
+            ({"key": "k", "value": "v", "effect": "NoSchedule"}, [{"key": "k", "operator": "Exists"}], True),
+            ({"key": "k", "value": "v", "effect": "NoSchedule"}, [{"key": "k", "value": "v"}], True),
+            ({"key": "k", "value": "v", "effect": "NoSchedule"}, [{"key": "k", "value": "w"}], False),
+            ({"key": "k", "value": "v", "effect": "NoSchedule"}, [{"key": "x", "operator": "Exists"}], False),
+            ({"key": "k", "effect": "NoSchedule"}, [{"operator": "Exists", "effect": "NoExecute"}], False),
+        ],
+    )
+    def test_a_taint_needs_a_toleration_of_its_key_value_and_effect(
+        self, taint: Any, tolerations: list[Any], fits: bool
+    ) -> None:
+        allocator = Allocator([slice_of(device("a", taints=[taint]))], [ANY])
+        outcome = allocator.allocate(claim("c", request(tolerations=tolerations)))
+        assert isinstance(outcome, Allocation) == fits
+
+    def test_tolerations_are_written_into_the_result(self) -> None:
+        allocator = Allocator([slice_of(device("a"))], [ANY])
+        (result,) = results(allocator, claim("c", request(tolerations=[{"operator": "Exists"}])))
+        assert [each.operator for each in result.tolerations] == ["Exists"]
+
+
+class TestAdminAccess:
+    def test_it_reaches_devices_in_use_and_takes_nothing_away(self) -> None:
+        allocator = Allocator([slice_of(device("a"))], [ANY], admin_namespaces=["ops"])
+        assert devices(allocator, claim("user")) == ["a"]
+        (result,) = results(allocator, claim("look", request(adminAccess=True), namespace="ops"))
+        assert (result.device, result.admin_access) == ("a", True)
+        allocator.release(claim("user"))
+        assert devices(allocator, claim("next")) == ["a"]
+
+    def test_it_needs_the_namespaces_label(self) -> None:
+        allocator = Allocator([slice_of(device("a"))], [ANY])
+        assert "admin-access" in refused(allocator, claim("look", request(adminAccess=True))).reason
+
+    def test_one_claim_gets_each_device_once(self) -> None:
+        allocator = Allocator([slice_of(device("a"), device("b"))], [ANY], admin_namespaces=["default"])
+        wanted = [request(name, adminAccess=True) for name in ("r1", "r2")]
+        assert devices(allocator, claim("look", *wanted)) == ["a", "b"]
+
+
+class TestNodes:
+    def test_slices_reach_nodes_by_selector_and_everywhere(self) -> None:
+        selector = {"nodeSelectorTerms": [{"matchExpressions": [{"key": "rack", "operator": "In", "values": ["r1"]}]}]}
+        slices = [
+            slice_of(device("a"), pool="a", nodeSelector=selector),
+            slice_of(device("b"), pool="b", allNodes=True),
+        ]
+        allocator = Allocator(slices, [ANY], nodes=[Node("n1", {"rack": "r0"}), Node("n2", {"rack": "r1"})])
+        outcomes = [allocator.allocate(claim(f"c{n}")) for n in range(3)]
+        chosen = [
+            (outcome.node, outcome.claims[0].status.allocation)
+            for outcome in outcomes
+            if isinstance(outcome, Allocation)
+        ]
+        assert [(node, held.devices.results[0].device, held.node_selector) for node, held in chosen if held] == [
+            ("n1", "b", None),
+            ("n2", "a", selector),
+        ]
+
+    def test_devices_may_name_their_nodes_themselves(self) -> None:
+        some = [device("a", nodeName="n2"), device("b", allNodes=True), device("c", nodeName="n1")]
+        allocator = Allocator([slice_of(*some, perDeviceNodeSelection=True)], [ANY], nodes=[Node("n1"), Node("n2")])
+        assert devices(allocator, claim("c1", request(count=2)), nodes=["n1"]) == ["b", "c"]
+        outcome = allocator.allocate(claim("c2"))
+        assert isinstance(outcome, Allocation)
+        assert outcome.node == "n2"
+        assert outcome.claims[0].status.allocation is not None
+        assert outcome.claims[0].status.allocation.node_selector == {
+            "nodeSelectorTerms": [{"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n2"]}]}]
+        }
+
+
+class TestConfiguration:
+    @staticmethod
+    def opaque(text: str) -> dict[str, Any]:
+        return {"opaque": {"driver": "dra.networking", "parameters": {"is": text}}}
+
+    def test_the_classes_come_first_then_the_claims_and_only_what_was_chosen(self) -> None:
+        classes = [class_of(name, config=[self.opaque(name)]) for name in ("x", "y", "z")]
+        wanted = claim(
+            "c",
+            request("r1", of="x"),
+            alternatives("r2", request("no", "false", of="z"), request("yes", of="y")),
+            request("r3", of="x"),
+            config=[
+                {"requests": ["r2/no"], **self.opaque("not chosen")},
+                {"requests": ["r2"], **self.opaque("some")},
+                {"requests": ["r1", "r2/yes", "r3"], **self.opaque("all named")},
+                self.opaque("all"),
+            ],
+        )
+        outcome = Allocator([slice_of(*plain("a", "b", "c"))], classes).allocate(wanted)
+        assert isinstance(outcome, Allocation)
+        assert outcome.claims[0].status.allocation is not None
+        config = outcome.claims[0].status.allocation.devices.config
+        assert [(each.source, each.requests, each.opaque and each.opaque.parameters["is"]) for each in config] == [
+            ("FromClass", ("r1", "r3"), "x"),
+            ("FromClass", ("r2/yes",), "y"),
+            ("FromClaim", ("r2",), "some"),
+            ("FromClaim", (), "all named"),
+            ("FromClaim", (), "all"),
+        ]
+
+    def test_the_same_input_gives_the_same_share_ids_and_different_ones_to_different_shares(self) -> None:
+        ids = []
+        for _ in range(2):
+            allocator = Allocator([slice_of(shared("a"))], [ANY])
+            wanted = claim("c1", request("r1"), request("r2"))
+            ids.append([one.share_id for one in (*results(allocator, wanted), *results(allocator, claim("c2")))])
+        assert ids[0] == ids[1]
+        assert len(set(ids[0])) == 3
+
+
+class TestPools:
+    @pytest.mark.parametrize(
+        ("slices", "message"),
+        [
+            (
+                [slice_of(device("a", capacity={"x": {"value": "much"}}))],
+                'pool "n1-pool", device "a": "much" is no quantity',
+            ),
+            ([slice_of(device("a", attributes={"x": {"version": "one"}}))], 'device "dra.networking/n1-pool/a": "one"'),
+            ([slice_of(sharedCounters=[{"name": "set", "counters": {"c": {"value": "x"}}}])], 'counter set "set": "x"'),
+        ],
+    )
+    def test_a_value_that_cannot_be_read_names_its_place(self, slices: Any, message: str) -> None:
+        with pytest.raises(InvalidInputError, match=message):
+            Allocator(slices, [class_of("any", "true")]).allocate(claim("c"))
+
+    def test_only_the_highest_generation_counts(self) -> None:
+        slices = [slice_of(device("new"), generation=2, name="b"), slice_of(device("old"), generation=1, name="a")]
+        assert devices(Allocator(slices, [ANY]), claim("c")) == ["new"]
+
+    def test_an_incomplete_pool_lends_nothing_and_forbids_to_take_all(self) -> None:
+        slices = [slice_of(device("a"), pool="a", count=2), slice_of(device("b"), pool="b")]
+        allocator = Allocator(slices, [ANY])
+        outcome = refused(allocator, claim("c1", request(allocationMode="All")))
+        assert outcome.permanent
+        assert "incomplete: 1 of its 2 slices are there" in outcome.reason
+        assert devices(allocator, claim("c2")) == ["b"]
+
+    def test_a_pool_is_complete_with_slices_of_other_nodes_and_obsolete_with_newer_ones(self) -> None:
+        here, there = (slice_of(device(node), node=node, pool="both", name=node, count=2) for node in ("n1", "n2"))
+        assert devices(Allocator([here, there], [ANY]), claim("c"), nodes=["n1"]) == ["n1"]
+        newer = slice_of(device("x"), node="n2", pool="both", name="x", count=1, generation=2)
+        refused(Allocator([here, newer], [ANY]), claim("c"), nodes=["n1"])
+
+    @pytest.mark.parametrize(
+        "slices",
+        [
+            [slice_of(device("a"), device("a"))],
+            counted(device("a", draws={"other": 1}), counters={"slots": 1}),
+            [slice_of(device("a", draws={"slots": 1}))],
+            [
+                slice_of(name=f"{number}", count=3, sharedCounters=[{"name": "set", "counters": {"s": {"value": "1"}}}])
+                for number in range(2)
+            ]
+            + [slice_of(device("a"), name="2", count=3)],
+        ],
+        ids=["device twice", "unknown counter", "unknown set", "set twice"],
+    )
+    def test_a_pool_that_contradicts_itself_lends_nothing(self, slices: Any) -> None:
+        allocator = Allocator(slices, [ANY])
+        assert allocator.pools("n1")[0].state == "invalid"
+        refused(allocator, claim("c"))
+        assert "lends nothing" in "\n".join(allocator.explain(claim("c")).lines())

@@ -1,0 +1,172 @@
+"""Why a claim does not fit, in words: who is in the way, what is left, and never a line per device."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from netdra.model.claim import ResourceClaim
+from netdra.slices.allocator import Allocation, Allocator, Refusal
+from tests.unit.slices.making import alternatives, claim, class_of, counted, device, request, shared, slice_of
+
+ANY = class_of()
+KINDS = [class_of(kind, f"device.attributes['dra.networking'].type == '{kind}'") for kind in ("pf", "vf")]
+
+
+def allocate(allocator: Allocator, *claims: ResourceClaim) -> None:
+    for each in claims:
+        assert isinstance(allocator.allocate(each), Allocation)
+
+
+def why(allocator: Allocator, *claims: ResourceClaim) -> list[str]:
+    assert isinstance(allocator.allocate(*claims), Refusal)
+    return allocator.explain(*claims).lines()
+
+
+def nic(vfs: int, node: str = "n1") -> list[Any]:
+    """A PF with passthrough and VFs."""
+    pf = device("enp3s0f0", attributes={"dra.networking/type": "pf"}, draws={"exclusion-slots": vfs + 1})
+    virtual = [
+        device(f"enp3s0f0v{n}", attributes={"dra.networking/type": "vf"}, draws={"exclusion-slots": 1})
+        for n in range(vfs)
+    ]
+    return counted(pf, *virtual, counters={"exclusion-slots": vfs + 1}, node=node)
+
+
+def test_a_counter_names_what_is_needed_what_is_free_and_who_has_the_rest() -> None:
+    allocator = Allocator(nic(8), KINDS)
+    allocate(allocator, claim("x", request(of="vf")))
+    assert why(allocator, claim("c", request("pf0", of="pf"))) == [
+        "n1:",
+        '  c, request "pf0": 1 device of class "pf" wanted, 0 can be had',
+        "    PF enp3s0f0: needs exclusion-slots 9, 8 free: VF enp3s0f0v0 is held by claim x",
+        '    8 devices: not of class "pf"',
+    ]
+
+
+def test_five_hundred_devices_do_not_make_five_hundred_lines() -> None:
+    allocator = Allocator(nic(500), KINDS)
+    allocate(allocator, *(claim(f"x{n}", request(of="vf")) for n in range(500)))
+    lines = why(allocator, claim("c", request(of="vf")))
+    assert lines[2:] == [
+        "    VF enp3s0f0v0, VF enp3s0f0v1, VF enp3s0f0v2 and 497 more: held by claims x0, x1, x2 and 497 more",
+        '    1 device: not of class "vf"',
+    ]
+
+
+def test_many_nodes_are_summed_up() -> None:
+    slices = [each for number in range(40) for each in nic(2, f"n{number:02}")]
+    allocator = Allocator(slices, KINDS)
+    allocate(allocator, *(claim(f"x{n}", request(of="vf")) for n in range(80)))
+    lines = why(allocator, claim("c", request(of="vf")))
+    assert len(lines) < 20
+    assert lines[-1] == "37 more nodes: 74 in use, 37 not of the class"
+
+
+def test_capacity_names_what_is_left_and_who_has_the_rest() -> None:
+    some = {"bw": {"value": "25G", "requestPolicy": {"default": "5G"}}}
+    allocator = Allocator([slice_of(shared("a", some), device("b"))], [ANY])
+    allocate(allocator, *(claim(f"x{n}", request(capacity={"requests": {"bw": "5G"}})) for n in range(5)))
+    assert why(allocator, claim("c", request(capacity={"requests": {"bw": "10G"}})))[2:] == [
+        "    a: needs bw 10G, 0 of 25G left: held by claims x0, x1, x2 and 2 more",
+        "    b: has no capacity bw",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("policy", "text"),
+    [
+        ({"validValues": ["1", "2"]}, "of bw only 1, 2 can be asked for, not 3"),
+        ({"validRange": {"min": "1", "max": "2"}}, "of bw at most 2 can be asked for, not 3"),
+    ],
+)
+def test_a_request_policy_is_told(policy: Any, text: str) -> None:
+    some = {"bw": {"value": "9", "requestPolicy": {"default": "1", **policy}}}
+    allocator = Allocator([slice_of(shared("a", some))], [ANY])
+    assert why(allocator, claim("c", request(capacity={"requests": {"bw": "3"}})))[2:] == [f"    a: {text}"]
+
+
+def test_taints_constraints_and_selectors_are_told() -> None:
+    tainted = device("a", taints=[{"key": "down", "value": "link", "effect": "NoSchedule"}])
+    some = [tainted, device("b", attributes={"side": 1}), device("c", attributes={"side": 2}), device("d")]
+    allocator = Allocator([slice_of(*some)], [ANY, class_of("none", "device.driver == 'other'")])
+    same = {"matchAttribute": "dra.networking/side"}
+    assert why(allocator, claim("c", request(count=2), constraints=[same])) == [
+        "n1:",
+        '  c, request "r": 2 devices of class "any" wanted, 1 can be had',
+        "    a: has the taint down=link:NoSchedule, which the request does not tolerate",
+        "    c: dra.networking/side is 2, must be 1 as on the claim's other devices",
+        "    d: has no attribute dra.networking/side, which a constraint compares",
+    ]
+    assert why(allocator, claim("c", request("r", "true", "false")))[2:] == [
+        "    4 devices: not selected by the request's expression 2"
+    ]
+    assert why(allocator, claim("c", request(of="none")))[2:] == ['    4 devices: not of class "none"']
+
+
+def test_distinct_attributes_are_told() -> None:
+    some = [device("a", attributes={"side": 1}), device("b", attributes={"side": 1})]
+    apart = {"distinctAttribute": "dra.networking/side"}
+    lines = why(Allocator([slice_of(*some)], [ANY]), claim("c", request(count=2), constraints=[apart]))
+    assert lines[2:] == ["    b: dra.networking/side is 1, which a device of the claim has already"]
+
+
+def test_requests_that_fit_alone_but_not_together_are_told_in_their_order() -> None:
+    allocator = Allocator(nic(2), KINDS)
+    assert why(allocator, claim("c", request("one", of="vf"), request("two", of="pf"))) == [
+        "n1:",
+        '  c, request "two": 1 device of class "pf" wanted, 0 can be had after request "one" was given VF enp3s0f0v0',
+        '    PF enp3s0f0: needs exclusion-slots 3, 2 free: VF enp3s0f0v0 is given to request "one"',
+        '    2 devices: not of class "pf"',
+    ]
+
+
+def test_a_device_given_to_another_request_is_told() -> None:
+    allocator = Allocator([slice_of(device("a"))], [ANY])
+    lines = why(allocator, claim("c1", request("one")), claim("c2", request("two")))
+    assert lines[1:] == [
+        '  c2, request "two": 1 device of class "any" wanted, 0 can be had after request "one" was given a',
+        '    a: is given to request "one" already',
+    ]
+
+
+def test_every_alternative_is_told() -> None:
+    allocator = Allocator(nic(1), KINDS)
+    allocate(allocator, claim("x", request(of="vf")))
+    lines = why(allocator, claim("c", alternatives("r", request("best", of="pf"), request("next", of="vf"))))
+    assert [line for line in lines if "wanted" in line] == [
+        '  c, request "r/best": 1 device of class "pf" wanted, 0 can be had',
+        '  c, request "r/next": 1 device of class "vf" wanted, 0 can be had',
+    ]
+
+
+def test_all_devices_that_are_wanted_name_the_one_in_use() -> None:
+    allocator = Allocator([slice_of(device("a"), device("b"))], [ANY])
+    allocate(allocator, claim("x", namespace="team"))
+    assert why(allocator, claim("c", request(allocationMode="All")))[1:] == [
+        '  c, request "r": all devices of class "any" wanted, 1 can be had',
+        "    a: held by claim team/x",
+    ]
+
+
+def test_all_devices_leave_out_those_that_are_too_small() -> None:
+    some = [device(name, capacity={"size": {"value": size}}) for name, size in (("a", "1"), ("b", "4"))]
+    allocator = Allocator([slice_of(*some)], [ANY])
+    everything = request("all", allocationMode="All", capacity={"requests": {"size": "2"}})
+    lines = why(allocator, claim("c", everything, request("none", "false")))
+    assert lines[1:] == [
+        '  c, request "none": 1 device of class "any" wanted, 0 can be had',
+        "    2 devices: not selected by the request's expression 1",
+    ]
+
+
+def test_a_permanent_reason_stands_alone_and_a_pool_that_lends_nothing_is_named() -> None:
+    assert why(Allocator([slice_of(device("a"))], []), claim("c")) == ['request "r": there is no DeviceClass "any"']
+    lines = why(Allocator([slice_of(device("a"), count=2)], [ANY]), claim("c"))
+    assert lines == [
+        "n1:",
+        "  pool n1-pool lends nothing: 1 of its 2 slices are there: it is being updated",
+        '  c, request "r": 1 device of class "any" wanted, 0 can be had',
+    ]
+    assert why(Allocator([], [ANY]), claim("c")) == ["there is no node to try"]

@@ -1,0 +1,88 @@
+"""What the test bed says when it cannot build, and which components are built for whom."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from testbed import build
+from testbed.build import BuildError, component, ensure, program, programs_of
+from testbed.components import COMPONENTS
+
+ANY = component("cnitool")
+
+
+@pytest.fixture(autouse=True)
+def empty_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setenv("NETDRA_TESTBED_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(build, "GO_FOLDER", str(tmp_path))
+    build.go_program.cache_clear()
+    yield
+    build.go_program.cache_clear()
+
+
+def go(folder: Path, version: str, toolchain: str) -> str:
+    """A PATH with a Go on it that says it is of some version."""
+    program = folder / "go"
+    program.write_text(f"#!/bin/sh\necho {version}\necho {toolchain}\n")
+    program.chmod(0o755)
+    return str(folder)
+
+
+def test_without_go_the_error_says_which_go_is_needed_and_where_it_was_looked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(BuildError, match=rf"Go 1\.26 or newer .* no 'go' on PATH nor in {tmp_path}"):
+        ensure(ANY)
+
+
+@pytest.mark.parametrize(("version", "toolchain"), [("go1.19.8", ""), ("go1.25.3", "local")])
+def test_a_go_that_is_too_old_and_cannot_fetch_a_newer_one_is_refused_with_its_version(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: str, toolchain: str
+) -> None:
+    monkeypatch.setenv("PATH", go(tmp_path, version, toolchain))
+    with pytest.raises(BuildError, match=rf"Go 1\.26 or newer .* is {version}"):
+        ensure(ANY)
+
+
+@pytest.mark.parametrize(("version", "toolchain"), [("go1.21.1", "auto"), ("go1.26.0", "local"), ("go2.0", "local")])
+def test_a_go_that_is_new_enough_or_fetches_a_newer_one_is_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: str, toolchain: str
+) -> None:
+    monkeypatch.setenv("PATH", go(tmp_path, version, toolchain))
+    assert build.go_program() == str(tmp_path / "go")
+
+
+def test_a_build_that_fails_leaves_nothing_that_looks_built_and_the_next_one_clears_what_a_killed_one_left(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", f"{go(tmp_path, 'go1.26.0', 'local')}:/usr/bin:/bin")
+    (tmp_path / "go").write_text(
+        '#!/bin/sh\n[ "$1" = env ] && echo go1.26.0 && exit 0\necho "no network" >&2\nexit 1\n'
+    )
+    left = tmp_path / "cache" / f".{programs_of(ANY).name}-abandoned"
+    left.mkdir(parents=True)
+    with pytest.raises(BuildError, match=r"cnitool v1\.3\.1: 'go mod tidy' failed:\nno network"):
+        ensure(ANY)
+    assert not programs_of(ANY).exists()
+    assert [path.name for path in (tmp_path / "cache").iterdir()] == [f".{programs_of(ANY).name}.lock"]
+
+
+def test_a_program_that_is_not_built_names_the_command_that_builds_it() -> None:
+    with pytest.raises(BuildError, match="ctr is not built: run 'python3 -m testbed build containerd'"):
+        program("ctr")
+
+
+def test_names_of_components_and_of_their_programs_are_unique() -> None:
+    names = Counter(known.name for known in COMPONENTS)
+    programs = Counter(name for known in COMPONENTS for name in known.programs)
+    assert set((names | programs).values()) == {1}
+
+
+def test_what_make_test_needs_is_what_it_starts() -> None:
+    needed = {known.name for known in COMPONENTS if known.needed_by == "tests"}
+    assert needed == {"kubernetes", "etcd", "cni-plugins", "cnitool"}

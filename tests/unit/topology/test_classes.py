@@ -1,0 +1,82 @@
+"""Each device of a topology gets a DeviceClass that claims can name."""
+
+from collections.abc import Callable
+
+import pytest
+
+from netdra.model import names
+from netdra.model.claim import OpaqueDeviceConfiguration
+from netdra.model.device import Features
+from netdra.model.errors import InvalidInputError
+from netdra.model.topology import NetworkTopology
+from netdra.topology.classes import device_classes, parameters
+
+Topology = Callable[..., NetworkTopology]
+OURS = names.DRIVER
+
+
+def test_there_is_one_class_for_each_root_step_and_none_for_the_rest(recorded: Topology) -> None:
+    classes = device_classes(recorded("ai-bonded-rdma"))
+    assert [found.metadata.name for found in classes] == ["ai-bonded-rdma-vf0", "ai-bonded-rdma-vf1"]
+    first = classes[0]
+    assert first.metadata.labels == {
+        "networking.dra.io/topology": "ai-bonded-rdma",
+        "networking.dra.io/step": "vf0",
+    }
+    (config,) = first.spec.config
+    assert config.opaque == OpaqueDeviceConfiguration(
+        driver="dra.networking", parameters={"networkTopologyRef": {"name": "ai-bonded-rdma"}, "step": "vf0"}
+    )
+
+
+@pytest.mark.parametrize(("lists", "test"), [(False, 'contains(",sriov,")'), (True, 'includes("sriov")')])
+def test_the_step_s_selector_stands_behind_one_that_keeps_other_devices_away(
+    recorded: Topology, lists: bool, test: str
+) -> None:
+    guard, selector = device_classes(recorded("ai-bonded-rdma"), Features(list_attributes=lists))[0].spec.selectors
+    assert guard.cel is not None
+    assert selector.cel is not None
+    published = 'device.attributes["dra.networking"].supportedCNIs'
+    assert guard.cel.expression == f'device.driver == "dra.networking" && has({published}) && {published}.{test}'
+    assert selector.cel.expression == (
+        'device.driver == "dra.networking" && device.attributes["dra.networking"].pfName == "enp3s0f0" && '
+        'device.attributes["dra.networking"].rdma == true'
+    )
+
+
+def test_an_extended_resource_is_passed_on(topology: Topology) -> None:
+    first, second = device_classes(
+        topology("- {name: a, type: sriov, extendedResourceName: example.org/physnet2}\n- {name: b, type: sriov}")
+    )
+    assert (first.spec.extended_resource_name, second.spec.extended_resource_name) == ("example.org/physnet2", None)
+
+
+def test_a_name_that_is_too_long_for_a_label_s_value_is_shortened_there_alone(topology: Topology) -> None:
+    name = "a" * 100
+    (found,) = device_classes(topology("- {name: vf, type: sriov}", name=name))
+    assert found.metadata.name == f"{name}-vf"
+    assert len(found.metadata.labels[names.TOPOLOGY_LABEL]) == 63
+
+
+def test_a_class_name_that_is_too_long_is_refused(topology: Topology) -> None:
+    name = ".".join(["a" * 60] * 4)
+    with pytest.raises(InvalidInputError, match=r'step "longer-step": the DeviceClass\'s name .* has 255 characters'):
+        device_classes(topology("- {name: longer-step, type: sriov}", name=name))
+
+
+def test_an_unsound_topology_has_no_classes(topology: Topology) -> None:
+    with pytest.raises(InvalidInputError, match="needs a selector"):
+        device_classes(topology("- {name: a, type: sriov, selector: null}"))
+
+
+def test_only_our_parameters_about_a_topology_are_read() -> None:
+    meant = {"networkTopologyRef": {"name": "t"}, "step": "s"}
+    found = parameters(OpaqueDeviceConfiguration(driver=OURS, parameters=meant), "here")
+    assert found is not None
+    assert (found.network_topology_ref.name, found.step) == ("t", "s")
+    assert parameters(None, "here") is None
+    assert parameters(OpaqueDeviceConfiguration(driver="gpu.nvidia.com", parameters=meant), "here") is None
+    assert parameters(OpaqueDeviceConfiguration(driver=OURS, parameters={"mtu": 1}), "here") is None
+    assert parameters(OpaqueDeviceConfiguration(driver=OURS, parameters=[]), "here") is None
+    with pytest.raises(InvalidInputError, match=r"here: opaque parameters: .*`step`"):
+        parameters(OpaqueDeviceConfiguration(driver=OURS, parameters={"networkTopologyRef": {"name": "t"}}), "here")

@@ -1,0 +1,161 @@
+"""A plugin's schema is compiled, or refused where it contradicts itself."""
+
+from typing import Any
+
+import pytest
+import yaml
+
+from netdra.model import documents
+from netdra.model.errors import InvalidInputError
+from netdra.model.schema import CNIPluginSchema
+from netdra.topology import shipped
+from netdra.topology.contract import Shape, compile_schema
+
+BUILT_IN = {"sriov", "host-device", "bond", "vlan", "tuning", "vfio-pci", "rdma"}
+STOCK = {
+    "bridge",
+    "macvlan",
+    "ipvlan",
+    "ptp",
+    "sbr",
+    "vrf",
+    "portmap",
+    "bandwidth",
+    "firewall",
+    "static",
+    "host-local",
+    "dhcp",
+}
+
+
+def schema(spec: str) -> CNIPluginSchema:
+    return documents.convert(
+        {
+            "apiVersion": "cni.networking.k8s.io/v1alpha1",
+            "kind": "CNIPluginSchema",
+            "metadata": {"name": "p"},
+            "spec": {"cniType": "p", **yaml.safe_load(spec)},
+        },
+        CNIPluginSchema,
+        "test",
+    )
+
+
+def shape_of(parameter: str) -> Shape:
+    return compile_schema(schema(f"configParameters: {{required: [{parameter}]}}")).parameters["a"]
+
+
+def text(shape: Shape) -> Any:
+    if shape.kind in {"list", "map", "either"}:
+        return [shape.kind, *(text(part) for part in shape.parts)]
+    return {key: text(each) for key, each in shape.properties.items()} if shape.properties else shape.kind
+
+
+@pytest.mark.parametrize(
+    ("parameter", "built"),
+    [
+        ("{name: a, type: string}", "string"),
+        ("{name: a, type: bool}", "boolean"),
+        ("{name: a, type: '[]string'}", ["list", "string"]),
+        ("{name: a, type: 'map[string]bool'}", ["map", "boolean"]),
+        ("{name: a, type: 'map[string][]integer'}", ["map", ["list", "integer"]]),
+        ("{name: a, type: 'integer | string'}", ["either", "integer", "string"]),
+        ("{name: a, type: '[]object', items: {properties: {n: {type: string}}}}", ["list", {"n": "string"}]),
+        ("{name: a, type: '[]object', items: {type: object}}", ["list", "object"]),
+        (
+            "{name: a, type: '[][]object', items: {items: {properties: {n: {type: any}}}}}",
+            ["list", ["list", {"n": "any"}]],
+        ),
+        ("{name: a, type: object, properties: {f: {type: 'map[string]bool'}}}", {"f": ["map", "boolean"]}),
+        ("{name: a, type: 'map[string]object', properties: {n: {type: number}}}", ["map", {"n": "number"}]),
+    ],
+)
+def test_a_type_is_built_from_its_text(parameter: str, built: Any) -> None:
+    assert text(shape_of(parameter)) == built
+
+
+def test_limits_are_those_of_the_list_or_of_its_elements() -> None:
+    shape = shape_of("{name: a, type: '[]integer', minItems: 2, items: {minimum: 1, maximum: 9}}")
+    assert (shape.min_items, shape.minimum, shape.parts[0].minimum, shape.parts[0].maximum) == (2, None, 1, 9)
+
+
+def test_an_object_without_properties_is_open_and_one_with_some_only_if_it_says_so() -> None:
+    assert not shape_of("{name: a, type: object}").closed
+    assert shape_of("{name: a, type: object, properties: {n: {type: string}}}").closed
+    assert not shape_of("{name: a, type: object, additionalProperties: true, properties: {n: {type: string}}}").closed
+
+
+@pytest.mark.parametrize(
+    ("spec", "why"),
+    [
+        ("configParameters: {required: [{name: a, type: strnig}]}", 'a: type "strnig" is unknown'),
+        ("configParameters: {required: [{name: a}]}", 'a: type "" is unknown'),
+        ("configParameters: {required: [{name: a, type: '[]'}]}", 'a: type "" is unknown'),
+        ("configParameters: {optional: [{name: a, type: object, properties: {b: {type: x}}}]}", 'a.b: type "x"'),
+        ("configParameters: {optional: [{name: a, type: object, properties: {b: [1]}}]}", "a.b: Expected `object`"),
+        (
+            "configParameters: {optional: [{name: a, type: '[]string', items: {type: object}}]}",
+            "is not that of the list",
+        ),
+        ("configParameters: {optional: [{name: a, type: string, minimum: 1}]}", 'type "string" has no minimum'),
+        ("configParameters: {optional: [{name: a, type: integer, minItems: 1}]}", 'type "integer" has no minItems'),
+        ("configParameters: {optional: [{name: a, type: integer, minimum: 5, maximum: 4}]}", "5 is more than"),
+        ("configParameters: {optional: [{name: a, type: string, enum: [x], default: y}]}", "none of the enum"),
+        ("configParameters: {optional: [{name: a, type: any}, {name: a, type: any}]}", '"a" appears twice'),
+        (
+            "configParameters: {optional: [{name: a, type: any}, {name: b, type: any, aliases: [a]}]}",
+            '"a" appears twice',
+        ),
+        ("configParameters: {optional: [{name: 'a b', type: any}]}", '"a b" is no key'),
+        ("input: {prevResult: {interfaces: {minItems: 3, maxItems: 2}}}", "minItems 3 is more than maxItems 2"),
+    ],
+)
+def test_a_schema_that_contradicts_itself_is_refused(spec: str, why: str) -> None:
+    with pytest.raises(InvalidInputError) as caught:
+        compile_schema(schema(spec))
+    assert 'CNIPluginSchema "p": ' in str(caught.value)
+    assert why in str(caught.value)
+
+
+def test_a_schema_nested_without_end_is_refused() -> None:
+    nested: Any = {"type": "string"}
+    for _ in range(60):
+        nested = {"type": "object", "properties": {"a": nested}}
+    found = yaml.safe_dump({"configParameters": {"optional": [{"name": "a", **nested}]}})
+    with pytest.raises(InvalidInputError, match="nested deeper than 8"):
+        compile_schema(schema(found))
+    with pytest.raises(InvalidInputError, match="nested deeper than 8"):
+        compile_schema(schema(f"configParameters: {{optional: [{{name: a, type: '{'[]' * 1000}string'}}]}}"))
+
+
+def test_a_misspelled_field_of_a_schema_is_refused() -> None:
+    with pytest.raises(InvalidInputError, match="unknown field `minItem`"):
+        schema("input: {prevResult: {interfaces: {minItem: 3}}}")
+
+
+def test_schemas_are_shipped_for_what_is_built_in_and_for_the_stock_plugins() -> None:
+    assert set(shipped.names()) == BUILT_IN | STOCK
+    contracts = shipped.contracts(shipped.names())
+    assert {plugin: contract.cni_type for plugin, contract in contracts.items()} == {each: each for each in contracts}
+
+
+def test_a_plugin_without_a_schema_has_no_contract() -> None:
+    assert shipped.contracts(["ovn-k8s-cni-overlay", "../vlan", ""]) == {}
+
+
+def test_the_user_s_schema_stands_above_the_shipped_one_and_the_first_name_above_others() -> None:
+    def named(name: str, key: str) -> CNIPluginSchema:
+        found = yaml.safe_load(f"{{cniType: vlan, configParameters: {{optional: [{{name: {key}, type: any}}]}}}}")
+        return documents.convert(
+            {
+                "apiVersion": "cni.networking.k8s.io/v1alpha1",
+                "kind": "CNIPluginSchema",
+                "metadata": {"name": name},
+                "spec": found,
+            },
+            CNIPluginSchema,
+            "test",
+        )
+
+    contracts = shipped.contracts(["vlan"], [named("b", "second"), named("a", "first")])
+    assert list(contracts["vlan"].parameters) == ["first"]
