@@ -1,0 +1,23 @@
+"""What a benchmark yields: a measured value beside the limit that it must keep."""
+
+from __future__ import annotations
+
+import msgspec
+
+
+class Figure(msgspec.Struct, frozen=True):
+    """One measurement.
+
+    Attributes:
+        name: what was measured.
+        value: how much it was, in `unit`.
+        unit: e.g. "ms", "x".
+        limit: what it must not exceed; 0 if there is no limit.
+        note: how it was measured, or beside what.
+    """
+
+    name: str
+    value: float
+    unit: str
+    limit: float = 0.0
+    note: str = ""
