@@ -39,6 +39,7 @@ test-cluster: $(DEV) system testbed ## Real etcd, API server and scheduler (root
 	$(PYTEST) tests/cluster
 
 hardware: $(DEV) system testbed ## An SR-IOV node in QEMU: VFs, IOMMU, RDMA, Open vSwitch (root, apt)
+	@$(PYTHON) -m testbed build --for hardware >/dev/null
 	@$(PYTHON) -m testbed.vm install
 	$(PYTEST) tests/testbed
 	@$(PYTHON) -m testbed.vm run --control-plane $(PYTEST) tests/hardware --junitxml=build/hardware/junit.xml
