@@ -7,6 +7,7 @@ lab and by `netdra detach`. It never raises for what it finds: everything is tri
 from __future__ import annotations
 
 import time
+from contextlib import closing
 
 from netdra.chain import checkpoint, files
 from netdra.chain import site as sites
@@ -74,8 +75,9 @@ def _undo(journal: Journal, settings: Settings, netns: str, started: float) -> D
     with (
         sites.reopen_pod(header.namespace, netns, same_boot=same_boot) as space,
         sites.opened(header.pod, space, settings, left, plugins=header.plugins) as site,
+        closing(Executor(found, journal, site, settings)) as executor,
     ):
-        undone = undo(Executor(found, journal, site, settings))
+        undone = undo(executor)
     return DetachReport(
         sandbox=header.pod.sandbox,
         found=True,
