@@ -24,8 +24,8 @@ from netdra.model import names
 from netdra.model.errors import TemporaryError
 from netdra.model.meta import ObjectMeta, OwnerReference
 from netdra.model.resource import API_VERSION, Device, ResourceSlice, ResourceSliceSpec
-from netdra.node.publish import Refusal, Written, write
-from netdra.node.reconcile import reconcile
+from netdra.node.publishing.publish import Refusal, Written, write
+from netdra.node.publishing.reconcile import reconcile
 
 log = logging.getLogger(__name__)
 
