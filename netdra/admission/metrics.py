@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from datetime import datetime
+
 from netdra.ops.metrics import OUTCOME, Catalogue
 
 WEBHOOK = Catalogue("Webhook")
 
 REQUESTS = WEBHOOK.counter(
     "netdra_webhook_requests_total",
-    "AdmissionReviews answered; verdict is allowed, refused, unready, malformed or failed.",
+    "AdmissionReviews answered; verdict is allowed, refused, unready or malformed.",
     "kind",
     "operation",
     "verdict",
@@ -23,3 +25,10 @@ NOT_AFTER = WEBHOOK.gauge(
     "netdra_webhook_certificate_not_after_timestamp_seconds", "When the certificate that is served with ends; 0: none."
 )
 RENEWALS = WEBHOOK.counter("netdra_webhook_certificates_total", "Certificates that this process began to serve with.")
+
+
+def serves(end: datetime) -> datetime:
+    """Note that the process serves with another certificate from now on, and return when that one ends."""
+    NOT_AFTER.set(end.timestamp())
+    RENEWALS.inc()
+    return end

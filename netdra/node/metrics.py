@@ -86,10 +86,15 @@ STUCK = NODE.gauge("netdra_held_devices_in_trouble", "Devices that could not be 
 # Chains.
 STEP_SECONDS = NODE.histogram(
     "netdra_chain_step_duration_seconds",
-    "One step of a chain; action is add, del or check, type the step's CNI type.",
+    "One step of a chain that was done; action is add or del, type the step's CNI type.",
     "type",
     "action",
-    OUTCOME,
+)
+STEP_FAILURES = NODE.counter(
+    "netdra_chain_step_failures_total",
+    "Steps that were not done; reason is permanent, temporary or defect, and undo-failed or undo-left in taking down.",
+    "type",
+    "reason",
 )
 step_type = Values()
 """The `type` label of a step: a CNI type, of which there are few unless somebody makes many."""

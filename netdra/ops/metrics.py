@@ -124,6 +124,24 @@ def measured(histogram: Histogram, *labels: str) -> Iterator[None]:
         histogram.labels(*labels, outcome).observe(time.perf_counter() - began)
 
 
+@contextmanager
+def counted(counter: Counter, *labels: str) -> Iterator[None]:
+    """Count that the body was done, and how it ended.
+
+    Args:
+        counter: its last label is `outcome`.
+        labels: the values of those before.
+    """
+    outcome = "ok"
+    try:
+        yield
+    except BaseException as problem:
+        outcome = outcome_of(problem)
+        raise
+    finally:
+        counter.labels(*labels, outcome).inc()
+
+
 class Values:
     """Keeps a label to few values: those that come after the first so many are all called `other`."""
 

@@ -45,8 +45,9 @@ class Process:
         health: the checks.
     """
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, *, on_stop: Callable[[], None] = lambda: None) -> None:
         self.name = name
+        self._on_stop = on_stop
         self.health = Health()
         self._in_flight = 0
         self._changed = asyncio.Event()
@@ -75,6 +76,7 @@ class Process:
         """Begin the end: not ready any more."""
         self.health.stopping = True
         self._stop.set()
+        self._on_stop()
 
     async def run(self, work: Callable[[], Awaitable[None]], bounds: Bounds = Bounds()) -> None:
         """Work until told to stop (SIGTERM, SIGINT or `stop`), or until the work ends.
