@@ -25,8 +25,8 @@ from netdra.model.errors import TemporaryError
 from netdra.model.meta import ObjectMeta, OwnerReference
 from netdra.model.resource import API_VERSION, Device, ResourceSlice, ResourceSliceSpec
 from netdra.node import metrics
-from netdra.node.publish import Refusal, Written, write
-from netdra.node.reconcile import reconcile
+from netdra.node.publishing.publish import Refusal, Written, write
+from netdra.node.publishing.reconcile import reconcile
 from netdra.ops.metrics import counted
 
 log = logging.getLogger(__name__)

@@ -1,4 +1,4 @@
-"""Carry out what `netdra.node.reconcile` decided for a pool, and learn what the server made of it.
+"""Carry out what `netdra.node.publishing.reconcile` decided for a pool, and learn what the server made of it.
 
 Called by the node daemon's publisher. A write that somebody else's change overtook ends the pool's round: the next one
 begins from what is there then.
@@ -17,9 +17,9 @@ from netdra.kube.features import Dropped, dropped
 from netdra.kube.resources import RESOURCE_SLICES
 from netdra.kube.store import order
 from netdra.model.resource import ResourceSlice
-from netdra.node.content import content, digest
 from netdra.node.metrics import SLICE_WRITES
-from netdra.node.reconcile import Writes
+from netdra.node.publishing.content import content, digest
+from netdra.node.publishing.reconcile import Writes
 
 _DEVICE = re.compile(r"spec\.devices\[(\d+)\]")
 
