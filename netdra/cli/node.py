@@ -30,9 +30,7 @@ _FOLDER = click.Path(path_type=Path)
     "--cni-path", type=_FOLDER, multiple=True, default=["/opt/cni/bin"], show_default=True, help="CNI plugins' folders."
 )
 def command(
-    kubeconfig: Path | None,
-    context: str | None,
-    verbose: bool,
+    options: daemons.Options,
     node_name: str,
     sysfs_root: str,
     state_dir: Path,
@@ -47,6 +45,7 @@ def command(
     """
     from netdra.node.daemon import Settings
     from netdra.node.daemon import run as work
+    from netdra.node.metrics import NODE
 
     settings = Settings(
         node=node_name or platform.node().lower(),
@@ -57,4 +56,4 @@ def command(
         cdi_dir=cdi_dir,
         cni_path=cni_path,
     )
-    daemons.run(lambda client: work(client, settings), kubeconfig=kubeconfig, context=context, verbose=verbose)
+    daemons.run("node", (NODE,), lambda client, process: work(client, process, settings), options)

@@ -12,8 +12,11 @@ from pathlib import Path
 import msgspec
 
 from netdra.kube.client import Client
+from netdra.kube.health import reachable, synced
 from netdra.model.errors import NetdraError
 from netdra.node.publishing.service import Publishing
+from netdra.ops.health import met
+from netdra.ops.process import Process
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
@@ -38,13 +41,16 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     cni_path: tuple[Path, ...] = (Path("/opt/cni/bin"),)
 
 
-async def run(client: Client, settings: Settings) -> None:
+async def run(client: Client, process: Process, settings: Settings) -> None:
     """Be the driver of a node until cancelled.
 
     Raises:
         NetdraError: a part cannot go on.
     """
     publishing = Publishing(client, settings.node, settings.sysfs_root)
+    process.health.ready("api-server", reachable(client))
+    process.health.ready("caches", synced(client))
+    process.health.ready("slices", met(lambda: publishing.published, "not yet published", "published"))
     try:
         async with asyncio.TaskGroup() as parts:
             parts.create_task(publishing.run(), name="publishing")

@@ -20,10 +20,14 @@ T = TypeVar("T")
 
 
 class Interfaces:
-    """A watcher and its thread."""
+    """A watcher and its thread.
+
+    Attributes:
+        watcher: whose counts anybody may read; what is known, its thread alone.
+    """
 
     def __init__(self, watcher: Watcher, thread: ThreadPoolExecutor) -> None:
-        self._watcher = watcher
+        self.watcher = watcher
         self._thread = thread
 
     @classmethod
@@ -46,12 +50,12 @@ class Interfaces:
         Raises:
             KernelError: the links cannot be listed.
         """
-        await _readable(self._watcher.fileno(), self._watcher.timeout)
-        return await self.run(self._watcher.handle)
+        await _readable(self.watcher.fileno(), self.watcher.timeout)
+        return await self.run(self.watcher.handle)
 
     async def inventory(self) -> Inventory:
         """What is known now."""
-        return await self.run(lambda: self._watcher.inventory)
+        return await self.run(lambda: self.watcher.inventory)
 
     async def run(self, work: Callable[[], T]) -> T:
         """Do something in the watcher's thread, one thing after the other."""

@@ -17,6 +17,7 @@ from netdra.kube.resources import NODES, POLICIES, ClusterNode
 from netdra.kube.store import Change, Store
 from netdra.model.inventory import Node
 from netdra.model.policy import DeviceExposurePolicy
+from netdra.node.measure import Discovered, published
 from netdra.node.publishing.interfaces import Interfaces
 from netdra.node.publishing.publisher import STORED_SLICES, Publisher, StoredSlice, of_node
 from netdra.node.publishing.reconcile import owner_of
@@ -26,7 +27,11 @@ log = logging.getLogger(__name__)
 
 
 class Publishing:
-    """One node's publishing half."""
+    """One node's publishing half.
+
+    Attributes:
+        published: whether the server has had once what is to be published.
+    """
 
     def __init__(self, client: Client, node: str, sysfs_root: str) -> None:
         self._client = client
@@ -37,6 +42,7 @@ class Publishing:
         self.stored: Store[StoredSlice] = Store()
         self._work = asyncio.Event()
         self._exposer: Exposer | None = None
+        self.published = False
 
     async def run(self) -> None:
         """Publish until cancelled.
@@ -60,22 +66,31 @@ class Publishing:
                 publisher = Publisher(client, self.stored, owner)
                 tasks.create_task(publisher.run())
                 tasks.create_task(self._follow(interfaces))
+                tasks.create_task(self._settle(publisher))
+                discovered = Discovered(interfaces.watcher)
                 while True:
                     self._work.clear()
                     inventory = await interfaces.inventory()
+                    discovered.update(inventory)
                     labels = self.nodes.objects[node].metadata.labels
                     exposer = self._exposer or Exposer(tuple(self.policies.objects.values()), features=features)
                     self._exposer = exposer
                     found = exposer.expose(
                         type(inventory)(node=Node(name=node, labels=labels), interfaces=inventory.interfaces)
                     )
-                    publisher.want(layout(found, node=node, features=features).slices)
+                    slices = layout(found, node=node, features=features).slices
+                    publisher.want(slices)
+                    published(slices)
                     await self._work.wait()
 
     async def _follow(self, interfaces: Interfaces) -> None:
         while True:
             if await interfaces.next():
                 self._work.set()
+
+    async def _settle(self, publisher: Publisher) -> None:
+        await publisher.settled.wait()
+        self.published = True
 
     def _policies_changed(self, change: Change[DeviceExposurePolicy]) -> None:
         if change.old is None or change.new is None or change.old.spec != change.new.spec:
