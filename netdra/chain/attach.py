@@ -13,7 +13,7 @@ from contextlib import suppress
 
 import msgspec
 
-from netdra.chain import checkpoint, order
+from netdra.chain import checkpoint, files, order
 from netdra.chain import site as sites
 from netdra.chain.checkpoint import BadCheckpointError, CheckpointExistsError, Complete, Header, Pod, Saved
 from netdra.chain.checkpoint import Namespace as NamespaceId
@@ -140,7 +140,7 @@ def _settled(header: Header, settings: Settings, problems: list[str]) -> Saved |
     try:
         journal = checkpoint.open_existing(settings.state, sandbox, settings.budget)
     except BadCheckpointError as problem:
-        aside = checkpoint.put_aside(checkpoint.path_of(settings.state, sandbox))
+        aside = files.put_aside(checkpoint.path_of(settings.state, sandbox))
         problems.append(f"{problem.what}; it was put aside as {aside}")
         return None
     if journal is None:
