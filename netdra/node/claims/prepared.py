@@ -1,4 +1,4 @@
-"""What is kept of a claim from Prepare to Unprepare: enough to answer the kubelet again, and to clean up without an API.
+"""What is kept of a claim from Prepare to Unprepare: enough to answer the kubelet again, and to clean up without API.
 
 Made by `prepare`, kept by `store`, read by `netdra.node.cdi` and by whoever asks what is prepared on this node.
 """

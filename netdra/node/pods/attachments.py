@@ -8,6 +8,7 @@ it is undone, because the kernel cannot be interrupted; its lock keeps everybody
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -27,6 +28,8 @@ from netdra.node.pods.writer import StatusWriter
 from netdra.node.view import NodeView
 from netdra.topology.bind import bind
 
+log = logging.getLogger(__name__)
+
 T = TypeVar("T")
 
 WORKERS = 8
@@ -40,7 +43,8 @@ class Attachments:
 
     Attributes:
         live: the sandboxes that run, by id, as the runtime told us.
-        synchronized: set once the runtime has said which ones there are.
+        strangers: sandboxes that left something here and did not run when the runtime last said which ones do. One that
+            comes later is none, even if nobody tells us of it: another daemon of this node may have it.
         troubles: what could not be given back yet, by sandbox.
         work: what is to be called when there is something to reconcile.
     """
@@ -51,7 +55,7 @@ class Attachments:
     writer: StatusWriter
     reports: Reports
     live: dict[str, Sandbox] = field(default_factory=dict)
-    synchronized: asyncio.Event = field(default_factory=asyncio.Event)
+    strangers: frozenset[str] = frozenset()
     troubles: dict[str, Undone] = field(default_factory=dict)
     work: Callable[[], None] = lambda: None
     locks: Locks = field(default_factory=Locks)
@@ -61,7 +65,7 @@ class Attachments:
     async def synchronize(self, sandboxes: Sequence[Sandbox]) -> None:
         """Take down which sandboxes there are; `reconcile` compares them with what is really there."""
         self.live = {each.id: each for each in sandboxes if each.netns}
-        self.synchronized.set()
+        self.strangers = frozenset(self.network.known()) - self.live.keys()
         self.work()
 
     async def run(self, sandbox: Sandbox, budget: float) -> None:
@@ -121,6 +125,8 @@ class Attachments:
                 raise _host_network(sandbox, claims)
             outcomes = await self._attached(sandbox, claims, deadline)
         except NetdraError as problem:
+            if self.network.has_checkpoint(sandbox.id):
+                self.troubles[sandbox.id] = Undone(trouble=message_of(problem))
             self.writer.tell(failed(sandbox, claims, reason_of(problem), message_of(problem)))
             self.reports.failed(sandbox, problem)
             raise
@@ -212,7 +218,8 @@ async def _told_apart(work: Awaitable[None]) -> NetdraError | None:
         await work
     except NetdraError as problem:
         return problem
-    except Exception as problem:  # noqa: BLE001 (whatever it is, the pod must not start without its network)
+    except Exception as problem:
+        log.exception("netdra has a defect")
         return PermanentError(f"netdra has a defect: {type(problem).__name__}: {problem}")
     return None
 

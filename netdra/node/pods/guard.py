@@ -9,39 +9,20 @@ Called by `netdra.node.pods.attachments` and `reconcile` from worker threads.
 from __future__ import annotations
 
 import threading
-from collections.abc import Collection, Iterable, Sequence
-from typing import Protocol
+from collections.abc import Iterable
 
+from netdra.model.errors import TemporaryError
 from netdra.model.plan import ClaimReference
+from netdra.node.cdi.files import ClaimFiles
+from netdra.node.claims.store import ClaimStore
 from netdra.node.pods.outcome import Outcome
-
-
-class Specifications(Protocol):
-    """Where CDI specifications are; `netdra.node.cdi` is one. All calls are short and may be repeated."""
-
-    def write(self, claim: ClaimReference, device_nodes: Sequence[str]) -> None:
-        """Let containers that were given the claim's devices be created.
-
-        Raises:
-            NetdraError: it cannot be written.
-        """
-
-    def remove(self, claim_uid: str) -> None:
-        """Let no further container with the claim's devices be created; one that has none is no error.
-
-        Raises:
-            NetdraError: it cannot be removed.
-        """
-
-    def claims(self) -> Collection[str]:
-        """The uids of the claims that have one."""
 
 
 class Guard:
     """Which sandboxes of which claims are attached, and the specifications that follow from it."""
 
-    def __init__(self, specifications: Specifications) -> None:
-        self._specifications = specifications
+    def __init__(self, files: ClaimFiles, prepared: ClaimStore) -> None:
+        self.files, self.prepared = files, prepared
         self._attached: dict[str, dict[str, Outcome]] = {}
         self._begun: dict[str, set[str]] = {}
         self._lock = threading.Lock()
@@ -56,7 +37,7 @@ class Guard:
             for claim in claims:
                 self._begun.setdefault(claim.uid, set()).add(sandbox)
                 self._attached.get(claim.uid, {}).pop(sandbox, None)
-                self._specifications.remove(claim.uid)
+                self.files.detached(claim.uid)
 
     def attached(self, outcomes: Iterable[Outcome]) -> None:
         """A sandbox has its whole network.
@@ -96,17 +77,28 @@ class Guard:
         with self._lock:
             return self._users(uid)
 
-    def sweep(self) -> tuple[str, ...]:
-        """Remove specifications of claims that no sandbox has, and return the claims' uids.
+    def sandboxes(self) -> tuple[str, ...]:
+        """The sandboxes that are attached or being attached."""
+        with self._lock:
+            return tuple({each for kept in (self._attached, self._begun) for known in kept.values() for each in known})
+
+    def keep_only_attached(self) -> tuple[str, ...]:
+        """Remove the specifications of claims that no sandbox has, as far as is known here; return the claims' uids.
 
         Raises:
             NetdraError: one cannot be removed.
         """
         with self._lock:
-            stray = tuple(uid for uid in self._specifications.claims() if not self._attached.get(uid))
-            for uid in stray:
-                self._specifications.remove(uid)
-            return stray
+            return self.files.retain(uid for uid, users in self._attached.items() if users)
+
+    def keep_only_prepared(self) -> tuple[str, ...]:
+        """Remove the specifications of claims that are not prepared here, and return the claims' uids.
+
+        Raises:
+            NetdraError: one cannot be removed.
+        """
+        with self._lock:
+            return self.files.retain(self.prepared.uids())
 
     def _users(self, uid: str) -> tuple[str, ...]:
         return (*self._attached.get(uid, ()), *self._begun.get(uid, ()))
@@ -114,11 +106,21 @@ class Guard:
     def _settle(self, uid: str) -> None:
         users = self._attached.get(uid, {})
         if users and not self._begun.get(uid):
-            nodes = dict.fromkeys(node for outcome in users.values() for node in outcome.device_nodes)
-            self._specifications.write(next(iter(users.values())).claim, tuple(nodes))
+            self._write(next(iter(users.values())))
             return
-        self._specifications.remove(uid)
+        self.files.detached(uid)
         if not users:
             self._attached.pop(uid, None)
         if not self._begun.get(uid):
             self._begun.pop(uid, None)
+
+    def _write(self, outcome: Outcome) -> None:
+        claim = outcome.claim
+        prepared = self.prepared.get(claim.uid)
+        if prepared is None:
+            raise TemporaryError(
+                f'ResourceClaim "{claim.namespace}/{claim.name}" is not prepared on this node',
+                hint="see the kubelet's log for what became of NodePrepareResources",
+            )
+        # Pods that share a claim have the same device files and, but for what they name themselves, interfaces.
+        self.files.attached(prepared, outcome.plans)

@@ -77,10 +77,7 @@ class Network:
             if plans:
                 attach(plans, _pod(sandbox), sandbox.netns, self._within(deadline))
             faults.point("attach-done")
-            if time.monotonic() > deadline:
-                raise TemporaryError(
-                    f"sandbox {sandbox.id}: its network was complete only after the runtime had given up waiting"
-                )
+            _check_in_time(sandbox, deadline)
             outcomes = attached(sandbox, claims, standing.load(self.settings.state, sandbox.id))
             self.guard.attached(outcomes)
         except BaseException:
@@ -134,6 +131,10 @@ class Network:
         faults.point("detach-done")
         return Undone(claims=claims, trouble="\n".join(trouble))
 
+    def known(self) -> tuple[str, ...]:
+        """The sandboxes that anything is kept of."""
+        return (*checkpoint.sandboxes(self.settings.state), *self.guard.sandboxes())
+
     def checkpoints(self) -> list[Saved]:
         """All checkpoints that can be read; what cannot is put aside when its sandbox is next spoken of."""
         return checkpoint.load_all(self.settings.state)[0]
@@ -160,3 +161,10 @@ def sandbox_of(saved: Saved) -> Sandbox:
 
 def _pod(sandbox: Sandbox) -> Pod:
     return Pod(sandbox=sandbox.id, name=sandbox.name, namespace=sandbox.namespace, uid=sandbox.uid)
+
+
+def _check_in_time(sandbox: Sandbox, deadline: float) -> None:
+    if time.monotonic() > deadline:
+        raise TemporaryError(
+            f"sandbox {sandbox.id}: its network was complete only after the runtime had given up waiting"
+        )

@@ -11,11 +11,10 @@ import msgspec
 
 from netdra.chain.checkpoint import Saved
 from netdra.chain.standing import PlanResults, results_of
-from netdra.model.claim import ResourceClaim
 from netdra.model import names
+from netdra.model.claim import ResourceClaim
 from netdra.model.plan import ClaimReference, PlannedDevice
 from netdra.node.nri.hooks import Sandbox
-
 
 _RESERVED = "no NetworkTopology is meant by its DeviceClass: it is reserved for the pod, and nothing was attached"
 
@@ -43,18 +42,6 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     def is_attached(self) -> bool:
         """Whether the pod has the claim's network."""
         return self.reason == "Attached"
-
-    @property
-    def device_nodes(self) -> tuple[str, ...]:
-        """The files that its containers are to see, each once."""
-        nodes = (
-            node
-            for each in self.plans
-            for result in each.results.values()
-            for device in result.devices
-            for node in device.device_nodes
-        )
-        return tuple(dict.fromkeys(nodes))
 
 
 def reference(claim: ResourceClaim) -> ClaimReference:

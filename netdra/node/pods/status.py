@@ -1,9 +1,7 @@
 """What a claim's status says of its devices: `status.devices[]` of a ResourceClaim. Pure; written by `writer`.
 
-One entry an allocated device, also where pods share the claim: the entry then speaks of all of them. Its interface is
-the one by which a pod reaches the device's network: the device's own, or, where only a step that stands on it has
-addresses (a bond over two devices, a VLAN over that), the first of those. Limits are the API server's
-(k8s.io/api/resource/v1, AllocatedDeviceStatus).
+One entry an allocated device, also where pods share the claim: the entry then speaks of all of them. Limits are the API
+server's (k8s.io/api/resource/v1, AllocatedDeviceStatus).
 """
 
 from __future__ import annotations
@@ -18,6 +16,7 @@ from netdra.model import names
 from netdra.model.claim import AllocatedDeviceStatus, NetworkDeviceData
 from netdra.model.plan import PlannedDevice, PlannedStep
 from netdra.model.result import StepResult
+from netdra.node.cdi.outcome import network_of
 from netdra.node.pods.outcome import Outcome
 
 MAX_DATA = 10 * 1024
@@ -101,43 +100,19 @@ def _ready_of(conditions: tuple[Any, ...] | None) -> Mapping[str, Any]:
 
 def _network_data(uses: Sequence[tuple[Outcome, PlannedDevice]]) -> NetworkDeviceData | None:
     """The interface of the first pod, and the addresses of all."""
-    found = [data for outcome, device in uses for data in _seen(outcome, device)]
+    found = [network for outcome, device in uses for network in _seen(outcome, device)]
     if not found:
         return None
-    addresses = dict.fromkeys(address for _, _, ips in found for address in ips)
-    name, mac, _ = found[0]
+    addresses = dict.fromkeys(address for each in found for address in each.ips)
     return NetworkDeviceData(
-        interface_name=name, ips=tuple(addresses)[:MAX_IPS], hardware_address=mac if len(found) == 1 else ""
+        interface_name=found[0].interface_name,
+        ips=tuple(addresses)[:MAX_IPS],
+        hardware_address=found[0].hardware_address if len(found) == 1 else "",
     )
 
 
-def _seen(outcome: Outcome, device: PlannedDevice) -> Iterator[tuple[str, str, tuple[str, ...]]]:
-    """Interface, MAC and addresses by which one pod reaches a device's network; none for a device of files."""
-    for each in outcome.plans:
-        for root in each.plan.steps:
-            if root.device == device:
-                yield from _interface(each, root)
-
-
-def _interface(done: PlanResults, root: PlannedStep) -> Iterator[tuple[str, str, tuple[str, ...]]]:
-    standing_on = _descendants(done, root.name)
-    latest = [done.results.get(name, _NOTHING) for name in reversed(standing_on)]
-    candidates = dict.fromkeys(step.if_name for step in done.plan.steps if step.name in standing_on)
-    seen = [found for name in candidates for found in _of_interface(name, latest)]
-    with_address = [found for found in seen if found[2]]
-    yield from (with_address or seen)[:1]
-
-
-def _of_interface(name: str, latest: Sequence[StepResult]) -> Iterator[tuple[str, str, tuple[str, ...]]]:
-    """An interface as the last step that speaks of it says, with all addresses that any step says it has."""
-    mac, present, addresses = "", False, dict[str, None]()
-    for result in latest:
-        places = [at for at, each in enumerate(result.interfaces) if each.name == name and each.sandbox]
-        for at in places:
-            present, mac = True, mac or result.interfaces[at].mac
-        addresses |= dict.fromkeys(ip.address for ip in result.ips if ip.interface in places)
-    if present:
-        yield name, mac, tuple(addresses)
+def _seen(outcome: Outcome, device: PlannedDevice) -> Iterator[NetworkDeviceData]:
+    return (network for done, root in _roots(outcome, device) if (network := network_of(done, root)) is not None)
 
 
 def _descendants(done: PlanResults, root: str) -> list[str]:

@@ -1,4 +1,4 @@
-"""Writes what `status` says into the claims, outside of the runtime's hooks: queued by claim, repeated until it is there.
+"""Writes what `status` says into the claims, outside of the hooks: queued by claim, repeated until it is there.
 
 Told by `netdra.node.pods.attachments`. Written is the whole status subresource under the resourceVersion that was just
 read, not a patch: the API server of Kubernetes 1.37 refuses every patch of the status of a claim whose own opaque
