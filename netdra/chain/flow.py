@@ -14,7 +14,7 @@ import msgspec
 
 from netdra.cni.config import check_if_name
 from netdra.model.errors import InvalidInputError
-from netdra.model.plan import Plan, PlannedStep
+from netdra.model.plan import Plan, PlannedStep, called
 from netdra.model.result import CNIInterface, StepResult
 from netdra.topology.merge import merge
 
@@ -132,12 +132,12 @@ def _renewed(result: StepResult, latest: _Interfaces) -> StepResult:
 
 
 def _task(place: int, topology: str, step: PlannedStep, before: Mapping[str, Task]) -> Task:
-    called = f'NetworkTopology "{topology}", step "{step.name}"'
+    named = called(topology, step.name)
     if step.name in before:
-        raise InvalidInputError(f"{called}: the plan has two steps of that name")
+        raise InvalidInputError(f"{named}: the plan has two steps of that name")
     for dependency in step.depend_on:
         if dependency not in before:
-            raise InvalidInputError(f'{called}: it depends on "{dependency}", which the plan does not have before it')
+            raise InvalidInputError(f'{named}: it depends on "{dependency}", which the plan does not have before it')
     check_if_name(step.if_name)
     ancestors: dict[str, str] = {}
     for dependency in step.depend_on:
