@@ -46,14 +46,18 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
         return self.step.execution == "Binary"
 
 
-def tasks(plans: Sequence[Plan]) -> dict[str, Task]:
+def tasks(plans: Sequence[Plan], first: int = 0) -> dict[str, Task]:
     """All steps of a pod's plans by key, in the order in which they run.
+
+    Args:
+        plans: the pod's.
+        first: the place of the first of them among all of the pod's.
 
     Raises:
         InvalidInputError: a plan is no graph in that order, or an interface cannot be named so.
     """
     found: dict[str, Task] = {}
-    for place, plan in enumerate(plans):
+    for place, plan in enumerate(plans, first):
         before: dict[str, Task] = {}
         for step in plan.steps:
             task = _task(place, plan.topology, step, before)

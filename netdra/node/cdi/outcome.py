@@ -77,6 +77,12 @@ def outcomes(prepared: PreparedClaim, done: Sequence[DonePlan]) -> tuple[DeviceO
     )
 
 
+def network_of(done: DonePlan, root: PlannedStep) -> NetworkDeviceData | None:
+    """The interface that a root step's device became, with its addresses; None for one that made none."""
+    interface = _interface(done.results[root.name], root.if_name)
+    return None if interface is None else _network(done, interface)
+
+
 def _share(outcome: DeviceOutcome) -> _ShareKey:
     return outcome.key, outcome.share_id
 
@@ -91,12 +97,11 @@ def _outcome(done: DonePlan, step: PlannedStep) -> DeviceOutcome:
     device = step.device
     assert device is not None
     given = tuple(_devices(done, step))
-    interface = _interface(done.results[step.name], step.if_name)
     return DeviceOutcome(
         key=(device.pool, device.device),
         share_id=device.share_id,
         request=base_request(device.request),
-        network=None if interface is None else _network(done, interface),
+        network=network_of(done, step),
         pci_address=device.pci_address,
         rdma_devices=tuple(dict.fromkeys(each.rdma_device for each in given if each.rdma_device)),
         device_nodes=tuple(dict.fromkeys(node for each in given for node in each.device_nodes)),
