@@ -176,7 +176,7 @@ def test_a_hook_over_its_time_refuses_the_sandbox_and_runs_to_its_end(runtime: C
         hooks = Hooks()
         async with registered(runtime, hooks) as plugin:
             hooks.release = asyncio.Event()
-            with pytest.raises(RefusedSandboxError, match=r"pod ns/a, sandbox [0-9a-f]+ has not ended after 1\.7"):
+            with pytest.raises(RefusedSandboxError, match=r"pod ns/a, sandbox [0-9a-f]+, has not ended after 1\.7"):
                 await asyncio.to_thread(runtime.begin, "a")
             assert plugin.connected.is_set()
             assert not hooks.ended.is_set()

@@ -17,6 +17,7 @@ import msgspec
 
 from netdra.kube.backoff import Backoff
 from netdra.model.errors import InvalidInputError, NetdraError, PermanentError, TemporaryError
+from netdra.node.metrics import NRI_CONNECTED, NRI_CONNECTIONS
 from netdra.node.nri.connection import Connection
 from netdra.node.nri.hooks import SandboxHooks
 from netdra.node.nri.messages import RUNTIME_SERVICE, Runtime
@@ -205,9 +206,11 @@ class Plugin:
         if connected:
             self.connected.set()
             self.problem = ""
+            NRI_CONNECTIONS.inc()
         else:
             self.connected.clear()
             self.problem = "the connection to the container runtime ended"
+        NRI_CONNECTED.set(connected)
         self._changed(connected)
 
     @property

@@ -14,6 +14,7 @@ import pytest
 
 from netdra.kube.backoff import Backoff
 from netdra.model.errors import InvalidInputError, PermanentError, TemporaryError
+from netdra.node.metrics import NODE
 from netdra.node.nri import mux
 from netdra.node.nri.connection import MOST_CALLS
 from netdra.node.nri.plugin import Plugin, Settings, inherited
@@ -192,7 +193,7 @@ def test_a_slow_sandbox_is_answered_in_time_and_holds_up_no_other(play: Play) ->
         async with asyncio.timeout(PATIENCE):
             answer = await slow
         assert answer.status.code == Code.ABORTED
-        assert "pod ns/slow, sandbox id-slow has not ended after" in answer.status.message
+        assert "the run hook of pod ns/slow, sandbox id-slow, has not ended after" in answer.status.message
         stuck.set_result(None)
 
     play(act)
@@ -257,6 +258,7 @@ def test_after_a_loss_it_registers_again_and_hears_of_all_sandboxes(play: Play) 
         assert [len(listed) for _, listed in scene.diary.told if isinstance(listed, tuple)] == [1, 2]
         assert scene.changes == [True, False, True]
         assert scene.plugin.problem == ""
+        assert NODE.registry.get_sample_value("netdra_nri_connected") == 1
 
     play(act)
 
