@@ -1,4 +1,4 @@
-"""`python -m tests.cluster.nri_process DIARY [SOCKET]`: a process with nothing but the plugin, to be killed.
+"""`python -m tests.cluster.pods.nri_process DIARY [SOCKET]`: a process with nothing but the plugin, to be killed.
 
 Its hooks write a line each to the file DIARY. Without SOCKET it has the one that the runtime which started it left.
 """
