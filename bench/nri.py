@@ -93,7 +93,7 @@ async def _measured(role: str, serve: Callable[[Path], Awaitable[None]]) -> _Mea
 
 
 async def _serve_plugin(path: Path) -> None:
-    await Plugin(_Empty(), Settings(socket=str(path)), backoff=Backoff(60, 60)).run()
+    await Plugin(_Empty(), Settings(socket=path), backoff=Backoff(60, 60)).run()
 
 
 async def _serve_echo(path: Path) -> None:

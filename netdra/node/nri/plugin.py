@@ -12,6 +12,7 @@ import re
 import socket
 from asyncio import StreamReader, StreamWriter
 from collections.abc import Callable, Mapping
+from pathlib import Path
 
 import msgspec
 
@@ -49,7 +50,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
 
     name: str = "netdra"
     index: str = "10"
-    socket: str = "/var/run/nri/nri.sock"
+    socket: Path = Path("/var/run/nri/nri.sock")
     descriptor: int | None = None
 
     def __post_init__(self) -> None:
@@ -174,7 +175,7 @@ class Plugin:
         self._adopted = True
         return await asyncio.open_unix_connection(sock=socket.socket(fileno=self._settings.descriptor))
 
-    async def _dial(self, path: str) -> tuple[StreamReader, StreamWriter]:
+    async def _dial(self, path: Path) -> tuple[StreamReader, StreamWriter]:
         try:
             return await asyncio.open_unix_connection(path)
         except OSError as problem:

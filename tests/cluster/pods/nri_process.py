@@ -41,7 +41,7 @@ class Diarist:
 def main() -> None:
     """Be a plugin until killed."""
     path, *sockets = sys.argv[1:]
-    settings = Settings(socket=sockets[0]) if sockets else inherited(Settings(), os.environ)
+    settings = Settings(socket=Path(sockets[0])) if sockets else inherited(Settings(), os.environ)
     asyncio.run(Plugin(Diarist(Path(path)), settings).run())
 
 

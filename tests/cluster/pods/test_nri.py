@@ -78,7 +78,7 @@ def containerd(shared_containerd: Containerd) -> Iterator[Containerd]:
 @asynccontextmanager
 async def registered(containerd: Containerd, hooks: Hooks) -> AsyncIterator[Plugin]:
     """A plugin that knows all sandboxes."""
-    plugin = Plugin(hooks, Settings(socket=str(nri_socket(containerd))), backoff=Backoff(0.05, 0.2))
+    plugin = Plugin(hooks, Settings(socket=nri_socket(containerd)), backoff=Backoff(0.05, 0.2))
     running = asyncio.create_task(plugin.run())
     try:
         await wait(plugin.connected)
