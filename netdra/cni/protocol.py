@@ -136,6 +136,11 @@ def check(plugin: Plugin, network: NetworkConfig, attachment: Attachment, previo
     _call(plugin, "CHECK", config.request(network, plugin.version, previous), attachment, timeout)
 
 
+def has_status(plugin: Plugin) -> bool:
+    """Whether the plugin has STATUS and GC: they came with 1.1.0."""
+    return results.at_least(plugin.version, results.STATUS_AND_GC_SINCE)
+
+
 def status(plugin: Plugin, network: NetworkConfig, timeout: float) -> None:
     """STATUS: whether the plugin is ready for ADD.
 
