@@ -61,10 +61,13 @@ def preflight(found: Mapping[str, Task], site: Site) -> None:
 
 
 def _binary(task: Task, expected: Mapping[str, StepResult], site: Site) -> Iterator[Asked]:
-    plugin = protocol.find(task.step.type, site.plugins, timeout=site.remaining())
+    version = task.step.config.get("cniVersion")
+    plugin = protocol.find(task.step.type, site.plugins, version=version, timeout=site.remaining())
     try:
         config = _resolved(task, expected)
     except NetdraError:
+        if not any(find(task.step.config)):
+            raise
         return  # what a reference becomes depends on what a plugin before it makes
     if config is not None:
         yield Asked(called=_called(task), plugin=plugin, network=network_of(task, config))
