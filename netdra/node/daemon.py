@@ -11,8 +11,11 @@ from pathlib import Path
 
 import msgspec
 
+from netdra.discovery.watch import Watcher
+from netdra.kernel.sysfs import Sysfs
 from netdra.kube.client import Client
 from netdra.model.errors import NetdraError
+from netdra.model.inventory import Node
 from netdra.node.publishing.service import Publishing
 
 
@@ -44,7 +47,8 @@ async def run(client: Client, settings: Settings) -> None:
     Raises:
         NetdraError: a part cannot go on.
     """
-    publishing = Publishing(client, settings.node, settings.sysfs_root)
+    sysfs = Sysfs(settings.sysfs_root)
+    publishing = Publishing(client, settings.node, lambda: Watcher(Node(name=settings.node), sysfs=sysfs))
     try:
         async with asyncio.TaskGroup() as parts:
             parts.create_task(publishing.run(), name="publishing")
