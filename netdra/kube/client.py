@@ -304,7 +304,7 @@ def _refusal(what: str, response: httpx2.Response, body: bytes) -> Exception:
 def _read(resource: Resource[T], body: bytes | msgspec.Raw) -> T:
     try:
         found: T = decoder(resource.type).decode(body)
-    except msgspec.DecodeError as problem:
+    except (msgspec.DecodeError, RecursionError) as problem:  # opaque parameters can be nested as deep as 10 KiB go
         raise InvalidInputError(
             f"API server: an object of {resource.plural} cannot be read: {problem}",
             hint="is the CustomResourceDefinition of another version of netdra?",
