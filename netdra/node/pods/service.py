@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import dataclass
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
 
 from netdra.chain.site import Settings
 from netdra.kube.client import Client
@@ -15,7 +16,7 @@ from netdra.kube.events import Occurrence
 from netdra.node.cdi.files import ClaimFiles
 from netdra.node.claims.store import ClaimStore
 from netdra.node.kubelet.handler import ClaimHandler
-from netdra.node.pods.attachments import Attachments
+from netdra.node.pods.attachments import WORKERS, Attachments
 from netdra.node.pods.guard import Guard
 from netdra.node.pods.held import Held
 from netdra.node.pods.network import Network
@@ -75,6 +76,7 @@ class Surroundings:
         claims: gives a prepared claim up.
         view: the node's devices and topologies.
         emit: takes an event.
+        threads: where blocking work is done, in the host's network namespace.
     """
 
     client: Client
@@ -85,6 +87,7 @@ class Surroundings:
     claims: ClaimHandler
     view: NodeView
     emit: Callable[[Occurrence], None]
+    threads: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(WORKERS, "pods"))
 
 
 def assemble(given: Surroundings) -> Pods:
@@ -96,6 +99,7 @@ def assemble(given: Surroundings) -> Pods:
         network=Network(given.settings, Guard(given.files, given.prepared)),
         writer=StatusWriter(given.client),
         reports=Reports(given.emit),
+        threads=given.threads,
     )
     reconciler = Reconciler(attachments)
     orphans = Orphans(attachments, given.claims)
