@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
 from typing import Any
 
 import msgspec
@@ -12,21 +11,22 @@ import pytest
 from netdra.model.errors import TemporaryError
 from testbed.api import Object
 from testbed.objects import CLAIM, POD, manifest
+from testbed.objects import pod as pod_manifest
 from tests.cluster.fault_proxy import Answer, Stall
 from tests.cluster.pods.scene import Daemon, Scene, chain_of_three, step
 
 SECONDS = 10.0
 
 
-async def names(daemon: Daemon, scene: Scene, pod: Object, seconds: float = SECONDS) -> list[str]:
-    claims = await daemon.pods.tracker.claims_of(scene.machine.sandbox(pod), seconds)
+async def names(daemon: Daemon, scene: Scene, of: Object, seconds: float = SECONDS) -> list[str]:
+    claims = await daemon.pods.tracker.claims_of(scene.machine.sandbox(of), seconds)
     return [claim.metadata.name for claim in claims]
 
 
 @pytest.fixture
-def topology(scene: Scene) -> Iterator[str]:
+def topology(scene: Scene) -> str:
     scene.publish("eth7", "eth8", "eth9")
-    yield scene.topology("t", step("nic", "host-device"))
+    return scene.topology("t", step("nic", "host-device"))
 
 
 def test_a_pod_without_claims_costs_no_request(scene: Scene, topology: str) -> None:
@@ -70,50 +70,28 @@ def test_a_claim_from_a_template_and_one_for_extended_resources_are_found_the_la
     template = {"spec": {"devices": {"requests": [request]}}}
     kind = "resource.k8s.io/v1/ResourceClaimTemplate"
     api.create(manifest(kind, "tpl", namespace, spec=template))
-    extended = scene.claim(topology, "extended")
-    pod = manifest(
-        POD,
-        "p",
-        namespace,
-        spec={
-            "nodeSelector": {"kubernetes.io/hostname": scene.node},
-            "terminationGracePeriodSeconds": 0,
-            "containers": [{"name": "main", "image": "none", "resources": {"claims": [{"name": "a"}]}}],
-            "resourceClaims": [{"name": "a", "resourceClaimTemplateName": "tpl"}],
-        },
-    )
-    api.create(pod)
-    assert scene.workspace.schedule("p")[0] == scene.node
-    uid = api.get(POD, "p", namespace)["metadata"]["uid"]
-    reserve(scene, extended, uid)
-    status = {"extendedResourceClaimStatus": {"resourceClaimName": extended, "requestMappings": MAPPINGS}}
-    api.patch(POD, "p", {"status": status}, namespace=namespace, subresource="status")
+    resource = f"{scene.workspace.name('nic')}.example.com/nic"
+    scene.topology("extended", {**step("nic", "host-device"), "extendedResourceName": resource})
+    resources = {"claims": [{"name": "a"}], "requests": {resource: "1"}, "limits": {resource: "1"}}
+    spec = {
+        "nodeSelector": {"kubernetes.io/hostname": scene.node},
+        "terminationGracePeriodSeconds": 0,
+        "containers": [{"name": "main", "image": "none", "resources": resources}],
+        "resourceClaims": [{"name": "a", "resourceClaimTemplateName": "tpl"}],
+    }
+    api.create(manifest(POD, "p", namespace, spec=spec))
+    placed, reason = scene.workspace.schedule("p")
+    assert placed == scene.node, reason
 
     async def story() -> None:
         async with scene.daemon() as daemon:
             found = await names(daemon, scene, api.get(POD, "p", namespace))
-            assert found[0].startswith("p-a-")
-            assert found[1:] == [extended]
+            assert [name.startswith(begin) for name, begin in zip(found, ("p-a-", "p-extended-"), strict=True)] == [
+                True,
+                True,
+            ]
 
     asyncio.run(story())
-
-
-MAPPINGS = [{"containerName": "main", "resourceName": "example.com/nic", "requestName": "container-0-request-0"}]
-
-
-def reserve(scene: Scene, claim: str, pod_uid: str) -> None:
-    """Allocate a claim and reserve it for a pod, as the scheduler does for extended resources."""
-    stored = scene.stored(claim)
-    node = {"key": "metadata.name", "operator": "In", "values": [scene.node]}
-    result = {"request": "nic", "driver": "dra.networking", "pool": scene.node, "device": "eth9"}
-    stored["status"] = {
-        "allocation": {
-            "devices": {"results": [result]},
-            "nodeSelector": {"nodeSelectorTerms": [{"matchFields": [node]}]},
-        },
-        "reservedFor": [{"resource": "pods", "name": "p", "uid": pod_uid}],
-    }
-    scene.workspace.api.update(stored, subresource="status")
 
 
 def test_claims_of_other_drivers_are_none_of_ours(scene: Scene, topology: str) -> None:
@@ -192,39 +170,15 @@ def test_a_claim_that_is_not_reserved_for_the_pod_is_refused_to_it(scene: Scene,
     claim = scene.claim(topology)
     scene.pod(claim)
     namespace = scene.workspace.namespace
-    thief = manifest(
-        POD,
-        "thief",
-        namespace,
-        spec={
-            "nodeName": scene.node,
-            "containers": [{"name": "main", "image": "none", "resources": {"claims": [{"name": "c"}]}}],
-            "resourceClaims": [{"name": "c", "resourceClaimName": claim}],
-        },
-    )
+    scene.workspace.api.create(pod_manifest(namespace, "other", {"c": claim}, node="nowhere"))
+    other = scene.workspace.api.get(POD, "other", namespace)
 
     async def story() -> None:
         async with scene.daemon() as daemon:
-            # The controller manager reserves a claim for a pod that was bound past the scheduler; it is not waited for.
-            daemon.proxy.fault = lambda request: None
-            stored = scene.stored(claim)
-            created = scene.workspace.api.create(thief)
-            sandbox = scene.machine.sandbox(created)
-            reserved = {each["uid"] for each in stored["status"]["reservedFor"]}
-            assert sandbox.uid not in reserved
-            unreserve(scene, claim)
-            with pytest.raises(TemporaryError, match="not reserved|not allocated"):
-                await daemon.pods.tracker.claims_of(sandbox, SECONDS)
+            with pytest.raises(TemporaryError, match="is not reserved for it"):
+                await daemon.run(scene.machine.sandbox(other))
 
     asyncio.run(story())
-
-
-def unreserve(scene: Scene, claim: str) -> None:
-    """Take all reservations but those of other pods away."""
-    stored = scene.stored(claim)
-    kept = [each for each in stored["status"]["reservedFor"] if each["name"] != "thief"]
-    stored["status"]["reservedFor"] = kept
-    scene.workspace.api.update(stored, subresource="status")
 
 
 def test_claims_are_forgotten_with_the_last_pod_that_names_them(scene: Scene) -> None:

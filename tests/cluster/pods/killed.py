@@ -1,0 +1,73 @@
+"""A daemon that is killed at a named point of a hook: the half that keeps pods, in a process of its own.
+
+Run by `test_killed`. Reads one job as JSON from its standard input; the fault point is in the environment.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+
+from netdra.chain.site import Settings
+from netdra.kernel import libc
+from netdra.kube.client import Client
+from netdra.kube.connection import connect, find_config
+from netdra.model.plan import PlannedDevice
+from netdra.model.topology import NetworkTopology
+from netdra.node.cdi.files import ClaimFiles
+from netdra.node.claims.store import ClaimStore
+from netdra.node.nri.hooks import Sandbox
+from netdra.node.pods.service import Surroundings, assemble
+from tests.cluster.pods.scene import BUDGET, Claims, View
+
+
+class Job(msgspec.Struct, frozen=True):
+    """Which hook, of which sandbox, on which node; `host` is the descriptor of the node's network namespace."""
+
+    verb: Literal["run", "stop"]
+    sandbox: Sandbox
+    node: str
+    kubeconfig: Path
+    folder: Path
+    settings: Settings
+    host: int
+    devices: tuple[PlannedDevice, ...]
+    topologies: tuple[NetworkTopology, ...]
+
+
+async def act(job: Job) -> None:
+    """Call the hook."""
+    files = ClaimFiles(plugin=job.folder / "plugin", cdi=job.folder / "cdi")
+    store = ClaimStore.of_state(job.folder)
+    async with Client(connect(find_config(job.kubeconfig))) as client:
+        pods = assemble(
+            Surroundings(
+                client=client,
+                node=job.node,
+                settings=job.settings,
+                files=files,
+                prepared=store,
+                claims=Claims(files, store),
+                view=View(
+                    devices={(each.pool, each.device): each for each in job.devices},
+                    topologies={each.metadata.name: each for each in job.topologies},
+                ),
+                emit=lambda _: None,
+                threads=ThreadPoolExecutor(8, initializer=lambda: libc.setns(job.host, libc.CLONE_NEWNET)),
+            )
+        )
+        await pods.recall()
+        hook = pods.hooks.run if job.verb == "run" else pods.hooks.stop
+        await hook(job.sandbox, BUDGET)
+        await pods.hooks.aclose()
+
+
+if __name__ == "__main__":
+    asyncio.run(act(msgspec.json.decode(sys.stdin.buffer.read(), type=Job, dec_hook=lambda kind, value: kind(value))))
+    os._exit(0)
