@@ -38,10 +38,11 @@ test-kernel: $(DEV) system testbed-cni ## Real network namespaces, netlink and C
 test-cluster: $(DEV) system testbed ## Real etcd, API server and scheduler (root, Go)
 	$(PYTEST) tests/cluster
 
-hardware: $(DEV) system testbed-cni ## An SR-IOV node in QEMU: VFs, IOMMU, RDMA, Open vSwitch (root, apt)
+hardware: $(DEV) system testbed ## An SR-IOV node in QEMU: VFs, IOMMU, RDMA, Open vSwitch (root, apt)
+	@$(PYTHON) -m testbed build --for hardware >/dev/null
 	@$(PYTHON) -m testbed.vm install
 	$(PYTEST) tests/testbed
-	@$(PYTHON) -m testbed.vm run $(PYTEST) tests/hardware --junitxml=build/hardware/junit.xml
+	@$(PYTHON) -m testbed.vm run --control-plane $(PYTEST) tests/hardware --junitxml=build/hardware/junit.xml
 
 testbed: ## Build the real components that tests start, once per machine and version
 	@$(PYTHON) -m testbed build >/dev/null

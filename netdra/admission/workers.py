@@ -18,6 +18,7 @@ import msgspec
 
 from netdra.admission.cluster import Cluster
 from netdra.admission.messages import AdmissionRequest, Verdict
+from netdra.admission.metrics import WORKERS_REPLACED
 from netdra.admission.worker import LENGTH, Task, frame
 
 log = logging.getLogger(__name__)
@@ -75,8 +76,10 @@ class Workers:
                 verdict = await _ask(process, Task(request, cluster))
             kept = process
         except TimeoutError:
+            WORKERS_REPLACED.labels("late").inc()
             verdict = Verdict((f"{named}: cannot be checked within {self._seconds:g} s; make its expressions simpler",))
         except (asyncio.IncompleteReadError, OSError, msgspec.DecodeError) as problem:
+            WORKERS_REPLACED.labels("broken").inc()
             log.error("%s ended a worker: %s", named, problem)
             verdict = Verdict((f"{named}: cannot be checked in the memory that there is; make it smaller",))
         finally:

@@ -7,6 +7,7 @@ lab and by `netdra detach`. It never raises for what it finds: everything is tri
 from __future__ import annotations
 
 import time
+from contextlib import closing
 
 from netdra.chain import checkpoint, files
 from netdra.chain import site as sites
@@ -68,14 +69,15 @@ def _undo(journal: Journal, settings: Settings, netns: str, started: float) -> D
         return DetachReport(sandbox=header.pod.sandbox, found=True, problems=(*problems, text))
     same_boot = header.boot_id == checkpoint.boot_id()
     left = settings.budget - (time.monotonic() - started)
-    if not journal.saved.complete and not journal.await_programs(left / 2):
+    if not journal.await_programs(left / 2):
         problems.append("a plugin that an earlier attempt began is still running; undone all the same")
     left = settings.budget - (time.monotonic() - started)
     with (
         sites.reopen_pod(header.namespace, netns, same_boot=same_boot) as space,
         sites.opened(header.pod, space, settings, left, plugins=header.plugins) as site,
+        closing(Executor(found, journal, site, settings)) as executor,
     ):
-        undone = undo(Executor(found, journal, site, settings))
+        undone = undo(executor)
     return DetachReport(
         sandbox=header.pod.sandbox,
         found=True,

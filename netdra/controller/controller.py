@@ -9,12 +9,13 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from datetime import UTC, datetime
 from typing import Any, Protocol
 
 import msgspec
 
-from netdra.controller import policy_status, schema_status, topology_status
+from netdra.controller import metrics, policy_status, schema_status, topology_status
 from netdra.controller.classes import Changes, changes
 from netdra.controller.state import FEATURES, POLICY, SCHEMA, TOPOLOGY, State
 from netdra.controller.topology_status import Seen
@@ -34,6 +35,7 @@ from netdra.model.errors import InvalidInputError, TemporaryError
 from netdra.model.meta import ObjectMeta
 from netdra.model.resource import ResourceSlice
 from netdra.model.topology import NetworkTopology
+from netdra.ops.metrics import counted, measured
 from netdra.topology import contract
 from netdra.topology.validation import check_topology
 
@@ -64,9 +66,23 @@ def now() -> datetime:
 class Controller:
     """The work of whoever leads; made anew for each term."""
 
-    def __init__(self, client: Client, *, clock: Callable[[], datetime] = now) -> None:
+    def __init__(
+        self,
+        client: Client,
+        *,
+        clock: Callable[[], datetime] = now,
+        in_hand: Callable[[], AbstractContextManager[None]] = nullcontext,
+    ) -> None:
+        """Begin nothing yet.
+
+        Args:
+            client: the way to the API server.
+            clock: the time, for conditions.
+            in_hand: entered around each look, which the end of the process waits for.
+        """
         self._client = client
         self._clock = clock
+        self._in_hand = in_hand
         self.work = Work()
         self.state = State(client, self.work)
         self._features = Features()
@@ -88,8 +104,10 @@ class Controller:
 
     async def _look(self, key: Key) -> float | None:
         """Look at one object; the seconds after which it must be looked at again, None if all is well."""
+        metrics.PENDING.set(len(self.work))
         try:
-            await self._looks[key.kind](key.name)
+            with self._in_hand(), measured(metrics.LOOK_SECONDS, key.kind):
+                await self._looks[key.kind](key.name)
         except (ConflictError, NotFoundError) as problem:
             log.debug("%s %s changed meanwhile: %s", *key, problem)
             return 0.0
@@ -128,12 +146,15 @@ class Controller:
         """
         refused: list[str] = []
         for each in planned.delete:
-            await self._client.delete(DEVICE_CLASSES, each)
+            with counted(metrics.CLASS_WRITES, "delete"):
+                await self._client.delete(DEVICE_CLASSES, each)
             log.info('deleted DeviceClass "%s"', each.metadata.name)
-        for write, group in ((self._client.create, planned.create), (self._client.replace, planned.replace)):
+        writes = (("create", self._client.create, planned.create), ("update", self._client.replace, planned.replace))
+        for verb, write, group in writes:
             for each in group:
                 try:
-                    await write(DEVICE_CLASSES, each)
+                    with counted(metrics.CLASS_WRITES, verb):
+                        await write(DEVICE_CLASSES, each)
                     log.info('wrote DeviceClass "%s"', each.metadata.name)
                 except AlreadyExistsError:
                     continue  # the store will learn of it, and it is looked at again
@@ -183,6 +204,7 @@ class Controller:
             "status": documents.plain(status),
         }
         await self._client.apply(resource, wanted, manager=MANAGER, subresource="status")
+        metrics.STATUS_WRITES.labels(resource.plural).inc()
 
     async def _learn_features(self, _: str) -> None:
         """See in which form nodes publish supportedCNIs, and ask for it in that form (decision D6)."""

@@ -10,7 +10,10 @@ from dataclasses import dataclass
 
 from netdra.controller.controller import Controller
 from netdra.kube.client import Client
+from netdra.kube.health import reachable, synced
 from netdra.kube.leader import Election, Terms
+from netdra.ops.health import Check, Finding
+from netdra.ops.process import Process
 
 log = logging.getLogger(__name__)
 
@@ -30,7 +33,16 @@ class Settings:
     identity: str
 
 
-async def run(client: Client, settings: Settings, terms: Terms | None = None) -> None:
+async def run(client: Client, process: Process, settings: Settings, terms: Terms | None = None) -> None:
     """Work whenever this process leads, until cancelled."""
     election = Election(client, settings.namespace, LEASE, settings.identity, terms or Terms())
-    await election.run(lambda: Controller(client).run())
+    process.health.ready("leadership", election.check)
+    process.health.ready("api-server", reachable(client))
+    process.health.ready("caches", _caches(client, election))
+    await election.run(lambda: Controller(client, in_hand=process.in_hand).run())
+
+
+def _caches(client: Client, election: Election) -> Check:
+    """The copies of whoever leads; the others keep none."""
+    copies = synced(client)
+    return lambda: copies() if election.leads else Finding(ok=True, detail="none, it does not lead")

@@ -11,13 +11,11 @@ from collections.abc import Sequence
 
 import msgspec
 
-from netdra.model import names
 from netdra.model.resource import Wire
 from netdra.node.cdi.environment import environment
 from netdra.node.cdi.outcome import DeviceOutcome
-from netdra.node.claims.prepared import PreparedClaim
+from netdra.node.claims.prepared import CDI_KIND, PreparedClaim, cdi_device
 
-KIND = f"{names.DRIVER}/claim"
 _BASE_VERSION = "0.3.0"
 _LEADING_DIGIT_VERSION = "0.5.0"
 
@@ -60,16 +58,6 @@ class CDISpec(Wire, frozen=True, omit_defaults=False):
     devices: tuple[CDIDevice, ...]
 
 
-def device_name(uid: str, request: str) -> str:
-    """The CDI device of a claim's request: letters, digits and dashes only, as both are, and never used again."""
-    return f"{uid}-{request}"
-
-
-def device_id(uid: str, request: str) -> str:
-    """The qualified name by which the kubelet hands it to the runtime."""
-    return f"{KIND}={device_name(uid, request)}"
-
-
 def render(
     prepared: PreparedClaim, outcomes: Sequence[DeviceOutcome], metadata: Sequence[tuple[str, Mount]] = ()
 ) -> CDISpec:
@@ -81,7 +69,7 @@ def render(
         metadata: the metadata file of each request that has one.
     """
     devices = tuple(_device(prepared, request, outcomes, metadata) for request in prepared.requests)
-    return CDISpec(cdi_version=_version(devices), kind=KIND, devices=devices)
+    return CDISpec(cdi_version=_version(devices), kind=CDI_KIND, devices=devices)
 
 
 def encode(spec: CDISpec) -> bytes:
@@ -102,7 +90,7 @@ def _device(
         device_nodes=tuple(DeviceNode(path=node) for node in nodes),
         mounts=tuple(mount for name, mount in metadata if name == request),
     )
-    return CDIDevice(name=device_name(prepared.claim.uid, request), container_edits=edits)
+    return CDIDevice(name=cdi_device(prepared.claim.uid, request), container_edits=edits)
 
 
 def _version(devices: Sequence[CDIDevice]) -> str:

@@ -9,12 +9,14 @@ from collections.abc import Mapping
 
 import msgspec
 
+from netdra.model import names
 from netdra.model.plan import ClaimReference, PlannedDevice
 from netdra.model.resource import DeviceAttribute
 from netdra.node.kubelet.handler import PreparedDevice
 from netdra.topology.devices import DeviceKey
 
 VERSION = 1
+CDI_KIND = f"{names.DRIVER}/claim"
 
 
 class KeptDevice(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
@@ -69,6 +71,16 @@ class PreparedClaim(msgspec.Struct, frozen=True, kw_only=True, rename="camel", o
     def told(self) -> tuple[PreparedDevice, ...]:
         """What the kubelet was told."""
         return tuple(each.told for each in self.devices)
+
+
+def cdi_device(uid: str, request: str) -> str:
+    """The CDI device of a claim's request: letters, digits and dashes only, as both are, and never used again."""
+    return f"{uid}-{request}"
+
+
+def cdi_id(uid: str, request: str) -> str:
+    """The qualified name by which the kubelet hands it to the runtime."""
+    return f"{CDI_KIND}={cdi_device(uid, request)}"
 
 
 def base_request(request: str) -> str:
