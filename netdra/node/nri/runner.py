@@ -89,7 +89,7 @@ class Runner:
 def _problem(what: str, task: asyncio.Task[None]) -> CallError | None:
     """What to answer after a hook that has ended; None if it went well."""
     if task.cancelled():
-        return CallError(Code.UNAVAILABLE, f"{what}: netdra is stopping")
+        return CallError(Code.ABORTED, f"{what}: netdra is stopping")
     problem = task.exception()
     if problem is None:
         return None
@@ -106,7 +106,7 @@ def _code(problem: NetdraError) -> Code:
         case PermanentError():
             return Code.FAILED_PRECONDITION
         case TemporaryError():
-            return Code.UNAVAILABLE
+            return Code.ABORTED
         case _:
             return Code.UNKNOWN
 

@@ -169,7 +169,7 @@ def test_a_pod_is_refused_by_the_text_of_the_error(play: Play) -> None:
         await peer.handshake()
         scene.diary.act = refuse
         answer = await peer.ask("RunPodSandbox", nri_pb2.PodSandboxRequest(pod=pod("a")))
-        assert answer.status.code == Code.UNAVAILABLE
+        assert answer.status.code == Code.ABORTED
         assert answer.status.message.startswith("eth1 ? is busy éé")
         assert len(answer.SerializeToString()) < mux.MOST_SENT
         scene.diary.act = None
@@ -333,6 +333,20 @@ def test_a_runtime_that_says_nothing_is_left(play: Play, monkeypatch: pytest.Mon
     play(act)
 
 
+def test_a_runtime_that_registers_and_never_lists_its_sandboxes_is_left(
+    play: Play, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("netdra.node.nri.plugin.HANDSHAKE_SECONDS", 0.5)
+
+    async def act(scene: Scene) -> None:
+        silent = await scene.come()
+        silent.accept((await silent.registration())[0])
+        async with asyncio.timeout(PATIENCE):
+            await silent.ended.wait()
+
+    play(act)
+
+
 def test_requests_that_are_open_at_once_are_bounded(play: Play) -> None:
     async def act(scene: Scene) -> None:
         stuck: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -344,6 +358,7 @@ def test_requests_that_are_open_at_once_are_bounded(play: Play) -> None:
         async with asyncio.timeout(PATIENCE):
             refused = await asked[-1]
         assert refused.status.code == Code.RESOURCE_EXHAUSTED
+        assert "256 requests are open already" in refused.status.message
         assert not any(answer.done() for answer in asked[:-1])
         stuck.set_result(None)
         async with asyncio.timeout(PATIENCE):

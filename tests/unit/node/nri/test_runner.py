@@ -46,7 +46,7 @@ async def fail(problem: Exception) -> None:
             "vlan 9999 is none; use 1 to 4094",
         ),
         (PermanentError("no SR-IOV here"), Code.FAILED_PRECONDITION, "no SR-IOV here"),
-        (TemporaryError("eth1 is busy"), Code.UNAVAILABLE, "eth1 is busy"),
+        (TemporaryError("eth1 is busy"), Code.ABORTED, "eth1 is busy"),
         (NetdraError("something"), Code.UNKNOWN, "something"),
     ],
 )
