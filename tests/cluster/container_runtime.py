@@ -76,14 +76,14 @@ class ContainerRuntime:
             {"PATH": f"{containerd.parent}:/usr/sbin:/usr/bin:/sbin:/bin"},
         )
 
-    def begin(self, pod: str, *, host_network: bool = False) -> str:
+    def begin(self, pod: str, *, host_network: bool = False, namespace: str = "ns", uid: str = "") -> str:
         """Run a pod's sandbox; returns its id.
 
         Raises:
             RefusedSandboxError: it was refused.
         """
         options = {"network": 2 if host_network else 0}
-        metadata = {"name": pod, "namespace": "ns", "uid": f"uid-{pod}", "attempt": 0}
+        metadata = {"name": pod, "namespace": namespace, "uid": uid or f"uid-{pod}", "attempt": 0}
         config = {"metadata": metadata, "linux": {"security_context": {"namespace_options": options}}}
         file = self._folder / f"{pod}.json"
         file.write_text(json.dumps(config))

@@ -1,4 +1,4 @@
-"""A daemon that is killed at a named point of a hook: the half that keeps pods, in a process of its own.
+"""A daemon that is killed at a named point of a call: the half that keeps pods, in a process of its own.
 
 Run by `test_killed`. Reads one job as JSON from its standard input; the fault point is in the environment.
 """
@@ -18,20 +18,21 @@ from netdra.chain.site import Settings
 from netdra.kernel import libc
 from netdra.kube.client import Client
 from netdra.kube.connection import connect, find_config
-from netdra.model.plan import PlannedDevice
+from netdra.model.plan import ClaimReference, PlannedDevice
 from netdra.model.topology import NetworkTopology
 from netdra.node.cdi.files import ClaimFiles
 from netdra.node.claims.store import ClaimStore
 from netdra.node.nri.hooks import Sandbox
 from netdra.node.pods.service import Surroundings, assemble
-from tests.cluster.pods.scene import BUDGET, Claims, View
+from tests.cluster.pods.scene import BUDGET, View
 
 
 class Job(msgspec.Struct, frozen=True):
-    """Which hook, of which sandbox, on which node; `host` is the descriptor of the node's network namespace."""
+    """Which call, for which sandbox and claim, on which node; `host` is the descriptor of the node's network namespace."""
 
-    verb: Literal["run", "stop"]
+    verb: Literal["run", "stop", "prepare", "unprepare"]
     sandbox: Sandbox
+    claim: ClaimReference
     node: str
     kubeconfig: Path
     folder: Path
@@ -42,7 +43,7 @@ class Job(msgspec.Struct, frozen=True):
 
 
 async def act(job: Job) -> None:
-    """Call the hook."""
+    """Make the call."""
     files = ClaimFiles(plugin=job.folder / "plugin", cdi=job.folder / "cdi")
     store = ClaimStore.of_state(job.folder)
     async with Client(connect(find_config(job.kubeconfig))) as client:
@@ -53,7 +54,6 @@ async def act(job: Job) -> None:
                 settings=job.settings,
                 files=files,
                 prepared=store,
-                claims=Claims(files, store),
                 view=View(
                     devices={(each.pool, each.device): each for each in job.devices},
                     topologies={each.metadata.name: each for each in job.topologies},
@@ -63,8 +63,15 @@ async def act(job: Job) -> None:
             )
         )
         await pods.recall()
-        hook = pods.hooks.run if job.verb == "run" else pods.hooks.stop
-        await hook(job.sandbox, BUDGET)
+        match job.verb:
+            case "run":
+                await pods.hooks.run(job.sandbox, BUDGET)
+            case "stop":
+                await pods.hooks.stop(job.sandbox, BUDGET)
+            case "prepare":
+                await pods.claims.prepare(job.claim)
+            case "unprepare":
+                await pods.claims.unprepare(job.claim)
         await pods.hooks.aclose()
 
 

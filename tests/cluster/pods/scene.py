@@ -25,22 +25,18 @@ from netdra.cni.plugins import PluginPath
 from netdra.kernel import kinds, libc, link, netns
 from netdra.kernel.netns import Namespace
 from netdra.kube.client import Client
-from netdra.kube.connection import connect
+from netdra.kube.connection import connect, find_config
 from netdra.kube.events import Occurrence
-from netdra.model.claim import ResourceClaim
 from netdra.model.names import DRIVER
 from netdra.model.plan import ClaimReference, PlannedDevice
 from netdra.model.resource import ResourceSlice
 from netdra.model.topology import NetworkTopology
 from netdra.node.cdi.files import ClaimFiles
-from netdra.node.cdi.spec import device_id
-from netdra.node.claims.prepared import KeptDevice, PreparedClaim, base_request
 from netdra.node.claims.store import ClaimStore
-from netdra.node.kubelet.handler import PreparedDevice
 from netdra.node.nri.hooks import Sandbox
 from netdra.node.pods.service import Pods, Surroundings, assemble
 from netdra.topology.classes import device_classes
-from netdra.topology.devices import DeviceKey
+from netdra.topology.devices import DeviceKey, from_slices
 from testbed import build
 from testbed.api import Object
 from testbed.control_plane import ControlPlane
@@ -64,26 +60,6 @@ class View:
     topologies: Mapping[str, NetworkTopology] = field(default_factory=dict)
     slices: Sequence[ResourceSlice] = ()
     ready: bool = True
-
-
-@dataclass
-class Claims:
-    """Stands in for the kubelet's handler: gives a claim up by its files alone."""
-
-    files: ClaimFiles
-    store: ClaimStore
-    given_up: list[str] = field(default_factory=list)
-
-    async def prepare(self, claim: ClaimReference) -> tuple[PreparedDevice, ...]:
-        """Say what was prepared."""
-        found = self.store.get(claim.uid)
-        return found.told if found is not None else ()
-
-    async def unprepare(self, claim: ClaimReference) -> None:
-        """Give a claim up."""
-        self.files.unprepared(claim.uid)
-        self.store.remove(claim.uid)
-        self.given_up.append(claim.name)
 
 
 @dataclass
@@ -202,10 +178,9 @@ class Scene:
         pool = {"name": self.node, "generation": 1, "resourceSliceCount": 1}
         spec = {"driver": DRIVER, "nodeName": self.node, "pool": pool, "devices": devices}
         self.workspace.publish(self.node, manifest(SLICE, self.workspace.name("devices"), spec=spec))
-        self.view.devices = {
-            (self.node, name): PlannedDevice(request="", pool=self.node, device=name, if_name=name)
-            for name in interfaces
-        }
+        stored = self.workspace.api.list(SLICE, fields=f"spec.nodeName={self.node}")
+        self.view.slices = tuple(msgspec.convert(each, ResourceSlice) for each in stored)
+        self.view.devices = from_slices(self.view.slices)
 
     def topology(self, base: str, *steps: Object) -> str:
         """Make a topology with its DeviceClasses; return its name."""
@@ -248,55 +223,48 @@ class Scene:
         return uid
 
     def prepare(self, name: str) -> None:
-        """What the kubelet's call of NodePrepareResources leaves."""
-        claim = msgspec.convert(self.stored(name), ResourceClaim)
-        assert claim.status.allocation is not None
-        uid = claim.metadata.uid
-        kept = tuple(
-            KeptDevice(
-                told=PreparedDevice(
-                    requests=(each.request,),
-                    pool=each.pool,
-                    device=each.device,
-                    cdi_ids=(device_id(uid, base_request(each.request)),),
-                    share_id=each.share_id or "",
-                ),
-                facts=PlannedDevice(request=each.request, pool=each.pool, device=each.device),
-            )
-            for each in claim.status.allocation.devices.results
-            if each.driver == DRIVER
+        """The kubelet prepares a claim."""
+        reference = ClaimReference(namespace=self.workspace.namespace, name=name, uid=self.uid(name))
+
+        async def call() -> None:
+            async with Client(connect(find_config(self.plane.kubeconfig()))) as client:
+                pods = assemble(self.surroundings(client))
+                if any(each["driver"] == DRIVER for each in self.results(name)):
+                    await pods.claims.prepare(reference)
+
+        asyncio.run(call())
+
+    def results(self, claim: str) -> list[Object]:
+        """A claim's allocated devices."""
+        found: list[Object] = self.stored(claim)["status"]["allocation"]["devices"]["results"]
+        return found
+
+    def surroundings(self, client: Client) -> Surroundings:
+        """What the daemon's half that keeps pods is given."""
+        host = self.machine.host.fd
+        return Surroundings(
+            client=client,
+            node=self.node,
+            settings=self.machine.settings,
+            files=self.machine.files,
+            prepared=self.machine.store,
+            view=self.view,
+            emit=self.told.append,
+            threads=ThreadPoolExecutor(8, initializer=lambda: libc.setns(host, libc.CLONE_NEWNET)),
         )
-        if kept:
-            reference = ClaimReference(namespace=claim.metadata.namespace, name=name, uid=uid)
-            self.machine.store.put(PreparedClaim(boot_id=checkpoint.boot_id(), claim=reference, devices=kept))
 
     @asynccontextmanager
     async def daemon(self, *, watching: bool = True) -> AsyncIterator[Daemon]:
         """The daemon's half that keeps pods, from its start to its end; what it told people is in `told`."""
         async with FaultProxy(self.plane).serving() as proxy, Client(connect(proxy.config)) as client:
-            claims = Claims(self.machine.files, self.machine.store)
-            host = self.machine.host.fd
-            threads = ThreadPoolExecutor(8, initializer=lambda: libc.setns(host, libc.CLONE_NEWNET))
-            pods = assemble(
-                Surroundings(
-                    client=client,
-                    node=self.node,
-                    settings=self.machine.settings,
-                    files=self.machine.files,
-                    prepared=self.machine.store,
-                    claims=claims,
-                    view=self.view,
-                    emit=self.told.append,
-                    threads=threads,
-                )
-            )
+            pods = assemble(self.surroundings(client))
             await pods.recall()
             task = asyncio.create_task(pods.run() if watching else _without_watch(pods))
             try:
                 if watching:
                     async with asyncio.timeout(WITHIN):
                         await pods.tracker.pods.wait_synced()
-                yield Daemon(pods, proxy, claims)
+                yield Daemon(pods, proxy)
             finally:
                 task.cancel()
                 with suppress(asyncio.CancelledError):
@@ -309,7 +277,6 @@ class Daemon:
 
     pods: Pods
     proxy: FaultProxy
-    claims: Claims
 
     async def run(self, sandbox: Sandbox, budget: float = BUDGET) -> None:
         """The hook of a sandbox that begins."""

@@ -11,7 +11,8 @@ import pytest
 
 from netdra.model.errors import InvalidInputError, NetdraError, TemporaryError
 from netdra.node.nri.hooks import Sandbox
-from testbed.objects import POD
+from testbed.api import ApiError
+from testbed.objects import CLAIM, POD, SLICE, manifest
 from testbed.recorder import Recorder
 from tests.cluster.pods.scene import Scene, chain_of_three, ready, step
 
@@ -67,21 +68,23 @@ def test_hooks_may_come_again_late_and_without_a_namespace(scene: Scene) -> None
     asyncio.run(story())
 
 
-def test_a_claim_whose_parameters_were_written_with_blanks_gets_its_status(scene: Scene) -> None:
+def test_a_claim_whose_parameters_were_written_with_blanks_gets_its_status_which_no_patch_could_give_it(
+    scene: Scene,
+) -> None:
     scene.publish("eth7")
     topology = scene.topology("three", *chain_of_three())
-    namespace = scene.workspace.namespace
     request = {"name": "nic", "exactly": {"deviceClassName": f"{topology}-nic"}}
-    config = {"opaque": {"driver": "dra.networking", "parameters": {"some": "thing", "more": [1, 2]}}}
-    whole = {
-        "apiVersion": "resource.k8s.io/v1",
-        "kind": "ResourceClaim",
-        "metadata": {"name": "c", "namespace": namespace},
-        "spec": {"devices": {"requests": [request], "config": [config]}},
-    }
+    config = {"opaque": {"driver": "other.example.com", "parameters": {"some": "thing", "more": [1, 2]}}}
+    spec = {"devices": {"requests": [request], "config": [config]}}
+    whole = manifest(CLAIM, "c", scene.workspace.namespace, spec=spec)
     assert '"some": "thing", ' in json.dumps(whole)
     scene.workspace.api.create(whole)
     sandbox = scene.machine.sandbox(scene.pod("c"))
+    devices = [{"driver": "dra.networking", "pool": scene.node, "device": "eth7"}]
+    with pytest.raises(ApiError, match=r"status\.allocation: .*cannot be modified once set"):
+        scene.workspace.api.apply(
+            manifest(CLAIM, "c", scene.workspace.namespace, status={"devices": devices}), subresource="status"
+        )
 
     async def story() -> None:
         async with scene.daemon() as daemon:
@@ -92,20 +95,39 @@ def test_a_claim_whose_parameters_were_written_with_blanks_gets_its_status(scene
     asyncio.run(story())
 
 
-def test_what_others_say_of_a_claim_stays_and_a_second_write_is_not_made(scene: Scene) -> None:
+def test_what_other_drivers_say_of_a_claim_stays_and_what_is_said_already_is_not_written_again(scene: Scene) -> None:
     scene.publish("eth7")
-    claim = scene.claim(scene.topology("three", *chain_of_three()))
+    node, other = scene.node, "other.example.com"
+    pool = {"name": f"{node}-other", "generation": 1, "resourceSliceCount": 1}
+    spec = {"driver": other, "nodeName": node, "pool": pool, "devices": [{"name": "gpu"}]}
+    scene.workspace.publish(node, manifest(SLICE, scene.workspace.name("other"), spec=spec))
+    other_class = scene.workspace.add_class("other", f'device.driver == "{other}"')
+    topology = scene.topology("three", *chain_of_three())
+    claim = scene.workspace.add_claim(
+        "both",
+        {"name": "nic", "exactly": {"deviceClassName": f"{topology}-nic"}},
+        {"name": "gpu", "exactly": {"deviceClassName": other_class}},
+    )
     sandbox = scene.machine.sandbox(scene.pod(claim))
+    stored = scene.stored(claim)
+    theirs = {"driver": other, "pool": f"{node}-other", "device": "gpu", "data": {"a": [1, 1.5, "x"]}}
+    stored["status"]["devices"] = [theirs]
+    scene.workspace.api.update(stored, subresource="status")
 
     async def story() -> None:
         async with scene.daemon() as daemon:
             await daemon.run(sandbox)
             await daemon.written()
             stored = scene.stored(claim)
+            assert [each["driver"] for each in stored["status"]["devices"]] == [other, "dra.networking"]
             version = stored["metadata"]["resourceVersion"]
             daemon.pods.writer.tell(daemon.pods.writer.of_pod(sandbox.uid))
             await daemon.written()
             assert scene.stored(claim)["metadata"]["resourceVersion"] == version
+            await daemon.stop(sandbox)
+            await daemon.written()
+            (left,) = scene.stored(claim)["status"]["devices"]
+            assert left["data"] == theirs["data"]
 
     asyncio.run(story())
 

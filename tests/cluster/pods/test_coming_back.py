@@ -201,25 +201,25 @@ def test_what_changed_in_a_running_pod_is_told_once_and_left(scene: Scene) -> No
 
 def test_a_prepared_claim_is_given_up_once_it_is_gone_and_not_while_a_pod_has_it(scene: Scene) -> None:
     claim, sandbox = attached(scene)
-    pod = sandbox.name
+    pod, uid = sandbox.name, scene.uid(claim)
 
     async def story() -> None:
         async with scene.daemon() as daemon:
             await daemon.synchronize(sandbox)
             await rounds(daemon, 3)
-            assert not daemon.claims.given_up
+            assert scene.machine.store.uids() == {uid}
             await daemon.stop(sandbox)
             await rounds(daemon, 3)
-            assert not daemon.claims.given_up  # the pod is still there: the kubelet has not given the claim up
+            assert scene.machine.store.uids() == {uid}  # the pod is still there: the kubelet has not given the claim up
             scene.workspace.api.delete(POD, pod, sandbox.namespace)
             scene.workspace.api.delete(CLAIM, claim, sandbox.namespace)
             await asyncio.to_thread(
                 scene.workspace.api.wait_for, CLAIM, claim, lambda found: found is None, namespace=sandbox.namespace
             )
             await rounds(daemon, 1)
-            assert not daemon.claims.given_up
+            assert scene.machine.store.uids() == {uid}
             await rounds(daemon, 1)
-            assert daemon.claims.given_up == [claim]
+            assert not scene.machine.store.uids()
             assert not daemon.pods.held.held
 
     asyncio.run(story())
