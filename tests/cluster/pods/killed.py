@@ -18,17 +18,19 @@ from netdra.chain.site import Settings
 from netdra.kernel import libc
 from netdra.kube.client import Client
 from netdra.kube.connection import connect, find_config
-from netdra.model.plan import ClaimReference, PlannedDevice
+from netdra.model.plan import ClaimReference
+from netdra.model.resource import ResourceSlice
 from netdra.model.topology import NetworkTopology
 from netdra.node.cdi.files import ClaimFiles
 from netdra.node.claims.store import ClaimStore
 from netdra.node.nri.hooks import Sandbox
 from netdra.node.pods.service import Surroundings, assemble
+from netdra.topology.devices import from_slices
 from tests.cluster.pods.scene import BUDGET, View
 
 
 class Job(msgspec.Struct, frozen=True):
-    """Which call, for which sandbox and claim, on which node; `host` is the descriptor of the node's network namespace."""
+    """Which call, for what, on which node; `host` is the descriptor of the node's network namespace."""
 
     verb: Literal["run", "stop", "prepare", "unprepare"]
     sandbox: Sandbox
@@ -38,7 +40,7 @@ class Job(msgspec.Struct, frozen=True):
     folder: Path
     settings: Settings
     host: int
-    devices: tuple[PlannedDevice, ...]
+    slices: tuple[ResourceSlice, ...]
     topologies: tuple[NetworkTopology, ...]
 
 
@@ -55,7 +57,8 @@ async def act(job: Job) -> None:
                 files=files,
                 prepared=store,
                 view=View(
-                    devices={(each.pool, each.device): each for each in job.devices},
+                    devices=from_slices(job.slices),
+                    slices=job.slices,
                     topologies={each.metadata.name: each for each in job.topologies},
                 ),
                 emit=lambda _: None,

@@ -39,7 +39,7 @@ def call(scene: Scene, verb: str, sandbox: Sandbox, claim: str, point: str = "")
             "folder": str(scene.machine.folder),
             "settings": scene.machine.settings,
             "host": scene.machine.host.fd,
-            "devices": list(scene.view.devices.values()),
+            "slices": scene.view.slices,
             "topologies": list(scene.view.topologies.values()),
         },
         enc_hook=str,
