@@ -44,8 +44,8 @@ HealthSource = Callable[[], AsyncIterator[Sequence[DeviceHealth]]]
 class HealthService:
     """Streams of the devices' health."""
 
-    def __init__(self, source: HealthSource, *, resend_seconds: float = RESEND_SECONDS) -> None:
-        self._source, self._resend_seconds = source, resend_seconds
+    def __init__(self, source: HealthSource) -> None:
+        self._source = source
         self._closing = asyncio.Event()
 
     def handlers(self) -> list[grpc.GenericRpcHandler]:
@@ -75,7 +75,7 @@ class HealthService:
             while not closing.done() and not following.done():
                 waking = asyncio.create_task(changed.wait())
                 await asyncio.wait(
-                    (waking, following, closing), timeout=self._resend_seconds, return_when=asyncio.FIRST_COMPLETED
+                    (waking, following, closing), timeout=RESEND_SECONDS, return_when=asyncio.FIRST_COMPLETED
                 )
                 waking.cancel()
                 changed.clear()
