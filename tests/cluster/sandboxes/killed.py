@@ -26,7 +26,7 @@ from netdra.node.claims.store import ClaimStore
 from netdra.node.nri.hooks import Sandbox
 from netdra.node.pods.service import Surroundings, assemble
 from netdra.topology.devices import from_slices
-from tests.cluster.pods.scene import BUDGET, View
+from tests.cluster.sandboxes.scene import BUDGET, View
 
 
 class Job(msgspec.Struct, frozen=True):

@@ -15,8 +15,8 @@ import pytest
 from netdra.model.plan import ClaimReference
 from netdra.node import faults
 from netdra.node.nri.hooks import Sandbox
-from tests.cluster.pods.killed import Job
-from tests.cluster.pods.scene import BUDGET, Scene, chain_of_three
+from tests.cluster.sandboxes.killed import Job
+from tests.cluster.sandboxes.scene import BUDGET, Scene, chain_of_three
 
 ROOT = Path(__file__).parents[3]
 NODE = ROOT / "netdra/node"
@@ -46,7 +46,7 @@ def call(scene: Scene, verb: str, sandbox: Sandbox, claim: str, point: str = "")
     )
     assert msgspec.json.decode(job, type=Job, dec_hook=lambda kind, value: kind(value)).sandbox == sandbox
     return subprocess.run(
-        (sys.executable, "-m", "tests.cluster.pods.killed"),
+        (sys.executable, "-m", "tests.cluster.sandboxes.killed"),
         input=job,
         env={"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", faults.VARIABLE: f"{point}=kill"},
         pass_fds=(scene.machine.host.fd,),

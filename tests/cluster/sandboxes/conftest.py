@@ -9,7 +9,7 @@ import pytest
 
 from testbed.control_plane import ControlPlane
 from testbed.workspace import Workspace
-from tests.cluster.pods.scene import Scene, new_machine
+from tests.cluster.sandboxes.scene import Scene, new_machine
 
 
 @pytest.fixture

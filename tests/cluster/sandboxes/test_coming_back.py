@@ -13,7 +13,7 @@ from netdra.node.nri.hooks import Sandbox
 from testbed.objects import CLAIM, POD
 from testbed.recorder import Recorder
 from tests.cluster.fault_proxy import Answer
-from tests.cluster.pods.scene import WITHIN, Daemon, Scene, chain_of_three, ready, step
+from tests.cluster.sandboxes.scene import WITHIN, Daemon, Scene, chain_of_three, ready, step
 
 
 async def rounds(daemon: Daemon, count: int = 1) -> None:

@@ -13,7 +13,7 @@ from testbed.api import Object
 from testbed.objects import CLAIM, POD, manifest
 from testbed.objects import pod as pod_manifest
 from tests.cluster.fault_proxy import Answer, Stall
-from tests.cluster.pods.scene import Daemon, Scene, chain_of_three, step
+from tests.cluster.sandboxes.scene import Daemon, Scene, chain_of_three, step
 
 SECONDS = 10.0
 

@@ -14,7 +14,7 @@ from netdra.node.nri.plugin import Plugin, Settings
 from testbed.api import Object
 from testbed.recorder import Recorder
 from tests.cluster.container_runtime import ContainerRuntime, RefusedSandboxError, open_runtime
-from tests.cluster.pods.scene import WITHIN, Daemon, Scene, chain_of_three, step
+from tests.cluster.sandboxes.scene import WITHIN, Daemon, Scene, chain_of_three, step
 
 
 @pytest.fixture(scope="module")

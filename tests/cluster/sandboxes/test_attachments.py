@@ -14,7 +14,7 @@ from netdra.node.nri.hooks import Sandbox
 from testbed.api import ApiError
 from testbed.objects import CLAIM, POD, SLICE, manifest
 from testbed.recorder import Recorder
-from tests.cluster.pods.scene import Scene, chain_of_three, ready, step
+from tests.cluster.sandboxes.scene import Scene, chain_of_three, ready, step
 
 
 def test_a_chain_of_three_steps_is_there_before_the_hook_returns_and_gone_after_the_stop(scene: Scene) -> None:
