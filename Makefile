@@ -9,7 +9,7 @@ RUNTIME := $(VENV)/.runtime
 DEV := $(VENV)/.dev
 PYTEST := $(BIN)/python -m pytest
 
-.PHONY: help demo test lint format test-unit test-kernel test-cluster hardware testbed bench crds lock clean
+.PHONY: help demo test lint format test-unit test-kernel test-cluster hardware testbed bench crds protos lock clean
 
 help: ## List the commands
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -39,6 +39,7 @@ test-cluster: $(DEV) system testbed ## Real etcd, API server and scheduler (root
 	$(PYTEST) tests/cluster
 
 hardware: $(DEV) system testbed ## An SR-IOV node in QEMU: VFs, IOMMU, RDMA, Open vSwitch (root, apt)
+	@$(PYTHON) -m testbed build --for hardware >/dev/null
 	@$(PYTHON) -m testbed.vm install
 	$(PYTEST) tests/testbed
 	@$(PYTHON) -m testbed.vm run --control-plane $(PYTEST) tests/hardware --junitxml=build/hardware/junit.xml
@@ -48,6 +49,9 @@ testbed: ## Build the real components that tests start, once per machine and ver
 
 crds: $(RUNTIME) ## Write the chart's CustomResourceDefinitions from the types
 	@$(BIN)/netdra crds --output-dir charts/netdra/crds
+
+protos: $(DEV) ## Write the node's messages from protos/
+	@$(BIN)/python -m testbed.protos
 
 bench: $(DEV) system testbed ## Figures, side by side with the limit or the peer, as ratios
 	$(BIN)/python -m bench

@@ -13,6 +13,7 @@ import msgspec
 
 from netdra.admission.cluster import Cluster
 from netdra.admission.messages import AdmissionRequest, Verdict
+from netdra.admission.metrics import WORKERS_REPLACED
 from netdra.admission.worker import Task
 from netdra.workers.pool import SECONDS, BusyError, EndedError, LateError, Pool, command
 
@@ -54,5 +55,6 @@ class Workers:
         except BusyError:
             return Verdict((f"{named}: netdra's webhook is busy; try again",))
         except (LateError, EndedError) as problem:
+            WORKERS_REPLACED.labels("late" if isinstance(problem, LateError) else "broken").inc()
             log.warning("%s: %s", named, problem.what)
             return Verdict((f"{named}: {problem.what}; {problem.hint}",))

@@ -7,8 +7,9 @@ lab and by `netdra detach`. It never raises for what it finds: everything is tri
 from __future__ import annotations
 
 import time
+from contextlib import closing
 
-from netdra.chain import checkpoint
+from netdra.chain import checkpoint, files
 from netdra.chain import site as sites
 from netdra.chain.checkpoint import BadCheckpointError, Journal
 from netdra.chain.execute import Executor
@@ -37,7 +38,7 @@ def detach(sandbox: str, settings: Settings, netns: str = "") -> DetachReport:
     try:
         journal = checkpoint.open_existing(settings.state, sandbox, settings.budget)
     except BadCheckpointError as problem:
-        aside = checkpoint.put_aside(checkpoint.path_of(settings.state, sandbox))
+        aside = files.put_aside(checkpoint.path_of(settings.state, sandbox))
         text = f"{problem.what}; it was put aside as {aside}, and nothing could be undone"
         return DetachReport(sandbox=sandbox, found=True, problems=(text,))
     if journal is None:
@@ -58,24 +59,25 @@ def _undo(journal: Journal, settings: Settings, netns: str, started: float) -> D
     header = journal.saved.header
     problems: list[str] = []
     if journal.saved.damaged:
-        copy = checkpoint.copy_aside(journal.path)
+        copy = files.copy_aside(journal.path)
         problems.append(f"checkpoint {journal.path} had {journal.saved.damaged} unreadable lines; a copy is {copy}")
     try:
         found = tasks(header.plans)
     except NetdraError as problem:
-        aside = checkpoint.put_aside(journal.path)
+        aside = files.put_aside(journal.path)
         text = f"{problem.what}: the checkpoint was put aside as {aside}, and nothing could be undone"
         return DetachReport(sandbox=header.pod.sandbox, found=True, problems=(*problems, text))
     same_boot = header.boot_id == checkpoint.boot_id()
     left = settings.budget - (time.monotonic() - started)
-    if not journal.saved.complete and not journal.await_programs(left / 2):
+    if not journal.await_programs(left / 2):
         problems.append("a plugin that an earlier attempt began is still running; undone all the same")
     left = settings.budget - (time.monotonic() - started)
     with (
         sites.reopen_pod(header.namespace, netns, same_boot=same_boot) as space,
         sites.opened(header.pod, space, settings, left, plugins=header.plugins) as site,
+        closing(Executor(found, journal, site, settings)) as executor,
     ):
-        undone = undo(Executor(found, journal, site, settings))
+        undone = undo(executor)
     return DetachReport(
         sandbox=header.pod.sandbox,
         found=True,

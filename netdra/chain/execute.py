@@ -6,8 +6,12 @@ Used by `attach`, `detach` and `check`, which decide on the order; `flow` says w
 from __future__ import annotations
 
 import dataclasses
+import os
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
+
+import msgspec
 
 from netdra.chain import flow, holders
 from netdra.chain.checkpoint import Amended, Begun, Done, Journal, StepState, Undone
@@ -41,15 +45,26 @@ def order_of(task: Task, config: Mapping[str, Any], previous: StepResult) -> Ord
 
 
 class Executor:
-    """Does the steps of one sandbox."""
+    """Does the steps of one sandbox. Close it when it has done so."""
 
     def __init__(self, found: Mapping[str, Task], journal: Journal, site: Site, settings: Settings) -> None:
         self.tasks, self.journal, self._settings = found, journal, settings
         self.site = dataclasses.replace(site, lock=journal.held)
+        self._stop = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
 
     def until(self, deadline: float) -> None:
-        """From now on, act until another time on the monotonic clock."""
+        """From now on, act until another time on the monotonic clock; an interrupt before is over."""
         self.site = dataclasses.replace(self.site, deadline=deadline)
+        with suppress(BlockingIOError):
+            os.eventfd_read(self._stop)
+
+    def interrupt(self) -> None:
+        """End the plugins that run."""
+        os.eventfd_write(self._stop, 1)
+
+    def close(self) -> None:
+        """No plugin runs any more."""
+        os.close(self._stop)
 
     def do(self, key: str) -> None:
         """Do a step whose dependencies are done.
@@ -161,7 +176,8 @@ class Executor:
     def _plugin(self, task: Task, config: Mapping[str, Any]) -> Plugin:
         version = config.get("cniVersion")
         where, lock = self.site.plugins, self.site.lock
-        return protocol.find(task.step.type, where, version=version, timeout=self._timeout(), lock=lock)
+        found = protocol.find(task.step.type, where, version=version, timeout=self._timeout(), lock=lock)
+        return msgspec.structs.replace(found, stop=self._stop)
 
     def _timeout(self) -> float:
         """Seconds that the next call of a plugin may take."""

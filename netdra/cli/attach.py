@@ -42,8 +42,10 @@ def command(
 
     What is done is written down, so `netdra detach` undoes it, also after a crash. Attaching what is attached already
     does nothing; what an earlier attempt left is undone first. If a step fails, everything before it is undone, and
-    the error says what failed and what was undone.
+    the error says what failed and what was undone. Ctrl-C undoes everything too; a second one leaves the rest to
+    `netdra detach`.
     """
+    from netdra.chain import checkpoint
     from netdra.chain.attach import attach
 
     plans = [plan for path in plan_paths for plan in _plans(path)]
@@ -52,6 +54,10 @@ def command(
     pod = Pod(sandbox=sandbox or chains.sandbox_of(netns))
     try:
         report = attach(plans, pod, netns, chains.settings(state, cni_path, host_root, timeout))
+    except KeyboardInterrupt:
+        left = checkpoint.path_of(state, pod.sandbox).exists()
+        terminal.tell(f"interrupted; {f'finish with: netdra detach {pod.sandbox}' if left else 'all is undone'}")
+        raise
     except AttachError as problem:
         if output != "table":
             chains.show(problem.report, output, (), ())

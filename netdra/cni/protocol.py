@@ -26,13 +26,15 @@ class Plugin(msgspec.Struct, frozen=True, kw_only=True):
     """A plugin that is there and speaks `version` with us.
 
     `lock` is a descriptor that each of its processes inherits, or -1: a file that is locked through it stays locked
-    until they have ended, even if this process dies before them.
+    until they have ended, even if this process dies before them. `stop` is one that ends them once it is readable,
+    or -1.
     """
 
     binary: Binary
     where: PluginPath
     version: str
     lock: int = -1
+    stop: int = -1
 
 
 class _Versions(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -166,7 +168,7 @@ def _call(
     if attachment is not None:
         config.check_attachment(attachment)
     environment = config.environment(verb, plugin.where, attachment)
-    return _execute(plugin.binary, verb, request, environment, timeout, plugin.lock)
+    return _execute(plugin.binary, verb, request, environment, timeout, plugin.lock, plugin.stop)
 
 
 def _execute(
@@ -176,16 +178,19 @@ def _execute(
     environment: Mapping[str, str],
     timeout: float,
     lock: int = -1,
+    stop: int = -1,
 ) -> bytes:
     try:
         stdin = msgspec.json.encode(request)
     except (TypeError, ValueError, OverflowError, RecursionError) as problem:
         raise InvalidInputError(f'CNI plugin "{binary.name}": its configuration is no JSON: {problem}') from None
     try:
-        finished = process.run(binary.argv(), environment, stdin, timeout, lock)
+        finished = process.run(binary.argv(), environment, stdin, timeout, lock, stop)
     except OSError as problem:
         message = f"{binary.path} cannot be run: {problem.strerror}"
         raise plugin_error(PluginFailure(plugin=binary.name, verb=verb, kind="missing", message=message)) from None
+    if finished.stopped:
+        raise _failed(binary, verb, "stopped", "it was ended because the caller was interrupted", finished)
     if finished.timed_out:
         message = f"it was ended after {timeout:.1f} s, all the time that it had"
         raise _failed(binary, verb, "timeout", message, finished)

@@ -9,10 +9,11 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from datetime import UTC, datetime
 from typing import Any
 
-from netdra.controller import custom_device_status, policy_status, schema_status, topology_status
+from netdra.controller import custom_device_status, metrics, policy_status, schema_status, topology_status
 from netdra.controller.checks import Checks
 from netdra.controller.classes import Changes, changes
 from netdra.controller.features import published
@@ -30,6 +31,7 @@ from netdra.kube.resources import CUSTOM_DEVICES, POLICIES, SCHEMAS, TOPOLOGIES,
 from netdra.model.device import Features
 from netdra.model.errors import InvalidInputError, NetdraError, TemporaryError
 from netdra.model.topology import NetworkTopology
+from netdra.ops.metrics import measured
 
 log = logging.getLogger(__name__)
 
@@ -51,11 +53,22 @@ class Controller:
         *,
         checks: Checks | None = None,
         clock: Callable[[], datetime] = now,
+        in_hand: Callable[[], AbstractContextManager[None]] = nullcontext,
     ) -> None:
+        """Begin nothing yet.
+
+        Args:
+            client: the way to the API server.
+            recorder: who writes events.
+            checks: who finds what is wrong with objects.
+            clock: the time, for conditions.
+            in_hand: entered around each look, which the end of the process waits for.
+        """
         self._client = client
         self._recorder = recorder
         self._checks = checks or Checks()
         self._clock = clock
+        self._in_hand = in_hand
         self.work = Work()
         self.state = State(client, self.work)
         self._features = Features()
@@ -83,8 +96,10 @@ class Controller:
 
     async def _look(self, key: Key) -> float | None:
         """Look at one object; the seconds after which it must be looked at again, None if all is well."""
+        metrics.PENDING.set(len(self.work))
         try:
-            await self._looks[key.kind](key.name)
+            with self._in_hand(), measured(metrics.LOOK_SECONDS, key.kind):
+                await self._looks[key.kind](key.name)
         except (ConflictError, NotFoundError) as problem:
             log.debug("%s %s changed meanwhile: %s", *key, problem)
             return 0.0

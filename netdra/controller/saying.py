@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Protocol
 
+from netdra.controller import metrics
 from netdra.controller.notices import notices
 from netdra.kube.client import Client
 from netdra.kube.events import ObjectReference, Recorder
@@ -50,6 +51,7 @@ async def say(client: Client, recorder: Recorder, resource: Resource[Any], about
         "status": documents.plain(status),
     }
     await client.apply(resource, wanted, manager=MANAGER, subresource="status")
+    metrics.STATUS_WRITES.labels(resource.plural).inc()
     before: Sequence[Condition] = () if about.status is None else about.status.conditions
     for told in notices(reference(resource, about), before, status.conditions):
         recorder.emit(told)

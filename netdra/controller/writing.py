@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import logging
 
+from netdra.controller import metrics
 from netdra.controller.classes import Changes
 from netdra.kube.client import Client
 from netdra.kube.errors import AlreadyExistsError, RefusedError
 from netdra.kube.resources import DEVICE_CLASSES, TOPOLOGIES
 from netdra.model import names
 from netdra.model.topology import NetworkTopology
+from netdra.ops.metrics import counted
 
 log = logging.getLogger(__name__)
 
@@ -27,12 +29,15 @@ async def write(client: Client, planned: Changes) -> str:
     """
     refused: list[str] = []
     for each in planned.delete:
-        await client.delete(DEVICE_CLASSES, each)
+        with counted(metrics.CLASS_WRITES, "delete"):
+            await client.delete(DEVICE_CLASSES, each)
         log.info('deleted DeviceClass "%s"', each.metadata.name)
-    for send, group in ((client.create, planned.create), (client.replace, planned.replace)):
+    writes = (("create", client.create, planned.create), ("update", client.replace, planned.replace))
+    for verb, send, group in writes:
         for each in group:
             try:
-                await send(DEVICE_CLASSES, each)
+                with counted(metrics.CLASS_WRITES, verb):
+                    await send(DEVICE_CLASSES, each)
                 log.info('wrote DeviceClass "%s"', each.metadata.name)
             except AlreadyExistsError:
                 continue  # the store will learn of it, and it is looked at again

@@ -44,6 +44,8 @@ class Watcher:
     Attributes:
         node: whose interfaces these are.
         rescans: how often all was read again.
+        events: how many events of the kernel were taken in.
+        overflows: how often the kernel dropped some.
     """
 
     def __init__(
@@ -61,6 +63,8 @@ class Watcher:
         """
         self.node = node or scan.this_node()
         self.rescans = 0
+        self.events = 0
+        self.overflows = 0
         self._rescan_every = rescan_every
         with ExitStack() as opened:
             self._monitor = opened.enter_context(Monitor())
@@ -116,7 +120,9 @@ class Watcher:
         try:
             events, device_events = self._monitor.read(), self._device_monitor.read()
         except EventsLostError:
+            self.overflows += 1
             return self.rescan()
+        self.events += len(events) + len(device_events)
         if not events and not device_events:
             return Change()
         return self._refresh(update.take(self._kernel, self._facts, events, device_events))

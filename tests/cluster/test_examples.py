@@ -111,7 +111,9 @@ def test_the_template_with_a_gpu_and_both_vfs_is_allocated_on_one_pcie_root(
     gpu, vf0, vf1 = workspace.devices(claim)
     assert gpu == "gpu-1"
     assert (vf0[:9], vf1[:9]) == ("enp3s0f0v", "enp3s0f1v")
-    held = workspace.api.wait_for(TOPOLOGY, "ai-bonded-rdma", lambda found: bool(found and found["status"].get("users")))
+    held = workspace.api.wait_for(
+        TOPOLOGY, "ai-bonded-rdma", lambda found: bool(found and found["status"].get("users"))
+    )
     assert held is not None
     assert held["status"]["usedBy"] == [f"{workspace.namespace}/{claim}"]
     workspace.release("trainer", claim)

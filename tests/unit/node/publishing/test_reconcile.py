@@ -21,8 +21,8 @@ from netdra.model.resource import (
     ResourceSlice,
     ResourceSliceSpec,
 )
-from netdra.node.content import content, digest
-from netdra.node.reconcile import Writes, owner_of, reconcile
+from netdra.node.publishing.content import content, digest
+from netdra.node.publishing.reconcile import Writes, owner_of, reconcile
 
 UNHURRIED = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 NODE = owner_of("worker-1", "uid-1")

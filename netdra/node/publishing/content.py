@@ -1,7 +1,7 @@
 """What a slice says, apart from how it is written: the form in which wanted and stored slices are compared.
 
-Called by `netdra.node.reconcile`. The API server writes quantities in its own way and stamps taints with the time; both
-are no difference.
+Called by `netdra.node.publishing.reconcile`. The API server writes quantities in its own way and stamps taints with
+the time; both are no difference.
 """
 
 from __future__ import annotations

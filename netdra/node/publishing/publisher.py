@@ -24,8 +24,10 @@ from netdra.model import names
 from netdra.model.errors import TemporaryError
 from netdra.model.meta import ObjectMeta, OwnerReference
 from netdra.model.resource import API_VERSION, Device, ResourceSlice, ResourceSliceSpec
-from netdra.node.publish import Refusal, Written, write
-from netdra.node.reconcile import reconcile
+from netdra.node import metrics
+from netdra.node.publishing.publish import Refusal, Written, write
+from netdra.node.publishing.reconcile import reconcile
+from netdra.ops.metrics import counted
 
 log = logging.getLogger(__name__)
 
@@ -93,7 +95,8 @@ class Publisher:
 
     async def _try(self, wanted: Sequence[ResourceSlice]) -> None:
         try:
-            await self._round(wanted)
+            with counted(metrics.PUBLISHER_ROUNDS):
+                await self._round(wanted)
         except ApiError as problem:
             log.warning("%s", problem)
             if isinstance(problem, TemporaryError):
@@ -119,6 +122,9 @@ class Publisher:
                 trouble = trouble or problem
                 continue
             self._adopted |= written.adopted
+            metrics.OVERTAKEN.inc(written.overtaken)
+            for each in written.dropped:
+                metrics.DROPPED.labels(each.gate).inc()
             self._refuse(wanted, pool, written.refusals)
             self.report(pool, written)
             if written.overtaken:

@@ -1,9 +1,9 @@
 """Which ResourceSlices to delete, update and create so that a node's pools become what they should be.
 
-Called by `netdra.node.publish` with what `netdra.slices.layout` wants and what the API server has. Pure. The rules are
-those of k8s.io/dynamic-resource-allocation/resourceslice: a pool counts only when all slices of its highest generation
-are there, so a change of more than one slice is a new generation of all of them, and whoever reads in the middle of it
-sees an incomplete pool, never a mixed one.
+Called by `netdra.node.publishing.publisher` with what `netdra.slices.layout` wants and what the API server has. Pure.
+The rules are those of k8s.io/dynamic-resource-allocation/resourceslice: a pool counts only when all slices of its
+highest generation are there, so a change of more than one slice is a new generation of all of them, and whoever reads
+in the middle of it sees an incomplete pool, never a mixed one.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import msgspec
 from netdra.model import names
 from netdra.model.meta import ObjectMeta, OwnerReference
 from netdra.model.resource import Device, DeviceTaint, ResourcePool, ResourceSlice
-from netdra.node.content import digest
+from netdra.node.publishing.content import digest
 
 Adopted = Mapping[bytes, bytes]
 """Digest of what was sent -> digest of what the server kept of it, which is then to be left as it is."""
