@@ -53,15 +53,15 @@ def create(path: Path, content: bytes, timeout: float) -> int:
         raise unwritable(path, problem) from None
 
 
-def replace(path: Path, content: bytes, timeout: float) -> None:
-    """Write a file, whole or not at all, in place of the one that may be there. Arguments as of `create`.
+def replace(path: Path, content: bytes, timeout: float, *, mode: int = MODE) -> None:
+    """Write a file, whole or not at all, in place of the one that may be there. Arguments as of `create`, and its mode.
 
     Raises:
         TemporaryError: the file system does not take it, or others write for longer than that; the old file stays.
     """
     try:
         with folder(path.parent, timeout) as opened_folder:
-            os.close(_written(path, content))
+            os.close(_written(path, content, mode))
             os.fsync(opened_folder)
     except OSError as problem:
         raise unwritable(path, problem) from None
@@ -146,12 +146,13 @@ def unwritable(path: Path, problem: OSError) -> TemporaryError:
     )
 
 
-def _written(path: Path, content: bytes) -> int:
+def _written(path: Path, content: bytes, mode: int = MODE) -> int:
     """A file with that content, on the disk before it has its name; open and locked."""
     temporary = path.with_name(_TEMPORARY)
     fd = os.open(temporary, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, MODE)
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        os.fchmod(fd, mode)  # the umask is whoever's, and what was left of another file has a mode of its own
         append(fd, content)
         os.fsync(fd)
         temporary.rename(path)

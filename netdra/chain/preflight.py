@@ -19,6 +19,7 @@ from netdra.chain.report import StepName, name_of
 from netdra.cni import protocol
 from netdra.kernel import link, netns
 from netdra.model.errors import InvalidInputError, NetdraError, PermanentError
+from netdra.model.plan import called
 from netdra.model.result import CNIInterface, StepDevice, StepResult
 from netdra.steps import builtin, ipam
 from netdra.steps.contract import Site
@@ -50,8 +51,7 @@ def preflight(found: Mapping[str, Task], site: Site) -> None:
         step = task.step
         if (step.device is not None or step.type in MAKERS) and step.if_name in present:
             raise PermanentError(
-                f'NetworkTopology "{task.topology}", step "{step.name}" ({step.type}): the pod has an interface '
-                f'"{step.if_name}" already',
+                f'{called(task.topology, step.name)} ({step.type}): the pod has an interface "{step.if_name}" already',
                 hint="choose another config.name",
             )
         previous = merge([expected[each] for each in task.after])

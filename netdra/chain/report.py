@@ -11,7 +11,7 @@ import msgspec
 
 from netdra.cni.errors import PluginError
 from netdra.model.errors import NetdraError, PermanentError, TemporaryError
-from netdra.model.plan import PlannedStep
+from netdra.model.plan import PlannedStep, called
 from netdra.model.result import StepResult
 
 
@@ -26,7 +26,7 @@ class StepName(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_d
     def __str__(self) -> str:
         """The step as messages call it."""
         binary = " binary" if self.execution == "Binary" else ""
-        return f'NetworkTopology "{self.topology}", step "{self.step}" ({self.plugin}{binary})'
+        return f"{called(self.topology, self.step)} ({self.plugin}{binary})"
 
 
 class StepReport(StepName, frozen=True, kw_only=True):

@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import msgspec
 
 from netdra.model import names
+from netdra.model.plan import called
 from netdra.model.topology import MAX_STEPS, NetworkTopology, Step
 from netdra.topology import references
 from netdra.topology.findings import Finding, refuse
@@ -58,7 +59,7 @@ class Graph(msgspec.Struct, frozen=True, kw_only=True):
 
 def about(topology: str, step: str, what: str, *, hint: str = "", path: Path = ()) -> Finding:
     """A finding about a step, worded as all of them are."""
-    return Finding(what=f'NetworkTopology "{topology}", step "{step}": {what}', hint=hint, path=path)
+    return Finding(what=f"{called(topology, step)}: {what}", hint=hint, path=path)
 
 
 def compile_topology(topology: NetworkTopology) -> Graph:
@@ -184,6 +185,11 @@ def _root_or_derived(topology: str, shown: str, step: Step, path: Path) -> Itera
             hint='write "<domain>/<name>" with a domain other than kubernetes.io',
             path=(*path, "extendedResourceName"),
         )
+
+
+def is_plugin_name(kind: str) -> bool:
+    """Whether a step's type can be a CNI plugin's: the name of a program, never a path to one."""
+    return _TYPE.match(kind) is not None and ".." not in kind
 
 
 def is_extended_resource(name: str) -> bool:
