@@ -57,6 +57,7 @@ class Publishing:
         health: how the published devices are.
         stored: the node's slices as the API server has them.
         passes: how often it was worked out what is to be published.
+        holder: who knows what claims hold.
         published: whether the API server has had once what is to be published.
     """
 
@@ -78,7 +79,7 @@ class Publishing:
         self._client = client
         self._node = node
         self._watch = watch
-        self._holder: Holder = holder or NobodyHolds()
+        self.holder: Holder = holder or NobodyHolds()
         self._recorder = Recorder(client, f"{names.DRIVER}/node", node)
         self._telling = Telling(self._recorder, node)
         self._policies: Store[DeviceExposurePolicy] = Store()
@@ -177,7 +178,7 @@ class Publishing:
         policies = tuple(self._policies.objects[name] for name in sorted(self._policies.objects))
         node = self._nodes.objects.get(self._node)
         labels = dict(node.metadata.labels) if node is not None else {}
-        held, features = tuple(self._holder.held), self._features
+        held, features = tuple(self.holder.held), self._features
 
         def make() -> Offered:
             offering.follow(policies, features)
