@@ -55,4 +55,11 @@ def _facts(pool: str, device: Device) -> PlannedDevice:
     published = {names.qualified(name): attribute.value for name, attribute in device.attributes.items()}
     facts = {field: published.get(names.qualified(name)) for name, field in _ATTRIBUTES.items()}
     known: dict[str, Any] = {field: value for field, value in facts.items() if type(value) is _TYPES[field]}
-    return PlannedDevice(request="", pool=pool, device=device.name, **known)
+    plugins = supported_cnis(published.get(names.qualified(names.SUPPORTED_CNIS)))
+    return PlannedDevice(request="", pool=pool, device=device.name, supported_cnis=plugins, **known)
+
+
+def supported_cnis(value: object) -> tuple[str, ...]:
+    """The plugins that an attribute lists, as a list or with commas around each (decision D6)."""
+    listed = value.split(",") if isinstance(value, str) else value if isinstance(value, tuple) else ()
+    return tuple(name for name in listed if isinstance(name, str) and name)
