@@ -9,7 +9,7 @@ RUNTIME := $(VENV)/.runtime
 DEV := $(VENV)/.dev
 PYTEST := $(BIN)/python -m pytest
 
-.PHONY: help demo test lint format test-unit test-kernel test-cluster hardware testbed bench crds protos lock clean
+.PHONY: help demo test lint format test-unit test-kernel test-cluster hardware testbed bench crds docs protos lock clean
 
 help: ## List the commands
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -49,6 +49,9 @@ testbed: ## Build the real components that tests start, once per machine and ver
 
 crds: $(RUNTIME) ## Write the chart's CustomResourceDefinitions from the types
 	@$(BIN)/netdra crds --output-dir charts/netdra/crds
+
+docs: $(DEV) ## Write the pages that are made of the code (docs/metrics.md)
+	@$(BIN)/python -m netdra.cli.metrics_page >docs/metrics.md
 
 protos: $(DEV) ## Write the node's messages from protos/
 	@$(BIN)/python -m testbed.protos

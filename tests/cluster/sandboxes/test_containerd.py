@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 
 import pytest
 
@@ -37,7 +38,7 @@ async def driving(
 ) -> AsyncIterator[Daemon]:
     """A daemon that is registered with the runtime, and has compared all that runs."""
     async with scene.daemon() as daemon:
-        settings = Settings(socket=str(runtime.nri_socket))
+        settings = Settings(socket=Path(runtime.nri_socket))
         plugin = Plugin(daemon.pods.hooks, settings, backoff=Backoff(0.05, 0.2), changed=changed)
         running = asyncio.create_task(plugin.run())
         try:

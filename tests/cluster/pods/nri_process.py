@@ -1,4 +1,4 @@
-"""`python -m tests.cluster.nri_process DIARY [SOCKET]`: a process with nothing but the plugin, to be killed.
+"""`python -m tests.cluster.pods.nri_process DIARY [SOCKET]`: a process with nothing but the plugin, to be killed.
 
 Its hooks write a line each to the file DIARY. Without SOCKET it has the one that the runtime which started it left.
 """
@@ -41,7 +41,7 @@ class Diarist:
 def main() -> None:
     """Be a plugin until killed."""
     path, *sockets = sys.argv[1:]
-    settings = Settings(socket=sockets[0]) if sockets else inherited(Settings(), os.environ)
+    settings = Settings(socket=Path(sockets[0])) if sockets else inherited(Settings(), os.environ)
     asyncio.run(Plugin(Diarist(Path(path)), settings).run())
 
 
