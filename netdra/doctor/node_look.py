@@ -54,7 +54,7 @@ def look(places: Places) -> NodeFacts:
     """All facts; what cannot be read is left as unknown."""
     interfaces = _interfaces()
     kinds = _asked_kinds()
-    modules = _Modules(places)
+    modules = Modules(places)
     sysfs = Sysfs(str(places.at("sys")))
     return NodeFacts(
         kernel=platform.release(),
@@ -105,7 +105,7 @@ def _asked(opened: Socket, kind: str) -> Presence:
     return "there"
 
 
-class _Modules:
+class Modules:
     """The kernel's modules: built in, loaded, or on disk; the lists use - and _ alike."""
 
     def __init__(self, places: Places) -> None:
@@ -114,6 +114,7 @@ class _Modules:
         self._loadable = _names(_text(folder / "modules.dep"))
 
     def presence(self, name: str) -> Presence:
+        """Whether there is a module for a kind of link, or of that name."""
         wanted = {"bond": "bonding", "vlan": "8021q"}.get(name, name).replace("-", "_")
         if wanted in self._present:
             return "there"

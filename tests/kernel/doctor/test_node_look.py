@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from netdra.doctor import node_look
 from netdra.doctor.node_look import Places, look
 from netdra.doctor.node_verdicts import KINDS
 from testbed import build
@@ -78,7 +79,10 @@ def test_modules_on_disk_are_known_where_the_kernel_may_not_be_asked(tmp_path: P
     (folder / "modules.dep").write_text("kernel/drivers/vfio/pci/vfio-pci.ko.xz: kernel/drivers/vfio/vfio.ko.xz\n")
     (tmp_path / "proc").mkdir()
     (tmp_path / "proc" / "modules").write_text("bonding 200704 0 - Live 0x0\n")
-    assert look(Places(root=tmp_path)).vfio == "loadable"
+    modules = node_look.Modules(Places(root=tmp_path))
+    told = {name: modules.presence(name) for name in ("bond", "veth", "vfio-pci", "vlan")}
+    assert told == {"bond": "there", "veth": "there", "vfio-pci": "loadable", "vlan": "absent"}
+    assert node_look.Modules(Places(root=tmp_path / "none")).presence("vlan") == "unknown"
 
 
 def test_whoever_is_not_root_is_told_what_could_not_be_seen_and_sees_the_rest() -> None:
