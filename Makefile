@@ -35,7 +35,7 @@ test-unit: $(DEV) ## Pure functions: tables, properties, golden files
 test-kernel: $(DEV) system testbed-cni ## Real network namespaces, netlink and CNI plugins (root)
 	$(PYTEST) tests/kernel
 
-test-cluster: $(DEV) system testbed ## Real etcd, API server and scheduler (root, Go)
+test-cluster: $(DEV) system testbed ## Real control plane, kubelet, containerd (root, Go)
 	$(PYTEST) tests/cluster
 
 hardware: $(DEV) system testbed ## An SR-IOV node in QEMU: VFs, IOMMU, RDMA, Open vSwitch (root, apt)
@@ -56,12 +56,15 @@ docs: $(DEV) ## Write the pages that are made of the code (docs/metrics.md)
 protos: $(DEV) ## Write the node's messages from protos/
 	@$(BIN)/python -m testbed.protos
 
-bench: $(DEV) system testbed ## Figures, side by side with the limit or the peer, as ratios
+bench: $(DEV) system testbed testbed-bench ## Figures, side by side with the limit or the peer, as ratios
 	$(BIN)/python -m bench
 
-.PHONY: testbed-cni system
+.PHONY: testbed-cni testbed-bench system
 testbed-cni:
 	@$(PYTHON) -m testbed build cni-plugins cnitool >/dev/null
+
+testbed-bench:
+	@$(PYTHON) -m testbed build --for bench >/dev/null
 
 # Debian packages that tests read the kernel with, or that a bare image lacks; no work where they are there.
 system:

@@ -182,11 +182,6 @@ def _root_or_derived(topology: str, shown: str, step: Step, path: Path) -> Itera
         )
 
 
-def is_plugin_name(kind: str) -> bool:
-    """Whether a step's type can be a CNI plugin's: the name of a program, never a path to one."""
-    return _TYPE.match(kind) is not None and ".." not in kind
-
-
 def is_extended_resource(name: str) -> bool:
     """Whether Kubernetes takes the name for an extended resource (pkg/apis/core/v1/helper IsExtendedResourceName)."""
     domain = name.split("/", 1)[0]

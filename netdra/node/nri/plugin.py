@@ -12,15 +12,17 @@ import re
 import socket
 from asyncio import StreamReader, StreamWriter
 from collections.abc import Callable, Mapping
+from pathlib import Path
 
 import msgspec
 
 from netdra.kube.backoff import Backoff
 from netdra.model.errors import InvalidInputError, NetdraError, PermanentError, TemporaryError
+from netdra.node.metrics import NRI_CONNECTED, NRI_CONNECTIONS
 from netdra.node.nri.connection import Connection
 from netdra.node.nri.hooks import SandboxHooks
 from netdra.node.nri.messages import RUNTIME_SERVICE, Runtime
-from netdra.node.nri.runner import DEFAULT_TIMEOUT, Runner
+from netdra.node.nri.runner import DEFAULT_TIMEOUT, Runner, one_line
 from netdra.node.nri.service import PluginService
 from netdra.node.nri.ttrpc import CallError
 from netdra.node.wire import nri_pb2
@@ -30,7 +32,7 @@ log = logging.getLogger(__name__)
 HANDSHAKE_SECONDS = 60.0
 """From the connection to Synchronize: the runtime may be busy with other plugins and with pods that start."""
 HEALTHY_SECONDS = 5.0
-"""A registration that lasted this long went well: the next attempt comes soon."""
+"""After a connection that lasted this long the next attempt comes soon."""
 
 _NAME = re.compile(r"[a-zA-Z0-9_.+-]+")
 _INDEX = re.compile(r"[0-9]{2}")
@@ -48,7 +50,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
 
     name: str = "netdra"
     index: str = "10"
-    socket: str = "/var/run/nri/nri.sock"
+    socket: Path = Path("/var/run/nri/nri.sock")
     descriptor: int | None = None
 
     def __post_init__(self) -> None:
@@ -173,7 +175,7 @@ class Plugin:
         self._adopted = True
         return await asyncio.open_unix_connection(sock=socket.socket(fileno=self._settings.descriptor))
 
-    async def _dial(self, path: str) -> tuple[StreamReader, StreamWriter]:
+    async def _dial(self, path: Path) -> tuple[StreamReader, StreamWriter]:
         try:
             return await asyncio.open_unix_connection(path)
         except OSError as problem:
@@ -195,7 +197,7 @@ class Plugin:
     def _failed(self, problem: Exception) -> None:
         text = str(problem) or f"no answer within {HANDSHAKE_SECONDS:g} s"
         if isinstance(problem, NetdraError):
-            text = f"{problem.what}; {problem.hint}" if problem.hint else problem.what
+            text = one_line(problem)
         log.log(logging.DEBUG if text == self.problem else logging.WARNING, "not registered: %s", text)
         self.problem = text
 
@@ -205,9 +207,11 @@ class Plugin:
         if connected:
             self.connected.set()
             self.problem = ""
+            NRI_CONNECTIONS.inc()
         else:
             self.connected.clear()
             self.problem = "the connection to the container runtime ended"
+        NRI_CONNECTED.set(connected)
         self._changed(connected)
 
     @property
