@@ -182,6 +182,11 @@ def _root_or_derived(topology: str, shown: str, step: Step, path: Path) -> Itera
         )
 
 
+def is_plugin_name(text: str) -> bool:
+    """Whether it can be the name of a program in the CNI path: no path, and no letter that only looks like one."""
+    return _TYPE.match(text) is not None and ".." not in text
+
+
 def is_extended_resource(name: str) -> bool:
     """Whether Kubernetes takes the name for an extended resource (pkg/apis/core/v1/helper IsExtendedResourceName)."""
     domain = name.split("/", 1)[0]
