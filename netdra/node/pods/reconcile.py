@@ -17,9 +17,11 @@ from netdra.chain.checkpoint import Saved
 from netdra.kube.backoff import Backoff
 from netdra.model.claim import ResourceClaim
 from netdra.model.errors import NetdraError
+from netdra.node.metrics import REPAIRS
 from netdra.node.nri.hooks import Sandbox
 from netdra.node.pods.attachments import Attachments
 from netdra.node.pods.network import sandbox_of
+from netdra.ops.metrics import counted
 
 log = logging.getLogger(__name__)
 
@@ -121,7 +123,8 @@ class Reconciler:
         if unknown is not None:
             raise unknown
         if claims:
-            await attachments.attach(sandbox, claims, time.monotonic() + ATTACH_SECONDS)
+            with counted(REPAIRS):
+                await attachments.attach(sandbox, claims, time.monotonic() + ATTACH_SECONDS)
             attachments.reports.late(sandbox)
         return True
 

@@ -27,8 +27,10 @@ from netdra.model.errors import NetdraError
 from netdra.model.meta import ObjectMeta
 from netdra.model.plan import ClaimReference
 from netdra.model.resource import API_VERSION, Wire
+from netdra.node.metrics import STATUS_WRITES
 from netdra.node.pods.outcome import Outcome
 from netdra.node.pods.status import device_statuses, same
+from netdra.ops.metrics import counted
 
 log = logging.getLogger(__name__)
 
@@ -178,4 +180,7 @@ class StatusWriter:
             return
         devices = msgspec.Raw(msgspec.json.encode([*others, *wanted]))
         status = {**stored.status, _DEVICES: devices}
-        await self.client.replace(STORED_CLAIMS, msgspec.structs.replace(stored, status=status), subresource="status")
+        with counted(STATUS_WRITES):
+            await self.client.replace(
+                STORED_CLAIMS, msgspec.structs.replace(stored, status=status), subresource="status"
+            )

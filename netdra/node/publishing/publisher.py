@@ -103,6 +103,13 @@ class _Pool:
                 found.append(msgspec.structs.replace(one, spec=msgspec.structs.replace(one.spec, devices=devices)))
         return found
 
+    @property
+    def left_out(self) -> int:
+        """How many devices are left out because the server refused them as they are."""
+        if not self.refused:
+            return 0
+        return sum(self.refused.get(device.name) == device for one in self.wanted for device in one.spec.devices)
+
     def learn(self, written: Written) -> None:
         """Remember what the server made of a write."""
         if len(self.adopted) > MAX_ADOPTED:
@@ -210,6 +217,7 @@ class Publisher:
             for each in written.dropped:
                 metrics.DROPPED.labels(each.gate).inc()
             pool.learn(written)
+            metrics.LEFT_OUT.labels("refused").set(sum(each.left_out for each in self._pools.values()))
             self.report(name, written)
             if written.overtaken:
                 await asyncio.sleep(self.backoff.next())
