@@ -9,6 +9,8 @@ from __future__ import annotations
 import time
 from contextlib import closing
 
+import msgspec
+
 from netdra.chain import checkpoint, files
 from netdra.chain import site as sites
 from netdra.chain.checkpoint import BadCheckpointError, Journal
@@ -20,7 +22,7 @@ from netdra.chain.undo import undo
 from netdra.model.errors import NetdraError
 
 
-def detach(sandbox: str, settings: Settings, netns: str = "") -> DetachReport:
+def detach(sandbox: str, settings: Settings, netns: str = "", *, give_up: bool = False) -> DetachReport:
     """Undo a sandbox's networks; one that has none is no error, and neither is a namespace that is gone.
 
     What cannot be undone stays in the checkpoint, so calling again tries again.
@@ -29,6 +31,7 @@ def detach(sandbox: str, settings: Settings, netns: str = "") -> DetachReport:
         sandbox: the sandbox's id.
         settings: how chains are run here; plugins are looked for where they were at attaching.
         netns: a path of the pod's namespace, where it may have another one than at attaching.
+        give_up: try for the last time: a checkpoint of what is left is put aside for a person.
 
     Raises:
         InvalidInputError: the id cannot be a sandbox's.
@@ -50,9 +53,17 @@ def detach(sandbox: str, settings: Settings, netns: str = "") -> DetachReport:
         raise
     if report.is_undone:
         journal.remove()
-    else:
+        return report
+    try:
+        return _given_up(journal, report) if give_up else report
+    finally:
         journal.close()
-    return report
+
+
+def _given_up(journal: Journal, report: DetachReport) -> DetachReport:
+    aside = files.put_aside(journal.path)
+    text = f"sandbox {report.sandbox} is given up: what is left of it is in {aside}"
+    return msgspec.structs.replace(report, problems=(*report.problems, text))
 
 
 def _undo(journal: Journal, settings: Settings, netns: str, started: float) -> DetachReport:

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from netdra.cni.config import check_if_name
+from netdra.cni.config import check_if_name, check_network_name
 from netdra.model.errors import InvalidInputError
 from netdra.model.plan import Plan, PlannedStep, called
 from netdra.model.result import CNIInterface, StepResult
@@ -54,7 +54,7 @@ def tasks(plans: Sequence[Plan], first: int = 0) -> dict[str, Task]:
         first: the place of the first of them among all of the pod's.
 
     Raises:
-        InvalidInputError: a plan is no graph in that order, or an interface cannot be named so.
+        InvalidInputError: a plan is no graph in that order, or an interface or a network cannot be named so.
     """
     found: dict[str, Task] = {}
     for place, plan in enumerate(plans, first):
@@ -139,6 +139,7 @@ def _task(place: int, topology: str, step: PlannedStep, before: Mapping[str, Tas
         if dependency not in before:
             raise InvalidInputError(f'{named}: it depends on "{dependency}", which the plan does not have before it')
     check_if_name(step.if_name)
+    check_network_name(step.network)
     ancestors: dict[str, str] = {}
     for dependency in step.depend_on:
         ancestors |= before[dependency].ancestors

@@ -8,11 +8,8 @@ import click
 
 from netdra.chain.checkpoint import Pod
 from netdra.chain.report import AttachError, AttachReport
-from netdra.cli import chains, inputs, terminal
-from netdra.model import documents
+from netdra.cli import chains, terminal
 from netdra.model.errors import InvalidInputError
-from netdra.model.plan import Plan
-from netdra.model.topology import NetworkTopology
 
 
 @click.command(name="attach")
@@ -48,7 +45,7 @@ def command(
     from netdra.chain import checkpoint
     from netdra.chain.attach import attach
 
-    plans = [plan for path in plan_paths for plan in _plans(path)]
+    plans = [plan for path in plan_paths for plan in chains.plans(path)]
     if not Path(netns).exists():
         raise InvalidInputError(f'--netns "{netns}" is not there', hint="see the named ones with: ls /run/netns")
     pod = Pod(sandbox=sandbox or chains.sandbox_of(netns))
@@ -70,15 +67,6 @@ def command(
     if report.repeated:
         terminal.tell(f"sandbox {report.sandbox} is attached already")
     chains.show(report, output, ("STEP", "TYPE", "INTERFACE", "MAC", "MTU", "ADDRESSES", "MS"), _rows(report))
-
-
-def _plans(path: str) -> list[Plan]:
-    text = inputs.text(path)
-    if "NetworkTopology" not in text:
-        return documents.plans(text, inputs.name(path))
-    from netdra.topology.bind import unbound
-
-    return [unbound(each) for each in documents.read(text, inputs.name(path)) if isinstance(each, NetworkTopology)]
 
 
 def _rows(report: AttachReport) -> list[tuple[str, ...]]:

@@ -128,7 +128,9 @@ def run(
     Raises:
         NetdraError: there is no way to the API server, or the work cannot begin.
     """
-    set_up(options.log_format, options.log_level)
+    from netdra.ops.metrics import LOG_LINES
+
+    set_up(options.log_format, options.log_level, count=lambda level: LOG_LINES.labels(level).inc())
     try:
         asyncio.run(_run(name, catalogues, work, options))
     except OSError as problem:

@@ -53,10 +53,15 @@ def find(
     """Find a plugin and agree on a protocol version with it: the highest that both have, or the one asked for.
 
     Raises:
-        InvalidInputError: the name is no plugin name.
+        InvalidInputError: the name is no plugin name, or the version none that is spoken here.
         PluginError: there is no such binary, it cannot be run, or no version fits.
     """
     binary = plugins.find(name, where)
+    if version is not None and version not in results.SUPPORTED_VERSIONS:
+        raise InvalidInputError(
+            f'CNI plugin "{name}": cniVersion {str(version)[:20]!r} is not spoken here',
+            hint=f"one of {', '.join(results.SUPPORTED_VERSIONS)}, or leave it out",
+        )
     offered = supported_versions(binary, timeout)
     wanted = results.SUPPORTED_VERSIONS if version is None else (version,)
     common = [each for each in results.SUPPORTED_VERSIONS if each in offered and each in wanted]
@@ -134,6 +139,11 @@ def check(plugin: Plugin, network: NetworkConfig, attachment: Attachment, previo
     """
     _require(plugin, "CHECK", results.CHECK_SINCE)
     _call(plugin, "CHECK", config.request(network, plugin.version, previous), attachment, timeout)
+
+
+def has_status(plugin: Plugin) -> bool:
+    """Whether the plugin has STATUS and GC: they came with 1.1.0."""
+    return results.at_least(plugin.version, results.STATUS_AND_GC_SINCE)
 
 
 def status(plugin: Plugin, network: NetworkConfig, timeout: float) -> None:

@@ -11,9 +11,12 @@ from pathlib import Path
 
 import msgspec
 
+from netdra.discovery.watch import Watcher
+from netdra.kernel.sysfs import Sysfs
 from netdra.kube.client import Client
 from netdra.kube.health import reachable, synced
 from netdra.model.errors import NetdraError
+from netdra.model.inventory import Node
 from netdra.node.publishing.service import Publishing
 from netdra.ops.health import met
 from netdra.ops.process import Process
@@ -47,7 +50,8 @@ async def run(client: Client, process: Process, settings: Settings) -> None:
     Raises:
         NetdraError: a part cannot go on.
     """
-    publishing = Publishing(client, settings.node, settings.sysfs_root)
+    sysfs = Sysfs(settings.sysfs_root)
+    publishing = Publishing(client, settings.node, lambda: Watcher(Node(name=settings.node), sysfs=sysfs))
     process.health.ready("api-server", reachable(client))
     process.health.ready("caches", synced(client))
     process.health.ready("slices", met(lambda: publishing.published, "not yet published", "published"))

@@ -32,7 +32,7 @@ _SECRETS = (
     (re.compile(r"\beyJ[\w-]{8,}\.[\w-]+\.[\w-]*"), "[token]"),
     (re.compile(r"(?i)\b(bearer|basic)\s+[\w.~+/=-]{6,}"), r"\1 [secret]"),
     (re.compile(r"(?i)((?:password|passwd|secret|token|api-?key)[\"']?\s*[=:]\s*[\"']?)[^\s\"',;]{4,}"), r"\1[secret]"),
-    (re.compile(r"(?i)(\w+://[^/\s:@]+:)[^@\s/]+@"), r"\1[secret]@"),
+    (re.compile(r"(?i)(\b[a-z][a-z0-9+.-]{1,15}://[^/\s:@]{1,256}:)[^@\s/]+@"), r"\1[secret]@"),
 )
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 
@@ -72,16 +72,24 @@ def about(**known: Unpack[Fields]) -> Iterator[None]:
         _about.reset(token)
 
 
-def set_up(form: Literal["text", "json"], level: str, stream: TextIO | None = None) -> None:
+def set_up(
+    form: Literal["text", "json"],
+    level: str,
+    stream: TextIO | None = None,
+    *,
+    count: Callable[[str], object] = lambda _: None,
+) -> None:
     """Log to stderr from now on.
 
     Args:
         form: one of `FORMATS`.
         level: one of `LEVELS`.
         stream: another place than stderr.
+        count: told the level of each line, of those that are kept back too.
     """
     handler = logging.StreamHandler(stream or sys.stderr)
     handler.setFormatter(Json() if form == "json" else Text())
+    handler.addFilter(lambda record: (count(record.levelname.lower()), True)[1])
     handler.addFilter(Repeats())
     root = logging.getLogger()
     root.handlers[:] = [handler]
@@ -167,9 +175,10 @@ class Once:
 
 def clean(text: str) -> str:
     """The text without the secrets that can be told by their looks, and not longer than a line may be."""
+    found = text if len(text) <= MAX_TEXT else f"{text[:MAX_TEXT]} … ({len(text)} characters)"
     for pattern, instead in _SECRETS:
-        text = pattern.sub(instead, text)
-    return text if len(text) <= MAX_TEXT else f"{text[:MAX_TEXT]} … ({len(text)} characters)"
+        found = pattern.sub(instead, found)
+    return found
 
 
 def _message(record: logging.LogRecord) -> str:

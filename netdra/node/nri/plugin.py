@@ -12,11 +12,13 @@ import re
 import socket
 from asyncio import StreamReader, StreamWriter
 from collections.abc import Callable, Mapping
+from pathlib import Path
 
 import msgspec
 
 from netdra.kube.backoff import Backoff
 from netdra.model.errors import InvalidInputError, NetdraError, PermanentError, TemporaryError
+from netdra.node.metrics import NRI_CONNECTED, NRI_CONNECTIONS
 from netdra.node.nri.connection import Connection
 from netdra.node.nri.hooks import SandboxHooks
 from netdra.node.nri.messages import RUNTIME_SERVICE, Runtime
@@ -48,7 +50,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
 
     name: str = "netdra"
     index: str = "10"
-    socket: str = "/var/run/nri/nri.sock"
+    socket: Path = Path("/var/run/nri/nri.sock")
     descriptor: int | None = None
 
     def __post_init__(self) -> None:
@@ -173,7 +175,7 @@ class Plugin:
         self._adopted = True
         return await asyncio.open_unix_connection(sock=socket.socket(fileno=self._settings.descriptor))
 
-    async def _dial(self, path: str) -> tuple[StreamReader, StreamWriter]:
+    async def _dial(self, path: Path) -> tuple[StreamReader, StreamWriter]:
         try:
             return await asyncio.open_unix_connection(path)
         except OSError as problem:
@@ -205,9 +207,11 @@ class Plugin:
         if connected:
             self.connected.set()
             self.problem = ""
+            NRI_CONNECTIONS.inc()
         else:
             self.connected.clear()
             self.problem = "the connection to the container runtime ended"
+        NRI_CONNECTED.set(connected)
         self._changed(connected)
 
     @property

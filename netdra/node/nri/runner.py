@@ -7,12 +7,15 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Coroutine
 
 import msgspec
 
 from netdra.model.errors import InvalidInputError, NetdraError, PermanentError, TemporaryError
+from netdra.node.metrics import HOOK_SECONDS
 from netdra.node.nri.ttrpc import CallError, Code
+from netdra.ops.metrics import outcome_of
 
 log = logging.getLogger(__name__)
 
@@ -54,11 +57,12 @@ class Runner:
     def __init__(self) -> None:
         self._running: set[asyncio.Task[None]] = set()
 
-    async def run(self, what: str, hook: Coroutine[object, object, None], seconds: float) -> None:
+    async def run(self, name: str, what: str, hook: Coroutine[object, object, None], seconds: float) -> None:
         """Run a hook, and wait for it at most `seconds`.
 
         Args:
-            what: the request and its object, for texts.
+            name: the hook's, for metrics.
+            what: the hook and its object, for texts.
             hook: what to run.
             seconds: when to answer without it. It goes on then, and only the log tells how it ended.
 
@@ -71,8 +75,10 @@ class Runner:
         task = asyncio.create_task(hook)
         self._running.add(task)
         task.add_done_callback(self._running.discard)
-        done, _ = await asyncio.wait({task}, timeout=seconds)
-        problem = _problem(what, task) if done else _late(what, task, seconds)
+        began = time.perf_counter()
+        await asyncio.wait({task}, timeout=seconds)
+        HOOK_SECONDS.labels(name, _outcome(task)).observe(time.perf_counter() - began)
+        problem = _problem(what, task) if task.done() else _late(what, task, seconds)
         if problem is not None:
             raise problem
 
@@ -86,10 +92,20 @@ class Runner:
         await asyncio.gather(*late, return_exceptions=True)
 
 
+def _outcome(task: asyncio.Task[None]) -> str:
+    """The metrics' word for how a hook was answered."""
+    if not task.done():
+        return "timeout"
+    if task.cancelled():
+        return "cancelled"
+    problem = task.exception()
+    return outcome_of(problem) if problem else "ok"
+
+
 def _problem(what: str, task: asyncio.Task[None]) -> CallError | None:
     """What to answer after a hook that has ended; None if it went well."""
     if task.cancelled():
-        return CallError(Code.UNAVAILABLE, f"{what}: netdra is stopping")
+        return CallError(Code.ABORTED, f"{what}: netdra is stopping")
     problem = task.exception()
     if problem is None:
         return None
@@ -106,7 +122,7 @@ def _code(problem: NetdraError) -> Code:
         case PermanentError():
             return Code.FAILED_PRECONDITION
         case TemporaryError():
-            return Code.UNAVAILABLE
+            return Code.ABORTED
         case _:
             return Code.UNKNOWN
 

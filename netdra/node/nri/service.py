@@ -14,7 +14,7 @@ from google.protobuf.message import DecodeError, Message
 
 from netdra.node.nri.connection import Request
 from netdra.node.nri.hooks import Sandbox, SandboxHooks
-from netdra.node.nri.messages import PLUGIN_SERVICE, Runtime, runtime, sandbox, subscription
+from netdra.node.nri.messages import PLUGIN_SERVICE, POD_EVENTS, Runtime, runtime, sandbox, subscription
 from netdra.node.nri.runner import Budget, Runner, budget
 from netdra.node.nri.ttrpc import CallError, Code
 from netdra.node.wire import nri_pb2
@@ -25,6 +25,7 @@ MOST_SANDBOXES = 16384
 """Sandboxes that one Synchronize may list; the kubelet's own bound for a node is far below."""
 
 Method = Callable[[Request], Awaitable[Message]]
+Hook = Coroutine[object, object, None]
 
 
 class PluginService:
@@ -81,7 +82,8 @@ class PluginService:
         if part.more:
             return nri_pb2.SynchronizeResponse(more=True)
         listed, self._listed = tuple(self._listed), []
-        await self._runner.run("Synchronize", self._hooks.synchronize(listed), self._budget(request).answer)
+        hook = self._hooks.synchronize(listed)
+        await self._runner.run("synchronize", "the synchronize hook", hook, self._budget(request).answer)
         self.synchronized.set()
         return nri_pb2.SynchronizeResponse()
 
@@ -106,27 +108,28 @@ class PluginService:
         return await self._event(change.event, change.pod, request)
 
     async def _event(self, event: nri_pb2.Event, pod: nri_pb2.PodSandbox, request: Request) -> Message:
-        about = sandbox(pod)
-        allowed = self._budget(request)
-        hook = self._hook(event, about, allowed)
-        if hook is not None:
-            what = f"{request.method} of pod {about.namespace}/{about.name}, sandbox {about.id}"
-            await self._runner.run(what, hook, allowed.answer)
+        if event in POD_EVENTS:
+            about = sandbox(pod)
+            self._check(about)
+            allowed = self._budget(request)
+            name, hook = self._hook(event, about, allowed.work)
+            what = f"the {name} hook of pod {about.namespace}/{about.name}, sandbox {about.id},"
+            await self._runner.run(name, what, hook, allowed.answer)
         return nri_pb2.Empty()
 
-    def _hook(self, event: nri_pb2.Event, about: Sandbox, allowed: Budget) -> Coroutine[object, object, None] | None:
-        """The hook for an event; None for one that is not subscribed to, such as a container's."""
-        if event not in (nri_pb2.RUN_POD_SANDBOX, nri_pb2.STOP_POD_SANDBOX, nri_pb2.REMOVE_POD_SANDBOX):
-            return None
+    def _check(self, about: Sandbox) -> None:
         if not about.id:
             raise CallError(Code.INVALID_ARGUMENT, "a pod's event without a sandbox id")
         if not self.synchronized.is_set():
             raise CallError(Code.FAILED_PRECONDITION, f"sandbox {about.id}: no Synchronize has come before")
+
+    def _hook(self, event: nri_pb2.Event, about: Sandbox, seconds: float) -> tuple[str, Hook]:
+        """The hook for one of POD_EVENTS, and its name."""
         if event == nri_pb2.RUN_POD_SANDBOX:
-            return self._hooks.run(about, allowed.work)
+            return "run", self._hooks.run(about, seconds)
         if event == nri_pb2.STOP_POD_SANDBOX:
-            return self._hooks.stop(about, allowed.work)
-        return self._hooks.remove(about)
+            return "stop", self._hooks.stop(about, seconds)
+        return "remove", self._hooks.remove(about)
 
     def _budget(self, request: Request) -> Budget:
         spent = asyncio.get_running_loop().time() - request.received

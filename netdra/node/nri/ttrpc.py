@@ -29,7 +29,8 @@ class Kind(IntEnum):
 class Code(IntEnum):
     """Those of gRPC's status codes that occur here.
 
-    DEADLINE_EXCEEDED is not among them: a runtime that took it for its own would close the connection.
+    The runtime passes an error of RunPodSandbox on to the kubelet, code and all. DEADLINE_EXCEEDED and UNAVAILABLE are
+    not among these: they would read as the runtime's own.
     """
 
     OK = 0
@@ -40,7 +41,6 @@ class Code(IntEnum):
     ABORTED = 10
     UNIMPLEMENTED = 12
     INTERNAL = 13
-    UNAVAILABLE = 14
 
 
 class CallError(Exception):

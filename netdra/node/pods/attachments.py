@@ -42,6 +42,7 @@ class Attachments:
     """The sandboxes of this node.
 
     Attributes:
+        threads: where blocking work is done.
         live: the sandboxes that run, by id, as the runtime told us.
         strangers: sandboxes that left something here and did not run when the runtime last said which ones do. One that
             comes later is none, even if nobody tells us of it: another daemon of this node may have it.
@@ -54,12 +55,12 @@ class Attachments:
     network: Network
     writer: StatusWriter
     reports: Reports
+    threads: ThreadPoolExecutor
     live: dict[str, Sandbox] = field(default_factory=dict)
     strangers: frozenset[str] = frozenset()
     troubles: dict[str, Undone] = field(default_factory=dict)
     work: Callable[[], None] = lambda: None
     locks: Locks = field(default_factory=Locks)
-    _threads: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(WORKERS, "pods"))
     _running: set[asyncio.Task[Any]] = field(default_factory=set)
 
     async def synchronize(self, sandboxes: Sequence[Sandbox]) -> None:
@@ -108,7 +109,7 @@ class Attachments:
         """Wait for what has begun: nothing is left half done."""
         while self._running:
             await asyncio.wait(self._running)
-        self._threads.shutdown()
+        self.threads.shutdown()
 
     def has_anything(self, sandbox: str) -> bool:
         """Whether there is anything of a sandbox that would have to be undone."""
@@ -152,7 +153,7 @@ class Attachments:
 
     async def in_thread(self, work: Callable[[], T]) -> T:
         """Do blocking work in the pool."""
-        return await asyncio.get_running_loop().run_in_executor(self._threads, work)
+        return await asyncio.get_running_loop().run_in_executor(self.threads, work)
 
     async def _run(self, sandbox: Sandbox, deadline: float) -> None:
         async with self.locks.held(sandbox.id):

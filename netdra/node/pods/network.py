@@ -124,8 +124,10 @@ class Network:
             saved = standing.load(self.settings.state, sandbox)
             claims = tuple(dict.fromkeys(plan.claim for plan in saved.header.plans)) if saved is not None else ()
             report = detach(sandbox, self._within(deadline), netns)
-            if not report.is_clean:
-                trouble.append(str(report))
+            trouble += report.problems
+            trouble += [
+                f"{each}: {each.message or 'no time left'}" for each in report.undone if each.outcome != "undone"
+            ]
         except NetdraError as problem:
             trouble.append(problem.what)
         faults.point("detach-done")

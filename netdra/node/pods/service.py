@@ -1,21 +1,23 @@
 """The half of the node's daemon that keeps pods and their claims, put together.
 
-Started by `netdra.node.daemon`, which hands `hooks` to the runtime's connection and `held` to the publishing half.
+Started by `netdra.node.daemon`, which hands `hooks` to the runtime's connection, `claims` to the kubelet's services and
+`held` to the publishing half.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import dataclass
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
 
 from netdra.chain.site import Settings
 from netdra.kube.client import Client
 from netdra.kube.events import Occurrence
 from netdra.node.cdi.files import ClaimFiles
+from netdra.node.claims.prepare import Claims
 from netdra.node.claims.store import ClaimStore
-from netdra.node.kubelet.handler import ClaimHandler
-from netdra.node.pods.attachments import Attachments
+from netdra.node.pods.attachments import WORKERS, Attachments
 from netdra.node.pods.guard import Guard
 from netdra.node.pods.held import Held
 from netdra.node.pods.network import Network
@@ -33,10 +35,12 @@ class Pods:
 
     Attributes:
         hooks: what the runtime's connection calls.
+        claims: what the kubelet's calls are handed to.
         held: which devices are held.
     """
 
     hooks: Attachments
+    claims: Claims
     held: Held
     tracker: Tracker
     writer: StatusWriter
@@ -72,9 +76,9 @@ class Surroundings:
         settings: how chains are run here.
         files: where claims' files are.
         prepared: the claims that are prepared here.
-        claims: gives a prepared claim up.
         view: the node's devices and topologies.
         emit: takes an event.
+        threads: where blocking work is done, in the host's network namespace.
     """
 
     client: Client
@@ -82,9 +86,9 @@ class Surroundings:
     settings: Settings
     files: ClaimFiles
     prepared: ClaimStore
-    claims: ClaimHandler
     view: NodeView
     emit: Callable[[Occurrence], None]
+    threads: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(WORKERS, "pods"))
 
 
 def assemble(given: Surroundings) -> Pods:
@@ -96,9 +100,12 @@ def assemble(given: Surroundings) -> Pods:
         network=Network(given.settings, Guard(given.files, given.prepared)),
         writer=StatusWriter(given.client),
         reports=Reports(given.emit),
+        threads=given.threads,
     )
     reconciler = Reconciler(attachments)
-    orphans = Orphans(attachments, given.claims)
+    held = Held(attachments)
+    claims = Claims(given.client, given.node, given.view, held, given.prepared, given.files)
+    orphans = Orphans(attachments, claims)
 
     def synchronized() -> None:
         reconciler.look()
@@ -107,7 +114,8 @@ def assemble(given: Surroundings) -> Pods:
     attachments.work = synchronized
     return Pods(
         hooks=attachments,
-        held=Held(attachments),
+        claims=claims,
+        held=held,
         tracker=tracker,
         writer=attachments.writer,
         reconciler=reconciler,

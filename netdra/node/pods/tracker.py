@@ -105,6 +105,11 @@ class Tracker:
         pod = self.pods.objects.get(key_of(sandbox.namespace, sandbox.name))
         return pod is not None and pod.is_of(sandbox.uid) and claim_names(pod) == ()
 
+    async def at_rest(self) -> None:
+        """Wait until no claim is being read."""
+        while self._reading:
+            await asyncio.wait(self._reading.values())
+
     async def _asked(self, sandbox: Sandbox) -> tuple[str, ...]:
         """The names of a pod's claims, from the API server."""
         pod = await self.client.get(PODS, sandbox.name, sandbox.namespace)

@@ -12,18 +12,17 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from typing import TypeVar
 
-from netdra.discovery.watch import Change, Watcher
-from netdra.kernel.sysfs import Sysfs
-from netdra.model.inventory import Inventory, Node
+from netdra.discovery.watch import Watcher
+from netdra.model.inventory import Interface, Inventory
 
 T = TypeVar("T")
 
 
 class Interfaces:
-    """A watcher and its thread.
+    """A watcher and its thread. What is no coroutine is for that thread alone.
 
     Attributes:
-        watcher: whose counts anybody may read; what is known, its thread alone.
+        watcher: whose counts anybody may read.
     """
 
     def __init__(self, watcher: Watcher, thread: ThreadPoolExecutor) -> None:
@@ -32,30 +31,49 @@ class Interfaces:
 
     @classmethod
     @asynccontextmanager
-    async def watching(cls, node: str, sysfs_root: str) -> AsyncIterator[Interfaces]:
-        """Read the kernel once, in the network namespace of this process, and listen to it until the end.
+    async def watching(cls, watch: Callable[[], Watcher]) -> AsyncIterator[Interfaces]:
+        """Read the kernel once, and listen to it until the end.
+
+        Args:
+            watch: opens the kernel.
 
         Raises:
             KernelError: the links cannot be listed.
         """
         loop = asyncio.get_running_loop()
         with ThreadPoolExecutor(max_workers=1, thread_name_prefix="interfaces") as thread:
-            watcher = await loop.run_in_executor(thread, lambda: Watcher(Node(name=node), sysfs=Sysfs(sysfs_root)))
+            watcher = await loop.run_in_executor(thread, watch)
             with watcher:
                 yield cls(watcher, thread)
 
-    async def next(self) -> Change:
-        """Wait for events of the kernel, or for a full reading that is due, and tell what is different, maybe nothing.
+    async def next(self) -> bool:
+        """Wait for events of the kernel, or for a full reading that is due, and tell whether to look at it again.
 
         Raises:
             KernelError: the links cannot be listed.
         """
         await _readable(self.watcher.fileno(), self.watcher.timeout)
-        return await self.run(self.watcher.handle)
+        return await self.run(self._handle)
 
-    async def inventory(self) -> Inventory:
+    def _handle(self) -> bool:
+        # A full reading also finds what no event tells of, such as hardware that went while it was in a pod.
+        rescans = self.watcher.rescans
+        return bool(self.watcher.handle()) or self.watcher.rescans != rescans
+
+    @property
+    def known(self) -> Inventory:
         """What is known now."""
-        return await self.run(lambda: self.watcher.inventory)
+        return self.watcher.inventory
+
+    def left(self, interface: Interface) -> bool:
+        """Whether an interface was seen going to another namespace."""
+        return interface.identity in self.watcher.left or any(
+            interface.if_name == other.if_name for other in self.watcher.left.values()
+        )
+
+    def on_the_bus(self, address: str) -> bool:
+        """Whether there is a PCI device of that address."""
+        return self.watcher.sysfs.is_folder(f"bus/pci/devices/{address}")
 
     async def run(self, work: Callable[[], T]) -> T:
         """Do something in the watcher's thread, one thing after the other."""

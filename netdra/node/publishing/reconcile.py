@@ -14,6 +14,7 @@ import msgspec
 
 from netdra.model import names
 from netdra.model.meta import ObjectMeta, OwnerReference
+from netdra.model.report import ANNOTATION
 from netdra.model.resource import Device, DeviceTaint, ResourcePool, ResourceSlice
 from netdra.node.publishing.content import digest
 
@@ -42,6 +43,11 @@ class _Pair(msgspec.Struct, frozen=True):
     wanted: ResourceSlice
     stored: ResourceSlice | None = None
     same: bool = False
+
+    @property
+    def reported(self) -> bool:
+        """Whether the stored one also reports the same of policies, which is no part of the pool."""
+        return self.stored is not None and _report(self.stored) == _report(self.wanted)
 
 
 def reconcile(
@@ -84,6 +90,8 @@ def _reconcile_pool(wanted: Slices, stored: Slices, owner: OwnerReference, adopt
     if len(changed) > 1 or not all(_is_of(pair.stored, generation, len(wanted)) for pair in pairs):
         generation += 1
         changed = [*range(len(pairs))]
+    else:
+        changed += [index for index, pair in enumerate(pairs) if pair.same and not pair.reported]
     # Else one write takes readers from the old content to the new one, with nothing in between to be kept apart.
     used = {pair.stored.metadata.uid for pair in pairs if pair.stored is not None}
     stamps = _taint_times(usable)
@@ -146,13 +154,24 @@ def _written(
     """The object to send: the wanted content in the stored object's place, or as a new one."""
     pool = ResourcePool(name=pair.wanted.spec.pool.name, generation=generation, resource_slice_count=count)
     devices = tuple(_stamped(device, stamps) for device in pair.wanted.spec.devices)
+    found = _report(pair.wanted)
+    report = {} if found is None else {ANNOTATION: found}
     if pair.stored is not None:
-        metadata = msgspec.structs.replace(pair.stored.metadata, owner_references=(owner,))
+        others = {name: text for name, text in pair.stored.metadata.annotations.items() if name != ANNOTATION}
+        metadata = msgspec.structs.replace(
+            pair.stored.metadata, owner_references=(owner,), annotations={**others, **report}
+        )
     else:
         # The scheduler looks at slices in the order of their names, and the server keeps 58 characters of this.
-        metadata = ObjectMeta(generate_name=f"{index:05x}-{names.subdomain(pool.name)}-", owner_references=(owner,))
+        metadata = ObjectMeta(
+            generate_name=f"{index:05x}-{names.subdomain(pool.name)}-", owner_references=(owner,), annotations=report
+        )
     spec = msgspec.structs.replace(pair.wanted.spec, pool=pool, devices=devices)
     return ResourceSlice(metadata=metadata, spec=spec)
+
+
+def _report(one: ResourceSlice) -> str | None:
+    return one.metadata.annotations.get(ANNOTATION)
 
 
 def _taint_times(stored: Iterable[ResourceSlice]) -> dict[_TaintId, str]:

@@ -1,100 +1,221 @@
-"""Publishes a node while the kernel, the policies and the node's labels change.
+"""Publishes a node while the kernel, the policies, the node's labels and what claims hold of it change.
 
-Run by `netdra.node.daemon`.
+Run by `netdra.node.daemon`; for the other parts it is the `NodeView`. Each change wakes one pass over what is known, in
+the thread that reads the kernel; what came out differently is handed to the publisher. Changes that arrive during a
+pass share the next one, so a burst costs a few passes and a quiet node none.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from contextlib import ExitStack
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack, suppress
 
-from netdra.exposure import Exposer
+from netdra.discovery.watch import Watcher
+from netdra.kube import features as gates
 from netdra.kube.client import Client, Selection
-from netdra.kube.features import probe
+from netdra.kube.events import Recorder
 from netdra.kube.reflector import Reflector
-from netdra.kube.resources import NODES, POLICIES, ClusterNode
+from netdra.kube.resources import NODES, POLICIES, TOPOLOGIES, ClusterNode
 from netdra.kube.store import Change, Store
-from netdra.model.inventory import Node
+from netdra.model import names
+from netdra.model.device import DEFAULT_FEATURES
+from netdra.model.plan import PlannedDevice
 from netdra.model.policy import DeviceExposurePolicy
-from netdra.node.measure import Discovered, published
+from netdra.model.resource import ResourceSlice
+from netdra.model.topology import NetworkTopology
+from netdra.node import measure
+from netdra.node.publishing.facts import newest
+from netdra.node.publishing.health import Health
 from netdra.node.publishing.interfaces import Interfaces
+from netdra.node.publishing.offering import Offered, Offering, Slices
+from netdra.node.publishing.publish import Written
 from netdra.node.publishing.publisher import STORED_SLICES, Publisher, StoredSlice, of_node
 from netdra.node.publishing.reconcile import owner_of
-from netdra.slices.pack import layout
+from netdra.node.publishing.telling import Telling
+from netdra.node.view import HeldDevice, Holder
+from netdra.topology.devices import DeviceKey
 
 log = logging.getLogger(__name__)
+
+
+class NobodyHolds:
+    """A `Holder` of a node without pods."""
+
+    @property
+    def held(self) -> Sequence[HeldDevice]:
+        """Nothing."""
+        return ()
 
 
 class Publishing:
     """One node's publishing half.
 
     Attributes:
-        published: whether the server has had once what is to be published.
+        health: how the published devices are.
+        stored: the node's slices as the API server has them.
+        passes: how often it was worked out what is to be published.
+        published: whether the API server has had once what is to be published.
     """
 
-    def __init__(self, client: Client, node: str, sysfs_root: str) -> None:
+    def __init__(
+        self,
+        client: Client,
+        node: str,
+        watch: Callable[[], Watcher],
+        holder: Holder | None = None,
+    ) -> None:
+        """Prepare.
+
+        Args:
+            client: the API server.
+            node: the node's name.
+            watch: opens the kernel; called in the thread that then reads it.
+            holder: who knows what claims hold.
+        """
         self._client = client
         self._node = node
-        self._sysfs_root = sysfs_root
-        self.policies: Store[DeviceExposurePolicy] = Store()
-        self.nodes: Store[ClusterNode] = Store()
+        self._watch = watch
+        self._holder: Holder = holder or NobodyHolds()
+        self._recorder = Recorder(client, f"{names.DRIVER}/node", node)
+        self._telling = Telling(self._recorder, node)
+        self._policies: Store[DeviceExposurePolicy] = Store()
+        self._topologies: Store[NetworkTopology] = Store()
+        self._nodes: Store[ClusterNode] = Store()
         self.stored: Store[StoredSlice] = Store()
-        self._work = asyncio.Event()
-        self._exposer: Exposer | None = None
+        self.health = Health()
+        self.passes = 0
         self.published = False
+        self._features = DEFAULT_FEATURES
+        self._slices: dict[str, Slices] = {}
+        self._devices: dict[DeviceKey, PlannedDevice] = {}
+        self._work = asyncio.Event()
+        self._looked = asyncio.Event()
+
+    @property
+    def devices(self) -> Mapping[DeviceKey, PlannedDevice]:
+        """See `NodeView`."""
+        return self._devices
+
+    @property
+    def slices(self) -> Sequence[ResourceSlice]:
+        """See `NodeView`."""
+        return [one for slices in self._slices.values() for one in slices]
+
+    @property
+    def topologies(self) -> Mapping[str, NetworkTopology]:
+        """See `NodeView`."""
+        return self._topologies.objects
+
+    @property
+    def ready(self) -> bool:
+        """See `NodeView`."""
+        return self._looked.is_set() and self._topologies.synced
+
+    def look_again(self) -> None:
+        """What claims hold has changed."""
+        self._work.set()
 
     async def run(self) -> None:
         """Publish until cancelled.
 
         Raises:
-            NetdraError: the kernel or the API server cannot be used.
+            NetdraError: the kernel cannot be read, or the API server is none to work with.
         """
-        client, node = self._client, self._node
-        itself = Selection(field_selector=f"metadata.name={node}")
+        client, itself = self._client, Selection(field_selector=f"metadata.name={self._node}")
         with ExitStack() as following:
-            following.enter_context(self.policies.following(self._policies_changed))
-            following.enter_context(self.nodes.following(self._node_changed))
-            async with Interfaces.watching(node, self._sysfs_root) as interfaces, asyncio.TaskGroup() as tasks:
-                tasks.create_task(Reflector(client, POLICIES, self.policies).run())
-                tasks.create_task(Reflector(client, NODES, self.nodes, itself).run())
-                tasks.create_task(Reflector(client, STORED_SLICES, self.stored, of_node(node)).run())
-                features = await probe(client, node)
-                await self.policies.wait_synced()
-                await self.nodes.until(lambda: node in self.nodes.objects)
-                owner = owner_of(node, self.nodes.objects[node].metadata.uid)
-                publisher = Publisher(client, self.stored, owner)
-                tasks.create_task(publisher.run())
-                tasks.create_task(self._follow(interfaces))
-                tasks.create_task(self._settle(publisher))
-                discovered = Discovered(interfaces.watcher)
-                while True:
-                    self._work.clear()
-                    inventory = await interfaces.inventory()
-                    discovered.update(inventory)
-                    labels = self.nodes.objects[node].metadata.labels
-                    exposer = self._exposer or Exposer(tuple(self.policies.objects.values()), features=features)
-                    self._exposer = exposer
-                    found = exposer.expose(
-                        type(inventory)(node=Node(name=node, labels=labels), interfaces=inventory.interfaces)
-                    )
-                    slices = layout(found, node=node, features=features).slices
-                    publisher.want(slices)
-                    published(slices)
+            following.enter_context(self._policies.following(self._policy_changed))
+            following.enter_context(self._nodes.following(self._node_changed))
+            async with asyncio.TaskGroup() as knowing:
+                knowing.create_task(Reflector(client, POLICIES, self._policies).run())
+                knowing.create_task(Reflector(client, TOPOLOGIES, self._topologies).run())
+                knowing.create_task(Reflector(client, NODES, self._nodes, itself).run())
+                knowing.create_task(Reflector(client, STORED_SLICES, self.stored, of_node(self._node)).run())
+                knowing.create_task(self._recorder.run())
+                async with Interfaces.watching(self._watch) as interfaces:
+                    await self._publish(interfaces)
+
+    async def _publish(self, interfaces: Interfaces) -> None:
+        await self._begin()
+        owner = owner_of(self._node, self._nodes.objects[self._node].metadata.uid)
+        publisher = Publisher(self._client, self.stored, owner, self._written)
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(publisher.run())
+            tasks.create_task(self._follow(interfaces))
+            tasks.create_task(self._look(interfaces, publisher))
+            await publisher.settled.wait()
+            self.published = True
+
+    async def _begin(self) -> None:
+        """Wait for what the first pass needs."""
+        self._features = await gates.probe(self._client, self._node)
+        self._telling.without(gates.off(self._features))
+        for store in (self._policies, self.stored):
+            await store.wait_synced()
+        await self._nodes.until(lambda: self._node in self._nodes.objects)
+
+    async def _look(self, interfaces: Interfaces, publisher: Publisher) -> None:
+        """Make a pass, hand on what came out, and wait for the next reason to make one."""
+        published = newest([one.read() for one in self.stored.objects.values()])
+        offering, discovered = Offering(self._node, published), measure.Discovered(interfaces.watcher)
+        while True:
+            self._work.clear()
+            self._take(await interfaces.run(self._pass(offering, interfaces, discovered)), publisher)
+            measure.published(self.slices)
+            self._looked.set()
+            waiting = None if offering.due is None else max(0.0, offering.due - time.monotonic())
+            with suppress(TimeoutError):
+                async with asyncio.timeout(waiting):
                     await self._work.wait()
+
+    def _pass(
+        self, offering: Offering, interfaces: Interfaces, discovered: measure.Discovered
+    ) -> Callable[[], Offered]:
+        """A pass over what is known now, to be made in the other thread."""
+        policies = tuple(self._policies.objects[name] for name in sorted(self._policies.objects))
+        node = self._nodes.objects.get(self._node)
+        labels = dict(node.metadata.labels) if node is not None else {}
+        held, features = tuple(self._holder.held), self._features
+
+        def make() -> Offered:
+            offering.follow(policies, features)
+            discovered.update(interfaces.known)
+            return offering.update(interfaces.known, labels, held, interfaces, time.monotonic())
+
+        return make
+
+    def _take(self, offered: Offered, publisher: Publisher) -> None:
+        self.passes += 1
+        for pool, slices in offered.slices.items():
+            for key in [(pool, device.name) for one in self._slices.get(pool, ()) for device in one.spec.devices]:
+                self._devices.pop(key, None)
+            self._devices |= offered.devices[pool]
+            if slices:
+                self._slices[pool] = slices
+            else:
+                self._slices.pop(pool, None)
+                self._telling.forget(pool)
+        self.health.publish(offered.slices)
+        self._telling.problems(offered.problems)
+        publisher.want_pools(offered.slices)
 
     async def _follow(self, interfaces: Interfaces) -> None:
         while True:
             if await interfaces.next():
                 self._work.set()
 
-    async def _settle(self, publisher: Publisher) -> None:
-        await publisher.settled.wait()
-        self.published = True
+    def _written(self, pool: str, written: Written) -> None:
+        self._telling.written(pool, written)
+        left = gates.without(self._features, written.dropped)
+        if left != self._features:
+            log.warning("the API server takes less than it said: %s", left)
+            self._features = left
+            self._work.set()
 
-    def _policies_changed(self, change: Change[DeviceExposurePolicy]) -> None:
+    def _policy_changed(self, change: Change[DeviceExposurePolicy]) -> None:
         if change.old is None or change.new is None or change.old.spec != change.new.spec:
-            self._exposer = None
             self._work.set()
 
     def _node_changed(self, change: Change[ClusterNode]) -> None:

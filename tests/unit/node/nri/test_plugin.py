@@ -14,6 +14,7 @@ import pytest
 
 from netdra.kube.backoff import Backoff
 from netdra.model.errors import InvalidInputError, PermanentError, TemporaryError
+from netdra.node.metrics import NODE
 from netdra.node.nri import mux
 from netdra.node.nri.connection import MOST_CALLS
 from netdra.node.nri.plugin import Plugin, Settings, inherited
@@ -33,7 +34,7 @@ class Scene:
         self.come = come
         self.diary = Diary()
         self.changes: list[bool] = []
-        settings = Settings(name="tester", index="42", socket=str(path))
+        settings = Settings(name="tester", index="42", socket=path)
         self.plugin = Plugin(self.diary, settings, backoff=Backoff(0.01, 0.01), changed=self.changes.append)
 
     async def connected(self) -> None:
@@ -169,7 +170,7 @@ def test_a_pod_is_refused_by_the_text_of_the_error(play: Play) -> None:
         await peer.handshake()
         scene.diary.act = refuse
         answer = await peer.ask("RunPodSandbox", nri_pb2.PodSandboxRequest(pod=pod("a")))
-        assert answer.status.code == Code.UNAVAILABLE
+        assert answer.status.code == Code.ABORTED
         assert answer.status.message.startswith("eth1 ? is busy éé")
         assert len(answer.SerializeToString()) < mux.MOST_SENT
         scene.diary.act = None
@@ -192,7 +193,7 @@ def test_a_slow_sandbox_is_answered_in_time_and_holds_up_no_other(play: Play) ->
         async with asyncio.timeout(PATIENCE):
             answer = await slow
         assert answer.status.code == Code.ABORTED
-        assert "pod ns/slow, sandbox id-slow has not ended after" in answer.status.message
+        assert "the run hook of pod ns/slow, sandbox id-slow, has not ended after" in answer.status.message
         stuck.set_result(None)
 
     play(act)
@@ -257,6 +258,7 @@ def test_after_a_loss_it_registers_again_and_hears_of_all_sandboxes(play: Play) 
         assert [len(listed) for _, listed in scene.diary.told if isinstance(listed, tuple)] == [1, 2]
         assert scene.changes == [True, False, True]
         assert scene.plugin.problem == ""
+        assert NODE.registry.get_sample_value("netdra_nri_connected") == 1
 
     play(act)
 
@@ -333,6 +335,20 @@ def test_a_runtime_that_says_nothing_is_left(play: Play, monkeypatch: pytest.Mon
     play(act)
 
 
+def test_a_runtime_that_registers_and_never_lists_its_sandboxes_is_left(
+    play: Play, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("netdra.node.nri.plugin.HANDSHAKE_SECONDS", 0.5)
+
+    async def act(scene: Scene) -> None:
+        silent = await scene.come()
+        silent.accept((await silent.registration())[0])
+        async with asyncio.timeout(PATIENCE):
+            await silent.ended.wait()
+
+    play(act)
+
+
 def test_requests_that_are_open_at_once_are_bounded(play: Play) -> None:
     async def act(scene: Scene) -> None:
         stuck: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -344,6 +360,7 @@ def test_requests_that_are_open_at_once_are_bounded(play: Play) -> None:
         async with asyncio.timeout(PATIENCE):
             refused = await asked[-1]
         assert refused.status.code == Code.RESOURCE_EXHAUSTED
+        assert "256 requests are open already" in refused.status.message
         assert not any(answer.done() for answer in asked[:-1])
         stuck.set_result(None)
         async with asyncio.timeout(PATIENCE):
@@ -354,9 +371,9 @@ def test_requests_that_are_open_at_once_are_bounded(play: Play) -> None:
 
 
 def test_a_runtime_that_asks_and_never_reads_is_left(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    request = ttrpc_pb2.Request(method="x" * 3000).SerializeToString()
+    request = ttrpc_pb2.Request(method="x" * 1000).SerializeToString()
     flood = b"".join(
-        mux.frames(mux.PLUGIN_STREAM, encode(Frame(2 * number + 1, Kind.REQUEST, request))) for number in range(20000)
+        mux.frames(mux.PLUGIN_STREAM, encode(Frame(2 * number + 1, Kind.REQUEST, request))) for number in range(8000)
     )
     left = asyncio.Event()
 
@@ -368,7 +385,7 @@ def test_a_runtime_that_asks_and_never_reads_is_left(tmp_path: Path, caplog: pyt
 
     async def main() -> None:
         server = await asyncio.start_unix_server(deaf, tmp_path / "deaf.sock")
-        running = asyncio.create_task(Plugin(Diary(), Settings(socket=str(tmp_path / "deaf.sock"))).run())
+        running = asyncio.create_task(Plugin(Diary(), Settings(socket=tmp_path / "deaf.sock")).run())
         async with asyncio.timeout(PATIENCE):
             await left.wait()
         running.cancel()
@@ -398,7 +415,7 @@ def test_a_runtime_that_is_not_there_yet_is_waited_for(tmp_path: Path) -> None:
             return 0.0
 
         backoff = Backoff(0.01, 0.01, chance=chance)
-        plugin = Plugin(Diary(), Settings(socket=str(tmp_path / "late.sock")), backoff=backoff)
+        plugin = Plugin(Diary(), Settings(socket=tmp_path / "late.sock"), backoff=backoff)
         running = asyncio.create_task(plugin.run())
         async with asyncio.timeout(PATIENCE):
             await tried.wait()

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Callable, Coroutine
+from contextlib import suppress
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from netdra.model.errors import InvalidInputError, NetdraError, PermanentError, TemporaryError
+from netdra.node.metrics import NODE
 from netdra.node.nri.runner import MOST_HOOKS, Budget, Runner, budget
 from netdra.node.nri.ttrpc import CallError, Code
 
@@ -46,19 +49,19 @@ async def fail(problem: Exception) -> None:
             "vlan 9999 is none; use 1 to 4094",
         ),
         (PermanentError("no SR-IOV here"), Code.FAILED_PRECONDITION, "no SR-IOV here"),
-        (TemporaryError("eth1 is busy"), Code.UNAVAILABLE, "eth1 is busy"),
+        (TemporaryError("eth1 is busy"), Code.ABORTED, "eth1 is busy"),
         (NetdraError("something"), Code.UNKNOWN, "something"),
     ],
 )
 def test_an_error_is_answered_by_its_text_and_kind(problem: NetdraError, code: Code, text: str) -> None:
     with pytest.raises(CallError) as caught:
-        asyncio.run(Runner().run("RunPodSandbox", fail(problem), 30))
+        asyncio.run(Runner().run("run", "the run hook", fail(problem), 30))
     assert (caught.value.code, caught.value.message) == (code, text)
 
 
 def test_a_defect_is_answered_and_logged_with_its_traceback(caplog: pytest.LogCaptureFixture) -> None:
     with pytest.raises(CallError, match="a defect of netdra: KeyError: 'x'") as caught:
-        asyncio.run(Runner().run("RunPodSandbox", fail(KeyError("x")), 30))
+        asyncio.run(Runner().run("run", "the run hook", fail(KeyError("x")), 30))
     assert caught.value.code == Code.INTERNAL
     assert caplog.records[0].exc_info
 
@@ -73,7 +76,7 @@ def test_a_late_hook_is_answered_without_and_goes_on_to_its_end(caplog: pytest.L
 
         runner = Runner()
         with pytest.raises(CallError, match=r"has not ended after 0\.01 s") as caught:
-            await runner.run("RunPodSandbox of pod a/b", slow(), 0.01)
+            await runner.run("run", "the run hook of pod a/b", slow(), 0.01)
         assert caught.value.code == Code.ABORTED
         assert not ended.is_set()
         release.set()
@@ -82,16 +85,16 @@ def test_a_late_hook_is_answered_without_and_goes_on_to_its_end(caplog: pytest.L
 
     with caplog.at_level(logging.WARNING):
         asyncio.run(main())
-    assert caplog.messages[-1] == "RunPodSandbox of pod a/b ended after its answer was due: it went well"
+    assert caplog.messages[-1] == "the run hook of pod a/b ended after its answer was due: it went well"
 
 
 def test_hooks_that_never_end_are_bounded() -> None:
     async def main() -> None:
         runner = Runner()
-        asked = [asyncio.create_task(runner.run("x", forever(), 30)) for _ in range(MOST_HOOKS)]
+        asked = [asyncio.create_task(runner.run("run", "x", forever(), 30)) for _ in range(MOST_HOOKS)]
         await asyncio.sleep(0)
         with pytest.raises(CallError, match="256 others have not ended") as caught:
-            await runner.run("one more", forever(), 30)
+            await runner.run("run", "one more", forever(), 30)
         assert caught.value.code == Code.RESOURCE_EXHAUSTED
         await runner.finish(0)
         answers = await asyncio.gather(*asked, return_exceptions=True)
@@ -101,3 +104,30 @@ def test_hooks_that_never_end_are_bounded() -> None:
         await asyncio.Event().wait()
 
     asyncio.run(main())
+
+
+@pytest.mark.parametrize(
+    ("hook", "outcome"),
+    [
+        (lambda: asyncio.sleep(0), "ok"),
+        (lambda: asyncio.sleep(3600), "timeout"),
+        (lambda: fail(PermanentError("x")), "permanent"),
+        (lambda: fail(KeyError("x")), "defect"),
+    ],
+)
+def test_each_hook_is_measured_with_how_it_was_answered(
+    hook: Callable[[], Coroutine[object, object, None]], outcome: str
+) -> None:
+    def count() -> float:
+        labels = {"hook": "tested", "outcome": outcome}
+        return NODE.registry.get_sample_value("netdra_nri_hook_duration_seconds_count", labels) or 0
+
+    async def main() -> None:
+        runner = Runner()
+        with suppress(CallError):
+            await runner.run("tested", "x", hook(), 30 if outcome != "timeout" else 0)
+        await runner.finish(0)
+
+    before = count()
+    asyncio.run(main())
+    assert count() == before + 1
