@@ -9,7 +9,7 @@ RUNTIME := $(VENV)/.runtime
 DEV := $(VENV)/.dev
 PYTEST := $(BIN)/python -m pytest
 
-.PHONY: help demo test lint format test-unit test-kernel test-cluster hardware testbed bench crds protos lock clean
+.PHONY: help demo test lint format test-unit test-kernel test-cluster hardware testbed bench crds docs protos lock clean
 
 help: ## List the commands
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -38,16 +38,20 @@ test-kernel: $(DEV) system testbed-cni ## Real network namespaces, netlink and C
 test-cluster: $(DEV) system testbed ## Real control plane, kubelet, containerd (root, Go)
 	$(PYTEST) tests/cluster
 
-hardware: $(DEV) system testbed-cni ## An SR-IOV node in QEMU: VFs, IOMMU, RDMA, Open vSwitch (root, apt)
+hardware: $(DEV) system testbed ## An SR-IOV node in QEMU: VFs, IOMMU, RDMA, Open vSwitch (root, apt)
+	@$(PYTHON) -m testbed build --for hardware >/dev/null
 	@$(PYTHON) -m testbed.vm install
 	$(PYTEST) tests/testbed
-	@$(PYTHON) -m testbed.vm run $(PYTEST) tests/hardware --junitxml=build/hardware/junit.xml
+	@$(PYTHON) -m testbed.vm run --control-plane $(PYTEST) tests/hardware --junitxml=build/hardware/junit.xml
 
 testbed: ## Build the real components that tests start, once per machine and version
 	@$(PYTHON) -m testbed build >/dev/null
 
 crds: $(RUNTIME) ## Write the chart's CustomResourceDefinitions from the types
 	@$(BIN)/netdra crds --output-dir charts/netdra/crds
+
+docs: $(DEV) ## Write the pages that are made of the code (docs/metrics.md)
+	@$(BIN)/python -m netdra.cli.metrics_page >docs/metrics.md
 
 protos: $(DEV) ## Write the node's messages from protos/
 	@$(BIN)/python -m testbed.protos

@@ -206,6 +206,11 @@ def open_existing(directory: Path, sandbox: str, timeout: float) -> Journal | No
             raise TemporaryError(f"sandbox {sandbox} is still being attached or detached after {timeout:.1f} s")
 
 
+def sandboxes(directory: Path) -> tuple[str, ...]:
+    """The sandboxes that have a checkpoint, whether it can be read or not."""
+    return tuple(path.name.removesuffix(SUFFIX) for path in _files(directory))
+
+
 def load_all(directory: Path) -> tuple[list[Saved], list[tuple[Path, BadCheckpointError]]]:
     """All checkpoints, as they stand and without locking them, and the files that cannot be read."""
     good: list[Saved] = []

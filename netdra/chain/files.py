@@ -39,12 +39,12 @@ def create(path: Path, content: bytes, timeout: float) -> int:
         TemporaryError: the file system does not take it, or others write for longer than that.
     """
     try:
-        with _folder(path.parent, timeout) as folder:
+        with folder(path.parent, timeout) as opened_folder:
             if path.exists():
                 raise ExistsError(f"{path} is there already")
             opened = _written(path, content)
             try:
-                os.fsync(folder)
+                os.fsync(opened_folder)
             except BaseException:
                 os.close(opened)
                 raise
@@ -60,11 +60,29 @@ def replace(path: Path, content: bytes, timeout: float, *, mode: int = MODE) -> 
         TemporaryError: the file system does not take it, or others write for longer than that; the old file stays.
     """
     try:
-        with _folder(path.parent, timeout) as folder:
+        with folder(path.parent, timeout) as opened_folder:
             os.close(_written(path, content, mode))
-            os.fsync(folder)
+            os.fsync(opened_folder)
     except OSError as problem:
         raise unwritable(path, problem) from None
+
+
+@contextmanager
+def folder(path: Path, timeout: float) -> Iterator[int]:
+    """A folder, made if need be, open and locked: until the context ends no one else writes a file in it.
+
+    Raises:
+        TemporaryError: others write for longer than the timeout, in seconds.
+        OSError: it cannot be made or opened.
+    """
+    path.mkdir(parents=True, exist_ok=True, mode=FOLDER_MODE)
+    opened = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        if not locked(opened, time.monotonic() + timeout):
+            raise TemporaryError(f"another process has held {path} for {timeout:.1f} s")
+        yield opened
+    finally:
+        os.close(opened)
 
 
 def append(fd: int, content: bytes) -> None:
@@ -126,19 +144,6 @@ def unwritable(path: Path, problem: OSError) -> TemporaryError:
     return TemporaryError(
         f"{path} cannot be written: {problem.strerror}", hint="see whether its file system is full or read-only"
     )
-
-
-@contextmanager
-def _folder(folder: Path, timeout: float) -> Iterator[int]:
-    """A folder, made if need be, open and locked: one file is written in it at a time."""
-    folder.mkdir(parents=True, exist_ok=True, mode=FOLDER_MODE)
-    opened = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        if not locked(opened, time.monotonic() + timeout):
-            raise TemporaryError(f"another process has held {folder} for {timeout:.1f} s")
-        yield opened
-    finally:
-        os.close(opened)
 
 
 def _written(path: Path, content: bytes, mode: int = MODE) -> int:

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from netdra.cni.config import check_if_name
+from netdra.cni.config import check_if_name, check_network_name
 from netdra.model.errors import InvalidInputError
 from netdra.model.plan import Plan, PlannedStep, called
 from netdra.model.result import CNIInterface, StepResult
@@ -46,14 +46,18 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
         return self.step.execution == "Binary"
 
 
-def tasks(plans: Sequence[Plan]) -> dict[str, Task]:
+def tasks(plans: Sequence[Plan], first: int = 0) -> dict[str, Task]:
     """All steps of a pod's plans by key, in the order in which they run.
 
+    Args:
+        plans: the pod's.
+        first: the place of the first of them among all of the pod's.
+
     Raises:
-        InvalidInputError: a plan is no graph in that order, or an interface cannot be named so.
+        InvalidInputError: a plan is no graph in that order, or an interface or a network cannot be named so.
     """
     found: dict[str, Task] = {}
-    for place, plan in enumerate(plans):
+    for place, plan in enumerate(plans, first):
         before: dict[str, Task] = {}
         for step in plan.steps:
             task = _task(place, plan.topology, step, before)
@@ -135,6 +139,7 @@ def _task(place: int, topology: str, step: PlannedStep, before: Mapping[str, Tas
         if dependency not in before:
             raise InvalidInputError(f'{named}: it depends on "{dependency}", which the plan does not have before it')
     check_if_name(step.if_name)
+    check_network_name(step.network)
     ancestors: dict[str, str] = {}
     for dependency in step.depend_on:
         ancestors |= before[dependency].ancestors

@@ -160,6 +160,36 @@ class CheckReport(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omi
         return not self.problems and not any(each.drift for each in self.steps)
 
 
+class NetworkCollected(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """What became of GC of one network's plugin.
+
+    Attributes:
+        network: the network's name.
+        plugin: the plugin that was called, for a built-in step its IPAM plugin.
+        valid: how many attachments it was told to keep.
+        skipped: why it could not be asked.
+        problem: how it failed.
+    """
+
+    network: str
+    plugin: str
+    valid: int
+    skipped: str = ""
+    problem: str = ""
+
+
+class CollectReport(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """What plugins were let free. `problems` say why nothing was collected."""
+
+    networks: tuple[NetworkCollected, ...] = ()
+    problems: tuple[str, ...] = ()
+
+    @property
+    def is_clean(self) -> bool:
+        """Whether all that could be asked has done it."""
+        return not self.problems and not any(each.problem for each in self.networks)
+
+
 class AttachError(NetdraError):
     """A pod's network could not be attached; `report` says what failed and what was undone. Raised as a kind of it."""
 

@@ -90,6 +90,7 @@ def interface(facts: Facts, index: int, uplinks: frozenset[int]) -> Interface:
         ipv4=ipv4,
         ipv6=ipv6,
         host_uplink=index in uplinks,
+        no_carrier=link.lacks_carrier,
         ifindex=max(index, 0),
         unreadable=_unreadable(facts, index) if facts.problems or device.unreadable else (),
     )

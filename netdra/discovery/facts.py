@@ -82,6 +82,7 @@ class Facts:
         vlan_ids: index of a VLAN link -> its id.
         problems: index of a link (or EVERY_LINK) -> field of `Interface` -> why it could not be read.
         gone: how many interfaces vanished while they were read.
+        moved: indexes of links that went on in another namespace; emptied by whoever takes note of it.
     """
 
     def __init__(self) -> None:
@@ -103,6 +104,7 @@ class Facts:
         self.vlan_ids: dict[int, int] = {}
         self.problems: dict[int, dict[str, str]] = {}
         self.gone = 0
+        self.moved: set[int] = set()
 
     def put(self, link: Link) -> None:
         """Add a link, or replace what was known of it."""

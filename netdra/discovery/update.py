@@ -62,7 +62,10 @@ class _Batch:
             self._device_moved(facts.devices.get(index))
         if event.gone:
             facts.drop(index)
+            if event.moved:
+                facts.moved.add(index)
             return
+        facts.moved.discard(index)
         live.put_link(facts, event.link)
         live.read_speed(self.kernel, facts, index)
         live.read_device(self.kernel, facts, event.link)

@@ -25,6 +25,8 @@ from netdra.model.inventory import Interface, Inventory, Node
 
 RESCAN_EVERY = 300.0
 """Seconds between full readings."""
+MAX_LEFT = 1024
+"""How many interfaces that went to other namespaces are remembered."""
 
 
 class Change(msgspec.Struct, frozen=True, kw_only=True):
@@ -44,6 +46,10 @@ class Watcher:
     Attributes:
         node: whose interfaces these are.
         rescans: how often all was read again.
+        events: how many events of the kernel were taken in.
+        overflows: how often the kernel dropped some.
+        left: interfaces by identity that went on in another namespace and have not come back, the last ones of them; of
+            one that went while events were lost nobody can say where to, and it is taken for one of these.
     """
 
     def __init__(
@@ -61,6 +67,9 @@ class Watcher:
         """
         self.node = node or scan.this_node()
         self.rescans = 0
+        self.events = 0
+        self.overflows = 0
+        self.left: dict[str, Interface] = {}
         self._rescan_every = rescan_every
         with ExitStack() as opened:
             self._monitor = opened.enter_context(Monitor())
@@ -85,6 +94,11 @@ class Watcher:
     def fileno(self) -> int:
         """One descriptor that is ready when there is something to handle."""
         return self._ready.fileno()
+
+    @property
+    def sysfs(self) -> Sysfs:
+        """Where /sys is."""
+        return self._kernel.sysfs
 
     @property
     def inventory(self) -> Inventory:
@@ -116,7 +130,9 @@ class Watcher:
         try:
             events, device_events = self._monitor.read(), self._device_monitor.read()
         except EventsLostError:
+            self.overflows += 1
             return self.rescan()
+        self.events += len(events) + len(device_events)
         if not events and not device_events:
             return Change()
         return self._refresh(update.take(self._kernel, self._facts, events, device_events))
@@ -132,6 +148,10 @@ class Watcher:
         before = self._interfaces
         self._read_all()
         self.rescans += 1
+        for key in before.keys() - self._interfaces.keys():
+            self._note_left(before[key])
+        for key in self._interfaces.keys() - before.keys():
+            self.left.pop(self._interfaces[key].identity, None)
         return _difference(before, self._interfaces)
 
     def _read_all(self) -> None:
@@ -155,7 +175,17 @@ class Watcher:
                 after[key] = assemble.function(facts, key)
         self._interfaces.update(after)
         self._uplinks = uplinks
+        for key in facts.moved & before.keys():
+            self._note_left(before[key])
+        facts.moved.clear()
+        for key in after.keys() - before.keys():
+            self.left.pop(after[key].identity, None)
         return _difference(before, after)
+
+    def _note_left(self, interface: Interface) -> None:
+        self.left[interface.identity] = interface
+        if len(self.left) > MAX_LEFT:
+            del self.left[next(iter(self.left))]
 
 
 def _difference(before: Mapping[Key, Interface], after: Mapping[Key, Interface]) -> Change:

@@ -16,9 +16,11 @@ from netdra.exposure.select import Candidate, select
 from netdra.model import names
 from netdra.model.device import Decision, ExposedCounterSet, ExposedDevice, ExposureResult, Features, Problem
 from netdra.model.inventory import AttributeValue, Interface
-from netdra.model.resource import DeviceCapacity
+from netdra.model.resource import DeviceCapacity, DeviceTaint
 
 BANDWIDTH = names.qualified(names.BANDWIDTH)
+WITHOUT_CABLE = frozenset({"bridge", "openvswitch", "loopback"})
+"""Types whose carrier is that of their ports: an empty bridge is waiting for its first pod."""
 
 
 class Offer(msgspec.Struct, frozen=True):
@@ -83,6 +85,7 @@ def assemble(nic: Nic, *, pool: str, features: Features) -> ExposureResult:
                     capacity=_capacity(persona, taken),
                     shared=persona.template.shared,
                     consumes=taken if features.partitionable_devices else {},
+                    taints=_taints(root, offer.interface) if features.device_taints else (),
                 )
             )
         decisions.append(_decision(offer, personas))
@@ -103,6 +106,12 @@ def _capacity(persona: Persona, taken: Mapping[str, Mapping[str, int]]) -> Mappi
     if persona.template.shared or not share or BANDWIDTH not in capacity:
         return capacity
     return {**capacity, BANDWIDTH: DeviceCapacity(value=str(share))}
+
+
+def _taints(root: Interface, interface: Interface) -> tuple[DeviceTaint, ...]:
+    """A device whose link is down is for nobody who does not say that it may be; a VF has its PF's cable."""
+    down = any(each.no_carrier and each.type not in WITHOUT_CABLE for each in (root, interface))
+    return (DeviceTaint(key=names.LINK_DOWN, effect="NoSchedule"),) if down else ()
 
 
 def _decision(offer: Offer, personas: tuple[Persona, ...]) -> Decision:

@@ -50,8 +50,23 @@ class Exposer:
         self._offers: dict[Interface, Offer] = {}
         self._parts: dict[tuple[str, Group], ExposureResult] = {}
 
+    @property
+    def problems(self) -> tuple[Problem, ...]:
+        """What is wrong with the policies themselves, on this node."""
+        return self._problems
+
     def expose(self, inventory: Inventory) -> ExposureResult:
         """As `expose`, at the cost of what has changed since the last call."""
+        parts = self.pools(inventory).values()
+        return ExposureResult(
+            devices=tuple([device for part in parts for device in part.devices]),
+            counter_sets=tuple([one for part in parts for one in part.counter_sets]),
+            decisions=tuple([decision for part in parts for decision in part.decisions]),
+            problems=(*self._problems, *[problem for part in parts for problem in part.problems]),
+        )
+
+    def pools(self, inventory: Inventory) -> dict[str, ExposureResult]:
+        """What `expose` says, by pool; a pool that nothing has changed in since the last call is the same object."""
         if inventory.node != self._node:
             self._rules, self._problems = rules(self._policies, inventory.node)
             self._node, self._offers, self._parts = inventory.node, {}, {}
@@ -59,12 +74,7 @@ class Exposer:
         parts = {key: self._part(*key) for key in _pooled(inventory.node.name, groups)}
         self._offers = {interface: self._offers[interface] for interface in inventory.interfaces}
         self._parts = parts
-        return ExposureResult(
-            devices=tuple([device for part in parts.values() for device in part.devices]),
-            counter_sets=tuple([one for part in parts.values() for one in part.counter_sets]),
-            decisions=tuple([decision for part in parts.values() for decision in part.decisions]),
-            problems=(*self._problems, *[problem for part in parts.values() for problem in part.problems]),
-        )
+        return {pool: part for (pool, _), part in parts.items()}
 
     def _part(self, pool: str, group: Group) -> ExposureResult:
         known = self._parts.get((pool, group))

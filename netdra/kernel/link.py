@@ -89,6 +89,11 @@ class Link(msgspec.Struct, frozen=True, gc=False):
         """Whether it is set up by the administrator (not: whether it has a carrier)."""
         return bool(self.flags & uapi.IFF_UP)
 
+    @property
+    def lacks_carrier(self) -> bool:
+        """Whether it is set up and has no carrier all the same."""
+        return self.flags & (uapi.IFF_UP | uapi.IFF_LOWER_UP) == uapi.IFF_UP
+
 
 class Settings(TypedDict, total=False):
     """What can be set on a link; what is left out, or None, stays as it is.
@@ -151,6 +156,11 @@ def parse(body: bytes) -> Link:
         to_text(get(uapi.IFLA_PHYS_PORT_NAME, b"")),
         get(uapi.IFLA_PHYS_SWITCH_ID, b"").hex(),
     )
+
+
+def is_moved(body: bytes) -> bool:
+    """Whether an RTM_DELLINK message tells of a link that goes on in another namespace."""
+    return uapi.IFLA_NEW_IFINDEX in attributes(body, _HEADER_SIZE)
 
 
 def dump(sock: Socket) -> list[Link]:

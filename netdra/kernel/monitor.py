@@ -26,10 +26,11 @@ _READ = 256 * 1024
 
 
 class LinkEvent(msgspec.Struct, frozen=True):
-    """A link is there or has changed, or is gone from the namespace."""
+    """A link is there or has changed, or is gone from the namespace; `moved` if it goes on in another one."""
 
     link: link.Link
     gone: bool
+    moved: bool = False
 
 
 class AddressEvent(msgspec.Struct, frozen=True):
@@ -157,7 +158,10 @@ class DeviceMonitor(_EventSocket):
 def _event(kind: int, body: bytes) -> Event | None:
     if kind in (uapi.RTM_NEWLINK, uapi.RTM_DELLINK):
         # A bridge also tells of its ports here, in its own family: leaving a bridge is not the end of a link.
-        return LinkEvent(link.parse(body), kind == uapi.RTM_DELLINK) if body[0] == socket.AF_UNSPEC else None
+        if body[0] != socket.AF_UNSPEC:
+            return None
+        gone = kind == uapi.RTM_DELLINK
+        return LinkEvent(link.parse(body), gone, moved=gone and link.is_moved(body))
     if kind in (uapi.RTM_NEWADDR, uapi.RTM_DELADDR):
         return AddressEvent(address.parse(body), kind == uapi.RTM_DELADDR)
     if kind in (uapi.RTM_NEWROUTE, uapi.RTM_DELROUTE):

@@ -72,6 +72,16 @@ def without(features: Features, fields: Iterable[Dropped]) -> Features:
     )
 
 
+def off(features: Features) -> tuple[str, ...]:
+    """The feature gates that a server with these features has off, but for those that a release has off by itself."""
+    known = {
+        PARTITIONABLE_DEVICES: features.partitionable_devices,
+        CONSUMABLE_CAPACITY: features.consumable_capacity,
+        DEVICE_TAINTS: features.device_taints,
+    }
+    return tuple(gate for gate, taken in known.items() if not taken)
+
+
 async def probe(client: Client, node: str) -> Features:
     """What the server takes, by two dry runs of a slice of the node; nothing is written.
 

@@ -21,6 +21,7 @@ AttributeValue = bool | int | str | tuple[str, ...]
 class Interface(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True, cache_hash=True):
     """One network device of the node, with a netdev just now or without (a VF in a pod or under vfio-pci has none).
 
+    `no_carrier` is true of one that is set up and has no carrier: its cable or what it stands on is away.
     Units: `link_speed` in Mbit/s, `mtu` in bytes. `ifindex` is the kernel's handle of the moment and never identity.
     Its hash is kept, because what exposure remembers is keyed by the interface as it was.
     """
@@ -63,6 +64,7 @@ class Interface(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_
     ipv4: tuple[str, ...] = ()
     ipv6: tuple[str, ...] = ()
     host_uplink: bool = False
+    no_carrier: bool = False
     ifindex: int = 0
     unreadable: tuple[str, ...] = ()
 
@@ -140,6 +142,10 @@ LISTED_ATTRIBUTES = frozenset(names.qualified(name) for name in ("ipv4", "ipv6",
 _ALL_ATTRIBUTES = tuple(
     (names.qualified(name), field) for name, field in (*_PLAIN_ATTRIBUTES, *_STANDARD_ATTRIBUTES, *_FURTHER_ATTRIBUTES)
 )
+PUBLISHED_FIELDS: tuple[tuple[str, str], ...] = tuple(
+    (name, field) for name, field in _ALL_ATTRIBUTES if field not in {"ipv4", "ipv6", "alt_names"}
+)
+"""Attributes by qualified name with the field that each is of, so far as it can be read back from one."""
 _VALUES = attrgetter(*(field for _, field in _ALL_ATTRIBUTES))
 
 

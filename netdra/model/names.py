@@ -25,6 +25,10 @@ SUPPORTED_CNIS = "supportedCNIs"
 EXCLUSION_SLOTS = "exclusion-slots"
 BANDWIDTH = "bandwidth"
 
+LINK_DOWN = f"{DRIVER}/link-down"
+GONE = f"{DRIVER}/gone"
+TROUBLE = f"{DRIVER}/trouble"
+
 MAX_LABEL = 63
 MAX_SUBDOMAIN = 253
 MAX_IF_NAME = 15
@@ -57,6 +61,11 @@ def is_identifier(name: str) -> bool:
 def is_attribute_domain(domain: str) -> bool:
     """Whether a domain is one that the API takes before the names of attributes and capacities."""
     return len(domain) <= MAX_LABEL and is_subdomain(domain)
+
+
+def label_value(text: str) -> str:
+    """A text as the value of a label or a taint: its letters and digits, cut to what these take."""
+    return re.sub(r"[^A-Za-z0-9._]+", "-", text)[:MAX_LABEL].strip("-._")
 
 
 @lru_cache(maxsize=8192)

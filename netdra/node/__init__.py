@@ -1,4 +1,5 @@
 """The node daemon: publishes the node's devices, prepares claims, attaches pods, reports.
 
-`reconcile` decides which ResourceSlices to write · `publish` writes them and keeps them as they should be.
+`daemon` starts and stops its parts · `publishing` keeps the ResourceSlices · `kubelet` answers the kubelet · `nri`
+answers the container runtime · `view` is what the parts know of each other.
 """

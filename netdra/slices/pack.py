@@ -76,7 +76,7 @@ def layout(result: ExposureResult, *, node: str, features: Features = DEFAULT_FE
         legal_sets = _legal_sets(pool, sets.get(pool, ()), problems)
         legal = _legal_devices(devices[pool], legal_sets, features, problems)
         if legal:
-            slices += _pool_slices(pool, node, generation, legal_sets, legal)
+            slices += arrange(pool, tuple(legal_sets.values()), legal, node=node, generation=generation)
     return Packed(tuple(slices), tuple(problems))
 
 
@@ -141,11 +141,11 @@ def _counters(amounts: Mapping[str, int]) -> dict[str, Counter]:
     return {name: Counter(value=str(amount)) for name, amount in amounts.items()}
 
 
-def _pool_slices(
-    pool: str, node: str, generation: int, sets: Mapping[str, CounterSet], devices: Sequence[Device]
+def arrange(
+    pool: str, sets: Sequence[CounterSet], devices: Sequence[Device], *, node: str, generation: int = 1
 ) -> Iterator[ResourceSlice]:
-    every_set = tuple(sets.values())
-    counter_parts = [every_set[at : at + MAX_COUNTER_SETS] for at in range(0, len(every_set), MAX_COUNTER_SETS)]
+    """A pool's slices: those of counter sets first, then those of devices, named `<pool>-<n>`."""
+    counter_parts = [tuple(sets[at : at + MAX_COUNTER_SETS]) for at in range(0, len(sets), MAX_COUNTER_SETS)]
     device_parts = list(_parts(devices))
     count = len(counter_parts) + len(device_parts)
     content: list[tuple[tuple[CounterSet, ...], tuple[Device, ...]]] = [(part, ()) for part in counter_parts]

@@ -96,7 +96,7 @@ def _outcome(done: DonePlan, step: PlannedStep) -> DeviceOutcome:
         key=(device.pool, device.device),
         share_id=device.share_id,
         request=base_request(device.request),
-        network=_network(done, step),
+        network=network_of(done, step),
         pci_address=device.pci_address,
         rdma_devices=tuple(dict.fromkeys(each.rdma_device for each in given if each.rdma_device)),
         device_nodes=tuple(dict.fromkeys(node for each in given for node in each.device_nodes)),
@@ -120,7 +120,7 @@ def _devices(done: DonePlan, root: PlannedStep) -> Iterator[StepDevice]:
                     yield each
 
 
-def _network(done: DonePlan, root: PlannedStep) -> NetworkDeviceData | None:
+def network_of(done: DonePlan, root: PlannedStep) -> NetworkDeviceData | None:
     """The interface of a root step as the steps left it, with all addresses that they gave it; None if it made none."""
     found = flow.tasks([done.plan])
     results = {key: done.results[task.step.name] for key, task in found.items()}

@@ -18,6 +18,7 @@ from netdra.model.claim import DeviceRequestAllocationResult, ResourceClaim
 from netdra.model.errors import PermanentError, TemporaryError
 from netdra.model.plan import Binding, ClaimReference, PlannedDevice
 from netdra.model.resource import DeviceAttribute
+from netdra.node import faults
 from netdra.node.claims import checks
 from netdra.node.claims.lookup import get_claim, patiently, pods_of
 from netdra.node.claims.prepared import KeptDevice, PreparedClaim, base_request, cdi_id
@@ -181,8 +182,11 @@ class Claims:
                         hint="delete the pod so that it is scheduled anew",
                     )
                 held.append(wanted)
+            faults.point("prepare-begun")
             self._files.prepared(made)
+            faults.point("prepare-described")
             self._store.put(made)
+        faults.point("prepare-done")
 
     def _stuck(self, uid: str) -> Iterator[Holding]:
         """Devices that others hold though nothing that can be read says so: not given back, or the record is bad."""
@@ -195,7 +199,9 @@ class Claims:
 
     def _forget(self, uid: str) -> None:
         with self._store.locked():
+            faults.point("unprepare-begun")
             self._files.unprepared(uid)
+            faults.point("unprepare-removed")
             self._store.remove(uid)
 
 

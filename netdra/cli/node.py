@@ -1,0 +1,72 @@
+"""`netdra node`: the driver of one node, as a process of the cluster."""
+
+from __future__ import annotations
+
+import platform
+from pathlib import Path
+
+import click
+
+from netdra.cli import daemons
+
+_FOLDER = click.Path(path_type=Path)
+
+
+@click.command(name="node")
+@daemons.cluster_options
+@click.option("--node-name", envvar="NODE_NAME", default="", help="The node's name; without it, this machine's.")
+@click.option("--sysfs-root", default="/sys", show_default=True, help="The folder that stands for /sys.")
+@click.option(
+    "--state-dir", type=_FOLDER, default="/var/lib/netdra", show_default=True, help="What outlives a restart."
+)
+@click.option(
+    "--kubelet-root", type=_FOLDER, default="/var/lib/kubelet", show_default=True, help="The kubelet's folder."
+)
+@click.option(
+    "--nri-socket", type=_FOLDER, default="/var/run/nri/nri.sock", show_default=True, help="The runtime's NRI."
+)
+@click.option("--cdi-dir", type=_FOLDER, default="/var/run/cdi", show_default=True, help="Where CDI files are written.")
+@click.option("--instance", envvar="POD_UID", default="", help="What tells it from the daemon that it takes over from.")
+@click.option("--nri-index", default="10", show_default=True, help="Two digits: its place among the NRI plugins.")
+@click.option(
+    "--cni-root", type=_FOLDER, default="/", show_default=True, help="The root of the file system that plugins see."
+)
+@click.option(
+    "--cni-path", type=_FOLDER, multiple=True, default=["/opt/cni/bin"], show_default=True, help="CNI plugins' folders."
+)
+def command(
+    options: daemons.Options,
+    node_name: str,
+    sysfs_root: str,
+    state_dir: Path,
+    kubelet_root: Path,
+    nri_socket: Path,
+    cdi_dir: Path,
+    instance: str,
+    nri_index: str,
+    cni_root: Path,
+    cni_path: tuple[Path, ...],
+) -> None:
+    """Be the DRA driver of this machine.
+
+    Its network interfaces are published as devices, as the policies say, and kept current. Claims of its pods are
+    prepared for the kubelet, and each pod is given its networks by way of the container runtime before its first
+    container is created. What is published stays when the process ends, and so do the pods' networks.
+    """
+    from netdra.node.daemon import Settings
+    from netdra.node.daemon import run as work
+    from netdra.node.metrics import NODE
+
+    settings = Settings(
+        node=node_name or platform.node().lower(),
+        sysfs_root=sysfs_root,
+        state_dir=state_dir,
+        kubelet_root=kubelet_root,
+        nri_socket=nri_socket,
+        cdi_dir=cdi_dir,
+        instance=instance,
+        nri_index=nri_index,
+        cni_root=cni_root,
+        cni_path=cni_path,
+    )
+    daemons.run("node", (NODE,), lambda client, process: work(client, process, settings), options)

@@ -1,0 +1,218 @@
+"""What a pool must go on publishing because claims hold some of its devices: previous, held and wanted → wanted.
+
+Called by `netdra.node.publishing.offering` for each pool that has held devices. Pure. The scheduler charges what is
+allocated by what is published now (nothing of it is kept in the claim), so while a device is held
+
+- it stays, with the capacity that it was allocated with, and takes no less of any counter;
+- no counter that it takes from is lowered;
+- whoever takes all of a counter goes on taking all of it, so that nothing that excluded each other meets;
+- it takes more where it should, as far as the others that are held leave room: a new persona is kept from it.
+
+The rest of the pool becomes what is wanted (decision D3).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from decimal import Decimal
+
+import msgspec
+
+from netdra.model import quantity
+from netdra.model.resource import (
+    MAX_COUNTER_CONSUMPTIONS,
+    MAX_COUNTERS,
+    Counter,
+    CounterSet,
+    Device,
+    DeviceCounterConsumption,
+)
+
+HELD = "held"
+"""The set and its counter by which a device that took from none is kept apart from what is offered in its place."""
+Amounts = dict[str, dict[str, Decimal]]
+"""Counter set -> counter -> amount."""
+
+
+class Pool(msgspec.Struct, frozen=True):
+    """A pool's counter sets and devices, whatever slices they are in."""
+
+    sets: tuple[CounterSet, ...] = ()
+    devices: tuple[Device, ...] = ()
+
+
+def keep(previous: Pool, held: Iterable[str], wanted: Pool) -> Pool:
+    """The pool to publish.
+
+    Args:
+        previous: the pool as it is published.
+        held: the names of devices that claims have; those that were never published are passed over.
+        wanted: the pool as it would be if nothing were held.
+    """
+    before = {device.name: device for device in previous.devices}
+    kept = {name: before[name] for name in sorted(held) if name in before}
+    if not kept:
+        return wanted
+    had, asked = _totals(previous.sets), _totals(wanted.sets)
+    totals = _merged(had, asked, [_draws(device) for device in kept.values()])
+    present = {device.name: device for device in wanted.devices}
+    draws = _drawn_by_held(kept, present, had, asked, totals)
+    idle = [name for name, drawn in draws.items() if not drawn and name not in present]
+    if idle:
+        totals[HELD] = {HELD: Decimal(len(idle))}
+        draws |= {name: {HELD: {HELD: Decimal(1)}} for name in idle}
+    devices = [
+        _held(kept[device.name], device, draws[device.name])
+        if device.name in kept
+        else _raised(device, before.get(device.name), asked, totals)
+        for device in wanted.devices
+    ]
+    devices += [_held(device, None, draws[name]) for name, device in kept.items() if name not in present]
+    ordered = {name: totals[name] for name in (*asked, *sorted(totals.keys() - asked.keys()))}
+    return Pool(_sets(ordered), tuple(device for device in devices if device.name in kept or _fits(device, totals)))
+
+
+def _held(published: Device, wanted: Device | None, draws: Amounts) -> Device:
+    """A held device: what it was allocated with stays, what is told of a shared one, which others may get, follows."""
+    shared = published.allow_multiple_allocations and wanted is not None
+    return msgspec.structs.replace(
+        published,
+        attributes=wanted.attributes if shared and wanted is not None else published.attributes,
+        taints=wanted.taints if wanted is not None else published.taints,
+        consumes_counters=_consumption(published, draws),
+    )
+
+
+def _merged(had: Amounts, asked: Amounts, drawn: Sequence[Amounts]) -> Amounts:
+    """The wanted counters, and those that held devices draw from: these not lower than they were."""
+    totals = {name: dict(counters) for name, counters in asked.items()}
+    for draws in drawn:
+        for name, counters in draws.items():
+            for counter, amount in counters.items():
+                value = had.get(name, {}).get(counter, amount)
+                known = totals.setdefault(name, {}).get(counter, value)
+                totals[name][counter] = max(value, known)
+    return {name: _room(name, counters, asked.get(name, {}), drawn) for name, counters in totals.items()}
+
+
+def _room(
+    name: str, counters: dict[str, Decimal], asked: Mapping[str, Decimal], drawn: Sequence[Amounts]
+) -> dict[str, Decimal]:
+    """A set takes so many counters: those that are drawn from come first, then the wanted ones."""
+    if len(counters) <= MAX_COUNTERS:
+        return counters
+    needed = [counter for counter in counters if any(counter in draws.get(name, {}) for draws in drawn)]
+    others = [counter for counter in asked if counter not in needed]
+    return {counter: counters[counter] for counter in (*needed, *others)[:MAX_COUNTERS]}
+
+
+def _drawn_by_held(
+    kept: Mapping[str, Device], present: Mapping[str, Device], had: Amounts, asked: Amounts, totals: Amounts
+) -> dict[str, Amounts]:
+    """What each held device takes: what it took, all of what it took all of, and what it should as far as there is."""
+    found = {name: _followed(_draws(device), had, totals) for name, device in kept.items()}
+    left = {name: dict(counters) for name, counters in totals.items()}
+    for draws in found.values():
+        _take(left, draws)
+    for name in [name for name in found if name in present]:
+        should = _followed(_draws(present[name]), asked, totals)
+        more = _more(should, found[name])
+        sets = {*found[name], *more}
+        if _is_left(left, more) and len(sets) <= MAX_COUNTER_CONSUMPTIONS:
+            _take(left, more)
+            found[name] = {one: {**found[name].get(one, {}), **more.get(one, {})} for one in {**found[name], **more}}
+    return found
+
+
+def _followed(draws: Amounts, values: Amounts, totals: Amounts) -> Amounts:
+    """What is taken when counters change their values: who takes all of one, or more than that, goes on doing so."""
+    followed: Amounts = {}
+    for name, counters in draws.items():
+        for counter, amount in counters.items():
+            value = values.get(name, {}).get(counter, amount)
+            total = totals.get(name, {}).get(counter, value)
+            raised = max(Decimal(0), total - value) if amount >= value else Decimal(0)
+            followed.setdefault(name, {})[counter] = amount + raised
+    return followed
+
+
+def _more(should: Amounts, does: Amounts) -> Amounts:
+    """The counters that are to be taken from and are not."""
+    found = {
+        name: {counter: amount for counter, amount in counters.items() if counter not in does.get(name, {})}
+        for name, counters in should.items()
+    }
+    return {name: counters for name, counters in found.items() if counters}
+
+
+def _is_left(left: Amounts, draws: Amounts) -> bool:
+    return all(
+        amount <= left.get(name, {}).get(counter, -1)
+        for name, counters in draws.items()
+        for counter, amount in counters.items()
+    )
+
+
+def _take(left: Amounts, draws: Amounts) -> None:
+    for name, counters in draws.items():
+        for counter, amount in counters.items():
+            left[name][counter] -= amount
+
+
+def _raised(device: Device, before: Device | None, asked: Amounts, totals: Amounts) -> Device:
+    """A device that nobody holds: what it takes follows the counters that are kept for those that somebody holds."""
+    draws = _followed(_draws(device), asked, totals)
+    earlier = _draws(before) if before is not None else {}
+    for name, counters in totals.items():
+        wanted = asked.get(name, {})
+        if name == HELD:
+            takes_all = not device.allow_multiple_allocations and len(draws) < MAX_COUNTER_CONSUMPTIONS
+        else:
+            takes_all = _takes_all(device, draws.get(name, {}), wanted, asked)
+        for counter, total in counters.items():
+            if counter not in wanted:
+                amount = total if takes_all else earlier.get(name, {}).get(counter, Decimal(0))
+                if amount:
+                    draws.setdefault(name, {})[counter] = amount
+    return msgspec.structs.replace(device, consumes_counters=_consumption(device, draws))
+
+
+def _takes_all(device: Device, taken: Mapping[str, Decimal], wanted: Mapping[str, Decimal], asked: Amounts) -> bool:
+    """Whether a device leaves nothing of a set; one that nobody has to be kept from has no counters at all."""
+    if not asked:
+        return not device.allow_multiple_allocations
+    return bool(wanted) and all(taken.get(counter, 0) >= value for counter, value in wanted.items())
+
+
+def _consumption(device: Device, draws: Amounts) -> tuple[DeviceCounterConsumption, ...]:
+    same = _draws(device)
+    if same == draws:
+        return device.consumes_counters
+    return tuple(DeviceCounterConsumption(counter_set=one, counters=_texts(drawn)) for one, drawn in draws.items())
+
+
+def _fits(device: Device, totals: Amounts) -> bool:
+    """Whether all counters that a device takes from are there; one that is not would make the pool invalid."""
+    return all(
+        counter in totals.get(taken.counter_set, {}) for taken in device.consumes_counters for counter in taken.counters
+    )
+
+
+def _totals(sets: Iterable[CounterSet]) -> Amounts:
+    return {one.name: _values(one.counters) for one in sets}
+
+
+def _draws(device: Device) -> Amounts:
+    return {taken.counter_set: _values(taken.counters) for taken in device.consumes_counters}
+
+
+def _values(counters: Mapping[str, Counter]) -> dict[str, Decimal]:
+    return {name: quantity.parse(counter.value) for name, counter in counters.items()}
+
+
+def _sets(totals: Amounts) -> tuple[CounterSet, ...]:
+    return tuple(CounterSet(name=name, counters=_texts(counters)) for name, counters in totals.items())
+
+
+def _texts(amounts: Mapping[str, Decimal]) -> dict[str, Counter]:
+    return {name: Counter(value=quantity.render(amount)) for name, amount in amounts.items()}

@@ -1,0 +1,199 @@
+"""Which ResourceSlices to delete, update and create so that a node's pools become what they should be.
+
+Called by `netdra.node.publishing.publisher` with what `netdra.slices.layout` wants and what the API server has. Pure.
+The rules are those of k8s.io/dynamic-resource-allocation/resourceslice: a pool counts only when all slices of its
+highest generation are there, so a change of more than one slice is a new generation of all of them, and whoever reads
+in the middle of it sees an incomplete pool, never a mixed one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+import msgspec
+
+from netdra.model import names
+from netdra.model.meta import ObjectMeta, OwnerReference
+from netdra.model.report import ANNOTATION
+from netdra.model.resource import Device, DeviceTaint, ResourcePool, ResourceSlice
+from netdra.node.publishing.content import digest
+
+Adopted = Mapping[bytes, bytes]
+"""Digest of what was sent -> digest of what the server kept of it, which is then to be left as it is."""
+
+Slices = Sequence[ResourceSlice]
+_TaintId = tuple[str, str, str, str]
+
+
+class Writes(msgspec.Struct, frozen=True):
+    """What to do, in this order: deletes, updates, creates. The objects carry what their preconditions need."""
+
+    deletes: tuple[ResourceSlice, ...] = ()
+    updates: tuple[ResourceSlice, ...] = ()
+    creates: tuple[ResourceSlice, ...] = ()
+
+    def __bool__(self) -> bool:
+        """Whether there is anything to do."""
+        return bool(self.deletes or self.updates or self.creates)
+
+
+class _Pair(msgspec.Struct, frozen=True):
+    """A wanted slice, the stored one that becomes it (None: a new one), and whether that says the same already."""
+
+    wanted: ResourceSlice
+    stored: ResourceSlice | None = None
+    same: bool = False
+
+    @property
+    def reported(self) -> bool:
+        """Whether the stored one also reports the same of policies, which is no part of the pool."""
+        return self.stored is not None and _report(self.stored) == _report(self.wanted)
+
+
+def reconcile(
+    wanted: Slices, stored: Slices, owner: OwnerReference, *, adopted: Adopted | None = None
+) -> dict[str, Writes]:
+    """What to do for each pool that is not as it should be; nothing when all are.
+
+    Args:
+        wanted: the slices of all pools, a pool's in their order; names, generations and sizes do not matter.
+        stored: the node's slices of this driver as the API server has them; pools that are not wanted are deleted.
+        owner: the node that the slices go with.
+        adopted: what the server is known to keep of some contents.
+    """
+    wanted_by_pool, stored_by_pool = _by_pool(wanted), _by_pool(stored)
+    writes = {
+        pool: _reconcile_pool(wanted_by_pool.get(pool, ()), stored_by_pool.get(pool, ()), owner, adopted or {})
+        for pool in dict.fromkeys((*wanted_by_pool, *stored_by_pool))
+    }
+    return {pool: found for pool, found in writes.items() if found}
+
+
+def owner_of(node: str, uid: str) -> OwnerReference:
+    """The reference by which slices are deleted with their node."""
+    return OwnerReference(api_version="v1", kind="Node", name=node, uid=uid, controller=True)
+
+
+def _by_pool(slices: Slices) -> dict[str, list[ResourceSlice]]:
+    found: dict[str, list[ResourceSlice]] = {}
+    for one in slices:
+        found.setdefault(one.spec.pool.name, []).append(one)
+    return found
+
+
+def _reconcile_pool(wanted: Slices, stored: Slices, owner: OwnerReference, adopted: Adopted) -> Writes:
+    # What is being deleted already can neither be used nor deleted again; its generation still counts.
+    usable = [one for one in stored if one.metadata.deletion_timestamp is None]
+    generation = max((one.spec.pool.generation for one in stored), default=0)
+    pairs = _paired(wanted, usable, owner, adopted)
+    changed = [index for index, pair in enumerate(pairs) if not pair.same]
+    if len(changed) > 1 or not all(_is_of(pair.stored, generation, len(wanted)) for pair in pairs):
+        generation += 1
+        changed = [*range(len(pairs))]
+    else:
+        changed += [index for index, pair in enumerate(pairs) if pair.same and not pair.reported]
+    # Else one write takes readers from the old content to the new one, with nothing in between to be kept apart.
+    used = {pair.stored.metadata.uid for pair in pairs if pair.stored is not None}
+    stamps = _taint_times(usable)
+    written = [_written(pairs[index], index, generation, len(wanted), owner, stamps) for index in changed]
+    # The oldest first: an old generation must not become the highest one in between.
+    stale = sorted((one for one in usable if one.metadata.uid not in used), key=_generation)
+    return Writes(
+        deletes=tuple(stale),
+        updates=tuple(one for one in written if one.metadata.uid),
+        creates=tuple(one for one in written if not one.metadata.uid),
+    )
+
+
+def _paired(wanted: Slices, usable: Slices, owner: OwnerReference, adopted: Adopted) -> list[_Pair]:
+    """Each wanted slice with the stored one that says the same, else with one that has some of its members."""
+    free = {one.metadata.uid: one for one in sorted(usable, key=_generation, reverse=True)}
+    contents = {uid: digest(one.spec) for uid, one in free.items()}
+    pairs: dict[int, _Pair] = {}
+    for index, one in enumerate(wanted):
+        sent = digest(one.spec)
+        expected = {sent, adopted.get(sent, sent)}
+        twin = next((free[uid] for uid in free if contents[uid] in expected), None)
+        if twin is not None:
+            del free[twin.metadata.uid]
+            pairs[index] = _Pair(one, twin, same=twin.metadata.owner_references == (owner,))
+    for index, one in enumerate(wanted):
+        if index not in pairs:
+            members = _members(one)
+            shared = {uid: len(members & _members(other)) for uid, other in free.items()}
+            best = max(shared, key=lambda uid: shared[uid], default=None)
+            pairs[index] = _Pair(one, free.pop(best) if best is not None and shared[best] else None)
+    return [pairs[index] for index in range(len(wanted))]
+
+
+def _generation(one: ResourceSlice) -> int:
+    return one.spec.pool.generation
+
+
+def _is_of(stored: ResourceSlice | None, generation: int, count: int) -> bool:
+    return stored is not None and (stored.spec.pool.generation, stored.spec.pool.resource_slice_count) == (
+        generation,
+        count,
+    )
+
+
+def _members(one: ResourceSlice) -> set[tuple[str, str]]:
+    """What the slice holds: names of devices and of counter sets."""
+    devices = {("device", device.name) for device in one.spec.devices}
+    return devices | {("counters", counters.name) for counters in one.spec.shared_counters}
+
+
+def _written(
+    pair: _Pair,
+    index: int,
+    generation: int,
+    count: int,
+    owner: OwnerReference,
+    stamps: Mapping[_TaintId, str],
+) -> ResourceSlice:
+    """The object to send: the wanted content in the stored object's place, or as a new one."""
+    pool = ResourcePool(name=pair.wanted.spec.pool.name, generation=generation, resource_slice_count=count)
+    devices = tuple(_stamped(device, stamps) for device in pair.wanted.spec.devices)
+    found = _report(pair.wanted)
+    report = {} if found is None else {ANNOTATION: found}
+    if pair.stored is not None:
+        others = {name: text for name, text in pair.stored.metadata.annotations.items() if name != ANNOTATION}
+        metadata = msgspec.structs.replace(
+            pair.stored.metadata, owner_references=(owner,), annotations={**others, **report}
+        )
+    else:
+        # The scheduler looks at slices in the order of their names, and the server keeps 58 characters of this.
+        metadata = ObjectMeta(
+            generate_name=f"{index:05x}-{names.subdomain(pool.name)}-", owner_references=(owner,), annotations=report
+        )
+    spec = msgspec.structs.replace(pair.wanted.spec, pool=pool, devices=devices)
+    return ResourceSlice(metadata=metadata, spec=spec)
+
+
+def _report(one: ResourceSlice) -> str | None:
+    return one.metadata.annotations.get(ANNOTATION)
+
+
+def _taint_times(stored: Iterable[ResourceSlice]) -> dict[_TaintId, str]:
+    """When the server saw each taint first: an update that does not say so would begin its time anew."""
+    return {
+        _taint_id(device.name, taint): taint.time_added
+        for one in stored
+        for device in one.spec.devices
+        for taint in device.taints
+        if taint.time_added is not None
+    }
+
+
+def _stamped(device: Device, stamps: Mapping[_TaintId, str]) -> Device:
+    if not device.taints:
+        return device
+    taints = tuple(
+        msgspec.structs.replace(taint, time_added=taint.time_added or stamps.get(_taint_id(device.name, taint)))
+        for taint in device.taints
+    )
+    return msgspec.structs.replace(device, taints=taints)
+
+
+def _taint_id(device: str, taint: DeviceTaint) -> _TaintId:
+    return device, taint.key, taint.value, taint.effect

@@ -1,0 +1,49 @@
+"""What slices say of policies, written on them (`netdra.model.report`): devices by policy, and what is wrong.
+
+Called by `netdra.node.publishing.offering` for each pool that it makes. Pure. The controller reads it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+
+import msgspec
+
+from netdra.model.device import Problem
+from netdra.model.policy import MAX_REPORTED
+from netdra.model.report import ANNOTATION, PolicyReport, to_text
+from netdra.model.resource import ResourceSlice
+
+MAX_MESSAGE = 512
+
+
+def annotated(
+    slices: tuple[ResourceSlice, ...], policies: Mapping[str, str], problems: Iterable[Problem]
+) -> tuple[ResourceSlice, ...]:
+    """A pool's slices with their reports; the problems are on the first one.
+
+    Args:
+        slices: the pool's.
+        policies: which policy offers which device.
+        problems: what is wrong with policies there; those of no policy are for events alone.
+    """
+    messages: dict[str, dict[str, None]] = {}
+    for problem in problems:
+        if problem.policy:
+            messages.setdefault(problem.policy, {})[problem.message[:MAX_MESSAGE]] = None
+    found = []
+    for number, one in enumerate(slices):
+        counted = Counter(policies[device.name] for device in one.spec.devices if device.name in policies)
+        wrong = messages if number == 0 else {}
+        reports = {
+            policy: PolicyReport(devices=counted[policy], problems=tuple(wrong.get(policy, ()))[:MAX_REPORTED])
+            for policy in {*counted, *wrong}
+        }
+        found.append(_with_report(one, to_text(reports)) if reports else one)
+    return tuple(found)
+
+
+def _with_report(one: ResourceSlice, text: str) -> ResourceSlice:
+    metadata = msgspec.structs.replace(one.metadata, annotations={ANNOTATION: text})
+    return msgspec.structs.replace(one, metadata=metadata)

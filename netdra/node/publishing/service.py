@@ -1,0 +1,241 @@
+"""Publishes a node while the kernel, the policies, the node's labels and what claims hold of it change.
+
+Run by `netdra.node.daemon`; for the other parts it is the `NodeView`. Each change wakes one pass over what is known, in
+the thread that reads the kernel; what came out differently is handed to the publisher. Changes that arrive during a
+pass share the next one, so a burst costs a few passes and a quiet node none.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack, suppress
+
+from netdra.discovery.watch import Watcher
+from netdra.kube import features as gates
+from netdra.kube.client import Client, Selection
+from netdra.kube.events import Recorder
+from netdra.kube.reflector import Reflector
+from netdra.kube.resources import NODES, POLICIES, TOPOLOGIES, ClusterNode
+from netdra.kube.store import Change, Store
+from netdra.model import names
+from netdra.model.device import DEFAULT_FEATURES
+from netdra.model.plan import PlannedDevice
+from netdra.model.policy import DeviceExposurePolicy
+from netdra.model.resource import ResourceSlice
+from netdra.model.topology import NetworkTopology
+from netdra.node import measure
+from netdra.node.publishing.facts import newest
+from netdra.node.publishing.health import Health
+from netdra.node.publishing.interfaces import Interfaces
+from netdra.node.publishing.offering import Offered, Offering, Slices
+from netdra.node.publishing.publish import Written
+from netdra.node.publishing.publisher import STORED_SLICES, Publisher, StoredSlice, of_node
+from netdra.node.publishing.reconcile import owner_of
+from netdra.node.publishing.telling import Telling
+from netdra.node.view import HeldDevice, Holder
+from netdra.topology.devices import DeviceKey
+
+log = logging.getLogger(__name__)
+
+
+class NobodyHolds:
+    """A `Holder` of a node without pods."""
+
+    @property
+    def held(self) -> Sequence[HeldDevice]:
+        """Nothing."""
+        return ()
+
+
+class Publishing:
+    """One node's publishing half.
+
+    Attributes:
+        health: how the published devices are.
+        stored: the node's slices as the API server has them.
+        passes: how often it was worked out what is to be published.
+        holder: who knows what claims hold.
+        published: whether the API server has had once what is to be published.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        node: str,
+        watch: Callable[[], Watcher],
+        holder: Holder | None = None,
+    ) -> None:
+        """Prepare.
+
+        Args:
+            client: the API server.
+            node: the node's name.
+            watch: opens the kernel; called in the thread that then reads it.
+            holder: who knows what claims hold.
+        """
+        self._client = client
+        self._node = node
+        self._watch = watch
+        self.holder: Holder = holder or NobodyHolds()
+        self._recorder = Recorder(client, f"{names.DRIVER}/node", node)
+        self._telling = Telling(self._recorder, node)
+        self._policies: Store[DeviceExposurePolicy] = Store()
+        self._topologies: Store[NetworkTopology] = Store()
+        self._nodes: Store[ClusterNode] = Store()
+        self.stored: Store[StoredSlice] = Store()
+        self.health = Health()
+        self.passes = 0
+        self.published = False
+        self._features = DEFAULT_FEATURES
+        self._slices: dict[str, Slices] = {}
+        self._devices: dict[DeviceKey, PlannedDevice] = {}
+        self._work = asyncio.Event()
+        self._looked = asyncio.Event()
+        self._handed_on = asyncio.Event()
+        self._delay = measure.Delay()
+
+    @property
+    def devices(self) -> Mapping[DeviceKey, PlannedDevice]:
+        """See `NodeView`."""
+        return self._devices
+
+    @property
+    def slices(self) -> Sequence[ResourceSlice]:
+        """See `NodeView`."""
+        return [one for slices in self._slices.values() for one in slices]
+
+    @property
+    def topologies(self) -> Mapping[str, NetworkTopology]:
+        """See `NodeView`."""
+        return self._topologies.objects
+
+    @property
+    def ready(self) -> bool:
+        """See `NodeView`."""
+        return self._looked.is_set() and self._topologies.synced
+
+    def look_again(self) -> None:
+        """What claims hold has changed."""
+        self._work.set()
+
+    async def run(self) -> None:
+        """Publish until cancelled.
+
+        Raises:
+            NetdraError: the kernel cannot be read, or the API server is none to work with.
+        """
+        client, itself = self._client, Selection(field_selector=f"metadata.name={self._node}")
+        with ExitStack() as following:
+            following.enter_context(self._policies.following(self._policy_changed))
+            following.enter_context(self._nodes.following(self._node_changed))
+            async with asyncio.TaskGroup() as knowing:
+                knowing.create_task(Reflector(client, POLICIES, self._policies).run())
+                knowing.create_task(Reflector(client, TOPOLOGIES, self._topologies).run())
+                knowing.create_task(Reflector(client, NODES, self._nodes, itself).run())
+                knowing.create_task(Reflector(client, STORED_SLICES, self.stored, of_node(self._node)).run())
+                knowing.create_task(self._recorder.run())
+                async with Interfaces.watching(self._watch) as interfaces:
+                    await self._publish(interfaces)
+
+    async def _publish(self, interfaces: Interfaces) -> None:
+        await self._begin()
+        owner = owner_of(self._node, self._nodes.objects[self._node].metadata.uid)
+        publisher = Publisher(self._client, self.stored, owner, self._written)
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(publisher.run())
+            tasks.create_task(self._follow(interfaces))
+            tasks.create_task(self._look(interfaces, publisher))
+            tasks.create_task(self._time(publisher))
+            await publisher.settled.wait()
+            self.published = True
+
+    async def _begin(self) -> None:
+        """Wait for what the first pass needs."""
+        self._features = await gates.probe(self._client, self._node)
+        self._telling.without(gates.off(self._features))
+        for store in (self._policies, self.stored):
+            await store.wait_synced()
+        await self._nodes.until(lambda: self._node in self._nodes.objects)
+
+    async def _look(self, interfaces: Interfaces, publisher: Publisher) -> None:
+        """Make a pass, hand on what came out, and wait for the next reason to make one."""
+        published = newest([one.read() for one in self.stored.objects.values()])
+        offering, discovered = Offering(self._node, published), measure.Discovered(interfaces.watcher)
+        while True:
+            self._work.clear()
+            self._take(await interfaces.run(self._pass(offering, interfaces, discovered)), publisher)
+            if publisher.settled.is_set():
+                self._delay.ends(published=False)
+            else:
+                self._handed_on.set()
+            self._looked.set()
+            waiting = None if offering.due is None else max(0.0, offering.due - time.monotonic())
+            with suppress(TimeoutError):
+                async with asyncio.timeout(waiting):
+                    await self._work.wait()
+
+    def _pass(
+        self, offering: Offering, interfaces: Interfaces, discovered: measure.Discovered
+    ) -> Callable[[], Offered]:
+        """A pass over what is known now, to be made in the other thread."""
+        policies = tuple(self._policies.objects[name] for name in sorted(self._policies.objects))
+        node = self._nodes.objects.get(self._node)
+        labels = dict(node.metadata.labels) if node is not None else {}
+        held, features = tuple(self.holder.held), self._features
+        measure.held(held)
+
+        def make() -> Offered:
+            offering.follow(policies, features)
+            discovered.update(interfaces.known)
+            return offering.update(interfaces.known, labels, held, interfaces, time.monotonic())
+
+        return make
+
+    def _take(self, offered: Offered, publisher: Publisher) -> None:
+        self.passes += 1
+        for pool, slices in offered.slices.items():
+            for key in [(pool, device.name) for one in self._slices.get(pool, ()) for device in one.spec.devices]:
+                self._devices.pop(key, None)
+            self._devices |= offered.devices[pool]
+            if slices:
+                self._slices[pool] = slices
+            else:
+                self._slices.pop(pool, None)
+                self._telling.forget(pool)
+        self.health.publish(offered.slices)
+        self._telling.problems(offered.problems)
+        measure.published(self.slices, len(offered.problems))
+        publisher.want_pools(offered.slices)
+
+    async def _follow(self, interfaces: Interfaces) -> None:
+        while True:
+            if await interfaces.next():
+                self._delay.begins()
+                self._work.set()
+
+    async def _time(self, publisher: Publisher) -> None:
+        """See how long it takes until the API server has what came of a change."""
+        while True:
+            await self._handed_on.wait()
+            self._handed_on.clear()
+            await publisher.settled.wait()
+            self._delay.ends(published=True)
+
+    def _written(self, pool: str, written: Written) -> None:
+        self._telling.written(pool, written)
+        left = gates.without(self._features, written.dropped)
+        if left != self._features:
+            log.warning("the API server takes less than it said: %s", left)
+            self._features = left
+            self._work.set()
+
+    def _policy_changed(self, change: Change[DeviceExposurePolicy]) -> None:
+        if change.old is None or change.new is None or change.old.spec != change.new.spec:
+            self._work.set()
+
+    def _node_changed(self, change: Change[ClusterNode]) -> None:
+        if change.old is None or change.new is None or change.old.metadata.labels != change.new.metadata.labels:
+            self._work.set()
