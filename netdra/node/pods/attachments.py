@@ -19,6 +19,7 @@ from typing import Any, TypeVar
 from netdra.model.claim import ResourceClaim
 from netdra.model.errors import InvalidInputError, NetdraError, PermanentError, TemporaryError
 from netdra.model.plan import Plan
+from netdra.node.claims.checks import check_shared
 from netdra.node.nri.hooks import Sandbox
 from netdra.node.pods.locks import Locks
 from netdra.node.pods.network import Network, Undone
@@ -184,23 +185,32 @@ class Attachments:
             saved = await self.in_thread(lambda: self.network.standing(sandbox))
             if saved is not None:
                 return await self.in_thread(lambda: self.network.confirm(sandbox, claims, saved))
-        plans = self._plans(claims)
+        plans = self._plans(sandbox, claims)
         if sandbox.id not in self.live:
             raise TemporaryError(f"sandbox {sandbox.id} was stopped before its network was attached")
         return await self.in_thread(lambda: self.network.attach(sandbox, claims, plans, deadline))
 
-    def _plans(self, claims: Sequence[ResourceClaim]) -> tuple[Plan, ...]:
+    def _plans(self, sandbox: Sandbox, claims: Sequence[ResourceClaim]) -> tuple[Plan, ...]:
         """What the claims come to on this node, as it is now.
 
         Raises:
-            NetdraError: they fit no topology, or what they need is not known.
+            NetdraError: they fit no topology, another pod has what can only be in one, or what they need is not known.
         """
         if not self.view.ready:
             raise TemporaryError(
                 "this node's interfaces and topologies are not known yet",
                 hint="the driver has only just started, or cannot reach the API server",
             )
-        return bind(claims, self.view.topologies, self.view.devices).plans
+        plans = bind(claims, self.view.topologies, self.view.devices).plans
+        for claim in claims:
+            check_shared(claim, plans, self._pods_of(claim, sandbox))
+        return plans
+
+    def _pods_of(self, claim: ResourceClaim, sandbox: Sandbox) -> tuple[str, ...]:
+        """The pods that have a claim now, and the one that is to have it too."""
+        users = (self.live.get(each) for each in self.network.guard.users(claim.metadata.uid))
+        others = (each.name for each in users if each is not None and each.uid != sandbox.uid)
+        return (*dict.fromkeys(others), sandbox.name)
 
     async def _in_time(self, work: Coroutine[Any, Any, None], budget: float, sandbox: Sandbox) -> None:
         """Do something to its end, but answer within the budget.

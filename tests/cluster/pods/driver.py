@@ -18,6 +18,7 @@ from testbed.pods import Pods
 from testbed.workspace import Workspace
 
 POLICY = "networking.dra.io/v1alpha1/DeviceExposurePolicy"
+TEMPLATE = "resource.k8s.io/v1/ResourceClaimTemplate"
 TOPOLOGY = "networking.dra.io/v1alpha1/NetworkTopology"
 ATTRIBUTES = f'device.attributes["{names.DRIVER}"]'
 WITHIN = 60.0
@@ -76,14 +77,12 @@ class Offer:
         """Offer shares of an interface, and wait until they are published."""
         capacity = {"shares": {"value": str(shares), "requestPolicy": {"default": "1"}}}
         plugins = [{"name": plugin}]
-        self.policy(
-            interface, interface, allowMultipleAllocations=True, capacity=capacity, supportedCNIPlugins=plugins
-        )
+        self.policy(interface, interface, allowMultipleAllocations=True, capacity=capacity, supportedCNIPlugins=plugins)
         self.wait_published(interface)
 
-    def device_class(self, plugin: str, interface: str = "", **spec: Any) -> str:
+    def device_class(self, plugin: str, interface: str = "", base: str = "", **spec: Any) -> str:
         """A DeviceClass of devices that a plugin can attach, of one interface if it is named."""
-        name = self.workspace.name(f"{plugin}-{interface}" if interface else plugin)
+        name = self.workspace.name(base or (f"{plugin}-{interface}" if interface else plugin))
         expression = f'device.driver == "{names.DRIVER}" && {ATTRIBUTES}.supportedCNIs.contains(",{plugin},")'
         if interface:
             expression += f' && {ATTRIBUTES}.ifName == "{interface}"'
@@ -91,11 +90,25 @@ class Offer:
         self.workspace.create(manifest(CLASS, name, spec=spec))
         return name
 
+    def step_class(self, name: str, interface: str, kind: str, **config: Any) -> str:
+        """A DeviceClass of one interface's devices that says by which step they are attached."""
+        step = {"type": kind, "config": config}
+        parameters = {"apiVersion": "networking.dra.io/v1alpha1", "kind": "DeviceParameters", "step": step}
+        opaque = {"driver": names.DRIVER, "parameters": parameters}
+        return self.device_class(kind, interface, base=name, config=[{"opaque": opaque}])
+
     def claim(self, name: str, **requests: str) -> str:
         """A claim with a device of a class for each request: request=class."""
         return self.workspace.add_claim(
             name, *({"name": request, "exactly": {"deviceClassName": each}} for request, each in requests.items())
         )
+
+    def template(self, name: str, **requests: str) -> str:
+        """The same as a template, of which each pod gets a claim of its own."""
+        wanted = [{"name": request, "exactly": {"deviceClassName": each}} for request, each in requests.items()]
+        spec = {"spec": {"devices": {"requests": wanted}}}
+        self.workspace.api.create(manifest(TEMPLATE, name, self.workspace.namespace, spec=spec))
+        return name
 
     def published(self) -> Mapping[str, Object]:
         """The node's published devices by name."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from netdra.model.device_parameters import KIND
 from testbed.objects import POD
 from testbed.pods import is_running
 from tests.cluster.pods.driver import Offer, addresses
@@ -71,18 +70,10 @@ def test_shares_of_an_interface_are_given_until_none_is_left_and_again_when_one_
 def test_pods_are_plugged_into_a_bridge_and_reach_each_other_over_it(offer: Offer) -> None:
     offer.bridge("br0")
     offer.shared("br0", shares=8, plugin="bridge")
-    step = {"type": "bridge", "config": {"ipam": {"type": "static", "addresses": [{"address": "198.51.100.1/24"}]}}}
-    other = {"type": "bridge", "config": {"ipam": {"type": "static", "addresses": [{"address": "198.51.100.2/24"}]}}}
-    for number, each in enumerate((step, other), start=1):
-        parameters = {"apiVersion": "networking.dra.io/v1alpha1", "kind": KIND, "step": each}
-        config = [{"opaque": {"driver": "dra.networking", "parameters": parameters}}]
-        name = offer.workspace.name(f"port{number}")
-        selector = {"cel": {"expression": 'device.attributes["dra.networking"].ifName == "br0"'}}
-        spec = {"selectors": [{"cel": {"expression": 'device.driver == "dra.networking"'}}, selector], "config": config}
-        offer.workspace.create({
-            "apiVersion": "resource.k8s.io/v1", "kind": "DeviceClass", "metadata": {"name": name}, "spec": spec
-        })  # fmt: skip
-        offer.pods.run(f"pod{number}", offer.claim(f"claim{number}", port=name))
+    for number in (1, 2):
+        ipam = {"type": "static", "addresses": [{"address": f"198.51.100.{number}/24"}]}
+        port = offer.step_class(f"port{number}", "br0", "bridge", ipam=ipam)
+        offer.pods.run(f"pod{number}", offer.claim(f"claim{number}", port=port))
     assert addresses(offer.inside("pod1")["net1"]) == {"198.51.100.1/24"}
     assert "1 packets received" in offer.pods.exec("pod1", "ping", "-c", "1", "-W", "5", "198.51.100.2")
     (device,) = offer.status("claim2")
