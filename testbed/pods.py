@@ -46,9 +46,12 @@ class Pods:
 
     def add(self, name: str, *claims: str, **spec: Any) -> str:
         """Make a pod that uses claims of the namespace, with further fields of its spec, and return its name."""
-        node = self.containerd.node.name
-        self.api.create(manifest(self.namespace, name, node, {claim: claim for claim in claims}, **spec))
+        self.api.create(self.manifest(name, *claims, **spec))
         return name
+
+    def manifest(self, name: str, *claims: str, **spec: Any) -> Object:
+        """A pod as `add` makes it."""
+        return manifest(self.namespace, name, self.containerd.node.name, {claim: claim for claim in claims}, **spec)
 
     def run(self, name: str, *claims: str, **spec: Any) -> Object:
         """Make a pod and wait until it runs.

@@ -120,6 +120,17 @@ class Offer:
             for device in each["spec"].get("devices", [])
         }
 
+    def pool(self, device: str) -> str:
+        """The pool of a published device."""
+        slices = self.workspace.api.list(SLICE, fields=f"spec.nodeName={self.driver.node.name}")
+        (found,) = {
+            each["spec"]["pool"]["name"]
+            for each in slices
+            for known in each["spec"].get("devices", [])
+            if known["name"] == device
+        }
+        return str(found)
+
     def wait_published(self, device: str) -> None:
         """Wait until the node publishes a device of that name."""
 

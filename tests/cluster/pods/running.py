@@ -142,9 +142,9 @@ def policy(name: str, prefix: str, exposure: Mapping[str, Any]) -> Object:
     return manifest(POLICY, name, spec={"selector": {"cel": cel}, "exposure": dict(exposure)})
 
 
-def make_topology(workspace: Workspace, base: str, *steps: Object) -> str:
-    """Make a topology with its DeviceClasses; return its name."""
-    name = workspace.name(base)
+def make_topology(workspace: Workspace, base: str, *steps: Object, exact: bool = False) -> str:
+    """Make a topology with its DeviceClasses; return its name, which no other test has unless it is to be exact."""
+    name = base if exact else workspace.name(base)
     whole = manifest(TOPOLOGY, name, spec={"steps": list(steps)})
     workspace.create(whole)
     for each in device_classes(msgspec.convert(whole, NetworkTopology)):
