@@ -312,7 +312,12 @@ def _refusal(what: str, response: httpx2.Response, body: bytes) -> Exception:
 def _read(resource: Resource[T], body: bytes | msgspec.Raw) -> T:
     try:
         found: T = decoder(resource.type).decode(body)
-    except (msgspec.DecodeError, RecursionError) as problem:  # opaque parameters can be nested as deep as 10 KiB go
+    except RecursionError:  # opaque parameters can be nested as deep as 10 KiB go
+        raise InvalidInputError(
+            f"API server: an object of {resource.plural} cannot be read: it is nested too deeply",
+            hint="write its opaque parameters with fewer levels",
+        ) from None
+    except msgspec.DecodeError as problem:
         raise InvalidInputError(
             f"API server: an object of {resource.plural} cannot be read: {problem}",
             hint="is the CustomResourceDefinition of another version of netdra?",

@@ -1,0 +1,76 @@
+"""The driver, the kubelet and the runtime are restarted while pods run: pods keep their networks, and go cleanly."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from testbed.api import Object
+from testbed.objects import POD
+from testbed.pods import is_running
+from tests.cluster.pods.conftest import Machine
+from tests.cluster.pods.driver import Offer
+
+Restart = Callable[[Machine, Offer], None]
+
+
+def driver_stopped(machine: Machine, offer: Offer) -> None:
+    """The driver is told to end, and another one comes."""
+    offer.driver.process.restart()
+
+
+def driver_killed(machine: Machine, offer: Offer) -> None:
+    """The driver dies, and another one comes."""
+    offer.driver.process.kill()
+    offer.driver.process.start()
+    offer.driver.process.wait_ready()
+
+
+def kubelet_killed(machine: Machine, offer: Offer) -> None:
+    """The kubelet dies and comes back, and has the driver registered again."""
+    registrations = offer.metric("netdra_kubelet_registrations_total", outcome="ok")
+    machine.kubelet.process.kill()
+    machine.kubelet.process.start()
+    machine.kubelet.process.wait_ready()
+    machine.kubelet.wait_ready()
+    offer.until(lambda: offer.metric("netdra_kubelet_registrations_total", outcome="ok") > registrations)
+
+
+def runtime_killed(machine: Machine, offer: Offer) -> None:
+    """The runtime dies and comes back, and the driver connects to it again."""
+    connections = offer.metric("netdra_nri_connections_total")
+    machine.containerd.process.kill()
+    machine.containerd.process.start()
+    machine.containerd.process.wait_ready()
+    offer.until(lambda: offer.metric("netdra_nri_connections_total") > connections)
+
+
+def lasting(offer: Offer) -> dict[str, Object]:
+    """The pod's interfaces without what changes by itself, as IPv6 addresses do that are just being detected."""
+    facts = ("ifindex", "address", "mtu", "flags", "link_index")
+    return {name: {fact: link[fact] for fact in facts if fact in link} for name, link in offer.inside("pod").items()}
+
+
+@pytest.mark.parametrize("restart", [driver_stopped, driver_killed, kubelet_killed, runtime_killed])
+def test_a_pod_keeps_its_network_and_goes_cleanly_afterwards(machine: Machine, offer: Offer, restart: Restart) -> None:
+    offer.whole("keep0")
+    claim = offer.claim("claim", nic=offer.device_class("host-device", "keep0"))
+    before = offer.pods.run("pod", claim)
+    network, status = lasting(offer), offer.status(claim)
+
+    restart(machine, offer)
+
+    assert lasting(offer) == network
+    assert offer.status(claim) == status
+    after = offer.workspace.api.get(POD, "pod", offer.workspace.namespace)
+    assert is_running(after)
+    assert after["status"]["containerStatuses"][0]["restartCount"] == 0
+    assert after["status"]["containerStatuses"] == before["status"]["containerStatuses"]
+    assert offer.driver.left() != {"checkpoints": [], "claims": [], "specifications": []}
+    offer.pods.delete("pod")
+    assert offer.left() == {}
+    assert "keep0" in offer.links()
+
+    offer.pods.run("next", claim)
+    assert "net1" in offer.inside("next")
