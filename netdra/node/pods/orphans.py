@@ -77,6 +77,16 @@ class Orphans:
             log.warning("%s", problem)
         self.rounds += 1
 
+    async def settle(self, uid: str) -> None:
+        """Before a claim is given up, which is after its pods have ended: take down what is left of them.
+
+        A containerd that was restarted tells of no stop of a sandbox that is older than its restart
+        (needsStopping in internal/nri/nri.go), and the device may go to the next pod at once.
+        """
+        if self.attachments.network.guard.users(uid):
+            with suppress(NetdraError):
+                await self._sandboxes()
+
     async def _sandboxes(self) -> None:
         """Take down sandboxes that do not run any more: by what the runtime said, or since their namespace is gone."""
         attachments = self.attachments
@@ -88,7 +98,7 @@ class Orphans:
         ]
         for key in dict.fromkeys([*lost, *attachments.strangers, *attachments.troubles]):
             if key in lost:
-                # The runtime does not tell of the stop of a sandbox whose processes ended while it was away itself.
+                # The runtime does not tell of the stop of a sandbox that is older than the runtime's own last start.
                 attachments.live.pop(key, None)
             if key in attachments.live or not attachments.has_anything(key):
                 attachments.troubles.pop(key, None)

@@ -7,7 +7,7 @@ Started by `netdra.node.daemon`, which hands `hooks` to the runtime's connection
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
@@ -71,10 +71,17 @@ class Pods:
 
 @dataclass(frozen=True)
 class Announced:
-    """A `ClaimHandler` after whose calls others are told that the devices which are held may be others."""
+    """A `ClaimHandler` after whose calls others are told that the devices which are held may be others.
+
+    Attributes:
+        handler: does it.
+        changed: is told.
+        settle: takes down what a claim's pods left, before it is given up.
+    """
 
     handler: ClaimHandler
     changed: Callable[[], None]
+    settle: Callable[[str], Awaitable[None]]
 
     async def prepare(self, claim: ClaimReference) -> tuple[PreparedDevice, ...]:
         """Make a claim ready; see `ClaimHandler`.
@@ -92,6 +99,7 @@ class Announced:
         Raises:
             NetdraError: something could not be undone.
         """
+        await self.settle(claim.uid)
         await self.handler.unprepare(claim)
         self.changed()
 
@@ -146,7 +154,7 @@ def assemble(given: Surroundings) -> Pods:
     )
     reconciler = Reconciler(attachments)
     handler = Claims(given.client, given.node, given.view, given.held, prepared, files)
-    claims = Announced(handler, given.changed)
+    claims = Announced(handler, given.changed, lambda uid: orphans.settle(uid))
     orphans = Orphans(attachments, claims)
 
     def synchronized() -> None:

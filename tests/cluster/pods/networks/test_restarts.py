@@ -70,7 +70,10 @@ def test_a_pod_keeps_its_network_and_goes_cleanly_afterwards(machine: Machine, o
     assert offer.driver.left() != {"checkpoints": [], "claims": [], "specifications": []}
     offer.pods.delete("pod")
     assert offer.left() == {}
-    assert "keep0" in offer.links()
+    # A runtime that was restarted tells of no stop of an older sandbox, and a veth ends with the pod's namespace.
+    assert ("keep0" in offer.links()) is (restart is not runtime_killed)
+    if restart is runtime_killed:
+        offer.veth("keep0")
 
     offer.pods.run("next", claim)
     assert "net1" in offer.inside("next")
