@@ -394,17 +394,21 @@ def test_a_server_with_the_gates_off_gets_one_persona_a_nic_and_nothing_that_it_
             events = await asyncio.to_thread(
                 scene.api.wait_for_all,
                 EVENT,
-                lambda items: len(about(items, scene.node)) >= 3,
+                lambda items: len(features_off(items, scene.node)) == 3,
                 namespace="default",
                 timeout=WITHIN,
             )
-            notes = " ".join(each["note"] for each in about(events, scene.node))
+            notes = " ".join(each["note"] for each in features_off(events, scene.node))
             assert all(gate in notes for gate in gates[:3])
 
     with closing(plane.client()) as api:
         serve_kinds(plane, api)
         with open_workspace(api) as workspace:
             asyncio.run(story(workspace))
+
+
+def features_off(events: Objects, node: str) -> Objects:
+    return [each for each in about(events, node) if each["reason"] == "FeatureOff"]
 
 
 SHARED = {

@@ -224,6 +224,33 @@ def test_what_could_not_be_given_back_is_tainted_with_the_reason() -> None:
     )
 
 
+def test_what_no_policy_offers_any_more_is_for_no_further_claim_while_it_is_in_use() -> None:
+    offered = shared("macvlan", f'{OURS}.type == "veth"', deviceNameSuffix="-macvlan")
+    key = (ETH_KEY[0], "eth7-macvlan")
+    scene = Scene(offered)
+    scene.see(ETH)
+    scene.hold(key)
+    scene.see(ETH)
+    scene.offering.follow((), DEFAULT_FEATURES)
+    assert scene.see(ETH) == {ETH_KEY[0]}
+    assert scene.taints(ETH_KEY[0]) == {"eth7-macvlan": [names.WITHDRAWN]}
+    scene.offering.follow((offered,), DEFAULT_FEATURES)
+    assert scene.see(ETH) == {ETH_KEY[0]}
+    assert scene.taints(ETH_KEY[0]) == {"eth7-macvlan": []}
+    scene.offering.follow((), DEFAULT_FEATURES)
+    scene.hold()
+    scene.see(ETH)
+    assert scene.slices[ETH_KEY[0]] == ()
+
+
+def test_a_vf_in_a_pod_that_policies_know_by_its_netdev_is_not_withdrawn() -> None:
+    parent, first = sriov("p0", 1)
+    scene = Scene(exclusive("vfs", f'{OURS}.ifName == "p0v0"'))
+    scene.see(parent, first)
+    scene.hold((POOL, "p0v0"))
+    assert scene.see(parent, without_netdev(first)) == set()
+
+
 def test_a_link_without_carrier_taints_the_devices_that_hang_on_it() -> None:
     parent = msgspec.structs.replace(pf("p0", vfs=1), no_carrier=True, link_speed=0)
     scene = Scene()
