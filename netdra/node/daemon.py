@@ -29,7 +29,7 @@ from netdra.node.claims.store import ClaimStore
 from netdra.node.kubelet.sockets import sockets
 from netdra.node.nri.plugin import Plugin
 from netdra.node.nri.plugin import Settings as NriSettings
-from netdra.node.pods.service import Pods, Surroundings, assemble
+from netdra.node.pods.service import Pods, Surroundings, assemble, keep
 from netdra.node.publishing.service import Publishing
 from netdra.node.serving import KubeletService
 from netdra.ops.health import Finding, met
@@ -106,11 +106,14 @@ def _pods(client: Client, settings: Settings, publishing: Publishing, recorder: 
         Surroundings(
             client=client,
             node=settings.node,
-            settings=ChainSettings(state=settings.state_dir / "sandboxes", plugins=plugins),
-            files=ClaimFiles(plugin=plugin_folder, cdi=settings.cdi_dir),
-            prepared=ClaimStore.of_state(settings.state_dir),
+            held=keep(
+                ChainSettings(state=settings.state_dir / "sandboxes", plugins=plugins),
+                ClaimFiles(plugin=plugin_folder, cdi=settings.cdi_dir),
+                ClaimStore.of_state(settings.state_dir),
+            ),
             view=publishing,
             emit=recorder.emit,
+            changed=publishing.look_again,
         )
     )
 

@@ -78,12 +78,6 @@ def outcomes(prepared: PreparedClaim, done: Sequence[DonePlan]) -> tuple[DeviceO
     )
 
 
-def network_of(done: DonePlan, root: PlannedStep) -> NetworkDeviceData | None:
-    """The interface that a root step's device became, with its addresses; None for one that made none."""
-    interface = _interface(done.results[root.name], root.if_name)
-    return None if interface is None else _network(done, interface)
-
-
 def _share(outcome: DeviceOutcome) -> _ShareKey:
     return outcome.key, outcome.share_id
 
@@ -126,7 +120,7 @@ def _devices(done: DonePlan, root: PlannedStep) -> Iterator[StepDevice]:
                     yield each
 
 
-def _network(done: DonePlan, root: PlannedStep) -> NetworkDeviceData | None:
+def network_of(done: DonePlan, root: PlannedStep) -> NetworkDeviceData | None:
     """The interface of a root step as the steps left it, with all addresses that they gave it; None if it made none."""
     found = flow.tasks([done.plan])
     results = {key: done.results[task.step.name] for key, task in found.items()}

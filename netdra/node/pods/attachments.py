@@ -49,6 +49,7 @@ class Attachments:
         strangers: sandboxes that left something here and did not run when the runtime last said which ones do. One that
             comes later is none, even if nobody tells us of it: another daemon of this node may have it.
         troubles: what could not be given back yet, by sandbox.
+        changed: what is to be called when other devices are held, or with other trouble.
         work: what is to be called when there is something to reconcile.
     """
 
@@ -61,6 +62,7 @@ class Attachments:
     live: dict[str, Sandbox] = field(default_factory=dict)
     strangers: frozenset[str] = frozenset()
     troubles: dict[str, Undone] = field(default_factory=dict)
+    changed: Callable[[], None] = lambda: None
     work: Callable[[], None] = lambda: None
     locks: Locks = field(default_factory=Locks)
     _running: set[asyncio.Task[Any]] = field(default_factory=set)
@@ -135,6 +137,7 @@ class Attachments:
             raise
         self.writer.tell(outcomes)
         self.reports.well(sandbox)
+        self.changed()
 
     async def take_down(self, sandbox: Sandbox, seconds: float) -> None:
         """Take a sandbox down, when its lock is free.
@@ -146,10 +149,13 @@ class Attachments:
         async with self.locks.held(sandbox.id):
             undone = await self.in_thread(lambda: self.network.undo(sandbox.id, deadline, sandbox.netns))
             self.writer.forget(sandbox.id, undone.claims)
-            if not undone.trouble:
+            if undone.trouble:
+                self.troubles[sandbox.id] = undone
+            else:
                 self.troubles.pop(sandbox.id, None)
-                return
-            self.troubles[sandbox.id] = undone
+            self.changed()
+        if not undone.trouble:
+            return
         self.reports.not_undone(sandbox, undone.trouble)
         raise TemporaryError(f"sandbox {sandbox.id}: not all could be undone: {undone.trouble}")
 

@@ -87,6 +87,9 @@ class Orphans:
             if await attachments.in_thread(partial(attachments.network.is_of_a_lost_namespace, each))
         ]
         for key in dict.fromkeys([*lost, *attachments.strangers, *attachments.troubles]):
+            if key in lost:
+                # The runtime does not tell of the stop of a sandbox whose processes ended while it was away itself.
+                attachments.live.pop(key, None)
             if key in attachments.live or not attachments.has_anything(key):
                 attachments.troubles.pop(key, None)
                 continue

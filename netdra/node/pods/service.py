@@ -14,9 +14,11 @@ from dataclasses import dataclass, field
 from netdra.chain.site import Settings
 from netdra.kube.client import Client
 from netdra.kube.events import Occurrence
+from netdra.model.plan import ClaimReference
 from netdra.node.cdi.files import ClaimFiles
 from netdra.node.claims.prepare import Claims
 from netdra.node.claims.store import ClaimStore
+from netdra.node.kubelet.handler import ClaimHandler, PreparedDevice
 from netdra.node.pods.attachments import WORKERS, Attachments
 from netdra.node.pods.guard import Guard
 from netdra.node.pods.held import Held
@@ -40,7 +42,7 @@ class Pods:
     """
 
     hooks: Attachments
-    claims: Claims
+    claims: ClaimHandler
     held: Held
     tracker: Tracker
     writer: StatusWriter
@@ -68,43 +70,83 @@ class Pods:
 
 
 @dataclass(frozen=True)
+class Announced:
+    """A `ClaimHandler` after whose calls others are told that the devices which are held may be others."""
+
+    handler: ClaimHandler
+    changed: Callable[[], None]
+
+    async def prepare(self, claim: ClaimReference) -> tuple[PreparedDevice, ...]:
+        """Make a claim ready; see `ClaimHandler`.
+
+        Raises:
+            NetdraError: it is not.
+        """
+        told = await self.handler.prepare(claim)
+        self.changed()
+        return told
+
+    async def unprepare(self, claim: ClaimReference) -> None:
+        """Give a claim up; see `ClaimHandler`.
+
+        Raises:
+            NetdraError: something could not be undone.
+        """
+        await self.handler.unprepare(claim)
+        self.changed()
+
+
+@dataclass(frozen=True)
 class Surroundings:
     """What the half that keeps pods is given by the daemon.
 
     Attributes:
         node: the node's name.
-        settings: how chains are run here.
-        files: where claims' files are.
-        prepared: the claims that are prepared here.
+        held: what `keep` returned, which the publishing half was given before.
         view: the node's devices and topologies.
         emit: takes an event.
+        changed: told each time that other devices are held than before, or with other trouble.
         threads: where blocking work is done, in the host's network namespace.
     """
 
     client: Client
     node: str
-    settings: Settings
-    files: ClaimFiles
-    prepared: ClaimStore
+    held: Held
     view: NodeView
     emit: Callable[[Occurrence], None]
+    changed: Callable[[], None] = lambda: None
     threads: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(WORKERS, "pods"))
+
+
+def keep(settings: Settings, files: ClaimFiles, prepared: ClaimStore) -> Held:
+    """What pods and claims hold of the node, by what is on its disk.
+
+    Args:
+        settings: how chains are run here.
+        files: where claims' files are.
+        prepared: the claims that are prepared here.
+    """
+    return Held(Network(settings, Guard(files, prepared)))
 
 
 def assemble(given: Surroundings) -> Pods:
     """All parts, connected; nothing runs yet."""
-    tracker = Tracker.of_node(given.client, given.node, lambda: bool(given.prepared.uids()))
+    network = given.held.network
+    files, prepared = network.guard.files, network.guard.prepared
+    tracker = Tracker.of_node(given.client, given.node, lambda: bool(prepared.uids()))
     attachments = Attachments(
         tracker=tracker,
         view=given.view,
-        network=Network(given.settings, Guard(given.files, given.prepared)),
+        network=network,
         writer=StatusWriter(given.client),
         reports=Reports(given.emit),
         threads=given.threads,
+        troubles=given.held.troubles,
+        changed=given.changed,
     )
     reconciler = Reconciler(attachments)
-    held = Held(attachments)
-    claims = Claims(given.client, given.node, given.view, held, given.prepared, given.files)
+    handler = Claims(given.client, given.node, given.view, given.held, prepared, files)
+    claims = Announced(handler, given.changed)
     orphans = Orphans(attachments, claims)
 
     def synchronized() -> None:
@@ -115,7 +157,7 @@ def assemble(given: Surroundings) -> Pods:
     return Pods(
         hooks=attachments,
         claims=claims,
-        held=held,
+        held=given.held,
         tracker=tracker,
         writer=attachments.writer,
         reconciler=reconciler,

@@ -113,3 +113,10 @@ def test_links_between_pages_lead_somewhere(name: Path) -> None:
 def test_the_readme_of_the_pages_lists_each_page() -> None:
     listed = set(re.findall(r"\]\(([^)]+)\)", page("README.md")))
     assert {path.name for path in DOCS.glob("*.md")} - {"README.md"} <= listed
+
+
+def test_every_test_that_a_page_names_is_there() -> None:
+    tests = "".join(path.read_text(encoding="utf-8") for path in (DOCS.parent / "tests").rglob("test_*.py"))
+    named = {name for path in PAGES for name in re.findall(r"`(test_\w+)`", path.read_text(encoding="utf-8"))}
+    assert named
+    assert {name for name in named if f"def {name}(" not in tests} == set()
