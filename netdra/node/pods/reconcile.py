@@ -21,6 +21,7 @@ from netdra.node.metrics import REPAIRS
 from netdra.node.nri.hooks import Sandbox
 from netdra.node.pods.attachments import Attachments
 from netdra.node.pods.network import sandbox_of
+from netdra.ops.logs import fields
 from netdra.ops.metrics import counted
 
 log = logging.getLogger(__name__)
@@ -105,7 +106,7 @@ class Reconciler:
             try:
                 return await self._settle(sandbox)
             except NetdraError as problem:
-                log.info("sandbox %s: %s", key, problem)
+                log.info("%s", problem, extra=fields(sandbox=key))
                 return False
             except Exception:
                 log.exception("sandbox %s: netdra has a defect", key)
