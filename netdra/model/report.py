@@ -58,10 +58,21 @@ def of_slice(found: ReportedSlice) -> Mapping[str, PolicyReport]:
     Raises:
         InvalidInputError: the annotation cannot be read.
     """
-    text = found.metadata.annotations.get(ANNOTATION, "")
+    try:
+        return of_text(found.metadata.annotations.get(ANNOTATION, ""))
+    except InvalidInputError as problem:
+        raise InvalidInputError(f'ResourceSlice "{found.metadata.name}", {problem.what}') from None
+
+
+def of_text(text: str) -> Mapping[str, PolicyReport]:
+    """The reports in an annotation's value; none if it is empty.
+
+    Raises:
+        InvalidInputError: it cannot be read.
+    """
     if not text:
         return {}
     try:
         return _decoder.decode(text)
     except msgspec.DecodeError as problem:
-        raise InvalidInputError(f'ResourceSlice "{found.metadata.name}", annotation {ANNOTATION}: {problem}') from None
+        raise InvalidInputError(f"annotation {ANNOTATION}: {problem}") from None
