@@ -181,6 +181,7 @@ def _many(driver: Driver, node: Node, plane: ControlPlane, sock: Socket, size: i
     with _links(sock, size), _running(driver, node, plane) as (seen, process, started):
         done = None
         count = -1
+        seen.wait(bool, START_TIMEOUT)
         # What has stopped to grow is all that there will be.
         while done is None and len(seen.interfaces()) > count:
             count = len(seen.interfaces())
