@@ -22,6 +22,7 @@ from netdra.node.metrics import ORPHANS
 from netdra.node.nri.hooks import Sandbox
 from netdra.node.pods.attachments import Attachments
 from netdra.node.pods.network import sandbox_of
+from netdra.ops.logs import fields
 from netdra.ops.metrics import counted
 
 log = logging.getLogger(__name__)
@@ -72,7 +73,7 @@ class Orphans:
             await self._claims()
             for uid in await self.attachments.in_thread(self.attachments.network.guard.keep_only_prepared):
                 ORPHANS.labels("cdi", "ok").inc()
-                log.info("CDI specification of claim %s removed: it is not prepared", uid)
+                log.info("CDI specification removed: the claim is not prepared", extra=fields(claim=uid))
         except NetdraError as problem:
             log.warning("%s", problem)
         self.rounds += 1
@@ -113,7 +114,7 @@ class Orphans:
             try:
                 with counted(ORPHANS, "claim"):
                     await self.claims.unprepare(claim)
-                log.info('ResourceClaim "%s/%s" (%s) given up: no pod has it', claim.namespace, claim.name, claim.uid)
+                log.info("given up: no pod has it", extra=fields(claim=f"{claim.namespace}/{claim.name}"))
             except NetdraError as problem:
                 suspects.add(claim.uid)
                 log.warning("%s", problem)
