@@ -12,6 +12,7 @@ from pathlib import Path
 
 import msgspec
 
+from netdra.chain import checkpoint
 from netdra.chain.site import Settings as ChainSettings
 from netdra.cni.plugins import PluginPath
 from netdra.discovery.watch import Watcher
@@ -22,6 +23,7 @@ from netdra.kube.health import reachable, synced
 from netdra.model import names
 from netdra.model.errors import NetdraError
 from netdra.model.inventory import Node
+from netdra.node import measure
 from netdra.node.cdi.files import ClaimFiles
 from netdra.node.claims.store import ClaimStore
 from netdra.node.kubelet.sockets import sockets
@@ -77,6 +79,12 @@ async def run(client: Client, process: Process, settings: Settings) -> None:
     kubelet = KubeletService(wanted, pods.claims, publishing)
     plugin = Plugin(pods.hooks, NriSettings(socket=settings.nri_socket, index=settings.nri_index))
     _add_checks(process, client, publishing, kubelet, plugin)
+    state = settings.state_dir / "sandboxes"
+    measure.on_scrape(
+        lambda: len(ClaimStore.of_state(settings.state_dir).uids()),
+        lambda: len(checkpoint.sandboxes(state)),
+        lambda: kubelet.registered,
+    )
     await pods.recall()
     try:
         async with asyncio.TaskGroup() as parts:

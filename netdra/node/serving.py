@@ -19,6 +19,7 @@ from netdra.node.kubelet.plugin import serving
 from netdra.node.kubelet.registration import Registration
 from netdra.node.kubelet.sockets import Sockets
 from netdra.node.publishing.service import Publishing
+from netdra.ops.logs import about
 from netdra.ops.metrics import measured
 
 log = logging.getLogger(__name__)
@@ -89,12 +90,16 @@ class _Noted:
         self._claims, self._publishing = claims, publishing
 
     async def prepare(self, claim: ClaimReference) -> tuple[PreparedDevice, ...]:
-        with measured(metrics.PREPARE_SECONDS):
+        with about(claim=_named(claim)), measured(metrics.PREPARE_SECONDS):
             prepared = await self._claims.prepare(claim)
         self._publishing.look_again()
         return prepared
 
     async def unprepare(self, claim: ClaimReference) -> None:
-        with measured(metrics.UNPREPARE_SECONDS):
+        with about(claim=_named(claim)), measured(metrics.UNPREPARE_SECONDS):
             await self._claims.unprepare(claim)
         self._publishing.look_again()
+
+
+def _named(claim: ClaimReference) -> str:
+    return f"{claim.namespace}/{claim.name}"

@@ -119,11 +119,6 @@ def _shown(name: str) -> str:
     return name if names.is_subdomain(name) else quoted(name)[1:-1]
 
 
-def is_plugin_name(text: str) -> bool:
-    """Whether it can be the name of a program in the CNI path: no path, and no letter that only looks like one."""
-    return _TYPE.match(text) is not None and ".." not in text
-
-
 def _step(topology: str, at: int, step: Step) -> Iterator[Finding]:
     """What is wrong with a step by itself."""
     path = ("spec", "steps", at)
@@ -185,6 +180,11 @@ def _root_or_derived(topology: str, shown: str, step: Step, path: Path) -> Itera
             hint='write "<domain>/<name>" with a domain other than kubernetes.io',
             path=(*path, "extendedResourceName"),
         )
+
+
+def is_plugin_name(text: str) -> bool:
+    """Whether it can be the name of a program in the CNI path: no path, and no letter that only looks like one."""
+    return _TYPE.match(text) is not None and ".." not in text
 
 
 def is_extended_resource(name: str) -> bool:

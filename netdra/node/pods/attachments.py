@@ -8,6 +8,7 @@ it is undone, because the kernel cannot be interrupted; its lock keeps everybody
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import logging
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
@@ -26,6 +27,7 @@ from netdra.node.pods.reports import Reports, message_of, reason_of
 from netdra.node.pods.tracker import Tracker
 from netdra.node.pods.writer import StatusWriter
 from netdra.node.view import NodeView
+from netdra.ops.logs import about
 from netdra.topology.bind import bind
 
 log = logging.getLogger(__name__)
@@ -159,7 +161,8 @@ class Attachments:
 
     async def in_thread(self, work: Callable[[], T]) -> T:
         """Do blocking work in the pool."""
-        return await asyncio.get_running_loop().run_in_executor(self.threads, work)
+        context = contextvars.copy_context()  # what log lines are about goes along
+        return await asyncio.get_running_loop().run_in_executor(self.threads, lambda: context.run(work))
 
     async def _run(self, sandbox: Sandbox, deadline: float) -> None:
         async with self.locks.held(sandbox.id):
@@ -205,7 +208,8 @@ class Attachments:
         Raises:
             TemporaryError: it is not done in time.
         """
-        task = asyncio.create_task(_told_apart(work))
+        with about(sandbox=sandbox.id, pod=f"{sandbox.namespace}/{sandbox.name}"):
+            task = asyncio.create_task(_told_apart(work))
         self._running.add(task)
         task.add_done_callback(self._running.discard)
         try:

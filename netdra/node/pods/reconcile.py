@@ -17,9 +17,12 @@ from netdra.chain.checkpoint import Saved
 from netdra.kube.backoff import Backoff
 from netdra.model.claim import ResourceClaim
 from netdra.model.errors import NetdraError
+from netdra.node.metrics import REPAIRS
 from netdra.node.nri.hooks import Sandbox
 from netdra.node.pods.attachments import Attachments
 from netdra.node.pods.network import sandbox_of
+from netdra.ops.logs import fields
+from netdra.ops.metrics import counted
 
 log = logging.getLogger(__name__)
 
@@ -103,7 +106,7 @@ class Reconciler:
             try:
                 return await self._settle(sandbox)
             except NetdraError as problem:
-                log.info("sandbox %s: %s", key, problem)
+                log.info("%s", problem, extra=fields(sandbox=key))
                 return False
             except Exception:
                 log.exception("sandbox %s: netdra has a defect", key)
@@ -127,7 +130,8 @@ class Reconciler:
         if unknown is not None:
             raise unknown
         if claims:
-            await attachments.attach(sandbox, claims, time.monotonic() + ATTACH_SECONDS)
+            with counted(REPAIRS):
+                await attachments.attach(sandbox, claims, time.monotonic() + ATTACH_SECONDS)
             attachments.reports.late(sandbox)
         return True
 

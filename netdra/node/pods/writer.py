@@ -27,8 +27,11 @@ from netdra.model.errors import NetdraError
 from netdra.model.meta import ObjectMeta
 from netdra.model.plan import ClaimReference
 from netdra.model.resource import API_VERSION, Wire
+from netdra.node.metrics import STATUS_WRITES
 from netdra.node.pods.outcome import Outcome
 from netdra.node.pods.status import device_statuses, same
+from netdra.ops.logs import fields
+from netdra.ops.metrics import counted
 
 log = logging.getLogger(__name__)
 
@@ -163,10 +166,10 @@ class StatusWriter:
             self._told.pop(claim.uid, None)
         except RefusedError as problem:
             self.failures += 1
-            log.warning('status of ResourceClaim "%s/%s": %s', claim.namespace, claim.name, problem)
+            log.warning("status not written: %s", problem, extra=fields(claim=f"{claim.namespace}/{claim.name}"))
         except NetdraError as problem:
             self.failures += 1
-            log.info('status of ResourceClaim "%s/%s": %s', claim.namespace, claim.name, problem)
+            log.info("status not written yet: %s", problem, extra=fields(claim=f"{claim.namespace}/{claim.name}"))
             return backoff.next(problem.retry_after if isinstance(problem, ApiError) else 0.0)
         return 0.0
 
@@ -185,4 +188,7 @@ class StatusWriter:
             return
         devices = msgspec.Raw(msgspec.json.encode([*others, *wanted]))
         status = {**stored.status, _DEVICES: devices}
-        await self.client.replace(STORED_CLAIMS, msgspec.structs.replace(stored, status=status), subresource="status")
+        with counted(STATUS_WRITES):
+            await self.client.replace(
+                STORED_CLAIMS, msgspec.structs.replace(stored, status=status), subresource="status"
+            )

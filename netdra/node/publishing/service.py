@@ -94,6 +94,8 @@ class Publishing:
         self._devices: dict[DeviceKey, PlannedDevice] = {}
         self._work = asyncio.Event()
         self._looked = asyncio.Event()
+        self._handed_on = asyncio.Event()
+        self._delay = measure.Delay()
 
     @property
     def devices(self) -> Mapping[DeviceKey, PlannedDevice]:
@@ -146,6 +148,7 @@ class Publishing:
             tasks.create_task(publisher.run())
             tasks.create_task(self._follow(interfaces))
             tasks.create_task(self._look(interfaces, publisher))
+            tasks.create_task(self._time(publisher))
             await publisher.settled.wait()
             self.published = True
 
@@ -164,7 +167,10 @@ class Publishing:
         while True:
             self._work.clear()
             self._take(await interfaces.run(self._pass(offering, interfaces, discovered)), publisher)
-            measure.published(self.slices)
+            if publisher.settled.is_set():
+                self._delay.ends(published=False)
+            else:
+                self._handed_on.set()
             self._looked.set()
             waiting = None if offering.due is None else max(0.0, offering.due - time.monotonic())
             with suppress(TimeoutError):
@@ -179,6 +185,7 @@ class Publishing:
         node = self._nodes.objects.get(self._node)
         labels = dict(node.metadata.labels) if node is not None else {}
         held, features = tuple(self.holder.held), self._features
+        measure.held(held)
 
         def make() -> Offered:
             offering.follow(policies, features)
@@ -200,12 +207,22 @@ class Publishing:
                 self._telling.forget(pool)
         self.health.publish(offered.slices)
         self._telling.problems(offered.problems)
+        measure.published(self.slices, len(offered.problems))
         publisher.want_pools(offered.slices)
 
     async def _follow(self, interfaces: Interfaces) -> None:
         while True:
             if await interfaces.next():
+                self._delay.begins()
                 self._work.set()
+
+    async def _time(self, publisher: Publisher) -> None:
+        """See how long it takes until the API server has what came of a change."""
+        while True:
+            await self._handed_on.wait()
+            self._handed_on.clear()
+            await publisher.settled.wait()
+            self._delay.ends(published=True)
 
     def _written(self, pool: str, written: Written) -> None:
         self._telling.written(pool, written)

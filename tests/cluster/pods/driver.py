@@ -1,165 +1,86 @@
-"""`netdra node` on a real node beside its kubelet and containerd, and what pods need around it: policies, topologies.
-
-The interfaces are the node's, made by iproute2. The controller's part, a topology's DeviceClasses, is done here.
-"""
+"""netdra on a node with real pods: its interfaces, what is offered of them, and claims for it."""
 
 from __future__ import annotations
 
-import sys
-import time
-import uuid
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
-import msgspec
-
-from netdra.model.topology import NetworkTopology
-from netdra.node import faults
-from netdra.topology.classes import device_classes
-from testbed.api import Api, Object
-from testbed.build import program
-from testbed.node import CommandError
-from testbed.objects import SLICE, manifest
-from testbed.process import Process
-from testbed.recorder import Recorder
+from netdra.model import names
+from testbed.api import Object
+from testbed.driver import Driver
+from testbed.objects import CLAIM, SLICE, manifest
+from testbed.pods import Pods
 from testbed.workspace import Workspace
-from tests.cluster import identities
-from tests.cluster.pods.conftest import Machine
 
-ROOT = Path(__file__).parents[3]
 POLICY = "networking.dra.io/v1alpha1/DeviceExposurePolicy"
 TOPOLOGY = "networking.dra.io/v1alpha1/NetworkTopology"
-PLUGINS = ("macvlan", "static")
-WITHIN = 60.0
-_PORT = 18080
-_READY = "import sys, urllib.request; urllib.request.urlopen(sys.argv[1], timeout=5)"
+ATTRIBUTES = f'device.attributes["{names.DRIVER}"]'
 
 
-@dataclass
-class Driver:
-    """The driver of a node, which may be stopped, killed and started again."""
+@dataclass(frozen=True)
+class Offer:
+    """A test's interfaces on the node, and policies that offer them; all of it goes with the workspace.
 
-    machine: Machine
-    api: Api
-    plugins: Path
-    kubeconfig: Path
-    process: Process | None = None
+    Attributes:
+        workspace: where claims are made.
+        driver: what publishes the node.
+        pods: the test's pods.
+    """
 
-    def start(self, fault: str = "") -> None:
-        """Start it and wait until it is ready, or with a fault point until it serves."""
-        command = (
-            *(sys.executable, "-m", "netdra", "node", f"--node-name={self.machine.node.name}"),
-            *(f"--kubeconfig={self.kubeconfig}", f"--cni-path={self.plugins}"),
-            f"--health-address=127.0.0.1:{_PORT}",
+    workspace: Workspace
+    driver: Driver
+    pods: Pods
+
+    def veth(self, name: str, **options: str) -> str:
+        """A cable whose first end is a device of the node; the other end is up and stays."""
+        run = self.driver.node.run
+        run("ip", "link", "add", name, "type", "veth", "peer", "name", f"{name}-far")
+        run("ip", "link", "set", f"{name}-far", "up")
+        run("ip", "link", "set", name, "up", *(word for pair in options.items() for word in pair))
+        return name
+
+    def policy(self, name: str, interface: str, **exposure: Any) -> Object:
+        """Offer one interface of this node."""
+        selector = {
+            "nodeSelector": {"matchLabels": {"kubernetes.io/hostname": self.driver.node.name}},
+            "cel": f'{ATTRIBUTES}.ifName == "{interface}"',
+        }
+        spec = {"selector": selector, "exposure": exposure}
+        return self.workspace.create(manifest(POLICY, self.workspace.name(name), spec=spec))
+
+    def device_class(self, plugin: str, **config: Any) -> str:
+        """A DeviceClass of devices that a plugin can attach."""
+        name = self.workspace.name(plugin)
+        expression = f'device.driver == "{names.DRIVER}" && {ATTRIBUTES}.supportedCNIs.contains(",{plugin},")'
+        spec = {"selectors": [{"cel": {"expression": expression}}], **config}
+        self.workspace.create(manifest("resource.k8s.io/v1/DeviceClass", name, spec=spec))
+        return name
+
+    def claim(self, name: str, **requests: str) -> str:
+        """A claim with a device of a class for each request: request=class."""
+        return self.workspace.add_claim(
+            name, *({"name": request, "exactly": {"deviceClassName": each}} for request, each in requests.items())
         )
-        environment = {"PYTHONPATH": str(ROOT), "PATH": "/usr/sbin:/usr/bin:/sbin:/bin", faults.VARIABLE: fault}
-        self.process = self.machine.node.start("netdra-node", command, self._is_ready, environment)
 
-    def kill(self) -> None:
-        """Kill it, as a crash would."""
-        assert self.process is not None
-        self.process.kill()
+    def published(self) -> Mapping[str, Object]:
+        """The node's published devices by name."""
+        slices = self.workspace.api.list(SLICE, fields=f"spec.nodeName={self.driver.node.name}")
+        return {
+            device["name"]: device
+            for each in slices
+            if each["spec"]["driver"] == names.DRIVER
+            for device in each["spec"].get("devices", [])
+        }
 
-    def publish(self, *interfaces: str) -> None:
-        """Make veth devices of the node, and wait until they are published."""
-        for name in interfaces:
-            self.machine.node.run("ip", "link", "add", name, "type", "veth", "peer", "name", f"far-{name}")
-            self.machine.node.run("ip", "link", "set", f"far-{name}", "up")
-            self.machine.node.run("ip", "link", "set", name, "up")
-        wanted = set(interfaces)
+    def wait_published(self, device: str) -> None:
+        """Wait until the node publishes a device of that name."""
 
-        def there(found: list[Object]) -> bool:
-            devices = (device for each in found for device in each["spec"].get("devices", []))
-            names = {device["attributes"]["dra.networking/ifName"].get("string") for device in devices}
-            return wanted <= names
+        def there(slices: list[Object]) -> bool:
+            return any(device == found["name"] for each in slices for found in each["spec"].get("devices", []))
 
-        self.api.wait_for_all(SLICE, there, fields=f"spec.nodeName={self.machine.node.name}")
+        self.workspace.api.wait_for_all(SLICE, there, fields=f"spec.nodeName={self.driver.node.name}")
 
-    def links(self) -> set[str]:
-        """The node's own interfaces."""
-        found = self.machine.node.run("ip", "-o", "link", "show")
-        return {line.split(": ")[1].split("@")[0] for line in found.splitlines()}
-
-    def until_nothing_is_left(self) -> None:
-        """Wait until there is no checkpoint, no prepared claim and no CDI specification on the node."""
-        deadline = time.monotonic() + WITHIN
-        while left := [
-            path.name
-            for folder in ("lib/netdra/sandboxes/*.jsonl", "lib/netdra/claims/*.json", "run/cdi/dra.networking-*")
-            for path in self.machine.node.folder.glob(folder)
-        ]:
-            assert time.monotonic() < deadline, left
-            time.sleep(0.1)
-
-    def recorder(self, name: str) -> Recorder:
-        """A CNI plugin that does as it is told."""
-        return Recorder(self.plugins, name)
-
-    def _is_ready(self) -> bool:
-        try:
-            self.machine.node.run(sys.executable, "-c", _READY, f"http://127.0.0.1:{_PORT}/readyz")
-        except CommandError:
-            return False
-        return True
-
-
-@contextmanager
-def running_driver(machine: Machine, api: Api, folder: Path, kubeconfig: Path) -> Iterator[Driver]:
-    """A driver that runs, with a policy for interfaces whose names begin with `nic` and one for those with `mac`."""
-    plugins = folder / "cni"
-    plugins.mkdir()
-    for name in PLUGINS:
-        (plugins / name).symlink_to(program(name))
-    number = uuid.uuid4().hex[:6]
-    slots = {"slots": {"value": "8", "requestPolicy": {"default": "1"}}}
-    policies = (
-        policy(f"whole-{number}", "nic", {"supportedCNIPlugins": [{"name": "host-device", "exclusive": True}]}),
-        policy(
-            f"shared-{number}",
-            "mac",
-            {"allowMultipleAllocations": True, "supportedCNIPlugins": [{"name": "macvlan"}], "capacity": slots},
-        ),
-    )
-    for each in policies:
-        api.create(each)
-    driver = Driver(machine, api, plugins, kubeconfig)
-    try:
-        driver.start()
-        yield driver
-    finally:
-        if driver.process is not None:
-            driver.process.stop()
-        for each in policies:
-            api.delete(POLICY, each["metadata"]["name"])
-
-
-def policy(name: str, prefix: str, exposure: Mapping[str, Any]) -> Object:
-    """A policy for interfaces whose names begin so."""
-    cel = f'device.attributes["dra.networking"].ifName.startsWith("{prefix}")'
-    return manifest(POLICY, name, spec={"selector": {"cel": cel}, "exposure": dict(exposure)})
-
-
-def make_topology(workspace: Workspace, base: str, *steps: Object) -> str:
-    """Make a topology with its DeviceClasses; return its name."""
-    name = workspace.name(base)
-    whole = manifest(TOPOLOGY, name, spec={"steps": list(steps)})
-    workspace.create(whole)
-    for each in device_classes(msgspec.convert(whole, NetworkTopology)):
-        workspace.create(msgspec.to_builtins(each))
-    return name
-
-
-def step(name: str, kind: str, config: Mapping[str, Any] | None = None, after: str = "", prefix: str = "") -> Object:
-    """A step; without a dependency it is a root step for devices whose interfaces' names begin so."""
-    cel = f'device.attributes["dra.networking"].ifName.startsWith("{prefix}")'
-    place: Object = {"dependOn": [after]} if after else {"selector": {"cel": cel}}
-    return {"name": name, "type": kind, **place, **({"config": dict(config)} if config else {})}
-
-
-def account(machine: Machine, plane: Any, api: Api) -> Path:
-    """The driver's own rights, with a token that is bound to its node."""
-    identities.install(api)
-    return identities.kubeconfig(plane, api, "netdra-node", machine.node.name)
+    def allocated(self, claim: str) -> Object:
+        """A claim as it is now."""
+        return self.workspace.api.get(CLAIM, claim, self.workspace.namespace)

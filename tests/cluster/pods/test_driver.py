@@ -13,7 +13,7 @@ from testbed.objects import CLAIM, POD
 from testbed.pods import CONTAINER, Pods, is_running
 from testbed.workspace import Workspace
 from tests.cluster.pods.conftest import Machine
-from tests.cluster.pods.driver import Driver, account, make_topology, running_driver, step
+from tests.cluster.pods.running import Driver, account, make_topology, running_driver, step
 
 
 @pytest.fixture(scope="module")
