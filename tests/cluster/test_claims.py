@@ -214,11 +214,12 @@ def test_a_claim_is_prepared_once_answered_alike_and_forgotten_without_the_api(t
         assert "networkData" not in device
         assert scene.files.specified() == ()
 
-        # Again, as the kubelet does after its restart: the same answer, files anew, and the API server is not asked.
-        asked = len(scene.proxy.requests)
+        # Again, as the kubelet does after its restart: the same answer, and the files anew.
         described.unlink()
+        scene.view.slices = ()
         assert await scene.claims.prepare(wanted) == told
         assert described.exists()
+        asked = len(scene.proxy.requests)
         for _ in range(2):
             await scene.claims.unprepare(wanted)
         assert len(scene.proxy.requests) == asked
@@ -499,6 +500,21 @@ def test_after_the_machine_s_restart_a_claim_is_looked_at_anew(tell: Any) -> Non
         asked = len(scene.proxy.requests)
         assert await scene.claims.prepare(wanted) == told
         assert len(scene.proxy.requests) > asked
+        assert scene.store.get(wanted.uid) == record
+
+    tell(story)
+
+
+def test_a_record_of_other_devices_than_the_claim_has_now_does_not_count(tell: Any) -> None:
+    async def story(scene: Scene) -> None:
+        wanted = scene.allocated("c", request("net", scene.device_class(VF)))
+        told = await scene.claims.prepare(wanted)
+        record = scene.store.get(wanted.uid)
+        assert record is not None
+        (kept,) = record.devices
+        former = msgspec.structs.replace(kept, told=msgspec.structs.replace(kept.told, device="eth0v5"))
+        scene.store.put(msgspec.structs.replace(record, devices=(former,)))
+        assert await scene.claims.prepare(wanted) == told
         assert scene.store.get(wanted.uid) == record
 
     tell(story)

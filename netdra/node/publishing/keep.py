@@ -58,7 +58,8 @@ def keep(previous: Pool, held: Iterable[str], wanted: Pool) -> Pool:
     present = {device.name: device for device in wanted.devices}
     draws = _drawn_by_held(kept, present, had, asked, totals)
     idle = [name for name, drawn in draws.items() if not drawn and name not in present]
-    if idle:
+    rivals = [name for name, device in present.items() if name not in kept and not device.allow_multiple_allocations]
+    if idle and rivals:
         totals[HELD] = {HELD: Decimal(len(idle))}
         draws |= {name: {HELD: {HELD: Decimal(1)}} for name in idle}
     devices = [

@@ -21,7 +21,10 @@ MAX_MESSAGE = 512
 def annotated(
     slices: tuple[ResourceSlice, ...], policies: Mapping[str, str], problems: Iterable[Problem]
 ) -> tuple[ResourceSlice, ...]:
-    """A pool's slices with their reports; the problems are on the first one.
+    """A pool's slices with their reports; the problems are on the last one.
+
+    Problems come and go with devices, and those are on the last slice, where counter sets come first: so that one write
+    tells of both.
 
     Args:
         slices: the pool's.
@@ -34,8 +37,8 @@ def annotated(
             messages.setdefault(problem.policy, {})[problem.message[:MAX_MESSAGE]] = None
     found = []
     for number, one in enumerate(slices):
-        counted = Counter(policies[device.name] for device in one.spec.devices if device.name in policies)
-        wrong = messages if number == 0 else {}
+        counted = Counter(policies[device.name] for device in one.spec.devices if policies.get(device.name))
+        wrong = messages if number == len(slices) - 1 else {}
         reports = {
             policy: PolicyReport(devices=counted[policy], problems=tuple(wrong.get(policy, ()))[:MAX_REPORTED])
             for policy in {*counted, *wrong}
