@@ -9,7 +9,7 @@ RUNTIME := $(VENV)/.runtime
 DEV := $(VENV)/.dev
 PYTEST := $(BIN)/python -m pytest
 
-.PHONY: help demo test lint format test-unit test-kernel test-cluster hardware testbed bench crds lock clean
+.PHONY: help demo test lint format test-unit test-kernel test-cluster hardware testbed bench crds docs protos lock clean
 
 help: ## List the commands
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -35,13 +35,14 @@ test-unit: $(DEV) ## Pure functions: tables, properties, golden files
 test-kernel: $(DEV) system testbed-cni ## Real network namespaces, netlink and CNI plugins (root)
 	$(PYTEST) tests/kernel
 
-test-cluster: $(DEV) system testbed ## Real etcd, API server and scheduler (root, Go)
+test-cluster: $(DEV) system testbed ## Real control plane, kubelet, containerd (root, Go)
 	$(PYTEST) tests/cluster
 
-hardware: $(DEV) system testbed-cni ## An SR-IOV node in QEMU: VFs, IOMMU, RDMA, Open vSwitch (root, apt)
+hardware: $(DEV) system testbed ## An SR-IOV node in QEMU: VFs, IOMMU, RDMA, Open vSwitch (root, apt)
+	@$(PYTHON) -m testbed build --for hardware >/dev/null
 	@$(PYTHON) -m testbed.vm install
 	$(PYTEST) tests/testbed
-	@$(PYTHON) -m testbed.vm run $(PYTEST) tests/hardware --junitxml=build/hardware/junit.xml
+	@$(PYTHON) -m testbed.vm run --control-plane $(PYTEST) tests/hardware --junitxml=build/hardware/junit.xml
 
 testbed: ## Build the real components that tests start, once per machine and version
 	@$(PYTHON) -m testbed build >/dev/null
@@ -49,12 +50,21 @@ testbed: ## Build the real components that tests start, once per machine and ver
 crds: $(RUNTIME) ## Write the chart's CustomResourceDefinitions from the types
 	@$(BIN)/netdra crds --output-dir charts/netdra/crds
 
-bench: $(DEV) system testbed ## Figures, side by side with the limit or the peer, as ratios
+docs: $(DEV) ## Write the pages that are made of the code (docs/metrics.md)
+	@$(BIN)/python -m netdra.cli.metrics_page >docs/metrics.md
+
+protos: $(DEV) ## Write the node's messages from protos/
+	@$(BIN)/python -m testbed.protos
+
+bench: $(DEV) system testbed testbed-bench ## Figures, side by side with the limit or the peer, as ratios
 	$(BIN)/python -m bench
 
-.PHONY: testbed-cni system
+.PHONY: testbed-cni testbed-bench system
 testbed-cni:
 	@$(PYTHON) -m testbed build cni-plugins cnitool >/dev/null
+
+testbed-bench:
+	@$(PYTHON) -m testbed build --for bench >/dev/null
 
 # Debian packages that tests read the kernel with, or that a bare image lacks; no work where they are there.
 system:

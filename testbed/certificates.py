@@ -68,10 +68,15 @@ def new_authority(folder: Path) -> Authority:
         CertificateError: openssl failed.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    own = KeyPair(folder / "ca.crt", folder / "ca.key")
+    own = _own(folder)
     extensions = "basicConstraints = critical, CA:TRUE\nkeyUsage = critical, digitalSignature, keyCertSign\n"
     _certificate(own, "CN = netdra test bed\n", extensions + "subjectKeyIdentifier = hash\n")
     return Authority(folder, own)
+
+
+def existing_authority(folder: Path) -> Authority:
+    """The authority that was made in a folder before."""
+    return Authority(folder, _own(folder))
 
 
 def new_signing_key(path: Path) -> Path:
@@ -83,6 +88,10 @@ def new_signing_key(path: Path) -> Path:
     # The API server takes an EC key in the traditional form only, which genpkey does not write.
     _openssl("ecparam", "-name", "prime256v1", "-genkey", "-noout", "-out", str(path))
     return path
+
+
+def _own(folder: Path) -> KeyPair:
+    return KeyPair(folder / "ca.crt", folder / "ca.key")
 
 
 def _pair(folder: Path, name: str, content: str) -> KeyPair:

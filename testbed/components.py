@@ -10,14 +10,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-Need = Literal["tests", "pods", "scale", "charts", "hardware", "peer"]
+Need = Literal["tests", "charts", "hardware", "bench"]
 NEEDS: dict[Need, str] = {
     "tests": "what `make test` starts",
-    "pods": "a container runtime for real pods",
-    "scale": "hollow nodes by the hundred",
     "charts": "installing the charts",
     "hardware": "CNI plugins for SR-IOV hardware",
-    "peer": "the driver that the benchmarks run beside netdra",
+    "bench": "hollow nodes by the hundred, and the driver that the benchmarks run beside netdra",
 }
 
 KUBERNETES_VERSION = "v1.37.1"
@@ -94,7 +92,6 @@ def _containerd() -> Component:
         programs={name: f"{module}/cmd/{name}" for name in names},
         requires=(f"{module} {version}",),
         ldflags=(f"-X {module}/version.Version={version}",),
-        needed_by="pods",
     )
 
 
@@ -136,14 +133,13 @@ COMPONENTS: tuple[Component, ...] = (
         version="v1.36.0",
         programs={"crictl": "sigs.k8s.io/cri-tools/cmd/crictl"},
         requires=("sigs.k8s.io/cri-tools v1.36.0",),
-        needed_by="pods",
     ),
     Component(
         name="kwok",
         version="v0.8.0",
         programs={"kwok": "sigs.k8s.io/kwok/cmd/kwok"},
         requires=("sigs.k8s.io/kwok v0.8.0",),
-        needed_by="scale",
+        needed_by="bench",
     ),
     Component(
         name="helm",
@@ -158,6 +154,6 @@ COMPONENTS: tuple[Component, ...] = (
         version="v1.4.0",
         programs={"dranet": "sigs.k8s.io/dranet/cmd/dranet"},
         requires=("sigs.k8s.io/dranet v1.4.0",),
-        needed_by="peer",
+        needed_by="bench",
     ),
 )

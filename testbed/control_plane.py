@@ -6,42 +6,33 @@ run side by side; every component is a `Process`, to be paused, killed or restar
 
 from __future__ import annotations
 
-import json
 import shutil
 import ssl
 import tempfile
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, closing
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
 from testbed import commands
-from testbed.api import Api
-from testbed.certificates import Authority, KeyPair, new_authority, new_signing_key
+from testbed.access import ADMIN_GROUPS, Access
+from testbed.certificates import new_authority, new_signing_key
 from testbed.commands import Settings, Wiring
-from testbed.kubectl import kubectl
 from testbed.objects import SERVICE_ACCOUNT
 from testbed.process import Ports, Process, ProcessError, answers
 
-ADMIN = "kubernetes-admin"
-ADMIN_GROUPS = ("system:masters",)
 
-
-class ControlPlane:
+class ControlPlane(Access):
     """A control plane that runs while its `with` block does.
 
     Attributes:
         settings: what it was made from.
         folder: logs, certificates, kubeconfig files and etcd's data.
-        server: the API server's URL.
-        authority: signs the servers' and all clients' certificates.
         processes: the components by program name, each after those that it needs, and what `run` has started.
     """
 
     folder: Path
-    server: str
-    authority: Authority
 
     def __init__(self, settings: Settings | None = None, *, folder: Path | None = None) -> None:
         """Prepare, start nothing.
@@ -100,25 +91,6 @@ class ControlPlane:
     def controller_manager(self) -> Process:
         """The kube-controller-manager, where the settings have one."""
         return self.processes["kube-controller-manager"]
-
-    def client(self, user: str = ADMIN, groups: Iterable[str] = ADMIN_GROUPS) -> Api:
-        """An API client for the administrator, or for a user with their groups."""
-        return Api(self.server, self.authority.own.certificate, self.authority.client(user, groups))
-
-    def kubeconfig(self, user: str = ADMIN, groups: Iterable[str] = ADMIN_GROUPS) -> Path:
-        """A kubeconfig file for the administrator, or for a user: `kubeconfig("system:node:n1", ["system:nodes"])`."""
-        pair = self.authority.client(user, groups)
-        path = pair.certificate.with_suffix(".kubeconfig")
-        path.write_text(_kubeconfig(self.server, self.authority.own.certificate, user, pair))
-        return path
-
-    def kubectl(self, *arguments: str, text: str = "") -> str:
-        """Run kubectl as the administrator and return what it printed; `text` is its standard input.
-
-        Raises:
-            KubectlError: it ended with another code than 0.
-        """
-        return kubectl(self.kubeconfig(), *arguments, text=text)
 
     def run(
         self,
@@ -200,20 +172,3 @@ class ControlPlane:
     def _kill_all(self) -> None:
         for process in reversed(self.processes.values()):
             process.kill()
-
-
-def _kubeconfig(server: str, authority: Path, user: str, pair: KeyPair) -> str:
-    """The text of a kubeconfig file: JSON, which every reader of YAML reads."""
-    cluster = {"server": server, "certificate-authority": str(authority)}
-    identity = {"client-certificate": str(pair.certificate), "client-key": str(pair.key)}
-    return json.dumps(
-        {
-            "apiVersion": "v1",
-            "kind": "Config",
-            "clusters": [{"name": "testbed", "cluster": cluster}],
-            "users": [{"name": user, "user": identity}],
-            "contexts": [{"name": "testbed", "context": {"cluster": "testbed", "user": user}}],
-            "current-context": "testbed",
-        },
-        indent=1,
-    )

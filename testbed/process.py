@@ -43,6 +43,8 @@ class Process:
         log: Path,
         ready: Callable[[], bool],
         environment: Mapping[str, str] | None = None,
+        *,
+        wrapped: bool = False,
     ) -> None:
         """Prepare, start nothing.
 
@@ -52,18 +54,23 @@ class Process:
             log: the file that its output is appended to.
             ready: whether it does its work now; asked often, so it must answer or give up quickly.
             environment: variables on top of our own.
+            wrapped: the command is one like nsenter or unshare, which enters namespaces and runs the program as its
+                child: then `pid`, `memory` and all signals are that child's.
         """
         self.name = name
         self.command = tuple(command)
         self.log = log
         self._ready = ready
         self._environment = dict(environment or {})
+        self._wrapped = wrapped
         self._child: subprocess.Popen[bytes] | None = None
 
     @property
     def pid(self) -> int | None:
         """The process id while the program runs (or is paused)."""
-        return self._child.pid if self._child is not None and self._child.poll() is None else None
+        if self._child is None or self._child.poll() is not None:
+            return None
+        return _only_child(self._child.pid) if self._wrapped else self._child.pid
 
     def start(self) -> None:
         """Start the program; `wait_ready` waits for it.
@@ -71,8 +78,8 @@ class Process:
         Raises:
             ProcessError: it runs already.
         """
-        if self.pid is not None:
-            raise ProcessError(f"{self.name} runs already, as process {self.pid}")
+        if self._child is not None and self._child.poll() is None:
+            raise ProcessError(f"{self.name} runs already, as process {self._child.pid}")
         # setpriv becomes the program: one exec more, and no Python between fork and exec, which threads would forbid.
         tied = ("setpriv", "--pdeathsig", "KILL", "--", *self.command)
         with self.log.open("ab") as log:
@@ -110,6 +117,10 @@ class Process:
         """Kill the program (SIGKILL) and wait for its end; no error if it is not running."""
         self._signal(signal.SIGKILL)
         if self._child is not None:
+            # A wrapper outlives its child by a moment, or has none yet; alone it has nothing more to do.
+            with suppress(subprocess.TimeoutExpired):
+                self._child.wait(STOP_TIMEOUT if self._wrapped else None)
+            self._child.kill()
             self._child.wait()
             self._child = None
 
@@ -151,8 +162,13 @@ class Process:
         return "\n".join(text.splitlines()[-lines:])
 
     def _signal(self, number: signal.Signals) -> None:
-        if self._child is not None:
+        if self._child is None:
+            return
+        if not self._wrapped:
             self._child.send_signal(number)
+        elif (pid := self.pid) is not None:
+            with suppress(ProcessLookupError):
+                os.kill(pid, number)
 
     def _exit_code(self, timeout: float) -> int | None:
         if self._child is None:
@@ -163,6 +179,13 @@ class Process:
 
     def _report(self, what: str) -> str:
         return f"{self.name} {what}\n{' '.join(self.command)}\n--- end of {self.log}:\n{self.log_tail()}"
+
+
+def _only_child(parent: int) -> int | None:
+    with suppress(FileNotFoundError, ProcessLookupError):
+        children = Path(f"/proc/{parent}/task/{parent}/children").read_text(encoding="ascii").split()
+        return int(children[0]) if children else None
+    return None
 
 
 def answers(url: str, context: ssl.SSLContext | None = None) -> Callable[[], bool]:

@@ -17,6 +17,7 @@ PROGRAMS = {
     "openssl": "openssl",
     "iptables": "iptables",
     "busybox": "busybox-static",
+    "runc": "runc",
 }
 # What Go checks the module proxy's certificate with.
 AUTHORITIES = Path("/etc/ssl/certs/ca-certificates.crt")

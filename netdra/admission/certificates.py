@@ -16,6 +16,8 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
+from netdra.ops.health import Finding
+
 LIFETIME = timedelta(days=90)
 _CLOCK_SKEW = timedelta(minutes=5)
 
@@ -70,6 +72,30 @@ def renew_at(certificate: Certificate) -> datetime:
     """
     found = x509.load_pem_x509_certificate(certificate.chain.encode())
     return found.not_valid_before_utc + (found.not_valid_after_utc - found.not_valid_before_utc) * 2 / 3
+
+
+def not_after(chain: str) -> datetime:
+    """When a serving certificate ends.
+
+    Args:
+        chain: PEM, the serving certificate first.
+
+    Raises:
+        ValueError: it cannot be read.
+    """
+    return x509.load_pem_x509_certificate(chain.encode()).not_valid_after_utc
+
+
+def check(end: datetime | None, now: datetime) -> Finding:
+    """Whether there is a certificate to serve with, as a check of the process's health.
+
+    Args:
+        end: when the one in use ends, None if there is none.
+        now: the time, with its zone.
+    """
+    if end is None:
+        return Finding(ok=False, detail="there is none yet")
+    return Finding(end > now, detail=f"valid until {end:%Y-%m-%dT%H:%M:%SZ}")
 
 
 def is_for(certificate: Certificate, hosts: Sequence[str]) -> bool:

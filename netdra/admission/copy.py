@@ -100,12 +100,15 @@ class Copy:
         Raises:
             ApiError: it cannot be asked.
         """
-        known = self.cluster
-        found = await self._current(DEVICE_CLASSES, classes)
-        meant = {**known.classes, **found}
-        named = {name for each in classes if each in meant for name in topologies_of_class(meant[each])}
-        topologies = await self._current(TOPOLOGIES, named)
-        others = {name: each for name, each in known.topologies.items() if name not in named}
+        known, asked = self.cluster, tuple(classes)
+        # In one go with the topologies that the classes are thought to be of, for somebody waits.
+        supposed = _named(asked, known.classes)
+        found, topologies = await asyncio.gather(
+            self._current(DEVICE_CLASSES, asked), self._current(TOPOLOGIES, supposed)
+        )
+        named = _named(asked, {**known.classes, **found})
+        topologies |= await self._current(TOPOLOGIES, named - supposed)
+        others = {name: each for name, each in known.topologies.items() if name not in named | supposed}
         return replace(known, topologies=others | topologies, classes=known_classes(topologies.values(), ()) | found)
 
     async def _current(self, resource: Resource[T], names: Iterable[str]) -> dict[str, T]:
@@ -135,3 +138,8 @@ class Copy:
             self._made[name] = (topology, made)
             merged |= made
         return merged
+
+
+def _named(classes: Iterable[str], known: Classes) -> frozenset[str]:
+    """The topologies that these DeviceClasses bring."""
+    return frozenset(name for each in classes if each in known for name in topologies_of_class(known[each]))

@@ -8,15 +8,18 @@ from __future__ import annotations
 import asyncio
 import logging
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 
-from netdra.admission import serving
+from netdra.admission import certificates, serving
 from netdra.admission.copy import Copy
 from netdra.admission.keeper import Keeper
 from netdra.admission.mounted import Mounted
 from netdra.admission.server import Server
 from netdra.admission.workers import Workers
 from netdra.kube.client import Client
+from netdra.ops.health import met
+from netdra.ops.process import Process
 
 log = logging.getLogger(__name__)
 
@@ -42,7 +45,7 @@ class Settings:
     secret: str = "netdra-webhook"  # noqa: S105 (the name of the Secret)
 
 
-async def run(client: Client, settings: Settings) -> None:
+async def run(client: Client, process: Process, settings: Settings) -> None:
     """Serve until cancelled.
 
     Raises:
@@ -50,22 +53,22 @@ async def run(client: Client, settings: Settings) -> None:
         OSError: the address cannot be listened on.
     """
     tls = serving.context()
-    mounted = Mounted(settings.folder, tls) if settings.folder is not None else None
-    if mounted is not None:
-        mounted.load()
+    keeper: Keeper | Mounted
+    if settings.folder is not None:
+        keeper = Mounted(settings.folder, tls)
+        keeper.load()
+    else:
+        keeper = Keeper(client, settings.namespace, settings.secret, settings.hosts, CONFIGURATIONS, tls)
     copy = Copy(client)
+    process.health.ready("caches", met(lambda: copy.synced, "the copy of the cluster is not complete"))
+    process.health.ready("certificate", lambda: certificates.check(keeper.not_after, datetime.now(UTC)))
     async with Workers() as workers:
-        server = Server(copy, workers)
+        server = Server(copy, workers, process)
         runner = await server.start(settings.address, settings.port, tls)
         log.info("listening on %s port %d", settings.address, settings.port)
         try:
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(copy.run())
-                if mounted is not None:
-                    tasks.create_task(mounted.run())
-                else:
-                    keeper = Keeper(client, settings.namespace, settings.secret, settings.hosts, CONFIGURATIONS, tls)
-                    tasks.create_task(keeper.run())
+                tasks.create_task(keeper.run())
         finally:
-            server.stopping = True
             await runner.cleanup()

@@ -20,7 +20,7 @@ from typing import Any
 
 import msgspec
 
-from netdra.admission import certificates, serving
+from netdra.admission import certificates, metrics, serving
 from netdra.admission.certificates import Certificate
 from netdra.kube.backoff import Backoff
 from netdra.kube.client import Client, Selection
@@ -86,6 +86,7 @@ class Keeper:
         hosts: what the certificate is to be valid for.
         configurations: the webhook configurations that are to trust it.
         tls: what is served with.
+        not_after: when the certificate in use ends, None while there is none.
     """
 
     client: Client
@@ -96,6 +97,7 @@ class Keeper:
     tls: ssl.SSLContext
     clock: Callable[[], datetime] = now
     settle: float = SETTLE_SECONDS
+    not_after: datetime | None = None
     _secrets: Store[Secret] = field(default_factory=Store)
     _trusting: tuple[Store[WebhookConfiguration], ...] = ()
     _current: Certificate | None = None
@@ -146,6 +148,7 @@ class Keeper:
                 await asyncio.sleep(self.settle)
             serving.use(self.tls, found.chain, found.key)
             self._current = found
+            self.not_after = metrics.serves(certificates.not_after(found.chain))
             log.info("serving with the certificate of secret %s/%s", self.namespace, self.name)
         left = (certificates.renew_at(found) - self.clock()).total_seconds()
         return min(max(left, 0.0), LONGEST_WAIT)

@@ -9,9 +9,10 @@ from __future__ import annotations
 import asyncio
 import logging
 import ssl
+from datetime import datetime
 from pathlib import Path
 
-from netdra.admission import serving
+from netdra.admission import certificates, metrics, serving
 from netdra.model.errors import InvalidInputError
 
 log = logging.getLogger(__name__)
@@ -20,11 +21,16 @@ LOOK_SECONDS = 10.0
 
 
 class Mounted:
-    """The folder with `tls.crt` and `tls.key`, as it was last seen."""
+    """The folder with `tls.crt` and `tls.key`, as it was last seen.
+
+    Attributes:
+        not_after: when the certificate in use ends, None while there is none.
+    """
 
     def __init__(self, folder: Path, tls: ssl.SSLContext) -> None:
         self._folder = folder
         self._tls = tls
+        self.not_after: datetime | None = None
         self._known: tuple[str, str] | None = None
 
     def load(self) -> bool:
@@ -37,12 +43,14 @@ class Mounted:
             found = ((self._folder / "tls.crt").read_text(), (self._folder / "tls.key").read_text())
             if found == self._known:
                 return False
+            end = certificates.not_after(found[0])
             serving.use(self._tls, *found)
         except (OSError, ValueError) as problem:  # an SSLError is an OSError
             raise InvalidInputError(
                 f"certificate in {self._folder}: {problem}", hint="it must have a tls.crt and the tls.key that fits"
             ) from None
         self._known = found
+        self.not_after = metrics.serves(end)
         return True
 
     async def run(self, seconds: float = LOOK_SECONDS) -> None:

@@ -13,13 +13,16 @@ from http import HTTPStatus
 import msgspec
 from aiohttp import web
 
-from netdra.admission import claims, messages
+from netdra.admission import claims, messages, metrics
 from netdra.admission.cluster import narrowed
 from netdra.admission.copy import Copy
 from netdra.admission.messages import ALLOWED, AdmissionRequest, Verdict
 from netdra.admission.review import CLAIMS, review
 from netdra.admission.workers import Workers
 from netdra.kube.errors import ApiError
+from netdra.ops.metrics import Values, measured
+from netdra.ops.process import Process
+from netdra.ops.server import routes
 
 log = logging.getLogger(__name__)
 
@@ -28,14 +31,17 @@ MAX_BODY = 8 * 1024 * 1024
 """An object as it is and as it will be; the API server takes requests of up to 3 MiB."""
 GRACE_SECONDS = 10.0
 
+# The API server asks about few kinds; whoever else reaches the port could name any.
+_KINDS, _OPERATIONS = Values(16), Values(4)
+
 
 class Server:
     """What answers requests."""
 
-    def __init__(self, copy: Copy, workers: Workers) -> None:
+    def __init__(self, copy: Copy, workers: Workers, process: Process) -> None:
         self._copy = copy
         self._workers = workers
-        self.stopping = False
+        self._process = process
 
     async def start(self, address: str, port: int, tls: ssl.SSLContext) -> web.AppRunner:
         """Listen; whoever is given the runner must clean it up.
@@ -45,8 +51,7 @@ class Server:
         """
         app = web.Application(client_max_size=MAX_BODY)
         app.router.add_post(PATH, self._validate)
-        app.router.add_get("/healthz", self._healthy)
-        app.router.add_get("/readyz", self._ready)
+        app.add_routes(routes(self._process.health))
         runner = web.AppRunner(app, access_log=None, shutdown_timeout=GRACE_SECONDS)
         await runner.setup()
         await web.TCPSite(runner, address, port, ssl_context=tls, reuse_port=False).start()
@@ -79,20 +84,17 @@ class Server:
         try:
             request = messages.read(await http.read())
         except msgspec.DecodeError as problem:
+            metrics.REQUESTS.labels("", "", "malformed").inc()
             return web.Response(
                 status=HTTPStatus.BAD_REQUEST, text=f"no AdmissionReview of admission.k8s.io/v1: {problem}"
             )
+        labels = _KINDS(request.kind.kind), _OPERATIONS(request.operation)
         if not self._copy.synced:
+            metrics.REQUESTS.labels(*labels, "unready").inc()
             return web.Response(status=HTTPStatus.SERVICE_UNAVAILABLE, text="netdra's webhook is starting; try again")
-        verdict = await self.verdict(request)
+        with self._process.in_hand(), measured(metrics.REQUEST_SECONDS, labels[0]):
+            verdict = await self.verdict(request)
+        metrics.REQUESTS.labels(*labels, "allowed" if verdict.allowed else "refused").inc()
         if not verdict.allowed:
             log.info('refused %s "%s": %s', request.kind.kind, request.name, "; ".join(verdict.errors))
         return web.Response(body=messages.answer(request.uid, verdict), content_type="application/json")
-
-    async def _healthy(self, _: web.Request) -> web.Response:
-        return web.Response(text="ok")
-
-    async def _ready(self, _: web.Request) -> web.Response:
-        """Ready once the copy was equal to the cluster, and until the process is told to stop."""
-        why = "stopping" if self.stopping else "" if self._copy.synced else "the copy of the cluster is not complete"
-        return web.Response(status=HTTPStatus.SERVICE_UNAVAILABLE if why else HTTPStatus.OK, text=why or "ok")

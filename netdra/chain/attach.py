@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 
 import msgspec
 
-from netdra.chain import checkpoint, order
+from netdra.chain import checkpoint, files, order
 from netdra.chain import site as sites
 from netdra.chain.checkpoint import BadCheckpointError, CheckpointExistsError, Complete, Header, Pod, Saved
 from netdra.chain.checkpoint import Namespace as NamespaceId
@@ -81,7 +81,8 @@ def attach(plans: Sequence[Plan], pod: Pod, netns: str, settings: Settings) -> A
                 with suppress(CheckpointExistsError):
                     journal = checkpoint.create(settings.state, header, site.remaining())
                     journal.hold()
-                    report = _run(Executor(found, journal, site, settings), settings, started)
+                    with closing(Executor(found, journal, site, settings)) as executor:
+                        report = _run(executor, settings, started)
                     return msgspec.structs.replace(report, problems=tuple(problems))
 
 
@@ -95,7 +96,13 @@ def _run(executor: Executor, settings: Settings, started: float) -> AttachReport
 
     edges = {key: task.after for key, task in executor.tasks.items()}
     try:
-        failed = order.run(edges, act, beside=lambda key: executor.tasks[key].is_binary, stop_on_failure=True)
+        failed = order.run(
+            edges,
+            act,
+            beside=lambda key: executor.tasks[key].is_binary,
+            stop_on_failure=True,
+            interrupt=executor.interrupt,
+        )
         if not failed:
             executor.journal.append(Complete())
     except BaseException:
@@ -140,7 +147,7 @@ def _settled(header: Header, settings: Settings, problems: list[str]) -> Saved |
     try:
         journal = checkpoint.open_existing(settings.state, sandbox, settings.budget)
     except BadCheckpointError as problem:
-        aside = checkpoint.put_aside(checkpoint.path_of(settings.state, sandbox))
+        aside = files.put_aside(checkpoint.path_of(settings.state, sandbox))
         problems.append(f"{problem.what}; it was put aside as {aside}")
         return None
     if journal is None:

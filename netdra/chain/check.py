@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import closing
+
 from netdra.chain import checkpoint
 from netdra.chain import site as sites
 from netdra.chain.checkpoint import BadCheckpointError, Saved
@@ -35,8 +37,8 @@ def check(sandbox: str, settings: Settings) -> CheckReport:
                 return CheckReport(sandbox=sandbox, problems=("its network namespace is gone",))
             with sites.opened(header.pod, space, settings, settings.budget, plugins=header.plugins) as site:
                 found = tasks(header.plans)
-                executor = Executor(found, journal, site, settings)
-                steps = tuple(_check_one(executor, key, task) for key, task in found.items())
+                with closing(Executor(found, journal, site, settings)) as executor:
+                    steps = tuple(_check_one(executor, key, task) for key, task in found.items())
     finally:
         journal.close()
     return CheckReport(sandbox=sandbox, steps=steps)

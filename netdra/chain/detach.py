@@ -7,8 +7,11 @@ lab and by `netdra detach`. It never raises for what it finds: everything is tri
 from __future__ import annotations
 
 import time
+from contextlib import closing
 
-from netdra.chain import checkpoint
+import msgspec
+
+from netdra.chain import checkpoint, files
 from netdra.chain import site as sites
 from netdra.chain.checkpoint import BadCheckpointError, Journal
 from netdra.chain.execute import Executor
@@ -19,7 +22,7 @@ from netdra.chain.undo import undo
 from netdra.model.errors import NetdraError
 
 
-def detach(sandbox: str, settings: Settings, netns: str = "") -> DetachReport:
+def detach(sandbox: str, settings: Settings, netns: str = "", *, give_up: bool = False) -> DetachReport:
     """Undo a sandbox's networks; one that has none is no error, and neither is a namespace that is gone.
 
     What cannot be undone stays in the checkpoint, so calling again tries again.
@@ -28,6 +31,7 @@ def detach(sandbox: str, settings: Settings, netns: str = "") -> DetachReport:
         sandbox: the sandbox's id.
         settings: how chains are run here; plugins are looked for where they were at attaching.
         netns: a path of the pod's namespace, where it may have another one than at attaching.
+        give_up: try for the last time: a checkpoint of what is left is put aside for a person.
 
     Raises:
         InvalidInputError: the id cannot be a sandbox's.
@@ -37,7 +41,7 @@ def detach(sandbox: str, settings: Settings, netns: str = "") -> DetachReport:
     try:
         journal = checkpoint.open_existing(settings.state, sandbox, settings.budget)
     except BadCheckpointError as problem:
-        aside = checkpoint.put_aside(checkpoint.path_of(settings.state, sandbox))
+        aside = files.put_aside(checkpoint.path_of(settings.state, sandbox))
         text = f"{problem.what}; it was put aside as {aside}, and nothing could be undone"
         return DetachReport(sandbox=sandbox, found=True, problems=(text,))
     if journal is None:
@@ -49,33 +53,42 @@ def detach(sandbox: str, settings: Settings, netns: str = "") -> DetachReport:
         raise
     if report.is_undone:
         journal.remove()
-    else:
+        return report
+    try:
+        return _given_up(journal, report) if give_up else report
+    finally:
         journal.close()
-    return report
+
+
+def _given_up(journal: Journal, report: DetachReport) -> DetachReport:
+    aside = files.put_aside(journal.path)
+    text = f"sandbox {report.sandbox} is given up: what is left of it is in {aside}"
+    return msgspec.structs.replace(report, problems=(*report.problems, text))
 
 
 def _undo(journal: Journal, settings: Settings, netns: str, started: float) -> DetachReport:
     header = journal.saved.header
     problems: list[str] = []
     if journal.saved.damaged:
-        copy = checkpoint.copy_aside(journal.path)
+        copy = files.copy_aside(journal.path)
         problems.append(f"checkpoint {journal.path} had {journal.saved.damaged} unreadable lines; a copy is {copy}")
     try:
         found = tasks(header.plans)
     except NetdraError as problem:
-        aside = checkpoint.put_aside(journal.path)
+        aside = files.put_aside(journal.path)
         text = f"{problem.what}: the checkpoint was put aside as {aside}, and nothing could be undone"
         return DetachReport(sandbox=header.pod.sandbox, found=True, problems=(*problems, text))
     same_boot = header.boot_id == checkpoint.boot_id()
     left = settings.budget - (time.monotonic() - started)
-    if not journal.saved.complete and not journal.await_programs(left / 2):
+    if not journal.await_programs(left / 2):
         problems.append("a plugin that an earlier attempt began is still running; undone all the same")
     left = settings.budget - (time.monotonic() - started)
     with (
         sites.reopen_pod(header.namespace, netns, same_boot=same_boot) as space,
         sites.opened(header.pod, space, settings, left, plugins=header.plugins) as site,
+        closing(Executor(found, journal, site, settings)) as executor,
     ):
-        undone = undo(Executor(found, journal, site, settings))
+        undone = undo(executor)
     return DetachReport(
         sandbox=header.pod.sandbox,
         found=True,

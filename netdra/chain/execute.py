@@ -6,8 +6,12 @@ Used by `attach`, `detach` and `check`, which decide on the order; `flow` says w
 from __future__ import annotations
 
 import dataclasses
+import os
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
+
+import msgspec
 
 from netdra.chain import flow, holders
 from netdra.chain.checkpoint import Amended, Begun, Done, Journal, StepState, Undone
@@ -24,6 +28,11 @@ from netdra.steps.contract import Order, Site
 from netdra.topology.references import resolve
 
 _CONTAINER_UNKNOWN = 3  # the CNI error that says that there is nothing to clean up
+# Plugins that make links and routes in the pod's namespace; their veth on the host goes with its peer.
+_IN_THE_POD = frozenset({
+    "bridge", "dummy", "ipvlan", "loopback", "macvlan", "ptp", "sbr", "tap", "tuning", "vlan", "vrf",
+})  # fmt: skip
+_ON_THE_HOST = ("ipMasq", "macspoofchk")  # what lets bridge and ptp write firewall rules there
 
 
 def order_of(task: Task, config: Mapping[str, Any], previous: StepResult) -> Order:
@@ -41,15 +50,26 @@ def order_of(task: Task, config: Mapping[str, Any], previous: StepResult) -> Ord
 
 
 class Executor:
-    """Does the steps of one sandbox."""
+    """Does the steps of one sandbox. Close it when it has done so."""
 
     def __init__(self, found: Mapping[str, Task], journal: Journal, site: Site, settings: Settings) -> None:
         self.tasks, self.journal, self._settings = found, journal, settings
         self.site = dataclasses.replace(site, lock=journal.held)
+        self._stop = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
 
     def until(self, deadline: float) -> None:
-        """From now on, act until another time on the monotonic clock."""
+        """From now on, act until another time on the monotonic clock; an interrupt before is over."""
         self.site = dataclasses.replace(self.site, deadline=deadline)
+        with suppress(BlockingIOError):
+            os.eventfd_read(self._stop)
+
+    def interrupt(self) -> None:
+        """End the plugins that run."""
+        os.eventfd_write(self._stop, 1)
+
+    def close(self) -> None:
+        """No plugin runs any more."""
+        os.close(self._stop)
 
     def do(self, key: str) -> None:
         """Do a step whose dependencies are done.
@@ -78,9 +98,8 @@ class Executor:
         if not self.site.remaining():
             raise NoTimeError("there is no time left for it")
         task, state = self.tasks[key], self.journal.saved.steps[key]
-        notes: tuple[str, ...] = ()
         if task.is_binary:
-            self._delete(task, state.config)
+            notes = self._delete(task, state.config)
         else:
             notes = builtin.undo(task.step.type, state.undo, self.site)
             self._give_up(task, state)
@@ -90,7 +109,7 @@ class Executor:
     def release(self, key: str) -> tuple[str, ...]:
         """Give back what outlives a restart of the machine: of a binary all that it can do alone, else the lease.
 
-        Serves where nothing more is known of a step, too; there is never anything to note.
+        Serves where nothing more is known of a step, too.
 
         Raises:
             NetdraError: it is not released.
@@ -99,8 +118,8 @@ class Executor:
         state = self.journal.saved.steps.get(key)
         config = state.config if state is not None else task.step.config
         if task.is_binary:
-            self._delete(task, config)
-        elif state is not None:
+            return self._delete(task, config)
+        if state is not None:
             builtin.release(state.undo, self.site)
             self._give_up(task, state)
         else:
@@ -123,7 +142,7 @@ class Executor:
             raise UncheckableError(f"it speaks CNI {plugin.version}, which has no CHECK")
         final = flow.final(key, self.tasks, results) or StepResult()
         try:
-            protocol.check(plugin, _network(task, state.config), self._attachment(task), final, self._timeout())
+            protocol.check(plugin, network_of(task, state.config), self._attachment(task), final, self._timeout())
         except PluginError as problem:
             return (problem.what,)
         return ()
@@ -143,16 +162,20 @@ class Executor:
         self.journal.append(Begun(step=task.key, config=config))
         given = previous if task.after else None
         attachment = self._attachment(task)
-        return protocol.add(plugin, _network(task, config), attachment, given, self._timeout())
+        return protocol.add(plugin, network_of(task, config), attachment, given, self._timeout())
 
-    def _delete(self, task: Task, config: Mapping[str, Any]) -> None:
-        plugin = self._plugin(task, config)
-        final = flow.final(task.key, self.tasks, self._results())
+    def _delete(self, task: Task, config: Mapping[str, Any]) -> tuple[str, ...]:
         try:
-            protocol.delete(plugin, _network(task, config), self._attachment(task), final, self._timeout())
+            plugin = self._plugin(task, config)
+            final = flow.final(task.key, self.tasks, self._results())
+            protocol.delete(plugin, network_of(task, config), self._attachment(task), final, self._timeout())
         except PluginError as problem:
-            if problem.failure.code != _CONTAINER_UNKNOWN:
-                raise
+            if problem.failure.code == _CONTAINER_UNKNOWN:
+                return ()
+            if self.site.pod is None and _lives_in_the_pod_alone(task.step.type, config):
+                return (f"its DEL failed, but all that it makes is gone with the namespace: {problem.what}",)
+            raise
+        return ()
 
     def _give_up(self, task: Task, state: StepState) -> None:
         for device in builtin.holds(task.step.type, state.undo):
@@ -161,7 +184,8 @@ class Executor:
     def _plugin(self, task: Task, config: Mapping[str, Any]) -> Plugin:
         version = config.get("cniVersion")
         where, lock = self.site.plugins, self.site.lock
-        return protocol.find(task.step.type, where, version=version, timeout=self._timeout(), lock=lock)
+        found = protocol.find(task.step.type, where, version=version, timeout=self._timeout(), lock=lock)
+        return msgspec.structs.replace(found, stop=self._stop)
 
     def _timeout(self) -> float:
         """Seconds that the next call of a plugin may take."""
@@ -179,6 +203,11 @@ class Executor:
         return {key: state.result for key, state in self.journal.saved.steps.items() if state.result is not None}
 
 
+def _lives_in_the_pod_alone(kind: str, config: Mapping[str, Any]) -> bool:
+    """Whether nothing that a well-known plugin makes with that config outlives the pod's namespace."""
+    return kind in _IN_THE_POD and not any(config.get(key) for key in ("ipam", *_ON_THE_HOST))
+
+
 class NoTimeError(TemporaryError):
     """A step was not undone because the time was up."""
 
@@ -187,7 +216,8 @@ class UncheckableError(PermanentError):
     """A step's plugin cannot be asked whether all is well."""
 
 
-def _network(task: Task, config: Mapping[str, Any]) -> NetworkConfig:
+def network_of(task: Task, config: Mapping[str, Any]) -> NetworkConfig:
+    """A step as a binary is told of it, with its config resolved."""
     device = task.step.device
     return NetworkConfig(
         network=task.step.network,

@@ -12,9 +12,9 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from netdra.cni.config import check_if_name
+from netdra.cni.config import check_if_name, check_network_name
 from netdra.model.errors import InvalidInputError
-from netdra.model.plan import Plan, PlannedStep
+from netdra.model.plan import Plan, PlannedStep, called
 from netdra.model.result import CNIInterface, StepResult
 from netdra.topology.merge import merge
 
@@ -46,14 +46,18 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
         return self.step.execution == "Binary"
 
 
-def tasks(plans: Sequence[Plan]) -> dict[str, Task]:
+def tasks(plans: Sequence[Plan], first: int = 0) -> dict[str, Task]:
     """All steps of a pod's plans by key, in the order in which they run.
 
+    Args:
+        plans: the pod's.
+        first: the place of the first of them among all of the pod's.
+
     Raises:
-        InvalidInputError: a plan is no graph in that order, or an interface cannot be named so.
+        InvalidInputError: a plan is no graph in that order, or an interface or a network cannot be named so.
     """
     found: dict[str, Task] = {}
-    for place, plan in enumerate(plans):
+    for place, plan in enumerate(plans, first):
         before: dict[str, Task] = {}
         for step in plan.steps:
             task = _task(place, plan.topology, step, before)
@@ -128,13 +132,14 @@ def _renewed(result: StepResult, latest: _Interfaces) -> StepResult:
 
 
 def _task(place: int, topology: str, step: PlannedStep, before: Mapping[str, Task]) -> Task:
-    called = f'NetworkTopology "{topology}", step "{step.name}"'
+    named = called(topology, step.name)
     if step.name in before:
-        raise InvalidInputError(f"{called}: the plan has two steps of that name")
+        raise InvalidInputError(f"{named}: the plan has two steps of that name")
     for dependency in step.depend_on:
         if dependency not in before:
-            raise InvalidInputError(f'{called}: it depends on "{dependency}", which the plan does not have before it')
+            raise InvalidInputError(f'{named}: it depends on "{dependency}", which the plan does not have before it')
     check_if_name(step.if_name)
+    check_network_name(step.network)
     ancestors: dict[str, str] = {}
     for dependency in step.depend_on:
         ancestors |= before[dependency].ancestors

@@ -32,6 +32,7 @@ def run(
     *,
     beside: Callable[[str], bool],
     stop_on_failure: bool,
+    interrupt: Callable[[], None] = lambda: None,
     workers: int = 8,
 ) -> dict[str, Exception]:
     """Act on each step once all those that it comes after have been acted on, and return what failed.
@@ -41,9 +42,19 @@ def run(
         act: what is done; an exception is the step's failure.
         beside: whether a step may run in a thread of its own.
         stop_on_failure: begin nothing more once a step has failed. Otherwise a failed step counts as acted on.
+        interrupt: called when this thread is interrupted (KeyboardInterrupt): what runs in others is to end soon. It is
+            waited for, and begins nothing more.
         workers: how many threads there may be.
     """
-    return _Run(edges, act, beside, stop_on_failure).to_the_end(workers)
+    run = _Run(edges, act, beside, stop_on_failure)
+    # Threads are made by the executor as they are needed, from this thread and so in its network namespace.
+    with ThreadPoolExecutor(workers, thread_name_prefix="netdra-step") as threads:
+        try:
+            return run.to_the_end(threads)
+        except BaseException:
+            threads.shutdown(wait=False, cancel_futures=True)
+            interrupt()
+            raise
 
 
 class _Run:
@@ -56,13 +67,11 @@ class _Run:
         self._running: dict[Future[None], str] = {}
         self._failed: dict[str, Exception] = {}
 
-    def to_the_end(self, workers: int) -> dict[str, Exception]:
-        # Threads are made by the executor as they are needed, from this thread and so in its network namespace.
-        with ThreadPoolExecutor(workers, thread_name_prefix="netdra-step") as threads:
-            while not self._is_over():
-                self._begin_some(threads)
-                if self._running:
-                    self._await_one()
+    def to_the_end(self, threads: ThreadPoolExecutor) -> dict[str, Exception]:
+        while not self._is_over():
+            self._begin_some(threads)
+            if self._running:
+                self._await_one()
         return self._failed
 
     def _is_over(self) -> bool:

@@ -1,22 +1,28 @@
 """Find what can be known to be wrong with a pod's plans before anything is touched. Called by `attach`.
 
 References are resolved against what the steps are expected to make, so a config that would be refused when its step's
-turn comes is refused now.
+turn comes is refused now. Plugins that can be asked are asked whether they are ready, as the last thing.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 import msgspec
 
-from netdra.chain.execute import order_of
+from netdra.chain import readiness
+from netdra.chain.execute import network_of, order_of
 from netdra.chain.flow import Task
+from netdra.chain.readiness import Asked
+from netdra.chain.report import StepName, name_of
 from netdra.cni import protocol
+from netdra.cni.config import request
 from netdra.kernel import link, netns
-from netdra.model.errors import InvalidInputError, PermanentError
+from netdra.model.errors import InvalidInputError, NetdraError, PermanentError
+from netdra.model.plan import called
 from netdra.model.result import CNIInterface, StepDevice, StepResult
-from netdra.steps import builtin
+from netdra.steps import builtin, ipam
 from netdra.steps.contract import Site
 from netdra.topology.interfaces import MAKERS
 from netdra.topology.merge import merge
@@ -30,7 +36,8 @@ def preflight(found: Mapping[str, Task], site: Site) -> None:
     """Check all steps of a pod.
 
     Raises:
-        NetdraError: the namespace is the host's, an interface is there already, a plugin is missing, a config is wrong.
+        NetdraError: the namespace is the host's, an interface is there already, a plugin is missing or not ready,
+            a config is wrong.
     """
     pod = site.inside
     if pod.cookie == netns.cookie():
@@ -38,29 +45,56 @@ def preflight(found: Mapping[str, Task], site: Site) -> None:
             f'sandbox {site.container_id}: "{pod.path}" is the host\'s own network namespace',
             hint="a pod with hostNetwork has no network that devices could be moved into",
         )
+    asked: list[Asked] = []
     present = {each.name for each in link.dump(pod.sock)}
     expected: dict[str, StepResult] = {}
     for key, task in found.items():
         step = task.step
         if (step.device is not None or step.type in MAKERS) and step.if_name in present:
             raise PermanentError(
-                f'NetworkTopology "{task.topology}", step "{step.name}" ({step.type}): the pod has an interface '
-                f'"{step.if_name}" already',
+                f'{called(task.topology, step.name)} ({step.type}): the pod has an interface "{step.if_name}" already',
                 hint="choose another config.name",
             )
         previous = merge([expected[each] for each in task.after])
         expected[key] = _expected(task, previous, pod.path)
-        if task.is_binary:
-            protocol.find(step.type, site.plugins, timeout=site.remaining())
-        else:
-            _check_config(task, expected, previous, site)
+        asked += _binary(task, expected, site) if task.is_binary else _builtin(task, expected, previous, site)
+    readiness.check(asked, site.remaining() / 2)
 
 
-def _check_config(task: Task, expected: Mapping[str, StepResult], previous: StepResult, site: Site) -> None:
+def _binary(task: Task, expected: Mapping[str, StepResult], site: Site) -> Iterator[Asked]:
+    version = task.step.config.get("cniVersion")
+    plugin = protocol.find(task.step.type, site.plugins, version=version, timeout=site.remaining())
+    try:
+        config = _resolved(task, expected)
+    except NetdraError:
+        if not any(find(task.step.config)):
+            raise
+        return  # what a reference becomes depends on what a plugin before it makes
+    if config is not None:
+        network = network_of(task, config)
+        request(network, plugin.version, None)
+        yield Asked(called=_called(task), plugin=plugin, network=network)
+
+
+def _builtin(task: Task, expected: Mapping[str, StepResult], previous: StepResult, site: Site) -> Iterator[Asked]:
+    config = _resolved(task, expected)
+    if config is None:
+        return
+    prepared = builtin.prepare(order_of(task, config, previous), site.plugins, site.remaining())
+    if prepared.lease is not None:
+        plugin = ipam.find(prepared.lease, site.plugins, site.remaining())
+        yield Asked(called=_called(task), plugin=plugin, network=ipam.network(prepared.lease))
+
+
+def _resolved(task: Task, expected: Mapping[str, StepResult]) -> Mapping[str, Any] | None:
+    """A step's config as it may become, or None if only the step that gets an address can say which."""
     if any(reference.field == "ips" for _, reference in find(task.step.config)):
-        return  # only the step that gets an address can say which
-    config = resolve(task.step.config, {name: expected[key] for name, key in task.ancestors.items()})
-    builtin.prepare(order_of(task, config, previous), site.plugins, site.remaining())
+        return None
+    return resolve(task.step.config, {name: expected[key] for name, key in task.ancestors.items()})
+
+
+def _called(task: Task) -> str:
+    return str(StepName(**name_of(task.topology, task.step)))
 
 
 def _expected(task: Task, previous: StepResult, sandbox: str) -> StepResult:

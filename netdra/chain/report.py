@@ -11,7 +11,7 @@ import msgspec
 
 from netdra.cni.errors import PluginError
 from netdra.model.errors import NetdraError, PermanentError, TemporaryError
-from netdra.model.plan import PlannedStep
+from netdra.model.plan import PlannedStep, called
 from netdra.model.result import StepResult
 
 
@@ -26,7 +26,7 @@ class StepName(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_d
     def __str__(self) -> str:
         """The step as messages call it."""
         binary = " binary" if self.execution == "Binary" else ""
-        return f'NetworkTopology "{self.topology}", step "{self.step}" ({self.plugin}{binary})'
+        return f"{called(self.topology, self.step)} ({self.plugin}{binary})"
 
 
 class StepReport(StepName, frozen=True, kw_only=True):
@@ -158,6 +158,36 @@ class CheckReport(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omi
     def is_clean(self) -> bool:
         """Whether all is as it should be."""
         return not self.problems and not any(each.drift for each in self.steps)
+
+
+class NetworkCollected(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """What became of GC of one network's plugin.
+
+    Attributes:
+        network: the network's name.
+        plugin: the plugin that was called, for a built-in step its IPAM plugin.
+        valid: how many attachments it was told to keep.
+        skipped: why it could not be asked.
+        problem: how it failed.
+    """
+
+    network: str
+    plugin: str
+    valid: int
+    skipped: str = ""
+    problem: str = ""
+
+
+class CollectReport(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """What plugins were let free. `problems` say why nothing was collected."""
+
+    networks: tuple[NetworkCollected, ...] = ()
+    problems: tuple[str, ...] = ()
+
+    @property
+    def is_clean(self) -> bool:
+        """Whether all that could be asked has done it."""
+        return not self.problems and not any(each.problem for each in self.networks)
 
 
 class AttachError(NetdraError):

@@ -32,7 +32,7 @@ def undo(executor: Executor) -> tuple[UndoReport, ...]:
     def is_binary(key: str) -> bool:
         return executor.tasks[key].is_binary
 
-    order.run(order.reverse(edges), attempt, beside=is_binary, stop_on_failure=False)
+    order.run(order.reverse(edges), attempt, beside=is_binary, stop_on_failure=False, interrupt=executor.interrupt)
     return tuple(reports.values())
 
 

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import click
 
 from netdra.chain.checkpoint import Pod
 from netdra.chain.report import AttachError, AttachReport
-from netdra.cli import chains, inputs, terminal
-from netdra.model import documents
+from netdra.cli import chains, terminal
 from netdra.model.errors import InvalidInputError
-from netdra.model.plan import Plan
-from netdra.model.topology import NetworkTopology
 
 
 @click.command(name="attach")
@@ -42,16 +40,22 @@ def command(
 
     What is done is written down, so `netdra detach` undoes it, also after a crash. Attaching what is attached already
     does nothing; what an earlier attempt left is undone first. If a step fails, everything before it is undone, and
-    the error says what failed and what was undone.
+    the error says what failed and what was undone. Ctrl-C undoes everything too; a second one leaves the rest to
+    `netdra detach`.
     """
+    from netdra.chain import checkpoint
     from netdra.chain.attach import attach
 
-    plans = [plan for path in plan_paths for plan in _plans(path)]
-    if not Path(netns).exists():
+    plans = [plan for path in plan_paths for plan in chains.plans(path)]
+    if not os.path.exists(netns):  # noqa: PTH110 (a path that is too long is not there; Path raises)
         raise InvalidInputError(f'--netns "{netns}" is not there', hint="see the named ones with: ls /run/netns")
     pod = Pod(sandbox=sandbox or chains.sandbox_of(netns))
     try:
         report = attach(plans, pod, netns, chains.settings(state, cni_path, host_root, timeout))
+    except KeyboardInterrupt:
+        left = checkpoint.path_of(state, pod.sandbox).exists()
+        terminal.tell(f"interrupted; {f'finish with: netdra detach {pod.sandbox}' if left else 'all is undone'}")
+        raise
     except AttachError as problem:
         if output != "table":
             chains.show(problem.report, output, (), ())
@@ -64,15 +68,6 @@ def command(
     if report.repeated:
         terminal.tell(f"sandbox {report.sandbox} is attached already")
     chains.show(report, output, ("STEP", "TYPE", "INTERFACE", "MAC", "MTU", "ADDRESSES", "MS"), _rows(report))
-
-
-def _plans(path: str) -> list[Plan]:
-    text = inputs.text(path)
-    if "NetworkTopology" not in text:
-        return documents.plans(text, inputs.name(path))
-    from netdra.topology.bind import unbound
-
-    return [unbound(each) for each in documents.read(text, inputs.name(path)) if isinstance(each, NetworkTopology)]
 
 
 def _rows(report: AttachReport) -> list[tuple[str, ...]]:

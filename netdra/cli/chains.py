@@ -11,10 +11,12 @@ import click
 import msgspec
 
 from netdra.chain.site import DEFAULT_STATE, Settings
-from netdra.cli import terminal
+from netdra.cli import inputs, terminal
 from netdra.cni.plugins import DEFAULT_DIRECTORIES, PluginPath
 from netdra.model import documents
 from netdra.model.errors import InvalidInputError
+from netdra.model.plan import Plan
+from netdra.model.topology import NetworkTopology
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -78,6 +80,20 @@ def settings(state: Path, cni_path: str, host_root: str, timeout: float) -> Sett
     return Settings(
         state=state, plugins=PluginPath(directories=directories, root=host_root), budget=timeout, step_timeout=timeout
     )
+
+
+def plans(path: str) -> list[Plan]:
+    """The plans in a file, or those of the topologies in it as they are written.
+
+    Raises:
+        InvalidInputError: it holds neither.
+    """
+    text = inputs.text(path)
+    if "NetworkTopology" not in text:
+        return documents.plans(text, inputs.name(path))
+    from netdra.topology.bind import unbound
+
+    return [unbound(each) for each in documents.read(text, inputs.name(path)) if isinstance(each, NetworkTopology)]
 
 
 def sandbox_of(netns: str) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import socket
 import uuid
-from pathlib import Path
 
 import click
 
@@ -15,13 +14,14 @@ from netdra.cli import daemons
 @daemons.cluster_options
 @click.option("--namespace", envvar="NETDRA_NAMESPACE", default="netdra", show_default=True, help="netdra's namespace.")
 @click.option("--identity", envvar="NETDRA_POD", default="", help="The name of this process in the election.")
-def command(kubeconfig: Path | None, context: str | None, verbose: bool, namespace: str, identity: str) -> None:
+def command(options: daemons.Options, namespace: str, identity: str) -> None:
     """Make the DeviceClasses of NetworkTopologies, and keep the status of topologies, policies and plugin schemas.
 
     Several may run: one is elected by a Lease and works, the others wait.
     """
     from netdra.controller.daemon import Settings
     from netdra.controller.daemon import run as work
+    from netdra.controller.metrics import CONTROLLER
 
     settings = Settings(namespace, identity or f"{socket.gethostname()}-{uuid.uuid4().hex[:8]}")
-    daemons.run(lambda client: work(client, settings), kubeconfig=kubeconfig, context=context, verbose=verbose)
+    daemons.run("controller", (CONTROLLER,), lambda client, process: work(client, process, settings), options)

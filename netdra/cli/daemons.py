@@ -1,66 +1,175 @@
-"""What the commands that run in a cluster share: the way to the API server, the log, and a stop that is in good order.
+"""What the commands that run in a cluster share: the way to the API server, log, health, and an end in good order.
 
-Used by `netdra webhook` and `netdra controller`.
+Used by `netdra webhook`, `netdra controller` and `netdra node`. `cluster_options` gathers their options into one
+`Options`, which `run` is given back with the work.
 """
 
 from __future__ import annotations
 
 import asyncio
+import functools
 import logging
+import os
 import signal
-from collections.abc import Awaitable, Callable
-from contextlib import suppress
+import sys
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import click
 
-from netdra.model.errors import PermanentError
+from netdra import __version__
+from netdra.cli import terminal
+from netdra.model.errors import PermanentError, TemporaryError
+from netdra.ops.logs import FORMATS, LEVELS, set_up
 
 if TYPE_CHECKING:
     from netdra.kube.client import Client
+    from netdra.ops.metrics import Catalogue
+    from netdra.ops.process import Process
+
+log = logging.getLogger(__name__)
 
 Command = TypeVar("Command", bound=Callable[..., Any])
-_FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
+_SPARE_SECONDS = 5
+
+
+@dataclass(frozen=True)
+class Options:
+    """The options of every daemon.
+
+    Attributes:
+        kubeconfig, context: the way to the API server.
+        log_format, log_level: of `netdra.ops.logs`.
+        health_address: where /metrics, /healthz and /readyz are; "" for nowhere.
+        drain_seconds: how long it works on after SIGTERM, not ready any more.
+        stop_seconds: how long what has begun may take then, and the end after it.
+    """
+
+    kubeconfig: Path | None
+    context: str | None
+    log_format: Literal["text", "json"]
+    log_level: str
+    health_address: str
+    drain_seconds: float
+    stop_seconds: float
 
 
 def cluster_options(command: Command) -> Command:
-    """The options of every command that talks to an API server."""
-    kubeconfig = click.option(
+    """Give a command the options of a daemon, as its argument `options`."""
+
+    @functools.wraps(command)
+    def gathered(*, verbose: bool, log_level: str, **given: Any) -> Any:
+        names = ("kubeconfig", "context", "log_format", "health_address", "drain_seconds", "stop_seconds")
+        common = {name: given.pop(name) for name in names}
+        return command(options=Options(**common, log_level="debug" if verbose else log_level), **given)
+
+    finished: Any = gathered
+    for option in reversed(_OPTIONS):
+        finished = option(finished)
+    found: Command = finished
+    return found
+
+
+_OPTIONS = (
+    click.option(
         "--kubeconfig",
         type=click.Path(path_type=Path),
         help="A kubeconfig file; without it, the pod's service account, $KUBECONFIG or ~/.kube/config.",
-    )
-    context = click.option("--context", metavar="NAME", help="The kubeconfig's context.")
-    verbose = click.option("--verbose", "-v", is_flag=True, help="Log every request.")
-    return kubeconfig(context(verbose(command)))
+    ),
+    click.option("--context", metavar="NAME", help="The kubeconfig's context."),
+    click.option(
+        "--health-address",
+        metavar="[HOST]:PORT",
+        envvar="NETDRA_HEALTH_ADDRESS",
+        default="",
+        help="Serve /metrics, /healthz and /readyz over HTTP there, e.g. :8080; by default nowhere.",
+    ),
+    click.option(
+        "--log-format", type=click.Choice(FORMATS), envvar="NETDRA_LOG_FORMAT", default="text", show_default=True
+    ),
+    click.option(
+        "--log-level", type=click.Choice(LEVELS), envvar="NETDRA_LOG_LEVEL", default="info", show_default=True
+    ),
+    click.option("--verbose", "-v", is_flag=True, help="Log every request: --log-level debug."),
+    click.option(
+        "--drain-seconds",
+        type=click.FloatRange(0, 300),
+        default=0.0,
+        show_default=True,
+        help="How long to work on after SIGTERM, not ready any more.",
+    ),
+    click.option(
+        "--stop-seconds",
+        type=click.FloatRange(0.1, 300),
+        default=20.0,
+        show_default=True,
+        help="How long what has begun may take after that.",
+    ),
+)
 
 
 def run(
-    work: Callable[[Client], Awaitable[None]], *, kubeconfig: Path | None, context: str | None, verbose: bool
+    name: str,
+    catalogues: Sequence[Catalogue],
+    work: Callable[[Client, Process], Awaitable[None]],
+    options: Options,
 ) -> None:
     """Run a process of the cluster until it is told to stop (SIGTERM, SIGINT).
+
+    Args:
+        name: controller, webhook or node.
+        catalogues: what it measures beside what every process does.
+        work: the process's work, until cancelled.
+        options: the command's.
 
     Raises:
         NetdraError: there is no way to the API server, or the work cannot begin.
     """
-    logging.basicConfig(level=logging.DEBUG if verbose else logging.INFO, format=_FORMAT)
-    if not verbose:
-        logging.getLogger("httpx2").setLevel(logging.WARNING)
+    from netdra.ops.metrics import LOG_LINES
+
+    set_up(options.log_format, options.log_level, count=lambda level: LOG_LINES.labels(level).inc())
     try:
-        asyncio.run(_run(work, kubeconfig, context))
+        asyncio.run(_run(name, catalogues, work, options))
     except OSError as problem:
         raise PermanentError(str(problem)) from None
 
 
-async def _run(work: Callable[[Client], Awaitable[None]], kubeconfig: Path | None, context: str | None) -> None:
+async def _run(
+    name: str,
+    catalogues: Sequence[Catalogue],
+    work: Callable[[Client, Process], Awaitable[None]],
+    options: Options,
+) -> None:
     from netdra.kube.client import Client
     from netdra.kube.connection import connect, find_config
+    from netdra.kube.metrics import KUBE
+    from netdra.ops import server
+    from netdra.ops.metrics import INFO, PROCESS
+    from netdra.ops.process import Bounds, Process
 
-    async with Client(connect(find_config(kubeconfig, context))) as client:
-        working = asyncio.ensure_future(work(client))
-        loop = asyncio.get_running_loop()
-        for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, working.cancel)
-        with suppress(asyncio.CancelledError):
-            await working
+    where = server.address(options.health_address)
+    process = Process(name, on_stop=functools.partial(_limit, options))
+    INFO.labels(__version__, name).set(1)
+    async with AsyncExitStack() as opened:
+        client = await opened.enter_async_context(Client(connect(find_config(options.kubeconfig, options.context))))
+        if where is not None:
+            await opened.enter_async_context(server.serving(where, process.health, (PROCESS, KUBE, *catalogues)))
+            log.info("metrics and health on %s", options.health_address)
+        try:
+            await process.run(lambda: work(client, process), Bounds(options.drain_seconds, options.stop_seconds))
+        except TemporaryError as problem:
+            if not process.stopping:
+                raise
+            # Whatever does not let itself be cancelled would keep the event loop from closing too.
+            terminal.tell(str(problem))
+            sys.stderr.flush()
+            os._exit(4)
+
+
+def _limit(options: Options) -> None:
+    """Have the kernel end the process (SIGALRM) where its event loop does not turn any more."""
+    signal.signal(signal.SIGALRM, signal.SIG_DFL)
+    signal.alarm(int(options.drain_seconds + 2 * options.stop_seconds) + _SPARE_SECONDS)

@@ -13,22 +13,30 @@ from netdra.cli import chains, terminal
 @click.command(name="detach")
 @click.argument("sandbox", required=False)
 @click.option("--netns", metavar="PATH", default="", help="The pod's network namespace, if it has moved.")
+@click.option("--give-up", is_flag=True, help="Put the checkpoint aside if something cannot be undone even now.")
 @chains.settings_options
 @chains.output_option
 def command(
-    sandbox: str | None, netns: str, state: Path, cni_path: str, host_root: str, timeout: float, output: str
+    sandbox: str | None,
+    netns: str,
+    give_up: bool,
+    state: Path,
+    cni_path: str,
+    host_root: str,
+    timeout: float,
+    output: str,
 ) -> None:
     """Undo the networks of SANDBOX from its checkpoint alone; without SANDBOX, that named like the namespace.
 
     It needs neither the plan nor the namespace, and may be called again. Everything is tried; if something is left,
-    the exit code is 4 and the checkpoint stays.
+    the exit code is 4 and the checkpoint stays, or with --give-up is put aside.
     """
     from netdra.chain.detach import detach
 
     if not sandbox and not netns:
         raise click.UsageError("name a SANDBOX, or its namespace with --netns")
     settings = chains.settings(state, cni_path, host_root, timeout)
-    report = detach(sandbox or chains.sandbox_of(netns), settings, netns)
+    report = detach(sandbox or chains.sandbox_of(netns), settings, netns, give_up=give_up)
     for problem in report.problems:
         terminal.tell(problem)
     if not report.found:

@@ -37,9 +37,11 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "attach": ("netdra.cli.attach", "Run plans in a network namespace: give a pod its networks, or none."),
     "detach": ("netdra.cli.detach", "Undo a sandbox's networks, from its checkpoint alone."),
     "check": ("netdra.cli.check", "Ask every step of a sandbox whether what it made is still so."),
+    "gc": ("netdra.cli.gc", "Let plugins free what belongs to no sandbox any more."),
     "node": ("netdra.cli.node", "Be the driver of this node: publish its devices, and keep them current."),
     "controller": ("netdra.cli.controller", "Make DeviceClasses of topologies, and keep everybody's status."),
     "webhook": ("netdra.cli.webhook", "Refuse what breaks a rule when it is written."),
+    "doctor": ("netdra.cli.doctor", "Say what this cluster and this node lack, and how to mend it."),
     "lab": ("netdra.cli.lab", "Make a node and a pod on this machine, and show the whole way of a network."),
     "crds": ("netdra.cli.crds", "Print the CustomResourceDefinitions of netdra's kinds."),
 }

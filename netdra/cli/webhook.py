@@ -23,9 +23,7 @@ from netdra.cli import daemons
     help="A folder with tls.crt and tls.key, read again when they change; without it netdra makes a certificate.",
 )
 def command(
-    kubeconfig: Path | None,
-    context: str | None,
-    verbose: bool,
+    options: daemons.Options,
     address: str,
     port: int,
     namespace: str,
@@ -41,7 +39,8 @@ def command(
     """
     from netdra.admission.daemon import Settings
     from netdra.admission.daemon import run as serve
+    from netdra.admission.metrics import WEBHOOK
 
     names = (f"{service}.{namespace}.svc", f"{service}.{namespace}.svc.cluster.local", *hosts)
     settings = Settings(address, port, names, certificates, namespace, secret)
-    daemons.run(lambda client: serve(client, settings), kubeconfig=kubeconfig, context=context, verbose=verbose)
+    daemons.run("webhook", (WEBHOOK,), lambda client, process: serve(client, process, settings), options)

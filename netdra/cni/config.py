@@ -19,6 +19,7 @@ from netdra.model.names import MAX_IF_NAME
 from netdra.model.result import StepResult
 
 _IDENTIFIER = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*\Z", re.ASCII)
+MAX_NETWORK_NAME = 255
 _RUNTIME_CONFIG = "runtimeConfig"
 VALID_ATTACHMENTS = "cni.dev/valid-attachments"
 
@@ -58,13 +59,29 @@ def check_attachment(attachment: Attachment) -> None:
         InvalidInputError: the container id, the interface's name or an argument breaks the specification's rule.
     """
     if not _IDENTIFIER.match(attachment.container_id):
-        raise InvalidInputError(f"container id {attachment.container_id!r} is none that CNI allows")
+        raise InvalidInputError(
+            f"sandbox id {attachment.container_id[:200]!r} is none that CNI allows as a container id",
+            hint="an id has ASCII letters, digits, '_', '.' and '-', and begins with a letter or digit",
+        )
     check_if_name(attachment.if_name)
     if "\0" in attachment.netns:
         raise InvalidInputError(f"namespace path {attachment.netns!r} cannot be a path")
     for key, value in attachment.arguments.items():
         if not key or any(char in ";=\0\n" for char in key) or any(char in ";\0\n" for char in value):
             raise InvalidInputError(f"CNI argument {key!r}={value!r} cannot be passed: CNI_ARGS has no way to quote")
+
+
+def check_network_name(name: str) -> None:
+    """Refuse what the specification does not allow as a network's name; IPAM plugins name folders by it.
+
+    Raises:
+        InvalidInputError: it is none.
+    """
+    if len(name) > MAX_NETWORK_NAME or not _IDENTIFIER.match(name):
+        raise InvalidInputError(
+            f"{name[:MAX_NETWORK_NAME]!r} cannot be the name of a network",
+            hint=f"1 to {MAX_NETWORK_NAME} ASCII letters, digits, '_', '.' and '-', the first a letter or digit",
+        )
 
 
 def check_if_name(name: str) -> None:
@@ -82,12 +99,19 @@ def check_if_name(name: str) -> None:
 
 
 def request(network: NetworkConfig, version: str, previous: StepResult | None) -> dict[str, Any]:
-    """The configuration of one ADD, DEL or CHECK."""
+    """The configuration of one ADD, DEL or CHECK.
+
+    Raises:
+        InvalidInputError: `runtimeConfig` is no object, so the device cannot be told in it.
+    """
     derived = {key: value for key, value in network.config.items() if key != "capabilities"}
     derived |= {"cniVersion": version, "name": network.network, "type": network.type}
     if network.device_id:
+        given = derived.get(_RUNTIME_CONFIG) or {}
+        if not isinstance(given, Mapping):
+            raise InvalidInputError(f'network "{network.network}": {_RUNTIME_CONFIG} {str(given)[:80]!r} is no object')
         derived["deviceID"] = network.device_id
-        derived[_RUNTIME_CONFIG] = {**derived.get(_RUNTIME_CONFIG, {}), "deviceID": network.device_id}
+        derived[_RUNTIME_CONFIG] = {**given, "deviceID": network.device_id}
     if previous is not None:
         derived["prevResult"] = render(previous, version)
     return derived

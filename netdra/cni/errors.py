@@ -15,7 +15,7 @@ TRY_AGAIN_LATER = 11
 MAX_MESSAGE = 1024
 MAX_STDERR = 4096
 
-Kind = Literal["missing", "version", "error", "timeout", "signal", "rubbish", "overflow"]
+Kind = Literal["missing", "version", "error", "timeout", "stopped", "signal", "rubbish", "overflow"]
 
 
 class PluginFailure(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
@@ -25,7 +25,8 @@ class PluginFailure(msgspec.Struct, frozen=True, kw_only=True, rename="camel", o
         plugin: the plugin's name.
         verb: the CNI command (`ADD`, `DEL` ...), or "" where none was reached.
         kind: `missing` (no such binary), `version` (no common protocol version), `error` (it said so itself),
-            `timeout`, `signal`, `rubbish` (it broke the protocol), `overflow` (it printed without end).
+            `timeout`, `stopped` (we were interrupted), `signal`, `rubbish` (it broke the protocol), `overflow` (it
+            printed without end).
         message: what happened, in words; the plugin's own `msg` where it gave one.
         code: the CNI error code, 0 where there is none.
         details: the plugin's `details`.
@@ -67,7 +68,7 @@ class PluginTemporaryError(PluginError, TemporaryError):
 
 def plugin_error(failure: PluginFailure, *, hint: str = "") -> PluginError:
     """The error of the kind that the failure is."""
-    if failure.kind == "timeout" or failure.code == TRY_AGAIN_LATER:
+    if failure.kind in {"timeout", "stopped"} or failure.code == TRY_AGAIN_LATER:
         return PluginTemporaryError(failure, hint=hint)
     return PluginPermanentError(failure, hint=hint)
 

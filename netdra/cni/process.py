@@ -35,6 +35,7 @@ class Finished(msgspec.Struct, frozen=True, kw_only=True):
         stdout: all that it printed, at most `MAX_STDOUT` bytes.
         stderr: the end of what it wrote there.
         timed_out: it was killed because its time was up.
+        stopped: it was killed because the caller asked for that.
         overflowed: it was killed because it printed more than `MAX_STDOUT`.
     """
 
@@ -42,15 +43,22 @@ class Finished(msgspec.Struct, frozen=True, kw_only=True):
     stdout: bytes
     stderr: bytes
     timed_out: bool = False
+    stopped: bool = False
     overflowed: bool = False
 
 
 def run(
-    argv: Sequence[str], environment: Mapping[str, str], stdin: bytes, timeout: float, inherited: int = -1
+    argv: Sequence[str],
+    environment: Mapping[str, str],
+    stdin: bytes,
+    timeout: float,
+    inherited: int = -1,
+    stop: int = -1,
 ) -> Finished:
     """Run a program in a process group of its own, and end the whole group if it fails or its time is up.
 
-    What a program that succeeded leaves running is its own business: some plugins start a daemon.
+    What a program that succeeded leaves running is its own business: some plugins start a daemon. An exception that
+    comes from outside, such as KeyboardInterrupt, ends the group too.
 
     Args:
         argv: the absolute path of the program, and its arguments.
@@ -58,6 +66,7 @@ def run(
         stdin: what it reads.
         timeout: seconds that it may take.
         inherited: a descriptor that it gets as its fourth, or -1.
+        stop: a descriptor that becomes readable when the program is to be ended at once, or -1.
 
     Raises:
         OSError: it cannot be started.
@@ -74,8 +83,13 @@ def run(
             os.close(out_end)
             os.close(err_end)
         child = _owned(closing, os.pidfd_open(pid))
-        watch = _Watch(child, out, err)
-        watch.until(time.monotonic() + timeout)
+        watch = _Watch(child, out, err, stop)
+        try:
+            watch.until(time.monotonic() + timeout)
+        except BaseException:
+            watch.stopped = True
+            watch.finish(pid)
+            raise
         return watch.finish(pid)
 
 
@@ -117,34 +131,38 @@ def _spawn(argv: Sequence[str], environment: Mapping[str, str], descriptors: tup
 class _Watch:
     """Reads a running program's output until it ends or breaks a bound."""
 
-    def __init__(self, child: int, out: int, err: int) -> None:
-        self._child, self._out, self._err = child, out, err
+    def __init__(self, child: int, out: int, err: int, stop: int) -> None:
+        self._child, self._out, self._err, self._stop = child, out, err, stop
         self._stdout, self._stderr = bytearray(), bytearray()
         self._poll = select.poll()
-        for fd in (child, out, err):
+        for fd in (child, out, err, *([stop] if stop >= 0 else [])):
             self._poll.register(fd, select.POLLIN)
         os.set_blocking(out, False)
         os.set_blocking(err, False)
-        self.timed_out = self.overflowed = False
+        self.timed_out = self.stopped = self.overflowed = False
 
     def until(self, deadline: float) -> None:
-        """Read until the program ends, the deadline passes, or it has printed too much."""
+        """Read until the program ends, the deadline passes, it is to be stopped, or it has printed too much."""
         while not self.overflowed:
             left = deadline - time.monotonic()
             events = self._poll.poll(max(left, 0) * 1000)
             if not events:
                 self.timed_out = True
                 return
-            for fd, _ in events:
-                if fd != self._child and not self._take(fd):
+            ready = {fd for fd, _ in events}
+            for fd in ready & {self._out, self._err}:
+                if not self._take(fd):
                     self._poll.unregister(fd)
-            if any(fd == self._child for fd, _ in events):
+            if self._child in ready:
                 self._drain()
+                return
+            if self._stop in ready:
+                self.stopped = True
                 return
 
     def finish(self, pid: int) -> Finished:
         """End what must be ended, reap the program, and say how it went."""
-        broken = self.timed_out or self.overflowed
+        broken = self.timed_out or self.stopped or self.overflowed
         if broken or _exit_status(self._child, os.WNOWAIT):
             # Before it is reaped its id cannot belong to anyone else.
             with contextlib.suppress(ProcessLookupError, PermissionError):
@@ -154,6 +172,7 @@ class _Watch:
             stdout=bytes(self._stdout),
             stderr=bytes(self._stderr),
             timed_out=self.timed_out,
+            stopped=self.stopped,
             overflowed=self.overflowed,
         )
 

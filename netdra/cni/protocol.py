@@ -26,13 +26,15 @@ class Plugin(msgspec.Struct, frozen=True, kw_only=True):
     """A plugin that is there and speaks `version` with us.
 
     `lock` is a descriptor that each of its processes inherits, or -1: a file that is locked through it stays locked
-    until they have ended, even if this process dies before them.
+    until they have ended, even if this process dies before them. `stop` is one that ends them once it is readable,
+    or -1.
     """
 
     binary: Binary
     where: PluginPath
     version: str
     lock: int = -1
+    stop: int = -1
 
 
 class _Versions(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -51,10 +53,15 @@ def find(
     """Find a plugin and agree on a protocol version with it: the highest that both have, or the one asked for.
 
     Raises:
-        InvalidInputError: the name is no plugin name.
+        InvalidInputError: the name is no plugin name, or the version none that is spoken here.
         PluginError: there is no such binary, it cannot be run, or no version fits.
     """
     binary = plugins.find(name, where)
+    if version is not None and version not in results.SUPPORTED_VERSIONS:
+        raise InvalidInputError(
+            f'CNI plugin "{name}": cniVersion {str(version)[:20]!r} is not spoken here',
+            hint=f"one of {', '.join(results.SUPPORTED_VERSIONS)}, or leave it out",
+        )
     offered = supported_versions(binary, timeout)
     wanted = results.SUPPORTED_VERSIONS if version is None else (version,)
     common = [each for each in results.SUPPORTED_VERSIONS if each in offered and each in wanted]
@@ -134,6 +141,11 @@ def check(plugin: Plugin, network: NetworkConfig, attachment: Attachment, previo
     _call(plugin, "CHECK", config.request(network, plugin.version, previous), attachment, timeout)
 
 
+def has_status(plugin: Plugin) -> bool:
+    """Whether the plugin has STATUS and GC: they came with 1.1.0."""
+    return results.at_least(plugin.version, results.STATUS_AND_GC_SINCE)
+
+
 def status(plugin: Plugin, network: NetworkConfig, timeout: float) -> None:
     """STATUS: whether the plugin is ready for ADD.
 
@@ -166,7 +178,7 @@ def _call(
     if attachment is not None:
         config.check_attachment(attachment)
     environment = config.environment(verb, plugin.where, attachment)
-    return _execute(plugin.binary, verb, request, environment, timeout, plugin.lock)
+    return _execute(plugin.binary, verb, request, environment, timeout, plugin.lock, plugin.stop)
 
 
 def _execute(
@@ -176,16 +188,19 @@ def _execute(
     environment: Mapping[str, str],
     timeout: float,
     lock: int = -1,
+    stop: int = -1,
 ) -> bytes:
     try:
         stdin = msgspec.json.encode(request)
     except (TypeError, ValueError, OverflowError, RecursionError) as problem:
         raise InvalidInputError(f'CNI plugin "{binary.name}": its configuration is no JSON: {problem}') from None
     try:
-        finished = process.run(binary.argv(), environment, stdin, timeout, lock)
+        finished = process.run(binary.argv(), environment, stdin, timeout, lock, stop)
     except OSError as problem:
         message = f"{binary.path} cannot be run: {problem.strerror}"
         raise plugin_error(PluginFailure(plugin=binary.name, verb=verb, kind="missing", message=message)) from None
+    if finished.stopped:
+        raise _failed(binary, verb, "stopped", "it was ended because the caller was interrupted", finished)
     if finished.timed_out:
         message = f"it was ended after {timeout:.1f} s, all the time that it had"
         raise _failed(binary, verb, "timeout", message, finished)

@@ -1,7 +1,7 @@
 """Looks at one object after the other, compares what should be with what is there, and writes what differs.
 
-Run by `netdra.controller.daemon` while this process leads. What should be is said by the pure modules beside it; a
-second look at the same state writes nothing.
+Run by `netdra.controller.daemon` while this process leads. What should be is said by the pure modules beside it, what
+is wrong with an object by a worker process; a second look at the same state writes nothing.
 """
 
 from __future__ import annotations
@@ -9,51 +9,34 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from datetime import UTC, datetime
-from typing import Any, Protocol
+from typing import Any
 
-import msgspec
-
-from netdra.controller import policy_status, schema_status, topology_status
+from netdra.controller import custom_device_status, metrics, policy_status, schema_status, topology_status
+from netdra.controller.checks import Checks
 from netdra.controller.classes import Changes, changes
-from netdra.controller.state import FEATURES, POLICY, SCHEMA, TOPOLOGY, State
+from netdra.controller.features import published
+from netdra.controller.notices import drift
+from netdra.controller.saying import Status, WithStatus, reference, say
+from netdra.controller.state import CUSTOM_DEVICE, FEATURES, POLICY, SCHEMA, TOPOLOGY, State
 from netdra.controller.topology_status import Seen
 from netdra.controller.work import Key, Work
-from netdra.kube.client import Client, Selection
-from netdra.kube.errors import (
-    AlreadyExistsError,
-    ApiError,
-    ConflictError,
-    NotFoundError,
-    RefusedError,
-)
-from netdra.kube.resources import DEVICE_CLASSES, POLICIES, RESOURCE_SLICES, SCHEMAS, TOPOLOGIES, Resource
-from netdra.model import documents, names
+from netdra.controller.writing import hold, write
+from netdra.kube.backoff import Backoff
+from netdra.kube.client import Client
+from netdra.kube.errors import ApiError, ConflictError, NotFoundError
+from netdra.kube.events import Recorder
+from netdra.kube.resources import CUSTOM_DEVICES, POLICIES, SCHEMAS, TOPOLOGIES, Resource
 from netdra.model.device import Features
-from netdra.model.errors import InvalidInputError, TemporaryError
-from netdra.model.meta import ObjectMeta
-from netdra.model.resource import ResourceSlice
+from netdra.model.errors import InvalidInputError, NetdraError, TemporaryError
 from netdra.model.topology import NetworkTopology
-from netdra.topology import contract
-from netdra.topology.validation import check_topology
+from netdra.ops.logs import fields
+from netdra.ops.metrics import measured
 
 log = logging.getLogger(__name__)
 
-FINALIZER = f"{names.GROUP}/in-use"
-MANAGER = "netdra-controller"
 REFUSED_SECONDS = 30.0
-_SAMPLE = 20
-_slice = msgspec.json.Decoder(ResourceSlice)
-
-
-class _WithStatus(Protocol):
-    """Whatever has metadata and a status."""
-
-    @property
-    def metadata(self) -> ObjectMeta: ...
-
-    @property
-    def status(self) -> Any: ...
 
 
 def now() -> datetime:
@@ -64,9 +47,29 @@ def now() -> datetime:
 class Controller:
     """The work of whoever leads; made anew for each term."""
 
-    def __init__(self, client: Client, *, clock: Callable[[], datetime] = now) -> None:
+    def __init__(
+        self,
+        client: Client,
+        recorder: Recorder,
+        *,
+        checks: Checks | None = None,
+        clock: Callable[[], datetime] = now,
+        in_hand: Callable[[], AbstractContextManager[None]] = nullcontext,
+    ) -> None:
+        """Begin nothing yet.
+
+        Args:
+            client: the way to the API server.
+            recorder: who writes events.
+            checks: who finds what is wrong with objects.
+            clock: the time, for conditions.
+            in_hand: entered around each look, which the end of the process waits for.
+        """
         self._client = client
+        self._recorder = recorder
+        self._checks = checks or Checks()
         self._clock = clock
+        self._in_hand = in_hand
         self.work = Work()
         self.state = State(client, self.work)
         self._features = Features()
@@ -74,41 +77,57 @@ class Controller:
             TOPOLOGY: self._topology,
             POLICY: self._policy,
             SCHEMA: self._schema,
+            CUSTOM_DEVICE: self._custom_device,
             FEATURES: self._learn_features,
         }
 
     async def run(self) -> None:
         """Work until cancelled."""
+        async with self._checks:
+            await self.state.run(lambda: asyncio.ensure_future(self._work()))
 
-        async def work() -> None:
-            await self._learn_features("")
-            await self.work.run(self._look)
-
-        await self.state.run(lambda: asyncio.ensure_future(work()))
+    async def _work(self) -> None:
+        # Before anything else: classes would be written in one form now and in the other a moment later.
+        backoff = Backoff()
+        again = await self._look(Key(FEATURES, ""))
+        while again is not None:
+            await asyncio.sleep(backoff.next(again))
+            again = await self._look(Key(FEATURES, ""))
+        await self.work.run(self._look)
 
     async def _look(self, key: Key) -> float | None:
         """Look at one object; the seconds after which it must be looked at again, None if all is well."""
+        metrics.PENDING.set(len(self.work))
         try:
-            await self._looks[key.kind](key.name)
+            with self._in_hand(), measured(metrics.LOOK_SECONDS, key.kind):
+                await self._looks[key.kind](key.name)
         except (ConflictError, NotFoundError) as problem:
             log.debug("%s %s changed meanwhile: %s", *key, problem)
             return 0.0
         except ApiError as problem:
-            log.warning("%s %s: %s", *key, problem)
+            log.warning("%s", problem, extra=fields(kind=key.kind, name=key.name))
             return problem.retry_after if isinstance(problem, TemporaryError) else REFUSED_SECONDS
+        except NetdraError as problem:
+            log.warning("%s", problem, extra=fields(kind=key.kind, name=key.name))
+            return 0.0 if isinstance(problem, TemporaryError) else REFUSED_SECONDS
+        except Exception:
+            # One object that nobody thought of must not keep all others from being looked at.
+            log.exception("%s %s: a defect of netdra", *key)
+            return REFUSED_SECONDS
         return None
 
     async def _topology(self, name: str) -> None:
         topology = self.state.topologies.objects.get(name)
         if topology is None:
+            self._forget()
             return  # its classes go with it
-        sound = [schema for schema in self.state.schemas.objects.values() if not contract.examine(schema)[1]]
-        findings = check_topology(topology, sound)
+        findings = await self._checks.topology(topology, self.state.schemas.objects.values())
         deleted = bool(topology.metadata.deletion_timestamp)
         planned = Changes() if findings and not deleted else self._changes(topology)
-        problem = await self._write(planned)
+        problem = await write(self._client, planned)
+        self._tell_of_drift(topology, planned)
         users = self.state.users(name)
-        await self._hold(topology, held=bool(users))
+        await hold(self._client, topology, held=bool(users))
         seen = Seen(findings=findings, changes=planned, problem=problem, users=users)
         if users or not deleted:
             await self._say(TOPOLOGIES, topology, topology_status.status(topology, seen, self._clock()))
@@ -120,83 +139,50 @@ class Controller:
             log.warning("%s", problem)
             return Changes()
 
-    async def _write(self, planned: Changes) -> str:
-        """Write what is planned; what the API server refuses of it, or "".
-
-        Raises:
-            ApiError: it cannot be written just now.
-        """
-        refused: list[str] = []
-        for each in planned.delete:
-            await self._client.delete(DEVICE_CLASSES, each)
-            log.info('deleted DeviceClass "%s"', each.metadata.name)
-        for write, group in ((self._client.create, planned.create), (self._client.replace, planned.replace)):
-            for each in group:
-                try:
-                    await write(DEVICE_CLASSES, each)
-                    log.info('wrote DeviceClass "%s"', each.metadata.name)
-                except AlreadyExistsError:
-                    continue  # the store will learn of it, and it is looked at again
-                except RefusedError as problem:
-                    refused.append(problem.what)
-        return "\n".join(refused)
-
-    async def _hold(self, topology: NetworkTopology, *, held: bool) -> None:
-        """Keep a topology from going while it is used.
-
-        Raises:
-            ApiError: it was changed meanwhile, or cannot be written just now.
-        """
-        present = topology.metadata.finalizers
-        if held == (FINALIZER in present) or (held and topology.metadata.deletion_timestamp):
+    def _tell_of_drift(self, topology: NetworkTopology, planned: Changes) -> None:
+        """Tell of classes that were as they should be, and then were changed by somebody."""
+        if not planned.replace or not topology_status.is_ready(topology):
             return
-        kept = [name for name in present if name != FINALIZER]
-        wanted = [*kept, FINALIZER] if held else kept
-        version = topology.metadata.resource_version
-        await self._client.merge(
-            TOPOLOGIES, topology.name, {"metadata": {"finalizers": wanted, "resourceVersion": version}}
+        other = changes(
+            topology, self.state.classes.objects, Features(list_attributes=not self._features.list_attributes)
         )
+        asked_otherwise = {each.metadata.name for each in planned.replace} - {
+            each.metadata.name for each in other.replace
+        }
+        if changed := [each.metadata.name for each in planned.replace if each.metadata.name not in asked_otherwise]:
+            self._recorder.emit(drift(reference(TOPOLOGIES, topology), changed))
 
     async def _policy(self, name: str) -> None:
         policy = self.state.policies.objects.get(name)
-        if policy is not None:
-            said = policy_status.status(policy, self.state.policies.objects, self.state.reports(name), self._clock())
-            await self._say(POLICIES, policy, said)
+        if policy is None:
+            self._forget()
+            return
+        wrong = await self._checks.policy(policy)
+        reports = self.state.policy_reports.of(name)
+        said = policy_status.status(policy, self.state.policies.objects, wrong, reports, self._clock())
+        await self._say(POLICIES, policy, said)
 
     async def _schema(self, name: str) -> None:
         schema = self.state.schemas.objects.get(name)
         if schema is not None:
             await self._say(SCHEMAS, schema, schema_status.status(schema, self.state.schemas.objects, self._clock()))
 
-    async def _say(self, resource: Resource[Any], about: _WithStatus, status: Any) -> None:
-        """Write a status, unless it stands there already.
+    async def _custom_device(self, name: str) -> None:
+        device = self.state.custom_devices.objects.get(name)
+        if device is not None:
+            reports = self.state.custom_device_reports.of(name)
+            await self._say(CUSTOM_DEVICES, device, custom_device_status.status(device, reports, self._clock()))
 
-        Raises:
-            ApiError: it cannot be written just now.
-        """
-        if status == about.status:
-            return
-        wanted = {
-            "apiVersion": resource.group_version,
-            "kind": resource.type.__name__,
-            "metadata": {"name": about.metadata.name, "uid": about.metadata.uid},
-            "status": documents.plain(status),
-        }
-        await self._client.apply(resource, wanted, manager=MANAGER, subresource="status")
+    async def _say(self, resource: Resource[Any], about: WithStatus, status: Status) -> None:
+        await say(self._client, self._recorder, resource, about, status)
+
+    def _forget(self) -> None:
+        self._checks.forget(self.state.policies.objects, self.state.topologies.objects)
 
     async def _learn_features(self, _: str) -> None:
         """See in which form nodes publish supportedCNIs, and ask for it in that form (decision D6)."""
-        ours = Selection(field_selector=f"spec.driver={names.DRIVER}")
-        page = await self._client.page(RESOURCE_SLICES, ours, limit=_SAMPLE)
-        attribute = names.qualified(names.SUPPORTED_CNIS)
-        listed = any(
-            device.attributes[attribute].strings is not None
-            for raw in page.items or ()
-            for device in _slice.decode(raw).spec.devices
-            if attribute in device.attributes
-        )
-        found = Features(list_attributes=listed)
-        if found != self._features:
+        found = await published(self._client, self.state.slices.objects.values())
+        if found is not None and found != self._features:
             self._features = found
             for name in self.state.topologies.objects:
                 self.work.note(Key(TOPOLOGY, name))

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 
 from netdra.controller.conditions import Said, conditions
-from netdra.exposure.check import check
+from netdra.controller.problems import by_message
 from netdra.model.policy import (
     MAX_REPORTED,
     DeviceExposurePolicy,
@@ -21,14 +21,26 @@ Reports = Iterable[tuple[str, PolicyReport]]
 
 
 def status(
-    policy: DeviceExposurePolicy, policies: Mapping[str, DeviceExposurePolicy], reports: Reports, now: datetime
+    policy: DeviceExposurePolicy,
+    policies: Mapping[str, DeviceExposurePolicy],
+    wrong: Sequence[str],
+    reports: Reports,
+    now: datetime,
 ) -> DeviceExposurePolicyStatus:
-    """The status as it should be."""
+    """The status as it should be.
+
+    Args:
+        policy: as it is stored.
+        policies: all of them, by name.
+        wrong: why it cannot be used.
+        reports: what nodes say of it.
+        now: the time, with its zone.
+    """
     found = tuple(reports)
     problems = _problems(found)
     before = policy.status or DeviceExposurePolicyStatus()
     generation = policy.metadata.generation
-    said = (_accepted(policy), _conflicting(policy, policies), _degraded(problems))
+    said = (_accepted(wrong), _conflicting(policy, policies), _degraded(problems))
     return DeviceExposurePolicyStatus(
         observed_generation=generation,
         nodes=len({node for node, _ in found}),
@@ -57,16 +69,12 @@ def _subject(policy: DeviceExposurePolicy) -> tuple[object, ...]:
 
 def _problems(reports: Iterable[tuple[str, PolicyReport]]) -> tuple[PolicyProblem, ...]:
     """What failed, each message once: those of most nodes first."""
-    nodes: dict[str, set[str]] = {}
-    for node, report in reports:
-        for message in report.problems:
-            nodes.setdefault(message, set()).add(node)
-    ordered = sorted(nodes.items(), key=lambda entry: (-len(entry[1]), entry[0]))
-    return tuple(PolicyProblem(message=message, node=min(where), nodes=len(where)) for message, where in ordered)
+    found = by_message((node, report.problems) for node, report in reports)
+    return tuple(PolicyProblem(message=message, node=min(nodes), nodes=len(nodes)) for message, nodes in found.items())
 
 
-def _accepted(policy: DeviceExposurePolicy) -> Said:
-    if wrong := check(policy):
+def _accepted(wrong: Sequence[str]) -> Said:
+    if wrong:
         return Said("Accepted", holds=False, reason="Invalid", message="\n".join(wrong))
     return Said("Accepted", holds=True, reason="Valid", message="the policy can be used")
 

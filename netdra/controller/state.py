@@ -1,22 +1,23 @@
 """The cluster as the controller knows it, and which objects a change concerns.
 
-The stores are kept by reflectors; from them come two indexes: who uses each topology, and what nodes report of each
-policy. `netdra.controller.controller` reads all of it.
+The stores are kept by reflectors; from them come indexes: who uses each topology, and what nodes report of each policy
+and custom device. `netdra.controller.controller` reads all of it.
 """
 
 from __future__ import annotations
 
 import asyncio
-import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import ExitStack
 from typing import Any, TypeVar
 
+from netdra.controller.reported import Reported
 from netdra.controller.work import Key, Work
 from netdra.kube.client import Client, Selection
 from netdra.kube.reflector import Reflector
 from netdra.kube.resources import (
     CLAIM_USES,
+    CUSTOM_DEVICES,
     DEVICE_CLASSES,
     POLICIES,
     REPORTED_SLICES,
@@ -28,18 +29,18 @@ from netdra.kube.resources import (
 from netdra.kube.store import Change, Store
 from netdra.model import report
 from netdra.model.claim import ClaimUse, DeviceClass
-from netdra.model.errors import InvalidInputError
+from netdra.model.custom_device import CustomDevice
 from netdra.model.names import DRIVER
 from netdra.model.policy import DeviceExposurePolicy
-from netdra.model.report import PolicyReport, ReportedSlice
+from netdra.model.report import CustomDeviceReport, PolicyReport, ReportedSlice
 from netdra.model.schema import CNIPluginSchema
 from netdra.model.topology import NetworkTopology
 from netdra.topology.users import topologies_of
 
-log = logging.getLogger(__name__)
 T = TypeVar("T", bound=KubernetesObject)
 
-TOPOLOGY, POLICY, SCHEMA, FEATURES = "NetworkTopology", "DeviceExposurePolicy", "CNIPluginSchema", "features"
+TOPOLOGY, POLICY, SCHEMA, CUSTOM_DEVICE = "NetworkTopology", "DeviceExposurePolicy", "CNIPluginSchema", "CustomDevice"
+FEATURES = "features"
 SETTLE_SECONDS = 1.0
 """How long further changes of users and reports are waited for before a status is written."""
 FEATURES_SECONDS = 5.0
@@ -54,11 +55,13 @@ class State:
         self.topologies: Store[NetworkTopology] = Store()
         self.policies: Store[DeviceExposurePolicy] = Store()
         self.schemas: Store[CNIPluginSchema] = Store()
+        self.custom_devices: Store[CustomDevice] = Store()
         self.classes: Store[DeviceClass] = Store()
         self.claims: Store[ClaimUse] = Store()
         self.slices: Store[ReportedSlice] = Store()
         self._users: dict[str, set[str]] = {}
-        self._reports: dict[str, dict[str, tuple[str, PolicyReport]]] = {}
+        self.policy_reports: Reported[PolicyReport] = Reported(report.of_slice)
+        self.custom_device_reports: Reported[CustomDeviceReport] = Reported(report.of_custom_devices)
 
     async def run(self, work: Callable[[], asyncio.Future[None]]) -> None:
         """Keep the stores current, and run the work once all of them have been equal to the server; until cancelled."""
@@ -75,20 +78,21 @@ class State:
                 reflect(TOPOLOGIES, self.topologies, self._topology_changed, Selection())
                 reflect(POLICIES, self.policies, self._policy_changed, Selection())
                 reflect(SCHEMAS, self.schemas, self._schema_changed, Selection())
+                reflect(CUSTOM_DEVICES, self.custom_devices, self._custom_device_changed, Selection())
                 reflect(DEVICE_CLASSES, self.classes, self._class_changed, Selection())
                 reflect(CLAIM_USES, self.claims, self._claim_changed, Selection())
                 reflect(REPORTED_SLICES, self.slices, self._slice_changed, ours)
-                for each in (self.topologies, self.policies, self.schemas, self.classes, self.claims, self.slices):
+                for each in self._stores():
                     await each.wait_synced()
                 await work()
+
+    def _stores(self) -> tuple[Store[Any], ...]:
+        own = (self.topologies, self.policies, self.schemas, self.custom_devices)
+        return (*own, self.classes, self.claims, self.slices)
 
     def users(self, topology: str) -> tuple[str, ...]:
         """The claims that use a topology, in order."""
         return tuple(sorted(self._users.get(topology, ())))
-
-    def reports(self, policy: str) -> Iterator[tuple[str, PolicyReport]]:
-        """What nodes report of a policy: the node, and what one of its slices says."""
-        return iter(self._reports.get(policy, {}).values())
 
     def _topology_changed(self, change: Change[NetworkTopology]) -> None:
         self._work.note(Key(TOPOLOGY, change.key), SETTLE_SECONDS if _is_status_alone(change) else 0.0)
@@ -111,6 +115,9 @@ class State:
         for name in self.topologies.objects:
             self._work.note(Key(TOPOLOGY, name), SETTLE_SECONDS)
 
+    def _custom_device_changed(self, change: Change[CustomDevice]) -> None:
+        self._work.note(Key(CUSTOM_DEVICE, change.key), SETTLE_SECONDS if _is_status_alone(change) else 0.0)
+
     def _class_changed(self, change: Change[DeviceClass]) -> None:
         for name in self.topologies.objects:
             if change.key.startswith(f"{name}-"):
@@ -130,16 +137,11 @@ class State:
             self._work.note(Key(TOPOLOGY, name), SETTLE_SECONDS if len(self._users.get(name, ())) > 1 else 0.0)
 
     def _slice_changed(self, change: Change[ReportedSlice]) -> None:
-        before = _reports(change.old) if change.old is not None else {}
-        after = _reports(change.new) if change.new is not None else {}
-        for policy in before:
-            self._reports[policy].pop(change.key, None)
-        for policy, (node, said) in after.items():
-            self._reports.setdefault(policy, {})[change.key] = (node, said)
-        for policy in before.keys() | after.keys():
-            if before.get(policy) != after.get(policy):
-                self._work.note(Key(POLICY, policy), SETTLE_SECONDS)
-        if change.old is None:
+        for policy in self.policy_reports.changed(change):
+            self._work.note(Key(POLICY, policy), SETTLE_SECONDS)
+        for device in self.custom_device_reports.changed(change):
+            self._work.note(Key(CUSTOM_DEVICE, device), SETTLE_SECONDS)
+        if change.new is not None:
             self._work.note(Key(FEATURES, ""), FEATURES_SECONDS)
 
 
@@ -154,11 +156,3 @@ def _is_status_alone(change: Change[Any]) -> bool:
         new.metadata.finalizers,
         new.metadata.uid,
     )
-
-
-def _reports(found: ReportedSlice) -> dict[str, tuple[str, PolicyReport]]:
-    try:
-        return {policy: (found.spec.node_name, said) for policy, said in report.of_slice(found).items()}
-    except InvalidInputError as problem:
-        log.warning("%s", problem)
-        return {}

@@ -10,7 +10,6 @@ import msgspec
 from netdra.controller.classes import Changes
 from netdra.controller.conditions import Said, conditions
 from netdra.model.topology import MAX_REPORTED_USERS, NetworkTopology, NetworkTopologyStatus
-from netdra.topology.findings import Finding
 
 
 class Seen(msgspec.Struct, frozen=True, kw_only=True):
@@ -23,7 +22,7 @@ class Seen(msgspec.Struct, frozen=True, kw_only=True):
         users: the claims that use it.
     """
 
-    findings: Sequence[Finding] = ()
+    findings: Sequence[str] = ()
     changes: Changes = Changes()
     problem: str = ""
     users: tuple[str, ...] = ()
@@ -43,10 +42,16 @@ def status(topology: NetworkTopology, seen: Seen, now: datetime) -> NetworkTopol
     )
 
 
+def is_ready(topology: NetworkTopology) -> bool:
+    """Whether its classes were said to be as they should be, for the spec that it has now."""
+    before = topology.status or NetworkTopologyStatus()
+    current = before.observed_generation == topology.metadata.generation
+    return current and any(each.type == "Ready" and each.status == "True" for each in before.conditions)
+
+
 def _compiled(seen: Seen) -> Said:
     if seen.findings:
-        why = "\n".join(finding.text for finding in seen.findings)
-        return Said("Compiled", holds=False, reason="Unsound", message=why)
+        return Said("Compiled", holds=False, reason="Unsound", message="\n".join(seen.findings))
     return Said("Compiled", holds=True, reason="Sound", message="the graph and every step's config are sound")
 
 

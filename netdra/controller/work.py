@@ -45,6 +45,9 @@ class Work:
         elif key not in self._waiting:
             self._waiting[key] = asyncio.get_running_loop().call_later(delay, self._due, key)
 
+    def __len__(self) -> int:
+        return len(self._ready) + len(self._waiting)
+
     @property
     def idle(self) -> bool:
         """Whether there is nothing to do, now or later."""

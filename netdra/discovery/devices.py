@@ -6,6 +6,7 @@ but cannot be read is noted; nothing is raised.
 
 from __future__ import annotations
 
+from collections.abc import Container
 from typing import TypeVar
 
 from netdra.discovery.facts import Device
@@ -32,13 +33,20 @@ def behind_link(sysfs: Sysfs, name: str) -> Device | None:
 
 def behind_parent(sysfs: Sysfs, name: str, bus: str, parent: str) -> Device:
     """The device of an interface whose parent netlink names, by its bus address: no namespace hides that in /sys."""
-    return read(sysfs, sysfs.resolve(f"bus/{bus}/devices/{parent}"), _port(sysfs, name))
+    return read(sysfs, sysfs.behind(f"bus/{bus}/devices/{parent}"), _port(sysfs, name))
 
 
-def pfs_with_vfs(sysfs: Sysfs) -> list[str]:
-    """The network controllers that have VFs just now, by PCI address; their own netdevs may be in a pod."""
+def other_pfs(sysfs: Sysfs, known: Container[str]) -> list[str]:
+    """The network controllers that have VFs just now and no netdev here, by PCI address: it may be in a pod.
+
+    Args:
+        sysfs: the tree.
+        known: the addresses that need not be looked at.
+    """
     found = []
     for address in sysfs.listing("bus/pci/devices"):
+        if address in known:
+            continue
         vfs = sysfs.number(f"bus/pci/devices/{address}/sriov_numvfs")
         is_network = isinstance(vfs, int) and vfs > 0 and sysfs.text(f"bus/pci/devices/{address}/class")[:4] == "0x02"
         if is_network:
@@ -48,7 +56,7 @@ def pfs_with_vfs(sysfs: Sysfs) -> list[str]:
 
 def function(sysfs: Sysfs, address: str) -> Device:
     """A PCI function that has no netdev here."""
-    return read(sysfs, sysfs.resolve(f"bus/pci/devices/{address}"))
+    return read(sysfs, sysfs.behind(f"bus/pci/devices/{address}"))
 
 
 def read(sysfs: Sysfs, folder: str, port: int = 0) -> Device:

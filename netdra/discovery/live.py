@@ -68,9 +68,8 @@ def read(kernel: Kernel) -> Facts:
     read_rdma(kernel, facts)
     for each in facts.links.values():
         read_device(kernel, facts, each)
-    for pf in devices.pfs_with_vfs(kernel.sysfs):
-        if pf not in facts.pfs:
-            facts.put_pf(devices.function(kernel.sysfs, pf))
+    for pf in devices.other_pfs(kernel.sysfs, facts.by_address):
+        facts.put_pf(devices.function(kernel.sysfs, pf))
     for pf in facts.pfs:
         _read_eswitch(kernel, facts, pf)
     read_functions(kernel, facts)

@@ -34,9 +34,8 @@ def read(sysfs: Sysfs) -> Facts:
     indexes = _indexes(sysfs, names)
     for name in names:
         _read_link(sysfs, facts, name, indexes)
-    for pf in devices.pfs_with_vfs(sysfs):
-        if pf not in facts.pfs:
-            facts.put_pf(devices.function(sysfs, pf))
+    for pf in devices.other_pfs(sysfs, facts.by_address):
+        facts.put_pf(devices.function(sysfs, pf))
     missing = {vf for pf in facts.pfs.values() for vf in pf.functions.values() if not facts.by_address.get(vf)}
     facts.functions = {vf: devices.function(sysfs, vf) for vf in sorted(missing)}
     return facts

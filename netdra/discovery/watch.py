@@ -46,6 +46,8 @@ class Watcher:
     Attributes:
         node: whose interfaces these are.
         rescans: how often all was read again.
+        events: how many events of the kernel were taken in.
+        overflows: how often the kernel dropped some.
         left: interfaces by identity that went on in another namespace and have not come back, the last ones of them; of
             one that went while events were lost nobody can say where to, and it is taken for one of these.
     """
@@ -65,6 +67,8 @@ class Watcher:
         """
         self.node = node or scan.this_node()
         self.rescans = 0
+        self.events = 0
+        self.overflows = 0
         self.left: dict[str, Interface] = {}
         self._rescan_every = rescan_every
         with ExitStack() as opened:
@@ -126,7 +130,9 @@ class Watcher:
         try:
             events, device_events = self._monitor.read(), self._device_monitor.read()
         except EventsLostError:
+            self.overflows += 1
             return self.rescan()
+        self.events += len(events) + len(device_events)
         if not events and not device_events:
             return Change()
         return self._refresh(update.take(self._kernel, self._facts, events, device_events))

@@ -56,21 +56,23 @@ def read(sysfs: Sysfs, address: str, folder: str = "") -> PciDevice:
     Args:
         sysfs: the tree.
         address: the device's address.
-        folder: where its folder is, if that is known; `bus/pci/devices/ADDRESS` otherwise.
+        folder: where its folder is behind all links, if that is known.
     """
     at = folder or f"bus/pci/devices/{address}"
     numa_node = sysfs.number(f"{at}/numa_node")
+    pf = _or(sysfs.link_name(f"{at}/physfn"))
+    total_vfs = 0 if pf else _count(sysfs.number(f"{at}/sriov_totalvfs"))  # a VF has none of its own
     return PciDevice(
         address=address,
         vendor=_or(sysfs.read(f"{at}/vendor")),
         product=_or(sysfs.read(f"{at}/device")),
         driver=_or(sysfs.link_name(f"{at}/driver")),
         numa_node=-1 if numa_node is None else numa_node,
-        root=root_of(sysfs.resolve(at)),
+        root=root_of(folder or sysfs.behind(at)),
         iommu_group=_or(sysfs.link_name(f"{at}/iommu_group")),
-        total_vfs=_count(sysfs.number(f"{at}/sriov_totalvfs")),
-        vfs=_count(sysfs.number(f"{at}/sriov_numvfs")),
-        pf=_or(sysfs.link_name(f"{at}/physfn")),
+        total_vfs=total_vfs,
+        vfs=0 if total_vfs == 0 else _count(sysfs.number(f"{at}/sriov_numvfs")),
+        pf=pf,
     )
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import errno
 import os
+import posixpath
 
 from netdra.kernel.errors import errno_name, from_os_error
 
@@ -94,6 +95,18 @@ class Sysfs:
         real = os.path.realpath(f"{self.root}/{path}")
         root = os.path.realpath(self.root)
         return real[len(root) + 1 :] if real.startswith(f"{root}/") else real
+
+    def behind(self, path: str) -> str:
+        """What `resolve` would say of a link that is the only one on its way, for one read instead of one a folder.
+
+        So are those of bus/*/devices, and all of class. Where it is none, or leads elsewhere, `resolve` has the word.
+        """
+        target = self.link(path)
+        if isinstance(target, str):
+            found = posixpath.normpath(f"{path.rpartition('/')[0]}/{target}")
+            if found.startswith("devices/"):
+                return found
+        return self.resolve(path)
 
     def listing(self, path: str) -> list[str]:
         """The names in a folder, sorted; none where it is absent, no folder, or cannot be read."""

@@ -6,18 +6,20 @@ Used by every process that talks to the cluster. One request is one attempt: who
 
 from __future__ import annotations
 
+import time
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import cache
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, Protocol, Self, TypeVar
 
 import httpx2
 import msgspec
 from lightkube.core.exceptions import ConfigError
 
 from netdra.kube.errors import Status, api_error, no_answer
+from netdra.kube.metrics import REQUEST_SECONDS, REQUESTS
 from netdra.kube.resources import KubernetesObject, Resource
 from netdra.model.errors import InvalidInputError
 
@@ -68,11 +70,32 @@ def decoder(kind: type[T]) -> msgspec.json.Decoder[T]:
     return msgspec.json.Decoder(kind)
 
 
+class Following(Protocol):
+    """Whoever keeps a copy of a kind's objects by this client."""
+
+    @property
+    def plural(self) -> str:
+        """The kind's name in URLs."""
+
+    @property
+    def synced(self) -> bool:
+        """Whether the copy has been equal to the server once."""
+
+    @property
+    def problem(self) -> str:
+        """What keeps the copy from being current just now, "" if nothing does."""
+
+
 class Client:
-    """Requests over one HTTP client, which it closes at its end."""
+    """Requests over one HTTP client, which it closes at its end.
+
+    Attributes:
+        following: the reflectors that run on it, for the process's health.
+    """
 
     def __init__(self, http: httpx2.AsyncClient) -> None:
         self._http = http
+        self.following: list[Following] = []
 
     async def __aenter__(self) -> Self:
         return self
@@ -81,6 +104,14 @@ class Client:
         self, kind: type[BaseException] | None, problem: BaseException | None, _: TracebackType | None
     ) -> None:
         await self._http.aclose()
+
+    async def read(self, path: str, what: str) -> bytes:
+        """What the server says on a path that is no object's, such as `/version`.
+
+        Raises:
+            ApiError: it is not to be had.
+        """
+        return await self._send("GET", path, f"get {what}")
 
     async def get(self, resource: Resource[T], name: str, namespace: str = "") -> T:
         """One object.
@@ -208,12 +239,17 @@ class Client:
             ApiError: the server refuses, or the connection breaks.
         """
         timeout = httpx2.Timeout(idle_seconds, connect=CONNECT_SECONDS, pool=None)
+        asked, answered = _Asked(what), False
         try:
             async with self._http.stream("GET", path, params=dict(parameters), timeout=timeout) as response:
+                answered = True
+                asked.answered(response.status_code)
                 if response.is_error:
                     raise _refusal(what, response, await response.aread())
                 yield response.aiter_bytes()
         except httpx2.HTTPError as problem:
+            if not answered:
+                asked.failed()
             raise no_answer(what, problem) from None
         except ConfigError as problem:
             raise InvalidInputError(f"kubeconfig: {problem}") from None
@@ -230,17 +266,36 @@ class Client:
     ) -> bytes:
         content = None if body is None else msgspec.json.encode(body)
         headers = {"Accept": _JSON} | ({} if content is None else {"Content-Type": content_type})
+        asked = _Asked(what)
         try:
             response = await self._http.request(
                 method, path, params=dict(parameters or {}), content=content, headers=headers
             )
         except httpx2.HTTPError as problem:
+            asked.failed()
             raise no_answer(what, problem) from None
         except ConfigError as problem:
             raise InvalidInputError(f"kubeconfig: {problem}") from None
+        asked.answered(response.status_code)
         if response.is_error:
             raise _refusal(what, response, response.content)
         return response.content
+
+
+class _Asked:
+    """A request for the metrics: `what` begins with its verb and the kind's plural."""
+
+    def __init__(self, what: str) -> None:
+        self._verb, _, rest = what.partition(" ")
+        self._resource = rest.partition(" ")[0]
+        self._began = time.perf_counter()
+
+    def answered(self, code: int) -> None:
+        REQUEST_SECONDS.labels(self._verb).observe(time.perf_counter() - self._began)
+        REQUESTS.labels(self._verb, self._resource, str(code)).inc()
+
+    def failed(self) -> None:
+        REQUESTS.labels(self._verb, self._resource, "none").inc()
 
 
 def _refusal(what: str, response: httpx2.Response, body: bytes) -> Exception:
@@ -257,7 +312,7 @@ def _refusal(what: str, response: httpx2.Response, body: bytes) -> Exception:
 def _read(resource: Resource[T], body: bytes | msgspec.Raw) -> T:
     try:
         found: T = decoder(resource.type).decode(body)
-    except msgspec.DecodeError as problem:
+    except (msgspec.DecodeError, RecursionError) as problem:  # opaque parameters can be nested as deep as 10 KiB go
         raise InvalidInputError(
             f"API server: an object of {resource.plural} cannot be read: {problem}",
             hint="is the CustomResourceDefinition of another version of netdra?",

@@ -21,10 +21,12 @@ import msgspec
 
 from netdra.kube.client import Client
 from netdra.kube.errors import ApiError, NotFoundError
+from netdra.kube.metrics import EVENTS_WRITTEN
 from netdra.kube.resources import Resource
 from netdra.model import names
 from netdra.model.errors import TemporaryError
 from netdra.model.meta import ObjectMeta
+from netdra.ops.metrics import outcome_of
 
 log = logging.getLogger(__name__)
 
@@ -194,12 +196,14 @@ class Recorder:
             else:
                 entry.name = (await self.client.create(EVENTS, self._event(entry))).metadata.name
             entry.written = count
+            EVENTS_WRITTEN.labels("ok").inc()
         except NotFoundError:
             # The server keeps events for an hour only: what goes on after that is told anew, if its namespace is there.
             if not entry.name:
                 self.book.drop(entry)
             entry.name = ""
         except ApiError as problem:
+            EVENTS_WRITTEN.labels(outcome_of(problem)).inc()
             log.info("event not written: %s", problem)
             if not isinstance(problem, TemporaryError):
                 self.book.drop(entry)

@@ -21,8 +21,10 @@ import msgspec
 
 from netdra.kube.client import Client
 from netdra.kube.errors import AlreadyExistsError, ApiError, ConflictError, NotFoundError
+from netdra.kube.metrics import LEADERSHIPS, LEADS
 from netdra.kube.resources import Resource
 from netdra.model.meta import ObjectMeta
+from netdra.ops.health import Finding
 
 log = logging.getLogger(__name__)
 
@@ -85,6 +87,7 @@ class Election:
     _lease: Lease | None = None
     _changed: float = 0.0
     _renewed: float = -math.inf
+    _asked: float = -math.inf
 
     @property
     def leads(self) -> bool:
@@ -93,6 +96,16 @@ class Election:
         It is false for a moment after a suspension, until the lease could be renewed.
         """
         return self.clock() - self._renewed < self.terms.deadline
+
+    def check(self) -> Finding:
+        """Whether the lease can be had or is another's, as a check of the process's health: both are well."""
+        if self.leads:
+            return Finding(ok=True, detail=f"leads {self.namespace}/{self.name}")
+        holder = self._lease.spec.holder_identity if self._lease is not None else ""
+        fresh = self.clock() - self._asked < self.terms.duration
+        if holder and holder != self.identity and fresh:
+            return Finding(ok=True, detail=f"waits for {self.namespace}/{self.name}, which {holder} holds")
+        return Finding(ok=False, detail=f"the lease {self.namespace}/{self.name} cannot be read or renewed")
 
     async def run(self, work: Callable[[], Awaitable[None]]) -> None:
         """Wait to be elected, run the work while that lasts, and again; returns when the work does.
@@ -103,6 +116,8 @@ class Election:
             while True:
                 await self._elected()
                 log.info("%s leads %s/%s", self.identity, self.namespace, self.name)
+                LEADERSHIPS.labels(self.name).inc()
+                LEADS.labels(self.name).set(1)
                 if await self._lead(work):
                     return
                 log.warning("%s no longer leads %s/%s", self.identity, self.namespace, self.name)
@@ -126,6 +141,7 @@ class Election:
             return working.done()
         finally:
             self._renewed = -math.inf
+            LEADS.labels(self.name).set(0)
             renewing.cancel()
             working.cancel()
             with suppress(asyncio.CancelledError):
@@ -171,6 +187,7 @@ class Election:
         except NotFoundError:
             self._lease = None
             return
+        self._asked = self.clock()
         if self._lease is None or found.metadata.resource_version != self._lease.metadata.resource_version:
             self._changed = self.clock()
         self._lease = found

@@ -17,6 +17,7 @@ from typing import Generic, TypeVar
 
 import msgspec
 
+from netdra.kube import metrics
 from netdra.kube.backoff import Backoff
 from netdra.kube.client import Client, Selection, decoder
 from netdra.kube.errors import ApiError, GoneError, Status, api_error, no_answer
@@ -92,9 +93,28 @@ class Reflector(Generic[T]):
     counts: Counts = field(default_factory=Counts)
     problem: str = ""
     _refusals: int = 0
+    _shown: tuple[int, int] = (0, 0)
 
     async def run(self) -> None:
         """Go on until cancelled; no answer of the server ends it."""
+        self.client.following.append(self)
+        try:
+            await self._follow()
+        finally:
+            self.client.following[:] = [each for each in self.client.following if each is not self]
+            self._show(0, 0)
+
+    @property
+    def plural(self) -> str:
+        """The kind's name in URLs."""
+        return self.resource.plural
+
+    @property
+    def synced(self) -> bool:
+        """Whether the store has been equal to the server once."""
+        return self.store.synced
+
+    async def _follow(self) -> None:
         while True:
             try:
                 await self._list()
@@ -108,6 +128,7 @@ class Reflector(Generic[T]):
     async def _list(self) -> None:
         """Take every object of the server's list; what is not in it is gone."""
         self.counts.lists += 1
+        metrics.LISTS.labels(self.plural).inc()
         present: set[str] = set()
         continue_ = ""
         while True:
@@ -122,6 +143,7 @@ class Reflector(Generic[T]):
         for key in [key for key in (*self.store.objects, *self.store.unreadable) if key not in present]:
             self.store.remove(key)
         self.store.advance(version)
+        self._heard()
         self._recovered()
 
     async def _watch_again(self) -> None:
@@ -155,6 +177,7 @@ class Reflector(Generic[T]):
 
     async def _watch(self) -> None:
         self.counts.watches += 1
+        metrics.WATCHES.labels(self.plural).inc()
         async with watch(
             self.client,
             self.resource,
@@ -177,6 +200,7 @@ class Reflector(Generic[T]):
             problem = api_error(self._what, _status.decode(event.object))
             raise GoneError(problem.what, problem.status, retry_after=problem.retry_after)
         self.counts.events += 1
+        metrics.EVENTS.labels(self.plural).inc()
         metadata = _head.decode(event.object).metadata
         if order(metadata.resource_version) < order(self.store.version):
             raise GoneError(f"API server: {self._what}: versions went back", Status(reason="Expired"))
@@ -187,6 +211,7 @@ class Reflector(Generic[T]):
         if metadata.resource_version != self.store.version:
             self.store.advance(metadata.resource_version)
             self.backoff.reset()
+        self._heard()
 
     def _take(self, raw: msgspec.Raw, *, afresh: bool = False) -> str:
         """Put an object into the store unless it is there in this version, and return its key."""
@@ -204,6 +229,7 @@ class Reflector(Generic[T]):
 
     async def _pause(self, problem: NetdraError) -> None:
         self.counts.failures += 1
+        metrics.FAILURES.labels(self.plural).inc()
         if problem.what != self.problem:
             self.problem = problem.what
             log.warning("%s", problem)
@@ -214,6 +240,16 @@ class Reflector(Generic[T]):
         if self.problem:
             log.info("%s: well again after: %s", self._what, self.problem)
             self.problem = ""
+
+    def _heard(self) -> None:
+        metrics.LAST_EVENT.labels(self.plural).set(time.time())
+        self._show(len(self.store.objects), len(self.store.unreadable))
+
+    def _show(self, objects: int, unreadable: int) -> None:
+        """Have the gauges be right by this store's share of them: several stores may keep one kind."""
+        before, self._shown = self._shown, (objects, unreadable)
+        metrics.OBJECTS.labels(self.plural).inc(objects - before[0])
+        metrics.UNREADABLE.labels(self.plural).inc(unreadable - before[1])
 
     @property
     def _what(self) -> str:

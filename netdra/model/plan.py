@@ -37,6 +37,7 @@ class PlannedDevice(msgspec.Struct, frozen=True, kw_only=True, rename="camel", o
     mtu: int = 0
     rdma_device: str = ""
     iommu_group: str = ""
+    supported_cnis: tuple[str, ...] = msgspec.field(default=(), name="supportedCNIs")
 
 
 class PlannedStep(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
@@ -56,7 +57,10 @@ class PlannedStep(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omi
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """A topology bound to a claim: its steps in the order in which they run, every ancestor before its descendants."""
+    """A topology bound to a claim: its steps in the order in which they run, every ancestor before its descendants.
+
+    Of a device that no topology speaks of, `topology` is "" and the one step has the request's name.
+    """
 
     topology: str
     claim: ClaimReference
@@ -64,7 +68,10 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defau
 
 
 class PlainDevice(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """An allocated device that no topology speaks of; with `admin_access` its owner is somebody else and keeps it."""
+    """An allocated device that nothing is run for.
+
+    With `admin_access` its owner is somebody else and keeps it; without, nothing says how it could be attached.
+    """
 
     claim: ClaimReference
     device: PlannedDevice
@@ -72,7 +79,12 @@ class PlainDevice(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omi
 
 
 class Binding(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """All that a pod's claims ask of this driver: the topologies to run, in order, and the devices without one."""
+    """All that a pod's claims ask of this driver: the plans to run, in order, and the devices without one."""
 
     plans: tuple[Plan, ...] = ()
     plain: tuple[PlainDevice, ...] = ()
+
+
+def called(topology: str, step: str) -> str:
+    """A step as messages call it."""
+    return f'NetworkTopology "{topology}", step "{step}"' if topology else f'request "{step}"'

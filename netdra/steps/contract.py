@@ -14,7 +14,7 @@ from netdra.kernel.netlink import Socket
 from netdra.kernel.netns import Namespace
 from netdra.kernel.sysfs import Sysfs
 from netdra.model.errors import InvalidInputError, PermanentError
-from netdra.model.plan import PlannedDevice
+from netdra.model.plan import PlannedDevice, called
 from netdra.model.result import CNIInterface, StepResult
 
 MacText = Annotated[str, msgspec.Meta(pattern=r"^[0-9A-Fa-f]{2}(:[0-9A-Fa-f]{2}){5}$")]
@@ -76,7 +76,7 @@ class Order(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def called(self) -> str:
         """The step as messages call it."""
-        return f'NetworkTopology "{self.topology}", step "{self.step}" ({self.type})'
+        return f"{called(self.topology, self.step)} ({self.type})"
 
 
 @dataclass(frozen=True)

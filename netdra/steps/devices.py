@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import errno
+import os
+
 from netdra.kernel import pci
 from netdra.kernel.sysfs import Sysfs
 
@@ -21,3 +24,16 @@ def device_nodes(address: str, sysfs: Sysfs) -> tuple[str, ...]:
     if pci.driver_of(sysfs, address) == "vfio-pci" and group:
         return (f"/dev/vfio/{group}", _VFIO_CONTAINER)
     return tuple(f"/dev/{name}" for name in sysfs.listing(f"bus/pci/devices/{address}/uio"))
+
+
+def is_open(address: str, sysfs: Sysfs) -> bool:
+    """Whether a program has the IOMMU group of a PCI device open just now.
+
+    vfio lets a group be opened once (drivers/vfio/group.c), so opening it tells. Taking a device from vfio-pci while it
+    is open would wait for that program without an end, and nothing could interrupt it.
+    """
+    try:
+        os.close(os.open(f"/dev/vfio/{iommu_group(address, sysfs)}", os.O_RDWR | os.O_CLOEXEC))
+    except OSError as problem:
+        return problem.errno == errno.EBUSY
+    return False

@@ -70,7 +70,7 @@ def add(lease: Lease, result: StepResult, site: Site) -> tuple[Lease, StepResult
         InvalidInputError: it gave no address.
     """
     plugin = find(lease, site.plugins, site.remaining(), site.lock)
-    leased = protocol.add(plugin, _network(lease), _attachment(lease, site), result, site.remaining())
+    leased = protocol.add(plugin, network(lease), _attachment(lease, site), result, site.remaining())
     if not leased.ips:
         raise InvalidInputError(f'IPAM plugin "{lease.plugin}" gave no address for network "{lease.network}"')
     return msgspec.structs.replace(lease, added=addressing.from_ipam(leased, lease.if_name)), leased
@@ -97,7 +97,7 @@ def release(lease: Lease, site: Site) -> None:
         addressing.remove(lease.added, site)
     timeout = max(site.remaining(), MIN_TIMEOUT)
     plugin = find(lease, site.plugins, timeout, site.lock)
-    protocol.delete(plugin, _network(lease), _attachment(lease, site), None, timeout)
+    protocol.delete(plugin, network(lease), _attachment(lease, site), None, timeout)
 
 
 def check(lease: Lease, final: StepResult, site: Site) -> tuple[str, ...]:
@@ -106,13 +106,14 @@ def check(lease: Lease, final: StepResult, site: Site) -> tuple[str, ...]:
     if not protocol.can_check(plugin):
         return ()
     try:
-        protocol.check(plugin, _network(lease), _attachment(lease, site), final, site.remaining())
+        protocol.check(plugin, network(lease), _attachment(lease, site), final, site.remaining())
     except PluginError as problem:
         return (problem.what,)
     return ()
 
 
-def _network(lease: Lease) -> NetworkConfig:
+def network(lease: Lease) -> NetworkConfig:
+    """The configuration that the lease's plugin is given: the step's own."""
     return NetworkConfig(network=lease.network, type=lease.type, config=lease.config)
 
 

@@ -15,7 +15,7 @@ from functools import partial
 
 import msgspec
 
-from netdra.kernel import address, link, route, uapi
+from netdra.kernel import address, link, pci, route, uapi
 from netdra.kernel.errors import EventsLostError, KernelError, KernelExistsError, KernelMissingError
 from netdra.kernel.link import Link
 from netdra.kernel.netlink import Socket
@@ -116,7 +116,7 @@ def give_back(moved: Moved, site: Site) -> tuple[str, ...]:
     Returns what could not be given back and concerns the host alone: a name taken meanwhile, an address, a route.
 
     Raises:
-        PermanentError: a physical device is neither in the pod nor on the host.
+        PermanentError: a device that the machine still has is neither in the pod nor on the host.
         KernelError: the kernel or the driver refused.
     """
     back = _move_out(moved, site.pod, site) if site.pod is not None else None
@@ -126,7 +126,7 @@ def give_back(moved: Moved, site: Site) -> tuple[str, ...]:
             return (f'device "{moved.name}" ({moved.device.key}) is sandbox {other}\'s by now and left alone',)
         names = (moved.name, moved.pod_name) if moved.device.is_physical else (moved.name,)
         back = on_host(moved.device, names, site)
-    return _nowhere(moved) if back is None else restore(moved, back, site)
+    return _nowhere(moved, site) if back is None else restore(moved, back, site)
 
 
 def give_up_at() -> float:
@@ -168,9 +168,12 @@ def on_host(device: Identity, names: tuple[str, ...], site: Site) -> Link | None
     return look()
 
 
-def _nowhere(moved: Moved) -> tuple[str, ...]:
+def _nowhere(moved: Moved, site: Site) -> tuple[str, ...]:
     if not moved.device.is_physical:
         return (f'device "{moved.name}" is gone with the namespace that it was in',)
+    address = moved.device.parent
+    if pci.is_address(address) and not site.sysfs.is_folder(f"bus/pci/devices/{address}"):
+        return (f'device "{moved.name}" ({address}) is gone from the machine',)
     raise PermanentError(
         f'device "{moved.name}" ({moved.device.key}) is neither in the pod nor on the host',
         hint="look for it in other network namespaces, and whether its driver is still bound",

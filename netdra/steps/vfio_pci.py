@@ -15,11 +15,11 @@ from netdra.kernel import address as addresses
 from netdra.kernel import link, pci
 from netdra.kernel.link import Link
 from netdra.kernel.sysfs import Sysfs
-from netdra.model.errors import InvalidInputError, PermanentError
+from netdra.model.errors import InvalidInputError, PermanentError, TemporaryError
 from netdra.model.result import StepDevice, StepResult
 from netdra.steps import identity, moving
 from netdra.steps.contract import Builtin, Order, Params, Record, Site
-from netdra.steps.devices import USERSPACE_DRIVERS, device_nodes, iommu_group
+from netdra.steps.devices import USERSPACE_DRIVERS, device_nodes, iommu_group, is_open
 from netdra.steps.moving import Moved
 
 _BRIDGE_CLASS = "0x0604"
@@ -106,6 +106,11 @@ def _undo(bound: Bound, site: Site) -> tuple[str, ...]:
     now = pci.driver_of(site.sysfs, bound.address)
     if now not in (bound.wanted, bound.driver, ""):
         return (f'device {bound.address} has driver "{now}" by now and is left alone',)
+    if now == "vfio-pci" and now != bound.driver and is_open(bound.address, site.sysfs):
+        raise TemporaryError(
+            f"device {bound.address} cannot be taken from vfio-pci: a program still has it open",
+            hint=f"end the program: fuser /dev/vfio/{iommu_group(bound.address, site.sysfs)}",
+        )
     if bound.driver and now != bound.driver:
         pci.bind(site.sysfs, bound.address, bound.driver)
     elif not bound.driver:

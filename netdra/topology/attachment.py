@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from netdra.model.errors import InvalidInputError
-from netdra.model.plan import PlannedDevice
+from netdra.model.plan import PlannedDevice, called
 from netdra.model.topology import Step
 
 INTERFACE_PARAMETERS: Mapping[str, str] = {
@@ -35,7 +35,7 @@ def with_device(topology: str, step: Step, device: PlannedDevice | None) -> Mapp
     given = step.config.get(parameter, device.if_name)
     if given != device.if_name:
         raise InvalidInputError(
-            f'NetworkTopology "{topology}", step "{step.name}": {parameter} is {given!r}, but the device that was '
+            f"{called(topology, step.name)}: {parameter} is {given!r}, but the device that was "
             f'allocated is "{device.if_name}"',
             hint=f"leave {parameter} out: it is set to the allocated device",
         )

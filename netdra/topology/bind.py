@@ -6,16 +6,16 @@ returns is complete: running and undoing a plan asks nobody for anything more (d
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import msgspec
 
 from netdra.model import names
-from netdra.model.claim import DeviceRequestAllocationResult, ResourceClaim
+from netdra.model.claim import DeviceRequestAllocationResult, OpaqueDeviceConfiguration, ResourceClaim
 from netdra.model.errors import InvalidInputError, TemporaryError
 from netdra.model.plan import Binding, ClaimReference, PlainDevice, Plan, PlannedDevice, PlannedStep
 from netdra.model.topology import NetworkTopology, TopologyParameters
-from netdra.topology import interfaces
+from netdra.topology import interfaces, plain
 from netdra.topology.attachment import with_device
 from netdra.topology.classes import class_name, parameters
 from netdra.topology.devices import DeviceKey
@@ -33,11 +33,15 @@ class _Allotted(msgspec.Struct, frozen=True):
 
 
 class _Run(msgspec.Struct, frozen=True):
-    """A topology that is to be run for a claim, with a device for each of its root steps."""
+    """A graph that is to be run for a claim, with a device for each of its root steps.
+
+    `network` is what the CNI configurations' networks are called, where that is not the topology and the step.
+    """
 
     claim: ResourceClaim
     graph: Graph
     devices: Mapping[str, DeviceRequestAllocationResult]
+    network: str = ""
 
 
 def bind(
@@ -49,7 +53,8 @@ def bind(
 
     Only configuration that came from a class counts (decision D10). Results of other drivers are passed over; a device
     with admin access is never a step's. A topology with a single root step is run once for each device that a request
-    of it was allocated; one with several takes exactly one device a root step.
+    of it was allocated; one with several takes exactly one device a root step. A device that no topology speaks of is
+    attached by one step (`netdra.topology.plain`); where nothing says by which, it is among the plain ones.
 
     Args:
         claims: in the order in which the pod names them, which is the order of net1, net2 …
@@ -61,15 +66,20 @@ def bind(
         TemporaryError: a claim is not allocated, or a topology or a device's facts are not known (yet).
     """
     runs: list[_Run] = []
-    plain: list[PlainDevice] = []
+    idle: list[PlainDevice] = []
     for claim in claims:
-        groups, rest = _grouped(claim)
-        plain += [_plain(claim, result, devices) for result in rest]
-        for topology, allotted in groups.items():
-            runs += _runs(claim, _compiled(claim, topology, topologies), allotted)
+        for topology, allotted in _grouped(claim).items():
+            if isinstance(topology, str):
+                runs += _runs(claim, _compiled(claim, topology, topologies), allotted)
+                continue
+            run = _alone(claim, allotted[0].result, devices)
+            if run is not None:
+                runs.append(run)
+            else:
+                idle.append(_plain(claim, allotted[0].result, devices))
     named = interfaces.assign([run.graph for run in runs])
     plans = tuple(_plan(run, interface_names, devices) for run, interface_names in zip(runs, named, strict=True))
-    return Binding(plans=plans, plain=tuple(plain))
+    return Binding(plans=plans, plain=tuple(idle))
 
 
 def unbound(topology: NetworkTopology) -> Plan:
@@ -85,36 +95,29 @@ def unbound(topology: NetworkTopology) -> Plan:
     )
 
 
-def _grouped(
-    claim: ResourceClaim,
-) -> tuple[dict[str, list[_Allotted]], list[DeviceRequestAllocationResult]]:
-    """The claim's devices by topology, and our devices without one."""
+def _grouped(claim: ResourceClaim) -> dict[str | int, list[_Allotted]]:
+    """The claim's devices by topology, and each one without a topology by its place in the allocation."""
     allocation = claim.status.allocation
     if allocation is None:
         raise TemporaryError(f"{_named(claim)} is not allocated", hint="wait until the pod is scheduled")
-    groups: dict[str, list[_Allotted]] = {}
-    rest: list[DeviceRequestAllocationResult] = []
-    for result in allocation.devices.results:
+    groups: dict[str | int, list[_Allotted]] = {}
+    for place, result in enumerate(allocation.devices.results):
         if result.driver != names.DRIVER:
             continue
         meant = None if result.admin_access else _meant(claim, result.request)
         if meant is None:
-            rest.append(result)
+            groups[place] = [_Allotted("", result)]
         else:
             groups.setdefault(meant.network_topology_ref.name, []).append(_Allotted(meant.step, result))
-    return groups, rest
+    return groups
 
 
 def _meant(claim: ResourceClaim, request: str) -> TopologyParameters | None:
     """The topology and step that the class of a request carries."""
-    assert claim.status.allocation is not None
-    main = request.split("/", 1)[0]
     found: list[TopologyParameters] = []
-    for config in claim.status.allocation.devices.config:
-        covered = not config.requests or request in config.requests or main in config.requests
-        if covered and config.source == "FromClass":
-            meant = parameters(config.opaque, f'{_named(claim)}, request "{request}"')
-            found += [meant] if meant is not None and meant not in found else []
+    for opaque in _from_class(claim, request):
+        meant = parameters(opaque, f'{_named(claim)}, request "{request}"')
+        found += [meant] if meant is not None and meant not in found else []
     if len(found) > 1:
         places = ", ".join(f'step "{each.step}" of "{each.network_topology_ref.name}"' for each in found)
         raise InvalidInputError(
@@ -122,6 +125,36 @@ def _meant(claim: ResourceClaim, request: str) -> TopologyParameters | None:
             hint="a device can only be one step; use a DeviceClass for each",
         )
     return found[0] if found else None
+
+
+def _from_class(claim: ResourceClaim, request: str) -> Iterator[OpaqueDeviceConfiguration | None]:
+    """The configuration that the class of a request brought with it."""
+    assert claim.status.allocation is not None
+    main = request.split("/", 1)[0]
+    for config in claim.status.allocation.devices.config:
+        covered = not config.requests or request in config.requests or main in config.requests
+        if covered and config.source == "FromClass":
+            yield config.opaque
+
+
+def _alone(
+    claim: ResourceClaim, result: DeviceRequestAllocationResult, devices: Mapping[DeviceKey, PlannedDevice]
+) -> _Run | None:
+    """The run of a device without a topology; None if nothing is run for it."""
+    if result.admin_access:
+        return None
+    name = plain.class_of(claim, result.request)
+    origin = f'{_named(claim)}, request "{result.request}"' + (f', DeviceClass "{name}"' if name else "")
+    said = [found for each in _from_class(claim, result.request) if (found := plain.parameters(each, origin))]
+    if any(each != said[0] for each in said):
+        raise InvalidInputError(
+            f"{origin}: it carries several DeviceParameters", hint="a device can only be attached by one step"
+        )
+    graph = plain.graph_of(_device(claim, result, devices), said[0] if said else None, origin)
+    if graph is None:
+        return None
+    (step,) = graph.steps
+    return _Run(claim, graph, {step.name: result}, name or step.name)
 
 
 def _compiled(claim: ResourceClaim, name: str, topologies: Mapping[str, NetworkTopology]) -> Graph:
@@ -181,16 +214,19 @@ def _missing(claim: ResourceClaim, graph: Graph, root: str) -> InvalidInputError
 
 def _plan(run: _Run, named: Mapping[str, str], devices: Mapping[DeviceKey, PlannedDevice]) -> Plan:
     allotted = {step: _device(run.claim, result, devices) for step, result in run.devices.items()}
-    return Plan(topology=run.graph.topology, claim=_reference(run.claim), steps=_steps(run.graph, named, allotted))
+    steps = _steps(run.graph, named, allotted, run.network)
+    return Plan(topology=run.graph.topology, claim=_reference(run.claim), steps=steps)
 
 
-def _steps(graph: Graph, named: Mapping[str, str], allotted: Mapping[str, PlannedDevice]) -> tuple[PlannedStep, ...]:
+def _steps(
+    graph: Graph, named: Mapping[str, str], allotted: Mapping[str, PlannedDevice], network: str = ""
+) -> tuple[PlannedStep, ...]:
     return tuple(
         PlannedStep(
             name=step.name,
             type=step.type,
             if_name=named[step.name],
-            network=f"{graph.topology}-{step.name}",
+            network=network or f"{graph.topology}-{step.name}",
             execution="Builtin" if step.is_builtin else "Binary",
             depend_on=step.depend_on,
             config=with_device(graph.topology, step, allotted.get(step.name)),

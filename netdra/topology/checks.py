@@ -22,6 +22,9 @@ MIN_BOND_MEMBERS = 2
 # net/8021q, drivers/net/macvlan.c and ipvlan: their MTU cannot be above that of the interface under them.
 _STACKED = frozenset({"vlan", "macvlan", "ipvlan"})
 
+# The plugins of that name call their IPAM plugin whether there is one or not (containernetworking/plugins 1.9).
+_IPAM_CALLED = frozenset({"vlan", "ptp", "dummy"})
+
 
 class _Found(msgspec.Struct, frozen=True):
     """Something wrong with a step: where in the step, what, and what to do."""
@@ -49,6 +52,7 @@ def check_plans(plans: Sequence[Plan], binaries: Collection[str] | None = None) 
         for step in plan.steps:
             found = (
                 *_binaries(step, binaries),
+                *_needs_ipam(step),
                 *_bond(step, names, members),
                 *_vlan(step, names, vlans),
                 *mtus.check(step),
@@ -73,6 +77,13 @@ def _binaries(step: PlannedStep, binaries: Collection[str] | None) -> Iterator[_
         yield _Found(
             step.name, ("config", "ipam", "type"), f'there is no IPAM plugin "{plugin}" on this node', _INSTALL
         )
+
+
+def _needs_ipam(step: PlannedStep) -> Iterator[_Found]:
+    if step.execution == "Binary" and step.type in _IPAM_CALLED and not step.config.get("ipam"):
+        what = f'the CNI plugin "{step.type}" fails without ipam, on DEL too'
+        hint = "give it config.ipam" + (", or leave execution out: netdra makes a VLAN itself" * (step.type == "vlan"))
+        yield _Found(step.name, ("config",), what, hint)
 
 
 _INSTALL = "install it into the CNI path"

@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import msgspec
 
 from netdra.model import names
+from netdra.model.plan import called
 from netdra.model.topology import MAX_STEPS, NetworkTopology, Step
 from netdra.topology import references
 from netdra.topology.findings import Finding, refuse
@@ -58,7 +59,7 @@ class Graph(msgspec.Struct, frozen=True, kw_only=True):
 
 def about(topology: str, step: str, what: str, *, hint: str = "", path: Path = ()) -> Finding:
     """A finding about a step, worded as all of them are."""
-    return Finding(what=f'NetworkTopology "{topology}", step "{step}": {what}', hint=hint, path=path)
+    return Finding(what=f"{called(topology, step)}: {what}", hint=hint, path=path)
 
 
 def compile_topology(topology: NetworkTopology) -> Graph:
@@ -130,7 +131,7 @@ def _step(topology: str, at: int, step: Step) -> Iterator[Finding]:
             hint=f"use at most {names.MAX_LABEL} lower-case letters, digits and dashes",
             path=(*path, "name"),
         )
-    if _TYPE.match(step.type) is None or ".." in step.type:
+    if not is_plugin_name(step.type):
         yield about(
             topology,
             shown,
@@ -179,6 +180,11 @@ def _root_or_derived(topology: str, shown: str, step: Step, path: Path) -> Itera
             hint='write "<domain>/<name>" with a domain other than kubernetes.io',
             path=(*path, "extendedResourceName"),
         )
+
+
+def is_plugin_name(text: str) -> bool:
+    """Whether it can be the name of a program in the CNI path: no path, and no letter that only looks like one."""
+    return _TYPE.match(text) is not None and ".." not in text
 
 
 def is_extended_resource(name: str) -> bool:

@@ -7,7 +7,10 @@ import sys
 import time
 from pathlib import Path
 
+from testbed.build import BuildError
+from testbed.process import ProcessError
 from testbed.vm import ingredients, machine
+from testbed.vm.beside import control_plane
 
 RESULTS = Path("build/hardware")
 
@@ -20,6 +23,7 @@ def main() -> int:
     run = verbs.add_parser("run", help="boot the machine and run a command in it, from this folder")
     run.add_argument("--results", type=Path, default=RESULTS, help="the folder for logs and results (it is emptied)")
     run.add_argument("--limit", type=float, default=900, metavar="SECONDS", help="how long the command may take")
+    run.add_argument("--control-plane", action="store_true", help="run a control plane that the machine can reach")
     run.add_argument("command", nargs=argparse.REMAINDER, metavar="COMMAND")
     arguments = parser.parse_args()
     started = time.monotonic()
@@ -27,8 +31,12 @@ def main() -> int:
         parts = ingredients.ensure()
         if arguments.verb == "install":
             return 0
-        status = machine.run(arguments.command, parts, arguments.results, arguments.limit)
-    except (ingredients.IngredientError, machine.MachineError) as problem:
+        if arguments.control_plane:
+            with control_plane() as environment:
+                status = machine.run(arguments.command, parts, arguments.results, arguments.limit, environment)
+        else:
+            status = machine.run(arguments.command, parts, arguments.results, arguments.limit)
+    except (ingredients.IngredientError, machine.MachineError, BuildError, ProcessError) as problem:
         print(f"testbed: {problem}", file=sys.stderr)
         return 1
     print(

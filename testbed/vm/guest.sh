@@ -20,6 +20,8 @@ mkdir -p /lib/modules
 ln -sfn "$MODULES" "/lib/modules/$(uname -r)"
 mount -t cgroup2 cgroup2 /sys/fs/cgroup
 ip link set lo up
+uplink=$(ls /sys/bus/virtio/drivers/virtio_net/virtio*/net) || die "no uplink"
+ip link set "$uplink" name uplink up && ip address add 10.0.2.15/24 dev uplink || die "no address on the uplink"
 hostname sriov-machine
 echo "machine: kernel $(uname -r) up after $(uptime) s"
 

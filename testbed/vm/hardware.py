@@ -1,7 +1,8 @@
 """The machine's hardware as QEMU arguments: two NUMA nodes, each with a PCIe root of its own and an SR-IOV NIC on it.
 
 Read by `testbed.vm.machine`. The NICs are Intel 82576 (igb, 7 VFs each); their wires meet in one hub, so packets travel
-between the two. There is an IOMMU with interrupt remapping, as vfio needs. All is emulated: no KVM is asked for.
+between the two. There is an IOMMU with interrupt remapping, as vfio needs. A further, plain NIC leads to the loopback
+outside, where a control plane may run. All is emulated: no KVM is asked for.
 """
 
 from __future__ import annotations
@@ -11,6 +12,10 @@ from pathlib import Path
 from testbed.vm.ingredients import Ingredients
 
 MEMORY_PER_NODE = "1024M"
+# QEMU's user-mode network (its documentation, "Using the user mode network stack"): what the guest calls OUTSIDE is the
+# loopback of the machine that QEMU runs on.
+OUTSIDE = "10.0.2.2"
+GUEST = "10.0.2.15"
 # bus number of the PCIe root -> NUMA node; the NIC is the first device on the bus after it
 PCIE_ROOTS = {0x40: 0, 0x80: 1}
 
@@ -30,6 +35,7 @@ def command(ingredients: Ingredients, initramfs: Path, kernel_arguments: str, re
         *_share("root", Path("/"), "readonly=on,multidevs=remap"),
         *_share("extras", ingredients.extras, "readonly=on"),
         *_share("results", results, "readonly=off"),
+        *("-netdev", "user,id=uplink,ipv6=off", "-device", "virtio-net-pci,netdev=uplink,romfile="),
         *(argument for bus, node in PCIE_ROOTS.items() for argument in _numa_node(bus, node)),
     ]
 

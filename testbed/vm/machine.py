@@ -14,7 +14,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -44,7 +44,13 @@ class _Progress:
     stopped_after: float = 0.0
 
 
-def run(command: Sequence[str], ingredients: Ingredients, results: Path, limit: float) -> int:
+def run(
+    command: Sequence[str],
+    ingredients: Ingredients,
+    results: Path,
+    limit: float,
+    environment: Mapping[str, str] | None = None,
+) -> int:
     """Run a command in a fresh machine, from the current folder, and return its exit code.
 
     The guest sees the host's files and changes none of them, but for `results`, which it writes through to the host.
@@ -55,6 +61,7 @@ def run(command: Sequence[str], ingredients: Ingredients, results: Path, limit: 
         ingredients: what to boot.
         results: the folder to share.
         limit: seconds that the command may take, once the machine is up.
+        environment: variables that the command finds, beside those that it needs to find its programs.
 
     Raises:
         MachineError: it did not boot, or was stopped because time was up.
@@ -62,7 +69,7 @@ def run(command: Sequence[str], ingredients: Ingredients, results: Path, limit: 
     shutil.rmtree(results, ignore_errors=True)
     results.mkdir(parents=True)
     results = results.resolve()
-    (results / "settings").write_text(_settings(command, ingredients))
+    (results / "settings").write_text(_settings(command, ingredients, environment or {}))
     arguments = f'{_KERNEL_ARGUMENTS} "guest={_GUEST_SCRIPT.resolve()}" "results={results}"'
     with _only_one(), tempfile.TemporaryDirectory(prefix="netdra-vm-") as folder:
         archive = Path(folder) / "initramfs"
@@ -74,9 +81,9 @@ def run(command: Sequence[str], ingredients: Ingredients, results: Path, limit: 
     raise MachineError(_explanation(progress, results))
 
 
-def _settings(command: Sequence[str], ingredients: Ingredients) -> str:
+def _settings(command: Sequence[str], ingredients: Ingredients, environment: Mapping[str, str]) -> str:
     """The shell assignments that the guest's script reads."""
-    values = {name: os.environ[name] for name in _ENVIRONMENT if name in os.environ}
+    values = {name: os.environ[name] for name in _ENVIRONMENT if name in os.environ} | dict(environment)
     values |= {"MODULES": str(ingredients.kernel.modules), "FOLDER": str(Path.cwd()), "COMMAND": shlex.join(command)}
     return "".join(f"{name}={shlex.quote(value)}\n" for name, value in values.items())
 

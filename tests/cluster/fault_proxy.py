@@ -17,7 +17,8 @@ from urllib.parse import parse_qs, urlsplit
 
 from lightkube.config.kubeconfig import KubeConfig, SingleConfig
 
-from testbed.control_plane import ADMIN, ADMIN_GROUPS, ControlPlane
+from testbed.access import ADMIN, ADMIN_GROUPS
+from testbed.control_plane import ControlPlane
 
 LIMIT = 1 << 20
 

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import itertools
 import json
-import sys
 import time
 from collections.abc import Iterator
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,18 +20,20 @@ from testbed.objects import CLAIM, CLASS, SLICE, manifest
 from testbed.process import Process
 from testbed.workspace import Workspace
 from tests.cluster import identities
+from tests.cluster.daemons import running_controller, start_controller
 
 pytestmark = pytest.mark.usefixtures("controller")
 
 GROUP = "networking.dra.io/v1alpha1"
 TOPOLOGY = f"{GROUP}/NetworkTopology"
 POLICY = f"{GROUP}/DeviceExposurePolicy"
+CUSTOM_DEVICE = f"{GROUP}/CustomDevice"
+EVENT = "events.k8s.io/v1/Event"
 SCHEMA = "cni.networking.k8s.io/v1alpha1/CNIPluginSchema"
 ROOT = Path(__file__).parents[2]
 SLICES = ROOT / "examples" / "worker-1" / "slices.yaml"
 RECORDED = ROOT / "tests" / "unit" / "topology" / "topologies" / "ai-bonded-rdma.yaml"
 FINALIZER = "networking.dra.io/in-use"
-_NUMBERS = itertools.count(1)
 
 
 def steps(*names: str, **more: Any) -> Object:
@@ -53,29 +54,11 @@ def is_gone(found: Object | None) -> bool:
     return found is None
 
 
-def start(plane: ControlPlane, api: Api) -> Process:
-    """A controller, and its name in the election; it is ready when it leads."""
-    identity = f"controller-{next(_NUMBERS)}"
-    account = identities.kubeconfig(plane, api, "netdra-controller")
-    command = [
-        *(sys.executable, "-m", "netdra", "controller"),
-        *(f"--kubeconfig={account}", f"--identity={identity}"),
-    ]
-
-    def leads() -> bool:
-        held = api.list("coordination.k8s.io/v1/Lease", "netdra", fields="metadata.name=netdra-controller")
-        return any(each["spec"].get("holderIdentity") == identity for each in held)
-
-    return plane.run("netdra-controller", command, leads)
-
-
 @pytest.fixture(scope="module")
 def controller(control_plane: ControlPlane, api: Api, custom_kinds: None) -> Iterator[Process]:
     """The controller, installed and at work."""
-    identities.install(api)
-    process = start(control_plane, api)
-    yield process
-    control_plane.processes["netdra-controller"].stop()
+    with running_controller(control_plane, api) as process:
+        yield process
 
 
 @pytest.fixture
@@ -150,6 +133,73 @@ def test_a_topology_that_is_deleted_while_it_is_used_goes_after_its_last_user(wo
     api.wait_for(TOPOLOGY, pair, is_gone)
 
 
+def custom_device() -> Object:
+    return {"provider": "bctl", "device": "enp1s0", "attributes": {"rdma": {"bool": True}}}
+
+
+def told_of(api: Api, name: str, count: int) -> list[tuple[str, str]]:
+    """The events about an object as (type, reason), in the order of their making, once there are so many."""
+    found = api.wait_for_all(EVENT, lambda events: len(about(events, name)) >= count, namespace="default", fields="")
+    return [(each["type"], each["reason"]) for each in sorted(about(found, name), key=lambda each: each["eventTime"])]
+
+
+def about(events: list[Object], name: str) -> list[Object]:
+    return [each for each in events if each["regarding"]["name"] == name]
+
+
+def test_users_are_told_by_events_what_keeps_a_topology_from_being_ready_and_that_it_is_over(
+    workspace: Workspace, control_plane: ControlPlane
+) -> None:
+    api, name = workspace.api, workspace.name("net")
+    api.create(manifest(CLASS, f"{name}-vf0", spec={"selectors": [{"cel": {"expression": "false"}}]}))
+    workspace.create(manifest(TOPOLOGY, name, spec=steps("vf0")))
+    assert told_of(api, name, 1) == [("Warning", "ForeignDeviceClass")]
+    api.delete(CLASS, f"{name}-vf0")
+    assert told_of(api, name, 2)[1] == ("Normal", "DeviceClassesReady")
+    api.patch(CLASS, f"{name}-vf0", {"spec": {"selectors": [{"cel": {"expression": "false"}}]}})
+    assert told_of(api, name, 3)[2] == ("Warning", "DriftCorrected")
+    changed = api.get(TOPOLOGY, name)
+    changed["spec"] = steps("vf0", config={"vlann": 1})
+    api.update(changed)
+    assert told_of(api, name, 4)[3] == ("Warning", "Unsound")
+    listed = control_plane.kubectl("events", "--for", f"networktopology.networking.dra.io/{name}", "-n", "default")
+    assert 'does not accept parameter "vlann"' in listed
+
+
+def reports_of(nodes: int, found: Object | None) -> bool:
+    return found is not None and found.get("status", {}).get("nodes") == nodes
+
+
+def test_users_are_told_once_of_a_policy_that_fails_on_many_nodes(workspace: Workspace) -> None:
+    api, name = workspace.api, workspace.name("policy")
+    workspace.create(manifest(POLICY, name, spec={"selector": {"cel": "true"}}))
+    for number in range(5):
+        workspace.create(reporting(workspace.name(f"node{number}"), name, devices=1, problems=["no such key: rdma"]))
+        api.wait_for(POLICY, name, partial(reports_of, number + 1))
+    rival = workspace.name("rival")
+    workspace.create(manifest(POLICY, rival, spec={"selector": {"cel": "true"}}))
+    assert sorted(told_of(api, name, 2)) == [("Warning", "FailsOnNodes"), ("Warning", "SameRank")]
+    assert told_of(api, rival, 1) == [("Warning", "SameRank")]
+
+
+def test_reports_on_a_custom_device_become_its_status(workspace: Workspace) -> None:
+    api, name = workspace.api, workspace.name("device")
+    workspace.create(manifest(CUSTOM_DEVICE, name, spec=custom_device()))
+    api.wait_for(CUSTOM_DEVICE, name, lambda found: condition(found, "Applied") == ("False", "NoDevice"))
+    node = workspace.name("node")
+    made = reporting(node, "none", devices=0, problems=[])
+    said = {name: {"desired": 2, "applied": 1, "problems": ["no room"]}}
+    made["metadata"]["annotations"]["networking.dra.io/custom-devices"] = json.dumps(said)
+    workspace.create(made)
+    partly = api.wait_for(CUSTOM_DEVICE, name, lambda found: condition(found, "Applied")[1] == "NotEverywhere")
+    assert partly is not None
+    assert (partly["status"]["desiredNumber"], partly["status"]["appliedNumber"]) == (2, 1)
+    assert partly["status"]["refusals"] == ["no room"]
+    annotation = json.dumps({name: {"desired": 2, "applied": 2}})
+    api.patch(SLICE, node, {"metadata": {"annotations": {"networking.dra.io/custom-devices": annotation}}})
+    api.wait_for(CUSTOM_DEVICE, name, lambda found: condition(found, "Applied") == ("True", "Everywhere"))
+
+
 def test_drift_is_corrected_and_a_class_that_was_deleted_comes_back(workspace: Workspace, pair: str) -> None:
     api = workspace.api
     right = api.get(CLASS, f"{pair}-vf0")
@@ -202,15 +252,23 @@ def test_a_second_controller_finds_everything_done_and_writes_nothing(
     schema = workspace.name("schema")
     workspace.create(manifest(SCHEMA, schema, spec={"cniType": "x"}))
     api.wait_for(SCHEMA, schema, lambda found: condition(found, "Accepted")[0] == "True")
+    device = workspace.name("device")
+    workspace.create(manifest(CUSTOM_DEVICE, device, spec=custom_device()))
+    api.wait_for(CUSTOM_DEVICE, device, lambda found: condition(found, "Applied")[1] == "NoDevice")
+    wrong = workspace.name("wrong")
+    workspace.create(manifest(POLICY, wrong, spec={"selector": {"cel": "device.driver =="}}))
+    told_of(api, wrong, 1)
     control_plane.processes["netdra-controller"].stop()
     seen = [(TOPOLOGY, pair), (CLASS, f"{pair}-vf0"), (CLASS, f"{pair}-vf1"), (POLICY, policy), (SCHEMA, schema)]
+    seen += [(CUSTOM_DEVICE, device), (POLICY, wrong)]
     before = [api.get(*each) for each in seen]
-    start(control_plane, api)
+    start_controller(control_plane, api)
     # What is made now is looked at after all that was there before.
     last = workspace.name("last")
     workspace.create(manifest(TOPOLOGY, last, spec=steps("a")))
     api.wait_for(TOPOLOGY, last, is_ready)
     assert [api.get(*each) for each in seen] == before
+    assert len(told_of(api, wrong, 1)) == 1
     api.delete(CLAIM, "used", workspace.namespace)
 
 

@@ -5,6 +5,9 @@ server is in the slices a moment later, and what claims hold stays.
 from __future__ import annotations
 
 import asyncio
+import signal
+import subprocess
+import sys
 import time
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, closing, suppress
@@ -433,3 +436,23 @@ def test_a_server_with_list_attributes_gets_lists(start_control_plane: StartCont
         serve_kinds(plane, api)
         with open_workspace(api) as workspace:
             asyncio.run(story(workspace))
+
+
+@pytest.mark.usefixtures("custom_kinds")
+def test_the_command_publishes_this_machine_and_ends_in_good_order_with_its_slices_left(
+    control_plane: ControlPlane, workspace: Workspace
+) -> None:
+    node = workspace.add_node()
+    policy(workspace, 'device.attributes["dra.networking"].type == "loopback"')
+    command = [sys.executable, "-m", "netdra", "node", "--node-name", node]
+    child = subprocess.Popen([*command, "--kubeconfig", str(control_plane.kubeconfig())], stderr=subprocess.PIPE)
+    try:
+        items = workspace.api.wait_for_all(SLICE, bool, fields=f"spec.nodeName={node}", timeout=WITHIN)
+        assert set(devices(items)) == {"lo"}
+        child.send_signal(signal.SIGTERM)
+        _, log = child.communicate(timeout=WITHIN)
+        assert (child.returncode, b"Traceback" in log) == (0, False)
+        assert workspace.api.list(SLICE, fields=f"spec.nodeName={node}") == items
+    finally:
+        child.kill()
+        workspace.api.delete_all(SLICE, fields=f"spec.nodeName={node}")

@@ -46,6 +46,8 @@ CONTROLLER: Rights = {
     f"networktopologies/status.{OURS}": frozenset({"patch"}),
     f"deviceexposurepolicies.{OURS}": READ,
     f"deviceexposurepolicies/status.{OURS}": frozenset({"patch"}),
+    f"customdevices.{OURS}": READ,
+    f"customdevices/status.{OURS}": frozenset({"patch"}),
     f"cnipluginschemas.{CNI}": READ,
     f"cnipluginschemas/status.{CNI}": frozenset({"patch"}),
     "events.events.k8s.io": frozenset({"create", "patch"}),

@@ -1,45 +1,42 @@
-"""The webhook on the real API server, as a process with the rights of its service account and no others.
-
-The API server reaches it on loopback, by the certificate that it made itself.
-"""
+"""The webhook on the real API server, as a process with the rights of its service account and no others."""
 
 from __future__ import annotations
 
 import copy
-import ssl
-import sys
 import time
-from collections.abc import Callable, Iterator
-from contextlib import closing
-from dataclasses import dataclass
-from functools import partial
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
-from testbed.api import Api, ApiError, Object
+from testbed.api import Api, Object
 from testbed.control_plane import ControlPlane
 from testbed.kubectl import KubectlError
 from testbed.objects import CLAIM, manifest
-from testbed.process import Ports, Process, answers
 from testbed.workspace import Workspace
 from tests.cluster import identities
+from tests.cluster.daemons import (
+    CONFIGURATION,
+    DENIED,
+    POLICY,
+    SECRET,
+    WITHIN,
+    Webhook,
+    refusal,
+    running_webhook,
+    until_asked,
+)
 from tests.cluster.identities import NETDRA
 
 pytestmark = pytest.mark.usefixtures("webhook")
 
 GROUP = "networking.dra.io/v1alpha1"
 TOPOLOGY = f"{GROUP}/NetworkTopology"
-POLICY = f"{GROUP}/DeviceExposurePolicy"
 SCHEMA = "cni.networking.k8s.io/v1alpha1/CNIPluginSchema"
 CUSTOM_DEVICE = f"{GROUP}/CustomDevice"
 TEMPLATE = "resource.k8s.io/v1/ResourceClaimTemplate"
-CONFIGURATION = "admissionregistration.k8s.io/v1/ValidatingWebhookConfiguration"
-SECRET = "v1/Secret"
-WITHIN = 30.0
-DENIED = 'admission webhook "validate.networking.dra.io" denied the request: '
 RECORDED = Path(__file__).parents[1] / "unit" / "topology"
 
 
@@ -53,60 +50,11 @@ def claim(*classes: str) -> Object:
     return {"devices": {"requests": requests}}
 
 
-@dataclass
-class Running:
-    """The webhook's process."""
-
-    process: Process
-    configurations: list[Object]
-
-
 @pytest.fixture(scope="module")
-def webhook(control_plane: ControlPlane, api: Api, custom_kinds: None) -> Iterator[Running]:
+def webhook(control_plane: ControlPlane, api: Api, custom_kinds: None) -> Iterator[Webhook]:
     """The webhook, installed and asked by the API server."""
-    identities.install(api)
-    configurations = identities.template("webhook.yaml")
-    with closing(Ports("127.0.0.1")) as ports:
-        port = ports.take()
-        command = [
-            *(sys.executable, "-m", "netdra", "webhook", "--host=127.0.0.1", "--address=127.0.0.1", f"--port={port}"),
-            f"--kubeconfig={identities.kubeconfig(control_plane, api, 'netdra-webhook')}",
-        ]
-        unverified = ssl._create_unverified_context()
-        for each in configurations:
-            for one in each["webhooks"]:
-                one["clientConfig"] = {"url": f"https://127.0.0.1:{port}/validate"}
-            api.create(each)
-        process = control_plane.run("netdra-webhook", command, answers(f"https://127.0.0.1:{port}/readyz", unverified))
-        try:
-            until_asked(api)
-            yield Running(process, configurations)
-        finally:
-            process.stop()
-            for each in configurations:
-                api.delete(CONFIGURATION, each["metadata"]["name"])
-            api.delete(SECRET, "netdra-webhook", NETDRA)
-
-
-def until_asked(api: Api) -> None:
-    """Wait until the API server asks the webhook, of both configurations, and trusts it; that cannot be watched."""
-    wrong = manifest(POLICY, "asked", spec={"selector": {"cel": "device.driver =="}})
-    opaque = {"driver": "dra.networking", "parameters": {"networkTopologyRef": {"name": "x"}, "step": "a"}}
-    spec = {"devices": {**claim("x-a")["devices"], "config": [{"opaque": opaque}]}}
-    brought = manifest(CLAIM, "asked", "default", spec=spec)
-    deadline = time.monotonic() + WITHIN
-    for each in (wrong, brought):
-        while not refusal(partial(api.create, each, dry_run=True)).startswith(DENIED):
-            assert time.monotonic() < deadline
-
-
-def refusal(write: Callable[[], Any]) -> str:
-    """Why the API server refuses a write, or ""."""
-    try:
-        write()
-    except ApiError as problem:
-        return problem.message
-    return ""
+    with running_webhook(control_plane, api) as running:
+        yield running
 
 
 @pytest.fixture
@@ -214,7 +162,7 @@ def test_what_is_unwise_is_warned_of(control_plane: ControlPlane, workspace: Wor
 
 
 def test_while_the_webhook_is_away_claims_are_let_through_and_topologies_wait(
-    workspace: Workspace, topology: str, webhook: Running
+    workspace: Workspace, topology: str, webhook: Webhook
 ) -> None:
     api = workspace.api
     webhook.process.pause()
@@ -237,7 +185,7 @@ def test_while_the_webhook_is_away_claims_are_let_through_and_topologies_wait(
     until_asked(api)
 
 
-def test_trust_that_was_taken_away_comes_back(workspace: Workspace, webhook: Running) -> None:
+def test_trust_that_was_taken_away_comes_back(workspace: Workspace, webhook: Webhook) -> None:
     api = workspace.api
     for each in webhook.configurations:
         name = each["metadata"]["name"]
@@ -251,7 +199,7 @@ def trusts(configuration: Object | None) -> bool:
     return bool(configuration and configuration["webhooks"][0]["clientConfig"].get("caBundle"))
 
 
-def test_a_certificate_that_was_deleted_is_made_anew_and_served(workspace: Workspace, webhook: Running) -> None:
+def test_a_certificate_that_was_deleted_is_made_anew_and_served(workspace: Workspace, webhook: Webhook) -> None:
     api = workspace.api
     before = api.get(SECRET, "netdra-webhook", NETDRA)["data"]
     api.delete(SECRET, "netdra-webhook", NETDRA)

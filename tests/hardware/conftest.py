@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -85,15 +86,33 @@ def plugins(tmp_path_factory: pytest.TempPathFactory) -> PluginPath:
 
 
 @pytest.fixture
-def new_pod(tmp_path: Path, plugins: PluginPath) -> Iterator[Callable[[], Pod]]:
+def settings(tmp_path: Path, plugins: PluginPath) -> Settings:
+    """How chains are run."""
+    return Settings(state=tmp_path / "state", plugins=plugins, budget=60.0)
+
+
+@pytest.fixture
+def new_pod(settings: Settings) -> Iterator[Callable[[], Pod]]:
     """Make pods; when the test ends they are detached and gone, and the node must be as it was when the first came."""
-    settings = Settings(state=tmp_path / "state", plugins=plugins, budget=60.0)
     before: list[dict[str, Any]] = []
+    with making_pods(settings) as make:
+
+        def make_after_a_look() -> Pod:
+            if not before:
+                before.append(node_state())
+            return make()
+
+        yield make_after_a_look
+    for state in before:
+        assert_as_before(state, settings)
+
+
+@contextmanager
+def making_pods(settings: Settings) -> Iterator[Callable[[], Pod]]:
+    """Make pods; in the end they are detached and gone."""
     made: list[Pod] = []
 
     def make() -> Pod:
-        if not made:
-            before.append(node_state())
         pod = Pod(netns=f"pod-{len(made)}", settings=settings)
         made.append(pod)
         ip("netns", "add", pod.netns)
@@ -105,8 +124,6 @@ def new_pod(tmp_path: Path, plugins: PluginPath) -> Iterator[Callable[[], Pod]]:
         if Path(pod.path).exists():
             ip("netns", "delete", pod.netns)
     assert [str(report) for report in reports if not report.is_clean] == []
-    for state in before:
-        assert_as_before(state, settings)
 
 
 @pytest.fixture

@@ -7,6 +7,7 @@ or a full reading that is due.
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
@@ -14,15 +15,20 @@ from typing import TypeVar
 
 from netdra.discovery.watch import Watcher
 from netdra.model.inventory import Interface, Inventory
+from netdra.node.metrics import READ_SECONDS
 
 T = TypeVar("T")
 
 
 class Interfaces:
-    """A watcher and its thread. What is no coroutine is for that thread alone."""
+    """A watcher and its thread. What is no coroutine is for that thread alone.
+
+    Attributes:
+        watcher: whose counts anybody may read.
+    """
 
     def __init__(self, watcher: Watcher, thread: ThreadPoolExecutor) -> None:
-        self._watcher = watcher
+        self.watcher = watcher
         self._thread = thread
 
     @classmethod
@@ -48,28 +54,31 @@ class Interfaces:
         Raises:
             KernelError: the links cannot be listed.
         """
-        await _readable(self._watcher.fileno(), self._watcher.timeout)
+        await _readable(self.watcher.fileno(), self.watcher.timeout)
         return await self.run(self._handle)
 
     def _handle(self) -> bool:
         # A full reading also finds what no event tells of, such as hardware that went while it was in a pod.
-        rescans = self._watcher.rescans
-        return bool(self._watcher.handle()) or self._watcher.rescans != rescans
+        rescans, began = self.watcher.rescans, time.perf_counter()
+        changed = bool(self.watcher.handle())
+        scanned = self.watcher.rescans != rescans
+        READ_SECONDS.labels("scan" if scanned else "event").observe(time.perf_counter() - began)
+        return changed or scanned
 
     @property
     def known(self) -> Inventory:
         """What is known now."""
-        return self._watcher.inventory
+        return self.watcher.inventory
 
     def left(self, interface: Interface) -> bool:
         """Whether an interface was seen going to another namespace."""
-        return interface.identity in self._watcher.left or any(
-            interface.if_name == other.if_name for other in self._watcher.left.values()
+        return interface.identity in self.watcher.left or any(
+            interface.if_name == other.if_name for other in self.watcher.left.values()
         )
 
     def on_the_bus(self, address: str) -> bool:
         """Whether there is a PCI device of that address."""
-        return self._watcher.sysfs.is_folder(f"bus/pci/devices/{address}")
+        return self.watcher.sysfs.is_folder(f"bus/pci/devices/{address}")
 
     async def run(self, work: Callable[[], T]) -> T:
         """Do something in the watcher's thread, one thing after the other."""

@@ -247,9 +247,13 @@ class Offering:
     def _planned(self, pool: str, claimed: Mapping[DeviceKey, Known]) -> dict[DeviceKey, PlannedDevice]:
         if pool not in self._made:
             return {}
-        keys = [(pool, device.name) for one in self._made[pool].slices for device in one.spec.devices]
-        found = {key: claimed.get(key) or self._last.get(key) for key in keys}
-        return {key: facts.planned(key, known.interface) for key, known in found.items() if known is not None}
+        planned: dict[DeviceKey, PlannedDevice] = {}
+        for device in (each for one in self._made[pool].slices for each in one.spec.devices):
+            key = pool, device.name
+            known = claimed.get(key) or self._last.get(key)
+            if known is not None:
+                planned[key] = facts.planned(pool, device, known.interface)
+        return planned
 
     def _forget(self, pool: str) -> None:
         made = self._made.pop(pool, None)

@@ -17,6 +17,7 @@ from netdra.kube.features import Dropped, dropped
 from netdra.kube.resources import RESOURCE_SLICES
 from netdra.kube.store import order
 from netdra.model.resource import ResourceSlice
+from netdra.node.metrics import SLICE_WRITES
 from netdra.node.publishing.content import content, digest
 from netdra.node.publishing.reconcile import Writes
 
@@ -66,10 +67,12 @@ async def write(client: Client, writes: Writes) -> Written:
         except ConflictError:
             return _learned(kept, deleted, overtaken=True)
         deleted.append(stale.metadata.name)
+        SLICE_WRITES.labels("delete").inc()
     for sent in (*writes.updates, *writes.creates):
         send = client.replace if sent.metadata.uid else client.create
         try:
             kept.append((sent, await send(RESOURCE_SLICES, sent)))
+            SLICE_WRITES.labels("update" if sent.metadata.uid else "create").inc()
         except ConflictError:
             return _learned(kept, deleted, overtaken=True)
         except NotFoundError:

@@ -24,8 +24,11 @@ from netdra.model import names
 from netdra.model.errors import TemporaryError
 from netdra.model.meta import ObjectMeta, OwnerReference
 from netdra.model.resource import API_VERSION, Device, ResourceSlice, ResourceSliceSpec
+from netdra.node import metrics
 from netdra.node.publishing.publish import Written, write
 from netdra.node.publishing.reconcile import reconcile
+from netdra.ops.logs import fields
+from netdra.ops.metrics import counted
 
 log = logging.getLogger(__name__)
 
@@ -100,6 +103,13 @@ class _Pool:
             if devices or one.spec.shared_counters:
                 found.append(msgspec.structs.replace(one, spec=msgspec.structs.replace(one.spec, devices=devices)))
         return found
+
+    @property
+    def left_out(self) -> int:
+        """How many devices are left out because the server refused them as they are."""
+        if not self.refused:
+            return 0
+        return sum(self.refused.get(device.name) == device for one in self.wanted for device in one.spec.devices)
 
     def learn(self, written: Written) -> None:
         """Remember what the server made of a write."""
@@ -181,9 +191,10 @@ class Publisher:
 
     async def _try(self, name: str) -> None:
         try:
-            await self._mend(name)
+            with counted(metrics.PUBLISHER_ROUNDS):
+                await self._mend(name)
         except ApiError as problem:
-            log.warning("%s", problem)
+            log.warning("%s", problem, extra=fields(pool=name))
             if isinstance(problem, TemporaryError):
                 await asyncio.sleep(self.backoff.next(problem.retry_after))
                 self._begin(name)
@@ -203,7 +214,11 @@ class Publisher:
         for writes in reconcile(pool.legal(), stored, self.owner, adopted=pool.adopted).values():
             written = await write(self.client, writes)
             self.backoff.reset()
+            metrics.OVERTAKEN.inc(written.overtaken)
+            for each in written.dropped:
+                metrics.DROPPED.labels(each.gate).inc()
             pool.learn(written)
+            metrics.LEFT_OUT.labels("refused").set(sum(each.left_out for each in self._pools.values()))
             self.report(name, written)
             if written.overtaken:
                 await asyncio.sleep(self.backoff.next())

@@ -13,7 +13,7 @@ import msgspec
 from netdra.model.device import Problem
 from netdra.model.errors import InvalidInputError
 from netdra.model.policy import MAX_REPORTED
-from netdra.model.report import ANNOTATION, PolicyReport, of_text, to_text
+from netdra.model.report import ANNOTATION, PolicyReport, ReportedSlice, ReportedSpec, of_slice, to_text
 from netdra.model.resource import ResourceSlice
 
 MAX_MESSAGE = 512
@@ -22,7 +22,10 @@ MAX_MESSAGE = 512
 def annotated(
     slices: tuple[ResourceSlice, ...], policies: Mapping[str, str], problems: Iterable[Problem]
 ) -> tuple[ResourceSlice, ...]:
-    """A pool's slices with their reports; the problems are on the first one.
+    """A pool's slices with their reports; the problems are on the last one.
+
+    Problems come and go with devices, and those are on the last slice, where counter sets come first: so that one write
+    tells of both.
 
     Args:
         slices: the pool's.
@@ -36,7 +39,7 @@ def annotated(
     found = []
     for number, one in enumerate(slices):
         counted = Counter(policies[device.name] for device in one.spec.devices if policies.get(device.name))
-        wrong = messages if number == 0 else {}
+        wrong = messages if number == len(slices) - 1 else {}
         reports = {
             policy: PolicyReport(devices=counted[policy], problems=tuple(wrong.get(policy, ()))[:MAX_REPORTED])
             for policy in {*counted, *wrong}
@@ -48,7 +51,7 @@ def annotated(
 def only_policy(one: ResourceSlice) -> str:
     """The policy that makes all devices of a slice, as far as its report tells; "" if it does not."""
     try:
-        found = of_text(one.metadata.annotations.get(ANNOTATION, ""))
+        found = of_slice(ReportedSlice(metadata=one.metadata, spec=ReportedSpec(driver=one.spec.driver)))
     except InvalidInputError:
         return ""
     making = [policy for policy, said in found.items() if said.devices]

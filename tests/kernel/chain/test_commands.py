@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -131,6 +135,77 @@ def test_what_may_work_later_has_an_exit_code_of_its_own(bed: Bed, tmp_path: Pat
     left = netdra(bed, "detach", "x")
     assert left.returncode == 4
     assert "stuck" in left.stdout
+
+
+@contextmanager
+def attaching(bed: Bed, plan_path: str, begun: Path) -> Iterator[subprocess.Popen[str]]:
+    """`netdra attach` while a plugin of it runs."""
+    named = ("--state", str(bed.settings.state), "--cni-path", str(bed.plugins), "--timeout", "60", "--sandbox", "mine")
+    command = (sys.executable, "-m", "netdra", "attach", "--netns", bed.pod.path, "--plan", plan_path, *named)
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        appears(begun)
+        yield process
+        process.kill()
+
+
+def appears(path: Path) -> None:
+    """Wait until a file is there."""
+    deadline = time.monotonic() + 60
+    while not path.exists():
+        assert time.monotonic() < deadline, f"{path} does not appear"
+        time.sleep(0.01)
+
+
+def slow_chains(bed: Bed, count: int) -> Any:
+    """A device that is moved, then as many slow plugins beside one another; one runs in the main thread, two do not."""
+    bed.veth("eth7", "peer7")
+    steps = [step("dev", "host-device", "net1", device=device("eth7"))]
+    for number in range(count):
+        make = f'ip -n "$(basename "$CNI_NETNS")" link add late{number} type bridge'
+        fake = recorder(bed, f"slow{number}")
+        fake.does("ADD", f"{make}; touch {bed.plugins / f'begun{number}'}; sleep 1000; touch {bed.plugins / 'ended'}")
+        fake.does("DEL", make.replace(" add ", " del ").replace(" type bridge", "") + " 2>/dev/null; true")
+        steps.append(step(f"s{number}", f"slow{number}", f"late{number}", after=["dev"]))
+    return plan(*steps)
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_ctrl_c_undoes_what_was_begun_and_ends_the_plugin_that_runs(bed: Bed, tmp_path: Path, count: int) -> None:
+    path = plans_file(tmp_path, slow_chains(bed, count))
+    before = bed.state()
+    with attaching(bed, path, bed.plugins / "begun0") as process:
+        appears(bed.plugins / f"begun{count - 1}")
+        process.send_signal(signal.SIGINT)
+        _, told = process.communicate(timeout=50)
+    assert process.returncode == 130
+    assert told.strip() == "netdra: interrupted; all is undone"
+    assert differences(before, bed.state()) == []
+    assert not (bed.plugins / "ended").exists()
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_a_second_ctrl_c_leaves_the_rest_to_detach(bed: Bed, tmp_path: Path, count: int) -> None:
+    path = plans_file(tmp_path, slow_chains(bed, count))
+    stuck = recorder_of(bed, "slow0")
+    undo = (stuck / "DEL.sh").read_text()
+    (stuck / "DEL.sh").write_text(f"touch {bed.plugins / 'undoing'}; sleep 1000\n")
+    before = bed.state()
+    with attaching(bed, path, bed.plugins / "begun0") as process:
+        appears(bed.plugins / f"begun{count - 1}")
+        process.send_signal(signal.SIGINT)
+        appears(bed.plugins / "undoing")
+        process.send_signal(signal.SIGINT)
+        _, told = process.communicate(timeout=50)
+    assert process.returncode == 130
+    assert told.strip() == "netdra: interrupted; finish with: netdra detach mine"
+    (stuck / "DEL.sh").write_text(undo)
+    assert netdra(bed, "detach", "mine").returncode == 0
+    assert differences(before, bed.state()) == []
+
+
+def recorder_of(bed: Bed, name: str) -> Path:
+    """Where what a recorder does is written."""
+    return bed.plugins / f".{name}.recorded"
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,6 @@ import msgspec
 
 from netdra.chain.attach import attach
 from netdra.chain.detach import detach
-from netdra.chain.report import DetachReport
 from netdra.cni import protocol
 from netdra.model.plan import Plan
 from tests.kernel.chain.conftest import Bed, device, differences, plan, recorder, step
@@ -75,19 +74,13 @@ def dies(process: subprocess.Popen[bytes], number: int) -> bool:
     return answer == b"killed"
 
 
-def undone(bed: Bed) -> DetachReport:
-    """Detach; once more if a stock plugin that outlived the killed process was deleting the same link just then."""
-    report = detach(bed.container.sandbox, bed.settings)
-    return report if report.is_clean else detach(bed.container.sandbox, bed.settings)
-
-
 def test_killed_while_attaching_all_is_undone_from_the_checkpoint(bed: Bed) -> None:
     plans = prepared(bed)
     before = bed.state()
     with crasher(bed, "attach", plans) as process:
         for number in range(1, ENOUGH):
             killed = dies(process, number)
-            report = undone(bed)
+            report = detach(bed.container.sandbox, bed.settings)
             assert report.is_clean, f"after event {number}: {report}"
             assert differences(before, bed.state()) == [], f"after event {number}"
             assert leases(bed) == [], f"after event {number}"
@@ -140,7 +133,7 @@ def test_killed_while_detaching_the_next_detach_goes_on(bed: Bed) -> None:
         for number in range(1, ENOUGH):
             attach(plans, bed.container, bed.pod.path, bed.settings)
             killed = dies(process, number)
-            report = undone(bed)
+            report = detach(bed.container.sandbox, bed.settings)
             assert report.is_clean, f"after event {number}: {report}"
             assert differences(before, bed.state()) == [], f"after event {number}"
             assert leases(bed) == [], f"after event {number}"

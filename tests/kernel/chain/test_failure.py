@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import time
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from netdra.chain import checkpoint
@@ -24,6 +26,7 @@ MANNERS = {
     "signal": ("kill -SEGV $$", "signal", 0),
     "half done": ('ip -n "$(basename "$CNI_NETNS")" link add half type bridge; exit 1', "rubbish", 0),
 }
+DEEP = json.loads('{"a":' * 400 + "1" + "}" * 400)
 UNDO_HALF = 'ip -n "$(basename "$CNI_NETNS")" link del half 2>/dev/null; true'
 
 
@@ -187,6 +190,16 @@ def test_the_error_names_all_that_a_person_needs(bed: Bed) -> None:
         step("bad", "tuning", "net1", after=["later"]),
         step("dev", "tuning", "net1"),
         step("bad", "magic", "net1", binary=False),
+        step("bad", "first", "net9", {"cniVersion": "0.1.0"}),
+        step("bad", "first", "net9", {"cniVersion": {"a": 1}}),
+        step("bad", "first", "net9", {"text": "a\0b"}),
+        step("bad", "first", "net9", {"text": "x" * 1_000_000}),
+        step("bad", "first", "net9", {"deep": DEEP}),
+        step("bad", "vlan", "net9", {"vlanId": 5}, binary=True),
+        step("bad", "first", "net9", {"runtimeConfig": "x"}, device=device("eth8", pci_address="0000:00:00.0")),
+        msgspec.structs.replace(step("bad", "first", "net9"), network="../../etc"),
+        msgspec.structs.replace(step("bad", "first", "net9"), network="a\0b"),
+        msgspec.structs.replace(step("bad", "first", "net9"), network="x" * 1000),
     ],
     ids=lambda each: f"{each.type}-{each.if_name}-{len(each.config)}",
 )

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import re
 import threading
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -14,7 +16,7 @@ from netdra.chain.attach import attach
 from netdra.chain.check import check
 from netdra.chain.checkpoint import Header, Pod
 from netdra.chain.detach import detach
-from netdra.chain.report import AttachError
+from netdra.chain.report import AttachError, DetachReport
 from netdra.kernel import link, netns
 from netdra.kernel.netns import Namespace
 from netdra.model.plan import Plan
@@ -54,6 +56,50 @@ def test_with_the_namespace_gone_leases_and_plugins_are_released(bed: Bed) -> No
     # A virtual device dies with its namespace; that is told, and is no failure.
     assert any("gone with the namespace" in note for each in report.undone for note in each.notes)
     assert not detach(bed.container.sandbox, bed.settings).found
+
+
+def without_its_namespace(bed: Bed, config: Mapping[str, Any], kind: str) -> DetachReport:
+    recorder(bed, kind).fails("DEL", message="never")
+    attach((plan(step("a", kind, "net1", config)),), bed.container, bed.pod.path, bed.settings)
+    netns.delete(Path(bed.pod.path).name)
+    bed.pod.close()
+    return detach(bed.container.sandbox, bed.settings)
+
+
+def test_a_plugin_whose_del_fails_has_nothing_left_to_undo_if_all_was_in_the_namespace(bed: Bed) -> None:
+    report = without_its_namespace(bed, {}, "tap")
+    assert report.is_clean
+    assert "its DEL failed, but all that it makes is gone with the namespace" in report.undone[0].notes[0]
+    assert not detach(bed.container.sandbox, bed.settings).found
+
+
+@pytest.mark.parametrize(
+    ("kind", "config"), [("tap", {"ipam": {"type": "static"}}), ("vrf", {"ipMasq": True}), ("other", {})]
+)
+def test_a_plugin_that_may_have_left_something_on_the_host_is_called_again(
+    bed: Bed, kind: str, config: Mapping[str, Any]
+) -> None:
+    report = without_its_namespace(bed, config, kind)
+    assert [each.outcome for each in report.undone] == ["failed"]
+    assert detach(bed.container.sandbox, bed.settings).found
+
+
+def test_given_up_what_cannot_be_undone_is_put_aside(bed: Bed) -> None:
+    recorder(bed, "fake").fails("DEL", message="never")
+    attach((plan(step("a", "fake", "net1")),), bed.container, bed.pod.path, bed.settings)
+    report = detach(bed.container.sandbox, bed.settings, give_up=True)
+    assert not report.is_clean
+    aside = checkpoint.path_of(bed.settings.state, bed.container.sandbox).name + ".bad-0"
+    assert report.problems[0].endswith(aside)
+    assert (bed.settings.state / aside).exists()
+    assert not detach(bed.container.sandbox, bed.settings).found
+
+
+def test_given_up_a_sandbox_that_can_be_undone_leaves_nothing(bed: Bed) -> None:
+    recorder(bed, "fake")
+    attach((plan(step("a", "fake", "net1")),), bed.container, bed.pod.path, bed.settings)
+    assert detach(bed.container.sandbox, bed.settings, give_up=True).is_clean
+    assert list(bed.settings.state.iterdir()) == []
 
 
 def test_a_namespace_that_still_lives_is_found_by_another_path(bed: Bed) -> None:

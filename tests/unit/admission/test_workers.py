@@ -49,8 +49,8 @@ def test_what_no_worker_can_review_is_refused_and_the_next_is_not(
         async with workers:
             (error,) = (await workers.review(request_of(exclusive("p", "true")), Cluster())).errors
             assert message in error
-            workers._command = COMMAND
-            workers._seconds = 30.0
+            workers.pool.command = COMMAND
+            workers.pool.seconds = 30.0
             assert (await workers.review(request_of(exclusive("p", "true")), Cluster())).allowed
 
     asyncio.run(story())
@@ -60,7 +60,7 @@ def test_no_process_is_left(request_of: Request) -> None:
     async def story() -> None:
         workers = Workers(2)
         async with workers:
-            processes = tuple(workers._running)
+            processes = tuple(workers.pool.running)
             assert len(processes) == 2
         assert all(process.returncode is not None for process in processes)
 

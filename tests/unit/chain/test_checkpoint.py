@@ -5,7 +5,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from netdra.chain import checkpoint
+from netdra.chain import checkpoint, files
 from netdra.chain.checkpoint import (
     Amended,
     BadCheckpointError,
@@ -137,9 +137,9 @@ def test_a_file_without_a_header_that_is_understood_is_bad_and_stops_no_one(tmp_
     found, unreadable = checkpoint.load_all(tmp_path)
     assert [saved.header.pod.sandbox for saved in found] == ["s1"]
     assert [path for path, _ in unreadable] == [bad]
-    assert checkpoint.put_aside(bad).name == "other.jsonl.bad-0"
+    assert files.put_aside(bad).name == "other.jsonl.bad-0"
     bad.write_bytes(text)
-    assert checkpoint.put_aside(bad).name == "other.jsonl.bad-1"
+    assert files.put_aside(bad).name == "other.jsonl.bad-1"
     assert checkpoint.load_all(tmp_path) == (found, [])
     assert good.exists()
 
@@ -177,7 +177,8 @@ def test_a_program_that_acts_for_a_step_is_waited_for_beyond_our_end(tmp_path: P
     journal = checkpoint.create(tmp_path, HEADER, 1)
     journal.hold()
     inherited = os.dup(journal.held)
-    journal.close()
+    os.close(journal.held)  # as a process that is killed closes its files
+    os.close(journal._lock)
     again = checkpoint.open_existing(tmp_path, "s1", 0)
     assert again is not None
     assert not again.await_programs(0.05)
@@ -188,12 +189,48 @@ def test_a_program_that_acts_for_a_step_is_waited_for_beyond_our_end(tmp_path: P
     again.close()
 
 
+def test_a_program_that_undoes_a_step_is_waited_for_too(tmp_path: Path) -> None:
+    checkpoint.create(tmp_path, HEADER, 1).close()
+    journal = checkpoint.open_existing(tmp_path, "s1", 0)
+    assert journal is not None
+    assert journal.await_programs(0)
+    inherited = os.dup(journal.held)
+    os.close(journal.held)
+    os.close(journal._lock)
+    again = checkpoint.open_existing(tmp_path, "s1", 0)
+    assert again is not None
+    assert not again.await_programs(0.05)
+    os.close(inherited)
+    assert again.await_programs(10)
+    again.close()
+
+
+def test_what_a_program_left_running_after_its_end_is_not_waited_for(tmp_path: Path) -> None:
+    journal = checkpoint.create(tmp_path, HEADER, 1)
+    journal.hold()
+    daemons = os.dup(journal.held)
+    journal.close()
+    again = checkpoint.open_existing(tmp_path, "s1", 0)
+    assert again is not None
+    assert again.await_programs(0)
+    again.close()
+    os.close(daemons)
+
+
+def test_a_folder_where_a_checkpoint_should_be_stops_no_one(tmp_path: Path) -> None:
+    written(tmp_path)
+    (tmp_path / "other.jsonl").mkdir()
+    found, unreadable = checkpoint.load_all(tmp_path)
+    assert [saved.header.pod.sandbox for saved in found] == ["s1"]
+    assert ["Is a directory" in problem.what for _, problem in unreadable] == [True]
+
+
 def test_no_checkpoint_is_no_error(tmp_path: Path) -> None:
     assert checkpoint.open_existing(tmp_path / "nowhere", "s1", 0) is None
     assert checkpoint.load_all(tmp_path / "nowhere") == ([], [])
 
 
-@pytest.mark.parametrize("sandbox", ["", "..", ".hidden", "a/b", "a\0b", "x" * 300])
+@pytest.mark.parametrize("sandbox", ["", "..", ".hidden", "a/b", "a\0b", "x" * 300, "ö" * 150])
 def test_a_sandbox_id_that_would_be_another_path_is_refused(tmp_path: Path, sandbox: str) -> None:
     with pytest.raises(InvalidInputError):
         checkpoint.open_existing(tmp_path, sandbox, 0)

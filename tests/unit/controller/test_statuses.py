@@ -5,20 +5,21 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+import msgspec
 import pytest
 from msgspec.structs import replace
 
-from netdra.controller import policy_status, schema_status, topology_status
+from netdra.controller import custom_device_status, policy_status, schema_status, topology_status
 from netdra.controller.classes import Changes
 from netdra.controller.topology_status import Seen
 from netdra.model import documents, report
 from netdra.model.claim import DeviceClass
+from netdra.model.custom_device import CustomDevice
 from netdra.model.errors import InvalidInputError
 from netdra.model.meta import Condition
-from netdra.model.report import PolicyReport, ReportedSlice
+from netdra.model.report import CustomDeviceReport, PolicyReport, ReportedSlice
 from netdra.model.schema import CNIPluginSchema
-from netdra.topology.findings import Finding
-from tests.builders import exclude, exclusive, policy
+from tests.builders import exclude, exclusive
 from tests.unit.controller.test_classes import topology
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
@@ -71,7 +72,7 @@ class TestTopologies:
 
     def test_an_unsound_one_says_why_and_keeps_the_names_of_its_classes(self) -> None:
         before = topology_status.status(topology(), READY, NOW)
-        seen = Seen(findings=(Finding(what="a", hint="b"), Finding(what="c")))
+        seen = Seen(findings=("a; b", "c"))
         found = topology_status.status(replace(topology(), status=before), seen, NOW)
         assert said(found.conditions, "Compiled") == ("False", "Unsound", "a; b\nc")
         assert said(found.conditions, "Ready")[:2] == ("False", "Unsound")
@@ -113,7 +114,7 @@ class TestPolicies:
             ("n1", PolicyReport(devices=2, problems=("x",))),
             ("n2", PolicyReport(devices=4, problems=("x", "y"))),
         ]
-        found = policy_status.status(exclusive("p", "true"), {}, reports, NOW)
+        found = policy_status.status(exclusive("p", "true"), {}, (), reports, NOW)
         assert (found.nodes, found.devices) == (2, 9)
         assert [(each.message, each.node, each.nodes) for each in found.problems] == [("x", "n1", 2), ("y", "n2", 1)]
         assert said(found.conditions, "Degraded") == ("True", "FailsOnNodes", "on 2 nodes, e.g. n1: x")
@@ -121,34 +122,69 @@ class TestPolicies:
 
     def test_a_thousand_different_problems_leave_the_most_frequent(self) -> None:
         reports = [(f"n{at}", PolicyReport(problems=("everywhere", f"only {at}"))) for at in range(1000)]
-        found = policy_status.status(exclusive("p", "true"), {}, reports, NOW)
+        found = policy_status.status(exclusive("p", "true"), {}, (), reports, NOW)
         assert len(found.problems) == 16
         assert (found.problems[0].message, found.problems[0].nodes) == ("everywhere", 1000)
 
     def test_the_order_of_reports_makes_no_difference(self) -> None:
         reports = [(f"n{at}", PolicyReport(devices=at, problems=(f"{at % 3}",))) for at in range(10)]
-        first = policy_status.status(exclusive("p", "true"), {}, reports, NOW)
-        assert policy_status.status(exclusive("p", "true"), {}, reversed(reports), NOW) == first
+        first = policy_status.status(exclusive("p", "true"), {}, (), reports, NOW)
+        assert policy_status.status(exclusive("p", "true"), {}, (), reversed(reports), NOW) == first
 
     def test_one_that_cannot_be_used_says_why(self) -> None:
-        found = policy_status.status(policy("p", "device.driver =="), {}, (), NOW)
+        found = policy_status.status(exclusive("p", "true"), {}, ("a", "b"), (), NOW)
         status, reason, message = said(found.conditions, "Accepted")
-        assert (status, reason) == ("False", "Invalid")
-        assert message.startswith("spec.selector.cel: CEL expression does not compile")
+        assert (status, reason, message) == ("False", "Invalid", "a\nb")
 
     def test_one_of_equal_rank_conflicts_and_the_winner_is_named(self) -> None:
         several = {"a": exclusive("a", "true"), "b": exclusive("b", "true"), "c": exclude("c", "true")}
         for name in ("a", "b"):
-            status, _, message = said(policy_status.status(several[name], several, (), NOW).conditions, "Conflicting")
+            found = policy_status.status(several[name], several, (), (), NOW)
+            status, _, message = said(found.conditions, "Conflicting")
             assert status == "True"
             assert '"a" alone is used' in message
-        assert said(policy_status.status(several["c"], several, (), NOW).conditions, "Conflicting")[0] == "False"
+        assert said(policy_status.status(several["c"], several, (), (), NOW).conditions, "Conflicting")[0] == "False"
 
     def test_saying_the_same_later_is_no_change(self) -> None:
         written = exclusive("p", "true")
-        first = policy_status.status(written, {}, [("n", PolicyReport(devices=1))], NOW)
-        again = policy_status.status(replace(written, status=first), {}, [("n", PolicyReport(devices=1))], LATER)
+        first = policy_status.status(written, {}, (), [("n", PolicyReport(devices=1))], NOW)
+        again = policy_status.status(replace(written, status=first), {}, (), [("n", PolicyReport(devices=1))], LATER)
         assert again == first
+
+
+class TestCustomDevices:
+    def test_reports_of_all_nodes_are_added_up(self) -> None:
+        reports = [
+            ("n1", CustomDeviceReport(desired=1, applied=1)),
+            ("n2", CustomDeviceReport(desired=2, applied=1, problems=("no room",))),
+        ]
+        found = custom_device_status.status(custom_device(), reports, NOW)
+        assert (found.desired_number, found.applied_number, found.refusals) == (3, 2, ("no room",))
+        assert said(found.conditions, "Applied") == ("False", "NotEverywhere", "2 of 3 devices have it: no room")
+
+    def test_one_that_every_device_has_is_applied(self) -> None:
+        found = custom_device_status.status(custom_device(), [("n", CustomDeviceReport(desired=1, applied=1))], NOW)
+        assert said(found.conditions, "Applied")[:2] == ("True", "Everywhere")
+
+    def test_one_that_no_node_has_a_device_for_is_not_applied(self) -> None:
+        found = custom_device_status.status(custom_device(), (), NOW)
+        assert said(found.conditions, "Applied")[:2] == ("False", "NoDevice")
+        assert (found.desired_number, found.applied_number) == (0, 0)
+
+    def test_a_thousand_different_refusals_leave_sixteen(self) -> None:
+        reports = [(f"n{at}", CustomDeviceReport(desired=1, problems=(f"only {at}", "all"))) for at in range(1000)]
+        found = custom_device_status.status(custom_device(), reports, NOW)
+        assert (len(found.refusals), found.refusals[0]) == (16, "all")
+
+
+def custom_device() -> CustomDevice:
+    value = {
+        "apiVersion": "networking.dra.io/v1alpha1",
+        "kind": "CustomDevice",
+        "metadata": {"name": "c", "generation": 2},
+        "spec": {"provider": "bctl", "device": "enp1s0", "attributes": {"rdma": {"bool": True}}},
+    }
+    return documents.convert(value, CustomDevice, "test")
 
 
 class TestSchemas:
@@ -176,6 +212,28 @@ class TestReports:
     def test_one_that_cannot_be_read_names_the_slice(self) -> None:
         with pytest.raises(InvalidInputError, match=r'ResourceSlice "s", annotation networking\.dra\.io/policies'):
             report.of_slice(self.slice("{"))
+
+    def test_texts_are_clipped_whoever_wrote_them(self) -> None:
+        many = PolicyReport(devices=1, problems=tuple(f"{at}" * 1000 for at in range(100)))
+        raw = msgspec.json.encode({"p": many}).decode()
+        read = report.of_slice(self.slice(raw))["p"]
+        assert (read.devices, len(read.problems), {len(text) for text in read.problems}) == (1, 8, {512})
+        assert report.of_slice(self.slice(report.to_text({"p": many})))["p"] == read
+
+    def test_an_annotation_keeps_all_counts_and_the_texts_that_there_is_room_for(self) -> None:
+        problems = tuple(f"{at}" * 512 for at in range(8))
+        reports = {f"p{at:03}": PolicyReport(devices=at + 1, problems=problems) for at in range(100)}
+        text = report.to_text(reports)
+        assert len(text) <= report.MAX_ANNOTATION
+        found = report.of_slice(self.slice(text))
+        assert {name: each.devices for name, each in found.items()} == {n: r.devices for n, r in reports.items()}
+        assert found["p000"].problems == problems
+        assert found["p099"].problems == ()
+
+    @pytest.mark.parametrize("count", [-1, 10**9])
+    def test_a_count_that_no_slice_can_have_is_no_report(self, count: int) -> None:
+        with pytest.raises(InvalidInputError, match="devices"):
+            report.of_slice(self.slice(f'{{"p":{{"devices":{count}}}}}'))
 
     def slice(self, text: str) -> ReportedSlice:
         value = {

@@ -85,4 +85,4 @@ def test_names_of_components_and_of_their_programs_are_unique() -> None:
 
 def test_what_make_test_needs_is_what_it_starts() -> None:
     needed = {known.name for known in COMPONENTS if known.needed_by == "tests"}
-    assert needed == {"kubernetes", "etcd", "cni-plugins", "cnitool"}
+    assert needed == {"kubernetes", "etcd", "cni-plugins", "cnitool", "containerd", "crictl"}

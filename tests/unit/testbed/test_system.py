@@ -16,7 +16,9 @@ def test_without_root_what_is_missing_is_named(tmp_path: Path, monkeypatch: pyte
     monkeypatch.setattr(shutil, "which", lambda program, path=None: None)
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
     monkeypatch.setattr(system, "AUTHORITIES", tmp_path / "none")
-    with pytest.raises(MissingPackagesError, match="ca-certificates ethtool iproute2 iptables openssl; install them"):
+    with pytest.raises(
+        MissingPackagesError, match="ca-certificates ethtool iproute2 iptables openssl runc; install them"
+    ):
         ensure_packages()
 
 

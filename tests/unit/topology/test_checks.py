@@ -149,3 +149,16 @@ def test_a_plugin_that_the_node_lacks_is_found(topology: Topology) -> None:
     assert ['no CNI plugin "macvlan"' in missing[0], 'no IPAM plugin "host-local"' in missing[1]] == [True, True]
     assert 'step "t": there is no CNI plugin "tuning" on this node; install it into the CNI path' in missing[2]
     assert len(missing) == 3
+
+
+@pytest.mark.parametrize("plugin", ["vlan", "ptp", "dummy"])
+def test_a_plugin_that_fails_without_ipam_is_refused_without_it(topology: Topology, plugin: str) -> None:
+    steps = "- {name: a, type: sriov}\n- {name: b, type: %s, dependOn: [a], execution: Binary, config: {ipam: %s}}"
+    (found,) = texts(unbound(topology(steps % (plugin, "{}"))))
+    assert f'step "b": the CNI plugin "{plugin}" fails without ipam, on DEL too' in found
+    assert texts(unbound(topology(steps % (plugin, "{type: static}")))) == []
+
+
+def test_a_vlan_that_netdra_makes_needs_no_ipam(topology: Topology) -> None:
+    steps = "- {name: a, type: sriov}\n- {name: b, type: vlan, dependOn: [a], config: {id: 5}}"
+    assert texts(unbound(topology(steps))) == []

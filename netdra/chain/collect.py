@@ -1,0 +1,114 @@
+"""Let plugins free what belongs to no sandbox any more: GC of CNI 1.1, with all checkpoints as what is still valid.
+
+Called by the node daemon when it clears up after orphans, and by `netdra gc`. A lease is lost where a plugin dies in
+the middle of its DEL, or a checkpoint with it; nothing else would ever give it back.
+
+While it is asked, no sandbox begins: an ADD in between would belong to no one that GC knows of. And where a checkpoint
+cannot be read, nothing is collected: its pod may be running.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from netdra.chain import checkpoint, files, flow
+from netdra.chain.checkpoint import Saved
+from netdra.chain.execute import network_of, order_of
+from netdra.chain.flow import Task
+from netdra.chain.report import CollectReport, NetworkCollected
+from netdra.chain.site import Settings
+from netdra.cni import protocol
+from netdra.cni.config import Attachment, NetworkConfig
+from netdra.cni.plugins import PluginPath
+from netdra.model.errors import NetdraError
+from netdra.model.plan import Plan
+from netdra.model.result import StepResult
+from netdra.steps import ipam
+
+
+class _Network(msgspec.Struct, kw_only=True):
+    """One network of one plugin, and who is on it."""
+
+    plugin: str
+    where: PluginPath
+    config: NetworkConfig
+    valid: list[Attachment]
+
+
+def collect(settings: Settings, plans: Iterable[Plan] = ()) -> CollectReport:
+    """Call GC of every plugin that has it, once for each network that a checkpoint or one of the plans is of.
+
+    Attachments that the state folder does not know of are not valid ones: networks of a node must be kept in one.
+
+    Args:
+        settings: how chains are run here; no attach begins for at most half of the budget.
+        plans: of networks that may have no sandbox any more.
+
+    Raises:
+        TemporaryError: others begin sandboxes for longer than that.
+    """
+    deadline = time.monotonic() + settings.budget / 2
+    if not settings.state.is_dir():
+        return CollectReport()
+    with files.folder(settings.state, settings.budget / 2):
+        good, bad = checkpoint.load_all(settings.state)
+        unknown = [problem.what for _, problem in bad] + [
+            f"{path} was put aside: remove it once its pod is gone" for path in _put_aside(settings.state)
+        ]
+        if unknown:
+            return CollectReport(problems=tuple(unknown))
+        networks: dict[tuple[str, str, PluginPath], _Network] = {}
+        for saved in good:
+            _add(networks, saved)
+        for plan in plans:
+            for task in flow.tasks((plan,)).values():
+                _network(networks, task, task.step.config, settings.plugins)
+        return CollectReport(networks=tuple(_collect(each, deadline) for each in networks.values()))
+
+
+def _put_aside(state: Path) -> list[Path]:
+    return sorted(path for path in state.iterdir() if f"{checkpoint.SUFFIX}.bad-" in path.name)
+
+
+def _add(networks: dict[tuple[str, str, PluginPath], _Network], saved: Saved) -> None:
+    """The networks of one sandbox. A step that has not begun, as far as is known, may have begun all the same."""
+    header = saved.header
+    for key, task in flow.tasks(header.plans).items():
+        state = saved.steps.get(key)
+        network = _network(networks, task, state.config if state else task.step.config, header.plugins)
+        if network is not None and not (state and state.undone):
+            network.valid.append(Attachment(container_id=header.pod.sandbox, if_name=task.step.if_name))
+
+
+def _network(
+    networks: dict[tuple[str, str, PluginPath], _Network], task: Task, config: Mapping[str, Any], where: PluginPath
+) -> _Network | None:
+    if task.is_binary:
+        plugin, network = task.step.type, network_of(task, config)
+    else:
+        lease = ipam.wanted(order_of(task, config, StepResult()))
+        if lease is None:
+            return None
+        plugin, network = lease.plugin, ipam.network(lease)
+    key = (plugin, network.network, where)
+    return networks.setdefault(key, _Network(plugin=plugin, where=where, config=network, valid=[]))
+
+
+def _collect(network: _Network, deadline: float) -> NetworkCollected:
+    named: dict[str, Any] = {"network": network.config.network, "plugin": network.plugin, "valid": len(network.valid)}
+    left = deadline - time.monotonic()
+    if left <= 0:
+        return NetworkCollected(**named, problem="there was no time left for it")
+    try:
+        plugin = protocol.find(network.plugin, network.where, timeout=left)
+        if not protocol.has_status(plugin):
+            return NetworkCollected(**named, skipped=f"it speaks CNI {plugin.version}, which has no GC")
+        protocol.collect(plugin, network.config, network.valid, max(0.0, deadline - time.monotonic()))
+    except NetdraError as problem:
+        return NetworkCollected(**named, problem=problem.what)
+    return NetworkCollected(**named)

@@ -1,0 +1,162 @@
+"""Files that survive a crash: written whole or not at all, locked while in use, put aside where they cannot be read.
+
+Used by `checkpoint` and by whoever keeps state on a node's disk. A file gets its name once its bytes are on the disk,
+so a reader sees the old file or the new one, whole; after a power failure too.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from netdra.model.errors import TemporaryError
+
+MODE = 0o600
+FOLDER_MODE = 0o700
+LOCK_PAUSE = 0.01
+_TEMPORARY = ".new"  # one a folder: what a process that was killed left of it is overwritten by the next
+
+
+class ExistsError(TemporaryError):
+    """A file that was to be new is there already."""
+
+
+def create(path: Path, content: bytes, timeout: float) -> int:
+    """Write a new file, whole or not at all; return it open for reading and appending, and locked (flock).
+
+    Args:
+        path: its name; its folder is made if need be.
+        content: all of it.
+        timeout: seconds to wait for others who write in the same folder.
+
+    Raises:
+        ExistsError: there is a file of that name already.
+        TemporaryError: the file system does not take it, or others write for longer than that.
+    """
+    try:
+        with folder(path.parent, timeout) as opened_folder:
+            if path.exists():
+                raise ExistsError(f"{path} is there already")
+            opened = _written(path, content)
+            try:
+                os.fsync(opened_folder)
+            except BaseException:
+                os.close(opened)
+                raise
+            return opened
+    except OSError as problem:
+        raise unwritable(path, problem) from None
+
+
+def replace(path: Path, content: bytes, timeout: float, *, mode: int = MODE) -> None:
+    """Write a file, whole or not at all, in place of the one that may be there. Arguments as of `create`, and its mode.
+
+    Raises:
+        TemporaryError: the file system does not take it, or others write for longer than that; the old file stays.
+    """
+    try:
+        with folder(path.parent, timeout) as opened_folder:
+            os.close(_written(path, content, mode))
+            os.fsync(opened_folder)
+    except OSError as problem:
+        raise unwritable(path, problem) from None
+
+
+@contextmanager
+def folder(path: Path, timeout: float) -> Iterator[int]:
+    """A folder, made if need be, open and locked: until the context ends no one else writes a file in it.
+
+    Raises:
+        TemporaryError: others write for longer than the timeout, in seconds.
+        OSError: it cannot be made or opened.
+    """
+    path.mkdir(parents=True, exist_ok=True, mode=FOLDER_MODE)
+    opened = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        if not locked(opened, time.monotonic() + timeout):
+            raise TemporaryError(f"another process has held {path} for {timeout:.1f} s")
+        yield opened
+    finally:
+        os.close(opened)
+
+
+def append(fd: int, content: bytes) -> None:
+    """Write in one piece or fail.
+
+    Raises:
+        OSError: not all of it was written.
+    """
+    if os.write(fd, content) != len(content):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+def locked(fd: int, deadline: float) -> bool:
+    """Lock an open file against every other process (flock); False if another one has it until the deadline."""
+    while True:
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() > deadline:
+                return False
+            time.sleep(LOCK_PAUSE)  # flock(2) can wait, but not until a time
+        else:
+            return True
+
+
+def put_aside(path: Path) -> Path:
+    """Rename a file that cannot be read, so that it is kept for a person and stops no one; return its new name.
+
+    Raises:
+        TemporaryError: it cannot be renamed, or someone else has just done so.
+    """
+    aside = next(
+        name for number in range(1_000_000) if not (name := path.with_name(f"{path.name}.bad-{number}")).exists()
+    )
+    try:
+        path.rename(aside)
+    except OSError as problem:
+        raise TemporaryError(f"{path} cannot be put aside: {problem.strerror}") from None
+    return aside
+
+
+def copy_aside(path: Path) -> Path:
+    """Keep a copy of a damaged file for a person; return its name.
+
+    Raises:
+        TemporaryError: it cannot be copied.
+    """
+    aside = path.with_name(f"{path.name}.damaged")
+    try:
+        aside.touch(mode=MODE)
+        aside.write_bytes(path.read_bytes())
+    except OSError as problem:
+        raise unwritable(aside, problem) from None
+    return aside
+
+
+def unwritable(path: Path, problem: OSError) -> TemporaryError:
+    """The error that says that a file cannot be written."""
+    return TemporaryError(
+        f"{path} cannot be written: {problem.strerror}", hint="see whether its file system is full or read-only"
+    )
+
+
+def _written(path: Path, content: bytes, mode: int = MODE) -> int:
+    """A file with that content, on the disk before it has its name; open and locked."""
+    temporary = path.with_name(_TEMPORARY)
+    fd = os.open(temporary, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, MODE)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        os.fchmod(fd, mode)  # the umask is whoever's, and what was left of another file has a mode of its own
+        append(fd, content)
+        os.fsync(fd)
+        temporary.rename(path)
+    except BaseException:
+        os.close(fd)
+        raise
+    return fd

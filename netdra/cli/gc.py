@@ -1,0 +1,50 @@
+"""`netdra gc`: let plugins free what belongs to no sandbox any more."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import click
+
+from netdra.chain.report import NetworkCollected
+from netdra.cli import chains, terminal
+
+
+@click.command(name="gc")
+@click.option(
+    "--plan",
+    "plan_paths",
+    metavar="FILE",
+    multiple=True,
+    help="Plans or topologies of networks that may have no sandbox any more; may be given several times.",
+)
+@chains.settings_options
+@chains.output_option
+def command(
+    plan_paths: tuple[str, ...], state: Path, cni_path: str, host_root: str, timeout: float, output: str
+) -> None:
+    """Call GC of every plugin that has it (CNI 1.1), once for each network, with all attachments that are still valid.
+
+    Valid is what the checkpoints in --state say: a plugin frees everything else that it keeps for the network, such as
+    leases of pods that are long gone. Where a checkpoint cannot be read nothing is done, and the exit code is 4.
+    """
+    from netdra.chain.collect import collect
+
+    plans = [plan for path in plan_paths for plan in chains.plans(path)]
+    report = collect(chains.settings(state, cni_path, host_root, timeout), plans)
+    for problem in report.problems:
+        terminal.tell(problem)
+    rows = [
+        (each.network, each.plugin, str(each.valid), _outcome(each), each.problem or each.skipped)
+        for each in report.networks
+    ]
+    chains.show(report, output, ("NETWORK", "PLUGIN", "VALID", "OUTCOME", "DETAIL"), rows)
+    if not report.is_clean:
+        sys.exit(4)
+
+
+def _outcome(network: NetworkCollected) -> str:
+    if network.problem:
+        return "failed"
+    return "not asked" if network.skipped else "done"

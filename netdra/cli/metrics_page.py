@@ -1,0 +1,54 @@
+"""Writes docs/metrics.md from what the processes declare: `python -m netdra.cli.metrics_page` prints it.
+
+Called by `make docs`; a test holds the page against it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+import click
+
+from netdra.admission.metrics import WEBHOOK
+from netdra.controller.metrics import CONTROLLER
+from netdra.kube.metrics import KUBE
+from netdra.node.metrics import NODE
+from netdra.ops.metrics import OUTCOMES, PROCESS, Catalogue
+
+PROCESSES: Mapping[str, Sequence[Catalogue]] = {
+    "netdra node": (PROCESS, KUBE, NODE),
+    "netdra controller": (PROCESS, KUBE, CONTROLLER),
+    "netdra webhook": (PROCESS, KUBE, WEBHOOK),
+}
+
+_HEAD = f"""\
+# Metrics
+
+<!-- Written by `make docs` from the declarations (modules called `metrics`). Do not edit. -->
+
+A daemon with `--health-address` serves these at `/metrics` ([operating](operating.md)), and beside them Prometheus'
+own `process_*` (memory, CPU time, descriptors, start) and `python_*`. Durations are in seconds. No label names a pod,
+a claim or a device. `outcome` is one of {", ".join(f"`{each}`" for each in OUTCOMES)}:
+`invalid` is somebody's input, `permanent` the machine or the cluster, `temporary` may work when tried again, `defect`
+is netdra's own fault.
+"""
+
+
+def page() -> str:
+    """The page."""
+    catalogues = dict.fromkeys(each for catalogues in PROCESSES.values() for each in catalogues)
+    return "\n".join([_HEAD, *(line for each in catalogues for line in _table(each))])
+
+
+def _table(catalogue: Catalogue) -> Iterator[str]:
+    serving = [f"`{name}`" for name, catalogues in PROCESSES.items() if catalogue in catalogues]
+    yield from (f"## {catalogue.title}", "", f"Served by {', '.join(serving)}.", "")
+    yield from ("| metric | type | labels | what |", "| --- | --- | --- | --- |")
+    for each in catalogue.families:
+        labels = ", ".join(f"`{label}`" for label in each.labels)
+        yield f"| `{each.name}` | {each.type} | {labels} | {each.help} |"
+    yield ""
+
+
+if __name__ == "__main__":
+    click.echo(page().rstrip("\n"))

@@ -1,0 +1,91 @@
+"""What is wrong with policies and topologies, found by a worker process and remembered until they change.
+
+Asked by `netdra.controller.controller` at each look, so almost every answer is one that is known. An expression that
+takes too long costs its object a few seconds once, and never the process that leads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from types import TracebackType
+from typing import Any, Self
+
+import msgspec
+
+from netdra.controller.worker import PolicyTask, TopologyTask
+from netdra.model.policy import DeviceExposurePolicy
+from netdra.model.schema import CNIPluginSchema
+from netdra.model.topology import NetworkTopology
+from netdra.workers.pool import SECONDS, BusyError, EndedError, LateError, Pool, command
+
+COMMAND = command("netdra.controller.worker")
+_Key = tuple[str, str]
+_texts = msgspec.json.Decoder(tuple[str, ...])
+
+
+class Checks:
+    """The worker, and what it said last of each object; it runs while this is entered."""
+
+    def __init__(self, *, seconds: float = SECONDS, command: tuple[str, ...] = COMMAND) -> None:
+        """Start nothing yet.
+
+        Args:
+            seconds: how long the check of one object may take.
+            command: what a worker is.
+        """
+        self.pool = Pool(command, 1, seconds=seconds)
+        self._known: dict[_Key, tuple[Any, tuple[str, ...]]] = {}
+        self._late: dict[_Key, Any] = {}
+
+    async def __aenter__(self) -> Self:
+        await self.pool.__aenter__()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, problem: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.pool.__aexit__(kind, problem, trace)
+
+    async def policy(self, policy: DeviceExposurePolicy) -> tuple[str, ...]:
+        """What is wrong with a policy; nothing if it can be used.
+
+        Raises:
+            BusyError: nobody can say just now.
+        """
+        bare = msgspec.structs.replace(policy, status=None)
+        return await self._ask(("policy", policy.name), policy.spec, PolicyTask(bare))
+
+    async def topology(self, topology: NetworkTopology, schemas: Iterable[CNIPluginSchema]) -> tuple[str, ...]:
+        """What is wrong with a topology, held against the cluster's schemas.
+
+        Raises:
+            BusyError: nobody can say just now.
+        """
+        held = tuple(schemas)
+        subject = (topology.spec, *((schema.metadata.name, schema.spec) for schema in held))
+        bare = msgspec.structs.replace(topology, status=None)
+        return await self._ask(("topology", topology.name), subject, TopologyTask(bare, held))
+
+    def forget(self, policies: Iterable[str], topologies: Iterable[str]) -> None:
+        """Remember only what was said of these, by name."""
+        kept = {*(("policy", name) for name in policies), *(("topology", name) for name in topologies)}
+        self._known = {key: value for key, value in self._known.items() if key in kept}
+        self._late = {key: value for key, value in self._late.items() if key in kept}
+
+    async def _ask(self, key: _Key, subject: Any, task: PolicyTask | TopologyTask) -> tuple[str, ...]:
+        known = self._known.get(key)
+        if known is not None and known[0] == subject:
+            return known[1]
+        try:
+            found = _texts.decode(await self.pool.ask(task))
+        except LateError as problem:
+            # Once, it may be that the machine stood still; what is said of an object stands until it changes.
+            if self._late.get(key) != subject:
+                self._late[key] = subject
+                raise BusyError(f"{' '.join(map(str, key))}: {problem.what}") from None
+            found = (f"{problem.what}; {problem.hint}",)
+        except EndedError as problem:
+            found = (f"{problem.what}; {problem.hint}",)
+        self._late.pop(key, None)
+        self._known[key] = (subject, found)
+        return found

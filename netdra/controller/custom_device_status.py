@@ -1,0 +1,42 @@
+"""The status of a CustomDevice: how many devices were meant, how many have what it adds, and why not all. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import datetime
+
+from netdra.controller.conditions import Said, conditions
+from netdra.controller.problems import by_message
+from netdra.model.custom_device import MAX_REPORTED, CustomDevice, CustomDeviceStatus
+from netdra.model.report import CustomDeviceReport
+
+Reports = Iterable[tuple[str, CustomDeviceReport]]
+"""Of one CustomDevice: the node, and what one of its slices says."""
+
+
+def status(device: CustomDevice, reports: Reports, now: datetime) -> CustomDeviceStatus:
+    """The status as it should be."""
+    found = tuple(reports)
+    desired = sum(report.desired for _, report in found)
+    applied = sum(report.applied for _, report in found)
+    refusals = tuple(by_message((node, report.problems) for node, report in found))
+    before = device.status or CustomDeviceStatus()
+    generation = device.metadata.generation
+    said = (_applied(device, desired, applied, refusals),)
+    return CustomDeviceStatus(
+        observed_generation=generation,
+        desired_number=desired,
+        applied_number=applied,
+        conditions=conditions(said, before.conditions, generation, now),
+        refusals=refusals[:MAX_REPORTED],
+    )
+
+
+def _applied(device: CustomDevice, desired: int, applied: int, refusals: tuple[str, ...]) -> Said:
+    if not desired:
+        why = f'no node that is selected reports a device "{device.spec.device}"'
+        return Said("Applied", holds=False, reason="NoDevice", message=why)
+    if applied < desired:
+        why = f"{applied} of {desired} devices have it" + (f": {refusals[0]}" if refusals else "")
+        return Said("Applied", holds=False, reason="NotEverywhere", message=why)
+    return Said("Applied", holds=True, reason="Everywhere", message="every device that is meant has it")

@@ -1,0 +1,20 @@
+"""What is measured of the controller's work. Counted on by `netdra.controller.controller`."""
+
+from __future__ import annotations
+
+from netdra.ops.metrics import OUTCOME, SLOW, Catalogue
+
+CONTROLLER = Catalogue("Controller")
+
+LOOK_SECONDS = CONTROLLER.histogram(
+    "netdra_controller_reconcile_duration_seconds",
+    "One look at one object, writes included.",
+    "kind",
+    OUTCOME,
+    buckets=SLOW,
+)
+CLASS_WRITES = CONTROLLER.counter(
+    "netdra_controller_class_writes_total", "DeviceClasses written or deleted.", "verb", OUTCOME
+)
+STATUS_WRITES = CONTROLLER.counter("netdra_controller_status_writes_total", "Statuses written.", "resource")
+PENDING = CONTROLLER.gauge("netdra_controller_pending", "Objects that are to be looked at, now or after a wait.")

@@ -1,0 +1,47 @@
+"""A process that compiles the expressions of policies and topologies, one object at a time (`netdra.workers.process`).
+
+Started by `netdra.controller.checks` as `python -m netdra.controller.worker`. The webhook has seen these objects, as a
+rule; but it may have been installed after them, or be another version's.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from netdra.exposure.check import check
+from netdra.model.policy import DeviceExposurePolicy
+from netdra.model.schema import CNIPluginSchema
+from netdra.model.topology import NetworkTopology
+from netdra.topology import contract
+from netdra.topology.validation import check_topology
+from netdra.workers import process
+
+
+class PolicyTask(msgspec.Struct, frozen=True, tag="policy"):
+    """What is wrong with a policy?"""
+
+    policy: DeviceExposurePolicy
+
+
+class TopologyTask(msgspec.Struct, frozen=True, tag="topology"):
+    """What is wrong with a topology, held against the cluster's schemas?"""
+
+    topology: NetworkTopology
+    schemas: tuple[CNIPluginSchema, ...]
+
+
+Task = PolicyTask | TopologyTask
+_reader: msgspec.json.Decoder[Task] = msgspec.json.Decoder(Task)
+
+
+def answer(body: bytes) -> tuple[str, ...]:
+    """All that is wrong, in words; nothing if the object can be used."""
+    task = _reader.decode(body)
+    if isinstance(task, PolicyTask):
+        return check(task.policy)
+    sound = [schema for schema in task.schemas if not contract.examine(schema)[1]]
+    return tuple(finding.text for finding in check_topology(task.topology, sound))
+
+
+if __name__ == "__main__":
+    process.main(answer)

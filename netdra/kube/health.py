@@ -1,0 +1,31 @@
+"""What a process's way to the API server tells of its health, as checks for `netdra.ops.health`.
+
+Used by the daemons. Every reflector that runs on a client is asked, whoever began it.
+"""
+
+from __future__ import annotations
+
+from netdra.kube.client import Client
+from netdra.ops.health import Check, Finding
+
+
+def synced(client: Client) -> Check:
+    """Every copy has been equal to the API server once."""
+
+    def check() -> Finding:
+        missing = sorted({each.plural for each in client.following if not each.synced})
+        if missing:
+            return Finding(ok=False, detail=f"not yet listed: {', '.join(missing)}")
+        return Finding(bool(client.following), detail=f"{len(client.following)} copies")
+
+    return check
+
+
+def reachable(client: Client) -> Check:
+    """No copy has trouble being kept current."""
+
+    def check() -> Finding:
+        troubles = sorted({each.problem for each in client.following if each.problem})
+        return Finding(not troubles, detail="; ".join(troubles) or "answers")
+
+    return check

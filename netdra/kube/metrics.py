@@ -1,0 +1,40 @@
+"""What is measured of the way to the API server.
+
+Counted on by `netdra.kube.client`, `netdra.kube.reflector` and `netdra.kube.leader`.
+"""
+
+from __future__ import annotations
+
+from netdra.ops.metrics import SLOW, Catalogue
+
+KUBE = Catalogue("API server")
+
+REQUESTS = KUBE.counter(
+    "netdra_api_requests_total",
+    "Requests to the API server; code is the HTTP status, or none where no answer came.",
+    "verb",
+    "resource",
+    "code",
+)
+REQUEST_SECONDS = KUBE.histogram(
+    "netdra_api_request_duration_seconds",
+    "How long the API server takes to answer; a watch until it begins.",
+    "verb",
+    buckets=SLOW,
+)
+LISTS = KUBE.counter("netdra_reflector_lists_total", "Lists begun; after the first, each is a relist.", "resource")
+WATCHES = KUBE.counter("netdra_reflector_watches_total", "Watches begun; after the first, a restart each.", "resource")
+EVENTS = KUBE.counter("netdra_reflector_events_total", "Events that watches brought, bookmarks included.", "resource")
+FAILURES = KUBE.counter("netdra_reflector_failures_total", "Lists and watches that failed.", "resource")
+OBJECTS = KUBE.gauge("netdra_reflector_objects", "Objects in this process's copy.", "resource")
+UNREADABLE = KUBE.gauge(
+    "netdra_reflector_unreadable_objects", "Objects of the API server that this netdra cannot read.", "resource"
+)
+LAST_EVENT = KUBE.gauge(
+    "netdra_reflector_last_event_timestamp_seconds",
+    "When the API server was last heard from about a kind; bookmarks come about once a minute.",
+    "resource",
+)
+LEADS = KUBE.gauge("netdra_leader", "1 while this process holds the lease, else 0.", "lease")
+LEADERSHIPS = KUBE.counter("netdra_leader_elections_total", "How often this process was elected.", "lease")
+EVENTS_WRITTEN = KUBE.counter("netdra_kubernetes_events_total", "Kubernetes events written.", "outcome")

@@ -1,0 +1,160 @@
+"""A claim's files for containers: metadata from Prepare on, the CDI specification only while the network is complete.
+
+`prepared` and `unprepared` are called by `netdra.node.claims`; `attached` by the pods' attachments once the chain has
+succeeded, `detached` before it is undone. A container cannot be made without the specification, so it is written last
+and removed first (decision D12). All calls can be repeated, and none asks the API server. They block on disk alone.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+import msgspec
+
+from netdra.chain import files
+from netdra.model import names
+from netdra.model.errors import InvalidInputError, TemporaryError
+from netdra.node.cdi import metadata, spec
+from netdra.node.cdi.outcome import DeviceOutcome, DonePlan, outcomes
+from netdra.node.claims.prepared import PreparedClaim
+
+CDI_FOLDER = Path("/var/run/cdi")
+_PREFIX = f"{names.DRIVER}-claim-"
+_SUFFIX = ".json"
+_READABLE = 0o644  # programs in containers need not be root
+_TRAVERSABLE = 0o755  # the folder is every driver's
+_LOCK_SECONDS = 5.0
+
+
+class ClaimFiles(msgspec.Struct, frozen=True, kw_only=True):
+    """Where the files of claims are.
+
+    Attributes:
+        plugin: the plugin's own folder below the kubelet's, by a path that is the same outside of netdra's container:
+            the runtime mounts from it.
+        cdi: a folder in which the runtime looks for CDI specifications.
+    """
+
+    plugin: Path
+    cdi: Path = CDI_FOLDER
+
+    def prepared(self, claim: PreparedClaim) -> None:
+        """Write what can be said of a claim before any pod has it.
+
+        Raises:
+            NetdraError: a name cannot be a file's, or the file system does not take it.
+        """
+        self._describe(claim, ())
+
+    def attached(self, claim: PreparedClaim, done: Sequence[DonePlan]) -> None:
+        """Let containers be made with a claim's devices: its pod's chain has succeeded.
+
+        Args:
+            claim: the claim.
+            done: what was run; plans of other claims may be among it.
+
+        Raises:
+            NetdraError: a name cannot be a file's, or the file system does not take it; no container can be made.
+        """
+        became = outcomes(claim, done)
+        mounts = self._describe(claim, became)
+        written = spec.encode(spec.render(claim, became, mounts))
+        path = self.spec_path(claim.claim.uid)
+        try:
+            self.cdi.mkdir(parents=True, exist_ok=True, mode=_TRAVERSABLE)
+        except OSError as problem:
+            raise files.unwritable(self.cdi, problem) from None
+        files.replace(path, written, _LOCK_SECONDS, mode=_READABLE)
+
+    def detached(self, uid: str) -> None:
+        """Let no further container be made with a claim's devices.
+
+        A claim that several pods share keeps its specification as long as one of them has its network: whoever calls
+        knows that.
+
+        Raises:
+            NetdraError: the file is there and cannot be removed.
+        """
+        _remove(self.spec_path(uid))
+
+    def unprepared(self, uid: str) -> None:
+        """Remove all files of a claim.
+
+        Raises:
+            NetdraError: something is there and cannot be removed.
+        """
+        self.detached(uid)
+        folder = self._folder(uid)
+        with suppress(FileNotFoundError):
+            try:
+                shutil.rmtree(folder)
+            except FileNotFoundError:
+                raise
+            except OSError as problem:
+                raise _stuck(folder, problem) from None
+
+    def specified(self) -> tuple[str, ...]:
+        """The uids of the claims that have a specification now."""
+        if not self.cdi.is_dir():
+            return ()
+        found = (path.name for path in self.cdi.iterdir())
+        return tuple(
+            sorted(
+                name.removeprefix(_PREFIX).removesuffix(_SUFFIX)
+                for name in found
+                if name.startswith(_PREFIX) and name.endswith(_SUFFIX)
+            )
+        )
+
+    def retain(self, uids: Iterable[str]) -> tuple[str, ...]:
+        """Remove the specifications of all claims but these, and return the uids of those removed.
+
+        Raises:
+            NetdraError: one cannot be removed.
+        """
+        stale = tuple(uid for uid in self.specified() if uid not in frozenset(uids))
+        for uid in stale:
+            self.detached(uid)
+        return stale
+
+    def spec_path(self, uid: str) -> Path:
+        """Where a claim's specification is.
+
+        Raises:
+            InvalidInputError: the uid cannot be part of a file's name.
+        """
+        return self.cdi / f"{_PREFIX}{_part(uid)}{_SUFFIX}"
+
+    def _describe(self, claim: PreparedClaim, became: Sequence[DeviceOutcome]) -> list[tuple[str, spec.Mount]]:
+        mounts = []
+        for request in claim.requests:
+            path = self._folder(claim.claim.uid) / _part(request) / metadata.FILE
+            written = metadata.encode(metadata.render(claim, request, became))
+            files.replace(path, written, _LOCK_SECONDS, mode=_READABLE)
+            mounts.append((request, metadata.mount(claim, request, str(path))))
+        return mounts
+
+    def _folder(self, uid: str) -> Path:
+        # By uid, since a claim may be gone, and another one of its name be there, before it is unprepared.
+        return self.plugin / metadata.FOLDER / _part(uid)
+
+
+def _part(name: str) -> str:
+    """A name that comes from outside, as part of a file's name."""
+    if not names.is_subdomain(name):
+        raise InvalidInputError(f"{name[:80]!r} cannot be part of a file's name")
+    return name
+
+
+def _remove(path: Path) -> None:
+    try:
+        path.unlink(missing_ok=True)
+    except OSError as problem:
+        raise _stuck(path, problem) from None
+
+
+def _stuck(path: Path, problem: OSError) -> TemporaryError:
+    return TemporaryError(f"{path} cannot be removed: {problem.strerror}", hint="see whether its file system is well")

@@ -1,0 +1,98 @@
+"""A claim's CDI specification: one CDI device for each of its requests, with what containers that use it are given.
+
+Pure; `files` writes it. Follows the Container Device Interface specification 1.0
+(github.com/cncf-tags/container-device-interface, SPEC.md); the version that a file names is the lowest that has all of
+its fields, so that older runtimes take it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from netdra.model.resource import Wire
+from netdra.node.cdi.environment import environment
+from netdra.node.cdi.outcome import DeviceOutcome
+from netdra.node.claims.prepared import CDI_KIND, PreparedClaim, cdi_device
+
+_BASE_VERSION = "0.3.0"
+_LEADING_DIGIT_VERSION = "0.5.0"
+
+
+class DeviceNode(Wire, frozen=True):
+    """A device file; kind and numbers are those of the host's file of that path."""
+
+    path: str
+    permissions: str
+
+
+class Mount(Wire, frozen=True):
+    """A file of the host that the container sees."""
+
+    host_path: str
+    container_path: str
+    options: tuple[str, ...] = ()
+
+
+class ContainerEdits(Wire, frozen=True):
+    """What a container is given."""
+
+    env: tuple[str, ...] = ()
+    device_nodes: tuple[DeviceNode, ...] = ()
+    mounts: tuple[Mount, ...] = ()
+
+
+class CDIDevice(Wire, frozen=True, omit_defaults=False):
+    """A named set of edits."""
+
+    name: str
+    container_edits: ContainerEdits
+
+
+class CDISpec(Wire, frozen=True, omit_defaults=False):
+    """The content of a specification file."""
+
+    cdi_version: str
+    kind: str
+    devices: tuple[CDIDevice, ...]
+
+
+def render(
+    prepared: PreparedClaim, outcomes: Sequence[DeviceOutcome], metadata: Sequence[tuple[str, Mount]] = ()
+) -> CDISpec:
+    """A claim's specification.
+
+    Args:
+        prepared: the claim.
+        outcomes: what its devices became.
+        metadata: the metadata file of each request that has one.
+    """
+    devices = tuple(_device(prepared, request, outcomes, metadata) for request in prepared.requests)
+    return CDISpec(cdi_version=_version(devices), kind=CDI_KIND, devices=devices)
+
+
+def encode(spec: CDISpec) -> bytes:
+    """The specification as the text of its file."""
+    return msgspec.json.format(msgspec.json.encode(spec), indent=2) + b"\n"
+
+
+def _device(
+    prepared: PreparedClaim,
+    request: str,
+    outcomes: Sequence[DeviceOutcome],
+    metadata: Sequence[tuple[str, Mount]],
+) -> CDIDevice:
+    own = [each for each in outcomes if each.request == request]
+    nodes = dict.fromkeys(node for each in own for node in each.device_nodes)
+    edits = ContainerEdits(
+        env=environment(prepared, request, own),
+        device_nodes=tuple(DeviceNode(path=node, permissions="rw") for node in nodes),
+        mounts=tuple(mount for name, mount in metadata if name == request),
+    )
+    return CDIDevice(name=cdi_device(prepared.claim.uid, request), container_edits=edits)
+
+
+def _version(devices: Sequence[CDIDevice]) -> str:
+    digits = any(each.name[:1].isdigit() for each in devices)
+    return _LEADING_DIGIT_VERSION if digits else _BASE_VERSION

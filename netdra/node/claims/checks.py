@@ -1,0 +1,136 @@
+"""Why a claim is refused at Prepare, as far as the claim itself, its plans and its pods say. Pure; docs/claims.md.
+
+Called by `prepare`. The second pod of a shared claim brings no Prepare (decision D11): there `netdra.chain` finds that
+a device is in a pod already. What the node says is in `netdra.slices.exclusion`, what the topology says in `bind`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from netdra.model import names
+from netdra.model.claim import AllocationResult, DeviceRequestAllocationResult, ResourceClaim
+from netdra.model.errors import InvalidInputError, PermanentError, TemporaryError
+from netdra.model.plan import Binding, ClaimReference, Plan
+from netdra.slices.allocator.nodes import parse_selector
+
+MOVING_TYPES = frozenset({"sriov", "host-device", "vfio-pci", "rdma"})
+"""Steps after which the host no longer has the device: it is in one pod, or bound to a driver for one."""
+
+
+def named(claim: ResourceClaim | ClaimReference) -> str:
+    """The claim as messages call it."""
+    known = claim if isinstance(claim, ClaimReference) else claim.metadata
+    return f'ResourceClaim "{known.namespace}/{known.name}"'
+
+
+def check_identity(claim: ResourceClaim, wanted: ClaimReference) -> None:
+    """The claim is the one that the kubelet means, and not another one of its name.
+
+    Raises:
+        TemporaryError: it is another one; the kubelet finds that out by itself.
+    """
+    if claim.metadata.uid != wanted.uid:
+        raise TemporaryError(
+            f"{named(wanted)}: the pod's has uid {wanted.uid}, the API server's {claim.metadata.uid}: it was deleted "
+            "and made anew",
+            hint="delete the pod; its controller makes another one with the new claim",
+        )
+
+
+def allocation_of(claim: ResourceClaim, node: str) -> AllocationResult:
+    """The claim's allocation, which is for this node.
+
+    Raises:
+        TemporaryError: it has none.
+        PermanentError: it is for another node.
+    """
+    found = claim.status.allocation
+    if found is None:
+        raise TemporaryError(f"{named(claim)} is not allocated", hint="wait until the pod is scheduled")
+    if found.node_selector is None:
+        return found
+    selector = parse_selector(found.node_selector, f"{named(claim)}, allocation")
+    pinned = [
+        {value for each in term.match_fields if each.key == "metadata.name" for value in each.values}
+        for term in selector.node_selector_terms
+    ]
+    if pinned and all(nodes and node not in nodes for nodes in pinned):
+        where = ", ".join(sorted(set().union(*pinned)))
+        raise PermanentError(
+            f'{named(claim)} is allocated for node {where}, and this is "{node}"',
+            hint="a pod with it can only run there; delete the pod so that it is scheduled anew",
+        )
+    return found
+
+
+def ours(claim: ResourceClaim) -> tuple[DeviceRequestAllocationResult, ...]:
+    """The claim's devices of this driver, in the order of its allocation."""
+    allocation = claim.status.allocation
+    results = allocation.devices.results if allocation is not None else ()
+    return tuple(each for each in results if each.driver == names.DRIVER)
+
+
+def check_config(claim: ResourceClaim) -> None:
+    """Only a class says what is done with a device (decision D10).
+
+    Raises:
+        InvalidInputError: the claim's author brings configuration for this driver.
+    """
+    allocation = claim.status.allocation
+    for config in allocation.devices.config if allocation is not None else ():
+        if config.source == "FromClaim" and config.opaque is not None and config.opaque.driver == names.DRIVER:
+            meant = f"requests {', '.join(config.requests)}" if config.requests else "all its requests"
+            raise InvalidInputError(
+                f"{named(claim)} brings configuration of its own for {names.DRIVER}, for {meant}; such counts only in "
+                "a DeviceClass (decision D10)",
+                hint="remove it from spec.devices.config, and request a DeviceClass that an administrator made",
+            )
+
+
+def check_steps(binding: Binding) -> None:
+    """Every device that the claim owns is attached by something, so that no pod starts without one.
+
+    Raises:
+        InvalidInputError: nothing says how a device could be attached.
+    """
+    for each in binding.plain:
+        if not each.admin_access:
+            listed = ", ".join(each.device.supported_cnis)
+            why = f"its policy lists {listed}, which need a configuration" if listed else "its policy lists no plugin"
+            raise InvalidInputError(
+                f'{named(each.claim)}, request "{each.device.request}": nothing says how device '
+                f'"{each.device.device}" is attached: no NetworkTopology, no DeviceParameters, and {why}',
+                hint="request a DeviceClass of a NetworkTopology, or one that carries DeviceParameters",
+            )
+
+
+def check_shared(claim: ResourceClaim, plans: Sequence[Plan], pods: Sequence[str]) -> None:
+    """A device that moves is in one pod only (decision D11).
+
+    Args:
+        claim: the claim.
+        plans: what is run for it; those of other claims are passed over.
+        pods: the pods that have the claim now, as messages call them.
+
+    Raises:
+        InvalidInputError: several pods have a claim whose devices cannot be shared.
+    """
+    if len(pods) < 2:
+        return
+    for plan in plans:
+        for step in plan.steps if plan.claim.uid == claim.metadata.uid else ():
+            if step.device is not None and step.type in MOVING_TYPES:
+                raise InvalidInputError(
+                    f'{named(claim)} is shared by pods {", ".join(pods)}, but step "{step.name}" ({step.type}) moves '
+                    f'device "{step.device.device}" into one pod',
+                    hint="give each pod a claim of its own: a ResourceClaimTemplate",
+                )
+
+
+def on_host_network(claim: ResourceClaim, pod: str) -> InvalidInputError:
+    """The refusal of a pod on the host's network, which has no namespace of its own that a device could go to."""
+    return InvalidInputError(
+        f'{named(claim)}: pod "{pod}" is on the host\'s network (hostNetwork: true), where no device can be attached',
+        hint="remove hostNetwork from the pod, or the claim",
+    )

@@ -1,0 +1,246 @@
+"""Prepare and unprepare claims: the `ClaimHandler` behind the kubelet's calls.
+
+Prepare reads the claim, refuses what could not be attached, and writes down what it told the kubelet; the network
+itself is made when a pod begins (decision D11). Unprepare goes by what was written down and asks no API server. The
+checks against other claims and the writing are one at a time on the node, whichever daemon does them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Protocol
+
+from netdra.chain.checkpoint import boot_id
+from netdra.kube.client import Client
+from netdra.model import names
+from netdra.model.claim import DeviceRequestAllocationResult, ResourceClaim
+from netdra.model.errors import PermanentError, TemporaryError
+from netdra.model.plan import Binding, ClaimReference, PlannedDevice
+from netdra.model.resource import DeviceAttribute
+from netdra.node import faults
+from netdra.node.claims import checks
+from netdra.node.claims.lookup import get_claim, patiently, pods_of
+from netdra.node.claims.prepared import KeptDevice, PreparedClaim, base_request, cdi_id
+from netdra.node.claims.store import ClaimStore
+from netdra.node.kubelet.handler import PreparedDevice
+from netdra.node.view import Holder, NodeView
+from netdra.slices.exclusion import Holding, conflict
+from netdra.topology.bind import bind
+from netdra.topology.devices import DeviceKey
+
+POD_CLAIM_NAME = "resource.kubernetes.io/pod-claim-name"
+"""The annotation with the name by which the pods of a template know the claim."""
+
+API_SECONDS = 30.0
+VIEW_SECONDS = 5.0
+
+_Share = tuple[str, str, str, str]
+"""Pool, device, share and request of an allocation's result."""
+
+
+class SideFiles(Protocol):
+    """The files of a claim beside its record: `netdra.node.cdi.files`."""
+
+    def prepared(self, claim: PreparedClaim) -> None:
+        """Write what can be said of a claim before any pod has it."""
+
+    def unprepared(self, uid: str) -> None:
+        """Remove all files of a claim."""
+
+
+class Claims:
+    """The claims of one node."""
+
+    def __init__(
+        self,
+        client: Client,
+        node: str,
+        view: NodeView,
+        holder: Holder,
+        store: ClaimStore,
+        files: SideFiles,
+    ) -> None:
+        """Begin.
+
+        Args:
+            client: for claims and their pods.
+            node: the node's name.
+            view: the node's devices, slices and topologies.
+            holder: who holds which devices.
+            store: where claims are written down.
+            files: what else is written of a claim.
+        """
+        self._client, self._node, self._view, self._holder = client, node, view, holder
+        self._store, self._files = store, files
+
+    async def prepare(self, claim: ClaimReference) -> tuple[PreparedDevice, ...]:
+        """Make a claim ready; see `ClaimHandler`.
+
+        Raises:
+            NetdraError: it is refused, or could not be checked or written down.
+        """
+        known = await asyncio.to_thread(self._store.get, claim.uid)
+        if known is not None and await self._still(known):
+            await asyncio.to_thread(self._files.prepared, known)
+            return known.told
+        found, pods = await patiently(lambda: self._read(claim), API_SECONDS)
+        made = await patiently(lambda: self._checked(found, pods), VIEW_SECONDS)
+        await asyncio.to_thread(self._settle, made)
+        return made.told
+
+    async def unprepare(self, claim: ClaimReference) -> None:
+        """Forget a claim and remove its files; see `ClaimHandler`.
+
+        Raises:
+            NetdraError: something could not be removed.
+        """
+        await asyncio.to_thread(self._forget, claim.uid)
+
+    async def _still(self, known: PreparedClaim) -> bool:
+        """Whether a claim is prepared as it is allocated now, in this boot.
+
+        Its pods may have its devices, so nothing else of it is looked at again. A claim that was never unprepared,
+        because the kubelet lost its state, may have been allocated other devices meanwhile.
+        """
+        if known.boot_id != boot_id():
+            return False
+        claim = await patiently(lambda: get_claim(self._client, known.claim), API_SECONDS)
+        checks.check_identity(claim, known.claim)
+        now = [_share(result) for result in checks.ours(claim)]
+        return now == [(*kept.key, kept.told.share_id, kept.told.requests[0]) for kept in known.devices]
+
+    async def _read(self, wanted: ClaimReference) -> tuple[ResourceClaim, tuple[str, ...]]:
+        """The claim and the names of its pods; what speaks against it by itself is refused here."""
+        if not self._view.ready:
+            raise TemporaryError(
+                "netdra has not read this node's devices and the cluster's topologies yet",
+                hint="see the driver's log, and whether it reaches the API server",
+            )
+        claim = await get_claim(self._client, wanted)
+        checks.check_identity(claim, wanted)
+        checks.allocation_of(claim, self._node)
+        checks.check_config(claim)
+        owned = any(not each.admin_access for each in checks.ours(claim))
+        pods = await pods_of(self._client, claim) if owned else ()
+        for pod, host_network in pods:
+            if host_network:
+                raise checks.on_host_network(claim, pod)
+        return claim, tuple(name for name, _ in pods)
+
+    async def _checked(self, claim: ResourceClaim, pods: Sequence[str]) -> PreparedClaim:
+        """The claim as it is to be written down, held against the node as it is."""
+        binding = bind([claim], self._view.topologies, self._view.devices)
+        checks.check_steps(binding)
+        checks.check_shared(claim, binding.plans, pods)
+        return PreparedClaim(
+            boot_id=boot_id(),
+            claim=_reference(claim),
+            devices=tuple(self._kept(claim, binding)),
+            pod_claim_name=claim.metadata.annotations.get(POD_CLAIM_NAME, ""),
+        )
+
+    def _kept(self, claim: ResourceClaim, binding: Binding) -> Iterator[KeptDevice]:
+        attributes = _published(self._view)
+        facts = _facts(binding)
+        named: set[str] = set()
+        for result in checks.ours(claim):
+            request = base_request(result.request)
+            # Once a request is enough: a container that has the request is given the edits of all its devices.
+            first = request not in named
+            named.add(request)
+            yield KeptDevice(
+                told=PreparedDevice(
+                    requests=(result.request,),
+                    pool=result.pool,
+                    device=result.device,
+                    cdi_ids=(cdi_id(claim.metadata.uid, request),) if first else (),
+                    share_id=result.share_id or "",
+                ),
+                facts=facts[_share(result)],
+                admin_access=bool(result.admin_access),
+                attributes=attributes.get((result.pool, result.device), {}),
+            )
+
+    def _settle(self, made: PreparedClaim) -> None:
+        """Hold a claim against what others have, and write it down, as one act.
+
+        Raises:
+            NetdraError: it excludes what another claim has, or cannot be written down.
+        """
+        with self._store.locked():
+            held = [*_recorded(self._store.all(), made), *self._stuck(made.claim.uid)]
+            for kept in made.devices:
+                if kept.admin_access:
+                    continue
+                wanted = _holding(kept, made)
+                problem = conflict(self._view.slices, wanted, held)
+                if problem:
+                    raise PermanentError(
+                        f'{checks.named(made.claim)}, request "{kept.request}": device "{kept.told.device}" of pool '
+                        f'"{kept.told.pool}" cannot be used: {problem}',
+                        hint="delete the pod so that it is scheduled anew",
+                    )
+                held.append(wanted)
+            faults.point("prepare-begun")
+            self._files.prepared(made)
+            faults.point("prepare-described")
+            self._store.put(made)
+        faults.point("prepare-done")
+
+    def _stuck(self, uid: str) -> Iterator[Holding]:
+        """Devices that others hold though nothing that can be read says so: not given back, or the record is bad."""
+        recorded = {each.claim.uid for each in self._store.all()}
+        unreadable = self._store.uids() - recorded
+        for each in self._holder.held:
+            if each.claim != uid and (each.trouble or each.claim in unreadable) and each.claim not in recorded:
+                trouble = f" ({each.trouble})" if each.trouble else ""
+                yield Holding(key=each.key, holder=f"the claim with uid {each.claim}{trouble}")
+
+    def _forget(self, uid: str) -> None:
+        with self._store.locked():
+            faults.point("unprepare-begun")
+            self._files.unprepared(uid)
+            faults.point("unprepare-removed")
+            self._store.remove(uid)
+
+
+def _recorded(claims: Iterable[PreparedClaim], made: PreparedClaim) -> Iterator[Holding]:
+    """What other claims have. What was prepared before the machine's last start is in no pod now."""
+    for claim in claims:
+        if claim.claim.uid != made.claim.uid and claim.boot_id == made.boot_id:
+            yield from (_holding(kept, claim) for kept in claim.devices if not kept.admin_access)
+
+
+def _holding(kept: KeptDevice, claim: PreparedClaim) -> Holding:
+    return Holding(
+        key=kept.key,
+        holder=checks.named(claim.claim),
+        share_id=kept.told.share_id,
+        consumed=kept.facts.consumed_capacity,
+    )
+
+
+def _facts(binding: Binding) -> dict[_Share, PlannedDevice]:
+    """The devices of a claim as they were when it was bound."""
+    planned = (step.device for plan in binding.plans for step in plan.steps if step.device is not None)
+    found = (*planned, *(each.device for each in binding.plain))
+    return {(each.pool, each.device, each.share_id, each.request): each for each in found}
+
+
+def _share(result: DeviceRequestAllocationResult) -> _Share:
+    return result.pool, result.device, result.share_id or "", result.request
+
+
+def _published(view: NodeView) -> dict[DeviceKey, Mapping[str, DeviceAttribute]]:
+    """The attributes of the node's devices as they are published."""
+    return {
+        (each.spec.pool.name, device.name): device.attributes
+        for each in view.slices
+        if each.spec.driver == names.DRIVER
+        for device in each.spec.devices
+    }
+
+
+def _reference(claim: ResourceClaim) -> ClaimReference:
+    return ClaimReference(namespace=claim.metadata.namespace, name=claim.metadata.name, uid=claim.metadata.uid)

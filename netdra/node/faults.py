@@ -1,0 +1,21 @@
+"""Points at which a test may let the daemon die or hang, so that what happens then is seen and not guessed.
+
+Called at each named point of prepare, attach, detach and unprepare; the names are in docs/lifecycle.md. Only the
+environment variable `NETDRA_FAULT`, which no installation sets, makes a point do anything: `NAME=kill` ends the process
+as a crash would, `NAME=hang` stops it where it is, as a kernel call that does not return would.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+
+VARIABLE = "NETDRA_FAULT"
+_NAME, _, _ACT = os.environ.get(VARIABLE, "").partition("=")
+
+
+def point(name: str) -> None:
+    """A place that a test can name; anywhere else it does nothing."""
+    if name != _NAME:
+        return
+    os.kill(os.getpid(), signal.SIGSTOP if _ACT == "hang" else signal.SIGKILL)

@@ -1,0 +1,123 @@
+"""Where the plugin's sockets are, and those that daemons left behind which are no more.
+
+Used by `plugin`. With an instance of its own in their names, the sockets of an old and a new daemon are there side by
+side, and the kubelet goes over to the new one (Kubernetes 1.33). Without one, there must be one daemon at a time.
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import os
+import socket
+import time
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+
+import msgspec
+
+from netdra.chain import files
+from netdra.model import names
+from netdra.model.errors import InvalidInputError, PermanentError, TemporaryError
+
+KUBELET_ROOT = Path("/var/lib/kubelet")
+MAX_PATH = 107  # struct sockaddr_un: 108 bytes with the one that ends it
+_LOCK = ".lock"
+_LOCK_SECONDS = 5.0
+
+
+class Sockets(msgspec.Struct, frozen=True):
+    """The sockets of one daemon. All paths are the same for the kubelet, outside of netdra's container.
+
+    Attributes:
+        plugin: the plugin's own folder.
+        dra: the socket of the DRA service.
+        registration: the socket by which the kubelet finds it.
+    """
+
+    plugin: Path
+    dra: Path
+    registration: Path
+
+
+def sockets(root: Path = KUBELET_ROOT, instance: str = "") -> Sockets:
+    """The sockets below a kubelet's root folder.
+
+    Args:
+        root: the kubelet's `--root-dir`.
+        instance: what tells this daemon from others on the node: its pod's uid; "" where only one can be there.
+
+    Raises:
+        InvalidInputError: the instance cannot be part of a file's name, or the root's path is too long for sockets.
+    """
+    if instance and not names.is_label(instance):
+        raise InvalidInputError(
+            f"instance {instance[:80]!r} cannot be part of a socket's name", hint="give the uid of the daemon's pod"
+        )
+    plugin = root / "plugins" / names.DRIVER
+    part = f"-{instance}" if instance else ""
+    return Sockets(
+        plugin=plugin,
+        dra=_fitting(plugin, f"dra{part}", ".sock"),
+        registration=_fitting(root / "plugins_registry", f"{names.DRIVER}{part}", "-reg.sock"),
+    )
+
+
+@contextmanager
+def taking(wanted: Sockets) -> Iterator[None]:
+    """Make the folders, remove what dead daemons left, and keep others from doing so until the sockets are there.
+
+    Raises:
+        PermanentError: a folder is missing or cannot be written.
+        TemporaryError: another daemon is starting, or has these sockets, or the kubelet has not made its folder yet.
+    """
+    registry = wanted.registration.parent
+    try:
+        wanted.plugin.mkdir(parents=True, exist_ok=True, mode=0o750)
+        lock = os.open(wanted.plugin / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, files.MODE)
+    except OSError as problem:
+        raise PermanentError(
+            f"{wanted.plugin} cannot be used: {problem.strerror}", hint="mount the kubelet's folder, writable"
+        ) from None
+    try:
+        if not registry.is_dir():
+            raise TemporaryError(f"{registry} is not there", hint="is the kubelet running, and is this its folder?")
+        if not files.locked(lock, time.monotonic() + _LOCK_SECONDS):
+            raise TemporaryError(f"another daemon has been starting in {wanted.plugin} for {_LOCK_SECONDS:.0f} s")
+        for path in (*wanted.plugin.glob("dra*.sock"), *registry.glob(f"{names.DRIVER}*-reg.sock")):
+            if not _answers(path):
+                path.unlink(missing_ok=True)
+        for path in (wanted.dra, wanted.registration):
+            if path.exists():
+                raise TemporaryError(
+                    f"{path} is another daemon's, which is running",
+                    hint="one daemon a node, or each with an instance of its own (the uid of its pod)",
+                )
+        yield
+    finally:
+        os.close(lock)
+
+
+def _answers(path: Path) -> bool:
+    """Whether somebody listens on a socket."""
+    with closing(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)) as probe:
+        outcome = probe.connect_ex(str(path))
+    return outcome not in (errno.ECONNREFUSED, errno.ENOENT)
+
+
+def _fitting(folder: Path, name: str, suffix: str) -> Path:
+    """A socket's path, its name shortened to a digest of it if the path would be too long."""
+    path = folder / f"{name}{suffix}"
+    if len(os.fsencode(path)) <= MAX_PATH:
+        return path
+    digest = hashlib.sha256(name.encode()).hexdigest()
+    room = MAX_PATH - len(os.fsencode(folder / suffix))
+    if room < len(names.DRIVER) + 12:
+        raise InvalidInputError(
+            f"{folder}: the path is too long for a socket in it, which has at most {MAX_PATH} bytes",
+            hint="the kubelet's root folder must have a shorter path",
+        )
+    # The shortened name begins like all others, so that whoever cleans up finds it.
+    prefix = names.DRIVER if name.startswith(names.DRIVER) else "dra"
+    return folder / (f"{prefix}-{digest}"[:room] + suffix)

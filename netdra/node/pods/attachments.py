@@ -1,0 +1,244 @@
+"""What the runtime's hooks come to: a sandbox gets its network before its first container, and gives it back after.
+
+`netdra.node.nri` calls it as its `SandboxHooks`. One lock a sandbox; blocking work is done in a bounded pool of
+threads, within the runtime's budget (decision D12). A hook that is not answered in time goes on in the background until
+it is undone, because the kernel cannot be interrupted; its lock keeps everybody else off the sandbox until then.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import logging
+import time
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+from netdra.model.claim import ResourceClaim
+from netdra.model.errors import InvalidInputError, NetdraError, PermanentError, TemporaryError
+from netdra.model.plan import Plan
+from netdra.node.nri.hooks import Sandbox
+from netdra.node.pods.locks import Locks
+from netdra.node.pods.network import Network, Undone
+from netdra.node.pods.outcome import Outcome, failed
+from netdra.node.pods.reports import Reports, message_of, reason_of
+from netdra.node.pods.tracker import Tracker
+from netdra.node.pods.writer import StatusWriter
+from netdra.node.view import NodeView
+from netdra.ops.logs import about
+from netdra.topology.bind import bind
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+WORKERS = 8
+LOOKUP_SHARE = 0.4
+REMOVE_SECONDS = 5.0
+
+
+@dataclass
+class Attachments:
+    """The sandboxes of this node.
+
+    Attributes:
+        threads: where blocking work is done.
+        live: the sandboxes that run, by id, as the runtime told us.
+        strangers: sandboxes that left something here and did not run when the runtime last said which ones do. One that
+            comes later is none, even if nobody tells us of it: another daemon of this node may have it.
+        troubles: what could not be given back yet, by sandbox.
+        changed: what is to be called when other devices are held, or with other trouble.
+        work: what is to be called when there is something to reconcile.
+    """
+
+    tracker: Tracker
+    view: NodeView
+    network: Network
+    writer: StatusWriter
+    reports: Reports
+    threads: ThreadPoolExecutor
+    live: dict[str, Sandbox] = field(default_factory=dict)
+    strangers: frozenset[str] = frozenset()
+    troubles: dict[str, Undone] = field(default_factory=dict)
+    changed: Callable[[], None] = lambda: None
+    work: Callable[[], None] = lambda: None
+    locks: Locks = field(default_factory=Locks)
+    _running: set[asyncio.Task[Any]] = field(default_factory=set)
+
+    async def synchronize(self, sandboxes: Sequence[Sandbox]) -> None:
+        """Take down which sandboxes there are; `reconcile` compares them with what is really there."""
+        self.live = {each.id: each for each in sandboxes if each.netns}
+        self.strangers = frozenset(self.network.known()) - self.live.keys()
+        self.work()
+
+    async def run(self, sandbox: Sandbox, budget: float) -> None:
+        """Give a sandbox the network of its claims, or refuse it.
+
+        Raises:
+            NetdraError: it has none, and nothing of it is left.
+        """
+        self.live[sandbox.id] = sandbox
+        if self.tracker.knows_to_be_claimless(sandbox):
+            return
+        try:
+            deadline = time.monotonic() + budget
+            await self._in_time(self._run(sandbox, deadline), budget, sandbox)
+        except NetdraError:
+            self.live.pop(sandbox.id, None)
+            raise
+
+    async def stop(self, sandbox: Sandbox, budget: float) -> None:
+        """Take a sandbox down, from its checkpoint alone.
+
+        Raises:
+            TemporaryError: something could not be undone yet; `orphans` goes on with it.
+        """
+        self.live.pop(sandbox.id, None)
+        if self.locks.is_free(sandbox.id) and not self.has_anything(sandbox.id):
+            return
+        await self._in_time(self.take_down(sandbox, budget), budget, sandbox)
+
+    async def remove(self, sandbox: Sandbox) -> None:
+        """Take down what is left of a sandbox.
+
+        Raises:
+            TemporaryError: something could not be undone yet; `orphans` goes on with it.
+        """
+        await self.stop(sandbox, REMOVE_SECONDS)
+        self.reports.well(sandbox)
+
+    async def aclose(self) -> None:
+        """Wait for what has begun: nothing is left half done."""
+        while self._running:
+            await asyncio.wait(self._running)
+        self.threads.shutdown()
+
+    def has_anything(self, sandbox: str) -> bool:
+        """Whether there is anything of a sandbox that would have to be undone."""
+        return self.network.guard.has(sandbox) or sandbox in self.troubles or self.network.has_checkpoint(sandbox)
+
+    async def attach(self, sandbox: Sandbox, claims: Sequence[ResourceClaim], deadline: float) -> None:
+        """Attach a sandbox whose lock is held.
+
+        Raises:
+            NetdraError: it is not attached; claim, pod and log say why.
+        """
+        try:
+            if not sandbox.netns:
+                raise _host_network(sandbox, claims)
+            outcomes = await self._attached(sandbox, claims, deadline)
+        except NetdraError as problem:
+            if self.network.has_checkpoint(sandbox.id):
+                self.troubles[sandbox.id] = Undone(trouble=message_of(problem))
+            self.writer.tell(failed(sandbox, claims, reason_of(problem), message_of(problem)))
+            self.reports.failed(sandbox, problem)
+            raise
+        self.writer.tell(outcomes)
+        self.reports.well(sandbox)
+        self.changed()
+
+    async def take_down(self, sandbox: Sandbox, seconds: float) -> None:
+        """Take a sandbox down, when its lock is free.
+
+        Raises:
+            TemporaryError: something could not be undone yet.
+        """
+        deadline = time.monotonic() + seconds
+        async with self.locks.held(sandbox.id):
+            undone = await self.in_thread(lambda: self.network.undo(sandbox.id, deadline, sandbox.netns))
+            self.writer.forget(sandbox.id, undone.claims)
+            if undone.trouble:
+                self.troubles[sandbox.id] = undone
+            else:
+                self.troubles.pop(sandbox.id, None)
+            self.changed()
+        if not undone.trouble:
+            return
+        self.reports.not_undone(sandbox, undone.trouble)
+        raise TemporaryError(f"sandbox {sandbox.id}: not all could be undone: {undone.trouble}")
+
+    async def in_thread(self, work: Callable[[], T]) -> T:
+        """Do blocking work in the pool."""
+        context = contextvars.copy_context()  # what log lines are about goes along
+        return await asyncio.get_running_loop().run_in_executor(self.threads, lambda: context.run(work))
+
+    async def _run(self, sandbox: Sandbox, deadline: float) -> None:
+        async with self.locks.held(sandbox.id):
+            left = deadline - time.monotonic()
+            try:
+                claims = await self.tracker.claims_of(sandbox, max(0.0, left * LOOKUP_SHARE))
+            except TemporaryError as problem:
+                if not sandbox.netns:
+                    return  # a pod on the host's network has none to be attached to, and no CDI specification either
+                self.reports.failed(sandbox, problem)
+                raise
+            if claims:
+                await self.attach(sandbox, claims, deadline)
+
+    async def _attached(
+        self, sandbox: Sandbox, claims: Sequence[ResourceClaim], deadline: float
+    ) -> tuple[Outcome, ...]:
+        if self.network.has_checkpoint(sandbox.id):
+            saved = await self.in_thread(lambda: self.network.standing(sandbox))
+            if saved is not None:
+                return await self.in_thread(lambda: self.network.confirm(sandbox, claims, saved))
+        plans = self._plans(claims)
+        if sandbox.id not in self.live:
+            raise TemporaryError(f"sandbox {sandbox.id} was stopped before its network was attached")
+        return await self.in_thread(lambda: self.network.attach(sandbox, claims, plans, deadline))
+
+    def _plans(self, claims: Sequence[ResourceClaim]) -> tuple[Plan, ...]:
+        """What the claims come to on this node, as it is now.
+
+        Raises:
+            NetdraError: they fit no topology, or what they need is not known.
+        """
+        if not self.view.ready:
+            raise TemporaryError(
+                "this node's interfaces and topologies are not known yet",
+                hint="the driver has only just started, or cannot reach the API server",
+            )
+        return bind(claims, self.view.topologies, self.view.devices).plans
+
+    async def _in_time(self, work: Coroutine[Any, Any, None], budget: float, sandbox: Sandbox) -> None:
+        """Do something to its end, but answer within the budget.
+
+        Raises:
+            TemporaryError: it is not done in time.
+        """
+        with about(sandbox=sandbox.id, pod=f"{sandbox.namespace}/{sandbox.name}"):
+            task = asyncio.create_task(_told_apart(work))
+        self._running.add(task)
+        task.add_done_callback(self._running.discard)
+        try:
+            async with asyncio.timeout(budget):
+                problem = await asyncio.shield(task)
+        except TimeoutError:
+            raise TemporaryError(
+                f"sandbox {sandbox.id}: not done within {budget:.2f} s; it is ended in the background"
+            ) from None
+        if problem is not None:
+            raise problem
+
+
+async def _told_apart(work: Awaitable[None]) -> NetdraError | None:
+    """An error as a value, so that nothing is said of one that nobody waits for any more: it was reported by then."""
+    try:
+        await work
+    except NetdraError as problem:
+        return problem
+    except Exception as problem:
+        log.exception("netdra has a defect")
+        return PermanentError(f"netdra has a defect: {type(problem).__name__}: {problem}")
+    return None
+
+
+def _host_network(sandbox: Sandbox, claims: Sequence[ResourceClaim]) -> InvalidInputError:
+    named = ", ".join(f'"{claim.metadata.name}"' for claim in claims)
+    return InvalidInputError(
+        f'pod "{sandbox.namespace}/{sandbox.name}" is on the host\'s network, and its claims {named} have network '
+        "devices",
+        hint="remove hostNetwork or the claims: a pod on the host's network sees the host's interfaces as they are",
+    )

@@ -1,0 +1,186 @@
+"""A sandbox's network and its claims' CDI specifications: both there, or neither. Blocking; called in worker threads.
+
+Called by `netdra.node.pods.attachments`, which holds the sandbox's lock, and by `reconcile` and `orphans`.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+
+import msgspec
+
+from netdra.chain import checkpoint, standing
+from netdra.chain.attach import attach
+from netdra.chain.check import check
+from netdra.chain.checkpoint import Pod, Saved
+from netdra.chain.detach import detach
+from netdra.chain.report import AttachError
+from netdra.chain.site import Settings
+from netdra.model.claim import ResourceClaim
+from netdra.model.errors import NetdraError, TemporaryError
+from netdra.model.plan import ClaimReference, Plan
+from netdra.node import faults, measure, metrics
+from netdra.node.nri.hooks import Sandbox
+from netdra.node.pods.guard import Guard
+from netdra.node.pods.outcome import Outcome, attached, reference
+from netdra.ops.metrics import measured
+
+_AFTERWARDS = 0.05  # seconds of a budget that are kept for what follows the chain
+
+
+class Undone(msgspec.Struct, frozen=True, kw_only=True):
+    """What became of taking a sandbox down.
+
+    Attributes:
+        claims: the claims whose network was run in it, as far as its checkpoint says.
+        trouble: what could not be undone yet, "" if all is.
+    """
+
+    claims: tuple[ClaimReference, ...] = ()
+    trouble: str = ""
+
+
+class Network:
+    """Attaches and takes down the sandboxes of this node."""
+
+    def __init__(self, settings: Settings, guard: Guard) -> None:
+        self.settings, self.guard = settings, guard
+
+    def has_checkpoint(self, sandbox: str) -> bool:
+        """Whether anything was ever begun for a sandbox, and not undone. Takes microseconds.
+
+        Raises:
+            InvalidInputError: the id cannot be a sandbox's.
+        """
+        return checkpoint.path_of(self.settings.state, sandbox).exists()
+
+    def standing(self, sandbox: Sandbox) -> Saved | None:
+        """The checkpoint of a sandbox whose network is complete in its namespace, else None."""
+        return standing.standing(self.settings.state, sandbox.id, sandbox.netns)
+
+    def attach(
+        self, sandbox: Sandbox, claims: Sequence[ResourceClaim], plans: Sequence[Plan], deadline: float
+    ) -> tuple[Outcome, ...]:
+        """Attach a sandbox and let its containers be created; on any error it is as if nothing had been done.
+
+        Args:
+            sandbox: the pod's.
+            claims: all of its claims that have devices of ours.
+            plans: what they come to; none if no topology speaks of their devices.
+            deadline: when all must be done, undoing included, on the monotonic clock.
+
+        Raises:
+            NetdraError: it is not attached.
+        """
+        with measured(metrics.ATTACH_SECONDS):
+            try:
+                self.guard.begin(sandbox.id, [reference(claim) for claim in claims])
+                faults.point("attach-begun")
+                if plans:
+                    self._run(plans, sandbox, deadline)
+                faults.point("attach-done")
+                _check_in_time(sandbox, deadline)
+                outcomes = attached(sandbox, claims, standing.load(self.settings.state, sandbox.id))
+                self.guard.attached(outcomes)
+            except BaseException:
+                self.undo(sandbox.id, max(deadline, time.monotonic() + _AFTERWARDS))
+                raise
+        faults.point("attach-guarded")
+        return outcomes
+
+    def confirm(self, sandbox: Sandbox, claims: Sequence[ResourceClaim], saved: Saved) -> tuple[Outcome, ...]:
+        """Let the containers of a sandbox whose network stands be created, and say what it has.
+
+        Raises:
+            NetdraError: a CDI specification cannot be written.
+        """
+        outcomes = attached(sandbox, claims, saved)
+        self.guard.attached(outcomes)
+        return outcomes
+
+    def drift(self, sandbox: str) -> tuple[str, ...]:
+        """In words, what of a sandbox's network is no longer as it was made.
+
+        Raises:
+            TemporaryError: the sandbox is just being attached or detached by another process.
+        """
+        report = check(sandbox, self.settings)
+        return (*report.problems, *(f"{each}: {each.drift[0]}" for each in report.steps if each.drift))
+
+    def undo(self, sandbox: str, deadline: float, netns: str = "") -> Undone:
+        """Take a sandbox down: no container more, then its network. Tries everything, and says what is left.
+
+        Args:
+            sandbox: its id.
+            deadline: when it must be done, on the monotonic clock.
+            netns: where its namespace is now.
+        """
+        began = time.perf_counter()
+        trouble: list[str] = []
+        claims: tuple[ClaimReference, ...] = ()
+        try:
+            self.guard.gone(sandbox)
+        except NetdraError as problem:
+            trouble.append(problem.what)
+        faults.point("detach-begun")
+        try:
+            saved = standing.load(self.settings.state, sandbox)
+            claims = tuple(dict.fromkeys(plan.claim for plan in saved.header.plans)) if saved is not None else ()
+            report = detach(sandbox, self._within(deadline), netns)
+            measure.detached(report)
+            trouble += report.problems
+            trouble += [
+                f"{each}: {each.message or 'no time left'}" for each in report.undone if each.outcome != "undone"
+            ]
+        except NetdraError as problem:
+            trouble.append(problem.what)
+        faults.point("detach-done")
+        metrics.DETACH_SECONDS.labels("temporary" if trouble else "ok").observe(time.perf_counter() - began)
+        return Undone(claims=claims, trouble="\n".join(trouble))
+
+    def known(self) -> tuple[str, ...]:
+        """The sandboxes that anything is kept of."""
+        return (*checkpoint.sandboxes(self.settings.state), *self.guard.sandboxes())
+
+    def checkpoints(self) -> list[Saved]:
+        """All checkpoints that can be read; what cannot is put aside when its sandbox is next spoken of."""
+        return checkpoint.load_all(self.settings.state)[0]
+
+    def is_of_a_lost_namespace(self, saved: Saved) -> bool:
+        """Whether the pod of a checkpoint cannot be running: its namespace is gone, by itself or with the boot."""
+        header = saved.header
+        if header.boot_id != checkpoint.boot_id():
+            return True
+        return not standing.is_there(header.namespace)
+
+    def _run(self, plans: Sequence[Plan], sandbox: Sandbox, deadline: float) -> None:
+        """Run the chains, and count their steps."""
+        try:
+            measure.attached(attach(plans, _pod(sandbox), sandbox.netns, self._within(deadline)))
+        except AttachError as problem:
+            measure.attached(problem.report)
+            raise
+
+    def _within(self, deadline: float) -> Settings:
+        left = max(0.0, deadline - time.monotonic() - _AFTERWARDS)
+        return msgspec.structs.replace(self.settings, budget=left)
+
+
+def sandbox_of(saved: Saved) -> Sandbox:
+    """The sandbox of a checkpoint, as far as that knows it."""
+    pod = saved.header.pod
+    return Sandbox(
+        id=pod.sandbox, name=pod.name, namespace=pod.namespace, uid=pod.uid, netns=saved.header.namespace.path
+    )
+
+
+def _pod(sandbox: Sandbox) -> Pod:
+    return Pod(sandbox=sandbox.id, name=sandbox.name, namespace=sandbox.namespace, uid=sandbox.uid)
+
+
+def _check_in_time(sandbox: Sandbox, deadline: float) -> None:
+    if time.monotonic() > deadline:
+        raise TemporaryError(
+            f"sandbox {sandbox.id}: its network was complete only after the runtime had given up waiting"
+        )

@@ -1,0 +1,137 @@
+"""Gives back what is left of pods that are gone: checkpoints, prepared claims, CDI files. At start, and now and then.
+
+Run by `netdra.node.pods.service`. What is whose is told by the checkpoints and the prepared claims alone; what cannot
+be given back is kept, tried again and reported, and the devices are tainted with it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import partial
+
+from netdra.kube.backoff import Backoff
+from netdra.kube.errors import ApiError, NotFoundError
+from netdra.kube.resources import RESOURCE_CLAIMS
+from netdra.model.errors import NetdraError
+from netdra.model.plan import ClaimReference
+from netdra.node.kubelet.handler import ClaimHandler
+from netdra.node.metrics import ORPHANS
+from netdra.node.nri.hooks import Sandbox
+from netdra.node.pods.attachments import Attachments
+from netdra.node.pods.network import sandbox_of
+from netdra.ops.logs import fields
+from netdra.ops.metrics import counted
+
+log = logging.getLogger(__name__)
+
+EVERY_SECONDS = 180.0
+SECONDS_EACH = 30.0
+
+
+@dataclass
+class Orphans:
+    """Looks for what nobody will ask us to give back any more.
+
+    Attributes:
+        claims: gives a prepared claim up.
+        rounds: how often everything was looked at.
+    """
+
+    attachments: Attachments
+    claims: ClaimHandler
+    every: float = EVERY_SECONDS
+    rounds: int = 0
+    _suspects: frozenset[str] = frozenset()
+    _wake: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def look(self) -> None:
+        """Look soon."""
+        self._wake.set()
+
+    async def run(self) -> None:
+        """Look around until cancelled: sooner while something could not be given back."""
+        backoff = Backoff(5.0, self.every)
+        while True:
+            self._wake.clear()
+            await self.look_around()
+            if self.attachments.troubles:
+                wait = backoff.next()
+            else:
+                backoff.reset()
+                wait = self.every
+            with suppress(TimeoutError):
+                async with asyncio.timeout(wait):
+                    await self._wake.wait()
+
+    async def look_around(self) -> None:
+        """Give back all that belongs to no pod any more, as far as it can be."""
+        await self._sandboxes()
+        try:
+            await self._claims()
+            for uid in await self.attachments.in_thread(self.attachments.network.guard.keep_only_prepared):
+                ORPHANS.labels("cdi", "ok").inc()
+                log.info("CDI specification removed: the claim is not prepared", extra=fields(claim=uid))
+        except NetdraError as problem:
+            log.warning("%s", problem)
+        self.rounds += 1
+
+    async def _sandboxes(self) -> None:
+        """Take down sandboxes that do not run any more: by what the runtime said, or since their namespace is gone."""
+        attachments = self.attachments
+        saved = {each.header.pod.sandbox: each for each in await attachments.in_thread(attachments.network.checkpoints)}
+        lost = [
+            key
+            for key, each in saved.items()
+            if await attachments.in_thread(partial(attachments.network.is_of_a_lost_namespace, each))
+        ]
+        for key in dict.fromkeys([*lost, *attachments.strangers, *attachments.troubles]):
+            if key in lost:
+                # The runtime does not tell of the stop of a sandbox whose processes ended while it was away itself.
+                attachments.live.pop(key, None)
+            if key in attachments.live or not attachments.has_anything(key):
+                attachments.troubles.pop(key, None)
+                continue
+            sandbox = sandbox_of(saved[key]) if key in saved else Sandbox(id=key, name="", namespace="", uid="")
+            # What fails is reported and kept as a trouble.
+            with suppress(NetdraError), counted(ORPHANS, "sandbox"):
+                await attachments.take_down(sandbox, SECONDS_EACH)
+
+    async def _claims(self) -> None:
+        """Give up prepared claims that are gone, or that no pod of this node has: seen so twice, as a watch may lag."""
+        attachments = self.attachments
+        prepared = await attachments.in_thread(attachments.network.guard.prepared.all)
+        idle = [each.claim for each in prepared if not attachments.network.guard.users(each.claim.uid)]
+        suspects: set[str] = set()
+        for claim in idle:
+            if not await self._is_needless(claim):
+                continue
+            if claim.uid not in self._suspects:
+                suspects.add(claim.uid)
+                continue
+            try:
+                with counted(ORPHANS, "claim"):
+                    await self.claims.unprepare(claim)
+                log.info("given up: no pod has it", extra=fields(claim=f"{claim.namespace}/{claim.name}"))
+            except NetdraError as problem:
+                suspects.add(claim.uid)
+                log.warning("%s", problem)
+        self._suspects = frozenset(suspects)
+
+    async def _is_needless(self, claim: ClaimReference) -> bool:
+        """Whether a claim is gone, or reserved for no pod of this node."""
+        tracker = self.attachments.tracker
+        if not tracker.pods.synced:
+            return False
+        try:
+            found = await tracker.client.get(RESOURCE_CLAIMS, claim.name, claim.namespace)
+        except NotFoundError:
+            return True
+        except ApiError:
+            return False
+        if found.metadata.uid != claim.uid:
+            return True
+        here = {pod.metadata.uid for pod in tracker.pods.objects.values()}
+        return not any(each.uid in here for each in found.status.reserved_for)

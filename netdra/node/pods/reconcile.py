@@ -1,0 +1,148 @@
+"""Compares the sandboxes that run with what is really in them, and finishes, confirms or undoes (decision D12).
+
+Woken by `netdra.node.pods.attachments` when the runtime has said which sandboxes there are; works in the background,
+several at a time, each under its lock, so a hook for one waits for its turn. What stands is left as it is, whatever its
+topology says today: a pod that runs keeps the network that it was given.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from dataclasses import dataclass, field
+from functools import partial
+
+from netdra.chain.checkpoint import Saved
+from netdra.kube.backoff import Backoff
+from netdra.model.claim import ResourceClaim
+from netdra.model.errors import NetdraError
+from netdra.node.metrics import REPAIRS
+from netdra.node.nri.hooks import Sandbox
+from netdra.node.pods.attachments import Attachments
+from netdra.node.pods.network import sandbox_of
+from netdra.ops.logs import fields
+from netdra.ops.metrics import counted
+
+log = logging.getLogger(__name__)
+
+AT_ONCE = 3  # of the pool's threads; the others are for hooks
+LOOKUP_SECONDS = 10.0
+ATTACH_SECONDS = 20.0
+FIRST_WAIT, MOST_WAIT = 1.0, 60.0
+
+
+@dataclass
+class Reconciler:
+    """Brings every sandbox that runs to the network of its claims.
+
+    Attributes:
+        settled: set while there is nothing left to look at.
+    """
+
+    attachments: Attachments
+    settled: asyncio.Event = field(default_factory=asyncio.Event)
+    _due: dict[str, None] = field(default_factory=dict)
+    _backoffs: dict[str, Backoff] = field(default_factory=dict)
+    _wake: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def look(self) -> None:
+        """Look at every sandbox that runs, soon."""
+        self._due |= dict.fromkeys(self.attachments.live)
+        self.settled.clear()
+        self._wake.set()
+
+    async def recall(self) -> None:
+        """Before the runtime has said anything: let the containers be made again whose network is seen to stand.
+
+        Everything else that a former process may have let pass is taken back.
+        """
+        attachments = self.attachments
+        for saved in await attachments.in_thread(attachments.network.checkpoints):
+            sandbox = sandbox_of(saved)
+            try:
+                if await attachments.in_thread(partial(attachments.network.standing, sandbox)) is not None:
+                    await self._confirm(sandbox, (), saved)
+            except NetdraError as problem:
+                log.warning("sandbox %s: its containers cannot be made again yet: %s", sandbox.id, problem)
+        await attachments.in_thread(attachments.network.guard.keep_only_attached)
+
+    async def run(self) -> None:
+        """Work until cancelled."""
+        limit = asyncio.Semaphore(AT_ONCE)
+        async with asyncio.TaskGroup() as tasks:
+            busy: set[str] = set()
+            while True:
+                self._wake.clear()
+                for key in [key for key in self._due if key not in busy]:
+                    busy.add(key)
+                    tasks.create_task(self._until_settled(key, limit, busy))
+                if not self._due:
+                    self.settled.set()
+                await self._wake.wait()
+
+    async def _until_settled(self, key: str, limit: asyncio.Semaphore, busy: set[str]) -> None:
+        """Look at a sandbox until it is as it should be, or gone."""
+        backoff = Backoff(FIRST_WAIT, MOST_WAIT)
+        try:
+            while key in self._due:
+                async with limit:
+                    done = await self._look_at(key)
+                if done:
+                    self._due.pop(key, None)
+                else:
+                    await asyncio.sleep(backoff.next())
+        finally:
+            busy.discard(key)
+            self._wake.set()
+
+    async def _look_at(self, key: str) -> bool:
+        """Look at a sandbox once; whether it need not be looked at again."""
+        attachments = self.attachments
+        async with attachments.locks.held(key):
+            sandbox = attachments.live.get(key)
+            if sandbox is None:
+                return True
+            try:
+                return await self._settle(sandbox)
+            except NetdraError as problem:
+                log.info("%s", problem, extra=fields(sandbox=key))
+                return False
+            except Exception:
+                log.exception("sandbox %s: netdra has a defect", key)
+                return False
+
+    async def _settle(self, sandbox: Sandbox) -> bool:
+        attachments, network = self.attachments, self.attachments.network
+        saved = None
+        if network.has_checkpoint(sandbox.id):
+            saved = await attachments.in_thread(lambda: network.standing(sandbox))
+        claims: tuple[ResourceClaim, ...] = ()
+        unknown: NetdraError | None = None
+        try:
+            claims = await attachments.tracker.claims_of(sandbox, LOOKUP_SECONDS)
+        except NetdraError as problem:
+            unknown = problem
+        if saved is not None:
+            await self._confirm(sandbox, claims, saved)
+            await self._report_drift(sandbox)
+            return unknown is None
+        if unknown is not None:
+            raise unknown
+        if claims:
+            with counted(REPAIRS):
+                await attachments.attach(sandbox, claims, time.monotonic() + ATTACH_SECONDS)
+            attachments.reports.late(sandbox)
+        return True
+
+    async def _confirm(self, sandbox: Sandbox, claims: tuple[ResourceClaim, ...], saved: Saved) -> None:
+        attachments = self.attachments
+        outcomes = await attachments.in_thread(lambda: attachments.network.confirm(sandbox, claims, saved))
+        attachments.writer.tell(outcomes)
+
+    async def _report_drift(self, sandbox: Sandbox) -> None:
+        """Tell what a pod's network no longer is. It is left so: what changed it may have been the pod itself."""
+        attachments = self.attachments
+        drift = await attachments.in_thread(lambda: attachments.network.drift(sandbox.id))
+        if drift:
+            attachments.reports.changed(sandbox, "; ".join(drift))

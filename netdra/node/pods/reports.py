@@ -1,0 +1,99 @@
+"""Tells people that a pod's network failed: in the log and as the pod's event, once for each new reason.
+
+Called by `netdra.node.pods.attachments` and `reconcile`. The runtime tries a refused pod anew every dozen seconds, each
+time with another sandbox; what says the same but for the sandbox is not told again.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Literal
+
+from netdra.chain.report import AttachError
+from netdra.kube.events import ObjectReference, Occurrence
+from netdra.model.errors import NetdraError, TemporaryError
+from netdra.node.nri.hooks import Sandbox
+from netdra.ops.logs import Fields, fields
+
+log = logging.getLogger(__name__)
+
+MOST_PODS = 1000
+
+
+class Reports:
+    """What was told of which pod last."""
+
+    def __init__(self, emit: Callable[[Occurrence], None]) -> None:
+        """Begin with nothing told.
+
+        Args:
+            emit: takes an event, e.g. `netdra.kube.events.Recorder.emit`.
+        """
+        self._emit = emit
+        self._told: dict[str, str] = {}
+
+    def failed(self, sandbox: Sandbox, problem: NetdraError) -> None:
+        """A sandbox was refused."""
+        text = message_of(problem)
+        if self._is_new(sandbox, text):
+            log.warning("%s", text, extra=_about(sandbox, problem))
+            self._tell(sandbox, "Warning", "NetworkNotAttached", "Attach", text)
+
+    def not_undone(self, sandbox: Sandbox, trouble: str) -> None:
+        """Something of a sandbox could not be given back yet."""
+        if self._is_new(sandbox, trouble):
+            log.warning("not given back yet: %s", trouble, extra=_about(sandbox))
+            self._tell(sandbox, "Warning", "NetworkNotDetached", "Detach", trouble)
+
+    def changed(self, sandbox: Sandbox, drift: str) -> None:
+        """The network of a pod that runs is not as it was made."""
+        if self._is_new(sandbox, drift):
+            log.warning("the network is not as it was made: %s", drift, extra=_about(sandbox))
+            self._tell(sandbox, "Warning", "NetworkChanged", "Check", drift)
+
+    def late(self, sandbox: Sandbox) -> None:
+        """A pod that had begun without its network has it now."""
+        text = "the pod began while the network driver was away; its network is complete now"
+        log.warning("%s", text, extra=_about(sandbox))
+        self._tell(sandbox, "Warning", "NetworkAttachedLate", "Attach", text)
+
+    def well(self, sandbox: Sandbox) -> None:
+        """Nothing is wrong with a pod, or it is gone: what is wrong next is news."""
+        self._told.pop(sandbox.uid, None)
+
+    def _is_new(self, sandbox: Sandbox, text: str) -> bool:
+        known = text.replace(sandbox.id, "").replace(sandbox.netns or sandbox.id, "")
+        if self._told.get(sandbox.uid) == known:
+            return False
+        while len(self._told) >= MOST_PODS:
+            del self._told[next(iter(self._told))]
+        self._told[sandbox.uid] = known
+        return True
+
+    def _tell(self, sandbox: Sandbox, kind: Literal["Normal", "Warning"], reason: str, action: str, note: str) -> None:
+        pod = ObjectReference(
+            api_version="v1", kind="Pod", name=sandbox.name, namespace=sandbox.namespace, uid=sandbox.uid
+        )
+        self._emit(Occurrence(regarding=pod, type=kind, reason=reason, action=action, note=note))
+
+
+def message_of(problem: NetdraError) -> str:
+    """What went wrong, for people: of a chain, the step that failed and what became of the others."""
+    return str(problem.report) if isinstance(problem, AttachError) else str(problem)
+
+
+def reason_of(problem: NetdraError) -> str:
+    """The same as one word for programs."""
+    if isinstance(problem, AttachError):
+        return "StepFailed"
+    return "NotYet" if isinstance(problem, TemporaryError) else "Refused"
+
+
+def _about(sandbox: Sandbox, problem: NetdraError | None = None) -> dict[str, object]:
+    """What a line is about: the pod, and the first step that failed."""
+    known = Fields(pod=f"{sandbox.namespace}/{sandbox.name}", sandbox=sandbox.id)
+    if isinstance(problem, AttachError) and problem.report.failures:
+        first = problem.report.failures[0]
+        known |= Fields(topology=first.topology, step=first.step)
+    return fields(**known)

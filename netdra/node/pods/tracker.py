@@ -1,0 +1,221 @@
+"""Who a pod's claims are (decision D11): a watch of this node's pods, and the claims that they name.
+
+Asked by `netdra.node.pods.attachments` when a sandbox begins. A claim is read once, when a pod that names it comes, and
+kept as long as a pod does: while it is reserved for a pod, its allocation cannot change. Whoever asks before the watch
+has told of the pod is answered from the API server; what cannot be known is refused (decision D12).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import msgspec
+
+from netdra.kube.client import Client, Selection
+from netdra.kube.errors import ApiError
+from netdra.kube.reflector import Reflector
+from netdra.kube.resources import RESOURCE_CLAIMS
+from netdra.kube.store import Change, Store, key_of
+from netdra.model import names
+from netdra.model.claim import AllocationResult, DeviceAllocationResult, ResourceClaim, ResourceClaimSpec
+from netdra.model.errors import NetdraError, TemporaryError
+from netdra.model.meta import ObjectMeta
+from netdra.node.nri.hooks import Sandbox
+from netdra.node.pods.objects import PODS, WatchedPod, claim_names
+from netdra.topology.bind import EXTENDED_RESOURCE_CLAIM
+
+log = logging.getLogger(__name__)
+
+
+def pods_of(node: str) -> Selection:
+    """The pods of a node."""
+    return Selection(field_selector=f"spec.nodeName={node}")
+
+
+@dataclass
+class Tracker:
+    """The pods of a node and their claims, kept current while `run` runs.
+
+    Attributes:
+        any_prepared: whether any claim is prepared on this node. The kubelet prepares a pod's claims before its
+            sandbox begins, so where none is, a pod has none of ours, whatever else is not known of it.
+    """
+
+    client: Client
+    reflector: Reflector[WatchedPod]
+    any_prepared: Callable[[], bool] = lambda: True
+    _claims: dict[str, ResourceClaim] = field(default_factory=dict)
+    _reading: dict[str, asyncio.Task[ResourceClaim]] = field(default_factory=dict)
+
+    @classmethod
+    def of_node(cls, client: Client, node: str, any_prepared: Callable[[], bool] = lambda: True) -> Tracker:
+        """The tracker of a node."""
+        return cls(client, Reflector(client, PODS, Store(), pods_of(node)), any_prepared)
+
+    @property
+    def pods(self) -> Store[WatchedPod]:
+        """The pods of the node as the watch knows them."""
+        return self.reflector.store
+
+    @property
+    def kept(self) -> tuple[ResourceClaim, ...]:
+        """The claims that are kept, those of other drivers without their allocation."""
+        return tuple(self._claims.values())
+
+    async def run(self) -> None:
+        """Watch until cancelled."""
+        with self.pods.following(self._changed):
+            try:
+                await self.reflector.run()
+            finally:
+                for task in self._reading.values():
+                    task.cancel()
+
+    async def claims_of(self, sandbox: Sandbox, seconds: float) -> tuple[ResourceClaim, ...]:
+        """The pod's claims that have devices of ours, in the order in which the pod names them.
+
+        A pod that the watch knows, and that names no claim, is answered without waiting for anything.
+
+        Args:
+            sandbox: the pod's.
+            seconds: how long it may take to find out.
+
+        Raises:
+            TemporaryError: it cannot be known now.
+        """
+        pod = self.pods.objects.get(key_of(sandbox.namespace, sandbox.name))
+        found = claim_names(pod) if pod is not None and pod.is_of(sandbox.uid) else None
+        if found == () or (found is None and not self.any_prepared()):
+            return ()
+        try:
+            async with asyncio.timeout(seconds):
+                wanted = found if found is not None else await self._asked(sandbox)
+                claims = [await self._claim(sandbox, name) for name in wanted]
+        except TimeoutError:
+            raise _unknown(sandbox, f"the API server has not answered within {seconds:.1f} s") from None
+        except ApiError as problem:
+            raise _unknown(sandbox, problem.what) from None
+        return tuple(claim for claim in claims if _is_ours(claim))
+
+    def knows_to_be_claimless(self, sandbox: Sandbox) -> bool:
+        """Whether the watch is sure that a pod names no claim at all."""
+        pod = self.pods.objects.get(key_of(sandbox.namespace, sandbox.name))
+        return pod is not None and pod.is_of(sandbox.uid) and claim_names(pod) == ()
+
+    async def at_rest(self) -> None:
+        """Wait until no claim is being read."""
+        while self._reading:
+            await asyncio.wait(self._reading.values())
+
+    async def _asked(self, sandbox: Sandbox) -> tuple[str, ...]:
+        """The names of a pod's claims, from the API server."""
+        pod = await self.client.get(PODS, sandbox.name, sandbox.namespace)
+        if not pod.is_of(sandbox.uid):
+            raise _unknown(sandbox, "another pod has its name by now")
+        found = claim_names(pod)
+        if found is None:
+            raise _unknown(sandbox, "not all of its claims are made yet")
+        return found
+
+    async def _claim(self, sandbox: Sandbox, name: str) -> ResourceClaim:
+        """A claim that is allocated, and reserved for the pod if it has devices of ours."""
+        key = key_of(sandbox.namespace, name)
+        kept = self._claims.get(key)
+        if kept is not None and _is_for(kept, sandbox.uid):
+            return kept
+        begun_before = key in self._reading
+        claim = await self._read(key)
+        if begun_before and not _is_for(claim, sandbox.uid):
+            claim = await self._read(key)  # what was read for another pod may be from before this one's reservation
+        if claim.status.allocation is None:
+            raise _unknown(sandbox, f'ResourceClaim "{key}" is not allocated')
+        if _is_ours(claim) and not _is_for(claim, sandbox.uid):
+            raise _unknown(sandbox, f'ResourceClaim "{key}" is not reserved for it')
+        return claim
+
+    async def _read(self, key: str) -> ResourceClaim:
+        """Read a claim and keep it; who asks for one that is just being read waits for the same answer."""
+        return await asyncio.shield(self._begin_reading(key))
+
+    def _begin_reading(self, key: str) -> asyncio.Task[ResourceClaim]:
+        task = self._reading.get(key)
+        if task is None:
+            task = self._reading[key] = asyncio.create_task(self._fetch(key))
+            task.add_done_callback(lambda done: self._read_done(key, done))
+        return task
+
+    async def _fetch(self, key: str) -> ResourceClaim:
+        namespace, _, name = key.partition("/")
+        claim = needed(await self.client.get(RESOURCE_CLAIMS, name, namespace))
+        if claim.status.allocation is not None:
+            self._claims[key] = claim
+        return claim
+
+    def _read_done(self, key: str, task: asyncio.Task[ResourceClaim]) -> None:
+        self._reading.pop(key, None)
+        if not task.cancelled() and (problem := task.exception()) is not None:
+            level = logging.INFO if isinstance(problem, NetdraError) else logging.ERROR
+            log.log(level, 'ResourceClaim "%s" is not read: %s', key, problem)
+
+    def _changed(self, change: Change[WatchedPod]) -> None:
+        """A pod came: read what it names before it is asked for. One went: forget what nobody names any more."""
+        if change.new is None:
+            self._forget()
+            return
+        old = change.old
+        if (
+            old is not None
+            and old.metadata.uid == change.new.metadata.uid
+            and claim_names(old) == claim_names(change.new)
+        ):
+            return
+        for name in claim_names(change.new) or ():
+            key = key_of(change.new.metadata.namespace, name)
+            kept = self._claims.get(key)
+            if kept is None or not _is_for(kept, change.new.metadata.uid):
+                self._begin_reading(key)
+
+    def _forget(self) -> None:
+        used = {
+            key_of(pod.metadata.namespace, name)
+            for pod in self.pods.objects.values()
+            for name in claim_names(pod) or ()
+        }
+        for key in [key for key in self._claims if key not in used]:
+            del self._claims[key]
+
+
+def needed(claim: ResourceClaim) -> ResourceClaim:
+    """A claim without what binding it does not need: its wishes, its status, and all that is other drivers'."""
+    metadata = claim.metadata
+    marked = {name: value for name, value in metadata.annotations.items() if name == EXTENDED_RESOURCE_CLAIM}
+    allocation = claim.status.allocation
+    devices = DeviceAllocationResult() if allocation is None else allocation.devices
+    results = tuple(each for each in devices.results if each.driver == names.DRIVER)
+    config = tuple(each for each in devices.config if each.opaque and each.opaque.driver == names.DRIVER)
+    ours = DeviceAllocationResult(results=results, config=config if results else ())
+    return ResourceClaim(
+        metadata=ObjectMeta(name=metadata.name, namespace=metadata.namespace, uid=metadata.uid, annotations=marked),
+        spec=ResourceClaimSpec(),
+        status=msgspec.structs.replace(
+            claim.status, allocation=None if allocation is None else AllocationResult(devices=ours), devices=()
+        ),
+    )
+
+
+def _is_ours(claim: ResourceClaim) -> bool:
+    return claim.status.allocation is not None and bool(claim.status.allocation.devices.results)
+
+
+def _is_for(claim: ResourceClaim, uid: str) -> bool:
+    return any(each.uid == uid for each in claim.status.reserved_for)
+
+
+def _unknown(sandbox: Sandbox, why: str) -> TemporaryError:
+    return TemporaryError(
+        f'pod "{sandbox.namespace}/{sandbox.name}": which networks it is to have cannot be known: {why}',
+        hint="it is tried again by itself; see whether the API server can be reached from this node",
+    )

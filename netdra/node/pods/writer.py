@@ -1,0 +1,194 @@
+"""Writes what `status` says into the claims, outside of the hooks: queued by claim, repeated until it is there.
+
+Told by `netdra.node.pods.attachments`. Written is the whole status subresource under the resourceVersion that was just
+read, not a patch: the API server of Kubernetes 1.37 refuses every patch of the status of a claim whose own opaque
+parameters were written with blanks ("status.allocation: field cannot be modified once set"). Nothing is written where
+the status says so already.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Literal
+
+import msgspec
+
+from netdra.kube.backoff import Backoff
+from netdra.kube.client import Client
+from netdra.kube.errors import ApiError, ConflictError, NotFoundError, RefusedError
+from netdra.kube.resources import Resource
+from netdra.model import names
+from netdra.model.claim import AllocatedDeviceStatus
+from netdra.model.errors import NetdraError
+from netdra.model.meta import ObjectMeta
+from netdra.model.plan import ClaimReference
+from netdra.model.resource import API_VERSION, Wire
+from netdra.node.metrics import STATUS_WRITES
+from netdra.node.pods.outcome import Outcome
+from netdra.node.pods.status import device_statuses, same
+from netdra.ops.logs import fields
+from netdra.ops.metrics import counted
+
+log = logging.getLogger(__name__)
+
+AT_ONCE = 4
+MOST_WAIT = 60.0
+_DEVICES = "devices"
+
+
+class StoredClaim(Wire, frozen=True, omit_defaults=False):
+    """A claim whose status is put back as it was read, byte for byte, but for what is changed."""
+
+    metadata: ObjectMeta
+    status: Mapping[str, msgspec.Raw] = {}
+    api_version: Literal["resource.k8s.io/v1"] = API_VERSION
+    kind: Literal["ResourceClaim"] = "ResourceClaim"
+
+
+STORED_CLAIMS = Resource(API_VERSION, "resourceclaims", StoredClaim, namespaced=True)
+
+
+class _Driver(msgspec.Struct, frozen=True):
+    driver: str
+
+
+_heads = msgspec.json.Decoder(tuple[_Driver, ...])
+_parts = msgspec.json.Decoder(tuple[msgspec.Raw, ...])
+_entry = msgspec.json.Decoder(AllocatedDeviceStatus)
+
+
+def _now() -> str:
+    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+@dataclass
+class StatusWriter:
+    """The claims that have something to be told.
+
+    Attributes:
+        clock: the time, in RFC 3339.
+        failures: writes that failed so far, for metrics.
+    """
+
+    client: Client
+    clock: Callable[[], str] = _now
+    failures: int = 0
+    _told: dict[str, dict[str, Outcome]] = field(default_factory=dict)
+    _due: dict[str, ClaimReference] = field(default_factory=dict)
+    _wake: asyncio.Event = field(default_factory=asyncio.Event)
+    _settled: asyncio.Event = field(default_factory=asyncio.Event)
+    _busy: set[str] = field(default_factory=set)
+    _at_once: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(AT_ONCE))
+
+    def tell(self, outcomes: Sequence[Outcome]) -> None:
+        """Note what became of claims in a sandbox, in place of what became of them in the pod's last; written soon."""
+        for outcome in outcomes:
+            self._told.setdefault(outcome.claim.uid, {})[outcome.sandbox.uid] = outcome
+            self._note(outcome.claim)
+
+    def forget(self, sandbox: str, claims: Sequence[ClaimReference] = ()) -> None:
+        """A sandbox is gone: what it had is taken back. Why it was refused stays, until its pod has another or is gone.
+
+        Args:
+            sandbox: its id.
+            claims: claims that it may have had, beside those that are known here.
+        """
+        self._drop(lambda outcome: outcome.sandbox.id == sandbox and outcome.is_attached)
+        for claim in claims:
+            self._note(claim)
+
+    def pod_gone(self, uid: str) -> None:
+        """A pod is gone: nothing is told of it any more."""
+        self._drop(lambda outcome: outcome.sandbox.uid == uid)
+
+    def of_pod(self, uid: str) -> tuple[Outcome, ...]:
+        """What is told of a pod now."""
+        return tuple(known[uid] for known in self._told.values() if uid in known)
+
+    def _drop(self, is_over: Callable[[Outcome], bool]) -> None:
+        for claim_uid, outcomes in tuple(self._told.items()):
+            for pod, outcome in tuple(outcomes.items()):
+                if is_over(outcome):
+                    del outcomes[pod]
+                    self._note(outcome.claim)
+            if not outcomes:
+                del self._told[claim_uid]
+
+    async def settled(self) -> None:
+        """Wait until all that was told is written, or cannot be."""
+        while self._due:
+            self._settled.clear()
+            await self._settled.wait()
+
+    async def run(self) -> None:
+        """Write until cancelled."""
+        async with asyncio.TaskGroup() as tasks:
+            while True:
+                self._wake.clear()
+                for uid, claim in self._due.items():
+                    if uid not in self._busy:
+                        self._busy.add(uid)
+                        tasks.create_task(self._bring_up_to_date(claim))
+                await self._wake.wait()
+
+    def _note(self, claim: ClaimReference) -> None:
+        self._due[claim.uid] = claim
+        self._wake.set()
+
+    async def _bring_up_to_date(self, claim: ClaimReference) -> None:
+        """Write a claim's status until it says what was told last, or cannot."""
+        backoff = Backoff(most=MOST_WAIT)
+        try:
+            while claim.uid in self._due:
+                wanted = tuple(self._told.get(claim.uid, {}).values())
+                async with self._at_once:
+                    wait = await self._attempt(claim, wanted, backoff)
+                if wait:
+                    await asyncio.sleep(wait)
+                elif wanted == tuple(self._told.get(claim.uid, {}).values()):
+                    del self._due[claim.uid]
+        finally:
+            self._busy.discard(claim.uid)
+            self._settled.set()
+            self._wake.set()
+
+    async def _attempt(self, claim: ClaimReference, wanted: Sequence[Outcome], backoff: Backoff) -> float:
+        """Write once; return the seconds after which to try again, 0 if there is no need to."""
+        try:
+            await self._write(claim, wanted)
+        except ConflictError:
+            return backoff.next()  # somebody else wrote, which is no failure
+        except NotFoundError:
+            self._told.pop(claim.uid, None)
+        except RefusedError as problem:
+            self.failures += 1
+            log.warning("status not written: %s", problem, extra=fields(claim=f"{claim.namespace}/{claim.name}"))
+        except NetdraError as problem:
+            self.failures += 1
+            log.info("status not written yet: %s", problem, extra=fields(claim=f"{claim.namespace}/{claim.name}"))
+            return backoff.next(problem.retry_after if isinstance(problem, ApiError) else 0.0)
+        return 0.0
+
+    async def _write(self, claim: ClaimReference, outcomes: Sequence[Outcome]) -> None:
+        stored = await self.client.get(STORED_CLAIMS, claim.name, claim.namespace)
+        if stored.metadata.uid != claim.uid or "allocation" not in stored.status:
+            self._told.pop(claim.uid, None)  # another claim by now, or given back: its devices say nothing any more
+            return
+        entries = _parts.decode(stored.status[_DEVICES]) if _DEVICES in stored.status else ()
+        drivers = _heads.decode(stored.status[_DEVICES]) if _DEVICES in stored.status else ()
+        pairs = list(zip(entries, drivers, strict=True))
+        others = [raw for raw, head in pairs if head.driver != names.DRIVER]
+        former = [_entry.decode(raw) for raw, head in pairs if head.driver == names.DRIVER]
+        wanted = device_statuses(outcomes, former, self.clock())
+        if same(former, wanted):
+            return
+        devices = msgspec.Raw(msgspec.json.encode([*others, *wanted]))
+        status = {**stored.status, _DEVICES: devices}
+        with counted(STATUS_WRITES):
+            await self.client.replace(
+                STORED_CLAIMS, msgspec.structs.replace(stored, status=status), subresource="status"
+            )

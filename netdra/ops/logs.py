@@ -1,0 +1,204 @@
+"""A daemon's log on stderr: one line an event, as text for people or as JSON for a collector.
+
+Set up by `netdra.cli.daemons`. Whoever logs uses the standard library: `log.info("what", extra=fields(pod=...))`,
+or `with about(sandbox=...):` around work whose every line, in whatever module, is about the same thing. Secrets that an
+error or a library brings along are blotted out. A warning that repeats is told once a minute, with how often it came.
+"""
+
+from __future__ import annotations
+
+import contextvars
+import logging
+import re
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from types import MappingProxyType
+from typing import Any, Literal, TextIO, TypedDict, Unpack
+
+import msgspec
+
+FORMATS = ("text", "json")
+LEVELS = ("debug", "info", "warning", "error")
+REPEAT_SECONDS = 60.0
+MAX_TEXT = 8192
+
+_KEY = "netdra_fields"
+_QUIET = ("httpx2", "httpcore2", "aiohttp.access", "asyncio")
+_SECRETS = (
+    (re.compile(r"-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(-----END [A-Z ]*PRIVATE KEY-----|\Z)", re.DOTALL), "[key]"),
+    (re.compile(r"\beyJ[\w-]{8,}\.[\w-]+\.[\w-]*"), "[token]"),
+    (re.compile(r"(?i)\b(bearer|basic)\s+[\w.~+/=-]{6,}"), r"\1 [secret]"),
+    (re.compile(r"(?i)((?:password|passwd|secret|token|api-?key)[\"']?\s*[=:]\s*[\"']?)[^\s\"',;]{4,}"), r"\1[secret]"),
+    (re.compile(r"(?i)(\b[a-z][a-z0-9+.-]{1,15}://[^/\s:@]{1,256}:)[^@\s/]+@"), r"\1[secret]@"),
+)
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
+
+
+class Fields(TypedDict, total=False):
+    """What a line may be about: the same name for the same thing in every process."""
+
+    pod: str
+    claim: str
+    sandbox: str
+    topology: str
+    step: str
+    device: str
+    pool: str
+    policy: str
+    interface: str
+    kind: str
+    name: str
+    seconds: float
+
+
+_about: contextvars.ContextVar[Mapping[str, Any]] = contextvars.ContextVar("about", default=MappingProxyType({}))
+
+
+def fields(**known: Unpack[Fields]) -> dict[str, Any]:
+    """What one line is about, to be given as `extra`."""
+    return {_KEY: dict(known)}
+
+
+@contextmanager
+def about(**known: Unpack[Fields]) -> Iterator[None]:
+    """What every line is about that is logged in the body, and in tasks and `asyncio.to_thread` begun there."""
+    token = _about.set({**_about.get(), **known})
+    try:
+        yield
+    finally:
+        _about.reset(token)
+
+
+def set_up(
+    form: Literal["text", "json"],
+    level: str,
+    stream: TextIO | None = None,
+    *,
+    count: Callable[[str], object] = lambda _: None,
+) -> None:
+    """Log to stderr from now on.
+
+    Args:
+        form: one of `FORMATS`.
+        level: one of `LEVELS`.
+        stream: another place than stderr.
+        count: told the level of each line, of those that are kept back too.
+    """
+    handler = logging.StreamHandler(stream or sys.stderr)
+    handler.setFormatter(Json() if form == "json" else Text())
+    handler.addFilter(lambda record: (count(record.levelname.lower()), True)[1])
+    handler.addFilter(Repeats())
+    root = logging.getLogger()
+    root.handlers[:] = [handler]
+    root.setLevel(level.upper())
+    if level != "debug":
+        for name in _QUIET:
+            logging.getLogger(name).setLevel(logging.WARNING)
+
+
+class Text(logging.Formatter):
+    """`2026-11-21T12:00:00.000Z WARNING netdra.node.x: what happened pod=ns/name step=bond0`."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """One line, and below it a traceback where there is one."""
+        parts = [f"{_when(record)} {record.levelname} {record.name}: {_one_line(_message(record))}"]
+        parts += [f"{name}={_value(value)}" for name, value in _known(record).items()]
+        line = " ".join(parts)
+        return f"{line}\n{clean(self.formatException(record.exc_info))}" if record.exc_info else line
+
+
+class Json(logging.Formatter):
+    """The same as an object: time, level, logger, message, the fields, and exception."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """One line."""
+        known = {name: clean(value) if isinstance(value, str) else value for name, value in _known(record).items()}
+        found: dict[str, Any] = {
+            "time": _when(record),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "message": _message(record),
+            **known,
+        }
+        if record.exc_info:
+            found["exception"] = clean(self.formatException(record.exc_info))
+        return msgspec.json.encode(found, enc_hook=str).decode()
+
+
+class Repeats(logging.Filter):
+    """Lets a warning or error through once a minute, and says with the next how many like it came between."""
+
+    def __init__(self, seconds: float = REPEAT_SECONDS, clock: Callable[[], float] = time.monotonic) -> None:
+        super().__init__()
+        self._seconds = seconds
+        self._clock = clock
+        self._seen: dict[tuple[str, int, str], tuple[float, int]] = {}
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Whether it is logged."""
+        if record.levelno < logging.WARNING:
+            return True
+        now, key = self._clock(), (record.name, record.levelno, f"{record.getMessage()} {_known(record)}")
+        since, kept_back = self._seen.get(key, (-self._seconds, 0))
+        if now - since < self._seconds:
+            self._seen[key] = since, kept_back + 1
+            return False
+        self._seen = {each: found for each, found in self._seen.items() if now - found[0] < 10 * self._seconds}
+        self._seen[key] = now, 0
+        if kept_back:
+            record.msg, record.args = f"{record.getMessage()} (and {kept_back} times more before)", ()
+        return True
+
+
+class Once:
+    """Tells of a trouble when it begins, when it changes, and when it is over: not each time that it is met."""
+
+    def __init__(self, log: logging.Logger) -> None:
+        self._log = log
+        self._troubles: dict[str, str] = {}
+
+    def trouble(self, key: str, text: str, **known: Unpack[Fields]) -> None:
+        """There is a trouble; logged unless the last one of that key said the same."""
+        if self._troubles.get(key) != text:
+            self._troubles[key] = text
+            self._log.warning("%s", text, extra=fields(**known))
+
+    def well(self, key: str, **known: Unpack[Fields]) -> None:
+        """All is well with that key; logged if there was a trouble."""
+        text = self._troubles.pop(key, "")
+        if text:
+            self._log.info("well again: %s", text, extra=fields(**known))
+
+
+def clean(text: str) -> str:
+    """The text without the secrets that can be told by their looks, and not longer than a line may be."""
+    found = text if len(text) <= MAX_TEXT else f"{text[:MAX_TEXT]} … ({len(text)} characters)"
+    for pattern, instead in _SECRETS:
+        found = pattern.sub(instead, found)
+    return found
+
+
+def _message(record: logging.LogRecord) -> str:
+    return clean(record.getMessage())
+
+
+def _known(record: logging.LogRecord) -> dict[str, Any]:
+    known = {**_about.get(), **getattr(record, _KEY, {})}
+    return {name: value for name, value in known.items() if value not in (None, "")}
+
+
+def _when(record: logging.LogRecord) -> str:
+    return datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def _one_line(text: str) -> str:
+    """What an error says in several lines, or somebody's name with a line break in it, as one line."""
+    return _CONTROL.sub(lambda found: found[0].encode("unicode-escape").decode(), text.replace("\n", "; "))
+
+
+def _value(value: object) -> str:
+    text = _one_line(clean(str(value)))
+    return msgspec.json.encode(text).decode() if not text or re.search(r"[\s\"=]", text) else text

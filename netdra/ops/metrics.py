@@ -1,0 +1,170 @@
+"""What a metric is here, and how many are exposed together.
+
+The modules called `metrics` declare a `Catalogue` each and nothing else; the code beside them counts on what they
+declare; `netdra.ops.server` exposes a process's catalogues, and docs/metrics.md is written from them. Names follow
+the Prometheus conventions: base units, `_total` on counters. A label takes few values, never a pod's or claim's name.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+
+import msgspec
+from prometheus_client import (
+    CollectorRegistry,
+    Counter,
+    Gauge,
+    GCCollector,
+    Histogram,
+    PlatformCollector,
+    ProcessCollector,
+    generate_latest,
+)
+
+from netdra.model.errors import InvalidInputError, PermanentError, TemporaryError
+
+PREFIX = "netdra_"
+OTHER = "other"
+FAST = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.0, 5.0, 10.0)
+"""Seconds: what happens on this machine, up to the longest that a runtime waits."""
+SLOW = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
+"""Seconds: what takes an answer of the API server, or several."""
+
+OUTCOME = "outcome"
+OUTCOMES = ("ok", "invalid", "permanent", "temporary", "timeout", "cancelled", "defect")
+
+
+class Family(msgspec.Struct, frozen=True):
+    """A metric as it is declared.
+
+    Attributes:
+        name: as it is scraped, unit and `_total` included.
+        type: counter, gauge or histogram.
+        help: one sentence.
+        labels: their names.
+    """
+
+    name: str
+    type: str
+    help: str
+    labels: tuple[str, ...] = ()
+
+
+class Catalogue:
+    """Metrics that are exposed together.
+
+    Attributes:
+        title: what they are about, as the heading of their table.
+        families: what is declared, in its order.
+    """
+
+    def __init__(self, title: str) -> None:
+        self.title = title
+        self.families: list[Family] = []
+        self.registry = CollectorRegistry()
+
+    def counter(self, name: str, text: str, *labels: str) -> Counter:
+        """Declare what only grows; its name ends with `_total`."""
+        assert name.endswith("_total"), name
+        self._declare(name, "counter", text, labels)
+        return Counter(name, text, labels, registry=self.registry)
+
+    def gauge(self, name: str, text: str, *labels: str) -> Gauge:
+        """Declare a value that goes up and down."""
+        self._declare(name, "gauge", text, labels)
+        return Gauge(name, text, labels, registry=self.registry)
+
+    def histogram(self, name: str, text: str, *labels: str, buckets: Sequence[float] = FAST) -> Histogram:
+        """Declare how long something takes; its name ends with `_seconds`."""
+        assert name.endswith("_seconds"), name
+        self._declare(name, "histogram", text, labels)
+        return Histogram(name, text, labels, registry=self.registry, buckets=tuple(buckets))
+
+    def _declare(self, name: str, kind: str, text: str, labels: tuple[str, ...]) -> None:
+        assert name.startswith(PREFIX), name
+        self.families.append(Family(name, kind, text, labels))
+
+
+def exposition(catalogues: Iterable[Catalogue]) -> bytes:
+    """What is scraped, in the text format."""
+    return b"".join(generate_latest(each.registry) for each in catalogues)
+
+
+def outcome_of(problem: BaseException) -> str:
+    """How something ended that raised, as a label's value: one of `OUTCOMES`."""
+    kinds: tuple[tuple[type[BaseException], str], ...] = (
+        (InvalidInputError, "invalid"),
+        (TemporaryError, "temporary"),
+        (PermanentError, "permanent"),
+        (TimeoutError, "timeout"),
+        (asyncio.CancelledError, "cancelled"),
+    )
+    return next((name for kind, name in kinds if isinstance(problem, kind)), "defect")
+
+
+@contextmanager
+def measured(histogram: Histogram, *labels: str) -> Iterator[None]:
+    """Observe how long the body takes and how it ends.
+
+    Args:
+        histogram: its last label is `outcome`.
+        labels: the values of those before.
+    """
+    began = time.perf_counter()
+    outcome = "ok"
+    try:
+        yield
+    except BaseException as problem:
+        outcome = outcome_of(problem)
+        raise
+    finally:
+        histogram.labels(*labels, outcome).observe(time.perf_counter() - began)
+
+
+@contextmanager
+def counted(counter: Counter, *labels: str) -> Iterator[None]:
+    """Count that the body was done, and how it ended.
+
+    Args:
+        counter: its last label is `outcome`.
+        labels: the values of those before.
+    """
+    outcome = "ok"
+    try:
+        yield
+    except BaseException as problem:
+        outcome = outcome_of(problem)
+        raise
+    finally:
+        counter.labels(*labels, outcome).inc()
+
+
+class Values:
+    """Keeps a label to few values: those that come after the first so many are all called `other`."""
+
+    def __init__(self, most: int = 64) -> None:
+        self._most = most
+        self._known: set[str] = set()
+
+    def __call__(self, value: str) -> str:
+        """The value, or `other`."""
+        if value not in self._known and len(self._known) >= self._most:
+            return OTHER
+        self._known.add(value)
+        return value
+
+
+PROCESS = Catalogue("Every process")
+INFO = PROCESS.gauge("netdra_build_info", "1; the labels say which netdra this is.", "version", "process")
+LOOP_DELAY = PROCESS.histogram(
+    "netdra_event_loop_delay_seconds", "By how much the event loop is late, looked at once a second."
+)
+IN_FLIGHT = PROCESS.gauge("netdra_in_flight", "Requests and pieces of work that have begun and not ended.")
+LOG_LINES = PROCESS.counter("netdra_log_lines_total", "Lines logged, suppressed repeats included.", "level")
+
+# RSS, CPU, descriptors, start time (process_*) and Python's own (python_*).
+for _collector in (ProcessCollector, PlatformCollector, GCCollector):
+    _collector(registry=PROCESS.registry)

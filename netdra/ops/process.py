@@ -1,0 +1,139 @@
+"""One process's life: what it has in hand, and how it ends when it is told to.
+
+Made by `netdra.cli.daemons` and given to each daemon, whose parts add their checks and say what they have in hand. On
+SIGTERM or SIGINT it stops being ready first; what has begun is finished within a bound; then the work is cancelled,
+which gives leadership and connections back. A second signal ends the process at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import signal
+import time
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+
+from netdra.model.errors import TemporaryError
+from netdra.ops.health import Finding, Health
+from netdra.ops.metrics import IN_FLIGHT, LOOP_DELAY
+
+log = logging.getLogger(__name__)
+
+BEAT_SECONDS = 1.0
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """How long an end may take, in seconds.
+
+    Attributes:
+        drain: how long it goes on as before, not ready any more, so that nobody is sent here who could be.
+        finish: how long what has begun may take, and after it the end itself.
+    """
+
+    drain: float = 0.0
+    finish: float = 20.0
+
+
+class Process:
+    """What the parts of one process share. One event loop's.
+
+    Attributes:
+        name: controller, webhook or node.
+        health: the checks.
+    """
+
+    def __init__(self, name: str, *, on_stop: Callable[[], None] = lambda: None) -> None:
+        self.name = name
+        self._on_stop = on_stop
+        self.health = Health()
+        self._in_flight = 0
+        self._changed = asyncio.Event()
+        self._stop = asyncio.Event()
+        self._late = 0.0
+        self.health.live("event-loop", lambda: Finding(ok=True, detail=f"late by {self._late * 1000:.1f} ms"))
+
+    @property
+    def stopping(self) -> bool:
+        """Whether it was told to stop."""
+        return self._stop.is_set()
+
+    @contextmanager
+    def in_hand(self) -> Iterator[None]:
+        """Something is begun that the end of the process waits for: a hook, a request, a write."""
+        self._in_flight += 1
+        IN_FLIGHT.set(self._in_flight)
+        try:
+            yield
+        finally:
+            self._in_flight -= 1
+            IN_FLIGHT.set(self._in_flight)
+            self._changed.set()
+
+    def stop(self) -> None:
+        """Begin the end: not ready any more."""
+        self.health.stopping = True
+        self._stop.set()
+        self._on_stop()
+
+    async def run(self, work: Callable[[], Awaitable[None]], bounds: Bounds = Bounds()) -> None:
+        """Work until told to stop (SIGTERM, SIGINT or `stop`), or until the work ends.
+
+        Raises:
+            TemporaryError: the work did not end in time and was left behind.
+            BaseException: whatever the work raises.
+        """
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self._signalled, number)
+        working = asyncio.ensure_future(work())
+        beating = asyncio.create_task(self._beat())
+        stopping = asyncio.create_task(self._stop.wait())
+        try:
+            await asyncio.wait((working, stopping), return_when=asyncio.FIRST_COMPLETED)
+            if not working.done():
+                await self._end(working, bounds)
+            with suppress(asyncio.CancelledError):
+                working.result()
+        finally:
+            self.health.stopping = True
+            for task in (beating, stopping, working):
+                task.cancel()
+
+    async def _end(self, working: asyncio.Future[None], bounds: Bounds) -> None:
+        await asyncio.wait((working,), timeout=bounds.drain)
+        if not await self._idle(bounds.finish):
+            log.warning("%d pieces of work have not ended within %g s", self._in_flight, bounds.finish)
+        working.cancel()
+        await asyncio.wait((working,), timeout=bounds.finish)
+        if not working.done():
+            raise TemporaryError(f"netdra {self.name} did not end within {bounds.finish:g} s and was broken off")
+        log.info("ended")
+
+    async def _idle(self, seconds: float) -> bool:
+        """Wait until nothing is in hand; whether that came about in time."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                while self._in_flight:
+                    self._changed.clear()
+                    await self._changed.wait()
+        return not self._in_flight
+
+    def _signalled(self, number: signal.Signals) -> None:
+        log.info("%s: ending; a second signal ends at once", number.name)
+        loop = asyncio.get_running_loop()
+        for each in (signal.SIGTERM, signal.SIGINT):
+            # By the kernel, not by the event loop: whatever hangs then may be what keeps the loop from turning.
+            loop.remove_signal_handler(each)
+            signal.signal(each, signal.SIG_DFL)
+        self.stop()
+
+    async def _beat(self) -> None:
+        """See by how much the event loop is late."""
+        while True:
+            began = time.monotonic()
+            await asyncio.sleep(BEAT_SECONDS)
+            self._late = max(0.0, time.monotonic() - began - BEAT_SECONDS)
+            LOOP_DELAY.observe(self._late)

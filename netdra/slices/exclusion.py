@@ -1,0 +1,152 @@
+"""Whether a device can be used beside what is held on its node already: the scheduler's arithmetic, done once more.
+
+Called at Prepare. Schedulers before 1.36.2 forget what shared devices charge, counters are gone on servers that drop
+them (decision D1), and a device's counters may have changed since it was allocated. Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from decimal import Decimal
+
+import msgspec
+
+from netdra.model import names, quantity
+from netdra.model.errors import InvalidInputError
+from netdra.model.resource import Device, QuantityText, ResourceSlice
+from netdra.slices.allocator.capacity import Consumption, parse, shortage
+
+DeviceKey = tuple[str, str]
+"""A device's pool and name."""
+
+_Counter = tuple[str, str]
+
+
+class Holding(msgspec.Struct, frozen=True, kw_only=True):
+    """A device that somebody has.
+
+    Attributes:
+        key: pool and name.
+        holder: who has it, for messages.
+        share_id: which share of it, "" for a device that is had whole.
+        consumed: how much of each of its capacities.
+    """
+
+    key: DeviceKey
+    holder: str
+    share_id: str = ""
+    consumed: Mapping[str, QuantityText] = {}
+
+
+def conflict(slices: Sequence[ResourceSlice], wanted: Holding, held: Iterable[Holding]) -> str:
+    """Why a device cannot be used beside what is held, in words; "" if it can.
+
+    Args:
+        slices: what the node publishes: the device is among it, or is not to be used.
+        wanted: the device, and what its claim was given of it.
+        held: what others have; devices that are no longer published draw no counters.
+    """
+    pool = _Pool.of(slices, wanted.key[0])
+    device = pool.devices.get(wanted.key[1])
+    if device is None:
+        return "it is no longer published"
+    others = [each for each in held if each.key[0] == wanted.key[0]]
+    same = [each for each in others if each.key == wanted.key]
+    try:
+        return _sharing(device, wanted, same) or _capacity(device, wanted, same) or _counters(pool, device, others)
+    except InvalidInputError as problem:
+        return problem.what
+
+
+class _Pool(msgspec.Struct, frozen=True):
+    """One pool's newest generation."""
+
+    devices: Mapping[str, Device]
+    counters: Mapping[_Counter, Decimal]
+
+    @classmethod
+    def of(cls, slices: Sequence[ResourceSlice], name: str) -> _Pool:
+        specs = [each.spec for each in slices if each.spec.driver == names.DRIVER and each.spec.pool.name == name]
+        newest = max((spec.pool.generation for spec in specs), default=0)
+        current = [spec for spec in specs if spec.pool.generation == newest]
+        return cls(
+            devices={device.name: device for spec in current for device in spec.devices},
+            counters={
+                (counters.name, counter): quantity.parse(amount.value)
+                for spec in current
+                for counters in spec.shared_counters
+                for counter, amount in counters.counters.items()
+            },
+        )
+
+
+def _sharing(device: Device, wanted: Holding, same: Sequence[Holding]) -> str:
+    if device.allow_multiple_allocations != bool(wanted.share_id):
+        return "it was allocated whole but is shared" if not wanted.share_id else "it was shared but is had whole"
+    if same and not device.allow_multiple_allocations:
+        return f"{same[0].holder} has it"
+    return ""
+
+
+def _capacity(device: Device, wanted: Holding, same: Sequence[Holding]) -> str:
+    """What of a shared device's capacity is short, or was not consumed as its policy says (decision D5)."""
+    if not device.allow_multiple_allocations:
+        return ""
+    capacities = {name: parse(capacity) for name, capacity in device.capacity.items()}
+    consumed = {names.qualified(name): amount for name, amount in wanted.consumed.items()}
+    shares: dict[str, Consumption] = {}
+    for name, capacity in capacities.items():
+        text = consumed.get(names.qualified(name))
+        if text is None:
+            return f"its claim was given none of its capacity {name}"
+        share = shares[name] = Consumption(quantity.parse(text), text)
+        free = capacity.valid_range is None and not capacity.valid_values
+        if capacity.default is not None and free and share.amount < capacity.default:
+            return f"its claim was given {text} of capacity {name}, and one allocation takes {capacity.default_text}"
+    used = {name: sum((_amount(each, name) for each in same), Decimal(0)) for name in capacities}
+    short = shortage(shares, capacities, used)
+    if short is None:
+        return ""
+    holders = ", ".join(dict.fromkeys(each.holder for each in same)) or "nobody else"
+    return (
+        f"of capacity {short} there is {capacities[short].text}: {quantity.render(used[short])} is held ({holders}), "
+        f"and {shares[short].text} more was given"
+    )
+
+
+def _counters(pool: _Pool, device: Device, others: Sequence[Holding]) -> str:
+    """What of the pool's counters is short: each device draws them once, however often it is shared."""
+    wanted = _drawn(device)
+    drawn: dict[_Counter, Decimal] = {}
+    drawers: dict[_Counter, list[str]] = {}
+    for name in dict.fromkeys(each.key[1] for each in others):
+        other = pool.devices.get(name)
+        if other is None or name == device.name:
+            continue
+        holder = next(each.holder for each in others if each.key[1] == name)
+        for counter, amount in _drawn(other).items():
+            drawn[counter] = drawn.get(counter, Decimal(0)) + amount
+            drawers.setdefault(counter, []).append(f'"{name}", which {holder} has')
+    for counter, amount in wanted.items():
+        there, gone = pool.counters.get(counter, Decimal(0)), drawn.get(counter, Decimal(0))
+        if gone + amount > there:
+            rivals = ", ".join(drawers.get(counter, ())) or "nothing else"
+            return (
+                f"it excludes, and is excluded by, {rivals}: of counter {counter[1]} of set {counter[0]} there is "
+                f"{quantity.render(there)}, {quantity.render(gone)} is drawn, and it draws {quantity.render(amount)}"
+            )
+    return ""
+
+
+def _drawn(device: Device) -> dict[_Counter, Decimal]:
+    return {
+        (consumption.counter_set, name): quantity.parse(counter.value)
+        for consumption in device.consumes_counters
+        for name, counter in consumption.counters.items()
+    }
+
+
+def _amount(holding: Holding, name: str) -> Decimal:
+    consumed = {names.qualified(key): value for key, value in holding.consumed.items()}
+    text = consumed.get(names.qualified(name))
+    return Decimal(0) if text is None else quantity.parse(text)

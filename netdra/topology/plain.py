@@ -1,0 +1,140 @@
+"""Devices that no NetworkTopology speaks of: which one step attaches each, as a graph of that step alone.
+
+The step is what the device's DeviceClass says in its `DeviceParameters`, else the first usable one of those that the
+device's policy lists. Called by `bind`. Pure.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from netdra.model import names
+from netdra.model.claim import OpaqueDeviceConfiguration, ResourceClaim
+from netdra.model.device_parameters import KIND, DeviceParameters, DeviceStep
+from netdra.model.documents import convert
+from netdra.model.errors import InvalidInputError
+from netdra.model.meta import ObjectMeta
+from netdra.model.plan import PlannedDevice
+from netdra.model.policy import Selector
+from netdra.model.topology import NetworkTopology, NetworkTopologySpec, Step
+from netdra.topology import references
+from netdra.topology.classes import parameters as topology_parameters
+from netdra.topology.graph import RESERVED_KEYS, Graph, compile_topology, is_plugin_name
+from netdra.topology.values import ConfigError, quoted
+
+DEFAULT_TYPES = ("sriov", "host-device", "macvlan", "ipvlan", "bridge", "vfio-pci", "rdma")
+"""The steps that a device can be attached with when nobody gives a configuration, in the order of preference."""
+
+_ONLY_VFS = frozenset({"sriov"})
+_ANY_DEVICE = Selector(cel="true")
+
+
+def parameters(opaque: OpaqueDeviceConfiguration | None, origin: str) -> DeviceParameters | None:
+    """What a class's opaque configuration says of its devices; None if it is another driver's or a topology's.
+
+    Args:
+        opaque: from a class or an allocation.
+        origin: whose it is, for errors.
+
+    Raises:
+        InvalidInputError: it is for this driver, and not to be understood.
+    """
+    if opaque is None or opaque.driver != names.DRIVER or topology_parameters(opaque, origin) is not None:
+        return None
+    value = opaque.parameters
+    kind = value.get("kind") if isinstance(value, dict) else None
+    if kind != KIND:
+        raise InvalidInputError(
+            f"{origin}: the opaque parameters for {names.DRIVER} are neither a networkTopologyRef nor {KIND}",
+            hint=f"docs/claims.md shows what a DeviceClass can say; kind is {_shown(kind)}",
+        )
+    found = convert(value, DeviceParameters, f"{origin}: opaque parameters")
+    _check(found.step, f"{origin}: opaque parameters, step")
+    return found
+
+
+def graph_of(device: PlannedDevice, given: DeviceParameters | None, origin: str) -> Graph | None:
+    """The graph of the device's one step, whose name is the request's; its `topology` is "".
+
+    Args:
+        device: what was allocated, `request` included.
+        given: what its class says.
+        origin: whose it is, for errors.
+
+    Returns:
+        None if nothing says how the device could be attached: its policy lists no plugin, or none that needs no
+        configuration.
+
+    Raises:
+        InvalidInputError: the class says a step that the device's policy does not list.
+    """
+    if given is None:
+        kind = default_type(device)
+        step = DeviceStep(type=kind) if kind else None
+    else:
+        step = given.step
+        _check_supported(step, device, origin)
+    if step is None:
+        return None
+    request = device.request.partition("/")[0]
+    only = Step(name=names.label(request), selector=_ANY_DEVICE, **msgspec.structs.asdict(step))
+    alone = NetworkTopology(
+        metadata=ObjectMeta(name=only.name),
+        spec=NetworkTopologySpec(steps=(only,)),
+        api_version="networking.dra.io/v1alpha1",
+        kind="NetworkTopology",
+    )
+    return msgspec.structs.replace(compile_topology(alone), topology="")
+
+
+def default_type(device: PlannedDevice) -> str:
+    """The step that a device is attached with when its class says nothing; "" if there is none."""
+    listed = device.supported_cnis
+    return next(
+        (kind for kind in DEFAULT_TYPES if kind in listed and (device.type == "vf" or kind not in _ONLY_VFS)), ""
+    )
+
+
+def class_of(claim: ResourceClaim, request: str) -> str:
+    """The DeviceClass of a request, or of the alternative that was chosen; "" if the claim has no such request."""
+    main, _, chosen = request.partition("/")
+    for each in claim.spec.devices.requests:
+        if each.name == main:
+            alternatives = {choice.name: choice.device_class_name for choice in each.first_available}
+            return each.exactly.device_class_name if each.exactly is not None else alternatives.get(chosen, "")
+    return ""
+
+
+def _check(step: DeviceStep, origin: str) -> None:
+    if not is_plugin_name(step.type):
+        raise InvalidInputError(
+            f"{origin}: type {quoted(step.type)} is no CNI plugin's name",
+            hint="a type is the name of a program in the CNI path: no slash, no path",
+        )
+    for key in RESERVED_KEYS:
+        if key in step.config:
+            raise InvalidInputError(f"{origin}: config.{key} is written by netdra", hint="remove it")
+    try:
+        found = next(iter(references.find(step.config)), None)
+    except ConfigError as problem:
+        raise InvalidInputError(f"{origin}: {problem.what}", hint=problem.hint) from None
+    if found is not None:
+        raise InvalidInputError(
+            f"{origin}: {found[1]} refers to another step, and there is none",
+            hint="write a NetworkTopology for a network of several steps",
+        )
+
+
+def _check_supported(step: DeviceStep, device: PlannedDevice, origin: str) -> None:
+    if device.supported_cnis and step.type not in device.supported_cnis:
+        raise InvalidInputError(
+            f'{origin}: step type "{step.type}" is not among the plugins that the policy of device "{device.device}" '
+            f"lists ({', '.join(device.supported_cnis)})",
+            hint="let the DeviceClass select devices by supportedCNIs, or list the plugin in the policy",
+        )
+
+
+def _shown(kind: Any) -> str:
+    return quoted(kind) if isinstance(kind, str) else "not given"

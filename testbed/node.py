@@ -1,0 +1,226 @@
+"""A node on this machine: namespaces of its own, in which a container runtime, a kubelet and drivers are run.
+
+Used by `testbed.containerd` and `testbed.kubelet`, and by tests that make the node's interfaces. A node has namespaces
+for its network, mounts, processes, host name and cgroups: its programs have their default paths, its interfaces are the
+test's to make, several nodes run side by side, and with its first process all that runs on it ends, whatever failed.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from testbed.process import Process, ProcessError
+
+ADDRESS = "192.0.2.2"
+UPLINK = "uplink"
+
+_INIT = Path(__file__).with_name("node.sh")
+_UNSHARE = (
+    *("unshare", "--net", "--mount", "--pid", "--cgroup", "--uts", "--ipc"),
+    *("--propagation=slave", "--fork", "--kill-child", "--mount-proc"),
+)
+# The cgroups that a process is in when it makes a cgroup namespace are that namespace's roots.
+_JOIN = 'for group in $NODE_CGROUPS; do echo $$ >"$group/cgroup.procs"; done; exec "$@"'
+# Entering a cgroup namespace joins none of its cgroups.
+_JOIN_INSIDE = 'for group in /sys/fs/cgroup/*/cgroup.procs; do echo 0 >"$group"; done; exec "$@"'
+_CGROUP_TIMEOUT = 10.0
+_LISTEN = "0A"  # TCP_LISTEN of <net/tcp_states.h>, as /proc/net/tcp has it
+
+
+class CommandError(Exception):
+    """A command on a node ended with another code than 0; the text has what it printed."""
+
+
+class Node:
+    """A node that exists while its `with` block runs.
+
+    Attributes:
+        name: its host name, and its name as a Kubernetes node.
+        folder: logs, and what is in the node's /run (`folder/run`), /var/lib (`lib`) and /var/log (`log`): a socket
+            that a program of the node makes in /run can be reached there from outside.
+        processes: what `start` has started, by name.
+    """
+
+    folder: Path
+
+    def __init__(self, name: str = "node", *, folder: Path | None = None) -> None:
+        """Prepare, start nothing.
+
+        Args:
+            name: a valid host name.
+            folder: where to leave the logs; without one, they are in a temporary folder that goes with the node. It
+                must not be below /run, /var/lib or /var/log, and short: the name of a socket has 107 bytes at most.
+        """
+        self.name = name
+        self.processes: dict[str, Process] = {}
+        self._given_folder = folder
+        self._undo = ExitStack()
+        self._pid = 0
+
+    def __enter__(self) -> Self:
+        """Make the namespaces.
+
+        Raises:
+            ProcessError: the first process did not become ready.
+        """
+        with ExitStack() as undo:
+            self.folder = self._given_folder or Path(
+                undo.enter_context(tempfile.TemporaryDirectory(prefix="netdra-node-"))
+            )
+            self.folder.mkdir(parents=True, exist_ok=True)
+            groups = _make_cgroups(self.folder.name)
+            undo.callback(_remove_cgroups, groups)
+            init = self._init(groups)
+            undo.callback(init.kill)
+            init.start()
+            init.wait_ready()
+            assert init.pid is not None
+            self._pid = init.pid
+            undo.callback(self._kill_all)
+            self._undo = undo.pop_all()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, problem: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Kill everything on the node, and remove what it leaves on this machine."""
+        self._undo.close()
+
+    @property
+    def pid(self) -> int:
+        """The node's first process, as this machine counts; its namespaces are the node's."""
+        return self._pid
+
+    def path(self, inside: str) -> Path:
+        """How a path of the node is opened from outside, whatever is mounted there (`/var/run/netns/cni-...`)."""
+        # /var/run is a link to /run, and an absolute link leads from the caller's root, not from the one it is in.
+        return Path(f"/proc/{self._pid}/root{inside.replace('/var/run/', '/run/', 1)}")
+
+    def inside(self, *command: str) -> tuple[str, ...]:
+        """The command that runs a command on the node, as a child of `nsenter`."""
+        return ("nsenter", f"--target={self._pid}", "--all", "--wd=/", "--", "sh", "-c", _JOIN_INSIDE, "sh", *command)
+
+    def run(self, *command: str, text: str = "") -> str:
+        """Run a command on the node, and return what it printed; `text` is its standard input.
+
+        Raises:
+            CommandError: it ended with another code than 0.
+        """
+        done = subprocess.run(self.inside(*command), input=text, capture_output=True, text=True, check=False)
+        if done.returncode != 0:
+            raise CommandError(f"'{' '.join(command)}' on {self.name} ended with {done.returncode}:\n{done.stderr}")
+        return done.stdout
+
+    def start(
+        self,
+        name: str,
+        command: Sequence[str],
+        ready: Callable[[], bool],
+        environment: Mapping[str, str] | None = None,
+    ) -> Process:
+        """Start a program on the node and wait until it is ready; it ends with the node if not before.
+
+        A name can be used again when its program has ended.
+
+        Raises:
+            ProcessError: the program did not become ready, or the last one of that name still runs.
+        """
+        before = self.processes.get(name)
+        if before is not None and before.pid is not None:
+            raise ProcessError(f"{name} still runs on {self.name}, as process {before.pid}")
+        log = self.folder / f"{name}.log"
+        process = Process(name, self.inside(*command), log, ready, environment, wrapped=True)
+        self.processes[name] = process
+        process.start()
+        process.wait_ready()
+        return process
+
+    def listens(self, port: int) -> bool:
+        """Whether something on the node listens on a TCP port."""
+        suffix = f":{port:04X}"
+        lines = [
+            line.split()
+            for table in ("tcp", "tcp6")
+            for line in Path(f"/proc/{self._pid}/net/{table}").read_text(encoding="ascii").splitlines()[1:]
+        ]
+        return any(local.endswith(suffix) and state == _LISTEN for _, local, _, state, *_ in lines)
+
+    def log_sizes(self) -> dict[str, int]:
+        """How long each program's log is now, in bytes: what `log_tails` can begin after."""
+        return {name: process.log.stat().st_size for name, process in self.processes.items()}
+
+    def log_tails(self, since: Mapping[str, int], lines: int = 40) -> dict[str, str]:
+        """The end of each program's log, of what was written after the given sizes."""
+        return {name: process.log_tail(lines, since.get(name, 0)) for name, process in self.processes.items()}
+
+    def _init(self, groups: Sequence[Path]) -> Process:
+        ready = self.folder / "ready"
+        ready.unlink(missing_ok=True)
+        start = f'hostname "$0" && exec sh {_INIT} "$1"'
+        return Process(
+            self.name,
+            ("sh", "-c", _JOIN, "join", *_UNSHARE, "sh", "-c", start, self.name, str(self.folder)),
+            self.folder / "node.log",
+            ready.exists,
+            {"NODE_CGROUPS": " ".join(map(str, groups))},
+            wrapped=True,
+        )
+
+    def _kill_all(self) -> None:
+        for process in reversed(self.processes.values()):
+            process.kill()
+
+
+def _make_cgroups(name: str) -> list[Path]:
+    """A cgroup for the node in each hierarchy, below the one that we are in (cgroups(7))."""
+    own = dict(line.split(":", 2)[1:] for line in Path("/proc/self/cgroup").read_text(encoding="ascii").splitlines())
+    groups = []
+    for line in Path("/proc/self/mounts").read_text(encoding="ascii").splitlines():
+        _, mounted, kind, options, *_ = line.split()
+        if kind not in {"cgroup", "cgroup2"}:
+            continue
+        here = [path for found, path in own.items() if _is_hierarchy(found, kind, options)]
+        if not here:
+            continue
+        group = Path(f"{mounted}{here[0]}") / name
+        group.mkdir(exist_ok=True)
+        groups.append(group)
+        for file in ("cpuset.cpus", "cpuset.mems"):
+            # Version 1 lets nobody into a new group before both are set.
+            if kind == "cgroup" and (group / file).exists():
+                (group / file).write_text((group.parent / file).read_text())
+    return groups
+
+
+def _is_hierarchy(controllers: str, kind: str, options: str) -> bool:
+    """Whether a line of /proc/self/cgroup, by its controllers, is about a mount: version 2 has none in the line."""
+    if not controllers or kind == "cgroup2":
+        return not controllers and kind == "cgroup2"
+    return set(controllers.split(",")) <= set(options.split(","))
+
+
+def _remove_cgroups(groups: Sequence[Path]) -> None:
+    """Remove cgroups from the leaves up; the kernel may take a moment to let the last process go.
+
+    Raises:
+        OSError: there are still processes in one of them.
+    """
+    deadline = time.monotonic() + _CGROUP_TIMEOUT
+    for group in groups:
+        for folder, _, _ in os.walk(group, topdown=False):
+            while True:
+                try:
+                    Path(folder).rmdir()
+                    break
+                except OSError:
+                    if time.monotonic() > deadline:
+                        raise
+                    time.sleep(0.02)

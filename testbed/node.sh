@@ -1,0 +1,48 @@
+#!/bin/sh
+# The first process of a node of `testbed.node`, in namespaces of its own: gives the node its own view of the kernel,
+# its own /run, /var/lib and /var/log, and an uplink; then buries whatever the node's programs leave behind.
+set -e
+folder=$1
+
+mount -t sysfs sysfs /sys
+mount -t tmpfs -o mode=0755 cgroups /sys/fs/cgroup
+while IFS=: read -r number controllers _; do
+  if [ "$number" != 0 ]; then
+    at="/sys/fs/cgroup/${controllers#name=}"
+    mkdir -p "$at"
+    case "$controllers" in
+      name=*) mount -t cgroup -o "none,$controllers" cgroup "$at" ;;
+      *) mount -t cgroup -o "$controllers" cgroup "$at" ;;
+    esac
+  elif [ "$(wc -l </proc/self/cgroup)" = 1 ]; then
+    mount -t cgroup2 cgroup2 /sys/fs/cgroup
+  fi
+done </proc/self/cgroup
+
+mkdir -p "$folder/run/netns" "$folder/lib" "$folder/log"
+mount --bind "$folder/run" /run
+mount --bind "$folder/lib" /var/lib
+mount --bind "$folder/log" /var/log
+
+# A kubelet sets these for the whole machine, unless they read as it wants them.
+for setting in vm/overcommit_memory=1 vm/panic_on_oom=0 kernel/panic=10 kernel/panic_on_oops=1 \
+  kernel/keys/root_maxkeys=1000000 kernel/keys/root_maxbytes=25000000; do
+  shown="$folder/sysctl/${setting%=*}"
+  mkdir -p "${shown%/*}"
+  echo "${setting#*=}" >"$shown"
+  mount --bind "$shown" "/proc/sys/${setting%=*}"
+done
+
+# What the node is wired to is a namespace too, so that its end of the wire is nobody's interface.
+ip link set lo up
+ip netns add outside
+ip link add uplink type veth peer name node netns outside
+ip -n outside address add 192.0.2.1/24 dev node
+ip -n outside link set node up
+ip address add 192.0.2.2/24 dev uplink
+ip link set uplink up
+ip route add default via 192.0.2.1
+
+: >"$folder/ready"
+# A shell that waits takes in every orphan that ends, not only its own children.
+while :; do sleep 1000000 & wait; done

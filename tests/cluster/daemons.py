@@ -1,0 +1,112 @@
+"""netdra's controller and webhook as processes beside the shared control plane, with the rights of their accounts only.
+
+The API server reaches the webhook on loopback, by the certificate that it made itself.
+"""
+
+from __future__ import annotations
+
+import itertools
+import ssl
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from testbed.api import Api, ApiError, Object
+from testbed.control_plane import ControlPlane
+from testbed.objects import CLAIM, manifest
+from testbed.process import Ports, Process, answers
+from tests.cluster import identities
+from tests.cluster.identities import NETDRA
+
+POLICY = "networking.dra.io/v1alpha1/DeviceExposurePolicy"
+CONFIGURATION = "admissionregistration.k8s.io/v1/ValidatingWebhookConfiguration"
+SECRET = "v1/Secret"
+WITHIN = 30.0
+DENIED = 'admission webhook "validate.networking.dra.io" denied the request: '
+_NUMBERS = itertools.count(1)
+
+
+def start_controller(plane: ControlPlane, api: Api) -> Process:
+    """A controller; it is ready when it leads."""
+    identity = f"controller-{next(_NUMBERS)}"
+    account = identities.kubeconfig(plane, api, "netdra-controller")
+    command = [
+        *(sys.executable, "-m", "netdra", "controller"),
+        *(f"--kubeconfig={account}", f"--identity={identity}"),
+    ]
+
+    def leads() -> bool:
+        held = api.list("coordination.k8s.io/v1/Lease", NETDRA, fields="metadata.name=netdra-controller")
+        return any(each["spec"].get("holderIdentity") == identity for each in held)
+
+    return plane.run("netdra-controller", command, leads)
+
+
+@contextmanager
+def running_controller(plane: ControlPlane, api: Api) -> Iterator[Process]:
+    """The controller, installed and at work."""
+    identities.install(api)
+    process = start_controller(plane, api)
+    yield process
+    plane.processes["netdra-controller"].stop()
+
+
+@dataclass
+class Webhook:
+    """The webhook's process, and what the API server asks it about."""
+
+    process: Process
+    configurations: list[Object]
+
+
+@contextmanager
+def running_webhook(plane: ControlPlane, api: Api) -> Iterator[Webhook]:
+    """The webhook, installed and asked by the API server."""
+    identities.install(api)
+    configurations = identities.template("webhook.yaml")
+    with closing(Ports("127.0.0.1")) as ports:
+        port = ports.take()
+        command = [
+            *(sys.executable, "-m", "netdra", "webhook", "--host=127.0.0.1", "--address=127.0.0.1", f"--port={port}"),
+            f"--kubeconfig={identities.kubeconfig(plane, api, 'netdra-webhook')}",
+        ]
+        unverified = ssl._create_unverified_context()
+        for each in configurations:
+            for one in each["webhooks"]:
+                one["clientConfig"] = {"url": f"https://127.0.0.1:{port}/validate"}
+            api.create(each)
+        process = plane.run("netdra-webhook", command, answers(f"https://127.0.0.1:{port}/readyz", unverified))
+        try:
+            until_asked(api)
+            yield Webhook(process, configurations)
+        finally:
+            process.stop()
+            for each in configurations:
+                api.delete(CONFIGURATION, each["metadata"]["name"])
+            api.delete(SECRET, "netdra-webhook", NETDRA)
+
+
+def until_asked(api: Api) -> None:
+    """Wait until the API server asks the webhook, of both configurations, and trusts it; that cannot be watched."""
+    wrong = manifest(POLICY, "asked", spec={"selector": {"cel": "device.driver =="}})
+    opaque = {"driver": "dra.networking", "parameters": {"networkTopologyRef": {"name": "x"}, "step": "a"}}
+    requests = [{"name": "a", "exactly": {"deviceClassName": "x-a"}}]
+    spec = {"devices": {"requests": requests, "config": [{"opaque": opaque}]}}
+    brought = manifest(CLAIM, "asked", "default", spec=spec)
+    deadline = time.monotonic() + WITHIN
+    for each in (wrong, brought):
+        while not refusal(partial(api.create, each, dry_run=True)).startswith(DENIED):
+            assert time.monotonic() < deadline
+
+
+def refusal(write: Callable[[], Any]) -> str:
+    """Why the API server refuses a write, or ""."""
+    try:
+        write()
+    except ApiError as problem:
+        return problem.message
+    return ""

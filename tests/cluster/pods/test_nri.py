@@ -1,0 +1,259 @@
+"""The plugin and a real containerd: what is told, and what becomes of pods when one of the two is in trouble."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from netdra.kube.backoff import Backoff
+from netdra.model.errors import TemporaryError
+from netdra.node.nri.hooks import Sandbox
+from netdra.node.nri.plugin import Plugin, Settings
+from testbed.containerd import NRI_SOCKET, Containerd
+from testbed.node import CommandError, Node
+
+PATIENCE = 60.0
+ROOT = Path(__file__).parents[3]
+HOST_NETWORK_POD = {
+    "metadata": {"name": "a", "namespace": "default", "uid": "uid-of-a"},
+    "linux": {"security_context": {"namespace_options": {"network": 2}}},
+}
+
+
+class Hooks:
+    """Hooks that write down what they are told, and answer as the test wants."""
+
+    def __init__(self) -> None:
+        self.told: list[tuple[str, Sandbox]] = []
+        self.lists: list[dict[str, Sandbox]] = []
+        self.budgets: list[float] = []
+        self.refusal: TemporaryError | None = None
+        self.release: asyncio.Event | None = None
+        self.ended = asyncio.Event()
+
+    async def synchronize(self, sandboxes: Sequence[Sandbox]) -> None:
+        self.lists.append({sandbox.name: sandbox for sandbox in sandboxes})
+
+    async def run(self, sandbox: Sandbox, budget: float) -> None:
+        self.told.append(("run", sandbox))
+        self.budgets.append(budget)
+        if self.refusal:
+            raise self.refusal
+        if self.release:
+            await self.release.wait()
+            self.ended.set()
+
+    async def stop(self, sandbox: Sandbox, budget: float) -> None:
+        self.told.append(("stop", sandbox))
+        self.budgets.append(budget)
+
+    async def remove(self, sandbox: Sandbox) -> None:
+        self.told.append(("remove", sandbox))
+
+    def story(self, pod: str) -> list[str]:
+        """What was told of one pod."""
+        return [what for what, sandbox in self.told if sandbox.name == pod]
+
+
+@pytest.fixture(scope="module")
+def shared_containerd() -> Iterator[Containerd]:
+    # Not in pytest's folder, whose length leaves too little for the socket's name.
+    with Node("nri") as node:
+        yield Containerd(node)
+
+
+@pytest.fixture
+def containerd(shared_containerd: Containerd) -> Iterator[Containerd]:
+    """A containerd without sandboxes."""
+    yield shared_containerd
+    shared_containerd.crictl("rmp", "--all", "--force")
+
+
+@asynccontextmanager
+async def registered(containerd: Containerd, hooks: Hooks) -> AsyncIterator[Plugin]:
+    """A plugin that knows all sandboxes."""
+    plugin = Plugin(hooks, Settings(socket=nri_socket(containerd)), backoff=Backoff(0.05, 0.2))
+    running = asyncio.create_task(plugin.run())
+    try:
+        await wait(plugin.connected)
+        yield plugin
+    finally:
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+
+
+def nri_socket(containerd: Containerd) -> Path:
+    return containerd.node.folder / NRI_SOCKET.removeprefix("/")
+
+
+async def wait(event: asyncio.Event) -> None:
+    async with asyncio.timeout(PATIENCE):
+        await event.wait()
+
+
+async def until(true: Callable[[], bool]) -> None:
+    async with asyncio.timeout(PATIENCE):
+        while not true():  # noqa: ASYNC110 - what a file or another process does sets no event
+            await asyncio.sleep(0.02)
+
+
+def test_a_sandbox_is_told_from_its_beginning_to_its_end(containerd: Containerd) -> None:
+    async def main() -> None:
+        hooks = Hooks()
+        async with registered(containerd, hooks) as plugin:
+            assert plugin.runtime is not None
+            assert (plugin.runtime.name, plugin.runtime.request_timeout) == ("containerd", 2.0)
+            sandbox = await asyncio.to_thread(containerd.run_pod_sandbox, "a")
+            ((_, begun),) = hooks.told
+            assert begun.id == sandbox
+            assert (begun.name, begun.namespace, begun.uid) == ("a", "default", "uid-of-a")
+            assert containerd.node.path(begun.netns).exists()
+            assert containerd.node.path(f"/proc/{begun.pid}/ns/net").exists()
+            await asyncio.to_thread(containerd.stop_pod_sandbox, sandbox)
+            await asyncio.to_thread(containerd.remove_pod_sandbox, sandbox)
+        assert hooks.story("a") == ["run", "stop", "remove"]
+        assert {about.id for _, about in hooks.told} == {sandbox}
+        assert hooks.told[1][1].netns == begun.netns
+        assert all(1.2 < budget <= 1.5 for budget in hooks.budgets)
+
+    asyncio.run(main())
+
+
+def test_a_pod_on_the_hosts_network_has_no_namespace_of_its_own(containerd: Containerd) -> None:
+    async def main() -> None:
+        hooks = Hooks()
+        async with registered(containerd, hooks):
+            await asyncio.to_thread(containerd.crictl, "runp", "/dev/stdin", text=json.dumps(HOST_NETWORK_POD))
+        assert [about.netns for _, about in hooks.told] == [""]
+
+    asyncio.run(main())
+
+
+def test_sandboxes_that_were_there_before_are_listed_the_stopped_ones_too(containerd: Containerd) -> None:
+    async def main() -> None:
+        await asyncio.to_thread(containerd.run_pod_sandbox, "a")
+        await asyncio.to_thread(containerd.stop_pod_sandbox, await asyncio.to_thread(containerd.run_pod_sandbox, "b"))
+        hooks = Hooks()
+        async with registered(containerd, hooks):
+            (listed,) = hooks.lists
+        assert set(listed) == {"a", "b"}
+        assert containerd.node.path(listed["a"].netns).exists()
+        assert (listed["b"].netns, listed["b"].pid) == ("", 0)
+
+    asyncio.run(main())
+
+
+def test_an_error_refuses_the_sandbox_with_our_text_and_the_next_one_is_fine(containerd: Containerd) -> None:
+    async def main() -> None:
+        hooks = Hooks()
+        async with registered(containerd, hooks):
+            hooks.refusal = TemporaryError("eth9 is busy", hint="wait for pod ns/other to end")
+            with pytest.raises(CommandError, match="eth9 is busy; wait for pod ns/other to end"):
+                await asyncio.to_thread(containerd.run_pod_sandbox, "a")
+            assert hooks.story("a") == ["run", "stop", "remove"]
+            hooks.refusal = None
+            await asyncio.to_thread(containerd.run_pod_sandbox, "b")
+        assert hooks.story("b") == ["run"]
+
+    asyncio.run(main())
+
+
+def test_an_error_of_any_length_keeps_the_connection(containerd: Containerd) -> None:
+    async def main() -> None:
+        hooks = Hooks()
+        async with registered(containerd, hooks) as plugin:
+            hooks.refusal = TemporaryError("é" * 100_000)
+            with pytest.raises(CommandError, match="é" * 900):
+                await asyncio.to_thread(containerd.run_pod_sandbox, "a")
+            assert plugin.connected.is_set()
+        assert len(hooks.lists) == 1
+
+    asyncio.run(main())
+
+
+def test_a_hook_over_its_time_refuses_the_sandbox_and_runs_to_its_end(containerd: Containerd) -> None:
+    async def main() -> None:
+        hooks = Hooks()
+        async with registered(containerd, hooks) as plugin:
+            hooks.release = asyncio.Event()
+            with pytest.raises(CommandError, match=r"pod default/a, sandbox [0-9a-f]+, has not ended after 1\.7"):
+                await asyncio.to_thread(containerd.run_pod_sandbox, "a")
+            assert plugin.connected.is_set()
+            assert not hooks.ended.is_set()
+            hooks.release.set()
+            await wait(hooks.ended)
+            await asyncio.to_thread(containerd.run_pod_sandbox, "b")
+        assert len(hooks.lists) == 1
+
+    asyncio.run(main())
+
+
+def test_after_a_restart_of_the_runtime_all_sandboxes_are_told_again(containerd: Containerd) -> None:
+    async def main() -> None:
+        await asyncio.to_thread(containerd.run_pod_sandbox, "a")
+        hooks = Hooks()
+        async with registered(containerd, hooks) as plugin:
+            containerd.process.stop()
+            await until(lambda: not plugin.connected.is_set())
+            assert plugin.problem
+            containerd.process.start()
+            containerd.process.wait_ready()
+            await wait(plugin.connected)
+            await asyncio.to_thread(containerd.run_pod_sandbox, "b")
+        assert [set(listed) for listed in hooks.lists] == [{"a"}, {"a"}]
+        assert hooks.story("b") == ["run"]
+
+    asyncio.run(main())
+
+
+def test_a_plugin_that_was_killed_is_told_what_it_missed(containerd: Containerd, tmp_path: Path) -> None:
+    async def main() -> None:
+        diary = tmp_path / "diary"
+        diary.touch()
+        command = [sys.executable, "-m", "tests.cluster.pods.nri_process", str(diary), str(nri_socket(containerd))]
+        first = await asyncio.create_subprocess_exec(*command, cwd=ROOT)
+        await until(lambda: diary.read_text() == "synchronize\n")
+        await asyncio.to_thread(containerd.run_pod_sandbox, "a")
+        first.kill()
+        await first.wait()
+        await asyncio.to_thread(containerd.run_pod_sandbox, "b")
+        second = await asyncio.create_subprocess_exec(*command, cwd=ROOT)
+        await until(lambda: diary.read_text() == "synchronize\nrun a\nsynchronize a b\n")
+        await asyncio.to_thread(containerd.run_pod_sandbox, "c")
+        assert diary.read_text().endswith("run c\n")
+        second.kill()
+        await second.wait()
+
+    asyncio.run(main())
+
+
+def test_two_plugins_of_one_name_are_both_told(containerd: Containerd) -> None:
+    async def main() -> None:
+        old, new = Hooks(), Hooks()
+        async with registered(containerd, old):
+            await asyncio.to_thread(containerd.run_pod_sandbox, "a")
+            async with registered(containerd, new):
+                await asyncio.to_thread(containerd.run_pod_sandbox, "b")
+        assert (old.story("a"), old.story("b")) == (["run"], ["run"])
+        assert (set(new.lists[0]), new.story("b")) == ({"a"}, ["run"])
+
+    asyncio.run(main())
+
+
+def test_a_runtime_that_starts_the_plugin_itself_leaves_it_a_socket(tmp_path: Path) -> None:
+    diary = tmp_path / "diary"
+    with Node("starting") as node:
+        plugins = node.folder / "run" / "nri" / "plugins"
+        plugins.mkdir(parents=True)
+        script = plugins / "10-started"
+        command = f"{sys.executable} -m tests.cluster.pods.nri_process {diary}"
+        script.write_text(f"#!/bin/sh\ncd {ROOT} && exec {command}\n")
+        script.chmod(0o755)
+        Containerd(node).run_pod_sandbox("a")
+        assert diary.read_text() == "synchronize\nrun a\n"

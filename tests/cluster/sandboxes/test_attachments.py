@@ -1,0 +1,326 @@
+"""A pod's network by the runtime's hooks: complete before its containers, undone after, or refused with a reason."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+
+import msgspec
+import pytest
+
+from netdra.model.errors import InvalidInputError, NetdraError, TemporaryError
+from netdra.node.nri.hooks import Sandbox
+from testbed.api import ApiError
+from testbed.objects import CLAIM, POD, SLICE, manifest
+from testbed.recorder import Recorder
+from tests.cluster.sandboxes.scene import WITHIN, Scene, chain_of_three, ready, step
+
+
+def test_a_chain_of_three_steps_is_there_before_the_hook_returns_and_gone_after_the_stop(scene: Scene) -> None:
+    scene.publish("eth7")
+    claim = scene.claim(scene.topology("three", *chain_of_three()))
+    sandbox = scene.machine.sandbox(scene.pod(claim))
+
+    async def story() -> None:
+        async with scene.daemon() as daemon:
+            await daemon.run(sandbox)
+            assert scene.machine.links(sandbox) == {"lo", "net1"}
+            assert scene.machine.addresses(sandbox, "net1") == {"192.0.2.7/24"}
+            assert scene.machine.specified() == {scene.uid(claim)}
+            await daemon.written()
+            (device,) = scene.stored(claim)["status"]["devices"]
+            assert device["networkData"]["interfaceName"] == "net1"
+            assert device["networkData"]["ips"] == ["192.0.2.7/24"]
+            assert device["networkData"]["hardwareAddress"]
+            assert [each["step"] for each in device["data"]["pods"][0]["steps"]] == ["nic", "address", "size"]
+            assert ready(scene.stored(claim))["status"] == "True"
+
+            await daemon.stop(sandbox)
+            await daemon.written()
+            assert scene.machine.links(sandbox) == {"lo"}
+            assert "eth7" in scene.machine.links()
+            assert not scene.machine.specified()
+            assert not scene.machine.checkpoints()
+            assert not scene.stored(claim)["status"].get("devices")
+
+    asyncio.run(story())
+
+
+def test_hooks_may_come_again_late_and_without_a_namespace(scene: Scene) -> None:
+    scene.publish("eth7")
+    claim = scene.claim(scene.topology("three", *chain_of_three()))
+    sandbox = scene.machine.sandbox(scene.pod(claim))
+
+    async def story() -> None:
+        async with scene.daemon() as daemon:
+            await daemon.run(sandbox)
+            before = (scene.machine.settings.state / f"{sandbox.id}.jsonl").read_text()
+            await asyncio.gather(daemon.run(sandbox), daemon.run(sandbox))
+            assert (scene.machine.settings.state / f"{sandbox.id}.jsonl").read_text() == before
+            scene.machine.end(sandbox)
+            await daemon.stop(sandbox)
+            await daemon.stop(sandbox)
+            await daemon.pods.hooks.remove(sandbox)
+            assert not scene.machine.checkpoints()
+            assert not scene.machine.specified()
+
+    asyncio.run(story())
+
+
+def test_a_claim_whose_parameters_were_written_with_blanks_gets_its_status_which_no_patch_could_give_it(
+    scene: Scene,
+) -> None:
+    scene.publish("eth7")
+    topology = scene.topology("three", *chain_of_three())
+    request = {"name": "nic", "exactly": {"deviceClassName": f"{topology}-nic"}}
+    config = {"opaque": {"driver": "other.example.com", "parameters": {"some": "thing", "more": [1, 2]}}}
+    spec = {"devices": {"requests": [request], "config": [config]}}
+    whole = manifest(CLAIM, "c", scene.workspace.namespace, spec=spec)
+    assert '"some": "thing", ' in json.dumps(whole)
+    scene.workspace.api.create(whole)
+    sandbox = scene.machine.sandbox(scene.pod("c"))
+    devices = [{"driver": "dra.networking", "pool": scene.node, "device": "eth7"}]
+    with pytest.raises(ApiError, match=r"status\.allocation: .*cannot be modified once set"):
+        scene.workspace.api.apply(
+            manifest(CLAIM, "c", scene.workspace.namespace, status={"devices": devices}), subresource="status"
+        )
+
+    async def story() -> None:
+        async with scene.daemon() as daemon:
+            await daemon.run(sandbox)
+            await daemon.written()
+            assert ready(scene.stored("c"))["status"] == "True"
+
+    asyncio.run(story())
+
+
+def test_what_other_drivers_say_of_a_claim_stays_and_what_is_said_already_is_not_written_again(scene: Scene) -> None:
+    scene.publish("eth7")
+    node, other = scene.node, "other.example.com"
+    pool = {"name": f"{node}-other", "generation": 1, "resourceSliceCount": 1}
+    spec = {"driver": other, "nodeName": node, "pool": pool, "devices": [{"name": "gpu"}]}
+    scene.workspace.publish(node, manifest(SLICE, scene.workspace.name("other"), spec=spec))
+    other_class = scene.workspace.add_class("other", f'device.driver == "{other}"')
+    topology = scene.topology("three", *chain_of_three())
+    claim = scene.workspace.add_claim(
+        "both",
+        {"name": "nic", "exactly": {"deviceClassName": f"{topology}-nic"}},
+        {"name": "gpu", "exactly": {"deviceClassName": other_class}},
+    )
+    sandbox = scene.machine.sandbox(scene.pod(claim))
+    stored = scene.stored(claim)
+    theirs = {"driver": other, "pool": f"{node}-other", "device": "gpu", "data": {"a": [1, 1.5, "x"]}}
+    stored["status"]["devices"] = [theirs]
+    scene.workspace.api.update(stored, subresource="status")
+
+    async def story() -> None:
+        async with scene.daemon() as daemon:
+            await daemon.run(sandbox)
+            await daemon.written()
+            stored = scene.stored(claim)
+            assert [each["driver"] for each in stored["status"]["devices"]] == [other, "dra.networking"]
+            version = stored["metadata"]["resourceVersion"]
+            daemon.pods.writer.tell(daemon.pods.writer.of_pod(sandbox.uid))
+            await daemon.written()
+            assert scene.stored(claim)["metadata"]["resourceVersion"] == version
+            await daemon.stop(sandbox)
+            await daemon.written()
+            (left,) = scene.stored(claim)["status"]["devices"]
+            assert left["data"] == theirs["data"]
+
+    asyncio.run(story())
+
+
+def test_a_step_that_fails_leaves_nothing_and_is_named_once(scene: Scene) -> None:
+    scene.publish("eth7")
+    broken = Recorder(scene.machine.plugins, "recorded")
+    broken.fails("ADD", message="no carrier on the far side")
+    steps = (step("nic", "host-device"), step("far", "recorded", after=("nic",)))
+    claim = scene.claim(scene.topology("failing", *steps))
+    pod = scene.pod(claim)
+
+    async def story() -> None:
+        async with scene.daemon() as daemon:
+            for _ in range(3):
+                sandbox = scene.machine.sandbox(pod)
+                with pytest.raises(NetdraError, match="no carrier on the far side"):
+                    await daemon.run(sandbox)
+                assert scene.machine.links(sandbox) == {"lo"}
+                await daemon.stop(sandbox)
+            assert "eth7" in scene.machine.links()
+            assert not scene.machine.checkpoints()
+            assert not scene.machine.specified()
+            (event,) = scene.told
+            assert (event.reason, event.regarding.name) == ("NetworkNotAttached", pod["metadata"]["name"])
+            assert 'step "far"' in event.note
+
+            await daemon.written()
+            condition = ready(scene.stored(claim))
+            assert (condition["status"], condition["reason"]) == ("False", "StepFailed")
+            assert 'step "far"' in condition["message"]
+            assert "no carrier" in condition["message"]
+
+            broken.prints("ADD", {})
+            await daemon.run(scene.machine.sandbox(pod))
+            await daemon.written()
+            assert ready(scene.stored(claim))["status"] == "True"
+
+    asyncio.run(story())
+
+
+def test_why_a_pod_was_refused_is_told_until_the_pod_is_gone(scene: Scene) -> None:
+    scene.publish("eth7", shared=True)
+    broken = Recorder(scene.machine.plugins, "recorded")
+    steps = (step("mac", "macvlan"), step("far", "recorded", after=("mac",)))
+    claim = scene.claim(scene.topology("failing", *steps))
+    good, bad = scene.pod(claim), scene.pod(claim)
+
+    async def story() -> None:
+        async with scene.daemon() as daemon:
+            await daemon.seen(good)
+            await daemon.seen(bad)
+            await daemon.run(scene.machine.sandbox(good))
+            broken.fails("ADD")
+            with pytest.raises(NetdraError):
+                await daemon.run(scene.machine.sandbox(bad))
+            await daemon.written()
+            assert ready(scene.stored(claim))["status"] == "False"
+            assert bad["metadata"]["name"] in ready(scene.stored(claim))["message"]
+            scene.workspace.api.delete(POD, bad["metadata"]["name"], scene.workspace.namespace)
+            tracker = daemon.pods.tracker
+            async with asyncio.timeout(WITHIN):
+                await tracker.pods.until(lambda: len(tracker.pods.objects) == 1)
+            await daemon.written()
+            assert ready(scene.stored(claim))["status"] == "True"
+
+    asyncio.run(story())
+
+
+def test_a_pod_on_the_hosts_network_is_refused_only_if_it_has_claims_of_ours(scene: Scene) -> None:
+    scene.publish("eth7")
+    claim = scene.claim(scene.topology("three", *chain_of_three()))
+    with_claim, without = scene.pod(claim), scene.pod()
+
+    async def story() -> None:
+        async with scene.daemon() as daemon:
+            sandbox = scene.machine.sandbox(without)
+            await daemon.run(on_host(sandbox))
+            with pytest.raises(InvalidInputError, match="on the host's network"):
+                await daemon.run(on_host(scene.machine.sandbox(with_claim)))
+            assert not scene.machine.specified()
+
+    asyncio.run(story())
+
+
+def test_pods_that_share_a_claim_each_get_its_network(scene: Scene) -> None:
+    scene.publish("eth7", shared=True)
+    claim = scene.claim(scene.topology("shares", step("mac", "macvlan", {"mode": "bridge"})))
+    one, other = (scene.machine.sandbox(scene.pod(claim)) for _ in range(2))
+
+    async def story() -> None:
+        async with scene.daemon() as daemon:
+            await daemon.run(one)
+            await daemon.run(other)
+            assert "net1" in scene.machine.links(one)
+            assert "net1" in scene.machine.links(other)
+            await daemon.written()
+            (device,) = scene.stored(claim)["status"]["devices"]
+            assert {each["sandbox"] for each in device["data"]["pods"]} == {one.id, other.id}
+            await daemon.stop(one)
+            assert scene.machine.specified() == {scene.uid(claim)}
+            await daemon.written()
+            (device,) = scene.stored(claim)["status"]["devices"]
+            assert {each["sandbox"] for each in device["data"]["pods"]} == {other.id}
+            await daemon.stop(other)
+            assert not scene.machine.specified()
+
+    asyncio.run(story())
+
+
+def test_a_shared_claim_is_not_usable_while_one_of_its_pods_is_being_attached(scene: Scene) -> None:
+    scene.publish("eth7", shared=True)
+    slow = Recorder(scene.machine.plugins, "recorded")
+    begun, gate = (scene.machine.folder / name for name in ("begun", "gate"))
+    for pipe in (begun, gate):
+        os.mkfifo(pipe)
+    steps = (step("mac", "macvlan", {"mode": "bridge"}), step("slow", "recorded", after=("mac",)))
+    claim = scene.claim(scene.topology("shares", *steps))
+    one, other = (scene.machine.sandbox(scene.pod(claim)) for _ in range(2))
+
+    async def story() -> None:
+        async with scene.daemon() as daemon:
+            await daemon.run(one)
+            assert scene.machine.specified()
+            slow.does("ADD", f'echo >"{begun}"; read _ <"{gate}"; echo "{{}}"')
+            running = asyncio.create_task(daemon.run(other))
+            await asyncio.to_thread(begun.read_text)
+            assert not scene.machine.specified()
+            await asyncio.to_thread(gate.write_text, "go\n")
+            await running
+            assert scene.machine.specified() == {scene.uid(claim)}
+
+    asyncio.run(story())
+
+
+def test_a_device_that_is_moved_cannot_be_in_two_pods(scene: Scene) -> None:
+    scene.publish("eth7")
+    claim = scene.claim(scene.topology("three", *chain_of_three()))
+    one, other = (scene.machine.sandbox(scene.pod(claim)) for _ in range(2))
+
+    async def story() -> None:
+        async with scene.daemon() as daemon:
+            await daemon.run(one)
+            with pytest.raises(NetdraError):
+                await daemon.run(other)
+            assert "net1" in scene.machine.links(one)
+            assert scene.machine.specified() == {scene.uid(claim)}
+
+    asyncio.run(story())
+
+
+def test_a_hook_answers_within_its_budget_and_what_comes_too_late_is_undone(scene: Scene) -> None:
+    scene.publish("eth7")
+    slow = Recorder(scene.machine.plugins, "recorded")
+    slow.does("ADD", 'sleep 5; echo "{}"')
+    claim = scene.claim(scene.topology("slow", step("nic", "host-device"), step("slow", "recorded", after=("nic",))))
+    pod = scene.pod(claim)
+    sandbox = scene.machine.sandbox(pod)
+
+    async def story() -> None:
+        async with scene.daemon() as daemon:
+            await daemon.seen(pod)
+            with pytest.raises(NetdraError):
+                await daemon.run(sandbox, budget=1.5)
+            await daemon.stop(sandbox)
+            assert scene.machine.links(sandbox) == {"lo"}
+            assert "eth7" in scene.machine.links()
+            assert not scene.machine.specified()
+            assert not scene.machine.checkpoints()
+
+    asyncio.run(story())
+
+
+def test_nothing_is_attached_before_the_node_is_known(scene: Scene) -> None:
+    scene.publish("eth7")
+    claim = scene.claim(scene.topology("three", *chain_of_three()))
+    sandbox = scene.machine.sandbox(scene.pod(claim))
+    scene.view.ready = False
+
+    async def story() -> None:
+        async with scene.daemon() as daemon:
+            with pytest.raises(TemporaryError, match="not known yet"):
+                await daemon.run(sandbox)
+            scene.view.ready = True
+            await daemon.run(sandbox)
+            assert "net1" in scene.machine.links(sandbox)
+            await daemon.stop(sandbox)
+            # The claim may be gone by the time that its pod is taken down.
+            await daemon.written()
+            scene.workspace.api.delete(POD, sandbox.name, sandbox.namespace)
+
+    asyncio.run(story())
+
+
+def on_host(sandbox: Sandbox) -> Sandbox:
+    return msgspec.structs.replace(sandbox, netns="")

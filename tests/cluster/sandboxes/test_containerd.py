@@ -1,0 +1,169 @@
+"""The hooks behind a real containerd: a pod's interface comes and goes with its sandbox, and a failure refuses it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from netdra.kube.backoff import Backoff
+from netdra.node.nri.hooks import Sandbox
+from netdra.node.nri.plugin import Plugin, Settings
+from testbed.api import Object
+from testbed.recorder import Recorder
+from tests.cluster.container_runtime import ContainerRuntime, RefusedSandboxError, open_runtime
+from tests.cluster.sandboxes.scene import WITHIN, Daemon, Scene, chain_of_three, step
+
+
+@pytest.fixture(scope="module")
+def shared_runtime() -> Iterator[ContainerRuntime]:
+    """The containerd of this module's tests."""
+    with open_runtime() as runtime:
+        yield runtime
+
+
+@pytest.fixture
+def runtime(shared_runtime: ContainerRuntime) -> Iterator[ContainerRuntime]:
+    """A containerd without sandboxes."""
+    yield shared_runtime
+    shared_runtime.remove_all()
+
+
+@asynccontextmanager
+async def driving(
+    scene: Scene, runtime: ContainerRuntime, changed: Callable[[bool], None] = lambda _: None
+) -> AsyncIterator[Daemon]:
+    """A daemon that is registered with the runtime, and has compared all that runs."""
+    async with scene.daemon() as daemon:
+        settings = Settings(socket=Path(runtime.nri_socket))
+        plugin = Plugin(daemon.pods.hooks, settings, backoff=Backoff(0.05, 0.2), changed=changed)
+        running = asyncio.create_task(plugin.run())
+        try:
+            async with asyncio.timeout(WITHIN):
+                await plugin.connected.wait()
+                await daemon.pods.reconciler.settled.wait()
+            yield daemon
+        finally:
+            running.cancel()
+            await asyncio.gather(running, return_exceptions=True)
+
+
+async def begin(runtime: ContainerRuntime, pod: Object) -> str:
+    metadata = pod["metadata"]
+    return await asyncio.to_thread(
+        runtime.begin, metadata["name"], namespace=metadata["namespace"], uid=metadata["uid"]
+    )
+
+
+def live(daemon: Daemon, key: str) -> Sandbox:
+    return daemon.pods.hooks.live[key]
+
+
+def test_a_pods_interfaces_come_with_its_sandbox_and_go_with_it(scene: Scene, runtime: ContainerRuntime) -> None:
+    scene.publish("eth7")
+    claim = scene.claim(scene.topology("three", *chain_of_three()))
+    pod = scene.pod(claim)
+
+    async def story() -> None:
+        async with driving(scene, runtime) as daemon:
+            key = await begin(runtime, pod)
+            sandbox = live(daemon, key)
+            assert scene.machine.links(sandbox) == {"lo", "eth0", "net1"}
+            assert scene.machine.addresses(sandbox, "net1") == {"192.0.2.7/24"}
+            assert scene.machine.specified() == {scene.uid(claim)}
+            await asyncio.to_thread(runtime.stop, key)
+            assert "eth7" in scene.machine.links()
+            assert not scene.machine.specified()
+            await asyncio.to_thread(runtime.remove, key)
+            assert not scene.machine.checkpoints()
+
+    asyncio.run(story())
+
+
+def test_shares_of_one_interface_are_in_two_pods(scene: Scene, runtime: ContainerRuntime) -> None:
+    scene.publish("eth7", shared=True)
+    topology = scene.topology("shares", step("mac", "macvlan", {"mode": "bridge"}))
+    pods = [scene.pod(scene.claim(topology)) for _ in range(2)]
+
+    async def story() -> None:
+        async with driving(scene, runtime) as daemon:
+            keys = [await begin(runtime, pod) for pod in pods]
+            assert all("net1" in scene.machine.links(live(daemon, key)) for key in keys)
+            for key in keys:
+                await asyncio.to_thread(runtime.stop, key)
+            assert not scene.machine.checkpoints()
+
+    asyncio.run(story())
+
+
+def test_a_sandbox_whose_chain_fails_is_refused_with_the_steps_name(scene: Scene, runtime: ContainerRuntime) -> None:
+    scene.publish("eth7")
+    broken = Recorder(scene.machine.plugins, "recorded")
+    broken.fails("ADD", message="no carrier on the far side")
+    topology = scene.topology("bad", step("nic", "host-device"), step("far", "recorded", after=("nic",)))
+    pod = scene.pod(scene.claim(topology))
+
+    async def story() -> None:
+        async with driving(scene, runtime):
+            with pytest.raises(RefusedSandboxError, match="no carrier on the far side"):
+                await begin(runtime, pod)
+            assert "eth7" in scene.machine.links()
+            assert not scene.machine.checkpoints()
+            assert len(scene.told) == 1
+
+    asyncio.run(story())
+
+
+def test_a_sandbox_that_began_and_one_that_ended_without_us_are_settled_when_we_are_back(
+    scene: Scene, runtime: ContainerRuntime
+) -> None:
+    scene.publish("eth7", "eth8")
+    topology = scene.topology("nics", step("nic", "host-device"))
+    first, second = (scene.pod(scene.claim(topology)) for _ in range(2))
+
+    async def story() -> None:
+        async with driving(scene, runtime):
+            former = await begin(runtime, first)
+        await asyncio.to_thread(runtime.stop, former)
+        new = await begin(runtime, second)
+        async with driving(scene, runtime) as daemon:
+            assert scene.machine.links(live(daemon, new)) == {"lo", "eth0", "net1"}
+            await daemon.pods.orphans.look_around()
+            assert scene.machine.checkpoints() == {new}
+
+    asyncio.run(story())
+
+
+def test_a_restart_of_the_runtime_changes_nothing_and_a_stop_that_it_does_not_tell_of_is_found_out(
+    scene: Scene, runtime: ContainerRuntime
+) -> None:
+    scene.publish("eth7")
+    pod = scene.pod(scene.claim(scene.topology("three", *chain_of_three())))
+
+    async def story() -> None:
+        connected: asyncio.Queue[bool] = asyncio.Queue()
+        async with driving(scene, runtime, connected.put_nowait) as daemon:
+            assert await connected.get()
+            key = await begin(runtime, pod)
+            path = scene.machine.settings.state / f"{key}.jsonl"
+            before = path.read_text()
+            runtime.process.stop()
+            runtime.process.start()
+            runtime.process.wait_ready()
+            async with asyncio.timeout(WITHIN):
+                assert not await connected.get()
+                assert await connected.get()
+                await daemon.pods.reconciler.settled.wait()
+            assert path.read_text() == before
+            assert scene.machine.specified()
+            assert "net1" in scene.machine.links(live(daemon, key))
+            # Its processes ended with the runtime's here, and of the stop of such a sandbox containerd tells nobody.
+            await asyncio.to_thread(runtime.stop, key)
+            await daemon.pods.orphans.look_around()
+            assert not scene.machine.specified()
+            assert not scene.machine.checkpoints()
+
+    asyncio.run(story())

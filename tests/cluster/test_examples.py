@@ -1,0 +1,214 @@
+"""The documents' examples from kubectl to the scheduler's choice, with the controller and the webhook at work."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from testbed import objects
+from testbed.api import Api, Object
+from testbed.control_plane import ControlPlane
+from testbed.kubectl import KubectlError
+from testbed.objects import CLAIM, CLASS, POD, SLICE, manifest
+from testbed.workspace import Workspace
+from tests.cluster.daemons import running_controller, running_webhook
+
+pytestmark = pytest.mark.usefixtures("daemons")
+
+ROOT = Path(__file__).parents[2]
+CHART = ROOT / "charts" / "netdra"
+EXAMPLE = ROOT / "examples" / "worker-1"
+WRITTEN = ROOT / "tests" / "unit" / "topology"
+TOPOLOGY = "networking.dra.io/v1alpha1/NetworkTopology"
+POLICY = "networking.dra.io/v1alpha1/DeviceExposurePolicy"
+GPU = "nvidia-gpu-h100"
+GPU_DRIVER = "gpu.nvidia.com"
+PCIE_ROOTS = ("device.k8s.io/pcieRoot", "resource.kubernetes.io/pcieRoot")
+HERE, THERE, ELSEWHERE = "pci0000:00", "pci0000:80", "pci0000:c0"
+CLASSES = {
+    "ai-bonded-rdma-vf0",
+    "ai-bonded-rdma-vf1",
+    "bonded-vlan-topology-vf0",
+    "bonded-vlan-topology-vf1",
+    "ovnk-localnet-localnet-port",
+    "ovnk-localnet-tuned-localnet-port",
+    "ovnk-udn-accelerated-ovn-vf",
+}
+
+
+@pytest.fixture(scope="module")
+def daemons(control_plane: ControlPlane, api: Api, custom_kinds: None) -> Iterator[None]:
+    """The controller and the webhook, the examples' policies and topologies, and a class of GPUs."""
+    with running_controller(control_plane, api), running_webhook(control_plane, api):
+        try:
+            for folder in (EXAMPLE / "policies", WRITTEN / "topologies"):
+                control_plane.kubectl("apply", "--server-side", "-f", str(folder))
+            for name in CLASSES:
+                api.wait_for(CLASS, name, lambda found: found is not None)
+            selector = {"cel": {"expression": f'device.driver == "{GPU_DRIVER}"'}}
+            api.create(manifest(CLASS, GPU, spec={"selectors": [selector]}))
+            yield
+        finally:
+            api.delete(CLASS, GPU)
+            for folder in (WRITTEN / "topologies", EXAMPLE / "policies"):
+                control_plane.kubectl("delete", "--ignore-not-found", "-f", str(folder))
+
+
+def slices_of(node: str) -> list[Object]:
+    """The recorded slices of worker-1 as another node's, its second NIC beside another PCIe root."""
+    found = list(yaml.safe_load_all((EXAMPLE / "slices.yaml").read_text().replace("worker-1", node)))
+    second = [each for each in found if each["spec"]["pool"]["name"].endswith("enp3s0f1")]
+    assert len(second) == 2
+    for device in (device for each in second for device in each["spec"].get("devices", ())):
+        for name in PCIE_ROOTS:
+            device["attributes"][name] = {"string": THERE}
+    return found
+
+
+def gpus(node: str, *roots: str) -> Object:
+    """A GPU driver's slice: a GPU beside each of the roots, which it publishes by both names."""
+    devices = [
+        {"name": f"gpu-{number}", "attributes": {name: {"string": root} for name in PCIE_ROOTS}}
+        for number, root in enumerate(roots)
+    ]
+    pool = {"name": f"{node}-gpus", "generation": 1, "resourceSliceCount": 1}
+    spec = {"driver": GPU_DRIVER, "nodeName": node, "pool": pool, "devices": devices}
+    return manifest(SLICE, f"{node}-gpus", spec=spec)
+
+
+def template() -> Any:
+    return yaml.safe_load((WRITTEN / "claims" / "ai-gpu-bonded-rdma.yaml").read_text())
+
+
+def run_pod(workspace: Workspace, name: str, made: Object, node: str) -> str:
+    """A pod with a claim that is made from a template, once it is scheduled: the claim's name."""
+    pod = objects.pod(workspace.namespace, name, {"net": "unused"}, node=node)
+    pod["spec"]["resourceClaims"] = [{"name": "net", "resourceClaimTemplateName": made["metadata"]["name"]}]
+    workspace.api.create(pod)
+    # The scheduler's first word may be that the claim is not made yet.
+    placed = workspace.api.wait_for(
+        POD, name, lambda found: objects.scheduling(found)[0] == node, namespace=workspace.namespace
+    )
+    assert placed is not None
+    claim: str = placed["status"]["resourceClaimStatuses"][0]["resourceClaimName"]
+    return claim
+
+
+def test_the_template_with_a_gpu_and_both_vfs_is_allocated_on_one_pcie_root(
+    workspace: Workspace, control_plane: ControlPlane
+) -> None:
+    node = workspace.add_node()
+    recorded = list(yaml.safe_load_all((EXAMPLE / "slices.yaml").read_text().replace("worker-1", node)))
+    workspace.publish(node, *recorded, gpus(node, ELSEWHERE, HERE))
+    made = template()
+    control_plane.kubectl("apply", "-n", workspace.namespace, "-f", "-", text=yaml.safe_dump(made))
+    claim = run_pod(workspace, "trainer", made, node)
+    gpu, vf0, vf1 = workspace.devices(claim)
+    assert gpu == "gpu-1"
+    assert (vf0[:9], vf1[:9]) == ("enp3s0f0v", "enp3s0f1v")
+    held = workspace.api.wait_for(
+        TOPOLOGY, "ai-bonded-rdma", lambda found: bool(found and found["status"].get("users"))
+    )
+    assert held is not None
+    assert held["status"]["usedBy"] == [f"{workspace.namespace}/{claim}"]
+    workspace.release("trainer", claim)
+    workspace.api.wait_for(
+        TOPOLOGY, "ai-bonded-rdma", lambda found: found is not None and not found["metadata"].get("finalizers")
+    )
+
+
+def test_a_template_without_vf1_is_refused_and_told_what_is_missing(
+    workspace: Workspace, control_plane: ControlPlane
+) -> None:
+    made = template()
+    devices = made["spec"]["spec"]["devices"]
+    devices["requests"] = [each for each in devices["requests"] if each["name"] != "vf1"]
+    devices["constraints"][0]["requests"] = ["gpu", "vf0"]
+    with pytest.raises(KubectlError) as refused:
+        control_plane.kubectl("apply", "-n", workspace.namespace, "-f", "-", text=yaml.safe_dump(made))
+    assert (
+        'admission webhook "validate.networking.dra.io" denied the request: NetworkTopology "ai-bonded-rdma" requires '
+        'root step requests [vf0, vf1], but ResourceClaimTemplate "ai-gpu-bonded-rdma" only provides requests [vf0]. '
+        "Missing: [vf1]"
+    ) in refused.value.stderr
+
+
+@pytest.mark.parametrize("attribute", PCIE_ROOTS)
+def test_the_scheduler_takes_the_vf_beside_the_gpu_and_none_where_there_is_none(
+    workspace: Workspace, attribute: str
+) -> None:
+    api, node, name = workspace.api, workspace.add_node(), workspace.name("near")
+    workspace.publish(node, *slices_of(node))
+    vf = 'device.attributes["dra.networking"].type == "vf"'
+    workspace.create(manifest(TOPOLOGY, name, spec={"steps": [_root("vf", vf)]}))
+    api.wait_for(CLASS, f"{name}-vf", lambda found: found is not None)
+    requests = [_request("gpu", GPU), _request("vf", f"{name}-vf")]
+    together = [{"matchAttribute": attribute, "requests": ["gpu", "vf"]}]
+    for root, expected in ((THERE, "enp3s0f1v"), (HERE, "enp3s0f0v"), (ELSEWHERE, "")):
+        published = api.create(gpus(node, root))
+        workspace.settle(node)
+        claim, reason = workspace.place(*requests, node=node, constraints=together)
+        if expected:
+            assert workspace.devices(claim)[1][: len(expected)] == expected
+            workspace.release(claim, claim)
+        else:
+            assert "cannot allocate all claims" in reason
+            alone, _ = workspace.place(*requests, node=node)
+            assert alone, "without the constraint it fits"
+            workspace.release(alone, alone)
+        api.delete(SLICE, published["metadata"]["name"])
+
+
+def test_a_vf_is_not_taken_from_another_root_when_those_beside_the_gpu_are_used_up(workspace: Workspace) -> None:
+    api, node, name = workspace.api, workspace.add_node(), workspace.name("near")
+    workspace.publish(node, *slices_of(node), gpus(node, *[THERE] * 5))
+    workspace.create(manifest(TOPOLOGY, name, spec={"steps": [_root("vf", "true")]}))
+    api.wait_for(CLASS, f"{name}-vf", lambda found: found is not None)
+    workspace.settle(node)
+    requests = [_request("gpu", GPU), _request("vf", f"{name}-vf")]
+    together = [{"matchAttribute": PCIE_ROOTS[0], "requests": ["gpu", "vf"]}]
+    placed = [workspace.place(*requests, node=node, constraints=together) for _ in range(5)]
+    assert [bool(claim) for claim, _ in placed] == [True] * 4 + [False]
+    assert {workspace.devices(claim)[1] for claim, _ in placed[:4]} == {f"enp3s0f1v{at}" for at in range(4)}
+    assert "cannot allocate all claims" in placed[4][1]
+    assert api.get(CLAIM, placed[0][0], workspace.namespace)["status"]["allocation"]
+
+
+def test_the_examples_and_the_chart_are_taken_by_kubectl_and_a_second_time_change_nothing(
+    control_plane: ControlPlane,
+) -> None:
+    # The webhook's own manifest names a Service, and it is reached by another way here: test_rights.py takes it.
+    taken = [path for path in sorted(CHART.rglob("*.yaml")) if path.name != "webhook.yaml"]
+    for path in (*taken, EXAMPLE / "slices.yaml"):
+        control_plane.kubectl("apply", "--server-side", "--force-conflicts", "--dry-run=server", "-f", str(path))
+    for folder in (CHART / "crds", EXAMPLE / "policies", WRITTEN / "topologies"):
+        control_plane.kubectl("apply", "--server-side", "--force-conflicts", "-f", str(folder))
+        control_plane.kubectl("apply", "--server-side", "--force-conflicts", "-f", str(folder))
+        assert control_plane.kubectl("diff", "--server-side", "--force-conflicts", "-f", str(folder)) == ""
+
+
+def test_every_policy_of_the_example_is_accepted_and_none_conflicts(api: Api) -> None:
+    written = [yaml.safe_load(path.read_text()) for path in sorted((EXAMPLE / "policies").glob("*.yaml"))]
+    assert len(written) == 8
+    for each in written:
+        found = api.wait_for(POLICY, each["metadata"]["name"], _has_conditions)
+        assert found is not None
+        said = {one["type"]: one["status"] for one in found["status"]["conditions"]}
+        assert said == {"Accepted": "True", "Conflicting": "False", "Degraded": "False"}, json.dumps(found)
+
+
+def _has_conditions(found: Object | None) -> bool:
+    return bool((found or {}).get("status", {}).get("conditions"))
+
+
+def _root(name: str, expression: str) -> Object:
+    return {"name": name, "type": "sriov", "selector": {"cel": expression}}
+
+
+def _request(name: str, device_class: str) -> Object:
+    return {"name": name, "exactly": {"deviceClassName": device_class}}

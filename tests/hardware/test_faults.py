@@ -1,0 +1,148 @@
+"""What befalls hardware while a pod has it: VFs and drivers that go, pods that die, devices that are still open.
+
+Whatever it is, the checkpoint is enough to end it, and the next pod gets a device that is as it was.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import struct
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from netdra.chain.check import check
+from netdra.chain.site import Settings
+from tests.hardware.conftest import making_pods
+from tests.hardware.node import PF, TOTAL_VFS, VF, bind, ip, links, unbind, until
+from tests.hardware.pods import Pod, allocated, assert_as_before, node_state, plan, step
+
+# linux/vfio.h
+VFIO_TYPE1V2_IOMMU = 3
+VFIO_SET_IOMMU, VFIO_GROUP_SET_CONTAINER = 0x3B66, 0x3B68
+SETTINGS = {"vlan": 100, "mac": "02:00:00:00:99:01", "trust": "on"}
+
+
+@contextmanager
+def opened(vf: VF) -> Iterator[None]:
+    """A program such as DPDK's has the device open."""
+    with (
+        Path("/dev/vfio/vfio").open("r+b", buffering=0) as container,
+        Path(f"/dev/vfio/{vf.iommu_group}").open("r+b", buffering=0) as group,
+    ):
+        fcntl.ioctl(group, VFIO_GROUP_SET_CONTAINER, struct.pack("i", container.fileno()))
+        fcntl.ioctl(container, VFIO_SET_IOMMU, VFIO_TYPE1V2_IOMMU)
+        yield
+
+
+@pytest.fixture
+def losing_pod(settings: Settings) -> Iterator[Pod]:
+    """A pod whose VF is lost: VFs that are made anew have other MACs, so the node will not be quite as before."""
+    with making_pods(settings) as make:
+        yield make()
+
+
+def test_a_device_that_a_program_still_has_open_is_told_and_given_back_once_it_ends(
+    pfs: tuple[PF, ...], pod: Pod
+) -> None:
+    vf = pfs[0].vf(3)
+    before = node_state()
+    pod.attach(plan(step("vf", "vfio-pci", "net1", device=allocated(vf))))
+
+    with opened(vf):
+        report = pod.detach()
+
+    assert not report.is_undone
+    assert [(each.outcome, each.message) for each in report.undone] == [
+        ("failed", f"device {vf.pci} cannot be taken from vfio-pci: a program still has it open")
+    ]
+    assert vf.driver == "vfio-pci"
+    assert pod.detach().is_clean
+    assert_as_before(before, pod.settings)
+
+
+def test_vfs_that_are_removed_under_a_pod_leave_nothing_to_give_back(
+    pfs: tuple[PF, ...], losing_pod: Pod, set_num_vfs: Callable[[PF, int], None]
+) -> None:
+    vf = pfs[0].vf(2)
+    losing_pod.attach(plan(step("vf", "sriov", "net1", SETTINGS, device=allocated(vf))))
+
+    set_num_vfs(pfs[0], 0)
+    until(lambda: "net1" not in links(losing_pod.netns), "the VF is gone from the pod")
+    assert not check(losing_pod.netns, losing_pod.settings).is_clean
+    report = losing_pod.detach()
+
+    assert report.is_undone
+    assert [note for each in report.undone for note in each.notes if "gone" in note]
+    assert losing_pod.detach().found is False
+
+
+def test_vfs_that_are_made_anew_under_a_pod_are_not_taken_for_the_old_ones(
+    pfs: tuple[PF, ...], losing_pod: Pod, set_num_vfs: Callable[[PF, int], None]
+) -> None:
+    """The new VF has the old one's address; it is as the driver made it, and stays so."""
+    vf = pfs[0].vf(2)
+    losing_pod.attach(plan(step("vf", "sriov", "net1", SETTINGS, device=allocated(vf))))
+
+    set_num_vfs(pfs[0], TOTAL_VFS)
+    before = node_state()
+    report = losing_pod.detach()
+
+    assert report.is_undone
+    assert node_state()["links"].keys() == before["links"].keys()
+    assert pfs[0].vf(2).name
+
+
+def test_a_pf_whose_driver_goes_takes_the_pods_vf_along_and_both_come_back(
+    pfs: tuple[PF, ...], losing_pod: Pod
+) -> None:
+    pf = pfs[1]
+    vf = pf.vf(4)
+    name, mtu = pf.name, links()[pf.name]["mtu"]
+    losing_pod.attach(plan(step("vf", "sriov", "net1", SETTINGS, device=allocated(vf))))
+
+    unbind(pf)
+    try:
+        until(lambda: "net1" not in links(losing_pod.netns), "the VF is gone from the pod")
+        report = losing_pod.detach()
+    finally:
+        bind(pf, "")
+        ip("link", "set", pf.name, "name", name)
+        ip("link", "set", name, "mtu", str(mtu), "up")
+        pf.set_num_vfs(TOTAL_VFS)
+
+    assert report.is_undone
+    losing_pod.attach(plan(step("vf", "sriov", "net1", SETTINGS, device=allocated(pf.vf(4)))))
+    assert losing_pod.link("net1")["address"] == SETTINGS["mac"]
+    assert losing_pod.detach().is_clean
+
+
+@pytest.mark.parametrize("renamed", [False, True])
+def test_a_pod_whose_namespace_dies_with_a_bond_of_vfs_gives_both_back_as_they_were(
+    pfs: tuple[PF, ...], pod: Pod, renamed: bool
+) -> None:
+    vfs = pfs[0].vf(1), pfs[1].vf(1)
+    before = node_state()
+    members = [
+        step(f"vf{at}", "sriov", f"net{at + 1}", {**SETTINGS, "mac": f"02:00:00:00:99:1{at}"}, device=allocated(vf))
+        for at, vf in enumerate(vfs)
+    ]
+    over = {
+        "name": "bond0",
+        "mode": "active-backup",
+        "links": [{"name": f"{{{{ vf{at}.interfaceName }}}}"} for at in (0, 1)],
+    }
+    pod.attach(plan(*members, step("bond", "bond", "bond0", over, after=["vf0", "vf1"])))
+    if renamed:
+        ip("link", "set", "net2", "down", netns=pod.netns)
+        ip("link", "set", "net2", "name", "mine", netns=pod.netns)
+
+    ip("netns", "delete", pod.netns)
+    until(lambda: all(vf.name for vf in vfs), "the VFs are back on the host")
+    report = pod.detach()
+
+    assert report.namespace_gone
+    assert report.is_clean
+    assert_as_before(before, pod.settings)

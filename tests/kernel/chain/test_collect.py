@@ -1,0 +1,135 @@
+"""GC: plugins are told what is still attached; where that is not known, nothing is collected."""
+
+from __future__ import annotations
+
+import json
+import threading
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from netdra.chain import checkpoint, files
+from netdra.chain.attach import attach
+from netdra.chain.checkpoint import Pod
+from netdra.chain.collect import collect
+from netdra.chain.detach import detach
+from netdra.chain.site import Settings
+from netdra.model.errors import TemporaryError
+from netdra.model.plan import Plan
+from testbed.recorder import Recorder
+from tests.kernel.chain.conftest import Bed, device, plan, recorder, step
+from tests.kernel.chain.test_commands import netdra
+
+VALID = "cni.dev/valid-attachments"
+
+
+def attached(bed: Bed, *sandboxes: str) -> Recorder:
+    """Sandboxes with one network of a recorder."""
+    fake = recorder(bed, "fake")
+    for number, sandbox in enumerate(sandboxes):
+        attach((of_fake(f"net{number}"),), Pod(sandbox=sandbox), bed.pod.path, bed.settings)
+    return fake
+
+
+def of_fake(if_name: str) -> Plan:
+    return plan(step("a", "fake", if_name, {"mark": 1}))
+
+
+def valid(fake: Recorder) -> list[list[tuple[str, str]]]:
+    """What each GC was told to keep."""
+    return [[(each["containerID"], each["ifname"]) for each in call.config[VALID]] for call in fake.calls("GC")]
+
+
+def test_each_network_is_collected_once_with_all_that_is_attached_to_it(bed: Bed) -> None:
+    fake = attached(bed, "s1", "s2")
+    report = collect(bed.settings)
+    assert report.is_clean
+    assert [(each.network, each.plugin, each.valid) for each in report.networks] == [("t-a", "fake", 2)]
+    assert valid(fake) == [[("s1", "net0"), ("s2", "net1")]]
+    (call,) = fake.calls("GC")
+    assert (call.config["name"], call.config["type"], call.config["mark"]) == ("t-a", "fake", 1)
+    detach("s1", bed.settings)
+    collect(bed.settings)
+    assert valid(fake)[1:] == [[("s2", "net1")]]
+
+
+def test_a_network_without_any_sandbox_is_collected_if_its_plan_is_given(bed: Bed) -> None:
+    fake = attached(bed, "s1")
+    detach("s1", bed.settings)
+    assert collect(bed.settings).networks == ()
+    collect(bed.settings, (of_fake("net0"),))
+    assert valid(fake) == [[]]
+
+
+def test_what_could_not_be_undone_is_still_valid(bed: Bed) -> None:
+    fake = attached(bed, "s1")
+    fake.fails("DEL")
+    assert not detach("s1", bed.settings).is_clean
+    collect(bed.settings)
+    assert valid(fake) == [[("s1", "net0")]]
+
+
+def test_the_leases_of_built_in_steps_are_their_ipam_plugins_to_collect(bed: Bed) -> None:
+    fake = recorder(bed, "addresses")
+    fake.prints("ADD", {"cniVersion": "1.1.0", "ips": [{"address": "10.1.0.7/24"}]})
+    bed.veth("eth7", "peer7")
+    dev = step("dev", "host-device", "net1", {"ipam": {"type": "addresses"}}, device=device("eth7"))
+    attach((plan(dev),), bed.container, bed.pod.path, bed.settings)
+    assert [each.plugin for each in collect(bed.settings).networks] == ["addresses"]
+    assert valid(fake) == [[(bed.container.sandbox, "net1")]]
+    assert fake.calls("GC")[0].config["type"] == "host-device"
+
+
+@pytest.mark.parametrize("name", ["lost.jsonl", "lost.jsonl.bad-0"])
+def test_nothing_is_collected_where_a_checkpoint_cannot_be_read(bed: Bed, name: str) -> None:
+    fake = attached(bed, "s1")
+    (bed.settings.state / name).write_text("rubbish\n")
+    report = collect(bed.settings)
+    assert not report.is_clean
+    assert "lost.jsonl" in report.problems[0]
+    assert fake.calls("GC") == []
+
+
+def test_no_sandbox_begins_while_plugins_collect(bed: Bed) -> None:
+    fake = attached(bed, "s1")
+    begun, go_on = bed.plugins / "begun", bed.plugins / "go-on"
+    fake.does("GC", f"touch {begun}; while [ ! -e {go_on} ]; do sleep 0.01; done")
+    worker = threading.Thread(target=collect, args=(bed.settings,))
+    worker.start()
+    while not begun.exists():
+        worker.join(0.01)
+        assert worker.is_alive()
+    header = checkpoint.load_all(bed.settings.state)[0][0].header
+    with pytest.raises(TemporaryError, match="has held"):
+        checkpoint.create(bed.settings.state, msgspec.structs.replace(header, pod=Pod(sandbox="s2")), 0.05)
+    go_on.touch()
+    attach((of_fake("net5"),), Pod(sandbox="s2"), bed.pod.path, bed.settings)
+    worker.join()
+    assert len(fake.calls("ADD")) == 2
+
+
+def test_a_plugin_without_it_is_left_out_and_one_that_fails_is_told(bed: Bed) -> None:
+    Recorder(bed.plugins, "old", versions=("1.0.0",))
+    fake = attached(bed, "s1")
+    fake.fails("GC", message="cannot")
+    attach((plan(step("o", "old", "net7")),), Pod(sandbox="s3"), bed.pod.path, bed.settings)
+    report = collect(bed.settings)
+    assert not report.is_clean
+    assert "cannot" in report.networks[0].problem
+    assert report.networks[1].skipped == "it speaks CNI 1.0.0, which has no GC"
+
+
+def test_without_any_state_there_is_nothing_to_collect(tmp_path: Path) -> None:
+    assert collect(Settings(state=tmp_path / "no")).networks == ()
+    assert not (tmp_path / "no").exists()
+
+
+def test_the_command_shows_what_was_collected(bed: Bed) -> None:
+    attached(bed, "s1")
+    done = netdra(bed, "gc")
+    assert (done.returncode, done.stdout.split()[-4:]) == (0, ["t-a", "fake", "1", "done"])
+    told = netdra(bed, "gc", "-o", "json")
+    assert json.loads(told.stdout)["networks"] == [{"network": "t-a", "plugin": "fake", "valid": 1}]
+    files.replace(bed.settings.state / "x.jsonl", b"rubbish", 1)
+    assert netdra(bed, "gc").returncode == 4

@@ -1,0 +1,91 @@
+import errno
+import os
+import threading
+from pathlib import Path
+
+import pytest
+
+from netdra.chain import files
+from netdra.model.errors import TemporaryError
+
+
+def test_a_new_file_is_whole_private_and_locked(tmp_path: Path) -> None:
+    path = tmp_path / "state" / "a"
+    opened = files.create(path, b"one\n", 1)
+    assert path.read_bytes() == b"one\n"
+    assert (path.stat().st_mode & 0o777, path.parent.stat().st_mode & 0o777) == (0o600, 0o700)
+    other = os.open(path, os.O_RDWR)
+    assert not files.locked(other, 0)
+    os.close(opened)
+    assert files.locked(other, 0)
+    os.close(other)
+
+
+def test_what_is_there_is_not_made_anew_but_can_be_replaced(tmp_path: Path) -> None:
+    path = tmp_path / "a"
+    files.replace(path, b"one", 1)
+    with pytest.raises(files.ExistsError):
+        files.create(path, b"two", 1)
+    assert path.read_bytes() == b"one"
+    files.replace(path, b"three", 1)
+    assert path.read_bytes() == b"three"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_file_that_cannot_be_written_whole_leaves_the_old_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "a"
+    files.replace(path, b"one", 1)
+    write = os.write
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "write", lambda fd, data: write(fd, data[:1]))
+        with pytest.raises(TemporaryError, match="No space left on device"):
+            files.replace(path, b"two", 1)
+    assert path.read_bytes() == b"one"
+    files.replace(path, b"three", 1)
+    assert path.read_bytes() == b"three"
+
+
+def test_it_has_its_name_only_once_its_bytes_are_on_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "a"
+
+    def fails(_fd: int) -> None:
+        assert not path.exists()
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "fsync", fails)
+        with pytest.raises(TemporaryError, match="Input/output error"):
+            files.create(path, b"one", 1)
+    assert not path.exists()
+
+
+def test_one_file_is_written_in_a_folder_at_a_time(tmp_path: Path) -> None:
+    held = os.open(tmp_path, os.O_RDONLY)
+    assert files.locked(held, 0)
+    with pytest.raises(TemporaryError, match="another process has held"):
+        files.replace(tmp_path / "a", b"", 0.05)
+    ending = threading.Timer(0.1, os.close, (held,))
+    ending.start()
+    files.replace(tmp_path / "a", b"", 10)
+    ending.join()
+
+
+def test_a_file_where_the_folder_should_be_is_told(tmp_path: Path) -> None:
+    (tmp_path / "state").write_bytes(b"")
+    for write in (files.create, files.replace):
+        with pytest.raises(TemporaryError, match="cannot be written"):
+            write(tmp_path / "state" / "a", b"", 1)
+
+
+def test_what_someone_else_has_put_aside_is_told(tmp_path: Path) -> None:
+    with pytest.raises(TemporaryError, match="cannot be put aside"):
+        files.put_aside(tmp_path / "a")
+
+
+def test_a_copy_for_a_person_is_as_private_as_the_file(tmp_path: Path) -> None:
+    (tmp_path / "a").write_bytes(b"x")
+    copy = files.copy_aside(tmp_path / "a")
+    assert copy.read_bytes() == b"x"
+    assert copy.stat().st_mode & 0o777 == 0o600

@@ -1,0 +1,76 @@
+"""What is wrong with an object is found once in a worker, and remembered until the object changes."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+
+import pytest
+from msgspec.structs import replace
+
+from netdra.controller.checks import COMMAND, Checks
+from netdra.model.policy import DeviceExposurePolicyStatus
+from netdra.workers.pool import BusyError
+from tests.builders import exclusive, policy
+from tests.unit.controller.test_classes import topology
+from tests.unit.controller.test_statuses import schema
+
+DEAF = (sys.executable, "-c", "import signal; signal.pause()")
+DEAD = (sys.executable, "-c", "")
+SOUND = "- {name: vf0, type: sriov}"
+
+
+def test_sound_objects_have_nothing_wrong_and_others_are_told() -> None:
+    async def story() -> None:
+        async with Checks(seconds=60.0) as checks:
+            assert await checks.policy(exclusive("p", "true")) == ()
+            (wrong,) = await checks.policy(policy("p", "device.driver =="))
+            assert wrong.startswith("spec.selector.cel: CEL expression does not compile")
+            assert await checks.topology(topology(steps=SOUND), ()) == ()
+            (wrong,) = await checks.topology(topology(steps="- {name: vf0, type: sriov, dependOn: [x]}"), ())
+            assert '"x"' in wrong
+
+    asyncio.run(story())
+
+
+def test_an_answer_stands_until_the_spec_or_a_schema_changes() -> None:
+    async def story() -> None:
+        async with Checks(seconds=60.0) as checks:
+            net = topology(steps="- {name: vf0, type: mine, config: {a: 1}}")
+            asked = policy("p", "device.driver ==")
+            known, sound = await checks.policy(asked), await checks.topology(net, ())
+            checks.pool.command = DEAD
+            await checks.pool._end_all()
+            assert await checks.policy(replace(asked, status=DeviceExposurePolicyStatus())) == known
+            assert await checks.topology(net, ()) == sound == ()
+            # The worker is gone, so whatever is asked anew cannot be answered.
+            (ended,) = await checks.policy(policy("p", "true"))
+            assert "in the memory that there is" in ended
+            checks.pool.command = COMMAND
+            (wrong,) = await checks.topology(net, [schema("s", "mine", configParameters={"optional": []})])
+            assert '"a"' in wrong
+
+    asyncio.run(story())
+
+
+def test_what_is_too_slow_twice_is_too_slow() -> None:
+    async def story() -> None:
+        async with Checks(seconds=0.2, command=DEAF) as checks:
+            with pytest.raises(BusyError, match=r"within 0\.2 s"):
+                await checks.policy(exclusive("p", "true"))
+            (wrong,) = await checks.policy(exclusive("p", "true"))
+            assert wrong == "cannot be checked within 0.2 s; make its expressions simpler"
+
+    asyncio.run(story())
+
+
+def test_what_is_gone_is_forgotten() -> None:
+    async def story() -> None:
+        async with Checks(seconds=60.0) as checks:
+            await checks.policy(exclusive("p", "true"))
+            await checks.policy(exclusive("q", "true"))
+            await checks.topology(topology(steps=SOUND), ())
+            checks.forget(["q"], [])
+            assert set(checks._known) == {("policy", "q")}
+
+    asyncio.run(story())

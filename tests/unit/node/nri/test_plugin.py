@@ -1,0 +1,500 @@
+"""Conversations with scripted runtimes: of the old style, in other orders, and with rubbish."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+import struct
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from netdra.kube.backoff import Backoff
+from netdra.model.errors import InvalidInputError, PermanentError, TemporaryError
+from netdra.node.metrics import NODE
+from netdra.node.nri import mux
+from netdra.node.nri.connection import MOST_CALLS
+from netdra.node.nri.plugin import Plugin, Settings, inherited
+from netdra.node.nri.ttrpc import Code, Frame, Kind, encode
+from netdra.node.wire import nri_pb2, ttrpc_pb2
+from tests.unit.node.nri.peer import PATIENCE, Diary, Peer, listening, pod, seen
+
+EVERY_POD_EVENT = 0b111
+RUN = nri_pb2.RUN_POD_SANDBOX
+
+
+class Scene:
+    """A plugin that runs, and the runtime's socket that it comes to."""
+
+    def __init__(self, path: Path, come: Callable[[], asyncio.Task[Peer]]) -> None:
+        self.path = path
+        self.come = come
+        self.diary = Diary()
+        self.changes: list[bool] = []
+        settings = Settings(name="tester", index="42", socket=path)
+        self.plugin = Plugin(self.diary, settings, backoff=Backoff(0.01, 0.01), changed=self.changes.append)
+
+    async def connected(self) -> None:
+        async with asyncio.timeout(PATIENCE):
+            await self.plugin.connected.wait()
+
+
+@pytest.fixture
+def play(tmp_path: Path) -> Callable[[Callable[[Scene], Awaitable[None]]], None]:
+    """Runs a test's scene beside the plugin."""
+
+    async def main(act: Callable[[Scene], Awaitable[None]]) -> None:
+        async with listening(tmp_path / "nri.sock") as come:
+            scene = Scene(tmp_path / "nri.sock", come)
+            running = asyncio.create_task(scene.plugin.run())
+            try:
+                await act(scene)
+            finally:
+                running.cancel()
+                await asyncio.gather(running, return_exceptions=True)
+
+    return lambda act: asyncio.run(main(act))
+
+
+Play = Callable[[Callable[[Scene], Awaitable[None]]], None]
+
+
+def test_configure_may_come_before_the_answer_to_the_registration(play: Play) -> None:
+    async def act(scene: Scene) -> None:
+        peer = await scene.come()
+        call, asked = await peer.registration()
+        assert (asked.plugin_name, asked.plugin_idx) == ("tester", "42")
+        configured = await peer.ask("Configure", nri_pb2.ConfigureRequest(runtime_name="r", request_timeout=2500))
+        assert nri_pb2.ConfigureResponse.FromString(configured.payload).events == EVERY_POD_EVENT
+        assert not scene.plugin.connected.is_set()
+        await peer.ask("Synchronize", nri_pb2.SynchronizeRequest())
+        peer.accept(call)
+        await scene.connected()
+        assert scene.plugin.runtime is not None
+        assert scene.plugin.runtime.request_timeout == 2.5
+
+    play(act)
+
+
+def test_a_runtime_of_the_old_style_tells_pods_by_state_change_alone(play: Play) -> None:
+    async def act(scene: Scene) -> None:
+        peer = await scene.come()
+        await peer.handshake()
+        for event in (RUN, nri_pb2.STOP_POD_SANDBOX, nri_pb2.REMOVE_POD_SANDBOX):
+            change = nri_pb2.StateChangeEvent(event=event, pod=pod("a", "/run/netns/x"))
+            assert (await peer.ask("StateChange", change, seconds=4)).status.code == Code.OK
+        of_a = seen("a", "/run/netns/x")
+        assert scene.diary.told == [("synchronize", ()), ("run", of_a), ("stop", of_a), ("remove", of_a)]
+        assert all(2.9 < budget <= 3.0 for budget in scene.diary.budgets)
+
+    play(act)
+
+
+def test_a_runtime_of_the_new_style_has_a_method_for_each_event(play: Play) -> None:
+    async def act(scene: Scene) -> None:
+        peer = await scene.come()
+        await peer.handshake(request_timeout=8000)
+        for method in (
+            "RunPodSandbox",
+            "UpdatePodSandbox",
+            "PostUpdatePodSandbox",
+            "StopPodSandbox",
+            "RemovePodSandbox",
+        ):
+            assert (await peer.ask(method, nri_pb2.PodSandboxRequest(pod=pod("a")))).status.code == Code.OK
+        assert [what for what, _ in scene.diary.told] == ["synchronize", "run", "stop", "remove"]
+        assert all(5.9 < budget <= 6.0 for budget in scene.diary.budgets)
+
+    play(act)
+
+
+def test_events_of_containers_are_answered_and_ignored(play: Play) -> None:
+    async def act(scene: Scene) -> None:
+        peer = await scene.come()
+        await peer.handshake()
+        for event in (nri_pb2.UNKNOWN, 7, 11, 99):
+            change = nri_pb2.StateChangeEvent(pod=pod("a"))
+            wire = change.SerializeToString() + bytes([0x08, event])
+            answer = await peer.ask("StateChange", nri_pb2.StateChangeEvent.FromString(wire))
+            assert answer.status.code == Code.OK
+        assert [what for what, _ in scene.diary.told] == ["synchronize"]
+
+    play(act)
+
+
+def test_a_list_in_parts_reaches_the_hooks_as_one(play: Play) -> None:
+    async def act(scene: Scene) -> None:
+        peer = await scene.come()
+        peer.accept((await peer.registration())[0])
+        await peer.ask("Configure", nri_pb2.ConfigureRequest())
+        for name, more in (("a", True), ("b", True), ("c", False)):
+            part = nri_pb2.SynchronizeRequest(pods=[pod(name)], more=more)
+            answer = nri_pb2.SynchronizeResponse.FromString((await peer.ask("Synchronize", part)).payload)
+            assert answer.more == more
+        assert scene.diary.told == [("synchronize", (seen("a"), seen("b"), seen("c")))]
+
+    play(act)
+
+
+def test_a_list_without_an_end_is_refused(play: Play, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("netdra.node.nri.service.MOST_SANDBOXES", 3)
+
+    async def act(scene: Scene) -> None:
+        peer = await scene.come()
+        part = nri_pb2.SynchronizeRequest(pods=[pod("a"), pod("b")], more=True)
+        assert (await peer.ask("Synchronize", part)).status.code == Code.OK
+        assert (await peer.ask("Synchronize", part)).status.code == Code.RESOURCE_EXHAUSTED
+
+    play(act)
+
+
+def test_a_sandbox_is_described_as_the_runtime_knows_it(play: Play) -> None:
+    async def act(scene: Scene) -> None:
+        peer = await scene.come()
+        await peer.handshake(pod("host"), pod("own", "/run/netns/x"), pod("stopped", "", 0))
+        expected = (seen("host"), seen("own", "/run/netns/x"), seen("stopped", "", 0))
+        assert scene.diary.told == [("synchronize", expected)]
+
+    play(act)
+
+
+def test_a_pod_is_refused_by_the_text_of_the_error(play: Play) -> None:
+    async def act(scene: Scene) -> None:
+        def refuse(_: object) -> asyncio.Future[None]:
+            raise TemporaryError("eth1 \udcff is busy " + "é" * 5000, hint="wait")
+
+        peer = await scene.come()
+        await peer.handshake()
+        scene.diary.act = refuse
+        answer = await peer.ask("RunPodSandbox", nri_pb2.PodSandboxRequest(pod=pod("a")))
+        assert answer.status.code == Code.ABORTED
+        assert answer.status.message.startswith("eth1 ? is busy éé")
+        assert len(answer.SerializeToString()) < mux.MOST_SENT
+        scene.diary.act = None
+        assert (await peer.ask("RunPodSandbox", nri_pb2.PodSandboxRequest(pod=pod("a")))).status.code == Code.OK
+
+    play(act)
+
+
+def test_a_slow_sandbox_is_answered_in_time_and_holds_up_no_other(play: Play) -> None:
+    async def act(scene: Scene) -> None:
+        stuck: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        done.set_result(None)
+        scene.diary.act = lambda about: stuck if about.name == "slow" else done
+        peer = await scene.come()
+        await peer.handshake()
+        slow = peer.begin("RunPodSandbox", nri_pb2.PodSandboxRequest(pod=pod("slow")), seconds=1.0)
+        assert (await peer.ask("RunPodSandbox", nri_pb2.PodSandboxRequest(pod=pod("quick")))).status.code == Code.OK
+        assert not slow.done()
+        async with asyncio.timeout(PATIENCE):
+            answer = await slow
+        assert answer.status.code == Code.ABORTED
+        assert "the run hook of pod ns/slow, sandbox id-slow, has not ended after" in answer.status.message
+        stuck.set_result(None)
+
+    play(act)
+
+
+@pytest.mark.parametrize(
+    ("method", "service"),
+    [("CreateContainer", "nri.pkg.api.v1alpha1.Plugin"), ("RunPodSandbox", "nri.pkg.api.v2.Plugin"), ("", "")],
+)
+def test_what_is_unknown_is_answered_as_unimplemented(play: Play, method: str, service: str) -> None:
+    async def act(scene: Scene) -> None:
+        peer = await scene.come()
+        await peer.handshake()
+        answer = await peer.ask(method, nri_pb2.Empty(), service=service)
+        assert answer.status.code == Code.UNIMPLEMENTED
+
+    play(act)
+
+
+def test_an_event_before_the_list_of_sandboxes_is_refused(play: Play) -> None:
+    async def act(scene: Scene) -> None:
+        peer = await scene.come()
+        answer = await peer.ask("RunPodSandbox", nri_pb2.PodSandboxRequest(pod=pod("a")))
+        assert answer.status.code == Code.FAILED_PRECONDITION
+        assert scene.diary.told == []
+
+    play(act)
+
+
+def test_an_event_without_a_sandbox_is_refused(play: Play) -> None:
+    async def act(scene: Scene) -> None:
+        peer = await scene.come()
+        await peer.handshake()
+        answer = await peer.ask("RunPodSandbox", nri_pb2.PodSandboxRequest())
+        assert answer.status.code == Code.INVALID_ARGUMENT
+
+    play(act)
+
+
+def test_a_message_that_cannot_be_read_is_refused_and_the_connection_kept(play: Play) -> None:
+    async def act(scene: Scene) -> None:
+        peer = await scene.come()
+        await peer.handshake()
+        # A registration has text where a pod is to be.
+        answer = await peer.ask("StopPodSandbox", nri_pb2.RegisterPluginRequest(plugin_name="\N{BEL}text"))
+        assert answer.status.code == Code.INVALID_ARGUMENT
+        assert (await peer.ask("Shutdown", nri_pb2.Empty())).status.code == Code.OK
+
+    play(act)
+
+
+def test_after_a_loss_it_registers_again_and_hears_of_all_sandboxes(play: Play) -> None:
+    async def act(scene: Scene) -> None:
+        first = await scene.come()
+        await first.handshake(pod("a"))
+        await scene.connected()
+        await first.close()
+        second = await scene.come()
+        assert not scene.plugin.connected.is_set()
+        await second.handshake(pod("a"), pod("b"))
+        await scene.connected()
+        assert [len(listed) for _, listed in scene.diary.told if isinstance(listed, tuple)] == [1, 2]
+        assert scene.changes == [True, False, True]
+        assert scene.plugin.problem == ""
+        assert NODE.registry.get_sample_value("netdra_nri_connected") == 1
+
+    play(act)
+
+
+def rubbish_frame(peer: Peer) -> None:
+    peer.writer.write(b"\xff" * 64)
+
+
+def response_on_the_plugins_stream(peer: Peer) -> None:
+    peer.send(mux.PLUGIN_STREAM, Frame(1, Kind.RESPONSE, b""))
+
+
+def answer_to_no_call(peer: Peer) -> None:
+    peer.accept(99)
+
+
+def unreadable_answer(peer: Peer) -> None:
+    peer.send(mux.RUNTIME_STREAM, Frame(1, Kind.RESPONSE, b"\xff"))
+
+
+def falling_numbers(peer: Peer) -> None:
+    for call in (5, 3):
+        peer.send(mux.PLUGIN_STREAM, Frame(call, Kind.REQUEST, b""))
+
+
+def oversized_message(peer: Peer) -> None:
+    peer.writer.write(mux.frames(mux.PLUGIN_STREAM, struct.pack(">IIBB", 1 << 30, 1, 1, 0)))
+
+
+def refused_registration(peer: Peer) -> None:
+    peer.accept(1, Code.UNKNOWN, "invalid plugin name")
+
+
+@pytest.mark.parametrize(
+    ("fault", "reason"),
+    [
+        (rubbish_frame, "a frame of 4294967295 bytes"),
+        (response_on_the_plugins_stream, "a frame of kind 2"),
+        (answer_to_no_call, "a response to call 99, which was never made"),
+        (unreadable_answer, "the response to call 1 cannot be read"),
+        (falling_numbers, "call 3 came after call 5"),
+        (oversized_message, "a message of 1073741824 bytes"),
+        (refused_registration, "invalid plugin name"),
+        (lambda peer: peer.writer.close(), "the runtime closed the connection"),
+    ],
+)
+def test_a_runtime_that_breaks_the_protocol_is_left_with_the_reason_and_tried_again(
+    play: Play, fault: Callable[[Peer], None], reason: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def act(scene: Scene) -> None:
+        peer = await scene.come()
+        await peer.registration()
+        fault(peer)
+        async with asyncio.timeout(PATIENCE):
+            await peer.ended.wait()
+        again = await scene.come()
+        assert reason in caplog.messages[-1]
+        await again.handshake()
+        await scene.connected()
+
+    play(act)
+
+
+def test_a_runtime_that_says_nothing_is_left(play: Play, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("netdra.node.nri.plugin.HANDSHAKE_SECONDS", 0.01)
+
+    async def act(scene: Scene) -> None:
+        silent = await scene.come()
+        async with asyncio.timeout(PATIENCE):
+            await silent.ended.wait()
+        await scene.come()
+        assert scene.plugin.problem == "no answer within 0.01 s"
+
+    play(act)
+
+
+def test_a_runtime_that_registers_and_never_lists_its_sandboxes_is_left(
+    play: Play, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("netdra.node.nri.plugin.HANDSHAKE_SECONDS", 0.5)
+
+    async def act(scene: Scene) -> None:
+        silent = await scene.come()
+        silent.accept((await silent.registration())[0])
+        async with asyncio.timeout(PATIENCE):
+            await silent.ended.wait()
+
+    play(act)
+
+
+def test_requests_that_are_open_at_once_are_bounded(play: Play) -> None:
+    async def act(scene: Scene) -> None:
+        stuck: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        scene.diary.act = lambda _: asyncio.ensure_future(asyncio.shield(stuck))
+        peer = await scene.come()
+        await peer.handshake()
+        about = nri_pb2.PodSandboxRequest(pod=pod("a"))
+        asked = [peer.begin("RunPodSandbox", about, seconds=PATIENCE) for _ in range(MOST_CALLS + 1)]
+        async with asyncio.timeout(PATIENCE):
+            refused = await asked[-1]
+        assert refused.status.code == Code.RESOURCE_EXHAUSTED
+        assert "256 requests are open already" in refused.status.message
+        assert not any(answer.done() for answer in asked[:-1])
+        stuck.set_result(None)
+        async with asyncio.timeout(PATIENCE):
+            answers = await asyncio.gather(*asked[:-1])
+        assert {answer.status.code for answer in answers} == {Code.OK}
+
+    play(act)
+
+
+def test_a_runtime_that_asks_and_never_reads_is_left(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    request = ttrpc_pb2.Request(method="x" * 1000).SerializeToString()
+    flood = b"".join(
+        mux.frames(mux.PLUGIN_STREAM, encode(Frame(2 * number + 1, Kind.REQUEST, request))) for number in range(8000)
+    )
+    left = asyncio.Event()
+
+    async def deaf(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(flood)
+        with suppress(ConnectionError):
+            await writer.drain()
+        left.set()
+
+    async def main() -> None:
+        server = await asyncio.start_unix_server(deaf, tmp_path / "deaf.sock")
+        running = asyncio.create_task(Plugin(Diary(), Settings(socket=tmp_path / "deaf.sock")).run())
+        async with asyncio.timeout(PATIENCE):
+            await left.wait()
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+        server.close()
+
+    asyncio.run(main())
+    assert "bytes of answers unread" in caplog.text
+
+
+def test_rubbish_in_a_stream_that_nobody_reads_is_dropped(play: Play) -> None:
+    async def act(scene: Scene) -> None:
+        peer = await scene.come()
+        peer.writer.write(mux.frames(0, b"\xff" * 5000) + mux.frames(77, b"\xff" * 5000))
+        await peer.handshake()
+        await scene.connected()
+
+    play(act)
+
+
+def test_a_runtime_that_is_not_there_yet_is_waited_for(tmp_path: Path) -> None:
+    async def main() -> None:
+        tried = asyncio.Event()
+
+        def chance() -> float:
+            tried.set()
+            return 0.0
+
+        backoff = Backoff(0.01, 0.01, chance=chance)
+        plugin = Plugin(Diary(), Settings(socket=tmp_path / "late.sock"), backoff=backoff)
+        running = asyncio.create_task(plugin.run())
+        async with asyncio.timeout(PATIENCE):
+            await tried.wait()
+        assert "late.sock: " in plugin.problem
+        async with listening(tmp_path / "late.sock") as come:
+            await (await come()).handshake()
+            async with asyncio.timeout(PATIENCE):
+                await plugin.connected.wait()
+            running.cancel()
+            await asyncio.gather(running, return_exceptions=True)
+
+    asyncio.run(main())
+
+
+def test_a_daemon_that_stops_answers_first_what_it_is_at(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with listening(tmp_path / "nri.sock") as come:
+            scene = Scene(tmp_path / "nri.sock", come)
+            working = asyncio.create_task(scene.plugin.run())
+            peer = await scene.come()
+            await peer.handshake()
+            begun = asyncio.Event()
+            ends: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+            def act(_: object) -> asyncio.Future[None]:
+                begun.set()
+                return ends
+
+            scene.diary.act = act
+            answer = peer.begin("RunPodSandbox", nri_pb2.PodSandboxRequest(pod=pod("a")), seconds=PATIENCE)
+            async with asyncio.timeout(PATIENCE):
+                await begun.wait()
+                working.cancel()
+                await asyncio.sleep(0)
+                ends.set_result(None)
+                assert (await answer).status.code == Code.OK
+                await peer.ended.wait()
+                await asyncio.gather(working, return_exceptions=True)
+            assert working.cancelled()
+
+    asyncio.run(main())
+
+
+def test_a_plugin_that_the_runtime_started_uses_the_socket_that_it_was_given() -> None:
+    async def main() -> None:
+        ours, theirs = socket.socketpair()
+        environ = {"NRI_PLUGIN_SOCKET": str(os.dup(ours.fileno())), "NRI_PLUGIN_NAME": "n", "NRI_PLUGIN_IDX": "07"}
+        ours.close()
+        settings = inherited(Settings(), environ)
+        assert (settings.name, settings.index) == ("n", "07")
+        running = asyncio.create_task(Plugin(Diary(), settings, backoff=Backoff(0.01, 0.01)).run())
+        peer = Peer(*await asyncio.open_unix_connection(sock=theirs))
+        await peer.handshake()
+        await peer.close()
+        with pytest.raises(PermanentError, match="closed the socket"):
+            await asyncio.wait_for(running, PATIENCE)
+
+    asyncio.run(main())
+
+
+def test_without_the_runtimes_environment_the_settings_stay() -> None:
+    assert inherited(Settings(name="mine"), {}) == Settings(name="mine")
+
+
+@pytest.mark.parametrize(
+    ("name", "index", "reason"),
+    [
+        ("a/b", "10", 'name "a/b"'),
+        ("", "10", 'name ""'),
+        ("a", "1", 'index "1"'),
+        ("a", "100", 'index "100"'),
+        ("a", "\N{FULLWIDTH DIGIT ONE}0", "index"),
+    ],
+)
+def test_a_name_or_an_index_that_a_runtime_would_refuse_is_refused_at_once(name: str, index: str, reason: str) -> None:
+    with pytest.raises(InvalidInputError, match=reason):
+        Settings(name=name, index=index)
+
+
+def test_a_socket_that_is_no_number_is_refused() -> None:
+    with pytest.raises(InvalidInputError, match='NRI_PLUGIN_SOCKET "x" is no file descriptor'):
+        inherited(Settings(), {"NRI_PLUGIN_SOCKET": "x"})

@@ -1,0 +1,101 @@
+"""A process that is told to stop is not ready first, finishes what has begun, then ends; a second signal ends at once.
+
+Each is a Python process of its own, as signals are.
+"""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[3]
+WITHIN = 60.0
+
+PROGRAM = """
+import asyncio, sys
+from netdra.model.errors import TemporaryError
+from netdra.ops.process import Bounds, Process
+
+def say(text):
+    print(text, flush=True)
+
+async def main():
+    process = Process("test")
+
+    async def hook():
+        with process.in_hand():
+            say("begun")
+            while not process.stopping:
+                await asyncio.sleep(0.01)
+            say(f"ready: {process.health.readiness().trouble}")
+            await asyncio.sleep(LASTS)
+            say("finished")
+
+    async def work():
+        hooks = asyncio.create_task(hook())
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            say("cancelled")
+            if STUBBORN:
+                await asyncio.sleep(3600)
+            raise
+
+    try:
+        await process.run(work, Bounds(drain=0.0, finish=FINISH))
+    except TemporaryError as problem:
+        say(problem)
+        raise SystemExit(4)
+
+asyncio.run(main())
+say("ended")
+"""
+
+
+def start(lasts: float = 0.2, finish: float = 30.0, *, stubborn: bool = False) -> subprocess.Popen[str]:
+    """The program, when its work has begun."""
+    code = PROGRAM.replace("LASTS", str(lasts)).replace("FINISH", str(finish)).replace("STUBBORN", str(stubborn))
+    process = subprocess.Popen([sys.executable, "-c", code], cwd=ROOT, stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    assert process.stdout.readline() == "begun\n"
+    return process
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_what_has_begun_is_finished_before_the_work_is_cancelled(number: signal.Signals) -> None:
+    process = start()
+    process.send_signal(number)
+    said, _ = process.communicate(timeout=WITHIN)
+    assert said.splitlines() == ["ready: stopping: told to stop", "finished", "cancelled", "ended"]
+    assert process.returncode == 0
+
+
+def test_what_takes_too_long_is_left() -> None:
+    process = start(lasts=3600, finish=0.2)
+    process.send_signal(signal.SIGTERM)
+    said, _ = process.communicate(timeout=WITHIN)
+    assert said.splitlines() == ["ready: stopping: told to stop", "cancelled", "ended"]
+    assert process.returncode == 0
+
+
+def test_work_that_does_not_end_is_broken_off_with_an_error() -> None:
+    process = start(finish=0.2, lasts=0.0, stubborn=True)
+    process.send_signal(signal.SIGTERM)
+    said, _ = process.communicate(timeout=WITHIN)
+    assert "netdra test did not end within 0.2 s and was broken off" in said
+    assert process.returncode == 4
+
+
+def test_a_second_signal_ends_at_once() -> None:
+    process = start(lasts=3600, finish=3600)
+    assert process.stdout is not None
+    process.send_signal(signal.SIGTERM)
+    assert process.stdout.readline() == "ready: stopping: told to stop\n"
+    process.send_signal(signal.SIGTERM)
+    said, _ = process.communicate(timeout=WITHIN)
+    assert said == ""
+    assert process.returncode == -signal.SIGTERM

@@ -1,0 +1,137 @@
+"""Whether a device can be used beside what is held: sharing, capacity and counters, worked out once more at Prepare."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from netdra.exposure.expose import expose
+from netdra.model.resource import ResourceSlice
+from netdra.slices.exclusion import Holding, conflict
+from netdra.slices.pack import layout
+from tests import builders
+
+NODE = "worker-1"
+SLOTS = {"slots": {"value": "4"}}
+POOL = f"{NODE}-sriov-p0"
+
+
+def slices_of(*policies: Any, vfs: int = 2) -> tuple[ResourceSlice, ...]:
+    inventory = builders.inventory(*builders.sriov("p0", vfs), node=NODE)
+    return layout(expose(inventory, policies), node=NODE).slices
+
+
+def shared(name: str, plugin: str, group: str = "rx", **capacity: Any) -> Any:
+    return builders.policy(
+        name,
+        f'{builders.OURS}.type == "pf"',
+        deviceNameSuffix=f"-{plugin}",
+        allowMultipleAllocations=True,
+        capacity=capacity or SLOTS,
+        supportedCNIPlugins=[{"name": plugin, "consumePerAllocation": {"slots": "1"}}],
+        exclusionGroup=group,
+    )
+
+
+def exclusive(name: str, kind: str, suffix: str) -> Any:
+    return builders.policy(
+        name,
+        f'{builders.OURS}.type == "{kind}"',
+        deviceNameSuffix=suffix,
+        supportedCNIPlugins=[{"name": "host-device", "exclusive": True}],
+    )
+
+
+ALL = (
+    shared("a", "macvlan"),
+    shared("b", "ipvlan"),
+    exclusive("c", "pf", "-pass"),
+    exclusive("d", "vf", ""),
+)
+
+
+def whole(device: str, holder: str = "other") -> Holding:
+    return Holding(key=(POOL, device), holder=holder)
+
+
+def share(device: str, slots: str = "1", holder: str = "other") -> Holding:
+    consumed = {"dra.networking/slots": slots}
+    return Holding(key=(POOL, device), holder=holder, share_id=f"s-{holder}", consumed=consumed)
+
+
+def why(wanted: Holding, *held: Holding, slices: Sequence[ResourceSlice] | None = None) -> str:
+    return conflict(slices_of(*ALL) if slices is None else slices, wanted, held)
+
+
+@pytest.mark.parametrize(
+    ("wanted", "held"),
+    [
+        (whole("p0v0"), whole("p0v1")),
+        (whole("p0v0"), share("p0-macvlan")),
+        (share("p0-macvlan"), share("p0-macvlan")),
+        (share("p0-macvlan"), whole("p0v0")),
+        (share("p0-macvlan", "3"), share("p0-macvlan")),
+        (whole("p0v0"), Holding(key=("another-pool", "p0v0"), holder="other")),
+    ],
+)
+def test_what_can_be_side_by_side_is(wanted: Holding, held: Holding) -> None:
+    assert why(wanted, held) == ""
+
+
+@pytest.mark.parametrize(
+    ("wanted", "held", "reason"),
+    [
+        (whole("p0v0"), whole("p0v0"), "other has it"),
+        (whole("p0-pass"), whole("p0v1"), 'it excludes, and is excluded by, "p0v1", which other has: of counter'),
+        (whole("p0v1"), whole("p0-pass"), 'excluded by, "p0-pass", which other has'),
+        (whole("p0-pass"), share("p0-macvlan"), "excluded by"),
+        (share("p0-ipvlan"), share("p0-macvlan"), 'excluded by, "p0-macvlan", which other has'),
+        (share("p0-macvlan", "2"), share("p0-macvlan", "3"), "there is 4: 3 is held (other), and 2 more was given"),
+        (share("p0-macvlan", "0"), share("p0-macvlan"), "was given 0 of capacity dra.networking/slots"),
+        (whole("p0-macvlan"), whole("p0v0"), "was allocated whole but is shared"),
+        (share("p0v0"), whole("p0v1"), "was shared but is had whole"),
+        (whole("p0v7"), whole("p0v1"), "no longer published"),
+    ],
+)
+def test_what_cannot_be_is_told_with_who_has_what(wanted: Holding, held: Holding, reason: str) -> None:
+    assert reason in why(wanted, held)
+
+
+def test_a_share_without_its_consumption_is_refused() -> None:
+    bare = Holding(key=(POOL, "p0-macvlan"), holder="me", share_id="s")
+    assert "was given none of its capacity" in why(bare)
+
+
+def test_a_claim_whose_amount_is_no_quantity_is_refused() -> None:
+    assert '"much" is no quantity' in why(share("p0-macvlan", "much"))
+
+
+def test_a_held_device_that_is_no_longer_published_draws_nothing() -> None:
+    assert why(whole("p0-pass"), whole("p0v9")) == ""
+
+
+def test_shares_of_one_device_draw_its_counters_once() -> None:
+    assert why(share("p0-macvlan"), share("p0-macvlan", holder="x"), share("p0-macvlan", holder="y")) == ""
+
+
+NAMES = ["p0-macvlan", "p0-ipvlan", "p0-pass", "p0v0", "p0v1"]
+SLICES = slices_of(*ALL)
+
+
+@given(st.lists(st.sampled_from(NAMES), max_size=6, unique=True))
+def test_whatever_is_let_in_one_by_one_excludes_no_other(order: list[str]) -> None:
+    held: list[Holding] = []
+    for name in order:
+        wanted = share(name, holder=name) if "vlan" in name else whole(name, name)
+        if not conflict(SLICES, wanted, held):
+            held.append(wanted)
+    names = {each.key[1] for each in held}
+    assert not ("p0-pass" in names and len(names) > 1)
+    assert not {"p0-macvlan", "p0-ipvlan"} <= names
+    for each in held:
+        others = [other for other in held if other is not each]
+        assert conflict(SLICES, each, others) == ""

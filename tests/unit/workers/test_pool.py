@@ -1,0 +1,85 @@
+"""A pool answers in time or says why not, and is whole again for the next task."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+
+import pytest
+
+from netdra.workers import pool as pools
+from netdra.workers.pool import BusyError, EndedError, LateError, Pool
+
+ECHO = (sys.executable, "-c", "from netdra.workers import process; process.main(lambda body: body.decode())")
+DEAF = (sys.executable, "-c", "import signal; signal.pause()")
+DEAD = (sys.executable, "-c", "")
+GREEDY = (
+    *(sys.executable, "-c"),
+    "from netdra.workers import process; process.MAX_MEMORY = 1 << 27; process.main(lambda _: bytearray(1 << 30))",
+)
+LONG = (sys.executable, "-c", "import sys; sys.stdout.buffer.write(b'\\xff\\xff\\xff\\xff'); sys.stdout.flush()")
+
+
+def test_tasks_are_answered_side_by_side() -> None:
+    async def story() -> list[bytes]:
+        async with Pool(ECHO, 2, seconds=60.0) as pool:
+            return await asyncio.gather(*(pool.ask({"n": number}) for number in range(6)))
+
+    assert asyncio.run(story()) == [f'"{{\\"n\\":{number}}}"'.encode() for number in range(6)]
+
+
+@pytest.mark.parametrize(
+    ("command", "error"),
+    [(DEAF, LateError), (DEAD, EndedError), (GREEDY, EndedError), (LONG, EndedError)],
+    ids=["deaf", "dead", "greedy", "long"],
+)
+def test_a_worker_that_fails_is_replaced(command: tuple[str, ...], error: type[Exception]) -> None:
+    async def story() -> None:
+        async with Pool(command, 1, seconds=0.2 if command is DEAF else 60.0) as pool:
+            with pytest.raises(error, match="cannot be checked"):
+                await pool.ask(1)
+            pool.command, pool.seconds = ECHO, 60.0
+            assert await pool.ask(2) == b'"2"'
+            assert len(pool.running) == 1
+
+    asyncio.run(story())
+
+
+def test_whoever_waits_too_long_for_a_worker_is_told_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pools, "PATIENCE", 0.05)
+
+    async def story() -> None:
+        async with Pool(DEAF, 1, seconds=60.0) as pool:
+            first = asyncio.create_task(pool.ask(1))
+            await asyncio.sleep(0)  # it takes the only worker in its first step
+            with pytest.raises(BusyError):
+                await pool.ask(2)
+            first.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await first
+
+    asyncio.run(story())
+
+
+def test_a_question_that_is_given_up_leaves_its_place_to_the_next() -> None:
+    async def story() -> None:
+        async with Pool(DEAF, 1, seconds=60.0) as pool:
+            given_up = asyncio.create_task(pool.ask(1))
+            await asyncio.sleep(0)  # it takes the only worker in its first step
+            given_up.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await given_up
+            pool.command = ECHO
+            assert await pool.ask(2) == b'"2"'
+
+    asyncio.run(story())
+
+
+def test_no_process_is_left() -> None:
+    async def story() -> None:
+        async with Pool(ECHO, 2) as pool:
+            processes = tuple(pool.running)
+            assert len(processes) == 2
+        assert all(process.returncode is not None for process in processes)
+
+    asyncio.run(story())
