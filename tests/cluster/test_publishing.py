@@ -12,6 +12,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, closing, suppress
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -440,11 +441,13 @@ def test_a_server_with_list_attributes_gets_lists(start_control_plane: StartCont
 
 @pytest.mark.usefixtures("custom_kinds")
 def test_the_command_publishes_this_machine_and_ends_in_good_order_with_its_slices_left(
-    control_plane: ControlPlane, workspace: Workspace
+    control_plane: ControlPlane, workspace: Workspace, tmp_path: Path
 ) -> None:
     node = workspace.add_node()
     policy(workspace, 'device.attributes["dra.networking"].type == "loopback"')
-    command = [sys.executable, "-m", "netdra", "node", "--node-name", node]
+    command = [sys.executable, "-m", "netdra", "node", "--node-name", node, "--nri-socket", str(tmp_path / "nri.sock")]
+    for option in ("--state-dir", "--kubelet-root", "--cdi-dir"):
+        command += [option, str(tmp_path)]
     child = subprocess.Popen([*command, "--kubeconfig", str(control_plane.kubeconfig())], stderr=subprocess.PIPE)
     try:
         items = workspace.api.wait_for_all(SLICE, bool, fields=f"spec.nodeName={node}", timeout=WITHIN)
@@ -452,7 +455,8 @@ def test_the_command_publishes_this_machine_and_ends_in_good_order_with_its_slic
         child.send_signal(signal.SIGTERM)
         _, log = child.communicate(timeout=WITHIN)
         assert (child.returncode, b"Traceback" in log) == (0, False)
-        assert workspace.api.list(SLICE, fields=f"spec.nodeName={node}") == items
+        left = workspace.api.list(SLICE, fields=f"spec.nodeName={node}")
+        assert [each["metadata"] for each in left] == [each["metadata"] for each in items]
     finally:
         child.kill()
         workspace.api.delete_all(SLICE, fields=f"spec.nodeName={node}")
