@@ -5,10 +5,14 @@ server is in the slices a moment later, and what claims hold stays.
 from __future__ import annotations
 
 import asyncio
+import signal
+import subprocess
+import sys
 import time
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, closing, suppress
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -363,14 +367,12 @@ def test_a_server_that_restarts_gets_what_happened_meanwhile(
         policy(workspace)
         async with publishing(plane, workspace, machine) as scene:
             await scene.devices("eth0")
-            await asyncio.to_thread(plane.apiserver.kill)
+            plane.apiserver.kill()
             machine.veth("eth1", "far1")
             link.delete(machine.sock, "eth0")
-            await asyncio.to_thread(plane.apiserver.start)
+            plane.apiserver.start()  # here: it dies with the thread that starts it
             await asyncio.to_thread(plane.apiserver.wait_ready)
             await scene.devices("eth1")
-        # A server that has just begun may still close connections that are idle.
-        workspace.api.close()
 
     with closing(plane.client()) as api:
         serve_kinds(plane, api)
@@ -435,3 +437,26 @@ def test_a_server_with_list_attributes_gets_lists(start_control_plane: StartCont
         serve_kinds(plane, api)
         with open_workspace(api) as workspace:
             asyncio.run(story(workspace))
+
+
+@pytest.mark.usefixtures("custom_kinds")
+def test_the_command_publishes_this_machine_and_ends_in_good_order_with_its_slices_left(
+    control_plane: ControlPlane, workspace: Workspace, tmp_path: Path
+) -> None:
+    node = workspace.add_node()
+    policy(workspace, 'device.attributes["dra.networking"].type == "loopback"')
+    command = [sys.executable, "-m", "netdra", "node", "--node-name", node, "--nri-socket", str(tmp_path / "nri.sock")]
+    for option in ("--state-dir", "--kubelet-root", "--cdi-dir"):
+        command += [option, str(tmp_path)]
+    child = subprocess.Popen([*command, "--kubeconfig", str(control_plane.kubeconfig())], stderr=subprocess.PIPE)
+    try:
+        items = workspace.api.wait_for_all(SLICE, bool, fields=f"spec.nodeName={node}", timeout=WITHIN)
+        assert set(devices(items)) == {"lo"}
+        child.send_signal(signal.SIGTERM)
+        _, log = child.communicate(timeout=WITHIN)
+        assert (child.returncode, b"Traceback" in log) == (0, False)
+        left = workspace.api.list(SLICE, fields=f"spec.nodeName={node}")
+        assert [each["metadata"] for each in left] == [each["metadata"] for each in items]
+    finally:
+        child.kill()
+        workspace.api.delete_all(SLICE, fields=f"spec.nodeName={node}")

@@ -13,7 +13,7 @@ import msgspec
 from netdra.model.device import Problem
 from netdra.model.errors import InvalidInputError
 from netdra.model.policy import MAX_REPORTED
-from netdra.model.report import ANNOTATION, PolicyReport, of_text, to_text
+from netdra.model.report import ANNOTATION, PolicyReport, ReportedSlice, ReportedSpec, of_slice, to_text
 from netdra.model.resource import ResourceSlice
 
 MAX_MESSAGE = 512
@@ -51,7 +51,7 @@ def annotated(
 def only_policy(one: ResourceSlice) -> str:
     """The policy that makes all devices of a slice, as far as its report tells; "" if it does not."""
     try:
-        found = of_text(one.metadata.annotations.get(ANNOTATION, ""))
+        found = of_slice(ReportedSlice(metadata=one.metadata, spec=ReportedSpec(driver=one.spec.driver)))
     except InvalidInputError:
         return ""
     making = [policy for policy, said in found.items() if said.devices]
