@@ -39,6 +39,7 @@ class Driver:
         environment: Mapping[str, str] | None = None,
         arguments: Sequence[str] = (),
         user: tuple[str, tuple[str, ...]] | None = None,
+        kubeconfig: Path | None = None,
     ) -> None:
         """Start it, and wait until it is ready.
 
@@ -48,13 +49,15 @@ class Driver:
             environment: further variables.
             arguments: further arguments of `netdra node`.
             user: as whom it talks to the API server, with its groups; the administrator if not given.
+            kubeconfig: the same as a file, which wins.
 
         Raises:
             ProcessError: it did not become ready.
         """
         self.node = node
         self.state = node.folder / "lib" / "netdra"
-        kubeconfig = plane.kubeconfig(*user) if user is not None else plane.kubeconfig()
+        if kubeconfig is None:
+            kubeconfig = plane.kubeconfig(*user) if user is not None else plane.kubeconfig()
         plugins = node.folder / "plugins"
         plugins.mkdir(exist_ok=True)
         for name in CNI_PROGRAMS:

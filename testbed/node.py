@@ -76,7 +76,8 @@ class Node:
                 undo.enter_context(tempfile.TemporaryDirectory(prefix="netdra-node-"))
             )
             self.folder.mkdir(parents=True, exist_ok=True)
-            groups = _make_cgroups(self.folder.name)
+            # Other runs of the tests on this machine may have a node in a folder of the same name.
+            groups = _make_cgroups(f"{self.folder.name}-{os.getpid()}")
             undo.callback(_remove_cgroups, groups)
             init = self._init(groups)
             undo.callback(init.kill)

@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Generator, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
 
@@ -34,21 +36,27 @@ class Machine:
     kubelet: Kubelet
 
 
+@contextmanager
+def running_machine(config: pytest.Config, plane: ControlPlane, api: Api, folder: Path) -> Iterator[Machine]:
+    """A Ready node of a control plane, whose logs are shown with tests that fail."""
+    running = config.stash.setdefault(RUNNING, [])
+    with Node(f"node-{next(NUMBERS)}", folder=folder) as node:
+        running.append(node)
+        containerd = Containerd(node)
+        try:
+            yield Machine(node, containerd, Kubelet(containerd, plane))
+        finally:
+            running.remove(node)
+            api.delete(NODE, node.name)
+
+
 @pytest.fixture(scope="module")
 def machine(
     request: pytest.FixtureRequest, control_plane: ControlPlane, api: Api, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Machine]:
     """A Ready node of the shared control plane, for the tests of a module."""
-    running = request.config.stash.setdefault(RUNNING, [])
-    name = f"node-{next(NUMBERS)}"
-    with Node(name, folder=tmp_path_factory.mktemp("node")) as node:
-        running.append(node)
-        containerd = Containerd(node)
-        try:
-            yield Machine(node, containerd, Kubelet(containerd, control_plane))
-        finally:
-            running.remove(node)
-            api.delete(NODE, node.name)
+    with running_machine(request.config, control_plane, api, tmp_path_factory.mktemp("node")) as found:
+        yield found
 
 
 @pytest.fixture

@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+import json
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
+
+from prometheus_client.parser import text_string_to_metric_families
 
 from netdra.model import names
 from testbed.api import Object
 from testbed.driver import Driver
-from testbed.objects import CLAIM, SLICE, manifest
+from testbed.objects import CLAIM, CLASS, POD, SLICE, manifest
 from testbed.pods import Pods
 from testbed.workspace import Workspace
 
 POLICY = "networking.dra.io/v1alpha1/DeviceExposurePolicy"
 TOPOLOGY = "networking.dra.io/v1alpha1/NetworkTopology"
 ATTRIBUTES = f'device.attributes["{names.DRIVER}"]'
+WITHIN = 60.0
+NOTHING_LEFT: Mapping[str, list[str]] = {"checkpoints": [], "claims": [], "specifications": []}
 
 
 @dataclass(frozen=True)
@@ -26,11 +32,13 @@ class Offer:
         workspace: where claims are made.
         driver: what publishes the node.
         pods: the test's pods.
+        made: the interfaces that `close` removes.
     """
 
     workspace: Workspace
     driver: Driver
     pods: Pods
+    made: list[str] = field(default_factory=list)
 
     def veth(self, name: str, **options: str) -> str:
         """A cable whose first end is a device of the node; the other end is up and stays."""
@@ -38,6 +46,13 @@ class Offer:
         run("ip", "link", "add", name, "type", "veth", "peer", "name", f"{name}-far")
         run("ip", "link", "set", f"{name}-far", "up")
         run("ip", "link", "set", name, "up", *(word for pair in options.items() for word in pair))
+        self.made.append(f"{name}-far")
+        return name
+
+    def bridge(self, name: str) -> str:
+        """A bridge of the node."""
+        self.driver.node.run("ip", "link", "add", name, "up", "type", "bridge")
+        self.made.append(name)
         return name
 
     def policy(self, name: str, interface: str, **exposure: Any) -> Object:
@@ -49,12 +64,31 @@ class Offer:
         spec = {"selector": selector, "exposure": exposure}
         return self.workspace.create(manifest(POLICY, self.workspace.name(name), spec=spec))
 
-    def device_class(self, plugin: str, **config: Any) -> str:
-        """A DeviceClass of devices that a plugin can attach."""
-        name = self.workspace.name(plugin)
+    def whole(self, *interfaces: str) -> None:
+        """Make interfaces that are moved into the pod that has them, and wait until they are published."""
+        for name in interfaces:
+            self.veth(name)
+            self.policy(name, name, supportedCNIPlugins=[{"name": "host-device", "exclusive": True}])
+        for name in interfaces:
+            self.wait_published(name)
+
+    def shared(self, interface: str, shares: int, plugin: str = "macvlan") -> None:
+        """Offer shares of an interface, and wait until they are published."""
+        capacity = {"shares": {"value": str(shares), "requestPolicy": {"default": "1"}}}
+        plugins = [{"name": plugin}]
+        self.policy(
+            interface, interface, allowMultipleAllocations=True, capacity=capacity, supportedCNIPlugins=plugins
+        )
+        self.wait_published(interface)
+
+    def device_class(self, plugin: str, interface: str = "", **spec: Any) -> str:
+        """A DeviceClass of devices that a plugin can attach, of one interface if it is named."""
+        name = self.workspace.name(f"{plugin}-{interface}" if interface else plugin)
         expression = f'device.driver == "{names.DRIVER}" && {ATTRIBUTES}.supportedCNIs.contains(",{plugin},")'
-        spec = {"selectors": [{"cel": {"expression": expression}}], **config}
-        self.workspace.create(manifest("resource.k8s.io/v1/DeviceClass", name, spec=spec))
+        if interface:
+            expression += f' && {ATTRIBUTES}.ifName == "{interface}"'
+        spec = {"selectors": [{"cel": {"expression": expression}}], **spec}
+        self.workspace.create(manifest(CLASS, name, spec=spec))
         return name
 
     def claim(self, name: str, **requests: str) -> str:
@@ -84,3 +118,68 @@ class Offer:
     def allocated(self, claim: str) -> Object:
         """A claim as it is now."""
         return self.workspace.api.get(CLAIM, claim, self.workspace.namespace)
+
+    def status(self, claim: str, devices: int = 1) -> list[Object]:
+        """What the claim's status says of its devices, once it speaks of that many."""
+
+        def told(found: Object | None) -> bool:
+            return len((found or {}).get("status", {}).get("devices", [])) == devices
+
+        found = self.workspace.api.wait_for(CLAIM, claim, told, namespace=self.workspace.namespace) or {}
+        entries: list[Object] = found["status"].get("devices", [])
+        return entries
+
+    def inside(self, pod: str) -> dict[str, Object]:
+        """A pod's interfaces by name, as `ip -d address` has them."""
+        return {link["ifname"]: link for link in self.pods.ip(pod, "address")}
+
+    def unschedulable(self, pod: str, text: str) -> str:
+        """Wait until the scheduler has said a text of a pod that it cannot place, and return all that it said."""
+
+        def said(found: Object | None) -> bool:
+            return text in why(found)
+
+        return why(self.workspace.api.wait_for(POD, pod, said, namespace=self.workspace.namespace))
+
+    def links(self) -> set[str]:
+        """The node's own interfaces."""
+        return {link["ifname"] for link in json.loads(self.driver.node.run("ip", "-j", "link"))}
+
+    def metric(self, name: str, **labels: str) -> float:
+        """The sum of a metric's samples that have these labels."""
+        families = text_string_to_metric_families(self.driver.metrics())
+        return sum(
+            sample.value
+            for family in families
+            for sample in family.samples
+            if sample.name == name and labels.items() <= sample.labels.items()
+        )
+
+    def left(self) -> dict[str, list[str]]:
+        """What the driver keeps of pods and should not, after a while; nothing, if all is well."""
+        deadline = time.monotonic() + WITHIN
+        while (left := self.driver.left()) != NOTHING_LEFT and time.monotonic() < deadline:
+            time.sleep(0.1)
+        return {kind: found for kind, found in left.items() if found}
+
+    def close(self) -> None:
+        """Remove the interfaces."""
+        for name in self.made:
+            if name in self.links():
+                self.driver.node.run("ip", "link", "delete", name)
+
+
+def why(pod: Object | None) -> str:
+    """Why the scheduler has not placed a pod."""
+    conditions = (pod or {}).get("status", {}).get("conditions", [])
+    return next((each.get("message", "") for each in conditions if each["type"] == "PodScheduled"), "")
+
+
+def addresses(link: Object) -> set[str]:
+    """An interface's addresses with prefix length, but for the link-local ones."""
+    return {f"{each['local']}/{each['prefixlen']}" for each in link["addr_info"] if each["scope"] != "link"}
+
+
+def texts(events: Sequence[Object]) -> list[str]:
+    """What events say, each on one line."""
+    return [" ".join(each["message"].split()) for each in events]

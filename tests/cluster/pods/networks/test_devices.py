@@ -1,0 +1,116 @@
+"""Devices that no topology speaks of: moved, shared, plugged into a bridge, as their policies say."""
+
+from __future__ import annotations
+
+from netdra.model.device_parameters import KIND
+from testbed.objects import POD
+from testbed.pods import is_running
+from tests.cluster.pods.driver import Offer, addresses
+
+
+def test_a_device_is_moved_into_a_pod_and_comes_back(offer: Offer) -> None:
+    offer.whole("data0")
+    claim = offer.claim("one", nic=offer.device_class("host-device", "data0"))
+    mac = offer.published()["data0"]["attributes"]["dra.networking/mac"]["string"]
+
+    offer.pods.run("pod", claim)
+
+    found = offer.inside("pod")
+    assert set(found) == {"lo", "eth0", "net1"}
+    assert found["net1"]["address"] == mac
+    assert "data0" not in offer.links()
+    (device,) = offer.status(claim)
+    assert device["device"] == "data0"
+    assert device["networkData"] == {"interfaceName": "net1", "hardwareAddress": mac}
+    assert [(each["type"], each["status"], each["reason"]) for each in device["conditions"]] == [
+        ("Ready", "True", "Attached")
+    ]
+    offer.pods.delete("pod")
+    assert "data0" in offer.links()
+
+
+def test_a_pods_own_network_is_the_same_with_a_claim_as_without(offer: Offer) -> None:
+    offer.whole("data1")
+    offer.pods.run("without")
+    offer.pods.run("with", offer.claim("one", nic=offer.device_class("host-device", "data1")))
+    seen = []
+    for name in ("without", "with"):
+        eth0 = offer.inside(name)["eth0"]
+        address = offer.workspace.api.get(POD, name, offer.workspace.namespace)["status"]["podIP"]
+        assert addresses(eth0) == {f"{address}/16"}
+        routes = offer.pods.ip(name, "route")
+        own = [{**each, "prefsrc": ""} for each in routes]
+        seen.append((eth0["mtu"], eth0["operstate"], own))
+    assert seen[0] == seen[1]
+
+
+def test_shares_of_an_interface_are_given_until_none_is_left_and_again_when_one_comes_back(offer: Offer) -> None:
+    offer.veth("mac0")
+    offer.shared("mac0", shares=2)
+    macvlan = offer.device_class("macvlan", "mac0")
+    for name in ("one", "two"):
+        offer.pods.run(name, offer.claim(name, nic=macvlan))
+    offer.pods.add("three", offer.claim("three", nic=macvlan))
+    said = offer.unschedulable("three", "cannot allocate all claims")
+    assert "0/1 nodes are available" in said
+    macs = {offer.inside(name)["net1"]["address"] for name in ("one", "two")}
+    assert len(macs) == 2
+    assert all(offer.inside(name)["net1"]["linkinfo"]["info_kind"] == "macvlan" for name in ("one", "two"))
+    shares = {device["shareID"] for name in ("one", "two") for device in offer.status(name)}
+    assert len(shares) == 2
+
+    offer.pods.delete("one")
+    offer.workspace.release("one", "one")
+
+    offer.pods.wait("three", is_running)
+    assert "net1" in offer.inside("three")
+    offer.pods.delete("two", "three")
+    assert "mac0" in offer.links()
+
+
+def test_pods_are_plugged_into_a_bridge_and_reach_each_other_over_it(offer: Offer) -> None:
+    offer.bridge("br0")
+    offer.shared("br0", shares=8, plugin="bridge")
+    step = {"type": "bridge", "config": {"ipam": {"type": "static", "addresses": [{"address": "198.51.100.1/24"}]}}}
+    other = {"type": "bridge", "config": {"ipam": {"type": "static", "addresses": [{"address": "198.51.100.2/24"}]}}}
+    for number, each in enumerate((step, other), start=1):
+        parameters = {"apiVersion": "networking.dra.io/v1alpha1", "kind": KIND, "step": each}
+        config = [{"opaque": {"driver": "dra.networking", "parameters": parameters}}]
+        name = offer.workspace.name(f"port{number}")
+        selector = {"cel": {"expression": 'device.attributes["dra.networking"].ifName == "br0"'}}
+        spec = {"selectors": [{"cel": {"expression": 'device.driver == "dra.networking"'}}, selector], "config": config}
+        offer.workspace.create({
+            "apiVersion": "resource.k8s.io/v1", "kind": "DeviceClass", "metadata": {"name": name}, "spec": spec
+        })  # fmt: skip
+        offer.pods.run(f"pod{number}", offer.claim(f"claim{number}", port=name))
+    assert addresses(offer.inside("pod1")["net1"]) == {"198.51.100.1/24"}
+    assert "1 packets received" in offer.pods.exec("pod1", "ping", "-c", "1", "-W", "5", "198.51.100.2")
+    (device,) = offer.status("claim2")
+    assert device["networkData"]["ips"] == ["198.51.100.2/24"]
+    ports = offer.driver.node.run("ip", "-o", "link", "show", "master", "br0").splitlines()
+    assert len(ports) == 2
+    offer.pods.delete("pod1", "pod2")
+    assert offer.driver.node.run("ip", "-o", "link", "show", "master", "br0") == ""
+
+
+def test_pods_that_share_a_claim_each_have_their_own_interface_of_it(offer: Offer) -> None:
+    offer.veth("mac1")
+    offer.shared("mac1", shares=1)
+    claim = offer.claim("shared", nic=offer.device_class("macvlan", "mac1"))
+    for name in ("one", "two"):
+        offer.pods.run(name, claim)
+    macs = {offer.inside(name)["net1"]["address"] for name in ("one", "two")}
+    assert len(macs) == 2
+    offer.pods.delete("one")
+    assert "net1" in offer.inside("two")
+    assert [each["conditions"][0]["status"] for each in offer.status(claim)] == ["True"]
+
+
+def test_a_second_pod_of_a_claim_whose_device_is_moved_is_refused_and_the_first_keeps_it(offer: Offer) -> None:
+    offer.whole("data2")
+    claim = offer.claim("alone", nic=offer.device_class("host-device", "data2"))
+    offer.pods.run("first", claim)
+    offer.pods.add("second", claim)
+    event = offer.pods.wait_event("second", "FailedCreatePodSandBox", "is shared by pods")
+    assert "give each pod a claim of its own: a ResourceClaimTemplate" in event["message"]
+    assert "net1" in offer.inside("first")
