@@ -76,7 +76,7 @@ class Node:
                 undo.enter_context(tempfile.TemporaryDirectory(prefix="netdra-node-"))
             )
             self.folder.mkdir(parents=True, exist_ok=True)
-            groups = _make_cgroups(self.folder.name)
+            groups = _make_cgroups(f"{self.folder.name}-{os.getpid()}")
             undo.callback(_remove_cgroups, groups)
             init = self._init(groups)
             undo.callback(init.kill)
@@ -180,7 +180,10 @@ class Node:
 
 
 def _make_cgroups(name: str) -> list[Path]:
-    """A cgroup for the node in each hierarchy, below the one that we are in (cgroups(7))."""
+    """A cgroup for the node in each hierarchy, below the one that we are in (cgroups(7)).
+
+    Its name must be nobody else's on this machine, where other tests may run: a group with processes cannot be removed.
+    """
     own = dict(line.split(":", 2)[1:] for line in Path("/proc/self/cgroup").read_text(encoding="ascii").splitlines())
     groups = []
     for line in Path("/proc/self/mounts").read_text(encoding="ascii").splitlines():
