@@ -46,6 +46,11 @@ class Reports:
             log.warning("not given back yet: %s", trouble, extra=_about(sandbox))
             self._tell(sandbox, "Warning", "NetworkNotDetached", "Detach", trouble)
 
+    def given_up(self, sandbox: Sandbox, trouble: str) -> None:
+        """What could not be given back is tried no more, and left for a person."""
+        log.error('pod "%s/%s", sandbox %s: %s', sandbox.namespace, sandbox.name, sandbox.id, trouble)
+        self._tell(sandbox, "Warning", "NetworkGivenUp", "Detach", trouble)
+
     def changed(self, sandbox: Sandbox, drift: str) -> None:
         """The network of a pod that runs is not as it was made."""
         if self._is_new(sandbox, drift):
