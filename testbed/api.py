@@ -124,10 +124,10 @@ class Api:
         path = self.path(kind, namespace, name, subresource)
         return self.request("PATCH", path, change, content_type=_PATCHES[style])
 
-    def delete(self, kind: str, name: str, namespace: str = "") -> None:
-        """Delete an object without a grace period; no error if it is gone."""
+    def delete(self, kind: str, name: str, namespace: str = "", *, grace: int = 0) -> None:
+        """Delete an object; no error if it is gone. A pod with seconds of grace stays until its node has ended it."""
         try:
-            self.request("DELETE", self.path(kind, namespace, name), gracePeriodSeconds="0")
+            self.request("DELETE", self.path(kind, namespace, name), gracePeriodSeconds=str(grace))
         except ApiError as problem:
             if problem.code != http.HTTPStatus.NOT_FOUND:
                 raise

@@ -69,7 +69,7 @@ class Containerd:
         (run / "cni" / "net.d" / "10-pods.conflist").write_text(json.dumps(_network()))
         # It finds its shim, and the shim finds runc, by the PATH.
         path = f"{program('containerd').parent}:/usr/sbin:/usr/bin:/sbin:/bin"
-        command = (str(program("containerd")), f"--config={_CONFIGURATION}", "--log-level=debug")
+        command = (str(program("containerd")), f"--config={_CONFIGURATION}")
         self.process = node.start(
             "containerd", command, _answers(run / "containerd" / "containerd.sock", node), {"PATH": path}
         )

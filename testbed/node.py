@@ -32,6 +32,7 @@ _JOIN = 'for group in $NODE_CGROUPS; do echo $$ >"$group/cgroup.procs"; done; ex
 # Entering a cgroup namespace joins none of its cgroups.
 _JOIN_INSIDE = 'for group in /sys/fs/cgroup/*/cgroup.procs; do echo 0 >"$group"; done; exec "$@"'
 _CGROUP_TIMEOUT = 10.0
+_LISTEN = "0A"  # TCP_LISTEN of <net/tcp_states.h>, as /proc/net/tcp has it
 
 
 class CommandError(Exception):
@@ -141,6 +142,16 @@ class Node:
         process.start()
         process.wait_ready()
         return process
+
+    def listens(self, port: int) -> bool:
+        """Whether something on the node listens on a TCP port."""
+        suffix = f":{port:04X}"
+        lines = [
+            line.split()
+            for table in ("tcp", "tcp6")
+            for line in Path(f"/proc/{self._pid}/net/{table}").read_text(encoding="ascii").splitlines()[1:]
+        ]
+        return any(local.endswith(suffix) and state == _LISTEN for _, local, _, state, *_ in lines)
 
     def log_sizes(self) -> dict[str, int]:
         """How long each program's log is now, in bytes: what `log_tails` can begin after."""

@@ -24,6 +24,15 @@ mount --bind "$folder/run" /run
 mount --bind "$folder/lib" /var/lib
 mount --bind "$folder/log" /var/log
 
+# A kubelet sets these for the whole machine, unless they read as it wants them.
+for setting in vm/overcommit_memory=1 vm/panic_on_oom=0 kernel/panic=10 kernel/panic_on_oops=1 \
+  kernel/keys/root_maxkeys=1000000 kernel/keys/root_maxbytes=25000000; do
+  shown="$folder/sysctl/${setting%=*}"
+  mkdir -p "${shown%/*}"
+  echo "${setting#*=}" >"$shown"
+  mount --bind "$shown" "/proc/sys/${setting%=*}"
+done
+
 # What the node is wired to is a namespace too, so that its end of the wire is nobody's interface.
 ip link set lo up
 ip netns add outside

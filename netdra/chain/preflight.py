@@ -17,6 +17,7 @@ from netdra.chain.flow import Task
 from netdra.chain.readiness import Asked
 from netdra.chain.report import StepName, name_of
 from netdra.cni import protocol
+from netdra.cni.config import request
 from netdra.kernel import link, netns
 from netdra.model.errors import InvalidInputError, NetdraError, PermanentError
 from netdra.model.plan import called
@@ -70,7 +71,9 @@ def _binary(task: Task, expected: Mapping[str, StepResult], site: Site) -> Itera
             raise
         return  # what a reference becomes depends on what a plugin before it makes
     if config is not None:
-        yield Asked(called=_called(task), plugin=plugin, network=network_of(task, config))
+        network = network_of(task, config)
+        request(network, plugin.version, None)
+        yield Asked(called=_called(task), plugin=plugin, network=network)
 
 
 def _builtin(task: Task, expected: Mapping[str, StepResult], previous: StepResult, site: Site) -> Iterator[Asked]:

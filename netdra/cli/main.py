@@ -41,6 +41,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "node": ("netdra.cli.node", "Be the driver of this node: publish its devices, and keep them current."),
     "controller": ("netdra.cli.controller", "Make DeviceClasses of topologies, and keep everybody's status."),
     "webhook": ("netdra.cli.webhook", "Refuse what breaks a rule when it is written."),
+    "doctor": ("netdra.cli.doctor", "Say what this cluster and this node lack, and how to mend it."),
     "lab": ("netdra.cli.lab", "Make a node and a pod on this machine, and show the whole way of a network."),
     "crds": ("netdra.cli.crds", "Print the CustomResourceDefinitions of netdra's kinds."),
 }

@@ -26,6 +26,11 @@ _FOLDER = click.Path(path_type=Path)
     "--nri-socket", type=_FOLDER, default="/var/run/nri/nri.sock", show_default=True, help="The runtime's NRI."
 )
 @click.option("--cdi-dir", type=_FOLDER, default="/var/run/cdi", show_default=True, help="Where CDI files are written.")
+@click.option("--instance", envvar="POD_UID", default="", help="What tells it from the daemon that it takes over from.")
+@click.option("--nri-index", default="10", show_default=True, help="Two digits: its place among the NRI plugins.")
+@click.option(
+    "--cni-root", type=_FOLDER, default="/", show_default=True, help="The root of the file system that plugins see."
+)
 @click.option(
     "--cni-path", type=_FOLDER, multiple=True, default=["/opt/cni/bin"], show_default=True, help="CNI plugins' folders."
 )
@@ -37,11 +42,16 @@ def command(
     kubelet_root: Path,
     nri_socket: Path,
     cdi_dir: Path,
+    instance: str,
+    nri_index: str,
+    cni_root: Path,
     cni_path: tuple[Path, ...],
 ) -> None:
-    """Publish this machine's network interfaces as devices, as the policies say, and keep them current.
+    """Be the DRA driver of this machine.
 
-    What is published stays when the process ends.
+    Its network interfaces are published as devices, as the policies say, and kept current. Claims of its pods are
+    prepared for the kubelet, and each pod is given its networks by way of the container runtime before its first
+    container is created. What is published stays when the process ends, and so do the pods' networks.
     """
     from netdra.node.daemon import Settings
     from netdra.node.daemon import run as work
@@ -54,6 +64,9 @@ def command(
         kubelet_root=kubelet_root,
         nri_socket=nri_socket,
         cdi_dir=cdi_dir,
+        instance=instance,
+        nri_index=nri_index,
+        cni_root=cni_root,
         cni_path=cni_path,
     )
     daemons.run("node", (NODE,), lambda client, process: work(client, process, settings), options)

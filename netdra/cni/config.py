@@ -99,12 +99,19 @@ def check_if_name(name: str) -> None:
 
 
 def request(network: NetworkConfig, version: str, previous: StepResult | None) -> dict[str, Any]:
-    """The configuration of one ADD, DEL or CHECK."""
+    """The configuration of one ADD, DEL or CHECK.
+
+    Raises:
+        InvalidInputError: `runtimeConfig` is no object, so the device cannot be told in it.
+    """
     derived = {key: value for key, value in network.config.items() if key != "capabilities"}
     derived |= {"cniVersion": version, "name": network.network, "type": network.type}
     if network.device_id:
+        given = derived.get(_RUNTIME_CONFIG) or {}
+        if not isinstance(given, Mapping):
+            raise InvalidInputError(f'network "{network.network}": {_RUNTIME_CONFIG} {str(given)[:80]!r} is no object')
         derived["deviceID"] = network.device_id
-        derived[_RUNTIME_CONFIG] = {**derived.get(_RUNTIME_CONFIG, {}), "deviceID": network.device_id}
+        derived[_RUNTIME_CONFIG] = {**given, "deviceID": network.device_id}
     if previous is not None:
         derived["prevResult"] = render(previous, version)
     return derived

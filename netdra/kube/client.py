@@ -106,6 +106,14 @@ class Client:
     ) -> None:
         await self._http.aclose()
 
+    async def read(self, path: str, what: str) -> bytes:
+        """What the server says on a path that is no object's, such as `/version`.
+
+        Raises:
+            ApiError: it is not to be had.
+        """
+        return await self._send("GET", path, f"get {what}")
+
     async def get(self, resource: Resource[T], name: str, namespace: str = "") -> T:
         """One object.
 

@@ -55,7 +55,7 @@ def discovered(inventory: Inventory) -> Chapter:
         text="Read over netlink; `netdra discover` shows every attribute.",
         columns=("interface", "type", "mac", "mtu", "state", ""),
         rows=tuple(
-            (each.if_name, each.type, each.mac, str(each.mtu), each.oper_state, _role(each))
+            (each.if_name or f"({each.device_name})", each.type, each.mac, str(each.mtu), each.oper_state, _role(each))
             for each in inventory.interfaces
         ),
         data=[attributes(each) for each in inventory.interfaces],
@@ -69,7 +69,10 @@ def exposed(result: ExposureResult) -> Chapter:
         title="Policies decide what is offered",
         text="What no policy names is hidden, and so is the host's uplink; `netdra explain` tells why.",
         columns=("interface", "offered as", "because"),
-        rows=tuple((each.if_name, ", ".join(each.exposed) or "-", each.reason) for each in result.decisions),
+        rows=tuple(
+            (each.if_name or f"({each.device_name})", ", ".join(each.exposed) or "-", each.reason)
+            for each in result.decisions
+        ),
         data=result.decisions,
     )
 
@@ -133,7 +136,7 @@ def attached(report: AttachReport, plugins: str) -> Chapter:
         name="steps",
         title=f"The pod's network is built ({1000 * report.seconds:.0f} ms)",
         text=f"In a real network namespace; plugin binaries are from {plugins}.",
-        columns=("step", "plugin", "run as", "interface", "ms"),
+        columns=("step", "type", "run as", "interface", "ms"),
         rows=tuple(
             (
                 each.step,
@@ -176,7 +179,7 @@ def detached(report: DetachReport) -> Chapter:
         name="detach",
         title=f"The pod ends, and its network is undone ({1000 * report.seconds:.0f} ms)",
         text="In reverse, from the checkpoint alone; the checkpoint is gone too.",
-        columns=("step", "plugin", "outcome"),
+        columns=("step", "type", "outcome"),
         rows=tuple((each.step, each.plugin, each.outcome) for each in report.undone),
         data=report,
     )

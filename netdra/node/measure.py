@@ -5,14 +5,16 @@ Called by the node daemon after each reading of the kernel, after each attachmen
 
 from __future__ import annotations
 
+import time
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol
 
 from netdra.chain.report import AttachReport, DetachReport, FailedAttachReport, UndoReport
 from netdra.model.inventory import Inventory
 from netdra.model.resource import ResourceSlice
 from netdra.node import metrics
+from netdra.node.view import HeldDevice
 
 
 class Watched(Protocol):
@@ -45,21 +47,56 @@ class Discovered:
         metrics.UNREADABLE_FACTS.set(sum(inventory.unreadable.values()))
 
 
-def published(slices: Sequence[ResourceSlice], left_out: Iterable[str] = ()) -> None:
+class Delay:
+    """How long it takes from a change of the kernel until the API server has what came of it."""
+
+    def __init__(self) -> None:
+        self._since: float | None = None
+
+    def begins(self) -> None:
+        """A change was read; if one is on its way already, that one's time counts."""
+        if self._since is None:
+            self._since = time.monotonic()
+
+    def ends(self, *, published: bool) -> None:
+        """All that came of it is there, or nothing came of it."""
+        if published and self._since is not None:
+            metrics.PUBLISH_SECONDS.observe(time.monotonic() - self._since)
+        self._since = None
+
+
+def on_scrape(prepared: Callable[[], int], attached: Callable[[], int], registered: Callable[[], bool]) -> None:
+    """Have what is on the disk or in another part's hand looked up when somebody asks.
+
+    Args:
+        prepared: how many claims are prepared.
+        attached: how many sandboxes have a network.
+        registered: whether the kubelet has the driver.
+    """
+    metrics.PREPARED.set_function(prepared)
+    metrics.ATTACHMENTS.set_function(attached)
+    metrics.REGISTERED.set_function(registered)
+
+
+def held(devices: Sequence[HeldDevice]) -> None:
+    """Show which devices claims have."""
+    metrics.HELD.set(len({each.key for each in devices}))
+    metrics.STUCK.set(len({each.key for each in devices if each.trouble}))
+
+
+def published(slices: Sequence[ResourceSlice], problems: int) -> None:
     """Show what is to be published.
 
     Args:
         slices: all of the node's.
-        left_out: for each interface or device that is not published, the reason, as the metric's help names them.
+        problems: what an administrator should mend.
     """
     devices = [device for each in slices for device in each.spec.devices]
     metrics.POOLS.set(len({each.spec.pool.name for each in slices}))
     metrics.SLICES.set(len(slices))
     metrics.DEVICES.set(len(devices))
     metrics.TAINTED.set(sum(bool(device.taints) for device in devices))
-    reasons = Counter(left_out)
-    for reason in ("unselected", "excluded", "problem", "limit", "refused"):
-        metrics.LEFT_OUT.labels(reason).set(reasons[reason])
+    metrics.LEFT_OUT.labels("problem").set(problems)
 
 
 def attached(report: AttachReport | FailedAttachReport) -> None:

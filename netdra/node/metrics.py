@@ -29,7 +29,7 @@ DEVICES = NODE.gauge("netdra_published_devices", "Devices that this node publish
 TAINTED = NODE.gauge("netdra_published_tainted_devices", "Devices that are published with a taint of netdra.")
 LEFT_OUT = NODE.gauge(
     "netdra_devices_left_out",
-    "Interfaces and devices that are not published; reason is unselected, excluded, problem, limit or refused.",
+    "What keeps devices from being published; reason is problem (of a policy or interface) or refused (by the server).",
     "reason",
 )
 SLICE_WRITES = NODE.counter(
@@ -41,7 +41,9 @@ DROPPED = NODE.counter(
     "netdra_publisher_dropped_fields_total", "Fields that the API server did not keep, by its feature gate.", "gate"
 )
 PUBLISH_SECONDS = NODE.histogram(
-    "netdra_publish_delay_seconds", "From a change of the kernel until the API server has its slices.", buckets=SLOW
+    "netdra_publish_delay_seconds",
+    "From reading a change of the kernel until the API server has all that came of it.",
+    buckets=SLOW,
 )
 
 # Claims and the kubelet.
@@ -76,7 +78,7 @@ REPAIRS = NODE.counter(
 )
 ORPHANS = NODE.counter(
     "netdra_orphans_cleaned_total",
-    "Remains of pods that are gone; kind is checkpoint, cdi, claim or device.",
+    "Remains of pods that are gone, given back; kind is sandbox, claim or cdi.",
     "kind",
     OUTCOME,
 )

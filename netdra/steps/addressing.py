@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ipaddress
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
 from typing import Annotated, Literal
 
 import msgspec
@@ -57,9 +58,14 @@ def checked_address(text: str, where: str) -> str:
         InvalidInputError: it is none, or has no prefix length.
     """
     try:
-        return ipaddress.ip_interface(text).with_prefixlen if "/" in text else _raise(text)
+        return _spelled(text) if "/" in text else _raise(text)
     except ValueError:
         raise InvalidInputError(f'{where}: "{text[:80]}" is no address with a prefix length, as 10.0.0.5/24') from None
+
+
+@lru_cache(maxsize=256)  # a step's parameters are read four times on their way, and this is most of that
+def _spelled(text: str) -> str:
+    return ipaddress.ip_interface(text).with_prefixlen
 
 
 def checked_route(params: RouteParams, where: str) -> Route:

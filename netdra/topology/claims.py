@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import msgspec
 
+from netdra.model import names
 from netdra.model.claim import (
     DeviceClaim,
     DeviceClass,
@@ -71,12 +72,17 @@ def _own_topologies(named: str, wanted: DeviceClaim, path: Path) -> Iterator[Fin
     """A topology that the claim's author brings does not count (decision D10), so a pod would start without it."""
     for at, config in enumerate(wanted.config):
         opaque = config.opaque
-        if opaque is not None and parameters(opaque, named) is not None:
-            yield Finding(
-                what=f"{named} brings a networkTopologyRef of its own, which counts only in a DeviceClass",
-                hint="remove it, and request the topology's DeviceClasses",
-                path=(*path, "config", at),
-            )
+        if opaque is None or opaque.driver != names.DRIVER:
+            continue
+        if isinstance(opaque.parameters, dict) and "networkTopologyRef" in opaque.parameters:
+            what, hint = "a networkTopologyRef", "remove it, and request the topology's DeviceClasses"
+        else:
+            what, hint = f"configuration for {names.DRIVER}", "remove it, and request a DeviceClass that carries it"
+        yield Finding(
+            what=f"{named} brings {what} of its own, which counts only in a DeviceClass",
+            hint=hint,
+            path=(*path, "config", at),
+        )
 
 
 def _wishes(wanted: DeviceClaim, classes: Mapping[str, DeviceClass], path: Path) -> Iterator[_Wish]:

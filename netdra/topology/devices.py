@@ -50,16 +50,17 @@ def from_slices(slices: Iterable[ResourceSlice]) -> dict[DeviceKey, PlannedDevic
     }
 
 
+def supported_cnis(device: Device) -> tuple[str, ...]:
+    """The plugins that a device's attribute lists, as a list or with commas around each (decision D6)."""
+    found = (device.attributes.get(name) for name in (names.qualified(names.SUPPORTED_CNIS), names.SUPPORTED_CNIS))
+    value = next((attribute.value for attribute in found if attribute is not None), None)
+    listed = value.split(",") if isinstance(value, str) else value if isinstance(value, tuple) else ()
+    return tuple(name for name in listed if isinstance(name, str) and name)
+
+
 def _facts(pool: str, device: Device) -> PlannedDevice:
     # A name without a domain is in the driver's own (k8s.io/dynamic-resource-allocation, parseQualifiedName).
     published = {names.qualified(name): attribute.value for name, attribute in device.attributes.items()}
     facts = {field: published.get(names.qualified(name)) for name, field in _ATTRIBUTES.items()}
     known: dict[str, Any] = {field: value for field, value in facts.items() if type(value) is _TYPES[field]}
-    plugins = supported_cnis(published.get(names.qualified(names.SUPPORTED_CNIS)))
-    return PlannedDevice(request="", pool=pool, device=device.name, supported_cnis=plugins, **known)
-
-
-def supported_cnis(value: object) -> tuple[str, ...]:
-    """The plugins that an attribute lists, as a list or with commas around each (decision D6)."""
-    listed = value.split(",") if isinstance(value, str) else value if isinstance(value, tuple) else ()
-    return tuple(name for name in listed if isinstance(name, str) and name)
+    return PlannedDevice(request="", pool=pool, device=device.name, supported_cnis=supported_cnis(device), **known)

@@ -182,9 +182,9 @@ def _root_or_derived(topology: str, shown: str, step: Step, path: Path) -> Itera
         )
 
 
-def is_plugin_name(kind: str) -> bool:
-    """Whether a step's type can be a CNI plugin's: the name of a program, never a path to one."""
-    return _TYPE.match(kind) is not None and ".." not in kind
+def is_plugin_name(text: str) -> bool:
+    """Whether it can be the name of a program in the CNI path: no path, and no letter that only looks like one."""
+    return _TYPE.match(text) is not None and ".." not in text
 
 
 def is_extended_resource(name: str) -> bool:

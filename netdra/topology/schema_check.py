@@ -16,7 +16,8 @@ from netdra.topology.config_check import Complaint, check_config
 from netdra.topology.contract import Contract
 from netdra.topology.findings import Finding
 from netdra.topology.flow_check import check_flow, flows
-from netdra.topology.graph import Graph
+from netdra.topology.graph import Graph, is_plugin_name
+from netdra.topology.values import quoted
 
 MAX_COMPLAINTS = 50
 """How many things are said of one step; what follows from a thousand equal mistakes helps nobody."""
@@ -63,6 +64,9 @@ def _ipam(ipam: Any, contracts: Mapping[str, Contract]) -> Iterator[Complaint]:
         if ipam:
             yield Complaint((), "config.ipam has no type.", "Name an IPAM plugin, e.g. host-local.")
         return
+    if not is_plugin_name(plugin):
+        what = f"type {quoted(plugin)} is no CNI plugin's name."
+        yield Complaint(("type",), what, "A type is the name of a program in the CNI path: no slash, no path.")
     if (contract := contracts.get(plugin)) is not None:
         given = {key: value for key, value in ipam.items() if key != "type"}
         yield from check_config(given, contract)

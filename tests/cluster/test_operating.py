@@ -86,6 +86,10 @@ class Daemon:
     def until_ready(self, status: int = 200) -> None:
         self.until(f"/readyz {status}", lambda: self.get("/readyz")[0] == status)
 
+    def until_well(self, check: str) -> None:
+        """Wait until a check is there and well."""
+        self.until(check, lambda: self.get("/readyz")[0] != 0 and self.checks().get(check, {}).get("ok", False))
+
     def scrape(self) -> dict[tuple[str, tuple[tuple[str, str], ...]], float]:
         """Every sample: name and labels -> value."""
         families = text_string_to_metric_families(self.get("/metrics")[1])
@@ -176,23 +180,28 @@ def test_a_daemon_is_not_ready_while_the_api_server_is_away(plane: ControlPlane,
             plane.apiserver.start()
             plane.apiserver.wait_ready()
     with running(tmp_path, "node", account, f"--node-name={NODE}", *places(tmp_path)) as node:
-        node.until_ready()
+        node.until_well("slices")
+        assert node.checks()["api-server"]["ok"]
         plane.apiserver.kill()
         try:
-            node.until_ready(503)
-            assert not node.checks()["api-server"]["ok"]
+            node.until("trouble", lambda: not node.checks()["api-server"]["ok"])
+            assert node.get("/readyz")[0] == 503
             assert node.get("/healthz") == (200, "ok")
         finally:
             plane.apiserver.start()
             plane.apiserver.wait_ready()
-        node.until_ready()
+        node.until_well("api-server")
 
 
-def test_a_node_that_is_ready_has_published_and_says_what(plane: ControlPlane, admin: Api, tmp_path: Path) -> None:
+def test_a_node_says_what_it_has_published_and_what_it_lacks(plane: ControlPlane, admin: Api, tmp_path: Path) -> None:
     account = identities.kubeconfig(plane, admin, "netdra-node", NODE)
     with running(tmp_path, "node", account, f"--node-name={NODE}", *places(tmp_path)) as node:
-        node.until_ready()
-        assert node.checks()["slices"]["ok"]
+        node.until_well("slices")
+        assert node.get("/readyz")[0] == 503
+        assert not node.checks()["kubelet"]["ok"]
+        assert not node.checks()["runtime"]["ok"]
+        assert node.sample("netdra_nri_connected") == 0
+        assert node.sample("netdra_kubelet_registered") == 0
         assert node.sample("netdra_discovery_scans_total") >= 1
         assert any(name == "netdra_discovery_interfaces" and value for (name, _), value in node.scrape().items())
         slices = admin.list(objects.SLICE, fields=f"spec.nodeName={NODE}")
@@ -245,4 +254,7 @@ def test_an_address_that_is_taken_is_an_error_and_no_traceback(plane: ControlPla
 
 def places(folder: Path) -> tuple[str, ...]:
     """Where a node's driver keeps things, apart from this machine's own."""
-    return (f"--state-dir={folder}/state", f"--kubelet-root={folder}/kubelet", f"--cdi-dir={folder}/cdi")
+    return (
+        *(f"--state-dir={folder}/state", f"--kubelet-root={folder}/kubelet", f"--cdi-dir={folder}/cdi"),
+        f"--nri-socket={folder}/nri.sock",
+    )

@@ -25,6 +25,7 @@ CDI_FOLDER = Path("/var/run/cdi")
 _PREFIX = f"{names.DRIVER}-claim-"
 _SUFFIX = ".json"
 _READABLE = 0o644  # programs in containers need not be root
+_TRAVERSABLE = 0o755  # the folder is every driver's
 _LOCK_SECONDS = 5.0
 
 
@@ -61,7 +62,12 @@ class ClaimFiles(msgspec.Struct, frozen=True, kw_only=True):
         became = outcomes(claim, done)
         mounts = self._describe(claim, became)
         written = spec.encode(spec.render(claim, became, mounts))
-        files.replace(self.spec_path(claim.claim.uid), written, _LOCK_SECONDS, mode=_READABLE)
+        path = self.spec_path(claim.claim.uid)
+        try:
+            self.cdi.mkdir(parents=True, exist_ok=True, mode=_TRAVERSABLE)
+        except OSError as problem:
+            raise files.unwritable(self.cdi, problem) from None
+        files.replace(path, written, _LOCK_SECONDS, mode=_READABLE)
 
     def detached(self, uid: str) -> None:
         """Let no further container be made with a claim's devices.

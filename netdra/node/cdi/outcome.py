@@ -10,9 +10,10 @@ from typing import Protocol
 
 import msgspec
 
+from netdra.chain import flow
 from netdra.model.claim import NetworkDeviceData
 from netdra.model.plan import ClaimReference, Plan, PlannedStep
-from netdra.model.result import CNIInterface, StepDevice, StepResult
+from netdra.model.result import StepDevice, StepResult
 from netdra.node.claims.prepared import PreparedClaim, base_request
 from netdra.topology.devices import DeviceKey
 
@@ -77,12 +78,6 @@ def outcomes(prepared: PreparedClaim, done: Sequence[DonePlan]) -> tuple[DeviceO
     )
 
 
-def network_of(done: DonePlan, root: PlannedStep) -> NetworkDeviceData | None:
-    """The interface that a root step's device became, with its addresses; None for one that made none."""
-    interface = _interface(done.results[root.name], root.if_name)
-    return None if interface is None else _network(done, interface)
-
-
 def _share(outcome: DeviceOutcome) -> _ShareKey:
     return outcome.key, outcome.share_id
 
@@ -125,19 +120,23 @@ def _devices(done: DonePlan, root: PlannedStep) -> Iterator[StepDevice]:
                     yield each
 
 
-def _interface(result: StepResult, name: str) -> CNIInterface | None:
-    """The step's own interface in the pod, as it said."""
-    return next((each for each in result.interfaces if each.name == name and each.sandbox), None)
+def network_of(done: DonePlan, root: PlannedStep) -> NetworkDeviceData | None:
+    """The interface of a root step as the steps left it, with all addresses that they gave it; None if it made none."""
+    found = flow.tasks([done.plan])
+    results = {key: done.results[task.step.name] for key, task in found.items()}
+    whole = flow.expected(next(key for key, task in found.items() if task.step is root), found, results)
+    own = _place(done.results[root.name], root.if_name)
+    if own is None:
+        return None
+    at = _place(whole, root.if_name)
+    assert at is not None
+    return NetworkDeviceData(
+        interface_name=root.if_name,
+        ips=tuple(dict.fromkeys(each.address for each in whole.ips if each.interface == at)),
+        hardware_address=whole.interfaces[at].mac,
+    )
 
 
-def _network(done: DonePlan, interface: CNIInterface) -> NetworkDeviceData:
-    """An interface with all addresses that steps gave it, and the MAC that it had last."""
-    ips: dict[str, None] = {}
-    for step in done.plan.steps:
-        result = done.results[step.name]
-        interface = _interface(result, interface.name) or interface
-        for address in result.ips:
-            at = None if address.interface is None else result.interfaces[address.interface : address.interface + 1]
-            if at and at[0].name == interface.name and at[0].sandbox:
-                ips[address.address] = None
-    return NetworkDeviceData(interface_name=interface.name, ips=tuple(ips), hardware_address=interface.mac)
+def _place(result: StepResult, name: str) -> int | None:
+    """The place of an interface in the pod among those that a result tells of."""
+    return next((at for at, each in enumerate(result.interfaces) if each.name == name and each.sandbox), None)

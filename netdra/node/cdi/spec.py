@@ -24,7 +24,7 @@ class DeviceNode(Wire, frozen=True):
     """A device file; kind and numbers are those of the host's file of that path."""
 
     path: str
-    permissions: str = "rw"
+    permissions: str
 
 
 class Mount(Wire, frozen=True):
@@ -87,7 +87,7 @@ def _device(
     nodes = dict.fromkeys(node for each in own for node in each.device_nodes)
     edits = ContainerEdits(
         env=environment(prepared, request, own),
-        device_nodes=tuple(DeviceNode(path=node) for node in nodes),
+        device_nodes=tuple(DeviceNode(path=node, permissions="rw") for node in nodes),
         mounts=tuple(mount for name, mount in metadata if name == request),
     )
     return CDIDevice(name=cdi_device(prepared.claim.uid, request), container_edits=edits)

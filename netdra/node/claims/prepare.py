@@ -81,7 +81,7 @@ class Claims:
             NetdraError: it is refused, or could not be checked or written down.
         """
         known = await asyncio.to_thread(self._store.get, claim.uid)
-        if known is not None and known.boot_id == boot_id():
+        if known is not None and await self._still(known):
             await asyncio.to_thread(self._files.prepared, known)
             return known.told
         found, pods = await patiently(lambda: self._read(claim), API_SECONDS)
@@ -96,6 +96,19 @@ class Claims:
             NetdraError: something could not be removed.
         """
         await asyncio.to_thread(self._forget, claim.uid)
+
+    async def _still(self, known: PreparedClaim) -> bool:
+        """Whether a claim is prepared as it is allocated now, in this boot.
+
+        Its pods may have its devices, so nothing else of it is looked at again. A claim that was never unprepared,
+        because the kubelet lost its state, may have been allocated other devices meanwhile.
+        """
+        if known.boot_id != boot_id():
+            return False
+        claim = await patiently(lambda: get_claim(self._client, known.claim), API_SECONDS)
+        checks.check_identity(claim, known.claim)
+        now = [_share(result) for result in checks.ours(claim)]
+        return now == [(*kept.key, kept.told.share_id, kept.told.requests[0]) for kept in known.devices]
 
     async def _read(self, wanted: ClaimReference) -> tuple[ResourceClaim, tuple[str, ...]]:
         """The claim and the names of its pods; what speaks against it by itself is refused here."""

@@ -12,6 +12,7 @@ import grpc
 
 from netdra.model import names
 from netdra.node.kubelet.services import service
+from netdra.node.metrics import REGISTRATIONS
 from netdra.node.wire import kubelet_pb2 as wire
 
 log = logging.getLogger(__name__)
@@ -58,7 +59,9 @@ class Registration:
         self.registered, self.problem = status.plugin_registered, status.error
         if status.plugin_registered:
             self.times += 1
+            REGISTRATIONS.labels("ok").inc()
             log.info("registered with the kubelet as %s", names.DRIVER)
         else:
+            REGISTRATIONS.labels("permanent").inc()
             log.error("the kubelet does not take the driver: %s", status.error)
         return wire.RegistrationStatusResponse()

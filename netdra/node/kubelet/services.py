@@ -28,7 +28,8 @@ _SERVICES = {V1: "k8s.io.kubelet.pkg.apis.dra.v1.DRAPlugin", V1BETA1: "k8s.io.ku
 
 MAX_SIDE_BY_SIDE = 8
 CLAIM_SECONDS = 40.0
-"""What one claim may take: the kubelet waits 45 seconds for the whole call, and then hears of none of its claims."""
+"""What one claim may take, waiting for its turn included: the kubelet gives the whole call 45 seconds, and after that
+hears of none of its claims."""
 
 INTERNAL = "internal"
 
@@ -83,7 +84,7 @@ class ClaimServices:
         """What became of a claim: the result, or what the kubelet is told instead."""
         named = f"{claim.namespace}/{claim.name} ({claim.uid})"
         try:
-            async with self._free, asyncio.timeout(CLAIM_SECONDS):
+            async with asyncio.timeout(CLAIM_SECONDS), self._free:
                 return await act(claim), ""
         except NetdraError as problem:
             log.warning("%s %s: %s", what, named, problem)

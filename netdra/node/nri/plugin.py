@@ -22,7 +22,7 @@ from netdra.node.metrics import NRI_CONNECTED, NRI_CONNECTIONS
 from netdra.node.nri.connection import Connection
 from netdra.node.nri.hooks import SandboxHooks
 from netdra.node.nri.messages import RUNTIME_SERVICE, Runtime
-from netdra.node.nri.runner import DEFAULT_TIMEOUT, Runner
+from netdra.node.nri.runner import DEFAULT_TIMEOUT, Runner, one_line
 from netdra.node.nri.service import PluginService
 from netdra.node.nri.ttrpc import CallError
 from netdra.node.wire import nri_pb2
@@ -32,7 +32,7 @@ log = logging.getLogger(__name__)
 HANDSHAKE_SECONDS = 60.0
 """From the connection to Synchronize: the runtime may be busy with other plugins and with pods that start."""
 HEALTHY_SECONDS = 5.0
-"""A registration that lasted this long went well: the next attempt comes soon."""
+"""After a connection that lasted this long the next attempt comes soon."""
 
 _NAME = re.compile(r"[a-zA-Z0-9_.+-]+")
 _INDEX = re.compile(r"[0-9]{2}")
@@ -197,7 +197,7 @@ class Plugin:
     def _failed(self, problem: Exception) -> None:
         text = str(problem) or f"no answer within {HANDSHAKE_SECONDS:g} s"
         if isinstance(problem, NetdraError):
-            text = f"{problem.what}; {problem.hint}" if problem.hint else problem.what
+            text = one_line(problem)
         log.log(logging.DEBUG if text == self.problem else logging.WARNING, "not registered: %s", text)
         self.problem = text
 

@@ -51,6 +51,11 @@ def budget(configured: float, asked: float, spent: float) -> Budget:
     return Budget(max(timeout * WORK_SHARE - spent, 0.0), max(timeout * ANSWER_SHARE - spent, 0.0))
 
 
+def one_line(problem: NetdraError) -> str:
+    """An error as the runtime's log and a pod's event show it."""
+    return f"{problem.what}; {problem.hint}" if problem.hint else problem.what
+
+
 class Runner:
     """The hooks that run, over all connections."""
 
@@ -110,7 +115,7 @@ def _problem(what: str, task: asyncio.Task[None]) -> CallError | None:
     if problem is None:
         return None
     if isinstance(problem, NetdraError):
-        return CallError(_code(problem), f"{problem.what}; {problem.hint}" if problem.hint else problem.what)
+        return CallError(_code(problem), one_line(problem))
     log.error("%s: a defect of netdra", what, exc_info=problem)
     return CallError(Code.INTERNAL, f"{what}: a defect of netdra: {type(problem).__name__}: {problem}")
 

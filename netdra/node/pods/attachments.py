@@ -8,6 +8,7 @@ it is undone, because the kernel cannot be interrupted; its lock keeps everybody
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import logging
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
@@ -26,6 +27,7 @@ from netdra.node.pods.reports import Reports, message_of, reason_of
 from netdra.node.pods.tracker import Tracker
 from netdra.node.pods.writer import StatusWriter
 from netdra.node.view import NodeView
+from netdra.ops.logs import about
 from netdra.topology.bind import bind
 
 log = logging.getLogger(__name__)
@@ -47,6 +49,7 @@ class Attachments:
         strangers: sandboxes that left something here and did not run when the runtime last said which ones do. One that
             comes later is none, even if nobody tells us of it: another daemon of this node may have it.
         troubles: what could not be given back yet, by sandbox.
+        changed: what is to be called when other devices are held, or with other trouble.
         work: what is to be called when there is something to reconcile.
     """
 
@@ -59,6 +62,7 @@ class Attachments:
     live: dict[str, Sandbox] = field(default_factory=dict)
     strangers: frozenset[str] = frozenset()
     troubles: dict[str, Undone] = field(default_factory=dict)
+    changed: Callable[[], None] = lambda: None
     work: Callable[[], None] = lambda: None
     locks: Locks = field(default_factory=Locks)
     _running: set[asyncio.Task[Any]] = field(default_factory=set)
@@ -133,6 +137,7 @@ class Attachments:
             raise
         self.writer.tell(outcomes)
         self.reports.well(sandbox)
+        self.changed()
 
     async def take_down(self, sandbox: Sandbox, seconds: float) -> None:
         """Take a sandbox down, when its lock is free.
@@ -144,16 +149,20 @@ class Attachments:
         async with self.locks.held(sandbox.id):
             undone = await self.in_thread(lambda: self.network.undo(sandbox.id, deadline, sandbox.netns))
             self.writer.forget(sandbox.id, undone.claims)
-            if not undone.trouble:
+            if undone.trouble:
+                self.troubles[sandbox.id] = undone
+            else:
                 self.troubles.pop(sandbox.id, None)
-                return
-            self.troubles[sandbox.id] = undone
+            self.changed()
+        if not undone.trouble:
+            return
         self.reports.not_undone(sandbox, undone.trouble)
         raise TemporaryError(f"sandbox {sandbox.id}: not all could be undone: {undone.trouble}")
 
     async def in_thread(self, work: Callable[[], T]) -> T:
         """Do blocking work in the pool."""
-        return await asyncio.get_running_loop().run_in_executor(self.threads, work)
+        context = contextvars.copy_context()  # what log lines are about goes along
+        return await asyncio.get_running_loop().run_in_executor(self.threads, lambda: context.run(work))
 
     async def _run(self, sandbox: Sandbox, deadline: float) -> None:
         async with self.locks.held(sandbox.id):
@@ -199,7 +208,8 @@ class Attachments:
         Raises:
             TemporaryError: it is not done in time.
         """
-        task = asyncio.create_task(_told_apart(work))
+        with about(sandbox=sandbox.id, pod=f"{sandbox.namespace}/{sandbox.name}"):
+            task = asyncio.create_task(_told_apart(work))
         self._running.add(task)
         task.add_done_callback(self._running.discard)
         try:

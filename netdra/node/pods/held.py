@@ -6,19 +6,25 @@ The `Holder` of `netdra.node.view`: the publishing half keeps such devices publi
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from netdra.chain.checkpoint import Saved
-from netdra.node.pods.attachments import Attachments
+from netdra.node.pods.network import Network, Undone
 from netdra.node.view import HeldDevice
 from netdra.topology.devices import DeviceKey
 
 
 @dataclass(frozen=True)
 class Held:
-    """The devices that are held, read from the disk: what another daemon of this node wrote counts at once."""
+    """The devices that are held, read from the disk: what another daemon of this node wrote counts at once.
 
-    attachments: Attachments
+    Attributes:
+        network: where checkpoints and prepared claims are.
+        troubles: what could not be given back yet, by sandbox; kept by `netdra.node.pods.attachments`.
+    """
+
+    network: Network
+    troubles: dict[str, Undone] = field(default_factory=dict)
 
     @property
     def held(self) -> Sequence[HeldDevice]:
@@ -29,15 +35,15 @@ class Held:
         return tuple(HeldDevice(key=key, claim=claim, trouble=trouble) for (key, claim), trouble in found.items())
 
     def _prepared(self) -> Iterator[tuple[DeviceKey, str, str]]:
-        for claim in self.attachments.network.guard.prepared.all():
+        for claim in self.network.guard.prepared.all():
             yield from ((each.key, claim.claim.uid, "") for each in claim.devices if not each.admin_access)
 
     def _attached(self) -> Iterator[tuple[DeviceKey, str, str]]:
-        for saved in self.attachments.network.checkpoints():
+        for saved in self.network.checkpoints():
             yield from _of_checkpoint(saved, self._trouble(saved.header.pod.sandbox))
 
     def _trouble(self, sandbox: str) -> str:
-        undone = self.attachments.troubles.get(sandbox)
+        undone = self.troubles.get(sandbox)
         return undone.trouble if undone is not None else ""
 
 

@@ -15,14 +15,16 @@ from netdra.chain.attach import attach
 from netdra.chain.check import check
 from netdra.chain.checkpoint import Pod, Saved
 from netdra.chain.detach import detach
+from netdra.chain.report import AttachError
 from netdra.chain.site import Settings
 from netdra.model.claim import ResourceClaim
 from netdra.model.errors import NetdraError, TemporaryError
 from netdra.model.plan import ClaimReference, Plan
-from netdra.node import faults
+from netdra.node import faults, measure, metrics
 from netdra.node.nri.hooks import Sandbox
 from netdra.node.pods.guard import Guard
 from netdra.node.pods.outcome import Outcome, attached, reference
+from netdra.ops.metrics import measured
 
 _AFTERWARDS = 0.05  # seconds of a budget that are kept for what follows the chain
 
@@ -71,18 +73,19 @@ class Network:
         Raises:
             NetdraError: it is not attached.
         """
-        try:
-            self.guard.begin(sandbox.id, [reference(claim) for claim in claims])
-            faults.point("attach-begun")
-            if plans:
-                attach(plans, _pod(sandbox), sandbox.netns, self._within(deadline))
-            faults.point("attach-done")
-            _check_in_time(sandbox, deadline)
-            outcomes = attached(sandbox, claims, standing.load(self.settings.state, sandbox.id))
-            self.guard.attached(outcomes)
-        except BaseException:
-            self.undo(sandbox.id, max(deadline, time.monotonic() + _AFTERWARDS))
-            raise
+        with measured(metrics.ATTACH_SECONDS):
+            try:
+                self.guard.begin(sandbox.id, [reference(claim) for claim in claims])
+                faults.point("attach-begun")
+                if plans:
+                    self._run(plans, sandbox, deadline)
+                faults.point("attach-done")
+                _check_in_time(sandbox, deadline)
+                outcomes = attached(sandbox, claims, standing.load(self.settings.state, sandbox.id))
+                self.guard.attached(outcomes)
+            except BaseException:
+                self.undo(sandbox.id, max(deadline, time.monotonic() + _AFTERWARDS))
+                raise
         faults.point("attach-guarded")
         return outcomes
 
@@ -113,6 +116,7 @@ class Network:
             deadline: when it must be done, on the monotonic clock.
             netns: where its namespace is now.
         """
+        began = time.perf_counter()
         trouble: list[str] = []
         claims: tuple[ClaimReference, ...] = ()
         try:
@@ -124,6 +128,7 @@ class Network:
             saved = standing.load(self.settings.state, sandbox)
             claims = tuple(dict.fromkeys(plan.claim for plan in saved.header.plans)) if saved is not None else ()
             report = detach(sandbox, self._within(deadline), netns)
+            measure.detached(report)
             trouble += report.problems
             trouble += [
                 f"{each}: {each.message or 'no time left'}" for each in report.undone if each.outcome != "undone"
@@ -131,6 +136,7 @@ class Network:
         except NetdraError as problem:
             trouble.append(problem.what)
         faults.point("detach-done")
+        metrics.DETACH_SECONDS.labels("temporary" if trouble else "ok").observe(time.perf_counter() - began)
         return Undone(claims=claims, trouble="\n".join(trouble))
 
     def known(self) -> tuple[str, ...]:
@@ -147,6 +153,14 @@ class Network:
         if header.boot_id != checkpoint.boot_id():
             return True
         return not standing.is_there(header.namespace)
+
+    def _run(self, plans: Sequence[Plan], sandbox: Sandbox, deadline: float) -> None:
+        """Run the chains, and count their steps."""
+        try:
+            measure.attached(attach(plans, _pod(sandbox), sandbox.netns, self._within(deadline)))
+        except AttachError as problem:
+            measure.attached(problem.report)
+            raise
 
     def _within(self, deadline: float) -> Settings:
         left = max(0.0, deadline - time.monotonic() - _AFTERWARDS)

@@ -72,7 +72,7 @@ class WatchedPod(msgspec.Struct, frozen=True, kw_only=True):
 
     def is_of(self, uid: str) -> bool:
         """Whether it is the pod that the kubelet knows by this uid, which for a static pod is its mirror's mark."""
-        return uid in (self.metadata.uid, self.metadata.marks.mirror)
+        return bool(uid) and uid in (self.metadata.uid, self.metadata.marks.mirror)
 
 
 PODS = Resource("v1", "pods", WatchedPod, namespaced=True)

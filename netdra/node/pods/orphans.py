@@ -18,9 +18,12 @@ from netdra.kube.resources import RESOURCE_CLAIMS
 from netdra.model.errors import NetdraError
 from netdra.model.plan import ClaimReference
 from netdra.node.kubelet.handler import ClaimHandler
+from netdra.node.metrics import ORPHANS
 from netdra.node.nri.hooks import Sandbox
 from netdra.node.pods.attachments import Attachments
 from netdra.node.pods.network import sandbox_of
+from netdra.ops.logs import fields
+from netdra.ops.metrics import counted
 
 log = logging.getLogger(__name__)
 
@@ -69,7 +72,8 @@ class Orphans:
         try:
             await self._claims()
             for uid in await self.attachments.in_thread(self.attachments.network.guard.keep_only_prepared):
-                log.info("CDI specification of claim %s removed: it is not prepared", uid)
+                ORPHANS.labels("cdi", "ok").inc()
+                log.info("CDI specification removed: the claim is not prepared", extra=fields(claim=uid))
         except NetdraError as problem:
             log.warning("%s", problem)
         self.rounds += 1
@@ -84,11 +88,15 @@ class Orphans:
             if await attachments.in_thread(partial(attachments.network.is_of_a_lost_namespace, each))
         ]
         for key in dict.fromkeys([*lost, *attachments.strangers, *attachments.troubles]):
+            if key in lost:
+                # The runtime does not tell of the stop of a sandbox whose processes ended while it was away itself.
+                attachments.live.pop(key, None)
             if key in attachments.live or not attachments.has_anything(key):
                 attachments.troubles.pop(key, None)
                 continue
             sandbox = sandbox_of(saved[key]) if key in saved else Sandbox(id=key, name="", namespace="", uid="")
-            with suppress(NetdraError):  # it is reported and kept as a trouble
+            # What fails is reported and kept as a trouble.
+            with suppress(NetdraError), counted(ORPHANS, "sandbox"):
                 await attachments.take_down(sandbox, SECONDS_EACH)
 
     async def _claims(self) -> None:
@@ -104,8 +112,9 @@ class Orphans:
                 suspects.add(claim.uid)
                 continue
             try:
-                await self.claims.unprepare(claim)
-                log.info('ResourceClaim "%s/%s" (%s) given up: no pod has it', claim.namespace, claim.name, claim.uid)
+                with counted(ORPHANS, "claim"):
+                    await self.claims.unprepare(claim)
+                log.info("given up: no pod has it", extra=fields(claim=f"{claim.namespace}/{claim.name}"))
             except NetdraError as problem:
                 suspects.add(claim.uid)
                 log.warning("%s", problem)

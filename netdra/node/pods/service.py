@@ -14,13 +14,17 @@ from dataclasses import dataclass, field
 from netdra.chain.site import Settings
 from netdra.kube.client import Client
 from netdra.kube.events import Occurrence
+from netdra.kube.store import Change
+from netdra.model.plan import ClaimReference
 from netdra.node.cdi.files import ClaimFiles
 from netdra.node.claims.prepare import Claims
 from netdra.node.claims.store import ClaimStore
+from netdra.node.kubelet.handler import ClaimHandler, PreparedDevice
 from netdra.node.pods.attachments import WORKERS, Attachments
 from netdra.node.pods.guard import Guard
 from netdra.node.pods.held import Held
 from netdra.node.pods.network import Network
+from netdra.node.pods.objects import WatchedPod
 from netdra.node.pods.orphans import Orphans
 from netdra.node.pods.reconcile import Reconciler
 from netdra.node.pods.reports import Reports
@@ -40,7 +44,7 @@ class Pods:
     """
 
     hooks: Attachments
-    claims: Claims
+    claims: ClaimHandler
     held: Held
     tracker: Tracker
     writer: StatusWriter
@@ -50,13 +54,21 @@ class Pods:
     async def run(self) -> None:
         """Work until cancelled, then end what has begun. Hooks may be called from the time `recall` has returned."""
         try:
-            async with asyncio.TaskGroup() as tasks:
-                tasks.create_task(self.tracker.run())
-                tasks.create_task(self.writer.run())
-                tasks.create_task(self.reconciler.run())
-                tasks.create_task(self.orphans.run())
+            with self.tracker.pods.following(self._pod_changed):
+                await self._work()
         finally:
             await asyncio.shield(self.hooks.aclose())
+
+    async def _work(self) -> None:
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self.tracker.run())
+            tasks.create_task(self.writer.run())
+            tasks.create_task(self.reconciler.run())
+            tasks.create_task(self.orphans.run())
+
+    def _pod_changed(self, change: Change[WatchedPod]) -> None:
+        if change.old is not None and (change.new is None or change.new.metadata.uid != change.old.metadata.uid):
+            self.writer.pod_gone(change.old.metadata.uid)
 
     async def recall(self) -> None:
         """Take up what a former process left, from the disk alone: to be awaited before anything else is started.
@@ -68,43 +80,83 @@ class Pods:
 
 
 @dataclass(frozen=True)
+class Announced:
+    """A `ClaimHandler` after whose calls others are told that the devices which are held may be others."""
+
+    handler: ClaimHandler
+    changed: Callable[[], None]
+
+    async def prepare(self, claim: ClaimReference) -> tuple[PreparedDevice, ...]:
+        """Make a claim ready; see `ClaimHandler`.
+
+        Raises:
+            NetdraError: it is not.
+        """
+        told = await self.handler.prepare(claim)
+        self.changed()
+        return told
+
+    async def unprepare(self, claim: ClaimReference) -> None:
+        """Give a claim up; see `ClaimHandler`.
+
+        Raises:
+            NetdraError: something could not be undone.
+        """
+        await self.handler.unprepare(claim)
+        self.changed()
+
+
+@dataclass(frozen=True)
 class Surroundings:
     """What the half that keeps pods is given by the daemon.
 
     Attributes:
         node: the node's name.
-        settings: how chains are run here.
-        files: where claims' files are.
-        prepared: the claims that are prepared here.
+        held: what `keep` returned, which the publishing half was given before.
         view: the node's devices and topologies.
         emit: takes an event.
+        changed: told each time that other devices are held than before, or with other trouble.
         threads: where blocking work is done, in the host's network namespace.
     """
 
     client: Client
     node: str
-    settings: Settings
-    files: ClaimFiles
-    prepared: ClaimStore
+    held: Held
     view: NodeView
     emit: Callable[[Occurrence], None]
+    changed: Callable[[], None] = lambda: None
     threads: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(WORKERS, "pods"))
+
+
+def keep(settings: Settings, files: ClaimFiles, prepared: ClaimStore) -> Held:
+    """What pods and claims hold of the node, by what is on its disk.
+
+    Args:
+        settings: how chains are run here.
+        files: where claims' files are.
+        prepared: the claims that are prepared here.
+    """
+    return Held(Network(settings, Guard(files, prepared)))
 
 
 def assemble(given: Surroundings) -> Pods:
     """All parts, connected; nothing runs yet."""
-    tracker = Tracker.of_node(given.client, given.node, lambda: bool(given.prepared.uids()))
+    network = given.held.network
+    files, prepared = network.guard.files, network.guard.prepared
+    tracker = Tracker.of_node(given.client, given.node, lambda: bool(prepared.uids()))
     attachments = Attachments(
         tracker=tracker,
         view=given.view,
-        network=Network(given.settings, Guard(given.files, given.prepared)),
+        network=network,
         writer=StatusWriter(given.client),
         reports=Reports(given.emit),
         threads=given.threads,
+        troubles=given.held.troubles,
+        changed=given.changed,
     )
     reconciler = Reconciler(attachments)
-    held = Held(attachments)
-    claims = Claims(given.client, given.node, given.view, held, given.prepared, given.files)
+    handler = Claims(given.client, given.node, given.view, given.held, prepared, files)
+    claims = Announced(handler, given.changed)
     orphans = Orphans(attachments, claims)
 
     def synchronized() -> None:
@@ -115,7 +167,7 @@ def assemble(given: Surroundings) -> Pods:
     return Pods(
         hooks=attachments,
         claims=claims,
-        held=held,
+        held=given.held,
         tracker=tracker,
         writer=attachments.writer,
         reconciler=reconciler,

@@ -16,7 +16,7 @@ from netdra.model.device import ExposureResult
 from netdra.model.inventory import PUBLISHED_FIELDS, Interface
 from netdra.model.plan import PlannedDevice
 from netdra.model.resource import Device, ResourceSlice
-from netdra.topology.devices import DeviceKey
+from netdra.topology.devices import DeviceKey, supported_cnis
 
 _TYPES: dict[str, type] = {field.name: field.type for field in msgspec.structs.fields(Interface)}
 
@@ -42,13 +42,13 @@ def of_slices(slices: Iterable[ResourceSlice]) -> dict[DeviceKey, Known]:
     }
 
 
-def planned(key: DeviceKey, interface: Interface) -> PlannedDevice:
-    """A device as a plan takes it; `request` is still ""."""
-    pool, device = key
+def planned(pool: str, device: Device, interface: Interface) -> PlannedDevice:
+    """A published device as a plan takes it; `request` is still ""."""
     return PlannedDevice(
         request="",
         pool=pool,
-        device=device,
+        device=device.name,
+        supported_cnis=supported_cnis(device),
         if_name=interface.if_name,
         type=interface.type,
         mac=interface.mac,

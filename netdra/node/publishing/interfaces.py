@@ -7,6 +7,7 @@ or a full reading that is due.
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
@@ -14,6 +15,7 @@ from typing import TypeVar
 
 from netdra.discovery.watch import Watcher
 from netdra.model.inventory import Interface, Inventory
+from netdra.node.metrics import READ_SECONDS
 
 T = TypeVar("T")
 
@@ -57,8 +59,11 @@ class Interfaces:
 
     def _handle(self) -> bool:
         # A full reading also finds what no event tells of, such as hardware that went while it was in a pod.
-        rescans = self.watcher.rescans
-        return bool(self.watcher.handle()) or self.watcher.rescans != rescans
+        rescans, began = self.watcher.rescans, time.perf_counter()
+        changed = bool(self.watcher.handle())
+        scanned = self.watcher.rescans != rescans
+        READ_SECONDS.labels("scan" if scanned else "event").observe(time.perf_counter() - began)
+        return changed or scanned
 
     @property
     def known(self) -> Inventory:

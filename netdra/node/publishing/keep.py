@@ -3,9 +3,10 @@
 Called by `netdra.node.publishing.offering` for each pool that has held devices. Pure. The scheduler charges what is
 allocated by what is published now (nothing of it is kept in the claim), so while a device is held
 
-- it stays, with the capacity and the consumption that it was allocated with;
-- a counter that it takes whole keeps its value, and one that it takes a part of is never lowered;
-- whoever takes all of a counter goes on taking all of it, so that nothing that excluded each other meets.
+- it stays, with the capacity that it was allocated with, and takes no less of any counter;
+- no counter that it takes from is lowered;
+- whoever takes all of a counter goes on taking all of it, so that nothing that excluded each other meets;
+- it takes more where it should, as far as the others that are held leave room: a new persona is kept from it.
 
 The rest of the pool becomes what is wanted (decision D3).
 """
@@ -18,8 +19,17 @@ from decimal import Decimal
 import msgspec
 
 from netdra.model import quantity
-from netdra.model.resource import MAX_COUNTERS, Counter, CounterSet, Device, DeviceCounterConsumption
+from netdra.model.resource import (
+    MAX_COUNTER_CONSUMPTIONS,
+    MAX_COUNTERS,
+    Counter,
+    CounterSet,
+    Device,
+    DeviceCounterConsumption,
+)
 
+HELD = "held"
+"""The set and its counter by which a device that took from none is kept apart from what is offered in its place."""
 Amounts = dict[str, dict[str, Decimal]]
 """Counter set -> counter -> amount."""
 
@@ -45,74 +55,126 @@ def keep(previous: Pool, held: Iterable[str], wanted: Pool) -> Pool:
         return wanted
     had, asked = _totals(previous.sets), _totals(wanted.sets)
     totals = _merged(had, asked, [_draws(device) for device in kept.values()])
-    present = {device.name for device in wanted.devices}
+    present = {device.name: device for device in wanted.devices}
+    draws = _drawn_by_held(kept, present, had, asked, totals)
+    idle = [name for name, drawn in draws.items() if not drawn and name not in present]
+    rivals = [name for name, device in present.items() if name not in kept and not device.allow_multiple_allocations]
+    if idle and rivals:
+        totals[HELD] = {HELD: Decimal(len(idle))}
+        draws |= {name: {HELD: {HELD: Decimal(1)}} for name in idle}
     devices = [
-        _unaltered(kept[device.name], device)
+        _held(kept[device.name], device, draws[device.name])
         if device.name in kept
         else _raised(device, before.get(device.name), asked, totals)
         for device in wanted.devices
     ]
-    devices += [device for name, device in kept.items() if name not in present]
-    return Pool(_sets(totals), tuple(device for device in devices if device.name in kept or _fits(device, totals)))
+    devices += [_held(device, None, draws[name]) for name, device in kept.items() if name not in present]
+    ordered = {name: totals[name] for name in (*asked, *sorted(totals.keys() - asked.keys()))}
+    return Pool(_sets(ordered), tuple(device for device in devices if device.name in kept or _fits(device, totals)))
 
 
-def _unaltered(published: Device, wanted: Device) -> Device:
-    """A held device: what it was allocated with stays, what is told of it (a shared one is allocated again) follows."""
-    shared = published.allow_multiple_allocations
+def _held(published: Device, wanted: Device | None, draws: Amounts) -> Device:
+    """A held device: what it was allocated with stays, what is told of a shared one, which others may get, follows."""
+    shared = published.allow_multiple_allocations and wanted is not None
     return msgspec.structs.replace(
-        published, attributes=wanted.attributes if shared else published.attributes, taints=wanted.taints
+        published,
+        attributes=wanted.attributes if shared and wanted is not None else published.attributes,
+        taints=wanted.taints if wanted is not None else published.taints,
+        consumes_counters=_consumption(published, draws),
     )
 
 
-def _merged(had: Amounts, asked: Amounts, draws: Sequence[Amounts]) -> Amounts:
-    """The counters of both, with the values that those who draw from them need."""
+def _merged(had: Amounts, asked: Amounts, drawn: Sequence[Amounts]) -> Amounts:
+    """The wanted counters, and those that held devices draw from: these not lower than they were."""
     totals = {name: dict(counters) for name, counters in asked.items()}
-    for drawn in draws:
-        for name, counters in drawn.items():
+    for draws in drawn:
+        for name, counters in draws.items():
             for counter, amount in counters.items():
                 value = had.get(name, {}).get(counter, amount)
                 known = totals.setdefault(name, {}).get(counter, value)
-                totals[name][counter] = value if amount >= value else max(value, known)
-    # A counter that is taken whole wins over one that is taken in part.
-    for drawn in draws:
-        for name, counters in drawn.items():
-            for counter, amount in counters.items():
-                value = had.get(name, {}).get(counter, amount)
-                if amount >= value:
-                    totals[name][counter] = value
-    return {name: _room(counters, asked.get(name, {}), draws, name) for name, counters in totals.items()}
+                totals[name][counter] = max(value, known)
+    return {name: _room(name, counters, asked.get(name, {}), drawn) for name, counters in totals.items()}
 
 
 def _room(
-    counters: dict[str, Decimal], asked: Mapping[str, Decimal], draws: Sequence[Amounts], name: str
+    name: str, counters: dict[str, Decimal], asked: Mapping[str, Decimal], drawn: Sequence[Amounts]
 ) -> dict[str, Decimal]:
     """A set takes so many counters: those that are drawn from come first, then the wanted ones."""
     if len(counters) <= MAX_COUNTERS:
         return counters
-    needed = [counter for counter in counters if any(counter in drawn.get(name, {}) for drawn in draws)]
+    needed = [counter for counter in counters if any(counter in draws.get(name, {}) for draws in drawn)]
     others = [counter for counter in asked if counter not in needed]
     return {counter: counters[counter] for counter in (*needed, *others)[:MAX_COUNTERS]}
 
 
+def _drawn_by_held(
+    kept: Mapping[str, Device], present: Mapping[str, Device], had: Amounts, asked: Amounts, totals: Amounts
+) -> dict[str, Amounts]:
+    """What each held device takes: what it took, all of what it took all of, and what it should as far as there is."""
+    found = {name: _followed(_draws(device), had, totals) for name, device in kept.items()}
+    left = {name: dict(counters) for name, counters in totals.items()}
+    for draws in found.values():
+        _take(left, draws)
+    for name in [name for name in found if name in present]:
+        should = _followed(_draws(present[name]), asked, totals)
+        more = _more(should, found[name])
+        sets = {*found[name], *more}
+        if _is_left(left, more) and len(sets) <= MAX_COUNTER_CONSUMPTIONS:
+            _take(left, more)
+            found[name] = {one: {**found[name].get(one, {}), **more.get(one, {})} for one in {**found[name], **more}}
+    return found
+
+
+def _followed(draws: Amounts, values: Amounts, totals: Amounts) -> Amounts:
+    """What is taken when counters change their values: who takes all of one, or more than that, goes on doing so."""
+    followed: Amounts = {}
+    for name, counters in draws.items():
+        for counter, amount in counters.items():
+            value = values.get(name, {}).get(counter, amount)
+            total = totals.get(name, {}).get(counter, value)
+            raised = max(Decimal(0), total - value) if amount >= value else Decimal(0)
+            followed.setdefault(name, {})[counter] = amount + raised
+    return followed
+
+
+def _more(should: Amounts, does: Amounts) -> Amounts:
+    """The counters that are to be taken from and are not."""
+    found = {
+        name: {counter: amount for counter, amount in counters.items() if counter not in does.get(name, {})}
+        for name, counters in should.items()
+    }
+    return {name: counters for name, counters in found.items() if counters}
+
+
+def _is_left(left: Amounts, draws: Amounts) -> bool:
+    return all(
+        amount <= left.get(name, {}).get(counter, -1)
+        for name, counters in draws.items()
+        for counter, amount in counters.items()
+    )
+
+
+def _take(left: Amounts, draws: Amounts) -> None:
+    for name, counters in draws.items():
+        for counter, amount in counters.items():
+            left[name][counter] -= amount
+
+
 def _raised(device: Device, before: Device | None, asked: Amounts, totals: Amounts) -> Device:
     """A device that nobody holds: what it takes follows the counters that are kept for those that somebody holds."""
-    draws = _draws(device)
+    draws = _followed(_draws(device), asked, totals)
     earlier = _draws(before) if before is not None else {}
     for name, counters in totals.items():
         wanted = asked.get(name, {})
-        taken = draws.get(name, {})
-        takes_all = _takes_all(device, taken, wanted, asked)
+        if name == HELD:
+            takes_all = not device.allow_multiple_allocations and len(draws) < MAX_COUNTER_CONSUMPTIONS
+        else:
+            takes_all = _takes_all(device, draws.get(name, {}), wanted, asked)
         for counter, total in counters.items():
-            value = wanted.get(counter)
-            if value is None:
+            if counter not in wanted:
                 amount = total if takes_all else earlier.get(name, {}).get(counter, Decimal(0))
-            else:
-                amount = taken.get(counter, Decimal(0))
-                amount += max(Decimal(0), total - value) if amount and amount >= value else 0
-            if amount:
-                taken[counter] = amount
-        if taken:
-            draws[name] = taken
+                if amount:
+                    draws.setdefault(name, {})[counter] = amount
     return msgspec.structs.replace(device, consumes_counters=_consumption(device, draws))
 
 

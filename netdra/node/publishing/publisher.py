@@ -27,6 +27,7 @@ from netdra.model.resource import API_VERSION, Device, ResourceSlice, ResourceSl
 from netdra.node import metrics
 from netdra.node.publishing.publish import Written, write
 from netdra.node.publishing.reconcile import reconcile
+from netdra.ops.logs import fields
 from netdra.ops.metrics import counted
 
 log = logging.getLogger(__name__)
@@ -102,6 +103,13 @@ class _Pool:
             if devices or one.spec.shared_counters:
                 found.append(msgspec.structs.replace(one, spec=msgspec.structs.replace(one.spec, devices=devices)))
         return found
+
+    @property
+    def left_out(self) -> int:
+        """How many devices are left out because the server refused them as they are."""
+        if not self.refused:
+            return 0
+        return sum(self.refused.get(device.name) == device for one in self.wanted for device in one.spec.devices)
 
     def learn(self, written: Written) -> None:
         """Remember what the server made of a write."""
@@ -186,7 +194,7 @@ class Publisher:
             with counted(metrics.PUBLISHER_ROUNDS):
                 await self._mend(name)
         except ApiError as problem:
-            log.warning("%s", problem)
+            log.warning("%s", problem, extra=fields(pool=name))
             if isinstance(problem, TemporaryError):
                 await asyncio.sleep(self.backoff.next(problem.retry_after))
                 self._begin(name)
@@ -210,6 +218,7 @@ class Publisher:
             for each in written.dropped:
                 metrics.DROPPED.labels(each.gate).inc()
             pool.learn(written)
+            metrics.LEFT_OUT.labels("refused").set(sum(each.left_out for each in self._pools.values()))
             self.report(name, written)
             if written.overtaken:
                 await asyncio.sleep(self.backoff.next())

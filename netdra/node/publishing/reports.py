@@ -37,7 +37,7 @@ def annotated(
             messages.setdefault(problem.policy, {})[problem.message[:MAX_MESSAGE]] = None
     found = []
     for number, one in enumerate(slices):
-        counted = Counter(policies[device.name] for device in one.spec.devices if device.name in policies)
+        counted = Counter(policies[device.name] for device in one.spec.devices if policies.get(device.name))
         wrong = messages if number == len(slices) - 1 else {}
         reports = {
             policy: PolicyReport(devices=counted[policy], problems=tuple(wrong.get(policy, ()))[:MAX_REPORTED])

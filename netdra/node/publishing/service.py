@@ -57,6 +57,7 @@ class Publishing:
         health: how the published devices are.
         stored: the node's slices as the API server has them.
         passes: how often it was worked out what is to be published.
+        holder: who knows what claims hold.
         published: whether the API server has had once what is to be published.
     """
 
@@ -78,7 +79,7 @@ class Publishing:
         self._client = client
         self._node = node
         self._watch = watch
-        self._holder: Holder = holder or NobodyHolds()
+        self.holder: Holder = holder or NobodyHolds()
         self._recorder = Recorder(client, f"{names.DRIVER}/node", node)
         self._telling = Telling(self._recorder, node)
         self._policies: Store[DeviceExposurePolicy] = Store()
@@ -93,6 +94,8 @@ class Publishing:
         self._devices: dict[DeviceKey, PlannedDevice] = {}
         self._work = asyncio.Event()
         self._looked = asyncio.Event()
+        self._handed_on = asyncio.Event()
+        self._delay = measure.Delay()
 
     @property
     def devices(self) -> Mapping[DeviceKey, PlannedDevice]:
@@ -145,6 +148,7 @@ class Publishing:
             tasks.create_task(publisher.run())
             tasks.create_task(self._follow(interfaces))
             tasks.create_task(self._look(interfaces, publisher))
+            tasks.create_task(self._time(publisher))
             await publisher.settled.wait()
             self.published = True
 
@@ -163,7 +167,10 @@ class Publishing:
         while True:
             self._work.clear()
             self._take(await interfaces.run(self._pass(offering, interfaces, discovered)), publisher)
-            measure.published(self.slices)
+            if publisher.settled.is_set():
+                self._delay.ends(published=False)
+            else:
+                self._handed_on.set()
             self._looked.set()
             waiting = None if offering.due is None else max(0.0, offering.due - time.monotonic())
             with suppress(TimeoutError):
@@ -177,7 +184,8 @@ class Publishing:
         policies = tuple(self._policies.objects[name] for name in sorted(self._policies.objects))
         node = self._nodes.objects.get(self._node)
         labels = dict(node.metadata.labels) if node is not None else {}
-        held, features = tuple(self._holder.held), self._features
+        held, features = tuple(self.holder.held), self._features
+        measure.held(held)
 
         def make() -> Offered:
             offering.follow(policies, features)
@@ -199,12 +207,22 @@ class Publishing:
                 self._telling.forget(pool)
         self.health.publish(offered.slices)
         self._telling.problems(offered.problems)
+        measure.published(self.slices, len(offered.problems))
         publisher.want_pools(offered.slices)
 
     async def _follow(self, interfaces: Interfaces) -> None:
         while True:
             if await interfaces.next():
+                self._delay.begins()
                 self._work.set()
+
+    async def _time(self, publisher: Publisher) -> None:
+        """See how long it takes until the API server has what came of a change."""
+        while True:
+            await self._handed_on.wait()
+            self._handed_on.clear()
+            await publisher.settled.wait()
+            self._delay.ends(published=True)
 
     def _written(self, pool: str, written: Written) -> None:
         self._telling.written(pool, written)

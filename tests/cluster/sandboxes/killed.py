@@ -24,7 +24,7 @@ from netdra.model.topology import NetworkTopology
 from netdra.node.cdi.files import ClaimFiles
 from netdra.node.claims.store import ClaimStore
 from netdra.node.nri.hooks import Sandbox
-from netdra.node.pods.service import Surroundings, assemble
+from netdra.node.pods.service import Surroundings, assemble, keep
 from netdra.topology.devices import from_slices
 from tests.cluster.sandboxes.scene import BUDGET, View
 
@@ -53,9 +53,7 @@ async def act(job: Job) -> None:
             Surroundings(
                 client=client,
                 node=job.node,
-                settings=job.settings,
-                files=files,
-                prepared=store,
+                held=keep(job.settings, files, store),
                 view=View(
                     devices=from_slices(job.slices),
                     slices=job.slices,

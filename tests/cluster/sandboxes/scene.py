@@ -34,7 +34,7 @@ from netdra.model.topology import NetworkTopology
 from netdra.node.cdi.files import ClaimFiles
 from netdra.node.claims.store import ClaimStore
 from netdra.node.nri.hooks import Sandbox
-from netdra.node.pods.service import Pods, Surroundings, assemble
+from netdra.node.pods.service import Pods, Surroundings, assemble, keep
 from netdra.topology.classes import device_classes
 from netdra.topology.devices import DeviceKey, from_slices
 from testbed import build
@@ -245,9 +245,7 @@ class Scene:
         return Surroundings(
             client=client,
             node=self.node,
-            settings=self.machine.settings,
-            files=self.machine.files,
-            prepared=self.machine.store,
+            held=keep(self.machine.settings, self.machine.files, self.machine.store),
             view=self.view,
             emit=self.told.append,
             threads=ThreadPoolExecutor(8, initializer=lambda: libc.setns(host, libc.CLONE_NEWNET)),

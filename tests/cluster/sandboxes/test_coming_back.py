@@ -89,6 +89,47 @@ def test_while_the_api_server_is_away_what_stands_is_known_from_the_disk(scene: 
     asyncio.run(story())
 
 
+def test_a_pod_that_was_seen_is_attached_while_the_api_server_is_away_and_its_status_follows(scene: Scene) -> None:
+    scene.publish("eth7")
+    claim = scene.claim(scene.topology("three", *chain_of_three()))
+    pod = scene.pod(claim)
+    sandbox = scene.machine.sandbox(pod)
+
+    async def story() -> None:
+        async with scene.daemon() as daemon:
+            await daemon.seen(pod)
+            daemon.proxy.fault = lambda _: Answer.status(503)
+            daemon.proxy.cut_all()
+            await daemon.run(sandbox)
+            assert scene.machine.addresses(sandbox, "net1") == {"192.0.2.7/24"}
+            daemon.proxy.fault = lambda _: None
+            await daemon.written()
+            assert ready(scene.stored(claim))["status"] == "True"
+
+    asyncio.run(story())
+
+
+def test_of_two_daemons_neither_takes_down_what_only_the_other_was_told_of(scene: Scene) -> None:
+    scene.publish("eth7")
+    claim = scene.claim(scene.topology("three", *chain_of_three()))
+    sandbox = scene.machine.sandbox(scene.pod(claim))
+
+    async def story() -> None:
+        async with scene.daemon() as old, scene.daemon() as new:
+            for daemon in (old, new):
+                await daemon.synchronize()
+            await new.run(sandbox)
+            await rounds(old, 3)
+            assert scene.machine.specified() == {scene.uid(claim)}
+            assert scene.machine.addresses(sandbox, "net1") == {"192.0.2.7/24"}
+            await old.run(sandbox)
+            await asyncio.gather(old.stop(sandbox), new.stop(sandbox))
+            assert not scene.machine.checkpoints()
+            assert "eth7" in scene.machine.links()
+
+    asyncio.run(story())
+
+
 def test_a_specification_without_a_network_is_taken_away_at_once(scene: Scene) -> None:
     claim, sandbox = attached(scene)
     uid = scene.uid(claim)

@@ -137,7 +137,9 @@ def test_a_sandbox_that_began_and_one_that_ended_without_us_are_settled_when_we_
     asyncio.run(story())
 
 
-def test_while_the_runtime_restarts_what_runs_stays_as_it_is(scene: Scene, runtime: ContainerRuntime) -> None:
+def test_a_restart_of_the_runtime_changes_nothing_and_a_stop_that_it_does_not_tell_of_is_found_out(
+    scene: Scene, runtime: ContainerRuntime
+) -> None:
     scene.publish("eth7")
     pod = scene.pod(scene.claim(scene.topology("three", *chain_of_three())))
 
@@ -158,7 +160,10 @@ def test_while_the_runtime_restarts_what_runs_stays_as_it_is(scene: Scene, runti
             assert path.read_text() == before
             assert scene.machine.specified()
             assert "net1" in scene.machine.links(live(daemon, key))
+            # Its processes ended with the runtime's here, and of the stop of such a sandbox containerd tells nobody.
             await asyncio.to_thread(runtime.stop, key)
+            await daemon.pods.orphans.look_around()
+            assert not scene.machine.specified()
             assert not scene.machine.checkpoints()
 
     asyncio.run(story())

@@ -196,6 +196,7 @@ def test_the_error_names_all_that_a_person_needs(bed: Bed) -> None:
         step("bad", "first", "net9", {"text": "x" * 1_000_000}),
         step("bad", "first", "net9", {"deep": DEEP}),
         step("bad", "vlan", "net9", {"vlanId": 5}, binary=True),
+        step("bad", "first", "net9", {"runtimeConfig": "x"}, device=device("eth8", pci_address="0000:00:00.0")),
         msgspec.structs.replace(step("bad", "first", "net9"), network="../../etc"),
         msgspec.structs.replace(step("bad", "first", "net9"), network="a\0b"),
         msgspec.structs.replace(step("bad", "first", "net9"), network="x" * 1000),

@@ -13,12 +13,14 @@ from click.testing import CliRunner
 
 from netdra.cli.main import COMMANDS, cli
 from netdra.model import documents
+from netdra.model.claim import DeviceClass
 from netdra.model.inventory import BASE_ATTRIBUTES, FURTHER_ATTRIBUTES
 from netdra.model.names import DRIVER
 from netdra.model.topology import NetworkTopology
 from netdra.steps.addressing import RouteParams
 from netdra.steps.builtin import TYPES
 from netdra.steps.contract import Params
+from netdra.topology import plain
 from netdra.topology.interfaces import MAKERS
 from netdra.topology.references import FIELDS
 
@@ -28,6 +30,16 @@ PAGES = sorted(DOCS.rglob("*.md"))
 
 def page(name: str) -> str:
     return (DOCS / name).read_text(encoding="utf-8")
+
+
+def test_the_class_in_the_page_on_claims_is_sound() -> None:
+    (example,) = examples("claims.md")
+    (found,) = documents.read(example, "claims.md")
+    assert isinstance(found, DeviceClass)
+    (config,) = found.spec.config
+    given = plain.parameters(config.opaque, "claims.md")
+    assert given is not None
+    assert given.step.type == "macvlan"
 
 
 def section(text: str, title: str) -> str:
@@ -113,3 +125,10 @@ def test_links_between_pages_lead_somewhere(name: Path) -> None:
 def test_the_readme_of_the_pages_lists_each_page() -> None:
     listed = set(re.findall(r"\]\(([^)]+)\)", page("README.md")))
     assert {path.name for path in DOCS.glob("*.md")} - {"README.md"} <= listed
+
+
+def test_every_test_that_a_page_names_is_there() -> None:
+    tests = "".join(path.read_text(encoding="utf-8") for path in (DOCS.parent / "tests").rglob("test_*.py"))
+    named = {name for path in PAGES for name in re.findall(r"`(test_\w+)`", path.read_text(encoding="utf-8"))}
+    assert named
+    assert {name for name in named if f"def {name}(" not in tests} == set()

@@ -143,3 +143,21 @@ def test_a_topology_that_the_claim_brings_itself_is_found() -> None:
         finding.what == 'ResourceClaim "c" brings a networkTopologyRef of its own, which counts only in a DeviceClass'
     )
     assert finding.path == ("spec", "devices", "config", 1)
+
+
+def test_any_configuration_for_the_driver_that_the_claim_brings_itself_is_found() -> None:
+    own = documents.convert(
+        yaml.safe_load("""
+        metadata: {name: c}
+        spec:
+          devices:
+            config:
+            - opaque: {driver: dra.networking, parameters: {kind: DeviceParameters}}
+            - opaque: {driver: dra.networking, parameters: [networkTopologyRef]}
+            - opaque: {driver: gpu.nvidia.com, parameters: {}}
+        """),
+        ResourceClaim,
+        "test",
+    )
+    what = 'ResourceClaim "c" brings configuration for dra.networking of its own, which counts only in a DeviceClass'
+    assert [(finding.what, finding.path[-1]) for finding in found(own)] == [(what, 0), (what, 1)]

@@ -216,6 +216,11 @@ ROOT = "- {name: vf0, type: %s}"
             "config.ipam has no type. Name an IPAM plugin",
             ("ipam",),
         ),
+        (
+            "- {name: v, type: macvlan, config: {ipam: {type: ../../bin/sh}}}",
+            'type "../../bin/sh" is no CNI plugin\'s name',
+            ("ipam", "type"),
+        ),
         ("- {name: v, type: macvlan, config: {ipam: x}}", "config.ipam must be an object", ("ipam",)),
     ],
 )

@@ -143,20 +143,23 @@ def test_every_claim_of_a_call_has_its_own_outcome(root: Path, caplog: pytest.Lo
     assert "ZeroDivisionError: a secret detail" in caplog.text
 
 
-def test_claims_of_a_call_are_prepared_side_by_side_but_not_without_bound(root: Path) -> None:
+@pytest.mark.parametrize(
+    ("number", "all_meet"), [(services.MAX_SIDE_BY_SIDE, True), (services.MAX_SIDE_BY_SIDE + 1, False)]
+)
+def test_claims_of_a_call_are_prepared_side_by_side_but_not_without_bound(
+    root: Path, number: int, all_meet: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not all_meet:
+        monkeypatch.setattr(services, "CLAIM_SECONDS", 0.5)
+
     async def test() -> None:
-        # Nobody gets through the barrier unless so many are there at once.
-        handler = Handler(meet=asyncio.Barrier(services.MAX_SIDE_BY_SIDE))
+        # Nobody gets through the barrier unless all of them are at it.
+        handler = Handler(meet=asyncio.Barrier(number))
         paths = sockets(root)
-        async with serving(paths, handler, grace=0), calling(paths.dra) as channel:
-            names = ["fine"] * services.MAX_SIDE_BY_SIDE
-            assert len((await prepare(channel, *names)).claims) == services.MAX_SIDE_BY_SIDE
-            one_too_many = asyncio.create_task(prepare(channel, *names, "fine"))
-            # The ninth begins only after the barrier let the first eight through.
-            await handler.until_asked(2 * services.MAX_SIDE_BY_SIDE + 1)
-            assert handler.meet is not None
-            assert handler.meet.n_waiting == 1
-            one_too_many.cancel()
+        async with serving(paths, handler), calling(paths.dra) as channel:
+            answer = await prepare(channel, *["fine"] * number)
+            assert {bool(each.error) for each in answer.claims.values()} == {not all_meet}
+            assert len(handler.asked) == min(number, services.MAX_SIDE_BY_SIDE)
 
     run(test)
 

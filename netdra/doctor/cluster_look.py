@@ -1,0 +1,221 @@
+"""Looks at a cluster through the API server. Writes nothing: what has to be tried is tried as a dry run.
+
+Called by `netdra doctor`. What the one who asks may not see is left as `Unseen`, and the rest goes on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import binascii
+from collections.abc import Awaitable, Iterator, Mapping
+from datetime import datetime
+from typing import Any, TypeVar
+
+import msgspec
+from cryptography import x509
+
+from netdra.admission.keeper import CONFIGURATIONS, WebhookConfiguration
+from netdra.doctor import cluster_objects as kinds_read
+from netdra.doctor.cluster_facts import (
+    ClusterFacts,
+    Component,
+    Definition,
+    KubernetesNode,
+    Unseen,
+    WebhookFacts,
+)
+from netdra.doctor.rights import PROCESSES, Right, needed
+from netdra.kube.client import Client, Selection
+from netdra.kube.errors import NotFoundError, RefusedError
+from netdra.kube.features import probe
+from netdra.model import crd, kinds
+from netdra.model.errors import NetdraError, PermanentError
+
+AT_ONCE = 8
+NO_NODE = "netdra-doctor"
+WEBHOOKS = ("netdra", "netdra-claims")
+PART_LABEL, VERSION_LABEL = "app.kubernetes.io/component", "app.kubernetes.io/version"
+NETDRA_PODS = "app.kubernetes.io/part-of=netdra"
+_DENIED = 'admission webhook "validate.networking.dra.io" denied'
+
+T = TypeVar("T")
+
+
+class _Version(msgspec.Struct, frozen=True, rename="camel"):
+    git_version: str
+
+
+class _GroupVersion(msgspec.Struct, frozen=True):
+    version: str
+
+
+class _Group(msgspec.Struct, frozen=True):
+    versions: tuple[_GroupVersion, ...] = ()
+
+
+async def look(client: Client, namespace: str, node: str = "") -> ClusterFacts:
+    """All facts about a cluster.
+
+    Args:
+        client: the way to it.
+        namespace: netdra's.
+        node: whose slices are tried; any node's where it is not given.
+
+    Raises:
+        ApiError: the API server does not answer.
+    """
+    server = msgspec.json.decode(await client.read("/version", "version"), type=_Version).git_version
+    nodes = await _tried(_nodes(client))
+    known = nodes if not isinstance(nodes, Unseen) else ()
+    return ClusterFacts(
+        server=server,
+        namespace=namespace,
+        dra=await _tried(_dra(client)),
+        features=await _tried(probe(client, node or (known[0].name if known else NO_NODE))),
+        definitions=await _tried(_definitions(client)),
+        webhook=await _tried(_webhook(client)),
+        lacking=await _tried(_lacking(client, namespace)),
+        nodes=nodes,
+        components=await _tried(_components(client, namespace)),
+    )
+
+
+async def _tried(work: Awaitable[T]) -> T | Unseen:
+    try:
+        return await work
+    except NetdraError as problem:
+        return Unseen(problem.what)
+
+
+async def _dra(client: Client) -> tuple[str, ...]:
+    try:
+        found = await client.read("/apis/resource.k8s.io", "apigroups")
+    except NotFoundError:
+        return ()
+    return tuple(each.version for each in msgspec.json.decode(found, type=_Group).versions)
+
+
+async def _definitions(client: Client) -> tuple[Definition, ...]:
+    return tuple([await _definition(client, kind) for kind in kinds.KINDS])
+
+
+async def _definition(client: Client, kind: crd.CustomKind) -> Definition:
+    try:
+        found = await client.get(kinds_read.DEFINITIONS, kind.name)
+    except NotFoundError:
+        return Definition(kind.name)
+    served = any(each.type == "Established" and each.status == "True" for each in found.status.conditions or ())
+    return Definition(kind.name, True, served, tuple(differing(crd.manifest(kind)["spec"], found.spec)))
+
+
+def differing(wanted: Any, found: Any, path: str = "spec") -> Iterator[str]:
+    """The paths of what is not as it should be; what the API server adds by itself does not count."""
+    if isinstance(wanted, Mapping) and isinstance(found, Mapping):
+        for name, value in wanted.items():
+            below = f"{path}.{name}"
+            if name in found:
+                yield from differing(value, found[name], below)
+            elif value not in ({}, [], "", None, False):
+                yield below
+    elif isinstance(wanted, list) and isinstance(found, list) and len(wanted) == len(found):
+        for index, (value, there) in enumerate(zip(wanted, found, strict=True)):
+            yield from differing(value, there, f"{path}[{index}]")
+    elif wanted != found:
+        yield path
+
+
+async def _webhook(client: Client) -> WebhookFacts:
+    known = {each.metadata.name: each for each in await client.list(CONFIGURATIONS) if each.metadata.name in WEBHOOKS}
+    return WebhookFacts(
+        configurations={name: trusted_until(found) for name, found in known.items()},
+        missing=tuple(name for name in WEBHOOKS if name not in known),
+        answer=await _answer(client) if known else "unasked",
+    )
+
+
+def trusted_until(found: WebhookConfiguration) -> datetime | None:
+    """When the newest authority ends that each of a configuration's webhooks trusts; None if one trusts none."""
+    ends: list[datetime] = []
+    for each in found.webhooks:
+        try:
+            bundle = base64.b64decode(each.client_config.ca_bundle)
+            trusted = x509.load_pem_x509_certificates(bundle)
+        except (ValueError, binascii.Error):
+            return None
+        ends.append(max(authority.not_valid_after_utc for authority in trusted))
+    return min(ends, default=None)
+
+
+async def _answer(client: Client) -> str:
+    """Have the API server ask the webhook about what it refuses.
+
+    Raises:
+        NetdraError: it refuses before it asks: whoever asks has not the right, or there is no such kind.
+    """
+    try:
+        await client.create(kinds_read.WRITTEN_POLICIES, kinds_read.WRONG_POLICY, dry_run=True)
+    except RefusedError as problem:
+        if _DENIED in problem.status.message:
+            return "asked"
+        raise
+    except NotFoundError:
+        raise PermanentError("DeviceExposurePolicy is not served, so nothing can be tried on the webhook") from None
+    except NetdraError as problem:
+        return problem.what
+    return "unasked"
+
+
+async def _lacking(client: Client, namespace: str) -> dict[str, tuple[str, ...]]:
+    """What the processes may not do: all of them where that may be asked, else the one that asks."""
+    asked = await client.create(kinds_read.WHO_AM_I, kinds_read.Review())
+    name = asked.status.get("userInfo", {}).get("username", "")
+    prefix = f"system:serviceaccount:{namespace}:netdra-"
+    if name.startswith(prefix) and name.removeprefix(prefix) in PROCESSES:
+        process = name.removeprefix(prefix)
+        return {process: await _denied(client, process, namespace, {})}
+    groups = ["system:serviceaccounts", f"system:serviceaccounts:{namespace}", "system:authenticated"]
+    return {
+        process: await _denied(client, process, namespace, {"user": f"{prefix}{process}", "groups": groups})
+        for process in PROCESSES
+    }
+
+
+async def _denied(client: Client, process: str, namespace: str, whose: Mapping[str, Any]) -> tuple[str, ...]:
+    """The rights of a process that somebody has not: a service account, or whoever asks."""
+    kind = kinds_read.MAY_THEY if whose else kinds_read.MAY_I
+    few = asyncio.Semaphore(AT_ONCE)
+
+    async def allowed(right: Right) -> bool:
+        attributes = {
+            "verb": right.verb,
+            "group": right.group,
+            "resource": right.resource,
+            "subresource": right.subresource,
+            "name": right.name,
+            "namespace": namespace if right.namespaced else "",
+        }
+        async with few:
+            answer = await client.create(kind, kinds_read.Review(spec={**whose, "resourceAttributes": attributes}))
+        return bool(answer.status.get("allowed", False))
+
+    rights = needed(process)
+    answers = await asyncio.gather(*map(allowed, rights))
+    return tuple(str(right) for right, held in zip(rights, answers, strict=True) if not held)
+
+
+async def _nodes(client: Client) -> tuple[KubernetesNode, ...]:
+    return tuple(
+        KubernetesNode(each.metadata.name, info.kubelet_version, info.container_runtime_version)
+        for each in await client.list(kinds_read.NODES)
+        for info in (each.status.node_info,)
+    )
+
+
+async def _components(client: Client, namespace: str) -> tuple[Component, ...]:
+    chosen = Selection(namespace=namespace, label_selector=NETDRA_PODS)
+    return tuple(
+        Component(each.metadata.name, labels.get(PART_LABEL, ""), labels.get(VERSION_LABEL, ""))
+        for each in await client.list(kinds_read.PODS, chosen)
+        for labels in (each.metadata.labels,)
+    )

@@ -1,0 +1,225 @@
+"""What a cluster's facts mean: one finding a check, with what to do. Pure; called by `netdra doctor`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from datetime import datetime, timedelta
+
+from netdra.doctor.cluster_facts import ClusterFacts, Definition, KubernetesNode, Unseen, WebhookFacts
+from netdra.doctor.finding import Finding, Level
+from netdra.model.device import Features
+
+API_SINCE, COUNTERS_SINCE = (1, 34), (1, 36, 2)
+CONTAINERD_SINCE, CRIO_SINCE = (1, 7), (1, 26)
+SOON = timedelta(days=14)
+NAMED = 5
+AS_ADMINISTRATOR = "ask with a kubeconfig that may read it: netdra doctor --kubeconfig"
+
+
+def verdicts(facts: ClusterFacts, own_version: str, now: datetime) -> list[Finding]:
+    """All findings about a cluster, in the order of `netdra doctor`.
+
+    Args:
+        facts: the cluster's.
+        own_version: of the netdra that asks.
+        now: the time, with its zone.
+    """
+    return [
+        _server(facts),
+        _dra(facts),
+        *_gates(facts),
+        *_definitions(facts),
+        *_webhook(facts, now),
+        *_rights(facts),
+        *_nodes(facts),
+        *_components(facts, own_version),
+    ]
+
+
+def unreachable(why: str) -> list[Finding]:
+    """The finding about a cluster that does not answer."""
+    return [_found("API server", "error", why, "is it up, and is this its kubeconfig? name one with --kubeconfig")]
+
+
+def not_looked_at(why: str) -> list[Finding]:
+    """The finding where there is no cluster to look at."""
+    return [_found("API server", "warning", f"not looked at: {why}", "name a kubeconfig with --kubeconfig")]
+
+
+def _found(check: str, level: Level, seen: str, fix: str = "") -> Finding:
+    return Finding("cluster", check, level, seen, fix)
+
+
+def _unseen(check: str, what: Unseen) -> Finding:
+    return _found(check, "warning", f"could not be seen: {what.why}", AS_ADMINISTRATOR)
+
+
+def _server(facts: ClusterFacts) -> Finding:
+    version = number(facts.server)
+    if version < API_SINCE:
+        return _found("API server", "error", facts.server, "netdra needs Kubernetes 1.34 or later")
+    if version < COUNTERS_SINCE:
+        seen = f"{facts.server}: personas of one NIC exclude each other from 1.36.2 on"
+        return _found("API server", "warning", seen, "upgrade; until then a NIC has one persona")
+    return _found("API server", "ok", facts.server)
+
+
+def _dra(facts: ClusterFacts) -> Finding:
+    if isinstance(facts.dra, Unseen):
+        return _unseen("resource.k8s.io", facts.dra)
+    if "v1" in facts.dra:
+        return _found("resource.k8s.io", "ok", ", ".join(facts.dra))
+    seen = f"serves {', '.join(facts.dra) or 'nothing of it'}, not v1"
+    return _found("resource.k8s.io", "error", seen, "kube-apiserver --runtime-config=resource.k8s.io/v1=true")
+
+
+def _gates(facts: ClusterFacts) -> Iterator[Finding]:
+    if isinstance(facts.features, Unseen):
+        yield _unseen("feature gates", facts.features)
+        return
+    for gate, on, lost in _features(facts.features):
+        if on:
+            yield _found(gate, "ok", "on")
+        else:
+            fix = f"--feature-gates={gate}=true on kube-apiserver and kube-scheduler"
+            yield _found(gate, "warning", f"off: {lost}", fix)
+    listed = "on" if facts.features.list_attributes else "off, as it is by default: supportedCNIs is published as text"
+    yield _found("DRAListTypeAttributes", "ok", listed)
+
+
+def _features(features: Features) -> tuple[tuple[str, bool, str], ...]:
+    return (
+        ("DRAPartitionableDevices", features.partitionable_devices, "a NIC has one persona"),
+        ("DRAConsumableCapacity", features.consumable_capacity, "no device can be shared by several claims"),
+        ("DRADeviceTaints", features.device_taints, "a device in trouble is left out instead of tainted"),
+    )
+
+
+def _definitions(facts: ClusterFacts) -> Iterator[Finding]:
+    if isinstance(facts.definitions, Unseen):
+        yield _unseen("CustomResourceDefinitions", facts.definitions)
+        return
+    sound = [each.name for each in facts.definitions if each.there and each.established and not each.differs]
+    if sound:
+        yield _found("CustomResourceDefinitions", "ok", ", ".join(sound))
+    for each in facts.definitions:
+        if each.name not in sound:
+            yield _definition(each)
+
+
+def _definition(found: Definition) -> Finding:
+    fix = "netdra crds | kubectl apply --server-side -f -"
+    if not found.there:
+        return _found(f"CRD {found.name}", "error", "is not there", fix)
+    if not found.established:
+        return _found(f"CRD {found.name}", "error", "is not served", f"kubectl describe crd {found.name}")
+    places = _some(found.differs)
+    return _found(f"CRD {found.name}", "error", f"is of another version of netdra: {places}", fix)
+
+
+def _webhook(facts: ClusterFacts, now: datetime) -> Iterator[Finding]:
+    found = facts.webhook
+    if isinstance(found, Unseen):
+        yield _unseen("webhook", found)
+        return
+    for name in found.missing:
+        seen = "is not there: nothing is checked when it is written"
+        yield _found(f"webhook configuration {name}", "error", seen, "helm upgrade installs it")
+    for name, end in found.configurations.items():
+        yield _authority(name, end, now)
+    if found.configurations:
+        yield _answer(found)
+
+
+def _authority(name: str, end: datetime | None, now: datetime) -> Finding:
+    check = f"webhook configuration {name}"
+    fix = "does netdra webhook run? kubectl -n netdra logs deploy/netdra-webhook"
+    if end is None:
+        return _found(check, "error", "trusts nobody: the API server cannot call the webhook", fix)
+    seen = f"trusts an authority until {end:%Y-%m-%d}"
+    if end <= now:
+        return _found(check, "error", f"{seen}, which is over", fix)
+    if end - now < SOON:
+        return _found(check, "warning", f"{seen}, and should have been renewed", fix)
+    return _found(check, "ok", seen)
+
+
+def _answer(found: WebhookFacts) -> Finding:
+    if found.answer == "asked":
+        return _found("webhook", "ok", "refuses what is wrong")
+    fix = "kubectl -n netdra get pods,endpointslices; is port 8443 open from the API server?"
+    if found.answer == "unasked":
+        return _found("webhook", "error", "the API server takes a wrong policy without asking it", fix)
+    return _found("webhook", "error", found.answer, fix)
+
+
+def _rights(facts: ClusterFacts) -> Iterator[Finding]:
+    if isinstance(facts.lacking, Unseen):
+        yield _unseen("rights", facts.lacking)
+        return
+    for process, lacking in facts.lacking.items():
+        if lacking:
+            fix = "helm upgrade installs the roles; kubectl auth can-i VERB KIND --as=system:serviceaccount:"
+            account = f"{facts.namespace}:netdra-{process}"
+            yield _found(f"rights of netdra {process}", "error", f"may not: {_some(lacking)}", fix + account)
+        else:
+            yield _found(f"rights of netdra {process}", "ok", "has all that it needs")
+
+
+def _nodes(facts: ClusterFacts) -> Iterator[Finding]:
+    if isinstance(facts.nodes, Unseen):
+        yield _unseen("nodes", facts.nodes)
+        return
+    old = [f"{each.name} {each.kubelet}" for each in facts.nodes if number(each.kubelet) < API_SINCE]
+    if old:
+        seen = f"of {len(old)} nodes older than 1.34: {_some(old)}"
+        yield _found("kubelets", "error", seen, "upgrade them: they do not prepare claims of resource.k8s.io/v1")
+    else:
+        yield _found("kubelets", "ok", _versions(each.kubelet for each in facts.nodes) or "no nodes")
+    bad = [f"{each.name} {each.runtime}" for each in facts.nodes if _lacks_nri(each)]
+    if bad:
+        seen = f"of {len(bad)} nodes without NRI: {_some(bad)}"
+        yield _found("container runtimes", "error", seen, "netdra needs containerd 2 (1.7: with NRI on) or CRI-O 1.26")
+    elif facts.nodes:
+        yield _found("container runtimes", "ok", _versions(each.runtime for each in facts.nodes))
+
+
+def _lacks_nri(node: KubernetesNode) -> bool:
+    """Whether a runtime is known to have no NRI; of one that is not known, nothing is said."""
+    kind, _, version = node.runtime.partition("://")
+    since = {"containerd": CONTAINERD_SINCE, "cri-o": CRIO_SINCE}.get(kind)
+    return since is not None and number(version) < since
+
+
+def _components(facts: ClusterFacts, own: str) -> Iterator[Finding]:
+    if isinstance(facts.components, Unseen):
+        yield _unseen("versions of netdra", facts.components)
+        return
+    versions = {each.version for each in facts.components if each.version}
+    if not facts.components:
+        seen = f"no pod of netdra in namespace {facts.namespace}"
+        yield _found("versions of netdra", "warning", seen, "is it installed in another one? name it with --namespace")
+    elif versions - {own}:
+        told = [f"{each.part or each.pod} {each.version}" for each in facts.components if each.version]
+        seen = f"{_some(dict.fromkeys(told))}; this is {own}"
+        yield _found("versions of netdra", "warning", seen, "kubectl -n netdra rollout status; all of one version")
+    else:
+        parts = sorted({each.part for each in facts.components if each.part})
+        yield _found("versions of netdra", "ok", f"{own}: {', '.join(parts) or f'{len(facts.components)} pods'}")
+
+
+def number(version: str) -> tuple[int, ...]:
+    """`v1.37.1-rc.0+x` as (1, 37, 1)."""
+    found = re.match(r"v?(\d+(?:\.\d+)*)", version)
+    return tuple(map(int, found[1].split("."))) if found else (0,)
+
+
+def _versions(versions: Iterable[str]) -> str:
+    return ", ".join(sorted(set(versions)))
+
+
+def _some(names: Iterable[str]) -> str:
+    found = list(names)
+    more = f" and {len(found) - NAMED} more" if len(found) > NAMED else ""
+    return ", ".join(found[:NAMED]) + more

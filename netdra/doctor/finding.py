@@ -1,0 +1,35 @@
+"""What one check found, as it is printed. Made by the verdicts, shown by `netdra doctor`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Literal
+
+import msgspec
+
+Level = Literal["ok", "warning", "error"]
+LEVELS: tuple[Level, ...] = ("ok", "warning", "error")
+
+
+class Finding(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One check.
+
+    Attributes:
+        where: cluster or node.
+        check: what was looked at.
+        level: ok; warning: something that netdra can do will not work, or could not be seen; error: netdra itself
+            will not work.
+        seen: what is there.
+        fix: what to do, a command or a setting; "" where all is well.
+    """
+
+    where: Literal["cluster", "node"]
+    check: str
+    level: Level
+    seen: str
+    fix: str = ""
+
+
+def worst(findings: Iterable[Finding]) -> Level:
+    """The worst level of all."""
+    return max((each.level for each in findings), key=LEVELS.index, default="ok")

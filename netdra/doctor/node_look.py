@@ -1,0 +1,195 @@
+"""Looks at a node: what the kernel has, and what the kubelet and the runtime have put where. Changes nothing.
+
+Called by `netdra doctor`. Asked as root, the kernel is asked for each kind of link in a network namespace that is gone
+again at once (it may load the kind's module for that, as it would for a pod); otherwise its module lists are read.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+import socket
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import msgspec
+
+from netdra.cni import plugins as binaries
+from netdra.cni import protocol
+from netdra.cni.errors import PluginError
+from netdra.discovery.scan import scan
+from netdra.doctor.node_facts import Folder, Nic, NodeFacts, Plugin, Presence
+from netdra.doctor.node_verdicts import KINDS
+from netdra.kernel import link, rdma
+from netdra.kernel.errors import KernelError
+from netdra.kernel.netlink import Socket
+from netdra.kernel.netns import Namespace
+from netdra.kernel.sysfs import Sysfs
+from netdra.model.errors import NetdraError
+from netdra.model.inventory import Interface
+
+MAX_PLUGINS = 64
+CONNECT_SECONDS = 2.0
+_IDENTITY_MAP = re.compile(r"\s*0\s+0\s+4294967295\s*")
+_PLUGIN = re.compile(r"[a-z0-9][a-z0-9_.-]*", re.ASCII)
+
+
+class Places(msgspec.Struct, frozen=True, kw_only=True):
+    """Where things are on the node; `root` is the folder that stands for `/`."""
+
+    root: Path = Path("/")
+    kubelet_root: Path = Path("/var/lib/kubelet")
+    nri_socket: Path = Path("/var/run/nri/nri.sock")
+    cdi_dir: Path = Path("/var/run/cdi")
+    cni_path: tuple[Path, ...] = (Path("/opt/cni/bin"),)
+
+    def at(self, path: str | Path) -> Path:
+        """A path of the node as this process sees it."""
+        return self.root / str(path).lstrip("/")
+
+
+def look(places: Places) -> NodeFacts:
+    """All facts; what cannot be read is left as unknown."""
+    interfaces = _interfaces()
+    kinds = _asked_kinds()
+    modules = Modules(places)
+    sysfs = Sysfs(str(places.at("sys")))
+    return NodeFacts(
+        kernel=platform.release(),
+        privileged=kinds is not None,
+        kinds=kinds if kinds is not None else {kind: modules.presence(kind) for kind in KINDS},
+        interfaces=-1 if interfaces is None else len(interfaces),
+        iommu_groups=len(sysfs.listing("kernel/iommu_groups")),
+        sriov=tuple(Nic(each.if_name, each.num_vfs, each.total_vfs) for each in interfaces or () if each.sriov_capable),
+        vfio="there" if sysfs.exists("bus/pci/drivers/vfio-pci") else modules.presence("vfio-pci"),
+        rdma_devices=tuple(sorted(rdma.devices(sysfs))),
+        rdma_mode=_rdma_mode(),
+        nri_socket=str(places.nri_socket),
+        nri=_answers(places.at(places.nri_socket)),
+        kubelet=tuple(_folder(places, places.kubelet_root / name) for name in ("plugins", "plugins_registry")),
+        cdi=_folder(places, places.cdi_dir),
+        cni_path=tuple(map(str, places.cni_path)),
+        plugins=tuple(_plugins(places)),
+        cgroup=_cgroup(sysfs),
+        user_namespaces=_number(places.at("proc/sys/user/max_user_namespaces")),
+        in_user_namespace=not _IDENTITY_MAP.fullmatch(_text(places.at("proc/self/uid_map")) or "0 0 4294967295"),
+    )
+
+
+def _interfaces() -> tuple[Interface, ...] | None:
+    try:
+        return scan().interfaces
+    except NetdraError:
+        return None
+
+
+def _asked_kinds() -> dict[str, Presence] | None:
+    """What the kernel itself says of each kind; None if it may not be asked."""
+    try:
+        with Namespace.anonymous() as empty, empty.socket() as opened:
+            return {kind: _asked(opened, kind) for kind in KINDS}
+    except KernelError:
+        return None
+
+
+def _asked(opened: Socket, kind: str) -> Presence:
+    """Make a link of the kind, of nothing: a kernel that has it misses what it stands on, others know no such type."""
+    try:
+        link.create(opened, "probe", kind)
+    except KernelError as problem:
+        return "absent" if problem.is_unsupported and problem.message in ("", "Unknown device type") else "there"
+    with suppress(KernelError):
+        link.delete(opened, "probe")
+    return "there"
+
+
+class Modules:
+    """The kernel's modules: built in, loaded, or on disk; the lists use - and _ alike."""
+
+    def __init__(self, places: Places) -> None:
+        folder = places.at("lib/modules") / platform.release()
+        self._present = _names(_text(folder / "modules.builtin")) | _names(_text(places.at("proc/modules")))
+        self._loadable = _names(_text(folder / "modules.dep"))
+
+    def presence(self, name: str) -> Presence:
+        """Whether there is a module for a kind of link, or of that name."""
+        wanted = {"bond": "bonding", "vlan": "8021q"}.get(name, name).replace("-", "_")
+        if wanted in self._present:
+            return "there"
+        if wanted in self._loadable:
+            return "loadable"
+        return "absent" if self._loadable else "unknown"
+
+
+def _names(text: str) -> set[str]:
+    """The first word of each line as a module's name: `kernel/drivers/net/vlan.ko.xz: …` or `vlan 1 0 …`."""
+    words = (line.split()[0].rstrip(":") for line in text.splitlines() if line.strip())
+    return {word.rpartition("/")[2].partition(".ko")[0].replace("-", "_") for word in words}
+
+
+def _rdma_mode() -> str:
+    try:
+        with rdma.open_socket() as opened:
+            return rdma.netns_mode(opened)
+    except KernelError:
+        return ""
+
+
+def _answers(path: Path) -> str:
+    """Whether a socket takes connections: `listens`, `absent` or why not."""
+    try:
+        with socket.socket(socket.AF_UNIX) as opened:
+            opened.settimeout(CONNECT_SECONDS)
+            opened.connect(str(path))
+    except FileNotFoundError:
+        return "absent"
+    except OSError as problem:
+        return problem.strerror or str(problem)
+    return "listens"
+
+
+def _folder(places: Places, path: Path) -> Folder:
+    """Of a folder that is not there, whether it could be made."""
+    seen = places.at(path)
+    nearest = next(each for each in (seen, *seen.parents) if each.exists())
+    return Folder(str(path), exists=seen.is_dir(), writable=os.access(nearest, os.W_OK | os.X_OK))
+
+
+def _plugins(places: Places) -> Iterator[Plugin]:
+    where = binaries.PluginPath(directories=tuple(map(str, places.cni_path)), root=str(places.root))
+    names: set[str] = set()
+    for folder in places.cni_path:
+        with suppress(OSError):
+            names |= {each.name for each in places.at(folder).iterdir() if _PLUGIN.fullmatch(each.name)}
+    for name in sorted(names)[:MAX_PLUGINS]:
+        try:
+            versions = protocol.supported_versions(binaries.find(name, where))
+        except PluginError as problem:
+            if problem.failure.kind != "missing":  # a file that is no program, such as a licence
+                yield Plugin(name, "", problem.what)
+            continue
+        yield Plugin(name, max(versions, key=_version_key, default=""))
+
+
+def _version_key(version: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in version.split(".") if part.isdecimal())
+
+
+def _cgroup(sysfs: Sysfs) -> int:
+    if sysfs.exists("fs/cgroup/cgroup.controllers"):
+        return 2
+    return 1 if sysfs.listing("fs/cgroup") else 0
+
+
+def _number(path: Path) -> int:
+    text = _text(path).strip()
+    return int(text) if text.isdecimal() else -1
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return ""

@@ -1,0 +1,189 @@
+"""What a node's facts mean: one finding a check, with what to do. Pure; called by `netdra doctor`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from netdra.doctor.finding import Finding, Level
+from netdra.doctor.node_facts import Folder, NodeFacts
+
+KINDS: Mapping[str, str] = {
+    "bond": "the step bond",
+    "vlan": "the step vlan",
+    "macvlan": "CNI plugin macvlan",
+    "ipvlan": "CNI plugin ipvlan",
+    "bridge": "CNI plugin bridge",
+    "veth": "CNI plugins bridge and ptp",
+    "vrf": "CNI plugin vrf",
+    "vxlan": "overlays",
+    "dummy": "CNI plugin dummy",
+    "ifb": "CNI plugin bandwidth",
+    "tun": "CNI plugin tap",
+}
+"""Kinds of links, and what needs them."""
+
+NEWEST_NEEDED = (0, 4, 0)
+"""CNI 0.4.0 brought CHECK; an older plugin can be run and not be checked."""
+
+
+def verdicts(facts: NodeFacts) -> list[Finding]:
+    """All findings about a node, in the order of `netdra doctor`."""
+    return [
+        _rights(facts),
+        _interfaces(facts),
+        *_kinds(facts),
+        _sriov(facts),
+        _iommu(facts),
+        _vfio(facts),
+        _rdma(facts),
+        _nri(facts),
+        *_kubelet(facts),
+        _cdi(facts),
+        *_plugins(facts),
+        _cgroup(facts),
+        _user_namespaces(facts),
+    ]
+
+
+def _found(check: str, level: Level, seen: str, fix: str = "") -> Finding:
+    return Finding("node", check, level, seen, fix)
+
+
+def _rights(facts: NodeFacts) -> Finding:
+    if facts.privileged:
+        return _found("rights", "ok", f"Linux {facts.kernel}, asked as root")
+    seen = f"Linux {facts.kernel}, not asked as root: kinds of links are told from module lists alone"
+    return _found("rights", "warning", seen, "run netdra doctor as root, or in netdra's own pod on the node")
+
+
+def _interfaces(facts: NodeFacts) -> Finding:
+    if facts.interfaces < 0:
+        return _found("interfaces", "error", "cannot be listed", "netdra needs rtnetlink: is this Linux, unsandboxed?")
+    return _found("interfaces", "ok", f"{facts.interfaces} in this network namespace")
+
+
+def _kinds(facts: NodeFacts) -> Iterator[Finding]:
+    by_presence = {
+        presence: [kind for kind in KINDS if facts.kinds.get(kind, "unknown") == presence]
+        for presence in ("there", "loadable", "unknown")
+    }
+    known = [*by_presence["there"], *(f"{kind} (module)" for kind in by_presence["loadable"])]
+    if known:
+        yield _found("link kinds", "ok", ", ".join(known))
+    if by_presence["unknown"]:
+        yield _found("link kinds", "warning", f"not to be told: {', '.join(by_presence['unknown'])}", "ask as root")
+    for kind, needed in KINDS.items():
+        if facts.kinds.get(kind) == "absent":
+            fix = f"install the kernel's module: modprobe rtnl-link-{kind} (RHEL: kernel-modules-extra)"
+            yield _found(f"link kind {kind}", "warning", f"this kernel has none; {needed} will fail", fix)
+
+
+def _sriov(facts: NodeFacts) -> Finding:
+    if not facts.sriov:
+        return _found("SR-IOV", "ok", "no NIC that can make VFs")
+    seen = ", ".join(f"{nic.name} {nic.vfs} of {nic.total} VFs" for nic in facts.sriov)
+    idle = [nic.name for nic in facts.sriov if not nic.vfs]
+    if idle:
+        fix = "; ".join(f"echo N >/sys/class/net/{name}/device/sriov_numvfs" for name in idle)
+        return _found("SR-IOV", "warning", seen, f"make VFs: {fix}")
+    return _found("SR-IOV", "ok", seen)
+
+
+def _iommu(facts: NodeFacts) -> Finding:
+    if facts.iommu_groups:
+        return _found("IOMMU", "ok", f"{facts.iommu_groups} groups")
+    fix = "switch it on in the firmware, and boot with intel_iommu=on iommu=pt (AMD: on by itself)"
+    return _found("IOMMU", "warning", "no groups: devices cannot be given away by vfio-pci", fix)
+
+
+def _vfio(facts: NodeFacts) -> Finding:
+    if facts.vfio in ("there", "loadable"):
+        return _found("vfio-pci", "ok", "there" if facts.vfio == "there" else "a module that can be loaded")
+    seen = "not to be told" if facts.vfio == "unknown" else "this kernel has none; the step vfio-pci will fail"
+    return _found("vfio-pci", "warning", seen, "modprobe vfio-pci")
+
+
+def _rdma(facts: NodeFacts) -> Finding:
+    if not facts.rdma_devices:
+        return _found("RDMA", "ok", "no devices")
+    seen = f"{', '.join(facts.rdma_devices)}; namespace mode {facts.rdma_mode or 'not to be told'}"
+    if facts.rdma_mode == "exclusive":
+        return _found("RDMA", "ok", seen)
+    why = "every pod sees all RDMA devices" if facts.rdma_mode else "asked as root it could be told"
+    fix = "before any pod runs: rdma system set netns exclusive (for good: options ib_core netns_mode=0)"
+    return _found("RDMA", "warning", f"{seen}: {why}", fix)
+
+
+def _nri(facts: NodeFacts) -> Finding:
+    if facts.nri == "listens":
+        return _found("NRI", "ok", f"{facts.nri_socket} takes connections")
+    fix = (
+        "containerd 2: on by default; 1.7: [plugins.'io.containerd.nri.v1.nri'] disable = false; "
+        "CRI-O: [crio.nri] enable_nri = true"
+    )
+    what = "is not there" if facts.nri == "absent" else f"does not answer: {facts.nri}"
+    return _found("NRI", "error", f"{facts.nri_socket} {what}; no pod can be given a network", fix)
+
+
+def _kubelet(facts: NodeFacts) -> Iterator[Finding]:
+    for folder in facts.kubelet:
+        yield _folder("kubelet", folder, "is this the kubelet's --root-dir? name it with --kubelet-root")
+
+
+def _folder(check: str, folder: Folder, fix: str) -> Finding:
+    if not folder.exists:
+        return _found(check, "error", f"{folder.path} is not there", fix)
+    if not folder.writable:
+        return _found(check, "warning", f"{folder.path} cannot be written by this user", "run netdra doctor as root")
+    return _found(check, "ok", folder.path)
+
+
+def _cdi(facts: NodeFacts) -> Finding:
+    folder = facts.cdi
+    if folder.exists and folder.writable:
+        return _found("CDI", "ok", folder.path)
+    if not folder.exists and folder.writable:
+        return _found("CDI", "ok", f"{folder.path} is not there yet; it will be made")
+    return _found("CDI", "warning", f"{folder.path} cannot be written by this user", "run netdra doctor as root")
+
+
+def _plugins(facts: NodeFacts) -> Iterator[Finding]:
+    where = ":".join(facts.cni_path)
+    if not facts.plugins:
+        seen = f"none in {where}; netdra's own steps need none"
+        yield _found(
+            "CNI plugins", "warning", seen, "install the containernetworking plugins there, or name --cni-path"
+        )
+        return
+    known = [f"{each.name} {each.version}" for each in facts.plugins if each.version]
+    if known:
+        yield _found("CNI plugins", "ok", f"{where}: {', '.join(known)}")
+    for each in facts.plugins:
+        if not each.version:
+            seen = each.problem or "does not answer VERSION"
+            yield _found(f"CNI plugin {each.name}", "warning", seen, f"reinstall {each.name}, or remove it")
+        elif _number(each.version) < NEWEST_NEEDED:
+            seen = f"speaks CNI {each.version} at most, which knows no CHECK"
+            yield _found(f"CNI plugin {each.name}", "warning", seen, f"install a newer {each.name}")
+
+
+def _number(version: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in version.split(".") if part.isdecimal())
+
+
+def _cgroup(facts: NodeFacts) -> Finding:
+    if facts.cgroup == 2:
+        return _found("cgroup", "ok", "version 2")
+    if not facts.cgroup:
+        return _found("cgroup", "warning", "none is mounted on /sys/fs/cgroup", "mount cgroup2 there")
+    fix = "boot with systemd.unified_cgroup_hierarchy=1; until then the kubelet needs failCgroupV1: false"
+    return _found("cgroup", "warning", "version 1, which the kubelet refuses by default since 1.35", fix)
+
+
+def _user_namespaces(facts: NodeFacts) -> Finding:
+    inside = "; this process is in one of its own" if facts.in_user_namespace else ""
+    if facts.user_namespaces > 0:
+        return _found("user namespaces", "ok", f"up to {facts.user_namespaces}{inside}")
+    seen = "not to be told" if facts.user_namespaces < 0 else "none may be made"
+    fix = "sysctl -w user.max_user_namespaces=15000"
+    return _found("user namespaces", "warning", f"{seen}: pods with hostUsers: false cannot run{inside}", fix)

@@ -1,0 +1,114 @@
+"""What each of netdra's processes may do, as its work needs it: the chart's roles, told one verb at a time.
+
+Asked about by `netdra.doctor.cluster_look`; a test holds it against the chart.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+import msgspec
+
+READ = ("get", "list", "watch")
+_DRA, _OURS, _CNI = "resource.k8s.io", "networking.dra.io", "cni.networking.k8s.io"
+_EVENTS = ("events.k8s.io", "events", ("create", "patch"))
+PROCESSES = ("node", "controller", "webhook")
+
+
+class Right(msgspec.Struct, frozen=True, kw_only=True):
+    """One verb on one kind, or on one object of it.
+
+    Attributes:
+        namespaced: in netdra's own namespace; else in the whole cluster.
+    """
+
+    verb: str
+    group: str
+    resource: str
+    subresource: str = ""
+    name: str = ""
+    namespaced: bool = False
+
+    def __str__(self) -> str:
+        """As `kubectl auth can-i` takes it."""
+        kind = f"{self.resource}.{self.group}" if self.group else self.resource
+        named = f"/{self.name}" if self.name else ""
+        return f"{self.verb} {kind}{named}{f' --subresource={self.subresource}' if self.subresource else ''}"
+
+
+_Row = tuple[str, str, tuple[str, ...]] | tuple[str, str, tuple[str, ...], tuple[str, ...]]
+
+_WIDE: Mapping[str, tuple[_Row, ...]] = {
+    "node": (
+        ("", "nodes", READ),
+        ("", "pods", READ),
+        (_DRA, "resourceslices", (*READ, "create", "update", "patch", "delete")),
+        (_DRA, "resourceclaims", READ),
+        (_DRA, "resourceclaims/status", ("get", "patch", "update")),
+        (_DRA, "resourceclaims/driver", ("associated-node:patch", "associated-node:update"), ("dra.networking",)),
+        (_OURS, "deviceexposurepolicies", READ),
+        (_OURS, "networktopologies", READ),
+        (_OURS, "customdevices", READ),
+        _EVENTS,
+    ),
+    "controller": (
+        (_DRA, "resourceclaims", READ),
+        (_DRA, "resourceslices", READ),
+        (_DRA, "deviceclasses", (*READ, "create", "update", "delete")),
+        (_OURS, "networktopologies", (*READ, "patch")),
+        (_OURS, "deviceexposurepolicies", READ),
+        (_OURS, "customdevices", READ),
+        (_OURS, "customdevices/status", ("patch",)),
+        (_OURS, "networktopologies/status", ("patch",)),
+        (_OURS, "deviceexposurepolicies/status", ("patch",)),
+        (_OURS, "networktopologies/finalizers", ("update",)),
+        (_CNI, "cnipluginschemas", READ),
+        (_CNI, "cnipluginschemas/status", ("patch",)),
+        _EVENTS,
+    ),
+    "webhook": (
+        (_OURS, "networktopologies", READ),
+        (_OURS, "deviceexposurepolicies", READ),
+        (_OURS, "customdevices", READ),
+        (_CNI, "cnipluginschemas", READ),
+        (_DRA, "deviceclasses", READ),
+        (_DRA, "resourceclaims", ("list",)),
+        (
+            "admissionregistration.k8s.io",
+            "validatingwebhookconfigurations",
+            (*READ, "patch"),
+            ("netdra", "netdra-claims"),
+        ),
+    ),
+}
+_IN_NAMESPACE: Mapping[str, tuple[_Row, ...]] = {
+    "node": (),
+    "controller": (
+        ("coordination.k8s.io", "leases", ("create",)),
+        ("coordination.k8s.io", "leases", ("get", "update"), ("netdra-controller",)),
+    ),
+    "webhook": (
+        ("", "secrets", ("create",)),
+        ("", "secrets", (*READ, "update"), ("netdra-webhook",)),
+    ),
+}
+
+
+def needed(process: str) -> tuple[Right, ...]:
+    """Every right of a process: one of `PROCESSES`."""
+    return (*_rights(_WIDE[process], namespaced=False), *_rights(_IN_NAMESPACE[process], namespaced=True))
+
+
+def _rights(rows: tuple[_Row, ...], *, namespaced: bool) -> Iterator[Right]:
+    for group, kind, verbs, *named in rows:
+        resource, _, subresource = kind.partition("/")
+        for verb in verbs:
+            for name in named[0] if named else ("",):
+                yield Right(
+                    verb=verb,
+                    group=group,
+                    resource=resource,
+                    subresource=subresource,
+                    name=name,
+                    namespaced=namespaced,
+                )

@@ -1,0 +1,88 @@
+"""`python -m tests.cluster.pods.claim_plugin`: the kubelet plugin alone, on a node of the test bed, for one test.
+
+It prepares claims for real, against slices that the test has published; nobody attaches anything. With `attach UID` as
+further arguments it does what follows a chain that has succeeded: it lets the claim's containers be made.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import signal
+import sys
+from collections.abc import AsyncIterator, Mapping, Sequence
+from pathlib import Path
+
+from netdra.kube.client import Client, Selection
+from netdra.kube.connection import connect, find_config
+from netdra.kube.resources import RESOURCE_SLICES
+from netdra.model.plan import PlannedDevice
+from netdra.model.resource import ResourceSlice
+from netdra.model.topology import NetworkTopology
+from netdra.node.cdi.files import ClaimFiles
+from netdra.node.claims.prepare import Claims
+from netdra.node.claims.store import ClaimStore
+from netdra.node.kubelet.health import DeviceHealth
+from netdra.node.kubelet.plugin import serving
+from netdra.node.kubelet.sockets import sockets
+from netdra.node.view import HeldDevice
+from netdra.topology.devices import DeviceKey, from_slices
+
+STATE = Path("/var/lib/netdra")
+SICK = STATE / "sick"  # as long as it is there, no device is well
+
+
+class Slices:
+    """What a node publishes, read once."""
+
+    ready = True
+    topologies: Mapping[str, NetworkTopology] = {}
+    held: Sequence[HeldDevice] = ()
+
+    def __init__(self, slices: Sequence[ResourceSlice]) -> None:
+        self.slices = slices
+
+    @property
+    def devices(self) -> Mapping[DeviceKey, PlannedDevice]:
+        return from_slices(self.slices)
+
+    async def health(self) -> AsyncIterator[Sequence[DeviceHealth]]:
+        told = None
+        while True:
+            sick = await asyncio.to_thread(SICK.exists)
+            if sick != told:
+                told = sick
+                yield [
+                    DeviceHealth(pool=pool, device=device, state="unhealthy" if sick else "healthy")
+                    for pool, device in self.devices
+                ]
+            await asyncio.sleep(0.1)
+
+
+async def main(kubeconfig: Path, node: str, instance: str) -> None:
+    stopped = asyncio.Event()
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stopped.set)
+    paths = sockets(instance=instance)
+    async with Client(connect(find_config(kubeconfig))) as client:
+        view = Slices(await client.list(RESOURCE_SLICES, Selection(field_selector=f"spec.nodeName={node}")))
+        store = ClaimStore.of_state(STATE)
+        claims = Claims(client, node, view, view, store, ClaimFiles(plugin=paths.plugin))
+        async with serving(paths, claims, view.health) as registration:
+            while not stopped.is_set():
+                (STATE / f"registered{instance}").write_text(str(registration.times))
+                await asyncio.sleep(0.1)
+
+
+def attach(uid: str) -> None:
+    claim = ClaimStore.of_state(STATE).get(uid)
+    assert claim is not None
+    ClaimFiles(plugin=sockets().plugin).attached(claim, ())
+
+
+if __name__ == "__main__":
+    logging.basicConfig(level=logging.INFO)
+    match sys.argv[1:]:
+        case ["attach", uid]:
+            attach(uid)
+        case [kubeconfig, node, instance]:
+            asyncio.run(main(Path(kubeconfig), node, instance))

@@ -1,0 +1,171 @@
+"""The doctor on real control planes: bare with gates off, with netdra, with parts of it broken, asked by a process."""
+
+from __future__ import annotations
+
+import json
+import ssl
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack, closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from netdra.cli.crds import text
+from netdra.model import crd, kinds
+from testbed import objects
+from testbed.api import Api
+from testbed.commands import Settings
+from testbed.control_plane import ControlPlane
+from testbed.process import Ports, answers
+from tests.cluster import identities
+from tests.cluster.conftest import DEFINITION, StartControlPlane, is_established
+
+OFF = {
+    "DRAPartitionableDevices": False,
+    "DRAConsumableCapacity": False,
+    "DRADeviceTaints": False,
+    "DRADeviceTaintRules": False,
+}
+CONFIGURATION = "admissionregistration.k8s.io/v1/ValidatingWebhookConfiguration"
+Findings = dict[str, dict[str, Any]]
+
+
+def doctor(kubeconfig: Path, *more: str) -> tuple[int, Findings]:
+    """The exit code and the findings by check."""
+    command = [sys.executable, "-m", "netdra", "doctor", "--only=cluster", f"--kubeconfig={kubeconfig}", *more]
+    done = subprocess.run([*command, "--output=json"], capture_output=True, text=True, timeout=120, check=False)
+    assert "Traceback" not in done.stderr, done.stderr
+    return done.returncode, {each["check"]: each for each in json.loads(done.stdout)}
+
+
+def levels(found: Findings, level: str) -> set[str]:
+    return {check for check, each in found.items() if each["level"] == level}
+
+
+@pytest.fixture(scope="module")
+def bare(start_control_plane: StartControlPlane) -> ControlPlane:
+    """A cluster without netdra, with the gates off that can be."""
+    return start_control_plane(Settings(scheduler=False, feature_gates=OFF))
+
+
+@pytest.fixture(scope="module")
+def installed(start_control_plane: StartControlPlane) -> Iterator[ControlPlane]:
+    """A cluster with netdra's kinds, rights and webhook."""
+    plane = start_control_plane(Settings(scheduler=False))
+    with ExitStack() as undo:
+        api = undo.enter_context(closing(plane.client()))
+        plane.kubectl("apply", "--server-side", "-f", "-", text="---\n".join(map(text, kinds.KINDS)))
+        for kind in kinds.KINDS:
+            api.wait_for(DEFINITION, kind.name, is_established)
+        identities.install(api)
+        port = undo.enter_context(closing(Ports("127.0.0.1"))).take()
+        for configuration in identities.template("webhook.yaml"):
+            for each in configuration["webhooks"]:
+                each["clientConfig"] = {"url": f"https://127.0.0.1:{port}/validate"}
+            api.create(configuration)
+        command = [
+            *(sys.executable, "-m", "netdra", "webhook", "--host=127.0.0.1", "--address=127.0.0.1", f"--port={port}"),
+            f"--kubeconfig={identities.kubeconfig(plane, api, 'netdra-webhook')}",
+        ]
+        ready = answers(f"https://127.0.0.1:{port}/readyz", ssl._create_unverified_context())
+        plane.run("netdra-webhook", command, ready)
+        yield plane
+
+
+@pytest.fixture
+def api(installed: ControlPlane) -> Iterator[Api]:
+    """The administrator's client of the cluster with netdra."""
+    with closing(installed.client()) as client:
+        yield client
+
+
+def test_a_bare_cluster_lacks_all_that_is_netdras_and_says_which_gates_are_off(bare: ControlPlane) -> None:
+    code, found = doctor(bare.kubeconfig())
+    assert code == 1
+    assert found["API server"]["seen"].startswith("v1.")
+    assert found["resource.k8s.io"]["level"] == "ok"
+    for gate in ("DRAPartitionableDevices", "DRAConsumableCapacity", "DRADeviceTaints"):
+        assert found[gate]["level"] == "warning"
+        assert f"{gate}=true" in found[gate]["fix"]
+    missing = {f"CRD {kind.name}" for kind in kinds.KINDS}
+    configurations = {"webhook configuration netdra", "webhook configuration netdra-claims"}
+    rights = {f"rights of netdra {process}" for process in ("node", "controller", "webhook")}
+    assert levels(found, "error") == missing | configurations | rights
+    assert found[f"CRD {kinds.POLICY.name}"]["fix"] == "netdra crds | kubectl apply --server-side -f -"
+
+
+def test_a_cluster_with_netdra_has_no_error(installed: ControlPlane, api: Api) -> None:
+    labels = {
+        "app.kubernetes.io/part-of": "netdra",
+        "app.kubernetes.io/component": "node",
+        "app.kubernetes.io/version": "0.0.1",
+    }
+    pod = objects.manifest(objects.POD, "old", "netdra", spec={"containers": [{"name": "main", "image": "none"}]})
+    pod["metadata"]["labels"] = labels
+    api.create(pod)
+    code, found = doctor(installed.kubeconfig())
+    assert levels(found, "error") == set()
+    assert code == 0
+    assert found["webhook"]["seen"] == "refuses what is wrong"
+    assert found["DRAPartitionableDevices"]["seen"] == "on"
+    assert "node 0.0.1" in found["versions of netdra"]["seen"]
+    assert levels(found, "warning") == {"versions of netdra"}
+
+
+def test_an_older_definition_is_found(installed: ControlPlane, api: Api) -> None:
+    manifest = crd.manifest(kinds.CNI_PLUGIN)
+    del manifest["spec"]["versions"][0]["additionalPrinterColumns"]
+    installed.kubectl("replace", "-f", "-", text=yaml.safe_dump(manifest))
+    try:
+        _, found = doctor(installed.kubeconfig())
+    finally:
+        installed.kubectl("apply", "--server-side", "--force-conflicts", "-f", "-", text=text(kinds.CNI_PLUGIN))
+    assert levels(found, "error") == {f"CRD {kinds.CNI_PLUGIN.name}"}
+    assert "additionalPrinterColumns" in found[f"CRD {kinds.CNI_PLUGIN.name}"]["seen"]
+
+
+def test_a_webhook_that_does_not_answer_is_found(installed: ControlPlane) -> None:
+    webhook = installed.processes["netdra-webhook"]
+    webhook.kill()
+    try:
+        code, found = doctor(installed.kubeconfig())
+    finally:
+        webhook.start()
+        webhook.wait_ready()
+    assert code == 1
+    assert levels(found, "error") == {"webhook"}
+    assert "connection refused" in found["webhook"]["seen"]
+
+
+def test_a_right_that_was_taken_away_is_named(installed: ControlPlane, api: Api) -> None:
+    installed.kubectl("delete", "clusterrolebinding", "netdra-controller")
+    try:
+        _, found = doctor(installed.kubeconfig())
+    finally:
+        identities.install(api)
+    assert levels(found, "error") == {"rights of netdra controller"}
+    assert "may not: get resourceclaims.resource.k8s.io, " in found["rights of netdra controller"]["seen"]
+
+
+def test_a_process_asks_for_itself_and_says_what_it_may_not_see(installed: ControlPlane, api: Api) -> None:
+    code, found = doctor(identities.kubeconfig(installed, api, "netdra-controller"))
+    assert found["rights of netdra controller"]["level"] == "ok"
+    assert "rights of netdra node" not in found
+    unseen = {check for check, each in found.items() if each["seen"].startswith("could not be seen")}
+    assert {"CustomResourceDefinitions", "webhook", "nodes"} <= unseen
+    assert levels(found, "error") == set()
+    assert code == 0
+
+
+def test_a_server_that_is_away_is_an_error_and_no_traceback(installed: ControlPlane, tmp_path: Path) -> None:
+    config = json.loads(installed.kubeconfig().read_text())
+    with closing(Ports("127.0.0.1")) as ports:
+        config["clusters"][0]["cluster"]["server"] = f"https://127.0.0.1:{ports.take()}"
+        (tmp_path / "away.kubeconfig").write_text(json.dumps(config))
+        code, found = doctor(tmp_path / "away.kubeconfig")
+    assert code == 1
+    assert levels(found, "error") == {"API server"}

@@ -1,0 +1,107 @@
+"""The doctor sees this machine's kernel as other programs see it, and says what it cannot see."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import socket
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from netdra.doctor import node_look
+from netdra.doctor.node_look import Places, look
+from netdra.doctor.node_verdicts import KINDS
+from testbed import build
+from tests.kernel.conftest import Machine
+
+ROOT = Path(__file__).resolve().parents[3]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_kind_of_link_is_there_where_ip_link_knows_it(machine: Machine, kind: str) -> None:
+    done = subprocess.run(
+        ("ip", "-n", machine.name, "link", "add", "probe", "type", kind), capture_output=True, text=True, check=False
+    )
+    known = "Unknown device type" not in done.stderr
+    assert (look(Places()).kinds[kind] == "there") == known
+
+
+def test_this_machine_is_told_as_the_system_tells_it() -> None:
+    found = look(Places())
+    assert found.privileged
+    assert found.kernel == platform.release()
+    links = json.loads(subprocess.run(("ip", "-j", "link"), capture_output=True, check=True).stdout)
+    assert found.interfaces == len(links)
+    fstype = subprocess.run(("stat", "-fc", "%T", "/sys/fs/cgroup"), capture_output=True, text=True, check=True).stdout
+    assert (found.cgroup == 2) == (fstype.strip() == "cgroup2fs")
+
+
+def test_the_folders_sockets_and_plugins_of_a_node_are_found() -> None:
+    plugin = build.program("host-local")
+    with tempfile.TemporaryDirectory() as name, socket.socket(socket.AF_UNIX) as nri:
+        folder = Path(name)
+        nri.bind(str(folder / "nri.sock"))
+        nri.listen()
+        (folder / "kubelet" / "plugins").mkdir(parents=True)
+        (folder / "bin").mkdir()
+        (folder / "bin" / "host-local").write_bytes(plugin.read_bytes())
+        (folder / "bin" / "host-local").chmod(0o755)
+        (folder / "bin" / "license").write_text("no program")
+        (folder / "bin" / "broken").write_text("#!/bin/false\n")
+        (folder / "bin" / "broken").chmod(0o755)
+        places = Places(
+            kubelet_root=folder / "kubelet",
+            nri_socket=folder / "nri.sock",
+            cdi_dir=folder / "cdi",
+            cni_path=(folder / "bin", folder / "none"),
+        )
+        found = look(places)
+        gone = look(Places(nri_socket=folder / "none.sock", cni_path=()))
+    assert found.nri == "listens"
+    assert gone.nri == "absent"
+    assert [(each.exists, each.writable) for each in found.kubelet] == [(True, True), (False, True)]
+    assert (found.cdi.exists, found.cdi.writable) == (False, True)
+    broken, local = found.plugins
+    assert (broken.name, broken.version) == ("broken", "")
+    assert broken.problem
+    assert (local.name, local.version) == ("host-local", "1.1.0")
+
+
+def test_modules_on_disk_are_known_where_the_kernel_may_not_be_asked(tmp_path: Path) -> None:
+    folder = tmp_path / "lib" / "modules" / platform.release()
+    folder.mkdir(parents=True)
+    (folder / "modules.builtin").write_text("kernel/drivers/net/veth.ko\n")
+    (folder / "modules.dep").write_text("kernel/drivers/vfio/pci/vfio-pci.ko.xz: kernel/drivers/vfio/vfio.ko.xz\n")
+    (tmp_path / "proc").mkdir()
+    (tmp_path / "proc" / "modules").write_text("bonding 200704 0 - Live 0x0\n")
+    modules = node_look.Modules(Places(root=tmp_path))
+    told = {name: modules.presence(name) for name in ("bond", "veth", "vfio-pci", "vlan")}
+    assert told == {"bond": "there", "veth": "there", "vfio-pci": "loadable", "vlan": "absent"}
+    assert node_look.Modules(Places(root=tmp_path / "none")).presence("vlan") == "unknown"
+
+
+def test_whoever_is_not_root_is_told_what_could_not_be_seen_and_sees_the_rest() -> None:
+    nobody = ("setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "--inh-caps=-all", "--bounding-set=-all")
+    environment = {"PATH": os.environ["PATH"], "HOME": "/nonexistent", "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(
+        (*nobody, sys.executable, "-m", "netdra", "doctor", "--output=json"),
+        capture_output=True,
+        text=True,
+        env=environment,
+        cwd="/",
+        check=False,
+    )
+    assert "Traceback" not in done.stderr, done.stderr
+    found = {each["check"]: each for each in json.loads(done.stdout)}
+    assert found["API server"]["level"] == "warning"
+    assert "not looked at" in found["API server"]["seen"]
+    assert found["rights"]["level"] == "warning"
+    assert "not asked as root" in found["rights"]["seen"]
+    assert found["interfaces"]["level"] == "ok"
+    assert found["NRI"]["level"] == "error"
+    assert done.returncode == 1

@@ -1,0 +1,170 @@
+"""What a cluster's facts mean, one table: the fact, the check that tells of it, the level, and a word of what to do."""
+
+from __future__ import annotations
+
+import base64
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import msgspec
+import pytest
+
+from netdra.admission import certificates
+from netdra.admission.keeper import ClientConfig, Webhook, WebhookConfiguration
+from netdra.doctor.cluster_facts import ClusterFacts, Component, Definition, KubernetesNode, Unseen, WebhookFacts
+from netdra.doctor.cluster_look import differing, trusted_until
+from netdra.doctor.cluster_verdicts import not_looked_at, number, unreachable, verdicts
+from netdra.doctor.finding import worst
+from netdra.model import crd, kinds
+from netdra.model.device import Features
+from netdra.model.meta import ObjectMeta
+
+NOW = datetime(2026, 11, 21, tzinfo=UTC)
+LATER = NOW + timedelta(days=60)
+WELL = ClusterFacts(
+    server="v1.37.1",
+    dra=("v1", "v1beta1"),
+    features=Features(),
+    definitions=tuple(Definition(kind.name, True, True) for kind in kinds.KINDS),
+    webhook=WebhookFacts(configurations={"netdra": LATER, "netdra-claims": LATER}),
+    lacking={"node": (), "controller": (), "webhook": ()},
+    nodes=(KubernetesNode("n1", "v1.37.1", "containerd://2.4.2"),),
+    components=(Component("netdra-node-x", "node", "0.1.0"), Component("netdra-webhook-x", "webhook", "0.1.0")),
+)
+
+
+def test_a_cluster_that_has_everything_has_no_trouble_and_nothing_to_do() -> None:
+    found = verdicts(WELL, "0.1.0", NOW)
+    assert [each for each in found if each.level != "ok" or each.fix] == []
+    assert {each.where for each in found} == {"cluster"}
+
+
+def trusts(end: datetime | None) -> WebhookFacts:
+    return WebhookFacts(configurations={"netdra": end, "netdra-claims": LATER})
+
+
+@pytest.mark.parametrize(
+    ("changed", "check", "level", "seen", "fix"),
+    [
+        ({"server": "v1.33.4"}, "API server", "error", "v1.33.4", "1.34 or later"),
+        ({"server": "v1.35.0"}, "API server", "warning", "1.36.2", "upgrade"),
+        ({"dra": ("v1beta2",)}, "resource.k8s.io", "error", "v1beta2, not v1", "--runtime-config"),
+        ({"dra": ()}, "resource.k8s.io", "error", "nothing of it", "--runtime-config"),
+        (
+            {"features": Features(partitionable_devices=False)},
+            "DRAPartitionableDevices",
+            "warning",
+            "one persona",
+            "--feature-gates=DRAPartitionableDevices=true",
+        ),
+        (
+            {"features": Features(consumable_capacity=False)},
+            "DRAConsumableCapacity",
+            "warning",
+            "shared",
+            "DRAConsumableCapacity=true",
+        ),
+        ({"features": Features(device_taints=False)}, "DRADeviceTaints", "warning", "left out", "DRADeviceTaints=true"),
+        ({"features": Unseen("403")}, "feature gates", "warning", "could not be seen: 403", "--kubeconfig"),
+        ({"definitions": (Definition("x"),)}, "CRD x", "error", "is not there", "netdra crds"),
+        ({"definitions": (Definition("x", True),)}, "CRD x", "error", "is not served", "describe crd x"),
+        ({"definitions": (Definition("x", True, True, ("spec.a",)),)}, "CRD x", "error", "spec.a", "netdra crds"),
+        (
+            {"webhook": WebhookFacts(missing=("netdra",), answer="unasked")},
+            "webhook configuration netdra",
+            "error",
+            "nothing is checked",
+            "helm",
+        ),
+        ({"webhook": trusts(None)}, "webhook configuration netdra", "error", "trusts nobody", "logs"),
+        ({"webhook": trusts(NOW)}, "webhook configuration netdra", "error", "over", "logs"),
+        ({"webhook": trusts(NOW + timedelta(days=3))}, "webhook configuration netdra", "warning", "renewed", "logs"),
+        (
+            {"webhook": WebhookFacts(configurations={"netdra": LATER}, answer="unasked")},
+            "webhook",
+            "error",
+            "without asking",
+            "endpointslices",
+        ),
+        (
+            {"webhook": WebhookFacts(configurations={"netdra": LATER}, answer="connection refused")},
+            "webhook",
+            "error",
+            "connection refused",
+            "8443",
+        ),
+        (
+            {"lacking": {"node": ("list pods",)}},
+            "rights of netdra node",
+            "error",
+            "may not: list pods",
+            "system:serviceaccount:netdra:netdra-node",
+        ),
+        ({"nodes": (KubernetesNode("n1", "v1.33.0", ""),)}, "kubelets", "error", "n1 v1.33.0", "upgrade"),
+        (
+            {"nodes": (KubernetesNode("n1", "v1.37.1", "containerd://1.6.9"),)},
+            "container runtimes",
+            "error",
+            "n1 containerd://1.6.9",
+            "containerd 2",
+        ),
+        ({"components": ()}, "versions of netdra", "warning", "no pod", "--namespace"),
+        ({"components": (Component("p", "node", "0.0.9"),)}, "versions of netdra", "warning", "node 0.0.9", "rollout"),
+    ],
+)
+def test_what_is_missing_is_told_with_what_to_do(
+    changed: dict[str, Any], check: str, level: str, seen: str, fix: str
+) -> None:
+    found = [
+        each
+        for each in verdicts(msgspec.structs.replace(WELL, **changed), "0.1.0", NOW)
+        if each.check == check and each.level != "ok"
+    ]
+    assert [each.level for each in found] == [level]
+    assert seen in found[0].seen
+    assert fix in found[0].fix
+
+
+@pytest.mark.parametrize("part", ["dra", "features", "definitions", "webhook", "lacking", "nodes", "components"])
+def test_what_could_not_be_seen_is_said_and_is_no_error(part: str) -> None:
+    found = verdicts(msgspec.structs.replace(WELL, **{part: Unseen("forbidden")}), "0.1.0", NOW)
+    assert [each.seen for each in found if each.level != "ok"] == ["could not be seen: forbidden"]
+    assert worst(found) == "warning"
+
+
+def test_a_cluster_that_is_away_is_an_error_and_none_at_all_a_warning() -> None:
+    assert worst(unreachable("refused")) == "error"
+    assert worst(not_looked_at("no kubeconfig")) == "warning"
+
+
+def test_a_long_list_is_cut() -> None:
+    lacking = tuple(f"right {index}" for index in range(9))
+    found = verdicts(msgspec.structs.replace(WELL, lacking={"node": lacking}), "0.1.0", NOW)
+    (told,) = (each.seen for each in found if each.level == "error")
+    assert told.endswith("right 4 and 4 more")
+
+
+@pytest.mark.parametrize(("text", "expected"), [("v1.37.1-rc.0+k3s1", (1, 37, 1)), ("2.0", (2, 0)), ("main", (0,))])
+def test_a_version_is_numbers(text: str, expected: tuple[int, ...]) -> None:
+    assert number(text) == expected
+
+
+def test_a_definition_differs_where_it_lacks_something_and_not_where_the_server_adds() -> None:
+    wanted = crd.manifest(kinds.POLICY)["spec"]
+    assert list(differing(wanted, {**wanted, "conversion": {"strategy": "None"}})) == []
+    (version,) = wanted["versions"]
+    older = {**wanted, "versions": [{**version, "additionalPrinterColumns": [], "storage": False}]}
+    assert set(differing(wanted, older)) == {"spec.versions[0].additionalPrinterColumns", "spec.versions[0].storage"}
+
+
+def test_what_a_configuration_trusts_ends_with_the_first_that_trusts_nobody() -> None:
+    made = certificates.make(["localhost"], NOW)
+    bundle = ClientConfig(base64.b64encode(made.authorities.encode()).decode())
+
+    def configuration(*clients: ClientConfig) -> WebhookConfiguration:
+        webhooks = tuple(Webhook(name="w", client_config=each) for each in clients)
+        return WebhookConfiguration(metadata=ObjectMeta(name="netdra"), webhooks=webhooks)
+
+    assert trusted_until(configuration(bundle)) == NOW + certificates.LIFETIME
+    for without in (ClientConfig(), ClientConfig("bm8gY2VydGlmaWNhdGU=")):
+        assert trusted_until(configuration(bundle, without)) is None

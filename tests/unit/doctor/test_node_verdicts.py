@@ -1,0 +1,107 @@
+"""What a node's facts mean, one table: the fact, the check that tells of it, the level, and a word of what to do."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from netdra.doctor.finding import Finding, worst
+from netdra.doctor.node_facts import Folder, Nic, NodeFacts, Plugin
+from netdra.doctor.node_verdicts import KINDS, verdicts
+
+WELL = NodeFacts(
+    kernel="6.12.1",
+    privileged=True,
+    kinds=dict.fromkeys(KINDS, "there"),
+    interfaces=7,
+    iommu_groups=40,
+    sriov=(Nic("eno1", 8, 8),),
+    vfio="loadable",
+    rdma_devices=("mlx5_0",),
+    rdma_mode="exclusive",
+    nri_socket="/var/run/nri/nri.sock",
+    nri="listens",
+    kubelet=(Folder("/var/lib/kubelet/plugins", exists=True, writable=True),),
+    cdi=Folder("/var/run/cdi", exists=True, writable=True),
+    cni_path=("/opt/cni/bin",),
+    plugins=(Plugin("macvlan", "1.1.0"),),
+    cgroup=2,
+    user_namespaces=15000,
+)
+
+
+def finding(check: str, **changed: Any) -> Finding:
+    """The one finding of a check that is not well, about a node that is otherwise well."""
+    (found,) = (
+        each
+        for each in verdicts(msgspec.structs.replace(WELL, **changed))
+        if each.check == check and (each.level != "ok" or not changed)
+    )
+    return found
+
+
+def test_a_node_that_has_everything_has_no_trouble_and_nothing_to_do() -> None:
+    found = verdicts(WELL)
+    assert [each for each in found if each.level != "ok" or each.fix] == []
+    assert worst(found) == "ok"
+    assert {each.where for each in found} == {"node"}
+
+
+@pytest.mark.parametrize(
+    ("changed", "check", "level", "seen", "fix"),
+    [
+        ({"privileged": False}, "rights", "warning", "not asked as root", "as root"),
+        ({"interfaces": -1}, "interfaces", "error", "cannot be listed", "rtnetlink"),
+        (
+            {"kinds": {**WELL.kinds, "bond": "absent"}},
+            "link kind bond",
+            "warning",
+            "step bond",
+            "modprobe rtnl-link-bond",
+        ),
+        ({"kinds": {**WELL.kinds, "vlan": "unknown"}}, "link kinds", "warning", "not to be told: vlan", "root"),
+        (
+            {"sriov": (Nic("eno1", 0, 8),)},
+            "SR-IOV",
+            "warning",
+            "eno1 0 of 8",
+            "/sys/class/net/eno1/device/sriov_numvfs",
+        ),
+        ({"iommu_groups": 0}, "IOMMU", "warning", "vfio-pci", "intel_iommu=on"),
+        ({"vfio": "absent"}, "vfio-pci", "warning", "has none", "modprobe vfio-pci"),
+        ({"vfio": "unknown"}, "vfio-pci", "warning", "not to be told", "modprobe vfio-pci"),
+        ({"rdma_mode": "shared"}, "RDMA", "warning", "every pod sees", "rdma system set netns exclusive"),
+        ({"rdma_mode": ""}, "RDMA", "warning", "not to be told", "rdma system"),
+        ({"nri": "absent"}, "NRI", "error", "is not there", "containerd"),
+        ({"nri": "Permission denied"}, "NRI", "error", "Permission denied", "containerd"),
+        ({"kubelet": (Folder("/k/plugins", False, True),)}, "kubelet", "error", "/k/plugins", "--kubelet-root"),
+        ({"kubelet": (Folder("/k/plugins", True, False),)}, "kubelet", "warning", "cannot be written", "root"),
+        ({"cdi": Folder("/cdi", False, False)}, "CDI", "warning", "cannot be written", "root"),
+        ({"plugins": ()}, "CNI plugins", "warning", "none in /opt/cni/bin", "containernetworking"),
+        ({"plugins": (Plugin("old", "0.3.1"),)}, "CNI plugin old", "warning", "no CHECK", "newer old"),
+        ({"plugins": (Plugin("bad", "", "exit 1"),)}, "CNI plugin bad", "warning", "exit 1", "reinstall bad"),
+        ({"cgroup": 1}, "cgroup", "warning", "version 1", "failCgroupV1"),
+        ({"cgroup": 0}, "cgroup", "warning", "none", "cgroup2"),
+        ({"user_namespaces": 0}, "user namespaces", "warning", "hostUsers: false", "sysctl"),
+        ({"user_namespaces": -1}, "user namespaces", "warning", "not to be told", "sysctl"),
+    ],
+)
+def test_what_is_missing_is_told_with_what_to_do(
+    changed: dict[str, Any], check: str, level: str, seen: str, fix: str
+) -> None:
+    found = finding(check, **changed)
+    assert found.level == level
+    assert seen in found.seen
+    assert fix in found.fix
+
+
+def test_what_a_node_does_not_need_is_no_trouble() -> None:
+    found = verdicts(msgspec.structs.replace(WELL, sriov=(), rdma_devices=(), rdma_mode=""))
+    assert worst(found) == "ok"
+
+
+def test_a_cdi_folder_that_can_be_made_is_well() -> None:
+    found = verdicts(msgspec.structs.replace(WELL, cdi=Folder("/cdi", exists=False, writable=True)))
+    assert worst(found) == "ok"

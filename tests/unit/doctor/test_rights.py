@@ -1,0 +1,46 @@
+"""The rights that are asked about are those that the chart gives: no more, no fewer."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from netdra.doctor.rights import PROCESSES, Right, needed
+
+CHART = Path(__file__).parents[3] / "charts" / "netdra" / "templates" / "rights.yaml"
+ROLES = [each for each in yaml.safe_load_all(CHART.read_text()) if each and each["kind"] in ("Role", "ClusterRole")]
+
+
+def given(role: dict[str, Any]) -> Iterator[Right]:
+    for rule in role["rules"]:
+        for group in rule["apiGroups"]:
+            for kind in rule["resources"]:
+                resource, _, subresource = kind.partition("/")
+                for verb in rule["verbs"]:
+                    for name in rule.get("resourceNames", [""]):
+                        yield Right(
+                            verb=verb,
+                            group=group,
+                            resource=resource,
+                            subresource=subresource,
+                            name=name,
+                            namespaced=role["kind"] == "Role",
+                        )
+
+
+@pytest.mark.parametrize("process", PROCESSES)
+def test_what_is_asked_about_is_what_the_chart_gives(process: str) -> None:
+    held = [right for role in ROLES if role["metadata"]["name"] == f"netdra-{process}" for right in given(role)]
+    assert held
+    assert set(needed(process)) == set(held)
+    assert len(needed(process)) == len(set(needed(process)))
+
+
+def test_a_right_is_told_as_kubectl_takes_it() -> None:
+    told = {str(right) for right in needed("node")}
+    assert "patch resourceclaims.resource.k8s.io --subresource=status" in told
+    assert "list pods" in told

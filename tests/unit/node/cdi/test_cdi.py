@@ -1,0 +1,272 @@
+"""What containers get of a claim: outcomes, specification, environment and metadata, as texts beside what was run."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from netdra.model.claim import NetworkDeviceData
+from netdra.model.errors import NetdraError
+from netdra.model.plan import ClaimReference, Plan, PlannedDevice, PlannedStep
+from netdra.model.resource import DeviceAttribute
+from netdra.model.result import CNIAddress, CNIInterface, StepDevice, StepResult
+from netdra.node.cdi import metadata
+from netdra.node.cdi.files import ClaimFiles
+from netdra.node.cdi.outcome import outcomes
+from netdra.node.claims.prepared import KeptDevice, PreparedClaim
+from netdra.node.kubelet.handler import PreparedDevice
+
+UID = "7b0e8a5e-0000-4000-8000-000000000001"
+CLAIM = ClaimReference(namespace="ns", name="train-net-x7k2p", uid=UID)
+SANDBOX = "/var/run/netns/cni-1"
+
+
+class Done(msgspec.Struct, frozen=True):
+    """A plan and what its steps yielded."""
+
+    plan: Plan
+    results: Mapping[str, StepResult]
+
+
+def planned(request: str, device: str, address: str = "") -> PlannedDevice:
+    return PlannedDevice(request=request, pool="p", device=device, pci_address=address)
+
+
+def kept(request: str, device: str, address: str = "", **further: Any) -> KeptDevice:
+    told = PreparedDevice(requests=(request,), pool="p", device=device, share_id=further.pop("share_id", ""))
+    return KeptDevice(told=told, facts=planned(request, device, address), **further)
+
+
+def prepared(*devices: KeptDevice, pod_claim_name: str = "train-net") -> PreparedClaim:
+    return PreparedClaim(boot_id="b", claim=CLAIM, devices=devices, pod_claim_name=pod_claim_name)
+
+
+def step(name: str, kind: str, if_name: str, *after: str, device: PlannedDevice | None = None) -> PlannedStep:
+    return PlannedStep(
+        name=name, type=kind, if_name=if_name, network="n", execution="Builtin", depend_on=after, device=device
+    )
+
+
+def inside(name: str, mac: str = "02:00:00:00:00:01") -> CNIInterface:
+    return CNIInterface(name=name, mac=mac, sandbox=SANDBOX)
+
+
+VF0, VF1 = planned("vf0", "eth0v0", "0000:03:00.2"), planned("vf1/good", "eth1v0", "0000:03:10.2")
+BONDED = Done(
+    Plan(
+        topology="bonded",
+        claim=CLAIM,
+        steps=(
+            step("vf0", "sriov", "net1", device=VF0),
+            step("vf1", "sriov", "net2", device=VF1),
+            step("rdma0", "rdma", "net1", "vf0"),
+            step("bond0", "bond", "bond0", "rdma0", "vf1"),
+            step("tune", "tuning", "bond0", "bond0"),
+            step("own", "tuning", "net1", "vf0"),
+        ),
+    ),
+    {
+        "vf0": StepResult(interfaces=(CNIInterface(name="eth0v0", mac="host"), inside("net1"))),
+        "vf1": StepResult(interfaces=(inside("net2", "02:00:00:00:00:02"),)),
+        "rdma0": StepResult(
+            interfaces=(inside("net1"),),
+            devices=(
+                StepDevice(
+                    pci_address="0000:03:00.2",
+                    rdma_device="mlx5_2",
+                    device_nodes=("/dev/infiniband/uverbs2", "/dev/infiniband/rdma_cm"),
+                ),
+            ),
+        ),
+        "bond0": StepResult(interfaces=(inside("net1"), inside("net2"), inside("bond0", "02:00:00:00:00:01"))),
+        "tune": StepResult(interfaces=(inside("bond0"),), ips=(CNIAddress(address="10.0.0.5/24", interface=0),)),
+        "own": StepResult(
+            interfaces=(CNIInterface(name="eth0v0", mac="host"), inside("net1", "02:00:00:00:00:09")),
+            ips=(
+                CNIAddress(address="10.1.0.5/24", interface=1),
+                CNIAddress(address="fd00::5/64", interface=1),
+                CNIAddress(address="10.9.9.9/24"),
+            ),
+        ),
+    },
+)
+VFIO = Done(
+    Plan(
+        topology="",
+        claim=CLAIM,
+        steps=(step("dpdk", "vfio-pci", "net3", device=planned("dpdk", "eth2v0", "0000:05:00.1")),),
+    ),
+    {
+        "dpdk": StepResult(
+            devices=(
+                StepDevice(
+                    pci_address="0000:05:00.1", iommu_group="42", device_nodes=("/dev/vfio/42", "/dev/vfio/vfio")
+                ),
+            )
+        )
+    },
+)
+WHOLE = prepared(
+    kept("vf0", "eth0v0", "0000:03:00.2", attributes={"dra.networking/mtu": DeviceAttribute(int_=1500)}),
+    kept("vf1/good", "eth1v0", "0000:03:10.2"),
+    kept("dpdk", "eth2v0", "0000:05:00.1"),
+    kept("look", "eth3", "0000:06:00.0", admin_access=True),
+)
+
+
+def test_each_device_is_told_with_what_it_became() -> None:
+    vf0, vf1, dpdk, look = outcomes(WHOLE, [BONDED, VFIO])
+    assert vf0.network == NetworkDeviceData(
+        interface_name="net1", ips=("10.1.0.5/24", "fd00::5/64"), hardware_address="02:00:00:00:00:09"
+    )
+    assert (vf0.rdma_devices, vf0.device_nodes) == (("mlx5_2",), ("/dev/infiniband/uverbs2", "/dev/infiniband/rdma_cm"))
+    assert (vf1.request, vf1.rdma_devices) == ("vf1", ())
+    # A bond gives its members one MAC.
+    assert vf1.network == NetworkDeviceData(interface_name="net2", hardware_address="02:00:00:00:00:01")
+    assert (dpdk.network, dpdk.device_nodes) == (None, ("/dev/vfio/42", "/dev/vfio/vfio"))
+    assert (look.network, look.pci_address) == (None, "0000:06:00.0")
+
+
+def test_plans_of_other_claims_are_passed_over() -> None:
+    other = msgspec.structs.replace(BONDED.plan, claim=msgspec.structs.replace(CLAIM, uid="another"))
+    assert all(each.network is None for each in outcomes(WHOLE, [Done(other, BONDED.results)]))
+
+
+def test_the_specification_has_a_device_for_each_request(tmp_path: Path) -> None:
+    files = ClaimFiles(plugin=tmp_path / "plugin", cdi=tmp_path / "cdi")
+    files.attached(WHOLE, [BONDED, VFIO])
+    path = tmp_path / "cdi" / f"dra.networking-claim-{UID}.json"
+    written = json.loads(path.read_text())
+    assert (written["cdiVersion"], written["kind"]) == ("0.5.0", "dra.networking/claim")
+    edits = {each["name"].removeprefix(f"{UID}-"): each["containerEdits"] for each in written["devices"]}
+    assert list(edits) == ["vf0", "vf1", "dpdk", "look"]
+    assert edits["vf0"]["env"] == [
+        "NETDRA_TRAIN_NET_VF0_DEVICES=eth0v0",
+        "NETDRA_TRAIN_NET_VF0_INTERFACES=net1",
+        "NETDRA_TRAIN_NET_VF0_PCI_ADDRESSES=0000:03:00.2",
+        "NETDRA_TRAIN_NET_VF0_RDMA_DEVICES=mlx5_2",
+    ]
+    assert edits["vf0"]["deviceNodes"] == [
+        {"path": "/dev/infiniband/uverbs2", "permissions": "rw"},
+        {"path": "/dev/infiniband/rdma_cm", "permissions": "rw"},
+    ]
+    assert edits["dpdk"]["env"] == [
+        "NETDRA_TRAIN_NET_DPDK_DEVICES=eth2v0",
+        "NETDRA_TRAIN_NET_DPDK_PCI_ADDRESSES=0000:05:00.1",
+    ]
+    assert [each["path"] for each in edits["dpdk"]["deviceNodes"]] == ["/dev/vfio/42", "/dev/vfio/vfio"]
+    assert "deviceNodes" not in edits["look"]
+    assert path.stat().st_mode & 0o777 == 0o644
+
+
+@pytest.mark.parametrize(("uid", "version"), [("b" + UID[1:], "0.3.0"), (UID, "0.5.0")])
+def test_the_version_is_the_lowest_that_takes_the_names(tmp_path: Path, uid: str, version: str) -> None:
+    files = ClaimFiles(plugin=tmp_path, cdi=tmp_path)
+    claim = msgspec.structs.replace(WHOLE, claim=msgspec.structs.replace(CLAIM, uid=uid))
+    files.attached(claim, ())
+    assert json.loads(files.spec_path(uid).read_text())["cdiVersion"] == version
+
+
+@pytest.mark.parametrize(
+    ("pod_claim_name", "where"),
+    [("train-net", "resourceclaimtemplates/train-net"), ("", "resourceclaims/train-net-x7k2p")],
+)
+def test_the_container_finds_the_metadata_under_the_name_that_its_pod_knows(
+    tmp_path: Path, pod_claim_name: str, where: str
+) -> None:
+    files = ClaimFiles(plugin=tmp_path / "plugin", cdi=tmp_path / "cdi")
+    claim = msgspec.structs.replace(WHOLE, pod_claim_name=pod_claim_name)
+    files.attached(claim, [BONDED, VFIO])
+    written = json.loads(files.spec_path(UID).read_text())
+    (mount,) = written["devices"][0]["containerEdits"]["mounts"]
+    root = "/var/run/kubernetes.io/dra-device-attributes"
+    assert mount["containerPath"] == f"{root}/{where}/vf0/dra.networking-metadata.json"
+    assert "ro" in mount["options"]
+    assert Path(mount["hostPath"]).stat().st_mode & 0o777 == 0o644
+
+
+def test_the_metadata_is_fuller_once_the_network_is_there(tmp_path: Path) -> None:
+    files = ClaimFiles(plugin=tmp_path / "plugin", cdi=tmp_path / "cdi")
+    files.prepared(WHOLE)
+    path = tmp_path / "plugin" / metadata.FOLDER / UID / "vf0" / "metadata.json"
+    before = json.loads(path.read_text())
+    assert before == {
+        "apiVersion": "metadata.resource.k8s.io/v1alpha1",
+        "kind": "DeviceMetadata",
+        "metadata": {"name": CLAIM.name, "namespace": "ns", "uid": UID, "generation": 1},
+        "podClaimName": "train-net",
+        "requests": [
+            {
+                "name": "vf0",
+                "devices": [
+                    {
+                        "driver": "dra.networking",
+                        "pool": "p",
+                        "name": "eth0v0",
+                        "attributes": {"dra.networking/mtu": {"int": 1500}},
+                    }
+                ],
+            }
+        ],
+    }
+    files.attached(WHOLE, [BONDED, VFIO])
+    after = json.loads(path.read_text())
+    assert after["metadata"]["generation"] == 2
+    assert after["requests"][0]["devices"][0]["networkData"] == {
+        "interfaceName": "net1",
+        "ips": ["10.1.0.5/24", "fd00::5/64"],
+        "hardwareAddress": "02:00:00:00:00:09",
+    }
+
+
+def test_a_running_container_keeps_the_file_that_it_was_given(tmp_path: Path) -> None:
+    """A claim that pods share is described anew for the second; a mount of the first one's file must not change."""
+    files = ClaimFiles(plugin=tmp_path / "plugin", cdi=tmp_path / "cdi")
+    files.attached(WHOLE, [BONDED, VFIO])
+    path = tmp_path / "plugin" / metadata.FOLDER / UID / "vf0" / "metadata.json"
+    with path.open() as mounted:
+        files.prepared(WHOLE)
+        assert "networkData" in mounted.read()
+    assert "networkData" not in path.read_text()
+
+
+def test_files_go_in_their_order_and_twice_is_no_error(tmp_path: Path) -> None:
+    files = ClaimFiles(plugin=tmp_path / "plugin", cdi=tmp_path / "cdi")
+    assert files.specified() == ()
+    files.attached(WHOLE, [BONDED, VFIO])
+    (tmp_path / "cdi" / "nvidia.com-gpu.json").write_text("{}")
+    assert files.specified() == (UID,)
+    assert files.retain([UID]) == ()
+    for _ in range(2):
+        files.detached(UID)
+    assert files.specified() == ()
+    files.attached(WHOLE, ())
+    assert files.retain(["another"]) == (UID,)
+    files.attached(WHOLE, ())
+    for _ in range(2):
+        files.unprepared(UID)
+    assert [path.name for path in (tmp_path / "cdi").iterdir() if not path.name.startswith(".")] == [
+        "nvidia.com-gpu.json"
+    ]
+    assert list((tmp_path / "plugin" / metadata.FOLDER).iterdir()) == []
+
+
+@pytest.mark.parametrize("uid", ["../x", "a/b", "", ".", "a\0b", "é", "x" * 300])
+def test_a_name_from_outside_is_no_path(tmp_path: Path, uid: str) -> None:
+    files = ClaimFiles(plugin=tmp_path / "plugin", cdi=tmp_path / "cdi")
+    claim = msgspec.structs.replace(WHOLE, claim=msgspec.structs.replace(CLAIM, uid=uid))
+    acts: list[Callable[[], None]] = [
+        lambda: files.attached(claim, ()),
+        lambda: files.unprepared(uid),
+        lambda: files.detached(uid),
+    ]
+    for act in acts:
+        with pytest.raises(NetdraError, match="cannot be part of a file's name"):
+            act()
+    assert os.listdir(tmp_path) == []  # noqa: PTH208

@@ -1,0 +1,125 @@
+"""Prepared claims on disk: whole or not at all, read back alike, and never in anybody's way."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from netdra.model.errors import InvalidInputError, TemporaryError
+from netdra.model.plan import ClaimReference, PlannedDevice
+from netdra.model.resource import DeviceAttribute
+from netdra.node.claims import store as stores
+from netdra.node.claims.prepared import KeptDevice, PreparedClaim
+from netdra.node.claims.store import ClaimStore
+from netdra.node.kubelet.handler import PreparedDevice
+
+UID = "7b0e8a5e-0000-4000-8000-000000000001"
+
+
+def claim(uid: str = UID) -> PreparedClaim:
+    kept = KeptDevice(
+        told=PreparedDevice(requests=("main/sub",), pool="p", device="d", cdi_ids=("x/y=z",), share_id="s"),
+        facts=PlannedDevice(request="main/sub", pool="p", device="d", consumed_capacity={"a/b": "1"}),
+        attributes={
+            "dra.networking/a": DeviceAttribute(bool_=False),
+            "dra.networking/b": DeviceAttribute(strings=("x", "y")),
+        },
+    )
+    return PreparedClaim(
+        boot_id="b", claim=ClaimReference(namespace="ns", name="c", uid=uid), devices=(kept,), pod_claim_name="net"
+    )
+
+
+def test_what_was_written_is_read_back(tmp_path: Path) -> None:
+    store = ClaimStore.of_state(tmp_path)
+    assert store.get(UID) is None
+    assert (store.all(), store.uids()) == ([], frozenset())
+    for _ in range(2):
+        store.put(claim())
+    assert store.get(UID) == claim()
+    assert store.all() == [claim()]
+    assert store.uids() == {UID}
+    assert (tmp_path / "claims" / f"{UID}.json").stat().st_mode & 0o777 == 0o600
+    for _ in range(2):
+        store.remove(UID)
+    assert store.uids() == frozenset()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        b"",
+        b"{",
+        b"\xff\xfe",
+        b"[" * 5000,
+        b"[]",
+        b'{"bootId": 1}',
+        msgspec.json.encode(msgspec.structs.replace(claim(), version=99)),
+        msgspec.json.encode(claim())[:-1],
+    ],
+)
+def test_a_bad_file_is_put_aside_reported_and_stops_nobody(
+    tmp_path: Path, text: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    store = ClaimStore.of_state(tmp_path)
+    other = UID[:-1] + "2"
+    store.put(claim(other))
+    bad = tmp_path / "claims" / f"{UID}.json"
+    bad.write_bytes(text)
+    assert store.all() == [claim(other)]
+    assert f"prepared claim {bad} cannot be read" in caplog.text
+    assert (tmp_path / "claims" / f"{UID}.json.bad-0").read_bytes() == text
+    # It is still known that there was a claim, until it is unprepared.
+    assert store.uids() == {UID, other}
+    store.remove(UID)
+    assert store.uids() == {other}
+
+
+@pytest.mark.parametrize("uid", ["", "../x", "a/b", ".hidden", "x" * 64, "A"])
+def test_a_uid_from_outside_is_no_path(tmp_path: Path, uid: str) -> None:
+    store = ClaimStore.of_state(tmp_path)
+    acts: list[Callable[[], object]] = [
+        lambda: store.get(uid),
+        lambda: store.put(claim(uid)),
+        lambda: store.remove(uid),
+    ]
+    for act in acts:
+        with pytest.raises(InvalidInputError, match="cannot be the name of a file"):
+            act()
+
+
+@given(st.binary(max_size=200))
+def test_no_file_whatever_is_more_than_put_aside(tmp_path_factory: pytest.TempPathFactory, text: bytes) -> None:
+    folder = tmp_path_factory.mktemp("claims")
+    (folder / f"{UID}.json").write_bytes(text)
+    assert ClaimStore(folder).get(UID) is None
+
+
+def test_a_daemon_waits_for_the_other_one_but_not_for_ever(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stores, "_LOCK_SECONDS", 0.05)
+    store = ClaimStore.of_state(tmp_path)
+    with store.locked():
+        pass
+    lock = os.open(tmp_path / "claims" / ".lock", os.O_RDWR)
+    fcntl.flock(lock, fcntl.LOCK_EX)
+    with pytest.raises(TemporaryError, match="another netdra on this node"), store.locked():
+        pass
+    os.close(lock)
+    with store.locked():
+        pass
+
+
+def test_a_folder_that_cannot_be_written_is_told(tmp_path: Path) -> None:
+    (tmp_path / "claims").write_text("a file")
+    store = ClaimStore.of_state(tmp_path)
+    with pytest.raises(TemporaryError, match="cannot be written"):
+        store.put(claim())
+    with pytest.raises(TemporaryError, match="cannot be written"), store.locked():
+        pass
