@@ -11,8 +11,9 @@ from collections.abc import Iterable, Mapping
 import msgspec
 
 from netdra.model.device import Problem
+from netdra.model.errors import InvalidInputError
 from netdra.model.policy import MAX_REPORTED
-from netdra.model.report import ANNOTATION, PolicyReport, to_text
+from netdra.model.report import ANNOTATION, PolicyReport, of_text, to_text
 from netdra.model.resource import ResourceSlice
 
 MAX_MESSAGE = 512
@@ -45,6 +46,16 @@ def annotated(
         }
         found.append(_with_report(one, to_text(reports)) if reports else one)
     return tuple(found)
+
+
+def only_policy(one: ResourceSlice) -> str:
+    """The policy that makes all devices of a slice, as far as its report tells; "" if it does not."""
+    try:
+        found = of_text(one.metadata.annotations.get(ANNOTATION, ""))
+    except InvalidInputError:
+        return ""
+    making = [policy for policy, said in found.items() if said.devices]
+    return making[0] if len(making) == 1 else ""
 
 
 def _with_report(one: ResourceSlice, text: str) -> ResourceSlice:
