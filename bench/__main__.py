@@ -18,7 +18,7 @@ from rich.table import Table
 import bench
 from bench.figures import Figure
 
-_NO_BENCHMARKS = {"__main__", "bare", "figures"}
+_NO_BENCHMARKS = {"__main__", "bare", "drivers", "figures", "hollow_nodes", "slices"}
 
 
 def main() -> int:

@@ -10,13 +10,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-Need = Literal["tests", "scale", "charts", "hardware", "bench"]
+Need = Literal["tests", "charts", "hardware", "bench"]
 NEEDS: dict[Need, str] = {
     "tests": "what `make test` starts",
-    "scale": "hollow nodes by the hundred",
     "charts": "installing the charts",
     "hardware": "CNI plugins for SR-IOV hardware",
-    "bench": "the driver that the benchmarks run beside netdra",
+    "bench": "hollow nodes by the hundred, and the driver that the benchmarks run beside netdra",
 }
 
 KUBERNETES_VERSION = "v1.37.1"
@@ -140,7 +139,7 @@ COMPONENTS: tuple[Component, ...] = (
         version="v0.8.0",
         programs={"kwok": "sigs.k8s.io/kwok/cmd/kwok"},
         requires=("sigs.k8s.io/kwok v0.8.0",),
-        needed_by="scale",
+        needed_by="bench",
     ),
     Component(
         name="helm",

@@ -181,7 +181,10 @@ class Node:
 
 
 def _make_cgroups(name: str) -> list[Path]:
-    """A cgroup for the node in each hierarchy, below the one that we are in (cgroups(7))."""
+    """A cgroup for the node in each hierarchy, below the one that we are in (cgroups(7)).
+
+    Its name must be nobody else's on this machine, where other tests may run: a group with processes cannot be removed.
+    """
     own = dict(line.split(":", 2)[1:] for line in Path("/proc/self/cgroup").read_text(encoding="ascii").splitlines())
     groups = []
     for line in Path("/proc/self/mounts").read_text(encoding="ascii").splitlines():

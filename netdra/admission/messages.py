@@ -9,6 +9,8 @@ from typing import Any, Literal
 
 import msgspec
 
+from netdra.model.depth import shallow
+
 NOTHING = msgspec.Raw(b"null")
 REFUSED = 422
 MAX_WARNING = 256
@@ -33,6 +35,7 @@ class AdmissionRequest(msgspec.Struct, frozen=True, rename="camel", kw_only=True
         name: its name; empty where the server is to make one.
         object: as it will be; null for DELETE.
         old_object: as it is; null for CREATE.
+        too_deep: whether both are without what was nested too deeply to be read.
     """
 
     uid: str
@@ -42,6 +45,7 @@ class AdmissionRequest(msgspec.Struct, frozen=True, rename="camel", kw_only=True
     namespace: str = ""
     object: msgspec.Raw = NOTHING
     old_object: msgspec.Raw = NOTHING
+    too_deep: bool = False
 
 
 class AdmissionReview(msgspec.Struct, frozen=True, rename="camel"):
@@ -74,7 +78,10 @@ def read(body: bytes) -> AdmissionRequest:
     Raises:
         msgspec.DecodeError: it is none.
     """
-    return _reader.decode(body).request
+    try:
+        return _reader.decode(body).request
+    except RecursionError:
+        return msgspec.structs.replace(_reader.decode(shallow(body)).request, too_deep=True)
 
 
 def answer(uid: str, verdict: Verdict) -> bytes:

@@ -16,6 +16,7 @@ from netdra.admission.cluster import Cluster
 from netdra.admission.messages import ALLOWED, AdmissionRequest, Verdict
 from netdra.model.claim import ResourceClaim, ResourceClaimTemplate
 from netdra.model.custom_device import CustomDevice
+from netdra.model.depth import MOST
 from netdra.model.errors import InvalidInputError
 from netdra.model.policy import DeviceExposurePolicy
 from netdra.model.schema import CNIPluginSchema
@@ -38,6 +39,8 @@ def review(request: AdmissionRequest, cluster: Cluster) -> Verdict:
             return Verdict((str(problem),))
     if kind not in _KINDS:
         return ALLOWED
+    if request.too_deep:
+        return Verdict((f'{kind} "{request.name}": nested more than {MOST} levels deep',))
     try:
         return _KINDS[kind](request, cluster)
     except (msgspec.DecodeError, InvalidInputError) as problem:

@@ -61,7 +61,8 @@ def detach(sandbox: str, settings: Settings, netns: str = "", *, give_up: bool =
 
 
 def _given_up(journal: Journal, report: DetachReport) -> DetachReport:
-    aside = files.put_aside(journal.path)
+    # Where the namespace is gone nothing of it is valid any more, and plugins may be told so (`collect`).
+    aside = files.put_aside(journal.path, "given-up" if report.namespace_gone else "bad")
     text = f"sandbox {report.sandbox} is given up: what is left of it is in {aside}"
     return msgspec.structs.replace(report, problems=(*report.problems, text))
 

@@ -108,14 +108,18 @@ def locked(fd: int, deadline: float) -> bool:
             return True
 
 
-def put_aside(path: Path) -> Path:
-    """Rename a file that cannot be read, so that it is kept for a person and stops no one; return its new name.
+def put_aside(path: Path, mark: str = "bad") -> Path:
+    """Rename a file that cannot be used, so that it is kept for a person and stops no one; return its new name.
+
+    Args:
+        path: the file.
+        mark: one word for why; it is in the new name.
 
     Raises:
         TemporaryError: it cannot be renamed, or someone else has just done so.
     """
     aside = next(
-        name for number in range(1_000_000) if not (name := path.with_name(f"{path.name}.bad-{number}")).exists()
+        name for number in range(1_000_000) if not (name := path.with_name(f"{path.name}.{mark}-{number}")).exists()
     )
     try:
         path.rename(aside)

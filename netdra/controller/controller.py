@@ -31,6 +31,7 @@ from netdra.kube.resources import CUSTOM_DEVICES, POLICIES, SCHEMAS, TOPOLOGIES,
 from netdra.model.device import Features
 from netdra.model.errors import InvalidInputError, NetdraError, TemporaryError
 from netdra.model.topology import NetworkTopology
+from netdra.ops.logs import fields
 from netdra.ops.metrics import measured
 
 log = logging.getLogger(__name__)
@@ -104,10 +105,10 @@ class Controller:
             log.debug("%s %s changed meanwhile: %s", *key, problem)
             return 0.0
         except ApiError as problem:
-            log.warning("%s %s: %s", *key, problem)
+            log.warning("%s", problem, extra=fields(kind=key.kind, name=key.name))
             return problem.retry_after if isinstance(problem, TemporaryError) else REFUSED_SECONDS
         except NetdraError as problem:
-            log.warning("%s %s: %s", *key, problem)
+            log.warning("%s", problem, extra=fields(kind=key.kind, name=key.name))
             return 0.0 if isinstance(problem, TemporaryError) else REFUSED_SECONDS
         except Exception:
             # One object that nobody thought of must not keep all others from being looked at.

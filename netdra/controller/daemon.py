@@ -50,11 +50,11 @@ async def run(client: Client, process: Process, settings: Settings, terms: Terms
     try:
         await election.run(lambda: Controller(client, recorder, in_hand=process.in_hand).run())
     finally:
-        telling.cancel()
-        # Not before the work has ended: what it did last is to be told too.
+        # After the work has ended, for what it did last is to be told too.
         with suppress(TimeoutError):
             async with asyncio.timeout(FLUSH_SECONDS):
                 await recorder.flush()
+        telling.cancel()
 
 
 def _caches(client: Client, election: Election) -> Check:

@@ -57,6 +57,8 @@ _WIDE: Mapping[str, tuple[_Row, ...]] = {
         (_DRA, "deviceclasses", (*READ, "create", "update", "delete")),
         (_OURS, "networktopologies", (*READ, "patch")),
         (_OURS, "deviceexposurepolicies", READ),
+        (_OURS, "customdevices", READ),
+        (_OURS, "customdevices/status", ("patch",)),
         (_OURS, "networktopologies/status", ("patch",)),
         (_OURS, "deviceexposurepolicies/status", ("patch",)),
         (_OURS, "networktopologies/finalizers", ("update",)),

@@ -21,6 +21,7 @@ from lightkube.core.exceptions import ConfigError
 from netdra.kube.errors import Status, api_error, no_answer
 from netdra.kube.metrics import REQUEST_SECONDS, REQUESTS
 from netdra.kube.resources import KubernetesObject, Resource
+from netdra.model import depth
 from netdra.model.errors import InvalidInputError
 
 FIELD_MANAGER = "netdra"
@@ -140,7 +141,7 @@ class Client:
         what = f"list {resource.plural}"
         body = await self._send("GET", resource.path(selection.namespace), what, parameters=parameters)
         try:
-            return _page.decode(body)
+            return depth.decode(_page, body)
         except msgspec.DecodeError as problem:
             raise no_answer(what, problem) from None
 
@@ -300,7 +301,7 @@ class _Asked:
 
 def _refusal(what: str, response: httpx2.Response, body: bytes) -> Exception:
     try:
-        status = _status.decode(body)
+        status = depth.decode(_status, body)
     except msgspec.DecodeError:
         # Not every refusal comes from the API server itself: a proxy or a load balancer answers in its own way.
         status = Status(message=body[:200].decode(errors="replace").strip())
@@ -311,13 +312,8 @@ def _refusal(what: str, response: httpx2.Response, body: bytes) -> Exception:
 
 def _read(resource: Resource[T], body: bytes | msgspec.Raw) -> T:
     try:
-        found: T = decoder(resource.type).decode(body)
-    except RecursionError:  # opaque parameters can be nested as deep as 10 KiB go
-        raise InvalidInputError(
-            f"API server: an object of {resource.plural} cannot be read: it is nested too deeply",
-            hint="write its opaque parameters with fewer levels",
-        ) from None
-    except msgspec.DecodeError as problem:
+        found: T = depth.decode(decoder(resource.type), body)
+    except (msgspec.DecodeError, RecursionError) as problem:  # opaque parameters can be nested as deep as 10 KiB go
         raise InvalidInputError(
             f"API server: an object of {resource.plural} cannot be read: {problem}",
             hint="is the CustomResourceDefinition of another version of netdra?",

@@ -20,11 +20,11 @@ from typing import Literal
 import msgspec
 
 from netdra.kube.client import Client
-from netdra.kube.errors import ApiError, NotFoundError
+from netdra.kube.errors import NotFoundError
 from netdra.kube.metrics import EVENTS_WRITTEN
 from netdra.kube.resources import Resource
 from netdra.model import names
-from netdra.model.errors import TemporaryError
+from netdra.model.errors import NetdraError, TemporaryError
 from netdra.model.meta import ObjectMeta
 from netdra.ops.metrics import outcome_of
 
@@ -202,7 +202,7 @@ class Recorder:
             if not entry.name:
                 self.book.drop(entry)
             entry.name = ""
-        except ApiError as problem:
+        except NetdraError as problem:
             EVENTS_WRITTEN.labels(outcome_of(problem)).inc()
             log.info("event not written: %s", problem)
             if not isinstance(problem, TemporaryError):

@@ -15,6 +15,7 @@ import msgspec
 from netdra.kube.client import Client, Selection
 from netdra.kube.errors import GoneError, Status, no_answer
 from netdra.kube.resources import KubernetesObject, Resource
+from netdra.model.depth import decode
 
 T = TypeVar("T", bound=KubernetesObject)
 
@@ -74,7 +75,7 @@ async def _events(chunks: AsyncIterator[bytes], what: str) -> AsyncGenerator[Wat
     async with aclosing(lines(chunks, what)) as found:
         async for line in found:
             try:
-                event = _event.decode(line)
+                event = decode(_event, line)
             except msgspec.DecodeError as problem:
                 raise GoneError(f"API server: {what}: an event cannot be read: {problem}", Status()) from None
             yield event

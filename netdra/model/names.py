@@ -28,6 +28,7 @@ BANDWIDTH = "bandwidth"
 LINK_DOWN = f"{DRIVER}/link-down"
 GONE = f"{DRIVER}/gone"
 TROUBLE = f"{DRIVER}/trouble"
+WITHDRAWN = f"{DRIVER}/withdrawn"
 
 MAX_LABEL = 63
 MAX_SUBDOMAIN = 253

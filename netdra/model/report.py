@@ -106,16 +106,31 @@ def of_custom_devices(found: ReportedSlice) -> Mapping[str, CustomDeviceReport]:
     return _reports(found, CUSTOM_DEVICES, _custom_devices.decode)
 
 
+def of_text(text: str) -> Mapping[str, PolicyReport]:
+    """The reports by policy in an annotation's value; none if it is empty.
+
+    Raises:
+        InvalidInputError: it cannot be read.
+    """
+    return _read(text, ANNOTATION, _policies.decode)
+
+
 def _reports(
     found: ReportedSlice, annotation: str, decode: Callable[[str], Mapping[str, Report]]
 ) -> Mapping[str, Report]:
-    text = found.metadata.annotations.get(annotation, "")
+    try:
+        return _read(found.metadata.annotations.get(annotation, ""), annotation, decode)
+    except InvalidInputError as problem:
+        raise InvalidInputError(f'ResourceSlice "{found.metadata.name}", {problem.what}') from None
+
+
+def _read(text: str, annotation: str, decode: Callable[[str], Mapping[str, Report]]) -> Mapping[str, Report]:
     if not text:
         return {}
     try:
         return {name: _clipped(report) for name, report in decode(text).items()}
     except msgspec.DecodeError as problem:
-        raise InvalidInputError(f'ResourceSlice "{found.metadata.name}", annotation {annotation}: {problem}') from None
+        raise InvalidInputError(f"annotation {annotation}: {problem}") from None
 
 
 def _clipped(report: Report) -> Report:

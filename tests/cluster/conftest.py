@@ -64,15 +64,20 @@ def api(control_plane: ControlPlane) -> Iterator[Api]:
 @pytest.fixture(scope="session")
 def custom_kinds(control_plane: ControlPlane, api: Api) -> None:
     """netdra's own kinds are served by the shared control plane."""
-    control_plane.kubectl("apply", "--server-side", "-f", "-", text="---\n".join(map(text, kinds.KINDS)))
-    for kind in kinds.KINDS:
-        api.wait_for(DEFINITION, kind.name, is_established)
+    serve_kinds(control_plane, api)
     # What kubectl explains things by follows a moment later and cannot be watched.
     deadline = time.monotonic() + DISCOVERY_SECONDS
     while not all(_is_documented(control_plane, kind) for kind in kinds.KINDS):
         assert time.monotonic() < deadline
     # kubectl remembers what it discovered before; this renews it.
     control_plane.kubectl("api-resources")
+
+
+def serve_kinds(plane: ControlPlane, api: Api) -> None:
+    """Have a control plane serve netdra's own kinds."""
+    plane.kubectl("apply", "--server-side", "-f", "-", text="---\n".join(map(text, kinds.KINDS)))
+    for kind in kinds.KINDS:
+        api.wait_for(DEFINITION, kind.name, is_established)
 
 
 def _is_documented(plane: ControlPlane, kind: crd.CustomKind) -> bool:

@@ -297,6 +297,27 @@ def test_reports_of_many_nodes_become_one_status_with_few_writes(workspace: Work
     assert statuses <= took + 2
 
 
+def test_a_claim_that_no_decoder_can_read_keeps_the_controller_from_nothing(
+    workspace: Workspace, control_plane: ControlPlane
+) -> None:
+    """Opaque parameters of 10 KiB may be nested 5,000 levels deep, and any user may write them."""
+    api, first, second = workspace.api, workspace.name("first"), workspace.name("second")
+    deep = "[" * 4900 + "]" * 4900
+    text = (
+        f'{{"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim", "metadata": {{"name": "deep"}}, "spec": '
+        '{"devices": {"requests": [{"name": "a", "exactly": {"deviceClassName": "a"}}], '
+        f'"config": [{{"opaque": {{"driver": "example.com", "parameters": {{"a": {deep}}}}}}}]}}}}}}'
+    )
+    control_plane.kubectl("create", "-n", workspace.namespace, "-f", "-", text=text)
+    workspace.create(manifest(TOPOLOGY, first, spec=steps("vf0")))
+    api.wait_for(TOPOLOGY, first, is_ready)
+    control_plane.processes["netdra-controller"].stop()
+    start_controller(control_plane, api)
+    workspace.create(manifest(TOPOLOGY, second, spec=steps("vf0")))
+    api.wait_for(TOPOLOGY, second, is_ready)
+    control_plane.kubectl("delete", "resourceclaim", "deep", "-n", workspace.namespace)
+
+
 def reporting(node: str, policy: str, *, devices: int, problems: list[str]) -> Object:
     """A slice of a node whose publisher reports on a policy."""
     pool = {"name": node, "generation": 1, "resourceSliceCount": 1}

@@ -8,6 +8,7 @@ import signal
 import ssl
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager
@@ -49,6 +50,13 @@ def admin(plane: ControlPlane) -> Iterator[Api]:
         identities.install(api)
         objects.add_node(api, NODE)
         yield api
+
+
+@pytest.fixture
+def short() -> Iterator[Path]:
+    """A folder with so short a path that sockets can be in it (unix(7): 107 bytes)."""
+    with tempfile.TemporaryDirectory(prefix="netdra-") as name:
+        yield Path(name)
 
 
 @dataclass
@@ -136,7 +144,8 @@ def test_a_controller_is_ready_when_it_leads_and_has_read_the_cluster(
         daemon.until_ready()
         checks = daemon.checks()
         assert checks["leadership"]["detail"] == "leads netdra/netdra-controller"
-        assert checks["caches"]["detail"] == "6 copies"
+        assert checks["caches"]["ok"]
+        assert checks["caches"]["detail"].endswith(" copies")
         assert json.loads(daemon.get("/healthz?verbose")[1])["checks"][0]["name"] == "event-loop"
         written = "netdra_controller_class_writes_total"
         daemon.until("a class", lambda: daemon.sample(written, verb="create", outcome="ok") == 1)
@@ -164,7 +173,9 @@ def test_a_controller_is_ready_when_it_leads_and_has_read_the_cluster(
         assert lines[-1]["message"] == "ended"
 
 
-def test_a_daemon_is_not_ready_while_the_api_server_is_away(plane: ControlPlane, admin: Api, tmp_path: Path) -> None:
+def test_a_daemon_is_not_ready_while_the_api_server_is_away(
+    plane: ControlPlane, admin: Api, tmp_path: Path, short: Path
+) -> None:
     account = identities.kubeconfig(plane, admin, "netdra-node", NODE)
     plane.apiserver.kill()
     try:
@@ -179,7 +190,7 @@ def test_a_daemon_is_not_ready_while_the_api_server_is_away(plane: ControlPlane,
         if plane.apiserver.pid is None:
             plane.apiserver.start()
             plane.apiserver.wait_ready()
-    with running(tmp_path, "node", account, f"--node-name={NODE}", *places(tmp_path)) as node:
+    with running(tmp_path, "node", account, f"--node-name={NODE}", *places(short)) as node:
         node.until_well("slices")
         assert node.checks()["api-server"]["ok"]
         plane.apiserver.kill()
@@ -193,9 +204,11 @@ def test_a_daemon_is_not_ready_while_the_api_server_is_away(plane: ControlPlane,
         node.until_well("api-server")
 
 
-def test_a_node_says_what_it_has_published_and_what_it_lacks(plane: ControlPlane, admin: Api, tmp_path: Path) -> None:
+def test_a_node_says_what_it_has_published_and_what_it_lacks(
+    plane: ControlPlane, admin: Api, tmp_path: Path, short: Path
+) -> None:
     account = identities.kubeconfig(plane, admin, "netdra-node", NODE)
-    with running(tmp_path, "node", account, f"--node-name={NODE}", *places(tmp_path)) as node:
+    with running(tmp_path, "node", account, f"--node-name={NODE}", *places(short)) as node:
         node.until_well("slices")
         assert node.get("/readyz")[0] == 503
         assert not node.checks()["kubelet"]["ok"]

@@ -49,16 +49,17 @@ class Machine:
 @pytest.fixture
 def machine() -> Iterator[Machine]:
     """An empty namespace."""
-    yield from _machine()
+    yield from new_machine()
 
 
 @pytest.fixture
 def other() -> Iterator[Machine]:
     """Another empty namespace."""
-    yield from _machine()
+    yield from new_machine()
 
 
-def _machine() -> Iterator[Machine]:
+def new_machine() -> Iterator[Machine]:
+    """An empty namespace, gone at the end."""
     name = f"netdra-test-{uuid.uuid4().hex[:8]}"
     with Namespace.create(name) as namespace:
         try:

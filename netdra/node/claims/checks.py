@@ -1,7 +1,7 @@
 """Why a claim is refused at Prepare, as far as the claim itself, its plans and its pods say. Pure; docs/claims.md.
 
-Called by `prepare`; `check_shared` also by whoever attaches a pod, because the second pod of a shared claim brings no
-Prepare (decision D11). What the node has to say is in `netdra.slices.exclusion`, what the topology has in `bind`.
+Called by `prepare`. The second pod of a shared claim brings no Prepare (decision D11): there `netdra.chain` finds that
+a device is in a pod already. What the node says is in `netdra.slices.exclusion`, what the topology says in `bind`.
 """
 
 from __future__ import annotations

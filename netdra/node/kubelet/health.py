@@ -78,6 +78,8 @@ class HealthService:
                     (waking, following, closing), timeout=RESEND_SECONDS, return_when=asyncio.FIRST_COMPLETED
                 )
                 waking.cancel()
+                if closing.done():
+                    break
                 changed.clear()
                 for found in latest:
                     yield _message(found, int(time.time()))

@@ -16,6 +16,8 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
+import msgspec
+
 from netdra.model.claim import ResourceClaim
 from netdra.model.errors import InvalidInputError, NetdraError, PermanentError, TemporaryError
 from netdra.model.plan import Plan
@@ -38,6 +40,7 @@ T = TypeVar("T")
 WORKERS = 8
 LOOKUP_SHARE = 0.4
 REMOVE_SECONDS = 5.0
+MOST_TRIES = 5  # of taking a sandbox down whose namespace is gone (decision D13)
 
 
 @dataclass
@@ -145,18 +148,24 @@ class Attachments:
 
         Raises:
             TemporaryError: something could not be undone yet.
+            PermanentError: it never could, and is given up (decision D13).
         """
         deadline = time.monotonic() + seconds
         async with self.locks.held(sandbox.id):
-            undone = await self.in_thread(lambda: self.network.undo(sandbox.id, deadline, sandbox.netns))
+            tries = self.troubles.get(sandbox.id, Undone()).tries
+            undone = await self.in_thread(
+                lambda: self.network.undo(sandbox.id, deadline, sandbox.netns, give_up=tries + 1 >= MOST_TRIES)
+            )
             self.writer.forget(sandbox.id, undone.claims)
-            if undone.trouble:
-                self.troubles[sandbox.id] = undone
-            else:
-                self.troubles.pop(sandbox.id, None)
+            self.troubles.pop(sandbox.id, None)
+            if undone.trouble and not undone.given_up:
+                self.troubles[sandbox.id] = msgspec.structs.replace(undone, tries=tries + undone.namespace_gone)
             self.changed()
         if not undone.trouble:
             return
+        if undone.given_up:
+            self.reports.given_up(sandbox, undone.trouble)
+            raise PermanentError(f"sandbox {sandbox.id}: not all could be undone: {undone.trouble}")
         self.reports.not_undone(sandbox, undone.trouble)
         raise TemporaryError(f"sandbox {sandbox.id}: not all could be undone: {undone.trouble}")
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterable
 
-from netdra.model.errors import TemporaryError
+from netdra.model.errors import NetdraError, TemporaryError
 from netdra.model.plan import ClaimReference
 from netdra.node.cdi.files import ClaimFiles
 from netdra.node.claims.store import ClaimStore
@@ -60,11 +60,17 @@ class Guard:
         """
         with self._lock:
             had = tuple(uid for uid in self._attached.keys() | self._begun.keys() if sandbox in self._users(uid))
+            failed: list[NetdraError] = []
             for uid in had:
                 self._attached.get(uid, {}).pop(sandbox, None)
                 self._begun.get(uid, set()).discard(sandbox)
-            for uid in had:
-                self._settle(uid)
+                try:
+                    self._settle(uid)
+                except NetdraError as problem:
+                    failed.append(problem)
+                    self._begun.setdefault(uid, set()).add(sandbox)  # so that whoever calls again tries again
+            if failed:
+                raise failed[0]
             return had
 
     def has(self, sandbox: str) -> bool:

@@ -14,8 +14,9 @@ from netdra.chain import checkpoint, standing
 from netdra.chain.attach import attach
 from netdra.chain.check import check
 from netdra.chain.checkpoint import Pod, Saved
+from netdra.chain.collect import collect
 from netdra.chain.detach import detach
-from netdra.chain.report import AttachError
+from netdra.chain.report import AttachError, CollectReport
 from netdra.chain.site import Settings
 from netdra.model.claim import ResourceClaim
 from netdra.model.errors import NetdraError, TemporaryError
@@ -26,6 +27,7 @@ from netdra.node.pods.guard import Guard
 from netdra.node.pods.outcome import Outcome, attached, reference
 from netdra.ops.metrics import measured
 
+COLLECT_SECONDS = 2.0  # no sandbox begins for half of it, which is less than a hook has
 _AFTERWARDS = 0.05  # seconds of a budget that are kept for what follows the chain
 
 
@@ -35,10 +37,16 @@ class Undone(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         claims: the claims whose network was run in it, as far as its checkpoint says.
         trouble: what could not be undone yet, "" if all is.
+        namespace_gone: its namespace is gone, so nothing that fails now can be mended in it.
+        given_up: what could not be undone is in a file that was put aside, and is tried no more.
+        tries: how often it was tried so far since the namespace was gone; counted by `attachments`.
     """
 
     claims: tuple[ClaimReference, ...] = ()
     trouble: str = ""
+    namespace_gone: bool = False
+    given_up: bool = False
+    tries: int = 0
 
 
 class Network:
@@ -108,17 +116,19 @@ class Network:
         report = check(sandbox, self.settings)
         return (*report.problems, *(f"{each}: {each.drift[0]}" for each in report.steps if each.drift))
 
-    def undo(self, sandbox: str, deadline: float, netns: str = "") -> Undone:
+    def undo(self, sandbox: str, deadline: float, netns: str = "", *, give_up: bool = False) -> Undone:
         """Take a sandbox down: no container more, then its network. Tries everything, and says what is left.
 
         Args:
             sandbox: its id.
             deadline: when it must be done, on the monotonic clock.
             netns: where its namespace is now.
+            give_up: try for the last time (decision D13).
         """
         began = time.perf_counter()
         trouble: list[str] = []
         claims: tuple[ClaimReference, ...] = ()
+        namespace_gone = False
         try:
             self.guard.gone(sandbox)
         except NetdraError as problem:
@@ -127,7 +137,8 @@ class Network:
         try:
             saved = standing.load(self.settings.state, sandbox)
             claims = tuple(dict.fromkeys(plan.claim for plan in saved.header.plans)) if saved is not None else ()
-            report = detach(sandbox, self._within(deadline), netns)
+            report = detach(sandbox, self._within(deadline), netns, give_up=give_up)
+            namespace_gone = report.namespace_gone
             measure.detached(report)
             trouble += report.problems
             trouble += [
@@ -137,7 +148,12 @@ class Network:
             trouble.append(problem.what)
         faults.point("detach-done")
         metrics.DETACH_SECONDS.labels("temporary" if trouble else "ok").observe(time.perf_counter() - began)
-        return Undone(claims=claims, trouble="\n".join(trouble))
+        return Undone(
+            claims=claims,
+            trouble="\n".join(trouble),
+            namespace_gone=namespace_gone,
+            given_up=give_up and bool(trouble) and not self.has_checkpoint(sandbox),
+        )
 
     def known(self) -> tuple[str, ...]:
         """The sandboxes that anything is kept of."""
@@ -153,6 +169,17 @@ class Network:
         if header.boot_id != checkpoint.boot_id():
             return True
         return not standing.is_there(header.namespace)
+
+    def collect(self, plans: Sequence[Plan]) -> CollectReport:
+        """Have plugins free what belongs to no sandbox of this node any more; see `netdra.chain.collect`.
+
+        Args:
+            plans: of networks that may have no sandbox any more.
+
+        Raises:
+            TemporaryError: sandboxes are just beginning.
+        """
+        return collect(msgspec.structs.replace(self.settings, budget=COLLECT_SECONDS), plans)
 
     def _run(self, plans: Sequence[Plan], sandbox: Sandbox, deadline: float) -> None:
         """Run the chains, and count their steps."""

@@ -1,13 +1,16 @@
 """Gives back what is left of pods that are gone: checkpoints, prepared claims, CDI files. At start, and now and then.
 
 Run by `netdra.node.pods.service`. What is whose is told by the checkpoints and the prepared claims alone; what cannot
-be given back is kept, tried again and reported, and the devices are tainted with it.
+be given back is kept, tried again and reported, and the devices are tainted with it. What only plugins know of, such
+as leases, they are told to free by themselves: at start, when something was given up, and seldom else.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import math
+import time
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -15,18 +18,20 @@ from functools import partial
 from netdra.kube.backoff import Backoff
 from netdra.kube.errors import ApiError, NotFoundError
 from netdra.kube.resources import RESOURCE_CLAIMS
-from netdra.model.errors import NetdraError
-from netdra.model.plan import ClaimReference
+from netdra.model.errors import NetdraError, PermanentError
+from netdra.model.plan import ClaimReference, Plan
 from netdra.node.kubelet.handler import ClaimHandler
 from netdra.node.metrics import ORPHANS
 from netdra.node.nri.hooks import Sandbox
 from netdra.node.pods.attachments import Attachments
 from netdra.node.pods.network import sandbox_of
+from netdra.ops.logs import fields
 from netdra.ops.metrics import counted
 
 log = logging.getLogger(__name__)
 
 EVERY_SECONDS = 180.0
+COLLECT_EVERY_SECONDS = 6 * 3600.0
 SECONDS_EACH = 30.0
 
 
@@ -44,6 +49,8 @@ class Orphans:
     every: float = EVERY_SECONDS
     rounds: int = 0
     _suspects: frozenset[str] = frozenset()
+    _collect_at: float = -math.inf
+    _plans: dict[str, Plan] = field(default_factory=dict)
     _wake: asyncio.Event = field(default_factory=asyncio.Event)
 
     def look(self) -> None:
@@ -69,10 +76,11 @@ class Orphans:
         """Give back all that belongs to no pod any more, as far as it can be."""
         await self._sandboxes()
         try:
+            await self._collect()
             await self._claims()
             for uid in await self.attachments.in_thread(self.attachments.network.guard.keep_only_prepared):
                 ORPHANS.labels("cdi", "ok").inc()
-                log.info("CDI specification of claim %s removed: it is not prepared", uid)
+                log.info("CDI specification removed: the claim is not prepared", extra=fields(claim=uid))
         except NetdraError as problem:
             log.warning("%s", problem)
         self.rounds += 1
@@ -104,9 +112,37 @@ class Orphans:
                 attachments.troubles.pop(key, None)
                 continue
             sandbox = sandbox_of(saved[key]) if key in saved else Sandbox(id=key, name="", namespace="", uid="")
-            # What fails is reported and kept as a trouble.
-            with suppress(NetdraError), counted(ORPHANS, "sandbox"):
-                await attachments.take_down(sandbox, SECONDS_EACH)
+            if key in saved:
+                self._plans |= {plan.topology: plan for plan in saved[key].header.plans}
+            await self._take_down(sandbox)
+
+    async def _take_down(self, sandbox: Sandbox) -> None:
+        """Take a sandbox down; what fails is reported, and kept as a trouble or given up."""
+        try:
+            with counted(ORPHANS, "sandbox"):
+                await self.attachments.take_down(sandbox, SECONDS_EACH)
+        except PermanentError:
+            self._collect_at = -math.inf  # the plugin may know better by itself what to free
+        except NetdraError:
+            pass
+
+    async def _collect(self) -> None:
+        """Have plugins free what nothing here speaks of any more, when it is time.
+
+        Raises:
+            TemporaryError: sandboxes are just beginning; it is tried in the next round.
+        """
+        if time.monotonic() < self._collect_at:
+            return
+        plans = tuple(self._plans.values())
+        report = await self.attachments.in_thread(lambda: self.attachments.network.collect(plans))
+        self._collect_at = time.monotonic() + COLLECT_EVERY_SECONDS
+        self._plans.clear()
+        for problem in report.problems:
+            log.warning("leases that nobody has are not looked for: %s", problem)
+        for each in report.networks:
+            if each.problem:
+                log.warning('plugin "%s", network "%s": %s', each.plugin, each.network, each.problem)
 
     async def _claims(self) -> None:
         """Give up prepared claims that are gone, or that no pod of this node has: seen so twice, as a watch may lag."""
@@ -123,7 +159,7 @@ class Orphans:
             try:
                 with counted(ORPHANS, "claim"):
                     await self.claims.unprepare(claim)
-                log.info('ResourceClaim "%s/%s" (%s) given up: no pod has it', claim.namespace, claim.name, claim.uid)
+                log.info("given up: no pod has it", extra=fields(claim=f"{claim.namespace}/{claim.name}"))
             except NetdraError as problem:
                 suspects.add(claim.uid)
                 log.warning("%s", problem)

@@ -21,6 +21,7 @@ from netdra.node.metrics import REPAIRS
 from netdra.node.nri.hooks import Sandbox
 from netdra.node.pods.attachments import Attachments
 from netdra.node.pods.network import sandbox_of
+from netdra.ops.logs import fields
 from netdra.ops.metrics import counted
 
 log = logging.getLogger(__name__)
@@ -59,8 +60,11 @@ class Reconciler:
         attachments = self.attachments
         for saved in await attachments.in_thread(attachments.network.checkpoints):
             sandbox = sandbox_of(saved)
-            if await attachments.in_thread(partial(attachments.network.standing, sandbox)) is not None:
-                await self._confirm(sandbox, (), saved)
+            try:
+                if await attachments.in_thread(partial(attachments.network.standing, sandbox)) is not None:
+                    await self._confirm(sandbox, (), saved)
+            except NetdraError as problem:
+                log.warning("sandbox %s: its containers cannot be made again yet: %s", sandbox.id, problem)
         await attachments.in_thread(attachments.network.guard.keep_only_attached)
 
     async def run(self) -> None:
@@ -102,7 +106,10 @@ class Reconciler:
             try:
                 return await self._settle(sandbox)
             except NetdraError as problem:
-                log.info("sandbox %s: %s", key, problem)
+                log.info("%s", problem, extra=fields(sandbox=key))
+                return False
+            except Exception:
+                log.exception("sandbox %s: netdra has a defect", key)
                 return False
 
     async def _settle(self, sandbox: Sandbox) -> bool:

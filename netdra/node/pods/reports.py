@@ -14,6 +14,7 @@ from netdra.chain.report import AttachError
 from netdra.kube.events import ObjectReference, Occurrence
 from netdra.model.errors import NetdraError, TemporaryError
 from netdra.node.nri.hooks import Sandbox
+from netdra.ops.logs import Fields, fields
 
 log = logging.getLogger(__name__)
 
@@ -36,25 +37,30 @@ class Reports:
         """A sandbox was refused."""
         text = message_of(problem)
         if self._is_new(sandbox, text):
-            log.warning('pod "%s/%s", sandbox %s: %s', sandbox.namespace, sandbox.name, sandbox.id, text)
+            log.warning("%s", text, extra=_about(sandbox, problem))
             self._tell(sandbox, "Warning", "NetworkNotAttached", "Attach", text)
 
     def not_undone(self, sandbox: Sandbox, trouble: str) -> None:
         """Something of a sandbox could not be given back yet."""
         if self._is_new(sandbox, trouble):
-            log.warning('pod "%s/%s", sandbox %s: %s', sandbox.namespace, sandbox.name, sandbox.id, trouble)
+            log.warning("not given back yet: %s", trouble, extra=_about(sandbox))
             self._tell(sandbox, "Warning", "NetworkNotDetached", "Detach", trouble)
+
+    def given_up(self, sandbox: Sandbox, trouble: str) -> None:
+        """What could not be given back is tried no more, and left for a person."""
+        log.error('pod "%s/%s", sandbox %s: %s', sandbox.namespace, sandbox.name, sandbox.id, trouble)
+        self._tell(sandbox, "Warning", "NetworkGivenUp", "Detach", trouble)
 
     def changed(self, sandbox: Sandbox, drift: str) -> None:
         """The network of a pod that runs is not as it was made."""
         if self._is_new(sandbox, drift):
-            log.warning('pod "%s/%s", sandbox %s: %s', sandbox.namespace, sandbox.name, sandbox.id, drift)
+            log.warning("the network is not as it was made: %s", drift, extra=_about(sandbox))
             self._tell(sandbox, "Warning", "NetworkChanged", "Check", drift)
 
     def late(self, sandbox: Sandbox) -> None:
         """A pod that had begun without its network has it now."""
         text = "the pod began while the network driver was away; its network is complete now"
-        log.warning('pod "%s/%s", sandbox %s: %s', sandbox.namespace, sandbox.name, sandbox.id, text)
+        log.warning("%s", text, extra=_about(sandbox))
         self._tell(sandbox, "Warning", "NetworkAttachedLate", "Attach", text)
 
     def well(self, sandbox: Sandbox) -> None:
@@ -87,3 +93,12 @@ def reason_of(problem: NetdraError) -> str:
     if isinstance(problem, AttachError):
         return "StepFailed"
     return "NotYet" if isinstance(problem, TemporaryError) else "Refused"
+
+
+def _about(sandbox: Sandbox, problem: NetdraError | None = None) -> dict[str, object]:
+    """What a line is about: the pod, and the first step that failed."""
+    known = Fields(pod=f"{sandbox.namespace}/{sandbox.name}", sandbox=sandbox.id)
+    if isinstance(problem, AttachError) and problem.report.failures:
+        first = problem.report.failures[0]
+        known |= Fields(topology=first.topology, step=first.step)
+    return fields(**known)

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from netdra.chain.site import Settings
 from netdra.kube.client import Client
 from netdra.kube.events import Occurrence
+from netdra.kube.store import Change
 from netdra.model.plan import ClaimReference
 from netdra.node.cdi.files import ClaimFiles
 from netdra.node.claims.prepare import Claims
@@ -23,6 +24,7 @@ from netdra.node.pods.attachments import WORKERS, Attachments
 from netdra.node.pods.guard import Guard
 from netdra.node.pods.held import Held
 from netdra.node.pods.network import Network
+from netdra.node.pods.objects import WatchedPod
 from netdra.node.pods.orphans import Orphans
 from netdra.node.pods.reconcile import Reconciler
 from netdra.node.pods.reports import Reports
@@ -52,13 +54,21 @@ class Pods:
     async def run(self) -> None:
         """Work until cancelled, then end what has begun. Hooks may be called from the time `recall` has returned."""
         try:
-            async with asyncio.TaskGroup() as tasks:
-                tasks.create_task(self.tracker.run())
-                tasks.create_task(self.writer.run())
-                tasks.create_task(self.reconciler.run())
-                tasks.create_task(self.orphans.run())
+            with self.tracker.pods.following(self._pod_changed):
+                await self._work()
         finally:
             await asyncio.shield(self.hooks.aclose())
+
+    async def _work(self) -> None:
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self.tracker.run())
+            tasks.create_task(self.writer.run())
+            tasks.create_task(self.reconciler.run())
+            tasks.create_task(self.orphans.run())
+
+    def _pod_changed(self, change: Change[WatchedPod]) -> None:
+        if change.old is not None and (change.new is None or change.new.metadata.uid != change.old.metadata.uid):
+            self.writer.pod_gone(change.old.metadata.uid)
 
     async def recall(self) -> None:
         """Take up what a former process left, from the disk alone: to be awaited before anything else is started.

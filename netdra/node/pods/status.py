@@ -53,8 +53,11 @@ def same(one: Iterable[AllocatedDeviceStatus], other: Iterable[AllocatedDeviceSt
     return _by_id(one) == _by_id(other)
 
 
-def _by_id(entries: Iterable[AllocatedDeviceStatus]) -> dict[DeviceId, Any]:
-    return {(each.pool, each.device, each.share_id or ""): msgspec.to_builtins(each) for each in entries}
+def _by_id(entries: Iterable[AllocatedDeviceStatus]) -> dict[DeviceId, bytes]:
+    return {
+        (each.pool, each.device, each.share_id or ""): msgspec.json.encode(each, order="deterministic")
+        for each in entries
+    }
 
 
 def _entry(

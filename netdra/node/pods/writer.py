@@ -30,6 +30,7 @@ from netdra.model.resource import API_VERSION, Wire
 from netdra.node.metrics import STATUS_WRITES
 from netdra.node.pods.outcome import Outcome
 from netdra.node.pods.status import device_statuses, same
+from netdra.ops.logs import fields
 from netdra.ops.metrics import counted
 
 log = logging.getLogger(__name__)
@@ -84,31 +85,38 @@ class StatusWriter:
     _at_once: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(AT_ONCE))
 
     def tell(self, outcomes: Sequence[Outcome]) -> None:
-        """Note what became of claims in a sandbox; it is written soon."""
+        """Note what became of claims in a sandbox, in place of what became of them in the pod's last; written soon."""
         for outcome in outcomes:
-            self._told.setdefault(outcome.claim.uid, {})[outcome.sandbox.id] = outcome
+            self._told.setdefault(outcome.claim.uid, {})[outcome.sandbox.uid] = outcome
             self._note(outcome.claim)
 
     def forget(self, sandbox: str, claims: Sequence[ClaimReference] = ()) -> None:
-        """A sandbox is gone: what was told of it is taken back.
+        """A sandbox is gone: what it had is taken back. Why it was refused stays, until its pod has another or is gone.
 
         Args:
             sandbox: its id.
             claims: claims that it may have had, beside those that are known here.
         """
-        known = {uid: outcomes[sandbox].claim for uid, outcomes in self._told.items() if sandbox in outcomes}
-        for uid, claim in (known | {claim.uid: claim for claim in claims}).items():
-            outcomes = self._told.get(uid, {})
-            outcomes.pop(sandbox, None)
-            if not outcomes:
-                self._told.pop(uid, None)
+        self._drop(lambda outcome: outcome.sandbox.id == sandbox and outcome.is_attached)
+        for claim in claims:
             self._note(claim)
+
+    def pod_gone(self, uid: str) -> None:
+        """A pod is gone: nothing is told of it any more."""
+        self._drop(lambda outcome: outcome.sandbox.uid == uid)
 
     def of_pod(self, uid: str) -> tuple[Outcome, ...]:
         """What is told of a pod now."""
-        return tuple(
-            outcome for known in self._told.values() for outcome in known.values() if outcome.sandbox.uid == uid
-        )
+        return tuple(known[uid] for known in self._told.values() if uid in known)
+
+    def _drop(self, is_over: Callable[[Outcome], bool]) -> None:
+        for claim_uid, outcomes in tuple(self._told.items()):
+            for pod, outcome in tuple(outcomes.items()):
+                if is_over(outcome):
+                    del outcomes[pod]
+                    self._note(outcome.claim)
+            if not outcomes:
+                del self._told[claim_uid]
 
     async def settled(self) -> None:
         """Wait until all that was told is written, or cannot be."""
@@ -158,10 +166,10 @@ class StatusWriter:
             self._told.pop(claim.uid, None)
         except RefusedError as problem:
             self.failures += 1
-            log.warning('status of ResourceClaim "%s/%s": %s', claim.namespace, claim.name, problem)
+            log.warning("status not written: %s", problem, extra=fields(claim=f"{claim.namespace}/{claim.name}"))
         except NetdraError as problem:
             self.failures += 1
-            log.info('status of ResourceClaim "%s/%s": %s', claim.namespace, claim.name, problem)
+            log.info("status not written yet: %s", problem, extra=fields(claim=f"{claim.namespace}/{claim.name}"))
             return backoff.next(problem.retry_after if isinstance(problem, ApiError) else 0.0)
         return 0.0
 

@@ -16,6 +16,7 @@ from netdra.model.device import ExposureResult
 from netdra.model.inventory import PUBLISHED_FIELDS, Interface
 from netdra.model.plan import PlannedDevice
 from netdra.model.resource import Device, ResourceSlice
+from netdra.node.publishing import reports
 from netdra.topology.devices import DeviceKey, supported_cnis
 
 _TYPES: dict[str, type] = {field.name: field.type for field in msgspec.structs.fields(Interface)}
@@ -34,10 +35,11 @@ def of_part(part: ExposureResult, by_identity: Mapping[str, Interface]) -> dict[
 
 
 def of_slices(slices: Iterable[ResourceSlice]) -> dict[DeviceKey, Known]:
-    """What slices say of their devices' interfaces."""
+    """What slices say of their devices' interfaces, and of the policy where all of a slice's devices are of one."""
     return {
-        (found.spec.pool.name, device.name): Known(_interface(device))
+        (found.spec.pool.name, device.name): Known(_interface(device), policy)
         for found in slices
+        for policy in (reports.only_policy(found),)
         for device in found.spec.devices
     }
 

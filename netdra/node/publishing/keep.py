@@ -58,13 +58,15 @@ def keep(previous: Pool, held: Iterable[str], wanted: Pool) -> Pool:
     present = {device.name: device for device in wanted.devices}
     draws = _drawn_by_held(kept, present, had, asked, totals)
     idle = [name for name, drawn in draws.items() if not drawn and name not in present]
-    if idle:
+    rivals = [name for name, device in present.items() if name not in kept and not device.allow_multiple_allocations]
+    if idle and rivals:
         totals[HELD] = {HELD: Decimal(len(idle))}
         draws |= {name: {HELD: {HELD: Decimal(1)}} for name in idle}
+    needed = {(one, counter) for drawn in draws.values() for one, counters in drawn.items() for counter in counters}
     devices = [
         _held(kept[device.name], device, draws[device.name])
         if device.name in kept
-        else _raised(device, before.get(device.name), asked, totals)
+        else _raised(device, before.get(device.name), asked, totals, needed)
         for device in wanted.devices
     ]
     devices += [_held(device, None, draws[name]) for name, device in kept.items() if name not in present]
@@ -159,7 +161,9 @@ def _take(left: Amounts, draws: Amounts) -> None:
             left[name][counter] -= amount
 
 
-def _raised(device: Device, before: Device | None, asked: Amounts, totals: Amounts) -> Device:
+def _raised(
+    device: Device, before: Device | None, asked: Amounts, totals: Amounts, needed: set[tuple[str, str]]
+) -> Device:
     """A device that nobody holds: what it takes follows the counters that are kept for those that somebody holds."""
     draws = _followed(_draws(device), asked, totals)
     earlier = _draws(before) if before is not None else {}
@@ -170,7 +174,8 @@ def _raised(device: Device, before: Device | None, asked: Amounts, totals: Amoun
         else:
             takes_all = _takes_all(device, draws.get(name, {}), wanted, asked)
         for counter, total in counters.items():
-            if counter not in wanted:
+            idle = (name, counter) in needed and counter not in draws.get(name, {})
+            if counter not in wanted or idle:
                 amount = total if takes_all else earlier.get(name, {}).get(counter, Decimal(0))
                 if amount:
                     draws.setdefault(name, {})[counter] = amount

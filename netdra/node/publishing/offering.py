@@ -99,6 +99,7 @@ class Offering:
         self._last: dict[DeviceKey, Known] = restored
         self._gone = _tainted(published)
         self._pf_names = PfNames(restored.values())
+        self._bare: frozenset[str] = frozenset()
         self._carried: tuple[str, tuple[Problem, ...]] = ("", ())
         self._away_from_the_start: frozenset[str] | None = None
 
@@ -137,6 +138,7 @@ class Offering:
         left = self._left(inventory, surroundings)
         recalled = recall(named, claimed, left=left, on_the_bus=surroundings.on_the_bus)
         self._gone = recalled.gone
+        self._bare = frozenset(each.pci_address for each in named if each.type == "vf" and not each.if_name)
         interfaces = self._damper.damp(recalled.interfaces, now)
         parts = self._exposer.pools(Inventory(node=Node(name=self._node, labels=labels), interfaces=interfaces))
         changed = self._make_all(parts, held, interfaces)
@@ -214,7 +216,10 @@ class Offering:
             return ()
         made, (carrier, homeless) = self._made[pool], self._carried
         problems = (*made.problems, *homeless) if pool == carrier else made.problems
-        return reports.annotated(made.slices, {name: one.policy for name, one in made.known.items()}, problems)
+        # What is held counts for the policy that offered it.
+        policies = {one.key[1]: self._last[one.key].policy for one in made.source.holding if one.key in self._last}
+        policies |= {name: one.policy for name, one in made.known.items()}
+        return reports.annotated(made.slices, policies, problems)
 
     def _held(self, pool: str, slices: Slices, source: _Source) -> Slices:
         held = {one.key[1]: one.trouble for one in source.holding}
@@ -224,12 +229,20 @@ class Offering:
             gone = {name for _, name in source.gone}
             devices = tuple(
                 _marked(
-                    device, here=device.name in present, gone=device.name in gone, trouble=held.get(device.name, "")
+                    device,
+                    here=device.name in present,
+                    gone=device.name in gone,
+                    withdrawn=device.name not in present and not self._is_bare((pool, device.name)),
+                    trouble=held.get(device.name, ""),
                 )
                 for device in kept.devices
             )
             kept = Pool(kept.sets, devices)
         return tuple(arrange(pool, kept.sets, kept.devices, node=self._node))
+
+    def _is_bare(self, key: DeviceKey) -> bool:
+        """Whether a device is a VF without a netdev here, of which policies cannot say whether they want it."""
+        return key in self._last and self._last[key].interface.pci_address in self._bare
 
     def _planned(self, pool: str, claimed: Mapping[DeviceKey, Known]) -> dict[DeviceKey, PlannedDevice]:
         if pool not in self._made:
@@ -258,11 +271,12 @@ def _flat(slices: Iterable[ResourceSlice]) -> Pool:
     )
 
 
-def _marked(device: Device, *, here: bool, gone: bool, trouble: str) -> Device:
+def _marked(device: Device, *, here: bool, gone: bool, withdrawn: bool, trouble: str) -> Device:
     """A device with the taints that its state asks for; those that exposure gave to one that is here stay."""
-    taints = [taint for taint in device.taints if here and taint.key not in {names.GONE, names.TROUBLE}]
-    if gone:
-        taints.append(DeviceTaint(key=names.GONE, effect="NoSchedule"))
+    ours = {names.GONE, names.WITHDRAWN, names.TROUBLE}
+    taints = [taint for taint in device.taints if here and taint.key not in ours]
+    if gone or withdrawn:
+        taints.append(DeviceTaint(key=names.GONE if gone else names.WITHDRAWN, effect="NoSchedule"))
     if trouble:
         taints.append(DeviceTaint(key=names.TROUBLE, value=names.label_value(trouble), effect="NoSchedule"))
     return device if tuple(taints) == device.taints else msgspec.structs.replace(device, taints=tuple(taints))

@@ -27,6 +27,7 @@ from netdra.model.resource import API_VERSION, Device, ResourceSlice, ResourceSl
 from netdra.node import metrics
 from netdra.node.publishing.publish import Written, write
 from netdra.node.publishing.reconcile import reconcile
+from netdra.ops.logs import fields
 from netdra.ops.metrics import counted
 
 log = logging.getLogger(__name__)
@@ -193,7 +194,7 @@ class Publisher:
             with counted(metrics.PUBLISHER_ROUNDS):
                 await self._mend(name)
         except ApiError as problem:
-            log.warning("%s", problem)
+            log.warning("%s", problem, extra=fields(pool=name))
             if isinstance(problem, TemporaryError):
                 await asyncio.sleep(self.backoff.next(problem.retry_after))
                 self._begin(name)

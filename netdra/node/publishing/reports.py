@@ -11,8 +11,9 @@ from collections.abc import Iterable, Mapping
 import msgspec
 
 from netdra.model.device import Problem
+from netdra.model.errors import InvalidInputError
 from netdra.model.policy import MAX_REPORTED
-from netdra.model.report import ANNOTATION, PolicyReport, to_text
+from netdra.model.report import ANNOTATION, PolicyReport, ReportedSlice, ReportedSpec, of_slice, to_text
 from netdra.model.resource import ResourceSlice
 
 MAX_MESSAGE = 512
@@ -21,7 +22,10 @@ MAX_MESSAGE = 512
 def annotated(
     slices: tuple[ResourceSlice, ...], policies: Mapping[str, str], problems: Iterable[Problem]
 ) -> tuple[ResourceSlice, ...]:
-    """A pool's slices with their reports; the problems are on the first one.
+    """A pool's slices with their reports; the problems are on the last one.
+
+    Problems come and go with devices, and those are on the last slice, where counter sets come first: so that one write
+    tells of both.
 
     Args:
         slices: the pool's.
@@ -34,14 +38,24 @@ def annotated(
             messages.setdefault(problem.policy, {})[problem.message[:MAX_MESSAGE]] = None
     found = []
     for number, one in enumerate(slices):
-        counted = Counter(policies[device.name] for device in one.spec.devices if device.name in policies)
-        wrong = messages if number == 0 else {}
+        counted = Counter(policies[device.name] for device in one.spec.devices if policies.get(device.name))
+        wrong = messages if number == len(slices) - 1 else {}
         reports = {
             policy: PolicyReport(devices=counted[policy], problems=tuple(wrong.get(policy, ()))[:MAX_REPORTED])
             for policy in {*counted, *wrong}
         }
         found.append(_with_report(one, to_text(reports)) if reports else one)
     return tuple(found)
+
+
+def only_policy(one: ResourceSlice) -> str:
+    """The policy that makes all devices of a slice, as far as its report tells; "" if it does not."""
+    try:
+        found = of_slice(ReportedSlice(metadata=one.metadata, spec=ReportedSpec(driver=one.spec.driver)))
+    except InvalidInputError:
+        return ""
+    making = [policy for policy, said in found.items() if said.devices]
+    return making[0] if len(making) == 1 else ""
 
 
 def _with_report(one: ResourceSlice, text: str) -> ResourceSlice:

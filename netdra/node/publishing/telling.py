@@ -7,9 +7,11 @@ problem that went and comes again is told again.
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import Iterable
+from typing import Protocol
 
-from netdra.kube.events import ObjectReference, Occurrence, Recorder
+from netdra.kube.events import ObjectReference, Occurrence
 from netdra.model import names
 from netdra.model.device import Problem
 from netdra.node.publishing.publish import Written
@@ -17,13 +19,22 @@ from netdra.node.publishing.publish import Written
 log = logging.getLogger(__name__)
 
 ACTION = "Publish"
+MAX_AT_ONCE = 8
+"""How many new problems of one policy are told: one that fails, fails on every interface."""
+
+
+class Emitter(Protocol):
+    """Who writes events."""
+
+    def emit(self, occurrence: Occurrence) -> None:
+        """Note that something happened."""
 
 
 class Telling:
     """What was told and still holds."""
 
-    def __init__(self, recorder: Recorder, node: str) -> None:
-        self._recorder = recorder
+    def __init__(self, emitter: Emitter, node: str) -> None:
+        self._emitter = emitter
         self._node = ObjectReference(api_version="v1", kind="Node", name=node)
         self._problems: set[tuple[str, str]] = set()
         self._refused: dict[tuple[str, str], str] = {}
@@ -31,10 +42,13 @@ class Telling:
 
     def problems(self, found: Iterable[Problem]) -> None:
         """These are the problems now; those that are new are told."""
-        now = {(problem.policy, problem.message): None for problem in found}
+        now = dict.fromkeys((problem.policy, problem.message) for problem in found)
+        told: Counter[str] = Counter()
         for policy, message in now:
             if (policy, message) not in self._problems:
-                self._tell("PolicyProblem" if policy else "DeviceLeftOut", message, self._policy(policy))
+                told[policy] += 1
+                if told[policy] <= MAX_AT_ONCE:
+                    self._tell("PolicyProblem" if policy else "DeviceLeftOut", message, self._policy(policy))
         self._problems = set(now)
 
     def written(self, pool: str, written: Written) -> None:
@@ -69,4 +83,4 @@ class Telling:
     def _tell(self, reason: str, note: str, regarding: ObjectReference | None = None) -> None:
         about = regarding or self._node
         log.warning("%s %s: %s", about.kind, about.name, note)
-        self._recorder.emit(Occurrence(regarding=about, type="Warning", reason=reason, action=ACTION, note=note))
+        self._emitter.emit(Occurrence(regarding=about, type="Warning", reason=reason, action=ACTION, note=note))

@@ -10,7 +10,7 @@ import time
 import uuid
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -32,9 +32,18 @@ from tests.cluster.pods.conftest import Machine
 ROOT = Path(__file__).parents[3]
 POLICY = "networking.dra.io/v1alpha1/DeviceExposurePolicy"
 TOPOLOGY = "networking.dra.io/v1alpha1/NetworkTopology"
-PLUGINS = ("macvlan", "static")
+PLUGINS = ("host-local", "macvlan", "static")
 WITHIN = 60.0
 _PORT = 18080
+# The leases of the network "pods" are those of eth0.
+_KEPT = (
+    "lib/netdra/sandboxes/*.jsonl*",
+    "lib/netdra/sandboxes/devices/*",
+    "lib/netdra/claims/*.json*",
+    "lib/kubelet/plugins/dra.networking/dra-device-metadata/*",
+    "run/cdi/dra.networking-*",
+    "lib/cni/networks/*/*",
+)
 _READY = "import sys, urllib.request; urllib.request.urlopen(sys.argv[1], timeout=5)"
 
 
@@ -47,21 +56,41 @@ class Driver:
     plugins: Path
     kubeconfig: Path
     process: Process | None = None
+    instance: str = ""
+    port: int = _PORT
 
     def start(self, fault: str = "") -> None:
         """Start it and wait until it is ready, or with a fault point until it serves."""
         command = (
             *(sys.executable, "-m", "netdra", "node", f"--node-name={self.machine.node.name}"),
             *(f"--kubeconfig={self.kubeconfig}", f"--cni-path={self.plugins}"),
-            f"--health-address=127.0.0.1:{_PORT}",
+            *(f"--health-address=127.0.0.1:{self.port}", f"--instance={self.instance}"),
         )
         environment = {"PYTHONPATH": str(ROOT), "PATH": "/usr/sbin:/usr/bin:/sbin:/bin", faults.VARIABLE: fault}
-        self.process = self.machine.node.start("netdra-node", command, self._is_ready, environment)
+        name = f"netdra-node{self.instance}"
+        self.process = self.machine.node.start(name, command, self._is_ready, environment)
+
+    def beside(self, instance: str) -> Driver:
+        """A second one for the same node, not started, as in a rolling update."""
+        return replace(self, process=None, instance=instance, port=self.port + 1)
 
     def kill(self) -> None:
         """Kill it, as a crash would."""
         assert self.process is not None
         self.process.kill()
+
+    def restart(self, fault: str = "") -> None:
+        """Kill it and start it again, perhaps with a fault point."""
+        self.kill()
+        self.start(fault)
+
+    def wait_end(self) -> None:
+        """Wait until it has died by itself."""
+        assert self.process is not None
+        deadline = time.monotonic() + WITHIN
+        while self.process.pid is not None:
+            assert time.monotonic() < deadline, "the driver has not come to its fault point"
+            time.sleep(0.02)
 
     def publish(self, *interfaces: str) -> None:
         """Make veth devices of the node, and wait until they are published."""
@@ -83,14 +112,19 @@ class Driver:
         found = self.machine.node.run("ip", "-o", "link", "show")
         return {line.split(": ")[1].split("@")[0] for line in found.splitlines()}
 
+    def left(self) -> list[str]:
+        """What there is on the node of any pod or claim: files and leases, by their paths."""
+        return sorted(
+            str(path.relative_to(self.machine.node.folder))
+            for pattern in _KEPT
+            for path in self.machine.node.folder.glob(pattern)
+            if path.parent.name != "pods" and not path.name.startswith(("last_reserved_ip", "lock"))
+        )
+
     def until_nothing_is_left(self) -> None:
-        """Wait until there is no checkpoint, no prepared claim and no CDI specification on the node."""
+        """Wait until there is nothing of any pod or claim on the node."""
         deadline = time.monotonic() + WITHIN
-        while left := [
-            path.name
-            for folder in ("lib/netdra/sandboxes/*.jsonl", "lib/netdra/claims/*.json", "run/cdi/dra.networking-*")
-            for path in self.machine.node.folder.glob(folder)
-        ]:
+        while left := self.left():
             assert time.monotonic() < deadline, left
             time.sleep(0.1)
 
@@ -100,7 +134,7 @@ class Driver:
 
     def _is_ready(self) -> bool:
         try:
-            self.machine.node.run(sys.executable, "-c", _READY, f"http://127.0.0.1:{_PORT}/readyz")
+            self.machine.node.run(sys.executable, "-c", _READY, f"http://127.0.0.1:{self.port}/readyz")
         except CommandError:
             return False
         return True

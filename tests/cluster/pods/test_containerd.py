@@ -125,5 +125,5 @@ with Node(folder=Path({str(folder)!r})) as node:
         assert time.monotonic() < deadline
         time.sleep(0.05)
     assert traces(folder.name)["mounts"] == []
-    for group in sorted(Path("/sys/fs/cgroup").rglob(f"{folder.name}/**"), reverse=True):
+    for group in sorted(Path("/sys/fs/cgroup").rglob(f"{folder.name}-*/**"), reverse=True):
         group.rmdir()

@@ -47,14 +47,17 @@ def interfaces(pods: Pods, pod: str) -> dict[str, Object]:
     return {each["ifname"]: each for each in pods.ip(pod, "address")}
 
 
-def ready(pods: Pods, claim: str) -> Object:
-    def told(found: Object | None) -> bool:
-        return bool((found or {}).get("status", {}).get("devices"))
+def ready(pods: Pods, claim: str, status: str = "True") -> Object:
+    """The Ready condition of a claim's one device, once it has that status."""
 
-    found = pods.api.wait_for(CLAIM, claim, told, namespace=pods.namespace) or {}
-    (device,) = found["status"]["devices"]
-    (condition,) = device["conditions"]
-    return {**condition, "device": device}
+    def conditions(found: Object | None) -> list[Object]:
+        devices = (found or {}).get("status", {}).get("devices", [])
+        return [{**each, "device": device} for device in devices for each in device["conditions"]]
+
+    found = pods.api.wait_for(
+        CLAIM, claim, lambda found: status in [each["status"] for each in conditions(found)], namespace=pods.namespace
+    )
+    return conditions(found)[0]
 
 
 def test_a_pod_runs_with_the_chain_of_its_claim_and_gives_the_device_back(
@@ -106,18 +109,22 @@ def test_a_step_that_fails_keeps_the_pod_from_running_and_is_told_until_it_is_me
     pods.wait_event("waiting", "FailedCreatePodSandBox", "no carrier on the far side")
     assert 'step "far"' in pods.wait_event("waiting", "NetworkNotAttached")["message"]
     assert "nicb" in driver.links()
+    assert 'step "far"' in ready(pods, claim, "False")["message"]
     far.prints("ADD", {})
     pods.wait("waiting", is_running)
     assert "net1" in interfaces(pods, "waiting")
+    assert ready(pods, claim)["reason"] == "Attached"
 
 
-def test_killed_while_attaching_the_pod_runs_only_when_the_driver_is_back_and_has_attached_it(
-    driver: Driver, pods: Pods, workspace: Workspace
+@pytest.mark.parametrize("act", ["kill", "hang"])
+def test_killed_or_hanging_while_attaching_the_pod_runs_only_when_the_driver_is_back(
+    driver: Driver, pods: Pods, workspace: Workspace, act: str
 ) -> None:
-    driver.publish("nicc")
-    claim = claim_of(workspace, "c", chain(workspace, "nicc"), "nic")
+    nic = f"nic{act}"
+    driver.publish(nic)
+    claim = claim_of(workspace, "c", chain(workspace, nic), "nic")
     driver.kill()
-    driver.start("attach-begun=kill")
+    driver.start(f"attach-begun={act}")
     pods.add("guarded", claim, restartPolicy="Never")
     pods.wait_event("guarded", "Failed", "unresolvable CDI devices")
     driver.kill()

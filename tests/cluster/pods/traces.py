@@ -11,7 +11,7 @@ def traces(name: str) -> dict[str, list[str]]:
     return {
         "processes": sorted(_processes(name)),
         "mounts": sorted(line for line in Path("/proc/self/mountinfo").read_text().splitlines() if name in line),
-        "cgroups": sorted(str(path) for path in Path("/sys/fs/cgroup").rglob(name)),
+        "cgroups": sorted(str(path) for path in Path("/sys/fs/cgroup").rglob(f"{name}-*")),
     }
 
 

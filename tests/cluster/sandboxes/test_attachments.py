@@ -14,7 +14,7 @@ from netdra.node.nri.hooks import Sandbox
 from testbed.api import ApiError
 from testbed.objects import CLAIM, POD, SLICE, manifest
 from testbed.recorder import Recorder
-from tests.cluster.sandboxes.scene import Scene, chain_of_three, ready, step
+from tests.cluster.sandboxes.scene import WITHIN, Scene, chain_of_three, ready, step
 
 
 def test_a_chain_of_three_steps_is_there_before_the_hook_returns_and_gone_after_the_stop(scene: Scene) -> None:
@@ -120,10 +120,10 @@ def test_what_other_drivers_say_of_a_claim_stays_and_what_is_said_already_is_not
             await daemon.written()
             stored = scene.stored(claim)
             assert [each["driver"] for each in stored["status"]["devices"]] == [other, "dra.networking"]
-            version = stored["metadata"]["resourceVersion"]
+            before = len(daemon.proxy.requests)
             daemon.pods.writer.tell(daemon.pods.writer.of_pod(sandbox.uid))
             await daemon.written()
-            assert scene.stored(claim)["metadata"]["resourceVersion"] == version
+            assert {request.method for request in daemon.proxy.requests[before:]} == {"GET"}
             await daemon.stop(sandbox)
             await daemon.written()
             (left,) = scene.stored(claim)["status"]["devices"]
@@ -155,14 +155,44 @@ def test_a_step_that_fails_leaves_nothing_and_is_named_once(scene: Scene) -> Non
             assert (event.reason, event.regarding.name) == ("NetworkNotAttached", pod["metadata"]["name"])
             assert 'step "far"' in event.note
 
-            refused = scene.machine.sandbox(pod)
-            with pytest.raises(NetdraError):
-                await daemon.run(refused)
             await daemon.written()
             condition = ready(scene.stored(claim))
             assert (condition["status"], condition["reason"]) == ("False", "StepFailed")
             assert 'step "far"' in condition["message"]
             assert "no carrier" in condition["message"]
+
+            broken.prints("ADD", {})
+            await daemon.run(scene.machine.sandbox(pod))
+            await daemon.written()
+            assert ready(scene.stored(claim))["status"] == "True"
+
+    asyncio.run(story())
+
+
+def test_why_a_pod_was_refused_is_told_until_the_pod_is_gone(scene: Scene) -> None:
+    scene.publish("eth7", shared=True)
+    broken = Recorder(scene.machine.plugins, "recorded")
+    steps = (step("mac", "macvlan"), step("far", "recorded", after=("mac",)))
+    claim = scene.claim(scene.topology("failing", *steps))
+    good, bad = scene.pod(claim), scene.pod(claim)
+
+    async def story() -> None:
+        async with scene.daemon() as daemon:
+            await daemon.seen(good)
+            await daemon.seen(bad)
+            await daemon.run(scene.machine.sandbox(good))
+            broken.fails("ADD")
+            with pytest.raises(NetdraError):
+                await daemon.run(scene.machine.sandbox(bad))
+            await daemon.written()
+            assert ready(scene.stored(claim))["status"] == "False"
+            assert bad["metadata"]["name"] in ready(scene.stored(claim))["message"]
+            scene.workspace.api.delete(POD, bad["metadata"]["name"], scene.workspace.namespace)
+            tracker = daemon.pods.tracker
+            async with asyncio.timeout(WITHIN):
+                await tracker.pods.until(lambda: len(tracker.pods.objects) == 1)
+            await daemon.written()
+            assert ready(scene.stored(claim))["status"] == "True"
 
     asyncio.run(story())
 

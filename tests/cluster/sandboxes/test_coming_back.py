@@ -10,6 +10,7 @@ import pytest
 from netdra.chain.standing import load
 from netdra.model.errors import TemporaryError
 from netdra.node.nri.hooks import Sandbox
+from netdra.node.pods.attachments import MOST_TRIES
 from testbed.objects import CLAIM, POD
 from testbed.recorder import Recorder
 from tests.cluster.fault_proxy import Answer
@@ -291,6 +292,81 @@ def test_a_device_that_cannot_be_given_back_is_held_with_its_trouble_until_it_is
             assert not scene.machine.checkpoints()
 
     asyncio.run(story())
+
+
+def test_after_the_fifth_try_what_cannot_be_given_back_of_a_lost_namespace_is_put_aside_and_told_once(
+    scene: Scene,
+) -> None:
+    scene.publish("eth7")
+    stuck = Recorder(scene.machine.plugins, "recorded")
+    stuck.fails("DEL", message="the controller is gone for good")
+    claim = scene.claim(scene.topology("stuck", step("nic", "host-device"), step("far", "recorded", after=("nic",))))
+    sandbox = scene.machine.sandbox(scene.pod(claim))
+
+    async def story() -> None:
+        async with scene.daemon() as daemon:
+            await daemon.run(sandbox)
+            with pytest.raises(TemporaryError, match="the controller is gone for good"):
+                await daemon.stop(sandbox)
+            scene.machine.end(sandbox)
+            await rounds(daemon, MOST_TRIES - 1)
+            assert len(stuck.calls("DEL")) == MOST_TRIES
+            assert "the controller is gone for good" in daemon.pods.held.held[0].trouble
+            assert [event.reason for event in scene.told] == ["NetworkNotDetached"]
+            await rounds(daemon)
+            assert [event.reason for event in scene.told] == ["NetworkNotDetached", "NetworkGivenUp"]
+            assert [each.trouble for each in daemon.pods.held.held] == [""]  # the claim is still prepared
+            (aside,) = scene.machine.settings.state.glob("*.given-up-0")
+            assert aside.name in scene.told[-1].note
+            await rounds(daemon)
+            assert len(stuck.calls("DEL")) == MOST_TRIES + 1
+
+    asyncio.run(story())
+
+
+def test_while_its_namespace_is_there_a_device_is_never_given_up(scene: Scene) -> None:
+    scene.publish("eth7")
+    stuck = Recorder(scene.machine.plugins, "recorded")
+    stuck.fails("DEL", message="not now")
+    claim = scene.claim(scene.topology("stuck", step("nic", "host-device"), step("far", "recorded", after=("nic",))))
+    sandbox = scene.machine.sandbox(scene.pod(claim))
+
+    async def story() -> None:
+        async with scene.daemon() as daemon:
+            await daemon.run(sandbox)
+            with pytest.raises(TemporaryError, match="not now"):
+                await daemon.stop(sandbox)
+            await rounds(daemon, 2 * MOST_TRIES)
+            assert scene.machine.checkpoints() == {sandbox.id}
+
+    asyncio.run(story())
+
+
+def test_plugins_are_told_at_start_which_attachments_are_still_valid_and_not_in_each_round(scene: Scene) -> None:
+    scene.publish("eth7")
+    collector = Recorder(scene.machine.plugins, "recorded")
+    claim = scene.claim(scene.topology("kept", step("nic", "host-device"), step("far", "recorded", after=("nic",))))
+    sandbox = scene.machine.sandbox(scene.pod(claim))
+
+    async def attach() -> None:
+        async with scene.daemon() as daemon:
+            await daemon.run(sandbox)
+
+    async def lost() -> None:
+        async with scene.daemon() as daemon:
+            await rounds(daemon, 2)
+
+    asyncio.run(attach())
+    collector.forget()
+    asyncio.run(lost())
+    (call,) = collector.calls("GC")
+    (valid,) = call.config["cni.dev/valid-attachments"]
+    assert valid["containerID"] == sandbox.id
+    collector.forget()
+    scene.machine.end(sandbox)
+    asyncio.run(lost())
+    (call,) = collector.calls("GC")
+    assert call.config["cni.dev/valid-attachments"] == []
 
 
 def test_a_hook_waits_for_its_sandbox_while_it_is_reconciled(scene: Scene) -> None:

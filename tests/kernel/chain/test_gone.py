@@ -15,6 +15,7 @@ from netdra.chain import checkpoint, holders
 from netdra.chain.attach import attach
 from netdra.chain.check import check
 from netdra.chain.checkpoint import Header, Pod
+from netdra.chain.collect import collect
 from netdra.chain.detach import detach
 from netdra.chain.report import AttachError, DetachReport
 from netdra.kernel import link, netns
@@ -93,6 +94,16 @@ def test_given_up_what_cannot_be_undone_is_put_aside(bed: Bed) -> None:
     assert report.problems[0].endswith(aside)
     assert (bed.settings.state / aside).exists()
     assert not detach(bed.container.sandbox, bed.settings).found
+
+
+def test_given_up_once_its_namespace_is_gone_a_sandbox_does_not_keep_plugins_from_collecting(bed: Bed) -> None:
+    recorder(bed, "fake").fails("DEL", message="never")
+    attach((plan(step("a", "fake", "net1")),), bed.container, bed.pod.path, bed.settings)
+    netns.delete(Path(bed.pod.path).name)
+    bed.pod.close()
+    detach(bed.container.sandbox, bed.settings, give_up=True)
+    assert list(bed.settings.state.glob("*.given-up-0"))
+    assert collect(bed.settings).is_clean
 
 
 def test_given_up_a_sandbox_that_can_be_undone_leaves_nothing(bed: Bed) -> None:

@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from netdra.admission.cluster import Cluster
-from netdra.admission.messages import ALLOWED, AdmissionRequest, Kind
+from netdra.admission.messages import ALLOWED, AdmissionRequest, Kind, read
 from netdra.admission.review import review
 from netdra.model import documents
 from netdra.model.claim import DeviceClass
@@ -26,6 +26,7 @@ GPU = {
     "metadata": {"name": "gpu"},
     "spec": {"config": [{"opaque": {"driver": "gpu.example.com", "parameters": {"networkTopologyRef": "x"}}}]},
 }
+TOO_DEEP = [(kind, "networking.dra.io", False) for kind in ("NetworkTopology", "DeviceExposurePolicy")]
 
 
 def cluster(*topologies: NetworkTopology) -> Cluster:
@@ -140,3 +141,18 @@ def test_deletions_and_foreign_kinds_are_let_through(request_of: Request) -> Non
     assert review(gone, Cluster()) == ALLOWED
     pod = request_of({"apiVersion": "v1", "kind": "NetworkTopology", "metadata": {"name": "x"}})
     assert review(pod, Cluster()) == ALLOWED
+
+
+@pytest.mark.parametrize(("kind", "group", "allowed"), [("ResourceClaim", "resource.k8s.io", True), *TOO_DEEP])
+def test_a_claim_that_is_nested_too_deeply_is_let_through_and_what_is_ours_is_not(
+    kind: str, group: str, allowed: bool
+) -> None:
+    deep = "[" * 5000 + "]" * 5000
+    body = (
+        f'{{"request": {{"uid": "1", "kind": {{"group": "{group}", "version": "v1", "kind": "{kind}"}}, '
+        f'"operation": "CREATE", "name": "deep", "object": {{"kind": "{kind}", "metadata": {{"name": "deep"}}, '
+        f'"spec": {{"devices": {{"config": [{{"opaque": {{"driver": "x.y", "parameters": {deep}}}}}]}}}}}}}}}}'
+    )
+    verdict = review(read(body.encode()), Cluster())
+    assert verdict.allowed == allowed
+    assert allowed or "nested more than" in verdict.errors[0]

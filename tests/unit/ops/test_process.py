@@ -90,12 +90,13 @@ def test_work_that_does_not_end_is_broken_off_with_an_error() -> None:
     assert process.returncode == 4
 
 
-def test_a_second_signal_ends_at_once() -> None:
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_second_signal_ends_at_once(number: signal.Signals) -> None:
     process = start(lasts=3600, finish=3600)
     assert process.stdout is not None
-    process.send_signal(signal.SIGTERM)
+    process.send_signal(number)
     assert process.stdout.readline() == "ready: stopping: told to stop\n"
-    process.send_signal(signal.SIGTERM)
+    process.send_signal(number)
     said, _ = process.communicate(timeout=WITHIN)
     assert said == ""
-    assert process.returncode == -signal.SIGTERM
+    assert process.returncode == -number

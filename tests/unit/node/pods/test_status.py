@@ -122,5 +122,12 @@ def test_a_condition_that_does_not_change_keeps_its_time() -> None:
     assert changed.conditions[0]["lastTransitionTime"] == LATER
 
 
+def test_what_the_server_gives_back_is_the_same() -> None:
+    wanted = only(outcome(above=2))
+    stored = msgspec.json.decode(msgspec.json.encode(wanted), type=AllocatedDeviceStatus)
+    assert same([wanted], [stored])
+    assert not same([wanted], [only(outcome(2, above=2))])
+
+
 def test_a_claim_that_no_sandbox_has_says_nothing() -> None:
     assert device_statuses([], [only(outcome())], NOW) == ()

@@ -198,6 +198,12 @@ def test_a_shared_device_that_is_held_tells_what_is_so_now() -> None:
     assert device == fast.devices[0]
 
 
+def test_a_vf_that_the_host_takes_is_still_kept_from_its_pf_in_use() -> None:
+    before = pool_of(*personas(0, 0, group="", passthrough=True, vfs=True), num_vfs=1, link_speed=0)
+    wanted = pool_of(*personas(0, 0, group="", passthrough=False, vfs=True), num_vfs=1, link_speed=1000, in_use=1)
+    assert not meet(keep(before, ("p0",), wanted), "p0", "p0v0")
+
+
 def mapping(pool: Pool) -> Mapping[str, Device]:
     return {device.name: device for device in pool.devices}
 

@@ -1,0 +1,183 @@
+"""The driver dies at every point of a real pod's life: no container begins without its network, and nothing is left."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import pytest
+
+from testbed.api import Api, Object
+from testbed.control_plane import ControlPlane
+from testbed.image import NAME
+from testbed.pods import CONTAINER, Pods, is_running
+from testbed.workspace import Workspace
+from tests.cluster.pods import witness
+from tests.cluster.pods.conftest import Machine
+from tests.cluster.pods.running import Driver, account, make_topology, running_driver, step
+
+COMING = ("prepare-begun", "prepare-described", "prepare-done", "attach-begun", "attach-done", "attach-guarded")
+GOING = ("detach-begun", "detach-done", "unprepare-begun", "unprepare-removed")
+
+
+@pytest.fixture(scope="module")
+def running(
+    machine: Machine,
+    control_plane: ControlPlane,
+    api: Api,
+    custom_kinds: None,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[Driver]:
+    """The node's driver, and an interface that pods share."""
+    with running_driver(machine, api, tmp_path_factory.mktemp("driver"), account(machine, control_plane, api)) as found:
+        found.publish("mac0")
+        yield found
+
+
+@dataclass(frozen=True)
+class Stage:
+    """What a test has: the driver, its pods, and claims for shares of an interface, with leases."""
+
+    driver: Driver
+    pods: Pods
+    workspace: Workspace
+    topology: str
+
+    def claim(self, name: str) -> str:
+        """A claim for a share."""
+        return self.workspace.add_claim(
+            name, {"name": "share", "exactly": {"deviceClassName": f"{self.topology}-share"}}
+        )
+
+
+@pytest.fixture
+def stage(running: Driver, workspace: Workspace, pods: Pods) -> Iterator[Stage]:
+    """A driver that runs; at the end it has kept nothing of the test's pods."""
+    yield Stage(running, pods, workspace, shares(workspace))
+    if running.process is None or running.process.pid is None:
+        running.start()
+    witness.end(pods, *(pod["metadata"]["name"] for pod in pods.api.list("v1/Pod", pods.namespace)))
+    running.until_nothing_is_left()
+
+
+def shares(workspace: Workspace) -> str:
+    """A topology of shares of mac0 with leases of addresses, tuned."""
+    ipam = {"type": "host-local", "ranges": [[{"subnet": "198.51.100.0/24"}]]}
+    return make_topology(
+        workspace,
+        "shares",
+        step("share", "macvlan", {"mode": "bridge", "ipam": ipam}, prefix="mac0"),
+        step("size", "tuning", {"dev": "{{ share.interfaceName }}", "mtu": 1400}, after="share"),
+    )
+
+
+def whole(pods: Pods, name: str) -> None:
+    """A pod runs, it has its network, and its container has had it from its first moment."""
+    found = witness.interfaces(pods, name)
+    assert set(found) == {"lo", "eth0", "net1"}
+    assert found["net1"]["mtu"] == 1400
+    assert len(witness.addresses(pods, name)) == 1
+    assert "net1" in witness.began_with(pods, name)
+
+
+@pytest.mark.parametrize("point", COMING)
+def test_killed_while_a_pod_comes_it_begins_with_its_network_or_not_at_all(stage: Stage, point: str) -> None:
+    stage.driver.restart(f"{point}=kill")
+    claim = stage.claim("c")
+    witness.add(stage.pods, "pod", claim, restartPolicy="Never")
+    stage.driver.wait_end()
+    if point != "attach-guarded":
+        assert witness.never_began(stage.pods, "pod")
+    stage.driver.start()
+    witness.hurry(stage.pods, "pod", is_running)
+    whole(stage.pods, "pod")
+    witness.wait_status(stage.pods, claim)
+
+
+@pytest.mark.parametrize("point", GOING)
+def test_killed_while_a_pod_goes_the_next_driver_gives_back_what_is_left(stage: Stage, point: str) -> None:
+    witness.run(stage.pods, "pod", stage.claim("c"))
+    stage.driver.restart(f"{point}=kill")
+    stage.pods.api.delete("v1/Pod", "pod", stage.pods.namespace, grace=5)
+    stage.driver.wait_end()
+    stage.driver.start()
+    witness.hurry(stage.pods, "pod", lambda found: found is None)
+    stage.driver.until_nothing_is_left()
+
+
+def dead_between(stage: Stage, name: str, claim: str, **spec: Object | list[Object] | str) -> None:
+    """A pod whose claim is prepared, and whose sandbox begins when the driver is dead."""
+    runtime = stage.driver.machine.containerd.process
+    kept = stage.driver.machine.node.folder / "lib/netdra/claims"
+    before = len(list(kept.glob("*.json")))
+    runtime.pause()
+    try:
+        witness.add(stage.pods, name, claim, **spec)
+        deadline = time.monotonic() + witness.WITHIN
+        while len(list(kept.glob("*.json"))) == before:
+            assert time.monotonic() < deadline, "the claim is not prepared"
+            time.sleep(0.05)
+        stage.driver.kill()
+    finally:
+        runtime.resume()
+
+
+def test_a_pod_whose_sandbox_begins_without_the_driver_waits_for_it_and_then_runs_by_itself(stage: Stage) -> None:
+    dead_between(stage, "pod", stage.claim("c"), restartPolicy="Never")
+    stage.pods.wait_event("pod", "Failed", "unresolvable CDI devices")
+    assert set(witness.interfaces(stage.pods, "pod")) == {"lo", "eth0"}
+    assert witness.never_began(stage.pods, "pod")
+    stage.driver.start()
+    stage.pods.wait("pod", is_running)
+    whole(stage.pods, "pod")
+
+
+def test_of_a_claim_that_no_container_names_nothing_holds_the_pod_and_the_network_comes_late(stage: Stage) -> None:
+    container = {"name": CONTAINER, "image": NAME, "imagePullPolicy": "Never"}
+    dead_between(stage, "pod", stage.claim("c"), containers=[container])
+    stage.pods.wait("pod", is_running)
+    assert set(witness.interfaces(stage.pods, "pod")) == {"lo", "eth0"}
+    stage.driver.start()
+    stage.pods.wait_event("pod", "NetworkAttachedLate")
+    assert "net1" in witness.interfaces(stage.pods, "pod")
+
+
+def test_killed_while_it_attaches_the_second_pod_of_a_shared_claim_that_pod_waits_too(stage: Stage) -> None:
+    claim = stage.claim("c")
+    witness.run(stage.pods, "first", claim)
+    stage.driver.restart("attach-begun=kill")
+    witness.add(stage.pods, "second", claim)
+    stage.driver.wait_end()
+    stage.pods.wait_event("second", "Failed", "unresolvable CDI devices")
+    assert witness.never_began(stage.pods, "second")
+    stage.driver.start()
+    witness.hurry(stage.pods, "second", is_running)
+    for name in ("first", "second"):
+        whole(stage.pods, name)
+
+
+def test_while_the_driver_is_away_the_second_pod_of_a_shared_claim_begins_early_and_its_network_comes_late(
+    stage: Stage,
+) -> None:
+    claim = stage.claim("c")
+    witness.run(stage.pods, "first", claim)
+    stage.driver.kill()
+    witness.run(stage.pods, "second", claim)
+    assert "net1" not in witness.began_with(stage.pods, "second")
+    stage.driver.start()
+    stage.pods.wait_event("second", "NetworkAttachedLate")
+    assert len(witness.addresses(stage.pods, "second")) == 1
+
+
+def test_a_sandbox_that_is_made_anew_while_the_driver_is_away_gets_its_network_late(stage: Stage) -> None:
+    witness.run(stage.pods, "pod", stage.claim("c"))
+    before = stage.pods.sandbox("pod")
+    stage.driver.kill()
+    stage.driver.machine.containerd.crictl("stopp", before)
+    witness.hurry(stage.pods, "pod", lambda found: is_running(found) and stage.pods.sandbox("pod") != before)
+    assert "net1" not in witness.interfaces(stage.pods, "pod")
+    stage.driver.start()
+    stage.pods.wait_event("pod", "NetworkAttachedLate")
+    assert len(witness.addresses(stage.pods, "pod")) == 1
+    assert len([path for path in stage.driver.left() if path.endswith(".jsonl")]) == 1

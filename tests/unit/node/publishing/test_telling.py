@@ -1,0 +1,53 @@
+"""What is wrong is told once, to whom it concerns, for as long as it lasts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from netdra.kube.events import Occurrence
+from netdra.kube.features import Dropped
+from netdra.model.device import Problem
+from netdra.node.publishing.publish import Refusal, Written
+from netdra.node.publishing.telling import Telling
+
+
+@dataclass
+class Told:
+    """An emitter that keeps what it is told."""
+
+    occurrences: list[Occurrence] = field(default_factory=list)
+
+    def emit(self, occurrence: Occurrence) -> None:
+        self.occurrences.append(occurrence)
+
+
+def test_a_problem_is_told_once_until_it_went_away() -> None:
+    told = Told()
+    telling = Telling(told, "worker-1")
+    failing, left_out = Problem(policy="p", message="fails on eth0"), Problem(policy="", message="left out")
+    telling.problems((failing, left_out))
+    telling.problems((failing, left_out))
+    assert [(each.reason, each.regarding.kind, each.regarding.name) for each in told.occurrences] == [
+        ("PolicyProblem", "DeviceExposurePolicy", "p"),
+        ("DeviceLeftOut", "Node", "worker-1"),
+    ]
+    telling.problems(())
+    telling.problems((failing,))
+    assert [each.note for each in told.occurrences[2:]] == ["fails on eth0"]
+
+
+def test_dropped_fields_name_the_gate_once_and_refusals_the_device() -> None:
+    told = Told()
+    telling = Telling(told, "worker-1")
+    written = Written(
+        dropped=(Dropped("devices[0].taints", "DRADeviceTaints"), Dropped("devices[1].taints", "DRADeviceTaints")),
+        refusals=(Refusal("eth0", "too long"),),
+    )
+    telling.written("pool", written)
+    telling.written("pool", written)
+    assert [each.reason for each in told.occurrences] == ["DeviceRefused", "FieldDropped"]
+    assert '"eth0"' in told.occurrences[0].note
+    assert "DRADeviceTaints" in told.occurrences[1].note
+    telling.forget("pool")
+    telling.written("pool", Written(refusals=(Refusal("eth0", "too long"),)))
+    assert len(told.occurrences) == 3
