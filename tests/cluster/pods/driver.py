@@ -76,9 +76,7 @@ class Offer:
         """Offer shares of an interface, and wait until they are published."""
         capacity = {"shares": {"value": str(shares), "requestPolicy": {"default": "1"}}}
         plugins = [{"name": plugin}]
-        self.policy(
-            interface, interface, allowMultipleAllocations=True, capacity=capacity, supportedCNIPlugins=plugins
-        )
+        self.policy(interface, interface, allowMultipleAllocations=True, capacity=capacity, supportedCNIPlugins=plugins)
         self.wait_published(interface)
 
     def device_class(self, plugin: str, interface: str = "", **spec: Any) -> str:
