@@ -81,10 +81,16 @@ class Pods:
 
 @dataclass(frozen=True)
 class Announced:
-    """A `ClaimHandler` after whose calls others are told that the devices which are held may be others."""
+    """A `ClaimHandler` after whose calls others are told that the devices which are held may be others.
+
+    Attributes:
+        changed: told after each call.
+        unprepared: told of each claim that was given up.
+    """
 
     handler: ClaimHandler
     changed: Callable[[], None]
+    unprepared: Callable[[ClaimReference], None]
 
     async def prepare(self, claim: ClaimReference) -> tuple[PreparedDevice, ...]:
         """Make a claim ready; see `ClaimHandler`.
@@ -104,6 +110,7 @@ class Announced:
         """
         await self.handler.unprepare(claim)
         self.changed()
+        self.unprepared(claim)
 
 
 @dataclass(frozen=True)
@@ -156,7 +163,14 @@ def assemble(given: Surroundings) -> Pods:
     )
     reconciler = Reconciler(attachments)
     handler = Claims(given.client, given.node, given.view, given.held, prepared, files)
-    claims = Announced(handler, given.changed)
+
+    def unprepared(claim: ClaimReference) -> None:
+        # The kubelet unprepares after the pod's sandboxes have stopped; of one whose processes ended while the runtime
+        # was away itself, the runtime does not tell.
+        if network.guard.users(claim.uid):
+            orphans.look()
+
+    claims = Announced(handler, given.changed, unprepared)
     orphans = Orphans(attachments, claims)
 
     def synchronized() -> None:

@@ -28,7 +28,8 @@ POINTS = (
     *("detach-begun", "detach-done", "unprepare-begun", "unprepare-removed"),
 )
 FAULTS = (*(("point",) * 4), *(("kill",) * 3), "pause", "kubelet", "containerd", "api-server", "update")
-KINDS = ("moved", "chain", "share", "shared")
+_ROOT = {"moved": "nic", "chain": "nic", "share": "share", "shared": "share"}
+KINDS = tuple(_ROOT)
 MOMENTS = ("coming", "running", "going")
 
 
@@ -87,10 +88,10 @@ class Soak:
         address = step("address", "tuning", {"dev": "{{ nic.interfaceName }}", "addresses": ["192.0.2.7/24"]}, "nic")
         size = step("size", "tuning", {"dev": "{{ nic.interfaceName }}", "mtu": 1400}, "address")
         nic = step("nic", "host-device", prefix="nic")
-        share = f"{shares(self.workspace, 'share')}-share"
-        self._classes = {
-            "moved": f"{make_topology(self.workspace, 'moved', nic)}-nic",
-            "chain": f"{make_topology(self.workspace, 'chain', nic, address, size)}-nic",
+        share = shares(self.workspace, "share")
+        self._topologies = {
+            "moved": make_topology(self.workspace, "moved", nic),
+            "chain": make_topology(self.workspace, "chain", nic, address, size),
             "share": share,
             "shared": share,
         }
@@ -120,7 +121,8 @@ class Soak:
         """Make the run's pods; a shared claim is for two."""
         for number, kind in enumerate(run.kinds):
             claim = self.workspace.add_claim(
-                f"c{run.seed}-{number}", {"name": "net", "exactly": {"deviceClassName": self._classes[kind]}}
+                f"c{run.seed}-{number}",
+                {"name": _ROOT[kind], "exactly": {"deviceClassName": f"{self._topologies[kind]}-{_ROOT[kind]}"}},
             )
             names = [f"p{run.seed}-{number}{part}" for part in ("ab" if kind == "shared" else "a")]
             for name in names:
