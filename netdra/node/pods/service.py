@@ -165,10 +165,9 @@ def assemble(given: Surroundings) -> Pods:
     handler = Claims(given.client, given.node, given.view, given.held, prepared, files)
 
     def unprepared(claim: ClaimReference) -> None:
-        # The kubelet unprepares after the pod's sandboxes have stopped; of one whose processes ended while the runtime
-        # was away itself, the runtime does not tell.
+        # By then the kubelet has stopped the pod's sandboxes.
         if network.guard.users(claim.uid):
-            orphans.look()
+            orphans.look_at_sandboxes()
 
     claims = Announced(handler, given.changed, unprepared)
     orphans = Orphans(attachments, claims)
@@ -178,6 +177,7 @@ def assemble(given: Surroundings) -> Pods:
         orphans.look()
 
     attachments.work = synchronized
+    attachments.missed = orphans.look_at_sandboxes
     return Pods(
         hooks=attachments,
         claims=claims,

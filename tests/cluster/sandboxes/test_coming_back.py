@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 
 import msgspec
 import pytest
@@ -386,6 +387,28 @@ def test_a_stop_that_the_runtime_did_not_tell_of_is_found_out_when_the_claim_is_
             async with asyncio.timeout(WITHIN):
                 while scene.machine.checkpoints():  # noqa: ASYNC110 - what is on the disk sets no event
                     await asyncio.sleep(0.02)
+
+    asyncio.run(story())
+
+
+def test_a_pods_new_sandbox_finds_the_device_free_though_the_end_of_its_former_one_was_not_told(scene: Scene) -> None:
+    _, sandbox = attached(scene)
+    pod = scene.workspace.api.get(POD, sandbox.name, sandbox.namespace)
+
+    async def story() -> None:
+        async with scene.daemon() as daemon:
+            await daemon.synchronize(sandbox)
+            scene.machine.end(sandbox)
+            async with asyncio.timeout(WITHIN):
+                while "eth7p" in scene.machine.links():  # noqa: ASYNC110 - the kernel ends the namespace's links in time
+                    await asyncio.sleep(0.02)
+            scene.machine.veth("eth7")
+            new = scene.machine.sandbox(pod)
+            async with asyncio.timeout(WITHIN):
+                while scene.machine.checkpoints() != {new.id}:
+                    with suppress(TemporaryError):  # the former sandbox has the device
+                        await daemon.run(new)
+                    await asyncio.sleep(0.1)
 
     asyncio.run(story())
 
