@@ -14,7 +14,7 @@ from contextlib import suppress
 import msgspec
 
 _lock = threading.Lock()
-_built: set[type] = set()
+_built: set[type[msgspec.Struct]] = set()
 
 
 def build(*packages: str) -> None:
@@ -25,7 +25,7 @@ def build(*packages: str) -> None:
     """
     wanted = packages or ("netdra",)
     with _lock:
-        missing: set[type] = {*_types(msgspec.Struct)} - _built
+        missing: set[type[msgspec.Struct]] = {*_types(msgspec.Struct)} - _built
         for kind in missing:
             if not any(f"{kind.__module__}.".startswith(f"{package}.") for package in wanted):
                 continue
@@ -34,7 +34,7 @@ def build(*packages: str) -> None:
             _built.add(kind)
 
 
-def _types(base: type) -> Iterator[type]:
+def _types(base: type[msgspec.Struct]) -> Iterator[type[msgspec.Struct]]:
     for kind in base.__subclasses__():
         if kind.__module__.partition(".")[0] == "netdra":
             yield kind
