@@ -9,7 +9,7 @@ RUNTIME := $(VENV)/.runtime
 DEV := $(VENV)/.dev
 PYTEST := $(BIN)/python -m pytest
 
-.PHONY: help demo test lint format test-unit test-kernel test-cluster hardware testbed bench crds docs protos lock clean
+.PHONY: help demo test lint format test-unit test-kernel test-cluster soak hardware testbed bench crds docs protos lock clean
 
 help: ## List the commands
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -37,6 +37,10 @@ test-kernel: $(DEV) system testbed-cni ## Real network namespaces, netlink and C
 
 test-cluster: $(DEV) system testbed ## Real control plane, kubelet, containerd (root, Go)
 	$(PYTEST) tests/cluster
+
+soak: $(DEV) system testbed ## 200 random pods and faults on a real node; NETDRA_SOAK_RUNS, NETDRA_SOAK_SEED (root, Go)
+	NETDRA_SOAK_RUNS=$${NETDRA_SOAK_RUNS:-200} NETDRA_SOAK_AWAY=$${NETDRA_SOAK_AWAY:-60} \
+	  $(PYTEST) tests/cluster/pods/test_soak.py
 
 hardware: $(DEV) system testbed ## An SR-IOV node in QEMU: VFs, IOMMU, RDMA, Open vSwitch (root, apt)
 	@$(PYTHON) -m testbed build --for hardware >/dev/null

@@ -21,12 +21,14 @@ from netdra.cni import protocol
 from netdra.cni.config import Attachment, NetworkConfig
 from netdra.cni.errors import PluginError
 from netdra.cni.protocol import Plugin
+from netdra.model import decoders
 from netdra.model.errors import PermanentError, TemporaryError
 from netdra.model.result import StepResult
 from netdra.steps import builtin
 from netdra.steps.contract import Order, Site
 from netdra.topology.references import resolve
 
+_IN_THREADS = ("netdra.cni", "netdra.model.result", "netdra.steps")  # what is decoded beside other steps
 _CONTAINER_UNKNOWN = 3  # the CNI error that says that there is nothing to clean up
 # Plugins that make links and routes in the pod's namespace; their veth on the host goes with its peer.
 _IN_THE_POD = frozenset({
@@ -53,6 +55,7 @@ class Executor:
     """Does the steps of one sandbox. Close it when it has done so."""
 
     def __init__(self, found: Mapping[str, Task], journal: Journal, site: Site, settings: Settings) -> None:
+        decoders.build(*_IN_THREADS)
         self.tasks, self.journal, self._settings = found, journal, settings
         self.site = dataclasses.replace(site, lock=journal.held)
         self._stop = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)

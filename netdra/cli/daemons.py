@@ -22,6 +22,7 @@ import click
 
 from netdra import __version__
 from netdra.cli import terminal
+from netdra.model import decoders
 from netdra.model.errors import PermanentError, TemporaryError
 from netdra.ops.logs import FORMATS, LEVELS, set_up
 
@@ -150,6 +151,7 @@ async def _run(
     from netdra.ops.metrics import INFO, PROCESS
     from netdra.ops.process import Bounds, Process
 
+    decoders.build()
     where = server.address(options.health_address)
     process = Process(name, on_stop=functools.partial(_limit, options))
     INFO.labels(__version__, name).set(1)

@@ -55,6 +55,8 @@ class Attachments:
         troubles: what could not be given back yet, by sandbox.
         changed: what is to be called when other devices are held, or with other trouble.
         work: what is to be called when there is something to reconcile.
+        missed: what is to be called when a sandbox may have ended without our being told. containerd tells of no end of
+            a sandbox that is older than itself (`needsStopping` in its internal/nri/nri.go knows what it saw begin).
     """
 
     tracker: Tracker
@@ -68,6 +70,7 @@ class Attachments:
     troubles: dict[str, Undone] = field(default_factory=dict)
     changed: Callable[[], None] = lambda: None
     work: Callable[[], None] = lambda: None
+    missed: Callable[[], None] = lambda: None
     locks: Locks = field(default_factory=Locks)
     _running: set[asyncio.Task[Any]] = field(default_factory=set)
 
@@ -195,6 +198,8 @@ class Attachments:
             if saved is not None:
                 return await self.in_thread(lambda: self.network.confirm(sandbox, claims, saved))
         plans = self._plans(sandbox, claims)
+        if any(each.uid == sandbox.uid and each.id != sandbox.id for each in self.live.values()):
+            self.missed()  # a pod has one sandbox at a time: if a former one holds a device, the next try finds it free
         if sandbox.id not in self.live:
             raise TemporaryError(f"sandbox {sandbox.id} was stopped before its network was attached")
         return await self.in_thread(lambda: self.network.attach(sandbox, claims, plans, deadline))

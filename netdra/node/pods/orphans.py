@@ -48,13 +48,19 @@ class Orphans:
     claims: ClaimHandler
     every: float = EVERY_SECONDS
     rounds: int = 0
+    _all_due: bool = True
     _suspects: frozenset[str] = frozenset()
     _collect_at: float = -math.inf
     _plans: dict[str, Plan] = field(default_factory=dict)
     _wake: asyncio.Event = field(default_factory=asyncio.Event)
 
     def look(self) -> None:
-        """Look soon."""
+        """Look at everything soon."""
+        self._all_due = True
+        self._wake.set()
+
+    def look_at_sandboxes(self) -> None:
+        """Look soon for sandboxes that have ended without our being told."""
         self._wake.set()
 
     async def run(self) -> None:
@@ -62,15 +68,18 @@ class Orphans:
         backoff = Backoff(5.0, self.every)
         while True:
             self._wake.clear()
-            await self.look_around()
+            everything, self._all_due = self._all_due, False
+            await (self.look_around() if everything else self._sandboxes())
             if self.attachments.troubles:
                 wait = backoff.next()
             else:
                 backoff.reset()
                 wait = self.every
-            with suppress(TimeoutError):
+            try:
                 async with asyncio.timeout(wait):
                     await self._wake.wait()
+            except TimeoutError:
+                self._all_due = True
 
     async def look_around(self) -> None:
         """Give back all that belongs to no pod any more, as far as it can be."""
@@ -134,9 +143,13 @@ class Orphans:
         """
         if time.monotonic() < self._collect_at:
             return
-        plans = tuple(self._plans.values())
-        report = await self.attachments.in_thread(lambda: self.attachments.network.collect(plans))
         self._collect_at = time.monotonic() + COLLECT_EVERY_SECONDS
+        plans = tuple(self._plans.values())
+        try:
+            report = await self.attachments.in_thread(lambda: self.attachments.network.collect(plans))
+        except NetdraError:
+            self._collect_at = -math.inf
+            raise
         self._plans.clear()
         for problem in report.problems:
             log.warning("leases that nobody has are not looked for: %s", problem)

@@ -172,6 +172,7 @@ def assemble(given: Surroundings) -> Pods:
         orphans.look()
 
     attachments.work = synchronized
+    attachments.missed = orphans.look_at_sandboxes
     return Pods(
         hooks=attachments,
         claims=claims,

@@ -67,6 +67,7 @@ class Driver:
             *(f"--health-address=127.0.0.1:{self.port}", f"--instance={self.instance}"),
         )
         environment = {"PYTHONPATH": str(ROOT), "PATH": "/usr/sbin:/usr/bin:/sbin:/bin", faults.VARIABLE: fault}
+        environment["PYTHONFAULTHANDLER"] = "1"  # a crash of the interpreter says where, in the log
         name = f"netdra-node{self.instance}"
         self.process = self.machine.node.start(name, command, self._is_ready, environment)
 

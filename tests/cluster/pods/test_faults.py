@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import pytest
 
@@ -15,7 +14,8 @@ from testbed.pods import CONTAINER, Pods, is_running
 from testbed.workspace import Workspace
 from tests.cluster.pods import witness
 from tests.cluster.pods.conftest import Machine
-from tests.cluster.pods.running import Driver, account, make_topology, running_driver, step
+from tests.cluster.pods.running import Driver, account, running_driver
+from tests.cluster.pods.stage import Stage, opened, whole
 
 COMING = ("prepare-begun", "prepare-described", "prepare-done", "attach-begun", "attach-done", "attach-guarded")
 GOING = ("detach-begun", "detach-done", "unprepare-begun", "unprepare-removed")
@@ -35,50 +35,11 @@ def running(
         yield found
 
 
-@dataclass(frozen=True)
-class Stage:
-    """What a test has: the driver, its pods, and claims for shares of an interface, with leases."""
-
-    driver: Driver
-    pods: Pods
-    workspace: Workspace
-    topology: str
-
-    def claim(self, name: str) -> str:
-        """A claim for a share."""
-        return self.workspace.add_claim(
-            name, {"name": "share", "exactly": {"deviceClassName": f"{self.topology}-share"}}
-        )
-
-
 @pytest.fixture
 def stage(running: Driver, workspace: Workspace, pods: Pods) -> Iterator[Stage]:
     """A driver that runs; at the end it has kept nothing of the test's pods."""
-    yield Stage(running, pods, workspace, shares(workspace))
-    if running.process is None or running.process.pid is None:
-        running.start()
-    witness.end(pods, *(pod["metadata"]["name"] for pod in pods.api.list("v1/Pod", pods.namespace)))
-    running.until_nothing_is_left()
-
-
-def shares(workspace: Workspace) -> str:
-    """A topology of shares of mac0 with leases of addresses, tuned."""
-    ipam = {"type": "host-local", "ranges": [[{"subnet": "198.51.100.0/24"}]]}
-    return make_topology(
-        workspace,
-        "shares",
-        step("share", "macvlan", {"mode": "bridge", "ipam": ipam}, prefix="mac0"),
-        step("size", "tuning", {"dev": "{{ share.interfaceName }}", "mtu": 1400}, after="share"),
-    )
-
-
-def whole(pods: Pods, name: str) -> None:
-    """A pod runs, it has its network, and its container has had it from its first moment."""
-    found = witness.interfaces(pods, name)
-    assert set(found) == {"lo", "eth0", "net1"}
-    assert found["net1"]["mtu"] == 1400
-    assert len(witness.addresses(pods, name)) == 1
-    assert "net1" in witness.began_with(pods, name)
+    with opened(running, workspace, pods) as found:
+        yield found
 
 
 @pytest.mark.parametrize("point", COMING)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 
 import msgspec
 import pytest
 
 from netdra.chain.standing import load
 from netdra.model.errors import TemporaryError
+from netdra.model.plan import ClaimReference
 from netdra.node.nri.hooks import Sandbox
 from netdra.node.pods.attachments import MOST_TRIES
 from testbed.objects import CLAIM, POD
@@ -367,6 +369,48 @@ def test_plugins_are_told_at_start_which_attachments_are_still_valid_and_not_in_
     asyncio.run(lost())
     (call,) = collector.calls("GC")
     assert call.config["cni.dev/valid-attachments"] == []
+
+
+def test_a_stop_that_the_runtime_did_not_tell_of_is_found_out_when_the_claim_is_given_up(scene: Scene) -> None:
+    claim, sandbox = attached(scene)
+    reference = ClaimReference(namespace=sandbox.namespace, name=claim, uid=scene.uid(claim))
+
+    async def story() -> None:
+        async with scene.daemon() as daemon:
+            await daemon.synchronize(sandbox)
+            async with asyncio.timeout(WITHIN):
+                while not daemon.pods.orphans.rounds:  # noqa: ASYNC110 - no event is set for what no one else waits for
+                    await asyncio.sleep(0.02)
+            assert scene.machine.checkpoints() == {sandbox.id}
+            scene.machine.end(sandbox)
+            await daemon.pods.claims.unprepare(reference)
+            async with asyncio.timeout(WITHIN):
+                while scene.machine.checkpoints():  # noqa: ASYNC110 - what is on the disk sets no event
+                    await asyncio.sleep(0.02)
+
+    asyncio.run(story())
+
+
+def test_a_pods_new_sandbox_finds_the_device_free_though_the_end_of_its_former_one_was_not_told(scene: Scene) -> None:
+    _, sandbox = attached(scene)
+    pod = scene.workspace.api.get(POD, sandbox.name, sandbox.namespace)
+
+    async def story() -> None:
+        async with scene.daemon() as daemon:
+            await daemon.synchronize(sandbox)
+            scene.machine.end(sandbox)
+            async with asyncio.timeout(WITHIN):
+                while "eth7p" in scene.machine.links():  # noqa: ASYNC110 - the kernel ends the namespace's links in time
+                    await asyncio.sleep(0.02)
+            scene.machine.veth("eth7")
+            new = scene.machine.sandbox(pod)
+            async with asyncio.timeout(WITHIN):
+                while scene.machine.checkpoints() != {new.id}:
+                    with suppress(TemporaryError):  # the former sandbox has the device
+                        await daemon.run(new)
+                    await asyncio.sleep(0.1)
+
+    asyncio.run(story())
 
 
 def test_a_hook_waits_for_its_sandbox_while_it_is_reconciled(scene: Scene) -> None:

@@ -1,0 +1,163 @@
+"""What stands around the driver fails: kubelet, runtime, API server, disk, a step, the whole node, an update."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from testbed.api import Api
+from testbed.control_plane import ControlPlane
+from testbed.objects import POD
+from testbed.pods import Pods, is_running
+from testbed.workspace import Workspace
+from tests.cluster.pods import witness
+from tests.cluster.pods.conftest import Machine
+from tests.cluster.pods.reboot import NEW, rebooted
+from tests.cluster.pods.running import Driver, account, running_driver
+from tests.cluster.pods.stage import Stage, opened, whole
+
+AWAY_SECONDS = 10.0
+
+
+@pytest.fixture(scope="module")
+def running(
+    machine: Machine,
+    control_plane: ControlPlane,
+    api: Api,
+    custom_kinds: None,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[Driver]:
+    """The node's driver, and an interface that pods share."""
+    with running_driver(machine, api, tmp_path_factory.mktemp("driver"), account(machine, control_plane, api)) as found:
+        found.publish("mac0")
+        yield found
+
+
+@pytest.fixture
+def stage(running: Driver, workspace: Workspace, pods: Pods) -> Iterator[Stage]:
+    """A driver that runs; at the end it has kept nothing of the test's pods."""
+    with opened(running, workspace, pods) as found:
+        yield found
+
+
+@pytest.mark.parametrize("program", ["kubelet", "containerd"])
+def test_killed_while_pods_come_and_go_the_kubelet_and_the_runtime_leave_nothing_undone(
+    stage: Stage, program: str
+) -> None:
+    process = stage.driver.machine.node.processes[program]
+    names = ("old", "new")
+    witness.run(stage.pods, "old", stage.claim("c-old"))
+    witness.add(stage.pods, "new", stage.claim("c-new"))
+    stage.pods.wait_event("new", "Scheduled")
+    process.kill()
+    process.start()
+    process.wait_ready()
+    for name in names:
+        witness.hurry(stage.pods, name, is_running)
+        whole(stage.pods, name)
+    for name in names:
+        stage.pods.api.delete(POD, name, stage.pods.namespace, grace=5)
+    process.kill()
+    process.start()
+    process.wait_ready()
+    for name in names:
+        witness.hurry(stage.pods, name, lambda found: found is None)
+    stage.driver.until_nothing_is_left()
+
+
+def test_while_the_api_server_does_not_answer_no_pod_begins_without_its_network(
+    stage: Stage, control_plane: ControlPlane
+) -> None:
+    witness.run(stage.pods, "old", stage.claim("c-old"))
+    claim = stage.claim("c-new")
+    witness.add(stage.pods, "new", claim)
+    control_plane.apiserver.pause()
+    time.sleep(AWAY_SECONDS)
+    control_plane.apiserver.resume()
+    witness.hurry(stage.pods, "new", is_running)
+    for name in ("old", "new"):
+        whole(stage.pods, name)
+    witness.wait_status(stage.pods, claim)
+
+
+@pytest.mark.parametrize("folder", ["claims", "sandboxes"])
+def test_without_room_on_the_disk_a_pod_waits_until_there_is_some(stage: Stage, folder: str) -> None:
+    node = stage.driver.machine.node
+    at = f"/var/lib/netdra/{folder}"
+    node.run("mkdir", "-p", at)
+    node.run("mount", "-t", "tmpfs", "-o", "size=4k,mode=0700", "full", at)
+    try:
+        node.run("sh", "-c", f"head -c 4096 /dev/zero >{at}/.filler")
+        witness.add(stage.pods, "pod", stage.claim("c"))
+        reason = {"claims": "FailedPrepareDynamicResources", "sandboxes": "FailedCreatePodSandBox"}[folder]
+        stage.pods.wait_event("pod", reason, "No space left on device")
+        assert witness.never_began(stage.pods, "pod")
+    finally:
+        node.run("umount", "--lazy", at)
+    witness.hurry(stage.pods, "pod", is_running)
+    whole(stage.pods, "pod")
+
+
+def test_a_step_that_hangs_is_ended_and_told_and_the_pod_runs_once_it_does_not(stage: Stage) -> None:
+    slow = stage.driver.recorder("slow-step")
+    slow.does("ADD", "exec sleep 600")
+    claim = stage.claim("c", "slow-step")
+    witness.add(stage.pods, "pod", claim)
+    stage.pods.wait_event("pod", "FailedCreatePodSandBox", "NRI RunPodSandbox failed")
+    assert 'step "more"' in stage.pods.wait_event("pod", "NetworkNotAttached")["message"]
+    assert witness.never_began(stage.pods, "pod")
+    slow.prints("ADD", {})
+    witness.hurry(stage.pods, "pod", is_running)
+    whole(stage.pods, "pod")
+
+
+def test_a_driver_that_hangs_lets_no_container_begin(stage: Stage) -> None:
+    stage.driver.restart("attach-done=hang")
+    witness.add(stage.pods, "pod", stage.claim("c"))
+    stage.pods.wait_event("pod", "Failed", "unresolvable CDI devices")
+    assert witness.never_began(stage.pods, "pod")
+    stage.driver.restart()
+    witness.hurry(stage.pods, "pod", is_running)
+    whole(stage.pods, "pod")
+
+
+def test_two_drivers_side_by_side_serve_pods_and_the_old_ones_death_is_not_felt(stage: Stage) -> None:
+    witness.run(stage.pods, "before", stage.claim("c-before"))
+    new = stage.driver.beside("new")
+    new.start()
+    try:
+        witness.run(stage.pods, "both", stage.claim("c-both"))
+        witness.add(stage.pods, "changing", stage.claim("c-changing"))
+        stage.driver.kill()
+        witness.hurry(stage.pods, "changing", is_running)
+        witness.run(stage.pods, "after", stage.claim("c-after"))
+        for name in ("before", "both", "changing", "after"):
+            whole(stage.pods, name)
+        witness.end(stage.pods, "before", "both", "changing", "after")
+        new.until_nothing_is_left()
+    finally:
+        new.kill()
+
+
+def test_after_a_reboot_pods_come_up_anew_and_their_old_leases_are_free(stage: Stage, tmp_path: Path) -> None:
+    witness.run(stage.pods, "pod", stage.claim("c"))
+    before, sandbox = checkpoints(stage), stage.pods.sandbox("pod")
+    with rebooted(stage.driver.machine, stage.driver, tmp_path, "mac0"):
+        witness.hurry(stage.pods, "pod", lambda found: is_running(found) and stage.pods.sandbox("pod") != sandbox)
+        whole(stage.pods, "pod")
+        after = checkpoints(stage)
+        assert len(after) == 1
+        assert after != before
+        assert len([path for path in stage.driver.left() if "/cni/networks/" in path]) == 1
+        (record,) = (stage.driver.machine.node.folder / "lib/netdra/claims").glob("*.json")
+        assert NEW in record.read_text()
+        witness.end(stage.pods, "pod")
+        stage.driver.until_nothing_is_left()
+    stage.driver.restart()
+
+
+def checkpoints(stage: Stage) -> list[str]:
+    return [path for path in stage.driver.left() if path.endswith(".jsonl")]
