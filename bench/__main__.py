@@ -18,7 +18,7 @@ from rich.table import Table
 import bench
 from bench.figures import Figure
 
-_NO_BENCHMARKS = {"__main__", "bare", "drivers", "figures", "hollow_nodes", "slices"}
+_NO_BENCHMARKS = {"__main__", "bare", "drivers", "figures", "hollow_nodes", "moves", "podruns", "slices", "timers"}
 
 
 def main() -> int:

@@ -7,7 +7,7 @@ peer is one more function here.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,6 +19,10 @@ from testbed.node import Node
 from testbed.process import Process
 
 OURS, PEER = "netdra", "dranet"
+PREPARE, UNPREPARE, RUN, STOP = "Prepare", "Unprepare", "RunPodSandbox", "StopPodSandbox"
+"""What a driver is called for, by the kubelet and by the runtime."""
+
+_HEALTH_PORT = 8490
 
 _ROOT = Path(__file__).parent.parent
 _EVERYTHING = """
@@ -32,6 +36,9 @@ spec:
 """
 
 
+Histogram = tuple[str, tuple[str, str]]
+
+
 @dataclass(frozen=True)
 class Driver:
     """A driver.
@@ -40,11 +47,15 @@ class Driver:
         title: what its figures are called.
         name: `spec.driver` of its ResourceSlices.
         command: node name, kubeconfig file -> command line.
+        port: where it serves its metrics on the node.
+        histograms: by what it is called for, the metric of the seconds that it took, and one of its labels.
     """
 
     title: str
     name: str
     command: Callable[[str, Path], tuple[str, ...]]
+    port: int
+    histograms: Mapping[str, Histogram]
 
     def start(self, node: Node, plane: ControlPlane) -> Process:
         """Start it on a node, with all rights; returns at once."""
@@ -53,7 +64,8 @@ class Driver:
 
 
 def _netdra(node: str, kubeconfig: Path) -> tuple[str, ...]:
-    return (sys.executable, "-m", "netdra", "node", f"--kubeconfig={kubeconfig}", f"--node-name={node}")
+    options = (f"--node-name={node}", f"--health-address=127.0.0.1:{_HEALTH_PORT}")
+    return (sys.executable, "-m", "netdra", "node", f"--kubeconfig={kubeconfig}", *options)
 
 
 def _dranet(node: str, kubeconfig: Path) -> tuple[str, ...]:
@@ -62,7 +74,36 @@ def _dranet(node: str, kubeconfig: Path) -> tuple[str, ...]:
     return (str(program("dranet")), f"--kubeconfig={kubeconfig}", *options)
 
 
-DRIVERS = (Driver(OURS, "dra.networking", _netdra), Driver(PEER, "dra.net", _dranet))
+_OUR_HOOKS = "netdra_nri_hook_duration_seconds"
+_PEER_CALLS = "dranet_driver_dra_plugin_requests_latency_seconds"
+_PEER_HOOKS = "dranet_driver_nri_plugin_requests_latency_seconds"
+
+DRIVERS = (
+    Driver(
+        OURS,
+        "dra.networking",
+        _netdra,
+        _HEALTH_PORT,
+        {
+            PREPARE: ("netdra_claim_prepare_duration_seconds", ("outcome", "ok")),
+            UNPREPARE: ("netdra_claim_unprepare_duration_seconds", ("outcome", "ok")),
+            RUN: (_OUR_HOOKS, ("hook", "run")),
+            STOP: (_OUR_HOOKS, ("hook", "stop")),
+        },
+    ),
+    Driver(
+        PEER,
+        "dra.net",
+        _dranet,
+        9177,
+        {
+            PREPARE: (_PEER_CALLS, ("method", "PrepareResourceClaims")),
+            UNPREPARE: (_PEER_CALLS, ("method", "UnprepareResourceClaims")),
+            RUN: (_PEER_HOOKS, ("method", "RunPodSandbox")),
+            STOP: (_PEER_HOOKS, ("method", "StopPodSandbox")),
+        },
+    ),
+)
 
 
 def prepare(plane: ControlPlane) -> None:

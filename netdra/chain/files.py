@@ -1,7 +1,7 @@
 """Files that survive a crash: written whole or not at all, locked while in use, put aside where they cannot be read.
 
 Used by `checkpoint` and by whoever keeps state on a node's disk. A file gets its name once its bytes are on the disk,
-so a reader sees the old file or the new one, whole; after a power failure too.
+so a reader sees the old file or the new one, whole; after a power failure too, where that is asked for.
 """
 
 from __future__ import annotations
@@ -53,16 +53,25 @@ def create(path: Path, content: bytes, timeout: float) -> int:
         raise unwritable(path, problem) from None
 
 
-def replace(path: Path, content: bytes, timeout: float, *, mode: int = MODE) -> None:
-    """Write a file, whole or not at all, in place of the one that may be there. Arguments as of `create`, and its mode.
+def replace(path: Path, content: bytes, timeout: float, *, mode: int = MODE, lasting: bool = True) -> None:
+    """Write a file, whole or not at all, in place of the one that may be there. Arguments as of `create`, and two more.
+
+    Args:
+        path: its name.
+        content: all of it.
+        timeout: seconds to wait for others who write in the same folder.
+        mode: its permissions.
+        lasting: it must be there after a power failure too. If not, nothing waits for the disk, and what is there after
+            one may be cut.
 
     Raises:
         TemporaryError: the file system does not take it, or others write for longer than that; the old file stays.
     """
     try:
         with folder(path.parent, timeout) as opened_folder:
-            os.close(_written(path, content, mode))
-            os.fsync(opened_folder)
+            os.close(_written(path, content, mode, lasting=lasting))
+            if lasting:
+                os.fsync(opened_folder)
     except OSError as problem:
         raise unwritable(path, problem) from None
 
@@ -150,15 +159,16 @@ def unwritable(path: Path, problem: OSError) -> TemporaryError:
     )
 
 
-def _written(path: Path, content: bytes, mode: int = MODE) -> int:
-    """A file with that content, on the disk before it has its name; open and locked."""
+def _written(path: Path, content: bytes, mode: int = MODE, *, lasting: bool = True) -> int:
+    """A file with that content, if it is to last on the disk before it has its name; open and locked."""
     temporary = path.with_name(_TEMPORARY)
     fd = os.open(temporary, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, MODE)
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         os.fchmod(fd, mode)  # the umask is whoever's, and what was left of another file has a mode of its own
         append(fd, content)
-        os.fsync(fd)
+        if lasting:
+            os.fsync(fd)
         temporary.rename(path)
     except BaseException:
         os.close(fd)

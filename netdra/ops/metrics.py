@@ -28,7 +28,7 @@ from netdra.model.errors import InvalidInputError, PermanentError, TemporaryErro
 
 PREFIX = "netdra_"
 OTHER = "other"
-FAST = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.0, 5.0, 10.0)
+FAST = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 1.5, 2.0, 5.0, 10.0)
 """Seconds: what happens on this machine, up to the longest that a runtime waits."""
 SLOW = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
 """Seconds: what takes an answer of the API server, or several."""

@@ -2,7 +2,8 @@
 
 `prepared` and `unprepared` are called by `netdra.node.claims`; `attached` by the pods' attachments once the chain has
 succeeded, `detached` before it is undone. A container cannot be made without the specification, so it is written last
-and removed first (decision D12). All calls can be repeated, and none asks the API server. They block on disk alone.
+and removed first (decision D12). All calls can be repeated, and none asks the API server. They block on disk alone, and
+do not wait for it: no pod outlives a power failure, after which every claim is prepared and attached anew.
 """
 
 from __future__ import annotations
@@ -67,7 +68,7 @@ class ClaimFiles(msgspec.Struct, frozen=True, kw_only=True):
             self.cdi.mkdir(parents=True, exist_ok=True, mode=_TRAVERSABLE)
         except OSError as problem:
             raise files.unwritable(self.cdi, problem) from None
-        files.replace(path, written, _LOCK_SECONDS, mode=_READABLE)
+        files.replace(path, written, _LOCK_SECONDS, mode=_READABLE, lasting=False)
 
     def detached(self, uid: str) -> None:
         """Let no further container be made with a claim's devices.
@@ -133,7 +134,7 @@ class ClaimFiles(msgspec.Struct, frozen=True, kw_only=True):
         for request in claim.requests:
             path = self._folder(claim.claim.uid) / _part(request) / metadata.FILE
             written = metadata.encode(metadata.render(claim, request, became))
-            files.replace(path, written, _LOCK_SECONDS, mode=_READABLE)
+            files.replace(path, written, _LOCK_SECONDS, mode=_READABLE, lasting=False)
             mounts.append((request, metadata.mount(claim, request, str(path))))
         return mounts
 

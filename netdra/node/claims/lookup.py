@@ -27,6 +27,9 @@ log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
+WatchedPods = Callable[[str, str, str], bool | None]
+"""Namespace, name and uid of a pod -> whether it is on the host's network, None if the pod is not known."""
+
 
 class _PodSpec(Wire, frozen=True):
     host_network: bool = False
@@ -78,10 +81,17 @@ async def get_claim(client: Client, wanted: ClaimReference) -> ResourceClaim:
         ) from None
 
 
-async def pods_of(client: Client, claim: ResourceClaim) -> tuple[tuple[str, bool], ...]:
+def unwatched(_namespace: str, _name: str, _uid: str) -> bool | None:
+    """What is known of a pod by those who watch none."""
+    return None
+
+
+async def pods_of(
+    client: Client, claim: ResourceClaim, on_host_network: WatchedPods = unwatched
+) -> tuple[tuple[str, bool], ...]:
     """The pods that a claim is reserved for: each one's name, and whether it is on the host's network.
 
-    A pod that is gone or was replaced has no say.
+    A pod that is gone or was replaced has no say. One that is watched is not asked for: its network never changes.
 
     Raises:
         ApiError: one is not to be had.
@@ -89,6 +99,10 @@ async def pods_of(client: Client, claim: ResourceClaim) -> tuple[tuple[str, bool
     found = []
     for user in claim.status.reserved_for:
         if user.resource != "pods" or user.api_group:
+            continue
+        known = on_host_network(claim.metadata.namespace, user.name, user.uid)
+        if known is not None:
+            found.append((user.name, known))
             continue
         try:
             pod = await client.get(_PODS, user.name, claim.metadata.namespace)

@@ -20,7 +20,7 @@ from netdra.model.plan import Binding, ClaimReference, PlannedDevice
 from netdra.model.resource import DeviceAttribute
 from netdra.node import faults
 from netdra.node.claims import checks
-from netdra.node.claims.lookup import get_claim, patiently, pods_of
+from netdra.node.claims.lookup import WatchedPods, get_claim, patiently, pods_of, unwatched
 from netdra.node.claims.prepared import KeptDevice, PreparedClaim, base_request, cdi_id
 from netdra.node.claims.store import ClaimStore
 from netdra.node.kubelet.handler import PreparedDevice
@@ -60,6 +60,7 @@ class Claims:
         holder: Holder,
         store: ClaimStore,
         files: SideFiles,
+        on_host_network: WatchedPods = unwatched,
     ) -> None:
         """Begin.
 
@@ -70,9 +71,11 @@ class Claims:
             holder: who holds which devices.
             store: where claims are written down.
             files: what else is written of a claim.
+            on_host_network: what is known of pods without asking the API server.
         """
         self._client, self._node, self._view, self._holder = client, node, view, holder
         self._store, self._files = store, files
+        self._on_host_network = on_host_network
 
     async def prepare(self, claim: ClaimReference) -> tuple[PreparedDevice, ...]:
         """Make a claim ready; see `ClaimHandler`.
@@ -122,7 +125,7 @@ class Claims:
         checks.allocation_of(claim, self._node)
         checks.check_config(claim)
         owned = any(not each.admin_access for each in checks.ours(claim))
-        pods = await pods_of(self._client, claim) if owned else ()
+        pods = await pods_of(self._client, claim, self._on_host_network) if owned else ()
         for pod, host_network in pods:
             if host_network:
                 raise checks.on_host_network(claim, pod)
@@ -169,7 +172,8 @@ class Claims:
             NetdraError: it excludes what another claim has, or cannot be written down.
         """
         with self._store.locked():
-            held = [*_recorded(self._store.all(), made), *self._stuck(made.claim.uid)]
+            claims = self._store.all()
+            held = [*_recorded(claims, made), *self._stuck(claims, made.claim.uid)]
             for kept in made.devices:
                 if kept.admin_access:
                     continue
@@ -188,9 +192,9 @@ class Claims:
             self._store.put(made)
         faults.point("prepare-done")
 
-    def _stuck(self, uid: str) -> Iterator[Holding]:
+    def _stuck(self, claims: Iterable[PreparedClaim], uid: str) -> Iterator[Holding]:
         """Devices that others hold though nothing that can be read says so: not given back, or the record is bad."""
-        recorded = {each.claim.uid for each in self._store.all()}
+        recorded = {each.claim.uid for each in claims}
         unreadable = self._store.uids() - recorded
         for each in self._holder.held:
             if each.claim != uid and (each.trouble or each.claim in unreadable) and each.claim not in recorded:

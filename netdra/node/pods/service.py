@@ -7,6 +7,7 @@ Started by `netdra.node.daemon`, which hands `hooks` to the runtime's connection
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -32,6 +33,8 @@ from netdra.node.pods.tracker import Tracker
 from netdra.node.pods.writer import StatusWriter
 from netdra.node.view import NodeView
 
+_SWITCH_SECONDS = 0.0005
+
 
 @dataclass(frozen=True)
 class Pods:
@@ -53,6 +56,9 @@ class Pods:
 
     async def run(self) -> None:
         """Work until cancelled, then end what has begun. Hooks may be called from the time `recall` has returned."""
+        # A hook's thread gives the interpreter away at each call of the kernel. While the event loop works on the very
+        # events that the hook causes, it would have it back only after 5 ms, each time.
+        sys.setswitchinterval(_SWITCH_SECONDS)
         try:
             with self.tracker.pods.following(self._pod_changed):
                 await self._work()
@@ -163,7 +169,7 @@ def assemble(given: Surroundings) -> Pods:
         changed=given.changed,
     )
     reconciler = Reconciler(attachments)
-    handler = Claims(given.client, given.node, given.view, given.held, prepared, files)
+    handler = Claims(given.client, given.node, given.view, given.held, prepared, files, tracker.on_host_network)
     claims = Announced(handler, given.changed, lambda uid: orphans.settle(uid))
     orphans = Orphans(attachments, claims)
 

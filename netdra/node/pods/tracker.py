@@ -105,6 +105,11 @@ class Tracker:
         pod = self.pods.objects.get(key_of(sandbox.namespace, sandbox.name))
         return pod is not None and pod.is_of(sandbox.uid) and claim_names(pod) == ()
 
+    def on_host_network(self, namespace: str, name: str, uid: str) -> bool | None:
+        """Whether a pod is on the host's network; None if the watch has not told of it."""
+        pod = self.pods.objects.get(key_of(namespace, name))
+        return pod.spec.host_network if pod is not None and pod.metadata.uid == uid else None
+
     async def at_rest(self) -> None:
         """Wait until no claim is being read."""
         while self._reading:

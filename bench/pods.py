@@ -1,0 +1,103 @@
+"""What a network costs a real pod: netdra's hooks beside dranet's, and beside the kernel's bare move of a veth.
+
+Each driver is alone on the same real node, with one containerd, kubelet and control plane. What a driver itself takes
+is read from its own metrics; that of the kubelet's calls also from the kubelet's, where dranet's reading of the claim
+counts too, which its own metric leaves out.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Iterator, Sequence
+
+from bench.drivers import DRIVERS, OURS, PEER, PREPARE, RUN, STOP, UNPREPARE, prepare
+from bench.figures import Figure
+from bench.podruns import DEVICES, IDLE_SECONDS, Measured, measure
+from bench.timers import KUBELET
+from netdra.kernel.netns import Namespace
+from testbed.containerd import Containerd
+from testbed.control_plane import ControlPlane
+from testbed.kubelet import Kubelet
+from testbed.node import Node
+
+BESIDE_MOVE_MS, PREPARE_MS, CHAIN_MS, P99_MS, SLOWEST_MS, IDLE_PERCENT = 3.0, 4.0, 6.0, 100.0, 1500.0, 0.2
+
+
+def run() -> list[Figure]:
+    """The figures of both drivers, and netdra's as ratios of dranet's."""
+    with ControlPlane() as plane, Node("bench") as node:
+        prepare(plane)
+        containerd = Containerd(node)
+        Kubelet(containerd, plane)
+        with Namespace.open(str(node.path("/proc/1/ns/net"))) as namespace:
+            found = {driver.title: measure(driver, containerd, plane, namespace) for driver in DRIVERS}
+    ours, peer = found[OURS], found[PEER]
+    figures = [figure for title, measured in found.items() for figure in _figures(title, measured)]
+    return [*figures, *_limits(ours), *_ratios(ours, peer)]
+
+
+def _figures(title: str, found: Measured) -> Iterator[Figure]:
+    note = f"one veth claim, {len(found.claimed)} pods; p99"
+    for what in (PREPARE, KUBELET + PREPARE, RUN, STOP, UNPREPARE, KUBELET + UNPREPARE):
+        times = found.calls[what]
+        yield Figure(f"{title}: {what}, p50", _p50(times), "ms", note=f"{note} {_p99(times):.1f} ms")
+    into, back = [each.into for each in found.moves], [each.back for each in found.moves]
+    yield Figure(f"{title}: bare move in, p50", _p50(into), "ms", note="beside each of these pods")
+    yield Figure(f"{title}: bare move back, p50", _p50(back), "ms", note="beside each of these pods")
+    note = f"of {len(found.claimed)} with and {len(found.plain)} without a claim"
+    yield Figure(f"{title}: create to Running, p50", _p50(found.claimed), "ms", note=note)
+    yield Figure(f"{title}: the same without a claim", _p50(found.plain), "ms", note=note)
+    yield Figure(f"{title}: {DEVICES} at once, all Running", found.burst_claimed, "ms", note=f"{found.running} run")
+    yield Figure(f"{title}: the same without claims", found.burst_plain, "ms")
+    yield Figure(f"{title}: memory", found.memory, "MiB", note=f"RSS with {DEVICES} attached pods")
+    limit = IDLE_PERCENT if title == OURS else 0.0
+    note = f"of a core over {IDLE_SECONDS:g} s, with {DEVICES} attached pods"
+    yield Figure(f"{title}: idle CPU", found.idle, "%", limit, note)
+
+
+def _limits(ours: Measured) -> Iterator[Figure]:
+    """What netdra may take by itself, whatever the peer does."""
+    for what, times, bare in (
+        (RUN, ours.calls[RUN], [each.into for each in ours.moves]),
+        (STOP, ours.calls[STOP], [each.back for each in ours.moves]),
+    ):
+        yield Figure(f"{what} beyond the bare move, p50", _p50(times) - _p50(bare), "ms", BESIDE_MOVE_MS)
+        yield Figure(f"{what}, p99", _p99(times), "ms", P99_MS, f"{len(times)} pods")
+        note = f"{DEVICES} at once among them; the bound of the slowest one's bucket"
+        yield Figure(f"{what}, slowest", ours.slowest[what], "ms", SLOWEST_MS, note)
+    yield Figure(f"{PREPARE}, p50", _p50(ours.calls[PREPARE]), "ms", PREPARE_MS)
+    kernel = [each.into + each.chain for each in ours.chain_moves]
+    note = f"{len(kernel)} pods; RunPodSandbox {_p50(ours.chains):.1f} ms, the kernel's own {_p50(kernel):.1f} ms"
+    yield Figure("three steps beyond the kernel's time, p50", _p50(ours.chains) - _p50(kernel), "ms", CHAIN_MS, note)
+
+
+def _ratios(ours: Measured, peer: Measured) -> Iterator[Figure]:
+    for what in (RUN, STOP):
+        # The load changes between the drivers, and the kernel's move with it: what is beyond that is compared too.
+        yield Figure(f"{what}, p50, {OURS} / {PEER}", _p50(ours.calls[what]) / _p50(peer.calls[what]), "x", 1.0)
+    for what in (KUBELET + PREPARE, KUBELET + UNPREPARE):
+        yield Figure(f"{what}, p50, {OURS} / {PEER}", _p50(ours.calls[what]) / _p50(peer.calls[what]), "x")
+    yield Figure(f"memory, {OURS} / {PEER}", ours.memory / peer.memory, "x")
+    mine, theirs = (_p50(each.claimed) - _p50(each.plain) for each in (ours, peer))
+    # How far the medians would be off by chance.
+    error = math.sqrt(sum(_error(each) ** 2 for found in (ours, peer) for each in (found.claimed, found.plain)))
+    note = f"{PEER} adds {theirs:.0f} ms; standard error {error:.0f} ms, of which two are allowed"
+    yield Figure("added to create to Running", mine, "ms", max(theirs + 2 * error, 0.001), note)
+    mine, theirs = ((each.burst_claimed - each.burst_plain) / DEVICES for each in (ours, peer))
+    noise = abs(ours.burst_plain - peer.burst_plain) / DEVICES
+    note = f"{PEER} adds {theirs:.1f} ms; without claims the two differ by {noise:.1f} ms, which is allowed"
+    yield Figure(f"added to each of {DEVICES} at once", mine, "ms", max(theirs + noise, 0.001), note)
+
+
+def _p50(times: Sequence[float]) -> float:
+    return statistics.median(times)
+
+
+def _p99(times: Sequence[float]) -> float:
+    return sorted(times)[min(len(times) * 99 // 100, len(times) - 1)]
+
+
+def _error(times: Sequence[float]) -> float:
+    """The standard error of a median, of times that are spread like a normal distribution."""
+    return 1.25 * statistics.stdev(times) / math.sqrt(len(times))
