@@ -129,7 +129,7 @@ class Controller:
         users = self.state.users(name)
         await hold(self._client, topology, held=bool(users))
         seen = Seen(findings=findings, changes=planned, problem=problem, users=users)
-        if users or not deleted:
+        if (users or not deleted) and not topology_status.is_interim(topology, seen):
             await self._say(TOPOLOGIES, topology, topology_status.status(topology, seen, self._clock()))
 
     def _changes(self, topology: NetworkTopology) -> Changes:

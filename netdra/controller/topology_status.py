@@ -11,6 +11,9 @@ from netdra.controller.classes import Changes
 from netdra.controller.conditions import Said, conditions
 from netdra.model.topology import MAX_REPORTED_USERS, NetworkTopology, NetworkTopologyStatus
 
+_PENDING = "Pending"
+_WRONG = frozenset({"ForeignDeviceClass", "Refused", "Unsound"})
+
 
 class Seen(msgspec.Struct, frozen=True, kw_only=True):
     """What was found of a topology, after its classes were written.
@@ -49,6 +52,16 @@ def is_ready(topology: NetworkTopology) -> bool:
     return current and any(each.type == "Ready" and each.status == "True" for each in before.conditions)
 
 
+def is_interim(topology: NetworkTopology, seen: Seen) -> bool:
+    """Whether what was wrong is over and its classes are only just being written: the next look has more to say.
+
+    Said now, it would hide from `notices` that what users were warned of has come to its end.
+    """
+    before = topology.status or NetworkTopologyStatus()
+    was_wrong = any(each.type == "Ready" and each.reason in _WRONG for each in before.conditions)
+    return was_wrong and _ready(topology, seen).reason == _PENDING
+
+
 def _compiled(seen: Seen) -> Said:
     if seen.findings:
         return Said("Compiled", holds=False, reason="Unsound", message="\n".join(seen.findings))
@@ -69,7 +82,7 @@ def _ready(topology: NetworkTopology, seen: Seen) -> Said:
     if seen.problem:
         return Said("Ready", holds=False, reason="Refused", message=seen.problem)
     if not seen.changes.done:
-        return Said("Ready", holds=False, reason="Pending", message="DeviceClasses are being written")
+        return Said("Ready", holds=False, reason=_PENDING, message="DeviceClasses are being written")
     return Said("Ready", holds=True, reason="DeviceClassesReady", message="every DeviceClass is as it should be")
 
 
