@@ -31,8 +31,8 @@ from testbed.pods import Pods, is_running
 from testbed.process import Process
 from testbed.workspace import Workspace, open_workspace
 
-SINGLES, PLAIN, CHAINS, DEVICES = 30, 15, 15, 50
-LEAST, PHASE_SECONDS = 8, 60.0
+SINGLES, PLAIN, CHAINS, DEVICES = 30, 10, 12, 50
+LEAST, PHASE_SECONDS = 8, 80.0
 """On a busy machine, of one after the other: when to stop, and how many there must be then."""
 IDLE_SECONDS, REST_SECONDS = 30.0, 5.0
 TIMEOUT = 60.0
