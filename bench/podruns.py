@@ -31,11 +31,11 @@ from testbed.pods import Pods, is_running
 from testbed.process import Process
 from testbed.workspace import Workspace, open_workspace
 
-SINGLES, PLAIN, CHAINS, DEVICES = 30, 15, 15, 50
-LEAST, PHASE_SECONDS = 8, 60.0
+SINGLES, PLAIN, CHAINS, DEVICES = 30, 10, 12, 50
+LEAST, PHASE_SECONDS = 8, 80.0
 """On a busy machine, of one after the other: when to stop, and how many there must be then."""
 IDLE_SECONDS, REST_SECONDS = 30.0, 5.0
-TIMEOUT = 60.0
+TIMEOUT = 120.0  # the kubelet tries a claim again after a minute that it could not have prepared at first
 
 _TOPOLOGY = "networking.dra.io/v1alpha1/NetworkTopology"
 _PREFIX = "data"
@@ -153,7 +153,8 @@ class _Run:
         """Milliseconds until a pod runs, with a claim of a class if there is one; it is gone when this returns."""
         claims = [_claim(self._workspace, name, device_class)] if device_class else []
         started = time.perf_counter()
-        self._pods.run(name, *claims)
+        self._pods.add(name, *claims)
+        self._pods.wait(name, is_running, TIMEOUT)
         took = (time.perf_counter() - started) * 1000
         self._pods.delete(name)
         for claim in claims:
@@ -242,6 +243,7 @@ def _running(driver: Driver, containerd: Containerd, plane: ControlPlane) -> Ite
         try:
             if seen.wait(lambda names: wanted <= names, TIMEOUT) is None:
                 raise TimeoutError(f"{driver.title} published {len(seen.interfaces())} interfaces and not all devices")
+            time.sleep(REST_SECONDS)  # the kubelet learns of a plugin by another way than of its slices
             yield process
         finally:
             process.stop()
