@@ -135,8 +135,10 @@ class Node:
             ProcessError: the program did not become ready, or the last one of that name still runs.
         """
         before = self.processes.get(name)
-        if before is not None and before.pid is not None:
-            raise ProcessError(f"{name} still runs on {self.name}, as process {before.pid}")
+        if before is not None:
+            if before.pid is not None:
+                raise ProcessError(f"{name} still runs on {self.name}, as process {before.pid}")
+            before.kill()  # what has entered the node for it may outlive it by a moment
         log = self.folder / f"{name}.log"
         process = Process(name, self.inside(*command), log, ready, environment, wrapped=True)
         self.processes[name] = process
