@@ -162,9 +162,7 @@ def test_users_are_told_by_events_what_keeps_a_topology_from_being_ready_and_tha
     assert told_of(api, name, 2)[1] == ("Normal", "DeviceClassesReady")
     api.patch(CLASS, f"{name}-vf0", {"spec": {"selectors": [{"cel": {"expression": "false"}}]}})
     assert told_of(api, name, 3)[2] == ("Warning", "DriftCorrected")
-    changed = api.get(TOPOLOGY, name)
-    changed["spec"] = steps("vf0", config={"vlann": 1})
-    api.update(changed)
+    api.patch(TOPOLOGY, name, {"spec": steps("vf0", config={"vlann": 1})})
     assert told_of(api, name, 4)[3] == ("Warning", "Unsound")
     listed = control_plane.kubectl("events", "--for", f"networktopology.networking.dra.io/{name}", "-n", "default")
     assert 'does not accept parameter "vlann"' in listed
@@ -239,8 +237,7 @@ def test_an_unsound_topology_gets_no_classes_and_is_told_why(workspace: Workspac
     (why,) = [each["message"] for each in found["status"]["conditions"] if each["type"] == "Compiled"]
     assert 'does not accept parameter "vlann"' in why
     assert not [each for each in api.list(CLASS) if each["metadata"]["name"].startswith(name)]
-    found["spec"] = steps("vf0")
-    api.update(found)
+    api.patch(TOPOLOGY, name, {"spec": steps("vf0")})
     api.wait_for(TOPOLOGY, name, is_ready)
 
 
