@@ -81,7 +81,7 @@ def test_a_plugin_without_a_common_version_is_refused(tmp_path: Path) -> None:
 
 def test_a_version_that_the_configuration_asks_for_is_spoken(recorder: Recorder) -> None:
     assert found(recorder, "0.4.0").version == "0.4.0"
-    with pytest.raises(PluginPermanentError, match=r"asked for is 0\.2\.0"):
+    with pytest.raises(InvalidInputError, match=r"'0\.2\.0' is not spoken here"):
         found(recorder, "0.2.0")
 
 
