@@ -20,6 +20,9 @@ EVENT = "v1/Event"
 CONTAINER = "main"
 # The containers end as soon as they are asked to; with 0 the API server would forget a pod before it has ended.
 _GRACE_SECONDS = 5
+# The API server's node authorizer may not know yet that a new claim is its node's, and refuse the kubelet's first read
+# of it; the kubelet comes back to such a pod after more than a minute.
+_PATIENCE = 180.0
 
 
 def manifest(namespace: str, name: str, node: str, claims: Mapping[str, str] | None = None, **spec: Any) -> Object:
@@ -62,7 +65,7 @@ class Pods:
         self.add(name, *claims, **spec)
         return self.wait(name, is_running)
 
-    def wait(self, name: str, condition: Callable[[Object | None], bool], timeout: float = 60.0) -> Object:
+    def wait(self, name: str, condition: Callable[[Object | None], bool], timeout: float = _PATIENCE) -> Object:
         """Wait until a condition holds of a pod, and return it.
 
         Raises:
@@ -71,7 +74,7 @@ class Pods:
         found = self.api.wait_for(POD, name, condition, namespace=self.namespace, timeout=timeout)
         return found or {}
 
-    def wait_event(self, name: str, reason: str, text: str = "", timeout: float = 60.0) -> Object:
+    def wait_event(self, name: str, reason: str, text: str = "", timeout: float = _PATIENCE) -> Object:
         """Wait for an event of a pod with a reason (`FailedCreatePodSandBox`) and a text in its message.
 
         Raises:

@@ -33,7 +33,7 @@ ROOT = Path(__file__).parents[3]
 POLICY = "networking.dra.io/v1alpha1/DeviceExposurePolicy"
 TOPOLOGY = "networking.dra.io/v1alpha1/NetworkTopology"
 PLUGINS = ("host-local", "macvlan", "static")
-WITHIN = 60.0
+WITHIN = 180.0
 _PORT = 18080
 # The leases of the network "pods" are those of eth0.
 _KEPT = (

@@ -19,7 +19,7 @@ from testbed.node import CommandError
 from testbed.objects import CLAIM, POD
 from testbed.pods import CONTAINER, Pods, is_running
 
-WITHIN = 90.0
+WITHIN = 180.0
 _LOOK = 3.0
 _SCRIPT = "ls /sys/class/net >/began; trap exit TERM; sleep 1000000 & wait"
 
