@@ -21,7 +21,7 @@ POLICY = "networking.dra.io/v1alpha1/DeviceExposurePolicy"
 TEMPLATE = "resource.k8s.io/v1/ResourceClaimTemplate"
 TOPOLOGY = "networking.dra.io/v1alpha1/NetworkTopology"
 ATTRIBUTES = f'device.attributes["{names.DRIVER}"]'
-WITHIN = 60.0
+WITHIN = 180.0
 NOTHING_LEFT: Mapping[str, list[str]] = {"checkpoints": [], "claims": [], "specifications": []}
 
 

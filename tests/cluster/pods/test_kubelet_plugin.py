@@ -22,7 +22,7 @@ from tests.builders import OURS, exclusive, inventory, sriov
 from tests.cluster.pods.conftest import Machine
 
 ROOT = Path(__file__).parents[3]
-WITHIN = 60.0
+WITHIN = 180.0
 MODULE = ("-m", "tests.cluster.pods.claim_plugin")
 
 
