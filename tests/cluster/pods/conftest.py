@@ -27,6 +27,11 @@ RUNNING = pytest.StashKey[list[Node]]()
 LOG_SIZES = pytest.StashKey[dict[Node, dict[str, int]]]()
 
 
+# A pod may have to wait for the kubelet's second try at its claim (`testbed.pods`), and some tests have several pods.
+MOST_SECONDS = 600
+FOLDER = Path(__file__).parent
+
+
 @dataclass(frozen=True)
 class Machine:
     """A node with what runs on it, which a test may kill and restart if it waits for its return."""
@@ -65,6 +70,13 @@ def pods(machine: Machine, workspace: Workspace) -> Iterator[Pods]:
     opened = Pods(workspace.api, workspace.namespace, machine.containerd)
     yield opened
     opened.delete_all()
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Give tests of real pods more time than all others have."""
+    for item in items:
+        if item.path.is_relative_to(FOLDER):
+            item.add_marker(pytest.mark.timeout(MOST_SECONDS))
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
