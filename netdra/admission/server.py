@@ -14,12 +14,13 @@ import msgspec
 from aiohttp import web
 
 from netdra.admission import claims, messages, metrics
-from netdra.admission.cluster import narrowed
+from netdra.admission.cluster import Cluster, narrowed
 from netdra.admission.copy import Copy
 from netdra.admission.messages import ALLOWED, AdmissionRequest, Verdict
-from netdra.admission.review import CLAIMS, review
+from netdra.admission.review import CLAIMS, is_reshaped, review
 from netdra.admission.workers import Workers
 from netdra.kube.errors import ApiError
+from netdra.model.topology import NetworkTopology
 from netdra.ops.metrics import Values, measured
 from netdra.ops.process import Process
 from netdra.ops.server import routes
@@ -33,6 +34,8 @@ GRACE_SECONDS = 10.0
 
 # The API server asks about few kinds; whoever else reaches the port could name any.
 _KINDS, _OPERATIONS = Values(16), Values(4)
+NOTHING_ELSE = Cluster()
+"""A cluster without other objects: what is refused beside it is refused for what it says itself."""
 
 
 class Server:
@@ -62,7 +65,7 @@ class Server:
         if request.kind.kind in CLAIMS:
             return await self._of_claim(request)
         cluster = self._copy.cluster
-        if request.kind.kind == "NetworkTopology" and request.operation == "UPDATE":
+        if request.kind.kind == NetworkTopology.__name__ and is_reshaped(request):
             try:
                 cluster = await self._copy.with_users(request.name)
             except ApiError as problem:
@@ -71,14 +74,23 @@ class Server:
         return await self._workers.review(request, narrowed(request.kind.kind, request.name, cluster))
 
     async def _of_claim(self, request: AdmissionRequest) -> Verdict:
-        found = review(request, self._copy.cluster)
-        if found.allowed:
+        cluster = self._copy.cluster
+        found = review(request, cluster)
+        if found.allowed or not review(request, NOTHING_ELSE).allowed:
             return found
+        # What is refused because of other objects may have been put right a moment ago, and the copy be behind.
+        asked: frozenset[str] = frozenset()
         try:
-            return review(request, await self._copy.confirmed(claims.classes(request)))
+            while more := claims.decisive(request, cluster) - asked:
+                asked |= more
+                cluster = await self._copy.confirmed(asked)
+                found = review(request, cluster)
+                if found.allowed:
+                    break
         except ApiError as problem:
             log.warning('%s "%s" is let through: %s', request.kind.kind, request.name, problem)
             return ALLOWED
+        return found
 
     async def _validate(self, http: web.Request) -> web.Response:
         try:

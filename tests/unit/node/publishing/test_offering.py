@@ -5,12 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 import msgspec
+import pytest
+from msgspec.structs import replace
 
 from netdra.model import names, report
 from netdra.model.device import DEFAULT_FEATURES, Features
 from netdra.model.inventory import Interface
-from netdra.model.policy import DeviceExposurePolicy
+from netdra.model.meta import ObjectMeta
+from netdra.model.policy import DeviceExposurePolicy, DeviceExposurePolicyStatus
 from netdra.model.resource import Device
+from netdra.node.publishing import offering
 from netdra.node.publishing.offering import Offered, Offering, Slices
 from netdra.node.view import HeldDevice
 from netdra.topology.devices import DeviceKey
@@ -241,6 +245,20 @@ def test_what_no_policy_offers_any_more_is_for_no_further_claim_while_it_is_in_u
     scene.hold()
     scene.see(ETH)
     assert scene.slices[ETH_KEY[0]] == ()
+
+
+def test_what_the_controller_says_of_a_policy_makes_no_device_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    scene = Scene(*ALL)
+    scene.see(ETH)
+    made: list[object] = []
+    monkeypatch.setattr(offering, "Exposer", lambda policies, **_: made.append(policies))
+    said = DeviceExposurePolicyStatus(observed_generation=1, nodes=3)
+    metadata = ObjectMeta(name=ALL[0].name, resource_version="7")
+    scene.offering.follow((replace(ALL[0], status=said, metadata=metadata), *ALL[1:]), DEFAULT_FEATURES)
+    assert not made
+    assert scene.see(ETH) == set()
+    scene.offering.follow(ALL[1:], DEFAULT_FEATURES)
+    assert made == [ALL[1:]]
 
 
 def test_a_vf_in_a_pod_that_policies_know_by_its_netdev_is_not_withdrawn() -> None:
