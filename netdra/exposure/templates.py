@@ -14,7 +14,7 @@ from netdra.cel import Selector, compile_selector
 from netdra.exposure.capacities import amounts, sharing
 from netdra.exposure.check import check, check_targets
 from netdra.model import names, quantity
-from netdra.model.device import Outcome, PolicyVerdict, Problem
+from netdra.model.device import LeftOut, Outcome, PolicyVerdict, Problem
 from netdra.model.errors import InvalidInputError
 from netdra.model.inventory import AttributeValue, Node
 from netdra.model.policy import DeviceExposurePolicy, Exposure, TaintEffect
@@ -92,7 +92,9 @@ def rules(policies: tuple[DeviceExposurePolicy, ...], node: Node) -> tuple[tuple
         rule = _rule(policy, node, errors)
         made.append(rule)
         if rule.standing.outcome != "other-node":
-            problems += [Problem(policy=policy.name, message=error) for error in errors]
+            # Of an exclude policy only what makes it unreadable has consequences.
+            unused: LeftOut | None = "policy-invalid" if rule.standing.outcome == "invalid" else None
+            problems += [Problem(policy=policy.name, message=error, left_out=unused) for error in errors]
     return tuple(made), tuple(problems)
 
 

@@ -6,13 +6,14 @@ changed: of a pool in which nothing did, neither devices nor slices are made ane
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Protocol
 
 import msgspec
 
 from netdra.exposure import Exposer
-from netdra.model.device import ExposureResult, Features, Problem
+from netdra.model.device import ExposureResult, Features, LeftOut, Problem
 from netdra.model.inventory import Interface, Inventory, Node
 from netdra.model.plan import PlannedDevice
 from netdra.model.policy import DeviceExposurePolicy
@@ -47,11 +48,13 @@ class Offered(msgspec.Struct, frozen=True):
         slices: by pool, those that are new or other than before; none for a pool that goes.
         devices: the facts of the devices of these pools.
         problems: all that an administrator should mend, now.
+        left_out: why devices of all pools are not published, and how often.
     """
 
     slices: dict[str, Slices]
     devices: dict[str, dict[DeviceKey, PlannedDevice]]
     problems: tuple[Problem, ...]
+    left_out: Mapping[LeftOut, int]
 
 
 class _Source(msgspec.Struct, frozen=True):
@@ -67,12 +70,13 @@ class _Source(msgspec.Struct, frozen=True):
 
 
 class _Made(msgspec.Struct, frozen=True):
-    """A pool as it was made last: its slices without reports, and what these tell."""
+    """A pool as it was made last: its slices without reports, what these tell, and how many devices others keep out."""
 
     source: _Source
     slices: Slices
     known: dict[str, Known]
     problems: tuple[Problem, ...]
+    kept_out: int
 
 
 _NOTHING = ExposureResult()
@@ -143,10 +147,14 @@ class Offering:
         parts = self._exposer.pools(Inventory(node=Node(name=self._node, labels=labels), interfaces=interfaces))
         self._gone = taints.gone_effects(gone, self._exposer, self._gone)
         changed = self._make_all(parts, held, interfaces)
+        problems = (*self._exposer.problems, *[each for made in self._made.values() for each in made.problems])
+        left_out = Counter(each.left_out for each in problems if each.left_out is not None)
+        left_out["in-use"] += sum(made.kept_out for made in self._made.values())
         return Offered(
             slices={pool: self._slices(pool) for pool in changed},
             devices={pool: self._planned(pool, claimed) for pool in changed},
-            problems=(*self._exposer.problems, *[each for made in self._made.values() for each in made.problems]),
+            problems=problems,
+            left_out=left_out,
         )
 
     def _left(self, inventory: Inventory, surroundings: Surroundings) -> Callable[[Interface], bool]:
@@ -189,9 +197,11 @@ class Offering:
         known = facts.of_part(source.part, identities)
         slices = self._held(pool, packed.slices, source) if source.holding else packed.slices
         before = self._made.get(pool)
-        made = self._made[pool] = _Made(source, slices, known, (*source.part.problems, *packed.problems))
+        kept_out = len(_device_names(packed.slices) - _device_names(slices))
+        problems = (*source.part.problems, *packed.problems)
+        made = self._made[pool] = _Made(source, slices, known, problems, kept_out)
         held = {one.key[1] for one in source.holding}
-        for name in {device.name for one in self._previous.get(pool, ()) for device in one.spec.devices}:
+        for name in _device_names(self._previous.get(pool, ())):
             if name not in known and name not in held:
                 self._last.pop((pool, name), None)
         # What is held is remembered as it was when it was allocated; who offers it may change.
@@ -226,7 +236,7 @@ class Offering:
         held = {one.key[1]: one.trouble for one in source.holding}
         kept = keep(_flat(self._previous.get(pool, ())), held, _flat(slices))
         if self._features.device_taints:
-            present = {device.name for one in slices for device in one.spec.devices}
+            present = _device_names(slices)
             devices = tuple(
                 taints.marked(
                     device,
@@ -269,3 +279,7 @@ def _flat(slices: Iterable[ResourceSlice]) -> Pool:
         tuple(one for each in found for one in each.spec.shared_counters),
         tuple(device for each in found for device in each.spec.devices),
     )
+
+
+def _device_names(slices: Iterable[ResourceSlice]) -> set[str]:
+    return {device.name for one in slices for device in one.spec.devices}
