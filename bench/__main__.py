@@ -23,6 +23,8 @@ _NO_BENCHMARKS = {
     "bare",
     "drivers",
     "figures",
+    "hollow_changes",
+    "hollow_floor",
     "hollow_nodes",
     "moves",
     "podruns",
