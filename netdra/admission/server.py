@@ -14,9 +14,10 @@ import msgspec
 from aiohttp import web
 
 from netdra.admission import claims, messages, metrics
-from netdra.admission.cluster import Cluster, narrowed
+from netdra.admission.cluster import Cluster
 from netdra.admission.copy import Copy
 from netdra.admission.messages import ALLOWED, AdmissionRequest, Verdict
+from netdra.admission.narrow import narrowed
 from netdra.admission.review import CLAIMS, CLASS, is_reshaped, review
 from netdra.admission.workers import Workers
 from netdra.kube.errors import ApiError
@@ -74,7 +75,7 @@ class Server:
             except ApiError as problem:
                 what = f'NetworkTopology "{request.name}": it cannot be told who uses it; try again: {problem}'
                 return Verdict((what,))
-        return await self._workers.review(request, narrowed(request.kind.kind, request.name, cluster))
+        return await self._workers.review(request, narrowed(request, cluster))
 
     async def _of_claim(self, request: AdmissionRequest) -> Verdict:
         cluster = self._copy.cluster

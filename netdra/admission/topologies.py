@@ -24,21 +24,10 @@ def review(new: NetworkTopology, old: NetworkTopology | None, cluster: Cluster) 
         return Verdict((used.text,))
     schemas = sound(cluster.schemas)
     findings = [*check_topology(new, schemas)]
-    beside = {name: each for name, each in cluster.topologies.items() if _can_clash(new, name, each)}
-    findings += [finding for name, finding in check_together({**beside, new.name: new}) if name == new.name]
+    others = {name: each for name, each in cluster.topologies.items() if name != new.name}
+    findings += [finding for name, finding in check_together({**others, new.name: new}) if name == new.name]
     warnings = () if findings else (*_foreign(new, cluster), *_unchecked(new, schemas))
     return Verdict(tuple(finding.text for finding in findings), tuple(warnings))
-
-
-def _can_clash(new: NetworkTopology, name: str, other: NetworkTopology) -> bool:
-    """Whether another topology can have a DeviceClass's or an extended resource's name of the new one.
-
-    A class is named `<topology>-<step>`, so of two topologies with a class of one name one's name begins the other's.
-    """
-    if name.startswith(f"{new.name}-") or new.name.startswith(f"{name}-"):
-        return True
-    resources = {step.extended_resource_name for step in new.spec.steps} - {""}
-    return name != new.name and any(step.extended_resource_name in resources for step in other.spec.steps)
 
 
 def sound(schemas: Mapping[str, CNIPluginSchema]) -> list[CNIPluginSchema]:
