@@ -26,9 +26,7 @@ async def rounds(daemon: Daemon, count: int = 1) -> None:
 
 def attached(scene: Scene) -> tuple[str, Sandbox]:
     """A claim and a sandbox that a daemon which is gone by now has attached."""
-    scene.publish("eth7")
-    claim = scene.claim(scene.topology("three", *chain_of_three()))
-    sandbox = scene.machine.sandbox(scene.pod(claim))
+    claim, sandbox = scene.of_three()
 
     async def story() -> None:
         async with scene.daemon() as daemon:
@@ -40,9 +38,7 @@ def attached(scene: Scene) -> tuple[str, Sandbox]:
 
 
 def test_a_pod_that_began_while_the_daemon_was_away_gets_its_network_when_it_is_back(scene: Scene) -> None:
-    scene.publish("eth7")
-    claim = scene.claim(scene.topology("three", *chain_of_three()))
-    sandbox = scene.machine.sandbox(scene.pod(claim))
+    claim, sandbox = scene.of_three()
 
     async def story() -> None:
         async with scene.daemon() as daemon:
@@ -113,9 +109,7 @@ def test_a_pod_that_was_seen_is_attached_while_the_api_server_is_away_and_its_st
 
 
 def test_of_two_daemons_neither_takes_down_what_only_the_other_was_told_of(scene: Scene) -> None:
-    scene.publish("eth7")
-    claim = scene.claim(scene.topology("three", *chain_of_three()))
-    sandbox = scene.machine.sandbox(scene.pod(claim))
+    claim, sandbox = scene.of_three()
 
     async def story() -> None:
         async with scene.daemon() as old, scene.daemon() as new:
@@ -414,9 +408,7 @@ def test_a_pods_new_sandbox_finds_the_device_free_though_the_end_of_its_former_o
 
 
 def test_a_hook_waits_for_its_sandbox_while_it_is_reconciled(scene: Scene) -> None:
-    scene.publish("eth7")
-    claim = scene.claim(scene.topology("three", *chain_of_three()))
-    sandbox = scene.machine.sandbox(scene.pod(claim))
+    _, sandbox = scene.of_three()
 
     async def story() -> None:
         async with scene.daemon() as daemon:
