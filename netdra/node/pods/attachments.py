@@ -55,8 +55,7 @@ class Attachments:
         troubles: what could not be given back yet, by sandbox.
         changed: what is to be called when other devices are held, or with other trouble.
         work: what is to be called when there is something to reconcile.
-        missed: what is to be called when a sandbox may have ended without our being told. containerd tells of no end of
-            a sandbox that is older than itself (`needsStopping` in its internal/nri/nri.go knows what it saw begin).
+        missed: what is to be called when a sandbox may have ended without our being told (`netdra.node.pods.orphans`).
     """
 
     tracker: Tracker

@@ -12,7 +12,8 @@ from netdra.chain.detach import detach
 from netdra.chain.report import AttachReport
 from netdra.model.errors import NetdraError
 from netdra.model.plan import PlannedDevice
-from tests.kernel.chain.conftest import Bed, device, differences, plan, recorder, step
+from tests.kernel.chain.conftest import Bed, device, differences, recorder
+from tests.plans import plan, step
 
 
 def moved(bed: Bed, config: dict[str, Any] | None = None, given: PlannedDevice | None = None) -> AttachReport:
