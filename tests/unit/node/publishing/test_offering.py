@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import msgspec
+import pytest
+from msgspec.structs import replace
 
 from netdra.model import names
-from netdra.model.device import Features
+from netdra.model.device import DEFAULT_FEATURES, Features
 from netdra.model.inventory import Interface
+from netdra.model.meta import ObjectMeta
+from netdra.model.policy import DeviceExposurePolicyStatus
+from netdra.node.publishing import offering
 from tests.builders import OURS, exclusive, pf, policy, shared, sriov, vf
-from tests.unit.node.publishing.scene import ETH, ETH_KEY, NODE, POOL, Scene, moved_to_a_pod, without_netdev
+from tests.unit.node.publishing.scene import ALL, ETH, ETH_KEY, NODE, POOL, Scene, moved_to_a_pod, without_netdev
 
 
 def test_a_second_pass_changes_nothing_and_one_change_is_one_pool() -> None:
