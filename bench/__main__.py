@@ -18,7 +18,18 @@ from rich.table import Table
 import bench
 from bench.figures import Figure
 
-_NO_BENCHMARKS = {"__main__", "bare", "drivers", "figures", "hollow_nodes", "moves", "podruns", "slices", "timers"}
+_NO_BENCHMARKS = {
+    "__main__",
+    "bare",
+    "drivers",
+    "figures",
+    "floor",
+    "hollow_nodes",
+    "moves",
+    "podruns",
+    "slices",
+    "timers",
+}
 
 
 def main() -> int:
