@@ -125,3 +125,17 @@ def test_without_partitionable_devices_a_nic_has_one_persona() -> None:
     scene = Scene(*policies, features=Features(partitionable_devices=False))
     scene.see(ETH)
     assert [*scene.devices(ETH_KEY[0])] == ["eth7-macvlan"]
+
+
+def test_what_the_controller_says_of_a_policy_makes_no_device_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    scene = Scene(*ALL)
+    scene.see(ETH)
+    made: list[object] = []
+    monkeypatch.setattr(offering, "Exposer", lambda policies, **_: made.append(policies))
+    said = DeviceExposurePolicyStatus(observed_generation=1, nodes=3)
+    metadata = ObjectMeta(name=ALL[0].name, resource_version="7")
+    scene.offering.follow((replace(ALL[0], status=said, metadata=metadata), *ALL[1:]), DEFAULT_FEATURES)
+    assert not made
+    assert scene.see(ETH) == set()
+    scene.offering.follow(ALL[1:], DEFAULT_FEATURES)
+    assert made == [ALL[1:]]
