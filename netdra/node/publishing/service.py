@@ -17,7 +17,7 @@ from netdra.discovery.watch import Watcher
 from netdra.kube import features as gates
 from netdra.kube.backoff import Backoff
 from netdra.kube.client import Client, Selection
-from netdra.kube.errors import UnavailableError
+from netdra.kube.errors import ApiError
 from netdra.kube.events import Recorder
 from netdra.kube.reflector import Reflector
 from netdra.kube.resources import NODES, POLICIES, TOPOLOGIES, ClusterNode
@@ -164,12 +164,12 @@ class Publishing:
         await self._nodes.until(lambda: self._node in self._nodes.objects)
 
     async def _probed(self) -> Features:
-        """What the server takes, asked until it answers."""
+        """What the server takes, asked until it says so: one that has just begun knows no rights yet."""
         backoff = Backoff()
         while True:
             try:
                 return await gates.probe(self._client, self._node)
-            except UnavailableError as problem:
+            except ApiError as problem:
                 log.warning("%s", problem)
                 await asyncio.sleep(backoff.next(problem.retry_after))
 
