@@ -1,7 +1,7 @@
 """The webhook's HTTP side: AdmissionReviews in, verdicts out, and whether it is well.
 
-Run by `netdra.admission.daemon`. Claims are answered from the copy, here and now, since every pod may bring some; the
-other kinds, which only administrators write, go to the workers.
+Run by `netdra.admission.daemon`. Claims are answered from the copy, here and now, since every pod may bring some, and
+so are classes, in which nothing is compiled; the other kinds, which only administrators write, go to the workers.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from netdra.admission import claims, messages, metrics
 from netdra.admission.cluster import narrowed
 from netdra.admission.copy import Copy
 from netdra.admission.messages import ALLOWED, AdmissionRequest, Verdict
-from netdra.admission.review import CLAIMS, review
+from netdra.admission.review import CLAIMS, CLASS, review
 from netdra.admission.workers import Workers
 from netdra.kube.errors import ApiError
 from netdra.ops.metrics import Values, measured
@@ -63,6 +63,8 @@ class Server:
         if request.kind.kind in CLAIMS:
             return await self._of_claim(request)
         cluster = self._copy.cluster
+        if request.kind.kind == CLASS:
+            return review(request, cluster)
         if request.kind.kind == "NetworkTopology" and request.operation == "UPDATE":
             try:
                 cluster = await self._copy.with_users(request.name)

@@ -220,7 +220,7 @@ class Publishing:
                 self._telling.forget(pool)
         self.health.publish(offered.slices)
         self._telling.problems(offered.problems)
-        measure.published(self.slices, len(offered.problems))
+        measure.published(self.slices, offered.left_out)
         publisher.want_pools(offered.slices)
 
     async def _follow(self, interfaces: Interfaces) -> None:
