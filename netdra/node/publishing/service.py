@@ -15,13 +15,15 @@ from contextlib import ExitStack, suppress
 
 from netdra.discovery.watch import Watcher
 from netdra.kube import features as gates
+from netdra.kube.backoff import Backoff
 from netdra.kube.client import Client, Selection
+from netdra.kube.errors import ApiError
 from netdra.kube.events import Recorder
 from netdra.kube.reflector import Reflector
 from netdra.kube.resources import NODES, POLICIES, TOPOLOGIES, ClusterNode
 from netdra.kube.store import Change, Store
 from netdra.model import names
-from netdra.model.device import DEFAULT_FEATURES
+from netdra.model.device import DEFAULT_FEATURES, Features
 from netdra.model.plan import PlannedDevice
 from netdra.model.policy import DeviceExposurePolicy
 from netdra.model.resource import ResourceSlice
@@ -155,11 +157,21 @@ class Publishing:
 
     async def _begin(self) -> None:
         """Wait for what the first pass needs of the API server; the kernel is read at the same time."""
-        self._features = await gates.probe(self._client, self._node)
+        self._features = await self._probed()
         self._telling.without(gates.off(self._features))
         for store in (self._policies, self.stored):
             await store.wait_synced()
         await self._nodes.until(lambda: self._node in self._nodes.objects)
+
+    async def _probed(self) -> Features:
+        """What the server takes, asked until it says so: one that has just begun knows no rights yet."""
+        backoff = Backoff()
+        while True:
+            try:
+                return await gates.probe(self._client, self._node)
+            except ApiError as problem:
+                log.warning("%s", problem)
+                await asyncio.sleep(backoff.next(problem.retry_after))
 
     async def _look(self, interfaces: Interfaces, publisher: Publisher) -> None:
         """Make a pass, hand on what came out, and wait for the next reason to make one."""
