@@ -143,7 +143,8 @@ class _Run:
         self._pods.delete_all()
         time.sleep(REST_SECONDS)
         found.burst_claimed, found.running = self._burst("many", claimed=True)
-        _say(f"{self._driver.title}: all run after {found.burst_claimed / 1000:.1f} s, without claims after {found.burst_plain / 1000:.1f} s; at rest ...")
+        with_claims, without = found.burst_claimed / 1000, found.burst_plain / 1000
+        _say(f"{self._driver.title}: all ran after {with_claims:.1f} s, without claims {without:.1f} s; at rest ...")
         after = self._timers.driver()
         # Of all hooks since the start, the burst's among them.
         found.slowest = {what: after[what].bound * 1000 for what in (RUN, STOP)}

@@ -114,6 +114,7 @@ def _pods(client: Client, settings: Settings, publishing: Publishing, recorder: 
             view=publishing,
             emit=recorder.emit,
             changed=publishing.look_again,
+            haste=publishing.haste,
         )
     )
 
