@@ -23,6 +23,7 @@ _NO_BENCHMARKS = {
     "bare",
     "drivers",
     "figures",
+    "floor",
     "hollow_changes",
     "hollow_floor",
     "hollow_nodes",

@@ -6,7 +6,6 @@ import copy
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
@@ -26,6 +25,7 @@ from tests.cluster.daemons import (
     Webhook,
     refusal,
     running_webhook,
+    steps,
     until_asked,
 )
 from tests.cluster.identities import NETDRA
@@ -38,10 +38,6 @@ SCHEMA = "cni.networking.k8s.io/v1alpha1/CNIPluginSchema"
 CUSTOM_DEVICE = f"{GROUP}/CustomDevice"
 TEMPLATE = "resource.k8s.io/v1/ResourceClaimTemplate"
 RECORDED = Path(__file__).parents[1] / "unit" / "topology"
-
-
-def steps(*names: str, **more: Any) -> Object:
-    return {"steps": [{"name": name, "type": "sriov", "selector": {"cel": "true"}, **more} for name in names]}
 
 
 def claim(*classes: str) -> Object:

@@ -14,8 +14,9 @@ from netdra.chain.attach import attach
 from netdra.chain.detach import detach
 from netdra.cni import protocol
 from netdra.model.plan import Plan
-from tests.kernel.chain.conftest import Bed, device, differences, plan, recorder, step
+from tests.kernel.chain.conftest import Bed, device, differences, recorder
 from tests.kernel.chain.crasher import Job
+from tests.plans import plan, step
 
 ENOUGH = 400
 
