@@ -20,6 +20,7 @@ from pathlib import Path
 
 import yaml
 
+from bench import hollow_floor
 from bench.figures import Figure
 from bench.hollow_changes import (
     CHANGES,
@@ -37,7 +38,6 @@ from bench.hollow_changes import (
     wait_status,
     writes,
 )
-from bench.hollow_floor import floor
 from bench.hollow_nodes import HollowNodes
 from netdra.kube.client import Client
 from netdra.kube.connection import connect, find_config
@@ -125,8 +125,9 @@ def run() -> list[Figure]:
         _controller(plane, api)
         figures = asyncio.run(_measure(plane, api, uids))
         for change in CHANGES:
-            seconds, own = floor(plane, api, POOLS[change.policy])
-            note = f"{NODES} writes of the same slices by a bare client, {own:.2f} s of it its own CPU time"
+            bodies, used = hollow_floor.requests(api, POOLS[change.policy]), Used(plane)
+            seconds = hollow_floor.write(plane, bodies)
+            note = f"{len(bodies)} writes of the same slices by a bare client; {_note(used())}"
             figures.append(Figure(f"{change.name}: its writes by themselves", seconds, "s", 0.0, note))
         log = plane.processes[CONTROLLER].log_tail(100_000)
         assert "Traceback" not in log, log
