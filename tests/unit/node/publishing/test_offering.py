@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import msgspec
+import pytest
+from msgspec.structs import replace
 
 from netdra.model import names
-from netdra.model.device import Features
+from netdra.model.device import DEFAULT_FEATURES, Features
 from netdra.model.inventory import Interface
+from netdra.model.meta import ObjectMeta
+from netdra.model.policy import DeviceExposurePolicyStatus
+from netdra.node.publishing import offering
 from tests.builders import OURS, exclusive, pf, policy, shared, sriov, vf
-from tests.unit.node.publishing.scene import ETH, ETH_KEY, NODE, POOL, Scene, moved_to_a_pod, without_netdev
+from tests.unit.node.publishing.scene import ALL, ETH, ETH_KEY, NODE, POOL, Scene, moved_to_a_pod, without_netdev
 
 
 def test_a_second_pass_changes_nothing_and_one_change_is_one_pool() -> None:
@@ -120,3 +125,17 @@ def test_without_partitionable_devices_a_nic_has_one_persona() -> None:
     scene = Scene(*policies, features=Features(partitionable_devices=False))
     scene.see(ETH)
     assert [*scene.devices(ETH_KEY[0])] == ["eth7-macvlan"]
+
+
+def test_what_the_controller_says_of_a_policy_makes_no_device_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    scene = Scene(*ALL)
+    scene.see(ETH)
+    made: list[object] = []
+    monkeypatch.setattr(offering, "Exposer", lambda policies, **_: made.append(policies))
+    said = DeviceExposurePolicyStatus(observed_generation=1, nodes=3)
+    metadata = ObjectMeta(name=ALL[0].name, resource_version="7")
+    scene.offering.follow((replace(ALL[0], status=said, metadata=metadata), *ALL[1:]), DEFAULT_FEATURES)
+    assert not made
+    assert scene.see(ETH) == set()
+    scene.offering.follow(ALL[1:], DEFAULT_FEATURES)
+    assert made == [ALL[1:]]
