@@ -22,6 +22,8 @@ SLICES = 5
 """Of a node of the example."""
 POLICY = "networking.dra.io/v1alpha1/DeviceExposurePolicy"
 STATUSES = "deviceexposurepolicies/status"
+PUT_OFF = "put off"
+TOO_MANY = "429"
 EXAMPLE = Path(__file__).parents[1] / "examples" / "worker-1"
 FIRST = (("bridge-br-data", 1), ("pf0-vfs", 8), ("pf1-vfs", 4))
 """The example's policies, and how many devices of a node each makes."""
@@ -111,12 +113,16 @@ def wait_status(api: Api, policy: str, nodes: int, devices: int, *, failing: boo
 
 
 def writes(plane: ControlPlane) -> dict[str, float]:
-    """How many writes of each resource the API server has taken so far, by its own count."""
-    found: dict[str, float] = {"resourceslices": 0.0, STATUSES: 0.0}
+    """How many writes of each resource the API server has answered so far, by its own count.
+
+    Those that it did not look at, because there were too many at a time, are counted apart as `PUT_OFF`.
+    """
+    found: dict[str, float] = {"resourceslices": 0.0, STATUSES: 0.0, PUT_OFF: 0.0}
     for labels, count in _COUNTED.findall(plane.kubectl("get", "--raw", "/metrics")):
         said: dict[str, Any] = dict(re.findall(r'(\w+)="([^"]*)"', labels))
         if said["verb"] in _WRITING:
             name = "/".join(filter(None, (said["resource"], said["subresource"])))
+            name = PUT_OFF if said["code"] == TOO_MANY else name
             found[name] = found.get(name, 0.0) + float(count)
     return found
 
