@@ -8,6 +8,7 @@ checks, k8s.io/dynamic-resource-allocation/structured (pools).
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from functools import lru_cache
 
 from netdra.model import names
 from netdra.model.device import Features
@@ -105,9 +106,15 @@ def _counter_faults(device: Device, sets: Mapping[str, CounterSet]) -> Iterator[
 
 
 def _name_faults(kind: str, name: str) -> Iterator[str]:
-    domain, slash, identifier = name.rpartition("/")
-    if not names.is_identifier(identifier) or (slash and not names.is_attribute_domain(domain)):
+    if not _is_name(name):
         yield f'{kind} "{name}" is no name that the API takes'
+
+
+@lru_cache(maxsize=1024)
+def _is_name(name: str) -> bool:
+    """Whether the API takes an attribute's or capacity's name; devices have the same ones, again and again."""
+    domain, slash, identifier = name.rpartition("/")
+    return names.is_identifier(identifier) and (not slash or names.is_attribute_domain(domain))
 
 
 def _values(attribute: DeviceAttribute) -> tuple[bool | int | str | None, ...]:
