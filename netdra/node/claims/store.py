@@ -101,12 +101,15 @@ class ClaimStore(msgspec.Struct, frozen=True):
         return frozenset(parts[0] for parts in found if len(parts) == 2 and parts[0])
 
     def put(self, claim: PreparedClaim) -> None:
-        """Write a claim down, in place of what may be there; it is on the disk when this returns.
+        """Write a claim down, in place of what may be there; whoever reads it from now on sees it, whole.
+
+        Nothing waits for the disk: after a power failure nothing is in a pod, and the kubelet has every claim prepared
+        anew. An empty file may be left then, which counts as one that cannot be read.
 
         Raises:
             NetdraError: the uid cannot be a claim's, or the file system does not take it.
         """
-        files.replace(self._path(claim.claim.uid), msgspec.json.encode(claim), _LOCK_SECONDS)
+        files.replace(self._path(claim.claim.uid), msgspec.json.encode(claim), _LOCK_SECONDS, lasting=False)
 
     def remove(self, uid: str) -> None:
         """Forget a claim, and what was put aside of it; one that is not there is no error.
