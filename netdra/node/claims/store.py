@@ -48,10 +48,13 @@ class ClaimStore(msgspec.Struct, frozen=True):
         Raises:
             TemporaryError: another one has it for too long, or the file system does not take the lock's file.
         """
-        path = self.folder / _LOCK
+        path, flags = self.folder / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
         try:
-            self.folder.mkdir(parents=True, exist_ok=True, mode=files.FOLDER_MODE)
-            lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, files.MODE)
+            try:
+                lock = os.open(path, flags, files.MODE)
+            except FileNotFoundError:
+                self.folder.mkdir(parents=True, exist_ok=True, mode=files.FOLDER_MODE)
+                lock = os.open(path, flags, files.MODE)
         except OSError as problem:
             raise files.unwritable(path, problem) from None
         try:
@@ -82,6 +85,14 @@ class ClaimStore(msgspec.Struct, frozen=True):
         aside = files.put_aside(path)
         log.error("prepared claim %s cannot be read (%s) and is kept as %s", path, problem, aside)
         return None
+
+    def has(self, uid: str) -> bool:
+        """Whether a claim is written down, readable or not. Takes microseconds.
+
+        Raises:
+            InvalidInputError: the uid cannot be a claim's.
+        """
+        return self._path(uid).exists()
 
     def all(self) -> list[PreparedClaim]:
         """Every prepared claim that can be read; files that cannot be are put aside."""
