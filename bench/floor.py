@@ -18,6 +18,7 @@ from bench.slices import Watched, watched
 from testbed.access import ADMIN, ADMIN_GROUPS
 from testbed.api import Object
 from testbed.control_plane import ControlPlane
+from testbed.objects import SLICE
 
 AT_ONCE = 12
 _DRIVER = "floor.bench"
@@ -98,4 +99,5 @@ def _as_new(one: Object) -> bytes:
     """A published slice as a new one of another driver."""
     kept = {key: one["metadata"][key] for key in ("generateName", "annotations", "ownerReferences")}
     spec = {**one["spec"], "driver": _DRIVER}
-    return json.dumps({"apiVersion": one["apiVersion"], "kind": one["kind"], "metadata": kept, "spec": spec}).encode()
+    version, _, kind = SLICE.rpartition("/")
+    return json.dumps({"apiVersion": version, "kind": kind, "metadata": kept, "spec": spec}).encode()

@@ -48,10 +48,13 @@ class ClaimStore(msgspec.Struct, frozen=True):
         Raises:
             TemporaryError: another one has it for too long, or the file system does not take the lock's file.
         """
-        path = self.folder / _LOCK
+        path, flags = self.folder / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
         try:
-            self.folder.mkdir(parents=True, exist_ok=True, mode=files.FOLDER_MODE)
-            lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, files.MODE)
+            try:
+                lock = os.open(path, flags, files.MODE)
+            except FileNotFoundError:
+                self.folder.mkdir(parents=True, exist_ok=True, mode=files.FOLDER_MODE)
+                lock = os.open(path, flags, files.MODE)
         except OSError as problem:
             raise files.unwritable(path, problem) from None
         try:
@@ -83,6 +86,14 @@ class ClaimStore(msgspec.Struct, frozen=True):
         log.error("prepared claim %s cannot be read (%s) and is kept as %s", path, problem, aside)
         return None
 
+    def has(self, uid: str) -> bool:
+        """Whether a claim is written down, readable or not. Takes microseconds.
+
+        Raises:
+            InvalidInputError: the uid cannot be a claim's.
+        """
+        return self._path(uid).exists()
+
     def all(self) -> list[PreparedClaim]:
         """Every prepared claim that can be read; files that cannot be are put aside."""
         found = []
@@ -101,12 +112,15 @@ class ClaimStore(msgspec.Struct, frozen=True):
         return frozenset(parts[0] for parts in found if len(parts) == 2 and parts[0])
 
     def put(self, claim: PreparedClaim) -> None:
-        """Write a claim down, in place of what may be there; it is on the disk when this returns.
+        """Write a claim down, in place of what may be there; whoever reads it from now on sees it, whole.
+
+        Nothing waits for the disk: after a power failure nothing is in a pod, and the kubelet has every claim prepared
+        anew. An empty file may be left then, which counts as one that cannot be read.
 
         Raises:
             NetdraError: the uid cannot be a claim's, or the file system does not take it.
         """
-        files.replace(self._path(claim.claim.uid), msgspec.json.encode(claim), _LOCK_SECONDS)
+        files.replace(self._path(claim.claim.uid), msgspec.json.encode(claim), _LOCK_SECONDS, lasting=False)
 
     def remove(self, uid: str) -> None:
         """Forget a claim, and what was put aside of it; one that is not there is no error.

@@ -177,7 +177,16 @@ def assemble(given: Surroundings) -> Pods:
         haste=given.haste,
     )
     reconciler = Reconciler(attachments)
-    handler = Claims(given.client, given.node, given.view, given.held, prepared, files, tracker.on_host_network)
+    handler = Claims(
+        given.client,
+        given.node,
+        given.view,
+        given.held,
+        prepared,
+        files,
+        tracker.on_host_network,
+        tracker.just_read,
+    )
     claims = Announced(handler, given.changed, lambda uid: orphans.settle(uid), given.haste)
     orphans = Orphans(attachments, claims)
 

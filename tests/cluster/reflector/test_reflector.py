@@ -28,28 +28,23 @@ def test_follows_every_change_with_one_list_and_one_watch(plane: ControlPlane, s
     run(story())
 
 
-def test_gone_as_an_http_status_is_made_good_by_a_list(plane: ControlPlane, server: Api) -> None:
-    async def story() -> None:
-        async with scene(plane, server) as found:
-            refused = iter([Answer.status(410, "Expired")])
-            found.proxy.fault = lambda request: next(refused, None) if request.is_watch else None
-            found.proxy.cut_all()
-            found.delete("first-1")
-            await found.equal()
-            assert found.reflector.counts.lists == 2
-            assert replayed(found.changes) == found.versions()
-
-    run(story())
-
-
-@pytest.mark.parametrize("code", [410, 500, 504])
-def test_an_error_event_is_made_good_by_a_list(code: int, plane: ControlPlane, server: Api) -> None:
+def error_event(code: int) -> Answer:
+    """A watch that begins, and then says that it failed."""
     status = {"kind": "Status", "code": code, "message": "injected"}
-    event = json.dumps({"type": "ERROR", "object": status}).encode() + b"\n"
+    return Answer(200, json.dumps({"type": "ERROR", "object": status}).encode() + b"\n")
 
+
+@pytest.mark.parametrize(
+    "answer",
+    [Answer.status(410, "Expired"), *(error_event(code) for code in (410, 500, 504))],
+    ids=["status 410", "event 410", "event 500", "event 504"],
+)
+def test_a_watch_that_is_refused_or_fails_is_made_good_by_a_list(
+    answer: Answer, plane: ControlPlane, server: Api
+) -> None:
     async def story() -> None:
         async with scene(plane, server) as found:
-            refused = iter([Answer(200, event)])
+            refused = iter([answer])
             found.proxy.fault = lambda request: next(refused, None) if request.is_watch else None
             found.proxy.cut_all()
             found.delete("first-1")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import subprocess
 import sys
@@ -9,7 +10,13 @@ from pathlib import Path
 
 import pytest
 
+from netdra.discovery.watch import Watcher
+from netdra.kube.client import Client
+from netdra.kube.connection import connect, find_config
+from netdra.node import daemon
+from netdra.node.publishing.service import Publishing
 from netdra.node.settings import Settings
+from netdra.ops.process import Process
 
 ROOT = Path(__file__).resolve().parents[3]
 # What `netdra node` has imported when it begins to publish (`netdra.cli.node`, `netdra.cli.daemons`).
@@ -75,6 +82,23 @@ def test_parts_that_cannot_be_imported_end_the_daemon_with_an_error(tmp_path: Pa
     assert "keep pods cannot be imported: import of grpc halted" in done.stderr
     assert "netdra[cluster]" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_it_is_not_ready_before_the_parts_that_keep_pods_have_begun(tmp_path: Path) -> None:
+    kubeconfig = tmp_path / "kubeconfig"
+    kubeconfig.write_text(KUBECONFIG)
+
+    async def story() -> str:
+        async with Client(connect(find_config(kubeconfig))) as client:
+            process, publishing = Process("node"), Publishing(client, "node", Watcher)
+            publishing.published.set()
+            daemon._add_checks(process, client, publishing)
+            return process.health.readiness().trouble
+
+    trouble = asyncio.run(story())
+    assert "kubelet: not begun yet" in trouble
+    assert "runtime: not begun yet" in trouble
+    assert "slices" not in trouble
 
 
 def test_a_state_folder_is_used_when_something_may_be_held(tmp_path: Path) -> None:
