@@ -24,9 +24,12 @@ _NO_BENCHMARKS = {
     "drivers",
     "figures",
     "floor",
+    "hollow_changes",
+    "hollow_floor",
     "hollow_nodes",
     "moves",
     "podruns",
+    "reviews",
     "slices",
     "timers",
 }

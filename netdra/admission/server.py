@@ -1,7 +1,7 @@
 """The webhook's HTTP side: AdmissionReviews in, verdicts out, and whether it is well.
 
-Run by `netdra.admission.daemon`. Claims are answered from the copy, here and now, since every pod may bring some; the
-other kinds, which only administrators write, go to the workers.
+Run by `netdra.admission.daemon`. Claims are answered from the copy, here and now, since every pod may bring some, and
+so are classes, in which nothing is compiled; the other kinds, which only administrators write, go to the workers.
 """
 
 from __future__ import annotations
@@ -14,15 +14,17 @@ import msgspec
 from aiohttp import web
 
 from netdra.admission import claims, messages, metrics
-from netdra.admission.cluster import narrowed
+from netdra.admission.cluster import Cluster
 from netdra.admission.copy import Copy
 from netdra.admission.messages import ALLOWED, AdmissionRequest, Verdict
-from netdra.admission.review import CLAIMS, review
+from netdra.admission.narrow import narrowed
+from netdra.admission.review import CLAIMS, CLASS, is_reshaped, review
 from netdra.admission.workers import Workers
 from netdra.kube.errors import ApiError
+from netdra.model.topology import NetworkTopology
 from netdra.ops.metrics import Values, measured
 from netdra.ops.process import Process
-from netdra.ops.server import routes
+from netdra.ops.server import PROBES, probed
 
 log = logging.getLogger(__name__)
 
@@ -33,6 +35,8 @@ GRACE_SECONDS = 10.0
 
 # The API server asks about few kinds; whoever else reaches the port could name any.
 _KINDS, _OPERATIONS = Values(16), Values(4)
+NOTHING_ELSE = Cluster()
+"""A cluster without other objects: what is refused beside it is refused for what it says itself."""
 
 
 class Server:
@@ -51,7 +55,8 @@ class Server:
         """
         app = web.Application(client_max_size=MAX_BODY)
         app.router.add_post(PATH, self._validate)
-        app.add_routes(routes(self._process.health))
+        for path in PROBES:
+            app.router.add_get(path, self._probed)
         runner = web.AppRunner(app, access_log=None, shutdown_timeout=GRACE_SECONDS)
         await runner.setup()
         await web.TCPSite(runner, address, port, ssl_context=tls, reuse_port=False).start()
@@ -62,23 +67,34 @@ class Server:
         if request.kind.kind in CLAIMS:
             return await self._of_claim(request)
         cluster = self._copy.cluster
-        if request.kind.kind == "NetworkTopology" and request.operation == "UPDATE":
+        if request.kind.kind == CLASS:
+            return review(request, cluster)
+        if request.kind.kind == NetworkTopology.__name__ and is_reshaped(request):
             try:
                 cluster = await self._copy.with_users(request.name)
             except ApiError as problem:
                 what = f'NetworkTopology "{request.name}": it cannot be told who uses it; try again: {problem}'
                 return Verdict((what,))
-        return await self._workers.review(request, narrowed(request.kind.kind, request.name, cluster))
+        return await self._workers.review(request, narrowed(request, cluster))
 
     async def _of_claim(self, request: AdmissionRequest) -> Verdict:
-        found = review(request, self._copy.cluster)
-        if found.allowed:
+        cluster = self._copy.cluster
+        found = review(request, cluster)
+        if found.allowed or not review(request, NOTHING_ELSE).allowed:
             return found
+        # What is refused because of other objects may have been put right a moment ago, and the copy be behind.
+        asked: frozenset[str] = frozenset()
         try:
-            return review(request, await self._copy.confirmed(claims.classes(request)))
+            while more := claims.decisive(request, cluster) - asked:
+                asked |= more
+                cluster = await self._copy.confirmed(asked)
+                found = review(request, cluster)
+                if found.allowed:
+                    break
         except ApiError as problem:
             log.warning('%s "%s" is let through: %s', request.kind.kind, request.name, problem)
             return ALLOWED
+        return found
 
     async def _validate(self, http: web.Request) -> web.Response:
         try:
@@ -98,3 +114,7 @@ class Server:
         if not verdict.allowed:
             log.info('refused %s "%s": %s', request.kind.kind, request.name, "; ".join(verdict.errors))
         return web.Response(body=messages.answer(request.uid, verdict), content_type="application/json")
+
+    async def _probed(self, http: web.Request) -> web.Response:
+        answer = probed(self._process.health, http.path, http.query_string)
+        return web.Response(body=answer.body, status=answer.status, headers={"Content-Type": answer.content_type})

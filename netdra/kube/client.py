@@ -27,6 +27,8 @@ from netdra.model.errors import InvalidInputError
 
 FIELD_MANAGER = "netdra"
 CONNECT_SECONDS = 5.0
+PAGE = 500
+"""How many objects are asked for at a time."""
 _APPLY = "application/apply-patch+yaml"
 _MERGE = "application/merge-patch+json"
 _JSON = "application/json"
@@ -149,9 +151,15 @@ class Client:
             raise no_answer(what, problem) from None
 
     async def list(self, resource: Resource[T], selection: Selection = Selection()) -> list[T]:
-        """All objects of a selection, as they are now."""
-        page = await self.page(resource, selection)
-        return [_read(resource, item) for item in page.items or ()]
+        """All objects of a selection, as they were at one moment from now on; others have their turn between pages."""
+        found: list[T] = []
+        continue_ = ""
+        while True:
+            page = await self.page(resource, selection, limit=PAGE, continue_=continue_)
+            found += [_read(resource, item) for item in page.items or ()]
+            continue_ = page.metadata.continue_
+            if not continue_:
+                return found
 
     async def create(self, resource: Resource[T], new: T, *, dry_run: bool = False) -> T:
         """Create an object, and return it as the server keeps it.

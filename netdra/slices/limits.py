@@ -72,7 +72,8 @@ def _attribute_faults(device: Device) -> Iterator[str]:
         yield f"{total} attributes and capacities, more than {MAX_ATTRIBUTES_AND_CAPACITIES}"
     values = 0
     for name, attribute in device.attributes.items():
-        yield from _name_faults("attribute", name)
+        if not _is_taken(name):
+            yield f'attribute "{name}" is no name that the API takes'
         found = _values(attribute)
         values += len(found)
         if not found:
@@ -86,7 +87,8 @@ def _attribute_faults(device: Device) -> Iterator[str]:
 
 def _capacity_faults(device: Device) -> Iterator[str]:
     for name, capacity in device.capacity.items():
-        yield from _name_faults("capacity", name)
+        if not _is_taken(name):
+            yield f'capacity "{name}" is no name that the API takes'
         if capacity.request_policy is not None and not device.allow_multiple_allocations:
             yield f'capacity "{name}" has a request policy, but the device is not shared'
 
@@ -105,14 +107,9 @@ def _counter_faults(device: Device, sets: Mapping[str, CounterSet]) -> Iterator[
             yield f'counter set "{known.name}" has no counter "{name}"'
 
 
-def _name_faults(kind: str, name: str) -> Iterator[str]:
-    if not _is_name(name):
-        yield f'{kind} "{name}" is no name that the API takes'
-
-
-@lru_cache(maxsize=1024)
-def _is_name(name: str) -> bool:
-    """Whether the API takes an attribute's or capacity's name; devices have the same ones, again and again."""
+@lru_cache(maxsize=4096)
+def _is_taken(name: str) -> bool:
+    """Whether the API takes the name of an attribute or a capacity; all devices of a node have the same few."""
     domain, slash, identifier = name.rpartition("/")
     return names.is_identifier(identifier) and (not slash or names.is_attribute_domain(domain))
 

@@ -8,6 +8,7 @@ are there in one generation (decision D1).
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
 
 import msgspec
 
@@ -18,6 +19,7 @@ from netdra.model.device import (
     ExposedDevice,
     ExposureResult,
     Features,
+    LeftOut,
     Problem,
 )
 from netdra.model.inventory import AttributeValue
@@ -80,8 +82,12 @@ def layout(result: ExposureResult, *, node: str, features: Features = DEFAULT_FE
     return Packed(tuple(slices), tuple(problems))
 
 
+@lru_cache(maxsize=256, typed=True)
 def encode_attribute(value: AttributeValue, *, lists: bool) -> DeviceAttribute:
-    """An attribute on the wire; a tuple as a list or, where the server takes none, as `,a,b,` (decision D6)."""
+    """An attribute on the wire; a tuple as a list or, where the server takes none, as `,a,b,` (decision D6).
+
+    Most of a device's 32 values are those of all others too, which then share them: half of what a device takes.
+    """
     if isinstance(value, bool):
         return DeviceAttribute(bool_=value)
     if isinstance(value, int):
@@ -112,10 +118,12 @@ def _legal_devices(
     legal: dict[str, Device] = {}
     for exposed in found:
         device = _device(exposed, features)
-        faults = [*device_faults(device, sets, features), *(["its name is taken"] if exposed.name in legal else [])]
+        taken = exposed.name in legal
+        faults = [*device_faults(device, sets, features), *(["its name is taken"] if taken else [])]
         if faults:
             message = f'pool "{exposed.pool}": device "{exposed.name}" is left out: {"; ".join(faults)}'
-            problems.append(Problem(policy=exposed.policy, message=message, interface=exposed.interface))
+            why: LeftOut = "name-taken" if taken else "limit"
+            problems.append(Problem(policy=exposed.policy, message=message, interface=exposed.interface, left_out=why))
         else:
             legal[exposed.name] = device
     return list(legal.values())

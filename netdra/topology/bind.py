@@ -17,12 +17,17 @@ from netdra.model.plan import Binding, ClaimReference, PlainDevice, Plan, Planne
 from netdra.model.topology import NetworkTopology, TopologyParameters
 from netdra.topology import interfaces, plain
 from netdra.topology.attachment import with_device
-from netdra.topology.classes import class_name, parameters
+from netdra.topology.classes import class_name, only_topology
 from netdra.topology.devices import DeviceKey
 from netdra.topology.graph import Graph, compile_topology
 
 EXTENDED_RESOURCE_CLAIM = "resource.kubernetes.io/extended-resource-claim"
 """The annotation of claims that the scheduler makes for extended resources; their requests' names are its own."""
+
+
+_MOST_GRAPHS = 256
+_graphs: dict[str, tuple[NetworkTopology, Graph]] = {}
+"""By name, what was compiled last, and of what: each pod's start binds anew, and compiling takes milliseconds."""
 
 
 class _Allotted(msgspec.Struct, frozen=True):
@@ -114,17 +119,7 @@ def _grouped(claim: ResourceClaim) -> dict[str | int, list[_Allotted]]:
 
 def _meant(claim: ResourceClaim, request: str) -> TopologyParameters | None:
     """The topology and step that the class of a request carries."""
-    found: list[TopologyParameters] = []
-    for opaque in _from_class(claim, request):
-        meant = parameters(opaque, f'{_named(claim)}, request "{request}"')
-        found += [meant] if meant is not None and meant not in found else []
-    if len(found) > 1:
-        places = ", ".join(f'step "{each.step}" of "{each.network_topology_ref.name}"' for each in found)
-        raise InvalidInputError(
-            f'{_named(claim)}, request "{request}": the DeviceClass names several NetworkTopologies: {places}',
-            hint="a device can only be one step; use a DeviceClass for each",
-        )
-    return found[0] if found else None
+    return only_topology(_from_class(claim, request), f'{_named(claim)}, request "{request}"')
 
 
 def _from_class(claim: ResourceClaim, request: str) -> Iterator[OpaqueDeviceConfiguration | None]:
@@ -145,12 +140,8 @@ def _alone(
         return None
     name = plain.class_of(claim, result.request)
     origin = f'{_named(claim)}, request "{result.request}"' + (f', DeviceClass "{name}"' if name else "")
-    said = [found for each in _from_class(claim, result.request) if (found := plain.parameters(each, origin))]
-    if any(each != said[0] for each in said):
-        raise InvalidInputError(
-            f"{origin}: it carries several DeviceParameters", hint="a device can only be attached by one step"
-        )
-    graph = plain.graph_of(_device(claim, result, devices), said[0] if said else None, origin)
+    given = plain.only(_from_class(claim, result.request), origin)
+    graph = plain.graph_of(_device(claim, result, devices), given, origin)
     if graph is None:
         return None
     (step,) = graph.steps
@@ -163,7 +154,13 @@ def _compiled(claim: ResourceClaim, name: str, topologies: Mapping[str, NetworkT
             f'NetworkTopology "{name}", which the DeviceClasses of {_named(claim)} refer to, is not there',
             hint="create it, or delete the classes that it left behind",
         )
-    return compile_topology(topologies[name])
+    topology = topologies[name]
+    compiled = _graphs.get(name)
+    if compiled is None or compiled[0] is not topology:
+        if len(_graphs) >= _MOST_GRAPHS:
+            _graphs.clear()
+        _graphs[name] = compiled = (topology, compile_topology(topology))
+    return compiled[1]
 
 
 def _runs(claim: ResourceClaim, graph: Graph, allotted: Sequence[_Allotted]) -> list[_Run]:

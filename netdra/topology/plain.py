@@ -1,11 +1,13 @@
 """Devices that no NetworkTopology speaks of: which one step attaches each, as a graph of that step alone.
 
 The step is what the device's DeviceClass says in its `DeviceParameters`, else the first usable one of those that the
-device's policy lists. Called by `bind`. Pure.
+device's policy lists. Called by `bind`; what a class says is also checked when it is written (`class_check`). Pure.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from functools import lru_cache
 from typing import Any
 
 import msgspec
@@ -29,6 +31,7 @@ DEFAULT_TYPES = ("sriov", "host-device", "macvlan", "ipvlan", "bridge", "vfio-pc
 
 _ONLY_VFS = frozenset({"sriov"})
 _ANY_DEVICE = Selector(cel="true")
+_step = msgspec.json.Decoder(DeviceStep)
 
 
 def parameters(opaque: OpaqueDeviceConfiguration | None, origin: str) -> DeviceParameters | None:
@@ -55,6 +58,24 @@ def parameters(opaque: OpaqueDeviceConfiguration | None, origin: str) -> DeviceP
     return found
 
 
+def only(said: Iterable[OpaqueDeviceConfiguration | None], origin: str) -> DeviceParameters | None:
+    """The one thing that a class's opaque configurations say of its devices; None if they say nothing.
+
+    Args:
+        said: from a class or an allocation.
+        origin: whose it is, for errors.
+
+    Raises:
+        InvalidInputError: one is not to be understood, or they say several things.
+    """
+    found = [each for opaque in said if (each := parameters(opaque, origin)) is not None]
+    if any(each != found[0] for each in found):
+        raise InvalidInputError(
+            f"{origin}: it carries several DeviceParameters", hint="a device can only be attached by one step"
+        )
+    return found[0] if found else None
+
+
 def graph_of(device: PlannedDevice, given: DeviceParameters | None, origin: str) -> Graph | None:
     """The graph of the device's one step, whose name is the request's; its `topology` is "".
 
@@ -78,8 +99,13 @@ def graph_of(device: PlannedDevice, given: DeviceParameters | None, origin: str)
         _check_supported(step, device, origin)
     if step is None:
         return None
-    request = device.request.partition("/")[0]
-    only = Step(name=names.label(request), selector=_ANY_DEVICE, **msgspec.structs.asdict(step))
+    return _compiled(names.label(device.request.partition("/")[0]), msgspec.json.encode(step))
+
+
+@lru_cache(maxsize=256)
+def _compiled(name: str, step: bytes) -> Graph:
+    """The graph of one step. Every pod's start asks for it anew, and it takes a millisecond."""
+    only = Step(name=name, selector=_ANY_DEVICE, **msgspec.structs.asdict(_step.decode(step)))
     alone = NetworkTopology(
         metadata=ObjectMeta(name=only.name),
         spec=NetworkTopologySpec(steps=(only,)),

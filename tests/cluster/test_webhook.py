@@ -6,15 +6,16 @@ import copy
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
 
+from netdra.model import documents
+from netdra.model.topology import NetworkTopologyReference, TopologyParameters
 from testbed.api import Api, Object
 from testbed.control_plane import ControlPlane
 from testbed.kubectl import KubectlError
-from testbed.objects import CLAIM, manifest
+from testbed.objects import CLAIM, CLASS, manifest
 from testbed.workspace import Workspace
 from tests.cluster import identities
 from tests.cluster.daemons import (
@@ -26,6 +27,7 @@ from tests.cluster.daemons import (
     Webhook,
     refusal,
     running_webhook,
+    steps,
     until_asked,
 )
 from tests.cluster.identities import NETDRA
@@ -38,10 +40,6 @@ SCHEMA = "cni.networking.k8s.io/v1alpha1/CNIPluginSchema"
 CUSTOM_DEVICE = f"{GROUP}/CustomDevice"
 TEMPLATE = "resource.k8s.io/v1/ResourceClaimTemplate"
 RECORDED = Path(__file__).parents[1] / "unit" / "topology"
-
-
-def steps(*names: str, **more: Any) -> Object:
-    return {"steps": [{"name": name, "type": "sriov", "selector": {"cel": "true"}, **more} for name in names]}
 
 
 def claim(*classes: str) -> Object:
@@ -106,6 +104,22 @@ def test_a_claim_is_not_refused_by_a_topology_that_is_no_more(workspace: Workspa
         workspace.api.create(lacking, dry_run=True)
 
 
+def test_a_claim_is_not_refused_for_lack_of_what_a_class_brings_that_was_just_made(
+    workspace: Workspace, topology: str
+) -> None:
+    meant = TopologyParameters(network_topology_ref=NetworkTopologyReference(name=topology), step="vf1")
+    config = [{"opaque": {"driver": "dra.networking", "parameters": documents.plain(meant)}}]
+    for number in range(5):
+        own = workspace.name(f"own-{number}")
+        requests = [
+            {"name": "vf0", "exactly": {"deviceClassName": f"{topology}-vf0"}},
+            {"name": "vf1", "exactly": {"deviceClassName": own}},
+        ]
+        written = manifest(CLAIM, f"whole-{number}", workspace.namespace, spec={"devices": {"requests": requests}})
+        workspace.create(manifest(CLASS, own, spec={"config": config}))
+        workspace.api.create(written, dry_run=True)
+
+
 def test_the_steps_of_a_topology_in_use_are_fixed_and_its_users_named(workspace: Workspace, topology: str) -> None:
     api = workspace.api
     used = manifest(CLAIM, "used", workspace.namespace, spec=claim(f"{topology}-vf0", f"{topology}-vf1"))
@@ -149,6 +163,19 @@ def test_what_breaks_a_rule_is_refused(workspace: Workspace, kind: str, spec: Ob
     error = refusal(lambda: workspace.api.create(written, dry_run=True))
     assert error.startswith(DENIED)
     assert message in error
+
+
+def test_a_class_that_says_something_wrong_to_netdra_is_refused_and_other_drivers_are_not_asked_about(
+    workspace: Workspace,
+) -> None:
+    def written(driver: str, plugin: str) -> str:
+        parameters = {"apiVersion": GROUP, "kind": "DeviceParameters", "step": {"type": plugin}}
+        spec = {"config": [{"opaque": {"driver": driver, "parameters": parameters}}]}
+        return refusal(lambda: workspace.api.create(manifest(CLASS, workspace.name("nics"), spec=spec), dry_run=True))
+
+    assert 'opaque parameters, step: type "../sh" is no CNI plugin' in written("dra.networking", "../sh")
+    assert written("dra.networking", "macvlan") == ""
+    assert written("gpu.example.com", "../sh") == ""
 
 
 def test_what_is_unwise_is_warned_of(control_plane: ControlPlane, workspace: Workspace, tmp_path: Path) -> None:

@@ -15,18 +15,21 @@ from contextlib import ExitStack, suppress
 
 from netdra.discovery.watch import Watcher
 from netdra.kube import features as gates
+from netdra.kube.backoff import Backoff
 from netdra.kube.client import Client, Selection
+from netdra.kube.errors import ApiError
 from netdra.kube.events import Recorder
 from netdra.kube.reflector import Reflector
 from netdra.kube.resources import NODES, POLICIES, TOPOLOGIES, ClusterNode
 from netdra.kube.store import Change, Store
 from netdra.model import names
-from netdra.model.device import DEFAULT_FEATURES
+from netdra.model.device import DEFAULT_FEATURES, Features
 from netdra.model.plan import PlannedDevice
 from netdra.model.policy import DeviceExposurePolicy
 from netdra.model.resource import ResourceSlice
 from netdra.model.topology import NetworkTopology
 from netdra.node import measure
+from netdra.node.haste import Haste
 from netdra.node.publishing.facts import newest
 from netdra.node.publishing.health import Health
 from netdra.node.publishing.interfaces import Interfaces
@@ -58,7 +61,8 @@ class Publishing:
         stored: the node's slices as the API server has them.
         passes: how often it was worked out what is to be published.
         holder: who knows what claims hold.
-        published: whether the API server has had once what is to be published.
+        published: set when the API server has had once what is to be published.
+        haste: what goes before looking at the kernel and working out what is to be published.
     """
 
     def __init__(
@@ -88,10 +92,11 @@ class Publishing:
         self.stored: Store[StoredSlice] = Store()
         self.health = Health()
         self.passes = 0
-        self.published = False
+        self.published = asyncio.Event()
         self._features = DEFAULT_FEATURES
         self._slices: dict[str, Slices] = {}
         self._devices: dict[DeviceKey, PlannedDevice] = {}
+        self.haste = Haste()
         self._work = asyncio.Event()
         self._looked = asyncio.Event()
         self._handed_on = asyncio.Event()
@@ -137,11 +142,12 @@ class Publishing:
                 knowing.create_task(Reflector(client, NODES, self._nodes, itself).run())
                 knowing.create_task(Reflector(client, STORED_SLICES, self.stored, of_node(self._node)).run())
                 knowing.create_task(self._recorder.run())
+                told = knowing.create_task(self._begin())
                 async with Interfaces.watching(self._watch) as interfaces:
+                    await told
                     await self._publish(interfaces)
 
     async def _publish(self, interfaces: Interfaces) -> None:
-        await self._begin()
         owner = owner_of(self._node, self._nodes.objects[self._node].metadata.uid)
         publisher = Publisher(self._client, self.stored, owner, self._written)
         async with asyncio.TaskGroup() as tasks:
@@ -150,21 +156,32 @@ class Publishing:
             tasks.create_task(self._look(interfaces, publisher))
             tasks.create_task(self._time(publisher))
             await publisher.settled.wait()
-            self.published = True
+            self.published.set()
 
     async def _begin(self) -> None:
-        """Wait for what the first pass needs."""
-        self._features = await gates.probe(self._client, self._node)
+        """Wait for what the first pass needs of the API server; the kernel is read at the same time."""
+        self._features = await self._probed()
         self._telling.without(gates.off(self._features))
         for store in (self._policies, self.stored):
             await store.wait_synced()
         await self._nodes.until(lambda: self._node in self._nodes.objects)
+
+    async def _probed(self) -> Features:
+        """What the server takes, asked until it says so: one that has just begun knows no rights yet."""
+        backoff = Backoff()
+        while True:
+            try:
+                return await gates.probe(self._client, self._node)
+            except ApiError as problem:
+                log.warning("%s", problem)
+                await asyncio.sleep(backoff.next(problem.retry_after))
 
     async def _look(self, interfaces: Interfaces, publisher: Publisher) -> None:
         """Make a pass, hand on what came out, and wait for the next reason to make one."""
         published = newest([one.read() for one in self.stored.objects.values()])
         offering, discovered = Offering(self._node, published), measure.Discovered(interfaces.watcher)
         while True:
+            await self.haste.calm()
             self._work.clear()
             self._take(await interfaces.run(self._pass(offering, interfaces, discovered)), publisher)
             if publisher.settled.is_set():
@@ -207,12 +224,12 @@ class Publishing:
                 self._telling.forget(pool)
         self.health.publish(offered.slices)
         self._telling.problems(offered.problems)
-        measure.published(self.slices, len(offered.problems))
+        measure.published(self.slices, offered.left_out)
         publisher.want_pools(offered.slices)
 
     async def _follow(self, interfaces: Interfaces) -> None:
         while True:
-            if await interfaces.next():
+            if await interfaces.next(self.haste.calm):
                 self._delay.begins()
                 self._work.set()
 

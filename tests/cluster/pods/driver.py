@@ -22,7 +22,6 @@ TEMPLATE = "resource.k8s.io/v1/ResourceClaimTemplate"
 TOPOLOGY = "networking.dra.io/v1alpha1/NetworkTopology"
 ATTRIBUTES = f'device.attributes["{names.DRIVER}"]'
 WITHIN = 180.0
-NOTHING_LEFT: Mapping[str, list[str]] = {"checkpoints": [], "claims": [], "specifications": []}
 
 
 @dataclass(frozen=True)
@@ -73,11 +72,11 @@ class Offer:
         for name in interfaces:
             self.wait_published(name)
 
-    def shared(self, interface: str, shares: int, plugin: str = "macvlan") -> None:
+    def shared(self, interface: str, shares: int, plugin: str = "macvlan", **exposure: Any) -> None:
         """Offer shares of an interface, and wait until they are published."""
-        capacity = {"shares": {"value": str(shares), "requestPolicy": {"default": "1"}}}
-        plugins = [{"name": plugin}]
-        self.policy(interface, interface, allowMultipleAllocations=True, capacity=capacity, supportedCNIPlugins=plugins)
+        exposure["capacity"] = {"shares": {"value": str(shares), "requestPolicy": {"default": "1"}}}
+        exposure["supportedCNIPlugins"] = [{"name": plugin}]
+        self.policy(interface, interface, allowMultipleAllocations=True, **exposure)
         self.wait_published(interface)
 
     def device_class(self, plugin: str, interface: str = "", base: str = "", **spec: Any) -> str:
@@ -185,13 +184,6 @@ class Offer:
         while not holds():
             assert time.monotonic() < deadline
             time.sleep(0.1)
-
-    def left(self) -> dict[str, list[str]]:
-        """What the driver keeps of pods and should not, after a while; nothing, if all is well."""
-        deadline = time.monotonic() + WITHIN
-        while (left := self.driver.left()) != NOTHING_LEFT and time.monotonic() < deadline:
-            time.sleep(0.1)
-        return {kind: found for kind, found in left.items() if found}
 
     def close(self) -> None:
         """Remove the interfaces."""
