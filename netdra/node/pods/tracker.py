@@ -9,7 +9,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
+import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 import msgspec
@@ -23,11 +26,16 @@ from netdra.model import names
 from netdra.model.claim import AllocationResult, DeviceAllocationResult, ResourceClaim, ResourceClaimSpec
 from netdra.model.errors import NetdraError, TemporaryError
 from netdra.model.meta import ObjectMeta
+from netdra.model.plan import ClaimReference
+from netdra.node.claims.prepared import POD_CLAIM_NAME
 from netdra.node.nri.hooks import Sandbox
 from netdra.node.pods.objects import PODS, WatchedPod, claim_names
 from netdra.topology.bind import EXTENDED_RESOURCE_CLAIM
 
 log = logging.getLogger(__name__)
+
+FRESH_SECONDS = 10.0
+_ANNOTATIONS = (EXTENDED_RESOURCE_CLAIM, POD_CLAIM_NAME)
 
 
 def pods_of(node: str) -> Selection:
@@ -49,6 +57,7 @@ class Tracker:
     any_prepared: Callable[[], bool] = lambda: True
     _claims: dict[str, ResourceClaim] = field(default_factory=dict)
     _reading: dict[str, asyncio.Task[ResourceClaim]] = field(default_factory=dict)
+    _read_at: dict[str, float] = field(default_factory=dict)
 
     @classmethod
     def of_node(cls, client: Client, node: str, any_prepared: Callable[[], bool] = lambda: True) -> Tracker:
@@ -99,6 +108,21 @@ class Tracker:
         except ApiError as problem:
             raise _unknown(sandbox, problem.what) from None
         return tuple(claim for claim in claims if _is_ours(claim))
+
+    async def just_read(self, wanted: ClaimReference) -> ResourceClaim | None:
+        """A claim as it has just been read for a pod that the watch knows; None if whoever asks must read it himself.
+
+        Once for each reading: what is prepared a second time may have been given back and allocated anew in between.
+        """
+        key = key_of(wanted.namespace, wanted.name)
+        if key in self._reading:
+            with suppress(NetdraError):
+                await self._read(key)
+        claim, read_at = self._claims.get(key), self._read_at.pop(key, -math.inf)
+        if claim is None or claim.metadata.uid != wanted.uid or time.monotonic() > read_at + FRESH_SECONDS:
+            return None
+        here = {pod.metadata.uid for pod in self.pods.objects.values()}
+        return claim if any(each.uid in here for each in claim.status.reserved_for) else None
 
     def knows_to_be_claimless(self, sandbox: Sandbox) -> bool:
         """Whether the watch is sure that a pod names no claim at all."""
@@ -156,7 +180,7 @@ class Tracker:
         namespace, _, name = key.partition("/")
         claim = needed(await self.client.get(RESOURCE_CLAIMS, name, namespace))
         if claim.status.allocation is not None:
-            self._claims[key] = claim
+            self._claims[key], self._read_at[key] = claim, time.monotonic()
         return claim
 
     def _read_done(self, key: str, task: asyncio.Task[ResourceClaim]) -> None:
@@ -191,22 +215,26 @@ class Tracker:
         }
         for key in [key for key in self._claims if key not in used]:
             del self._claims[key]
+            self._read_at.pop(key, None)
 
 
 def needed(claim: ResourceClaim) -> ResourceClaim:
-    """A claim without what binding it does not need: its wishes, its status, and all that is other drivers'."""
+    """A claim without what preparing and binding it do not need: its wishes, and all that is other drivers'."""
     metadata = claim.metadata
-    marked = {name: value for name, value in metadata.annotations.items() if name == EXTENDED_RESOURCE_CLAIM}
+    marked = {name: value for name, value in metadata.annotations.items() if name in _ANNOTATIONS}
     allocation = claim.status.allocation
     devices = DeviceAllocationResult() if allocation is None else allocation.devices
     results = tuple(each for each in devices.results if each.driver == names.DRIVER)
     config = tuple(each for each in devices.config if each.opaque and each.opaque.driver == names.DRIVER)
     ours = DeviceAllocationResult(results=results, config=config if results else ())
+    selector = allocation.node_selector if allocation is not None and results else None
     return ResourceClaim(
         metadata=ObjectMeta(name=metadata.name, namespace=metadata.namespace, uid=metadata.uid, annotations=marked),
         spec=ResourceClaimSpec(),
         status=msgspec.structs.replace(
-            claim.status, allocation=None if allocation is None else AllocationResult(devices=ours), devices=()
+            claim.status,
+            allocation=None if allocation is None else AllocationResult(devices=ours, node_selector=selector),
+            devices=(),
         ),
     )
 

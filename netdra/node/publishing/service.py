@@ -29,6 +29,7 @@ from netdra.model.policy import DeviceExposurePolicy
 from netdra.model.resource import ResourceSlice
 from netdra.model.topology import NetworkTopology
 from netdra.node import measure
+from netdra.node.haste import Haste
 from netdra.node.publishing.facts import newest
 from netdra.node.publishing.health import Health
 from netdra.node.publishing.interfaces import Interfaces
@@ -61,6 +62,7 @@ class Publishing:
         passes: how often it was worked out what is to be published.
         holder: who knows what claims hold.
         published: set when the API server has had once what is to be published.
+        haste: what goes before looking at the kernel and working out what is to be published.
     """
 
     def __init__(
@@ -94,6 +96,7 @@ class Publishing:
         self._features = DEFAULT_FEATURES
         self._slices: dict[str, Slices] = {}
         self._devices: dict[DeviceKey, PlannedDevice] = {}
+        self.haste = Haste()
         self._work = asyncio.Event()
         self._looked = asyncio.Event()
         self._handed_on = asyncio.Event()
@@ -178,6 +181,7 @@ class Publishing:
         published = newest([one.read() for one in self.stored.objects.values()])
         offering, discovered = Offering(self._node, published), measure.Discovered(interfaces.watcher)
         while True:
+            await self.haste.calm()
             self._work.clear()
             self._take(await interfaces.run(self._pass(offering, interfaces, discovered)), publisher)
             if publisher.settled.is_set():
@@ -225,7 +229,7 @@ class Publishing:
 
     async def _follow(self, interfaces: Interfaces) -> None:
         while True:
-            if await interfaces.next():
+            if await interfaces.next(self.haste.calm):
                 self._delay.begins()
                 self._work.set()
 

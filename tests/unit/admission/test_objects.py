@@ -8,8 +8,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from netdra.admission.cluster import Cluster, narrowed
+from netdra.admission.cluster import Cluster
 from netdra.admission.messages import ALLOWED, AdmissionRequest
+from netdra.admission.narrow import narrowed
 from netdra.admission.review import review
 from netdra.model import documents
 from netdra.model.claim import DeviceClass
@@ -101,13 +102,13 @@ class TestTopologies:
     def test_a_foreign_class_of_the_name_is_warned_of(self, request_of: Request, topology: Topology) -> None:
         found = documents.convert({"metadata": {"name": "net-vf0"}, "spec": {}}, DeviceClass, "test")
         new = topology("net", ONE)
-        cluster = narrowed("NetworkTopology", "net", Cluster(classes=known_classes([new], [found])))
+        cluster = narrowed(request_of(new), Cluster(classes=known_classes([new], [found])))
         (warning,) = review(request_of(new), cluster).warnings
         assert 'there is a DeviceClass "net-vf0" already that is not netdra' in warning
 
     def test_its_own_classes_are_not_warned_of(self, request_of: Request, topology: Topology) -> None:
         new = topology("net", ONE)
-        cluster = narrowed("NetworkTopology", "net", Cluster(classes=known_classes([new], [])))
+        cluster = narrowed(request_of(new), Cluster(classes=known_classes([new], [])))
         assert review(request_of(new), cluster) == ALLOWED
 
     def test_a_plugin_without_a_schema_is_warned_of(self, request_of: Request, topology: Topology) -> None:
