@@ -238,7 +238,12 @@ def change(sock: Socket, which: str | int, kind: str = "", data: bytes = b"", **
         KernelError: the kernel refused.
     """
     flags, mask, encoded = _encode(settings)
-    index = which if isinstance(which, int) else get(sock, which).index
+    if isinstance(which, str) and _finds(which) and settings.get("name") is None and settings.get("group") is None:
+        # The kernel finds it by itself. A new name would stand in the same place, and a group without a link is one
+        # whose links are all meant.
+        index, encoded = 0, encoded + attribute(uapi.IFLA_IFNAME, text(which))
+    else:
+        index = which if isinstance(which, int) else get(sock, which).index
     body = _IFINFO.pack(0, 0, index, flags, mask) + encoded
     if data:
         body += nested(
@@ -334,6 +339,11 @@ def _selector(which: str | int) -> bytes:
 
 def _called(which: str | int) -> str:
     return f"link {which}" if isinstance(which, int) else f'link "{which}"'
+
+
+def _finds(name: str) -> bool:
+    """Whether a link can be named so in a change: alternative names may be longer (IFNAMSIZ)."""
+    return len(name.encode()) < 16
 
 
 def _number(data: bytes | None) -> int:

@@ -35,6 +35,7 @@ from netdra.topology.bind import EXTENDED_RESOURCE_CLAIM
 log = logging.getLogger(__name__)
 
 FRESH_SECONDS = 10.0
+AT_ONCE = 3  # of many pods that come together: else each step of the first ones' hooks would wait for all of these
 _ANNOTATIONS = (EXTENDED_RESOURCE_CLAIM, POD_CLAIM_NAME)
 
 
@@ -57,6 +58,7 @@ class Tracker:
     any_prepared: Callable[[], bool] = lambda: True
     _claims: dict[str, ResourceClaim] = field(default_factory=dict)
     _reading: dict[str, asyncio.Task[ResourceClaim]] = field(default_factory=dict)
+    _few: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(AT_ONCE))
     _read_at: dict[str, float] = field(default_factory=dict)
 
     @classmethod
@@ -178,7 +180,8 @@ class Tracker:
 
     async def _fetch(self, key: str) -> ResourceClaim:
         namespace, _, name = key.partition("/")
-        claim = needed(await self.client.get(RESOURCE_CLAIMS, name, namespace))
+        async with self._few:
+            claim = needed(await self.client.get(RESOURCE_CLAIMS, name, namespace))
         if claim.status.allocation is not None:
             self._claims[key], self._read_at[key] = claim, time.monotonic()
         return claim
