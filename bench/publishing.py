@@ -36,8 +36,8 @@ from testbed.process import Process
 BURST_BASE = 50
 INTERFACES = 100
 SIZES = (500, 1000, 2000)
-EVENTS = {OURS: (50, 0.35), PEER: (12, 2.1)}
-"""How many pairs come and go one by one, and how many seconds apart: the peer looks once in two seconds at most."""
+EVENTS = {OURS: (50, 0.35), PEER: (12, 2.5)}
+"""How many pairs come and go one by one, and how many seconds apart: a peer without rest looks once in two seconds."""
 BURST, BURSTS = 50, 3
 REST_SECONDS, BETWEEN_SECONDS, QUIET_SECONDS = 10.0, 1.0, 60.0
 # Longer than a peer's slowest poll.
