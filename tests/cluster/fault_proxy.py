@@ -21,6 +21,7 @@ from testbed.access import ADMIN, ADMIN_GROUPS
 from testbed.control_plane import ControlPlane
 
 LIMIT = 1 << 20
+_TURNS_TO_BEGIN = 8  # of the event loop, which a connection that was just taken needs until it is served here (three)
 
 
 @dataclass(frozen=True)
@@ -102,6 +103,11 @@ class FaultProxy:
         try:
             yield self
         finally:
+            # A connection that was taken but is not served yet would be lost by asyncio, and its socket with it.
+            for listening in server.sockets:
+                asyncio.get_running_loop().remove_reader(listening.fileno())
+            for _ in range(_TURNS_TO_BEGIN):
+                await asyncio.sleep(0)
             server.close()
             self.cut_all()
             await server.wait_closed()
