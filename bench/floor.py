@@ -83,11 +83,21 @@ async def _answer(connection: Connection, request: bytes) -> bytes:
     writer.write(request)
     head = (await reader.readuntil(b"\r\n\r\n")).decode()
     status, lines = head.split(" ")[1], head.lower().split("\r\n")
-    length = next(int(line.partition(":")[2]) for line in lines if line.startswith("content-length:"))
-    body = await reader.readexactly(length)
+    lengths = [int(line.partition(":")[2]) for line in lines if line.startswith("content-length:")]
+    body = await reader.readexactly(lengths[0]) if lengths else await _chunks(reader)
     if not status.startswith("2"):
         raise ConnectionError(f"{status}: {body[:200].decode(errors='replace')}")
     return body
+
+
+async def _chunks(reader: asyncio.StreamReader) -> bytes:
+    """A body whose length the server did not know before."""
+    body = bytearray()
+    while size := int(await reader.readline(), 16):
+        body += await reader.readexactly(size)
+        await reader.readline()
+    await reader.readline()
+    return bytes(body)
 
 
 def _request(method: str, path: str, body: bytes = b"") -> bytes:

@@ -25,6 +25,8 @@ MAX_UNSENT = 64 * 1024
 _FAMILIES_APART_SECONDS = 0.25
 """How long an address is tried before the next one is tried beside it (RFC 8305)."""
 
+_CLOSE_SECONDS = 1.0
+
 SocketOption = tuple[int, int, int]
 
 
@@ -134,6 +136,7 @@ class _Stream(asyncio.Protocol, httpcore2.AsyncNetworkStream):
 
     def __init__(self) -> None:
         self._transport: asyncio.Transport
+        self._lost: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._unsent = bytearray()
         self._unread = bytearray()
         self._paused = False
@@ -158,7 +161,7 @@ class _Stream(asyncio.Protocol, httpcore2.AsyncNetworkStream):
                 assert transport is not None
                 self._transport = transport
         except BaseException:
-            self._transport.abort()
+            await self.aclose()
             raise
         return self
 
@@ -185,7 +188,9 @@ class _Stream(asyncio.Protocol, httpcore2.AsyncNetworkStream):
         return chunk
 
     async def aclose(self) -> None:
-        self._transport.close()
+        # HTTP says itself where an answer ends, so nobody waits for the peer's good-bye; but for the event loop's.
+        self._transport.abort()
+        await asyncio.wait((self._lost,), timeout=_CLOSE_SECONDS)
 
     def get_extra_info(self, info: str) -> Any:
         if info == "is_readable":  # asked of a connection that is idle: then it is of no use any more
@@ -224,6 +229,7 @@ class _Stream(asyncio.Protocol, httpcore2.AsyncNetworkStream):
 
     def connection_lost(self, problem: Exception | None) -> None:
         self._closed, self._problem = True, problem
+        _wake(self._lost)
         _wake(self._readable)
         _wake(self._writable)
 

@@ -225,6 +225,7 @@ class Publisher:
                 self._later[name] = loop.call_later(REFUSED_SECONDS, self._begin, name)
         if written is None:
             self._end(name, before)
+            await asyncio.sleep(0)  # after a restart there may be thousands of these, and others have work to do too
             return
         after = {one: version for one, version in before.items() if one not in written.deleted} | written.versions
         self._unseen[name] = _Unseen(written.version, written.deleted, after)

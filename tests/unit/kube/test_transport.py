@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import ssl
+import warnings
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
@@ -188,6 +190,20 @@ def test_nobody_who_listens_and_nobody_whom_we_trust_are_errors(authority: Autho
                 await late.get("/")
 
     asyncio.run(story())
+
+
+def test_a_client_that_is_closed_leaves_no_socket_behind(authority: Authority) -> None:
+    async def story() -> None:
+        listening = await asyncio.start_server(Server(of_bytes(b"{}")).serve, "127.0.0.1", 0)
+        url = f"http://127.0.0.1:{listening.sockets[0].getsockname()[1]}"
+        async with connected(url, authority.own.certificate) as client, listening:
+            assert (await client.get("/")).content == b"{}"
+
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        asyncio.run(story())
+        gc.collect()
+    assert [str(one.message) for one in told] == []
 
 
 def test_paths_and_parameters_reach_the_server_behind_a_prefix(authority: Authority) -> None:
