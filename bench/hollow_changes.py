@@ -54,7 +54,7 @@ class Change:
 
 
 def ports(count: int) -> Change:
-    """The bridge's capacity becomes another."""
+    """The bridge's capacity becomes another; under 4, which one claim may ask for, the policy could not be used."""
     return Change("a capacity", "bridge-br-data", {"exposure": {"capacity": {"ports": {"value": str(count)}}}}, 1)
 
 

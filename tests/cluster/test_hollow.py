@@ -101,12 +101,12 @@ def test_a_policy_that_is_changed_again_while_nodes_write_ends_everywhere_as_it_
     async def story(fleet: HollowNodes) -> None:
         before, first = writes(control_plane), next(iter(fleet.nodes.values()))
         for count in range(1, IN_A_ROW + 1):
-            change = ports(count)
+            change = ports(10 + count)
             await change_policy(api, change)
             # The first node has written; most others have not.
             await first.store.until(lambda change=change: says(first, change))  # type: ignore[misc]
         await is_everywhere(api, fleet, change)
-        assert stored_ports(api, nodes) == dict.fromkeys(nodes, str(IN_A_ROW))
+        assert stored_ports(api, nodes) == dict.fromkeys(nodes, str(10 + IN_A_ROW))
         after = writes(control_plane)
         assert after["resourceslices"] - before["resourceslices"] <= IN_A_ROW * NODES
         assert after[STATUSES] - before[STATUSES] < NODES
