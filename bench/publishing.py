@@ -41,6 +41,7 @@ BETWEEN_SECONDS, QUIET_SECONDS = 1.0, 60.0
 # Longer than a peer's slowest poll.
 START_TIMEOUT, STUCK_TIMEOUT = 65.0, 15.0
 EVENT_RATIO, BURST_RATIO, FLOOR_RATIO, SLOWEST_MS = 0.5, 1.0, 2.0, 150.0
+START_RATIO = QUIET_RATIO = 1.0
 
 
 class Pace(msgspec.Struct, frozen=True):
@@ -234,9 +235,9 @@ def _ratios(ours: Measured, peer: Measured) -> Iterator[Figure]:
         ("delete to slice, p50", statistics.median(mine.deleted), statistics.median(theirs.deleted), EVENT_RATIO),
         ("burst of adds, from the last", *_both(ours.bursts.added, peer.bursts.added), 0.0),
         ("burst of deletes, from the last", *_both(ours.bursts.deleted, peer.bursts.deleted), BURST_RATIO),
-        ("start to first slice", mine.first, theirs.first, 0.0),
+        ("start to first slice", mine.first, theirs.first, START_RATIO),
         ("memory", mine.memory, theirs.memory, 0.0),
-        ("CPU time when quiet", ours.quiet.cpu, peer.quiet.cpu, 0.0),
+        ("CPU time when quiet", ours.quiet.cpu, peer.quiet.cpu, QUIET_RATIO),
     )
     for what, value, other, limit in pairs:
         yield Figure(f"{what}, {OURS} / {PEER}", value / max(other, 0.001), "x", limit)

@@ -26,7 +26,9 @@ import msgspec
 from bench import reviews
 from bench.figures import Figure
 from netdra.admission import certificates
-from netdra.model import crd, kinds
+from netdra.model import crd, documents, kinds
+from netdra.model.topology import NetworkTopology
+from netdra.topology.classes import device_classes
 from testbed.api import Api, Object
 from testbed.commands import Settings
 from testbed.control_plane import ControlPlane
@@ -166,7 +168,10 @@ def _fill(api: Api) -> None:
     for kind in kinds.KINDS:
         api.wait_for(_DEFINITION, kind.name, _is_established)
     for number in range(reviews.TOPOLOGIES):
-        api.create(reviews.topology(number))
+        written = reviews.topology(number)
+        api.create(written)
+        for made in device_classes(documents.convert(written, NetworkTopology, "the topology")):
+            api.create(documents.plain(made))
 
 
 def _is_established(found: Object | None) -> bool:

@@ -98,21 +98,26 @@ class Copy:
     async def confirmed(self, classes: Iterable[str]) -> Cluster:
         """The cluster, with these DeviceClasses and their topologies as the API server knows them now.
 
+        It is `cluster` itself, as it was when this was called, where that is right.
+
         Raises:
             ApiError: it cannot be asked.
         """
         known, asked = self.cluster, tuple(classes)
         # In one go with the topologies that the classes are thought to be of, for somebody waits.
         supposed = _named(asked, known.classes)
+        stored = _some(self.classes.objects, asked), _some(known.topologies, supposed)
         found, topologies = await asyncio.gather(
             self._current(DEVICE_CLASSES, asked), self._current(TOPOLOGIES, supposed)
         )
+        if (found, topologies) == stored:
+            return known
         named = _named(asked, {**known.classes, **found})
         topologies |= await self._current(TOPOLOGIES, named - supposed)
         others = {name: each for name, each in known.topologies.items() if name not in named | supposed}
-        stored = {name: each for name, each in self.classes.objects.items() if name not in asked}
+        foreign = {name: each for name, each in self.classes.objects.items() if name not in asked}
         made = known_classes(topologies.values(), ())
-        return replace(known, topologies=others | topologies, classes=made | stored | found)
+        return replace(known, topologies=others | topologies, classes=made | foreign | found)
 
     async def _current(self, resource: Resource[T], names: Iterable[str]) -> dict[str, T]:
         found = await asyncio.gather(*(self._reads.get(resource, name) for name in names))
@@ -135,6 +140,11 @@ class Copy:
             self._made[name] = (topology, made)
             merged |= made
         return merged
+
+
+def _some(objects: Mapping[str, T], names: Iterable[str]) -> dict[str, T]:
+    """Those of these names that are there."""
+    return {name: objects[name] for name in names if name in objects}
 
 
 def _named(classes: Iterable[str], known: Classes) -> frozenset[str]:

@@ -87,7 +87,10 @@ class Server:
         try:
             while more := claims.decisive(request, cluster) - asked:
                 asked |= more
-                cluster = await self._copy.confirmed(asked)
+                confirmed = await self._copy.confirmed(asked)
+                if confirmed is cluster:
+                    break
+                cluster = confirmed
                 found = review(request, cluster)
                 if found.allowed:
                     break

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
 MOST_SECONDS = 0.5
-"""How long work that can wait is held up at most, by however many hooks."""
+"""How long work that can wait is held up at most, by however many hooks, if whoever does it says nothing else."""
 _AFTERWARDS = 0.003  # seconds: the answer is on its way, and the next one in a row may be there
 
 
@@ -40,10 +40,10 @@ class Haste:
             if not self._in_hand:
                 self._timer = asyncio.get_running_loop().call_later(_AFTERWARDS, self._calm.set)
 
-    async def calm(self) -> None:
-        """Wait until nothing is in hand, at most MOST_SECONDS."""
+    async def calm(self, most: float | None = None) -> None:
+        """Wait until nothing is in hand, at most so many seconds (MOST_SECONDS)."""
         if self._calm.is_set():
             return
         with suppress(TimeoutError):
-            async with asyncio.timeout(MOST_SECONDS):
+            async with asyncio.timeout(MOST_SECONDS if most is None else most):
                 await self._calm.wait()

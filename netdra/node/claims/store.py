@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import os
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -27,6 +28,7 @@ FOLDER = "claims"
 _SUFFIX = ".json"
 _LOCK = ".lock"
 _LOCK_SECONDS = 10.0
+_one_at_a_time = threading.Lock()  # among the threads of this process, where waiting for the file's lock is polling
 _decoder = msgspec.json.Decoder(PreparedClaim)
 _known: Recollection[PreparedClaim] = Recollection(lambda text, _: _decoder.decode(text))
 
@@ -57,12 +59,16 @@ class ClaimStore(msgspec.Struct, frozen=True):
                 lock = os.open(path, flags, files.MODE)
         except OSError as problem:
             raise files.unwritable(path, problem) from None
+        deadline = time.monotonic() + _LOCK_SECONDS
+        ours = _one_at_a_time.acquire(timeout=_LOCK_SECONDS)
         try:
-            if not files.locked(lock, time.monotonic() + _LOCK_SECONDS):
+            if not ours or not files.locked(lock, deadline):
                 raise TemporaryError(f"another netdra on this node has held {path} for {_LOCK_SECONDS:.0f} s")
             yield
         finally:
             os.close(lock)
+            if ours:
+                _one_at_a_time.release()
 
     def get(self, uid: str) -> PreparedClaim | None:
         """A prepared claim, or None if it is not; a file that cannot be read is put aside and counts as none.

@@ -11,31 +11,27 @@ import asyncio
 import logging
 import math
 import time
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
-
-import msgspec
 
 from netdra.kube.client import Client, Selection
 from netdra.kube.errors import ApiError
 from netdra.kube.reflector import Reflector
 from netdra.kube.resources import RESOURCE_CLAIMS
 from netdra.kube.store import Change, Store, key_of
-from netdra.model import names
-from netdra.model.claim import AllocationResult, DeviceAllocationResult, ResourceClaim, ResourceClaimSpec
+from netdra.model.claim import ResourceClaim
 from netdra.model.errors import NetdraError, TemporaryError
-from netdra.model.meta import ObjectMeta
 from netdra.model.plan import ClaimReference
-from netdra.node.claims.prepared import POD_CLAIM_NAME
 from netdra.node.nri.hooks import Sandbox
+from netdra.node.pods.kept import is_for, is_ours, needed
 from netdra.node.pods.objects import PODS, WatchedPod, claim_names
-from netdra.topology.bind import EXTENDED_RESOURCE_CLAIM
 
 log = logging.getLogger(__name__)
 
 FRESH_SECONDS = 10.0
-_ANNOTATIONS = (EXTENDED_RESOURCE_CLAIM, POD_CLAIM_NAME)
+TURN_SECONDS = 1.0
+AT_ONCE = 3  # of many pods that come together: else each step of the first ones' hooks would wait for all of these
 
 
 def pods_of(node: str) -> Selection:
@@ -57,6 +53,7 @@ class Tracker:
     any_prepared: Callable[[], bool] = lambda: True
     _claims: dict[str, ResourceClaim] = field(default_factory=dict)
     _reading: dict[str, asyncio.Task[ResourceClaim]] = field(default_factory=dict)
+    _few: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(AT_ONCE))
     _read_at: dict[str, float] = field(default_factory=dict)
 
     @classmethod
@@ -107,7 +104,7 @@ class Tracker:
             raise _unknown(sandbox, f"the API server has not answered within {seconds:.1f} s") from None
         except ApiError as problem:
             raise _unknown(sandbox, problem.what) from None
-        return tuple(claim for claim in claims if _is_ours(claim))
+        return tuple(claim for claim in claims if is_ours(claim))
 
     async def just_read(self, wanted: ClaimReference) -> ResourceClaim | None:
         """A claim as it has just been read for a pod that the watch knows; None if whoever asks must read it himself.
@@ -153,15 +150,15 @@ class Tracker:
         """A claim that is allocated, and reserved for the pod if it has devices of ours."""
         key = key_of(sandbox.namespace, name)
         kept = self._claims.get(key)
-        if kept is not None and _is_for(kept, sandbox.uid):
+        if kept is not None and is_for(kept, sandbox.uid):
             return kept
         begun_before = key in self._reading
         claim = await self._read(key)
-        if begun_before and not _is_for(claim, sandbox.uid):
+        if begun_before and not is_for(claim, sandbox.uid):
             claim = await self._read(key)  # what was read for another pod may be from before this one's reservation
         if claim.status.allocation is None:
             raise _unknown(sandbox, f'ResourceClaim "{key}" is not allocated')
-        if _is_ours(claim) and not _is_for(claim, sandbox.uid):
+        if is_ours(claim) and not is_for(claim, sandbox.uid):
             raise _unknown(sandbox, f'ResourceClaim "{key}" is not reserved for it')
         return claim
 
@@ -178,10 +175,24 @@ class Tracker:
 
     async def _fetch(self, key: str) -> ResourceClaim:
         namespace, _, name = key.partition("/")
-        claim = needed(await self.client.get(RESOURCE_CLAIMS, name, namespace))
+        async with self._turn():
+            claim = needed(await self.client.get(RESOURCE_CLAIMS, name, namespace))
         if claim.status.allocation is not None:
             self._claims[key], self._read_at[key] = claim, time.monotonic()
         return claim
+
+    @asynccontextmanager
+    async def _turn(self) -> AsyncIterator[None]:
+        """Wait until few others are reading, but not for those that hang."""
+        taken = False
+        with suppress(TimeoutError):
+            async with asyncio.timeout(TURN_SECONDS):
+                taken = await self._few.acquire()
+        try:
+            yield
+        finally:
+            if taken:
+                self._few.release()
 
     def _read_done(self, key: str, task: asyncio.Task[ResourceClaim]) -> None:
         self._reading.pop(key, None)
@@ -204,7 +215,7 @@ class Tracker:
         for name in claim_names(change.new) or ():
             key = key_of(change.new.metadata.namespace, name)
             kept = self._claims.get(key)
-            if kept is None or not _is_for(kept, change.new.metadata.uid):
+            if kept is None or not is_for(kept, change.new.metadata.uid):
                 self._begin_reading(key)
 
     def _forget(self) -> None:
@@ -216,35 +227,6 @@ class Tracker:
         for key in [key for key in self._claims if key not in used]:
             del self._claims[key]
             self._read_at.pop(key, None)
-
-
-def needed(claim: ResourceClaim) -> ResourceClaim:
-    """A claim without what preparing and binding it do not need: its wishes, and all that is other drivers'."""
-    metadata = claim.metadata
-    marked = {name: value for name, value in metadata.annotations.items() if name in _ANNOTATIONS}
-    allocation = claim.status.allocation
-    devices = DeviceAllocationResult() if allocation is None else allocation.devices
-    results = tuple(each for each in devices.results if each.driver == names.DRIVER)
-    config = tuple(each for each in devices.config if each.opaque and each.opaque.driver == names.DRIVER)
-    ours = DeviceAllocationResult(results=results, config=config if results else ())
-    selector = allocation.node_selector if allocation is not None and results else None
-    return ResourceClaim(
-        metadata=ObjectMeta(name=metadata.name, namespace=metadata.namespace, uid=metadata.uid, annotations=marked),
-        spec=ResourceClaimSpec(),
-        status=msgspec.structs.replace(
-            claim.status,
-            allocation=None if allocation is None else AllocationResult(devices=ours, node_selector=selector),
-            devices=(),
-        ),
-    )
-
-
-def _is_ours(claim: ResourceClaim) -> bool:
-    return claim.status.allocation is not None and bool(claim.status.allocation.devices.results)
-
-
-def _is_for(claim: ResourceClaim, uid: str) -> bool:
-    return any(each.uid == uid for each in claim.status.reserved_for)
 
 
 def _unknown(sandbox: Sandbox, why: str) -> TemporaryError:

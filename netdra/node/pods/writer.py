@@ -38,6 +38,7 @@ log = logging.getLogger(__name__)
 
 AT_ONCE = 4
 MOST_WAIT = 60.0
+MOST_PATIENCE = 2.0  # seconds that a status waits for pods that just come or go
 _DEVICES = "devices"
 
 
@@ -149,7 +150,7 @@ class StatusWriter:
             while claim.uid in self._due:
                 wanted = tuple(self._told.get(claim.uid, {}).values())
                 async with self._at_once:
-                    await self.haste.calm()
+                    await self.haste.calm(MOST_PATIENCE)
                     wait = await self._attempt(claim, wanted, backoff)
                 if wait:
                     await asyncio.sleep(wait)

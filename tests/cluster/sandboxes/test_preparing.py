@@ -9,8 +9,9 @@ import pytest
 from netdra.model.errors import TemporaryError
 from netdra.model.plan import ClaimReference
 from netdra.node.claims import prepare as preparing
-from tests.cluster.fault_proxy import Answer
-from tests.cluster.sandboxes.scene import Scene, chain_of_three
+from netdra.node.pods.tracker import AT_ONCE
+from tests.cluster.fault_proxy import Answer, Stall
+from tests.cluster.sandboxes.scene import WITHIN, Scene, chain_of_three, step
 
 
 def reference(scene: Scene, claim: str) -> ClaimReference:
@@ -57,5 +58,27 @@ def test_what_was_read_of_another_claim_of_the_name_is_not_taken(scene: Scene, m
             with pytest.raises(TemporaryError, match="deleted and made anew"):
                 await daemon.pods.claims.prepare(other)
             assert scene.machine.store.get(other.uid) is None
+
+    asyncio.run(story())
+
+
+def test_while_readings_of_other_pods_claims_hang_a_pod_that_comes_gets_its_network(scene: Scene) -> None:
+    stuck = [f"stuck-{number}" for number in range(AT_ONCE)]
+    scene.publish("eth7", *(f"eth{number}" for number in range(AT_ONCE)))
+    topology = scene.topology("one", step("nic", "host-device"))
+
+    async def story() -> None:
+        async with scene.daemon() as daemon:
+            tracker = daemon.pods.tracker
+            daemon.proxy.fault = lambda request: Stall() if "/resourceclaims/stuck-" in request.path else None
+            for name in stuck:
+                await asyncio.to_thread(scene.pod, scene.claim(topology, name), prepare=False)
+            pod = await asyncio.to_thread(scene.pod, scene.claim(topology))
+            key = f"{pod['metadata']['namespace']}/{pod['metadata']['name']}"
+            async with asyncio.timeout(WITHIN):
+                await tracker.pods.until(lambda: key in tracker.pods.objects)
+            sandbox = scene.machine.sandbox(pod)
+            await daemon.run(sandbox, 30.0)
+            assert "net1" in scene.machine.links(sandbox)
 
     asyncio.run(story())

@@ -11,7 +11,7 @@ import pytest
 from netdra.admission.cluster import Cluster
 from netdra.admission.messages import ALLOWED, AdmissionRequest
 from netdra.admission.narrow import narrowed
-from netdra.admission.review import review
+from netdra.admission.review import is_reshaped, review
 from netdra.model import documents
 from netdra.model.claim import DeviceClass
 from netdra.model.custom_device import CustomDevice
@@ -94,6 +94,18 @@ class TestTopologies:
         (error,) = review(request_of(new, old), Cluster(users=users)).errors
         assert "is used by 7 ResourceClaims (team/0, team/1, team/2, team/3, team/4 and 2 more)" in error
         assert review(request_of(new, old), Cluster()).allowed
+
+    @pytest.mark.parametrize(
+        ("steps", "other"),
+        [(TWO, True), (ONE, False), ("- {name: vf0, type: sriov, selector: {cel: 'false'}}", False)],
+        ids=["another step", "the same", "another selector"],
+    )
+    def test_who_uses_one_matters_only_when_its_steps_change(
+        self, request_of: Request, topology: Topology, steps: str, other: bool
+    ) -> None:
+        old, new = topology("net", ONE), topology("net", steps)
+        assert is_reshaped(request_of(new, old)) == other
+        assert not is_reshaped(request_of(new))
 
     def test_selectors_of_one_that_is_used_can_be_changed(self, request_of: Request, topology: Topology) -> None:
         new = topology("net", f"- {{name: vf0, type: sriov, selector: {{cel: '{OURS}.rdma == true'}}}}")

@@ -106,6 +106,7 @@ def test_a_state_folder_is_used_when_something_may_be_held(tmp_path: Path) -> No
     assert not settings.is_used()
     settings.sandboxes.mkdir(parents=True)
     (settings.sandboxes / ".lock").touch()
+    (settings.sandboxes / "devices").mkdir()
     assert not settings.is_used()
     (settings.sandboxes / "one.jsonl").touch()
     assert settings.is_used()
