@@ -36,14 +36,24 @@ from testbed.process import Process
 BURST_BASE = 50
 INTERFACES = 100
 SIZES = (500, 1000, 2000)
-EVENTS = {OURS: (50, 0.35), PEER: (12, 2.5)}
-"""How many pairs come and go one by one, and how many seconds apart: a peer without rest looks once in two seconds."""
 BURST, BURSTS = 50, 3
-REST_SECONDS, BETWEEN_SECONDS, QUIET_SECONDS = 10.0, 1.0, 60.0
+BETWEEN_SECONDS, QUIET_SECONDS = 1.0, 60.0
 # Longer than a peer's slowest poll.
-START_TIMEOUT, STUCK_TIMEOUT = 65.0, 12.0
+START_TIMEOUT, STUCK_TIMEOUT = 65.0, 15.0
 EVENT_RATIO, BURST_RATIO, FLOOR_RATIO, SLOWEST_MS = 0.5, 1.0, 2.0, 150.0
 START_RATIO = QUIET_RATIO = 1.0
+
+
+class Pace(msgspec.Struct, frozen=True):
+    """How a driver is asked: so many pairs one by one, so many seconds apart, and so many of rest before."""
+
+    pairs: int
+    apart: float
+    rest: float
+
+
+PACES = {OURS: Pace(50, 0.35, 2.0), PEER: Pace(8, 2.5, 10.0)}
+"""A peer that has no rest looks once in two seconds."""
 
 
 class Bursts(msgspec.Struct, frozen=True):
@@ -130,7 +140,7 @@ def _bursts(driver: Driver, scene: _Scene) -> Bursts:
     with _running(driver, scene) as (seen, _, _):
         _required(seen.wait(lambda names: len(names) >= BURST_BASE, START_TIMEOUT))
         for _ in range(BURSTS):
-            time.sleep(REST_SECONDS)
+            time.sleep(PACES[driver.title].rest)
             added.append(appear(scene.sock, seen, pairs))
             time.sleep(BETWEEN_SECONDS)
             if driver.title == OURS and not slices:
@@ -142,18 +152,18 @@ def _bursts(driver: Driver, scene: _Scene) -> Bursts:
 
 def _events(driver: Driver, scene: _Scene) -> Events:
     """Single adds and deletes."""
-    count, pause = EVENTS[driver.title]
+    pace = PACES[driver.title]
     added, deleted = [], []
     with _running(driver, scene) as (seen, process, started):
         first = since(started, seen.wait(bool, START_TIMEOUT))
         _required(seen.wait(lambda names: len(names) >= INTERFACES, START_TIMEOUT))
-        time.sleep(REST_SECONDS)
-        for number in range(count):
+        time.sleep(pace.rest)
+        for number in range(pace.pairs):
             pairs = [(f"one{number}", f"two{number}")]
             added.append(appear(scene.sock, seen, pairs).first)
-            time.sleep(pause)
+            time.sleep(pace.apart)
             deleted.append(vanish(scene.sock, seen, pairs).first)
-            time.sleep(pause)
+            time.sleep(pace.apart)
         return Events(added, deleted, first, process.memory() / 2**20)
 
 
@@ -163,7 +173,7 @@ def _quiet(scene: _Scene) -> dict[str, Quiet]:
         found = {driver.title: running.enter_context(_running(driver, scene)) for driver in DRIVERS}
         for seen, _, _ in found.values():
             _required(seen.wait(lambda names: len(names) >= INTERFACES, START_TIMEOUT))
-        time.sleep(REST_SECONDS)
+        time.sleep(max(pace.rest for pace in PACES.values()))
         before = {name: (_cpu(process), seen.writes) for name, (seen, process, _) in found.items()}
         time.sleep(QUIET_SECONDS)
         return {
@@ -176,7 +186,7 @@ def _many(driver: Driver, scene: _Scene, size: int) -> Many:
     with _running(driver, scene) as (seen, process, started):
         done = None
         count = -1
-        seen.wait(bool, START_TIMEOUT if size == SIZES[0] else STUCK_TIMEOUT)
+        seen.wait(bool, STUCK_TIMEOUT)
         # What has stopped to grow is all that there will be.
         while done is None and len(seen.interfaces()) > count:
             count = len(seen.interfaces())
@@ -187,7 +197,7 @@ def _many(driver: Driver, scene: _Scene, size: int) -> Many:
 def _figures(title: str, found: Measured) -> Iterator[Figure]:
     yield from _burst_figures(title, found.bursts)
     events, at = found.events, f"{INTERFACES} interfaces"
-    apart = f"veth pairs, {EVENTS[title][1]:g} s apart, at {at}"
+    apart = f"veth pairs, {PACES[title].apart:g} s apart, at {at}"
     for what, times in (("add", events.added), ("delete", events.deleted)):
         yield Figure(f"{title}: {what} to slice, p50", statistics.median(times), "ms", note=f"{len(times)} {apart}")
     both = sorted(events.added + events.deleted)

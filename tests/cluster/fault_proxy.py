@@ -98,7 +98,7 @@ class FaultProxy:
     @asynccontextmanager
     async def serving(self) -> AsyncIterator[FaultProxy]:
         """Take requests as long as this is entered."""
-        server = await asyncio.start_server(self._connected, "127.0.0.1", 0, limit=LIMIT)
+        server = await asyncio.start_server(self._accepted, "127.0.0.1", 0, limit=LIMIT)
         self.port = server.sockets[0].getsockname()[1]
         try:
             yield self
@@ -109,16 +109,18 @@ class FaultProxy:
             for _ in range(_TURNS_TO_BEGIN):
                 await asyncio.sleep(0)
             server.close()
+            await asyncio.sleep(0)  # whoever came at the last moment is accepted, and cut too
             self.cut_all()
             await server.wait_closed()
             await asyncio.gather(*self._tasks, return_exceptions=True)
 
-    async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.current_task()
-        assert task is not None
+    def _accepted(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._connections.add(writer)
+        task = asyncio.create_task(self._connected(reader, writer))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
-        self._connections.add(writer)
+
+    async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             with suppress(OSError, asyncio.IncompleteReadError):
                 await self._serve(reader, writer)
