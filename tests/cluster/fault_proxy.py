@@ -109,7 +109,6 @@ class FaultProxy:
             for _ in range(_TURNS_TO_BEGIN):
                 await asyncio.sleep(0)
             server.close()
-            await asyncio.sleep(0)  # whoever came at the last moment is accepted, and cut too
             self.cut_all()
             await server.wait_closed()
             await asyncio.gather(*self._tasks, return_exceptions=True)
