@@ -22,9 +22,6 @@ MAX_UNREAD = 256 * 1024
 """Bytes that may lie here unread before the peer is made to wait."""
 MAX_UNSENT = 64 * 1024
 """Bytes of a request that are gathered before they are sent."""
-_FAMILIES_APART_SECONDS = 0.25
-"""How long an address is tried before the next one is tried beside it (RFC 8305)."""
-
 _CLOSE_SECONDS = 1.0
 
 SocketOption = tuple[int, int, int]
@@ -115,11 +112,11 @@ class _Network(httpcore2.AsyncNetworkBackend):
         """A connection that is not encrypted yet."""
         with _as_errors(httpcore2.ConnectError, httpcore2.ConnectTimeout):
             async with asyncio.timeout(timeout):
+                # One address after the other: cancelled while it tries two, the event loop loses a socket.
                 _, stream = await asyncio.get_running_loop().create_connection(
                     _Stream,
                     host,
                     port,
-                    happy_eyeballs_delay=_FAMILIES_APART_SECONDS,
                     local_addr=(local_address, 0) if local_address else None,
                 )
             for option in socket_options or ():
