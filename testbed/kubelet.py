@@ -114,6 +114,16 @@ def join(node: Node, plane: ControlPlane) -> Process:
     return relay
 
 
+def answered_claims(node: Node) -> set[tuple[str, str]]:
+    """Namespace and name of the claims whose driver's devices the kubelet has, by its checkpoint."""
+    checkpoint = json.loads((node.folder / "lib/kubelet/dra_manager_state").read_bytes())
+    return {
+        (claim["Namespace"], claim["ClaimName"])
+        for claim in json.loads(checkpoint["Data"])["ClaimInfoStateList"] or ()
+        if any(state["Devices"] for state in claim["DriverState"].values())
+    }
+
+
 def _is_ready(node: Object | None) -> bool:
     conditions = (node or {}).get("status", {}).get("conditions", [])
     ready = any(found["type"] == "Ready" and found["status"] == "True" for found in conditions)

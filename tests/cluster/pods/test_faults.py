@@ -8,6 +8,7 @@ import pytest
 
 from testbed.api import Object
 from testbed.image import NAME
+from testbed.kubelet import answered_claims
 from testbed.pods import CONTAINER, is_running
 from tests.cluster.pods import witness
 from tests.cluster.pods.stage import Stage, whole
@@ -44,14 +45,12 @@ def test_killed_while_a_pod_goes_the_next_driver_gives_back_what_is_left(stage: 
 def dead_between(stage: Stage, name: str, claim: str, **spec: Object | list[Object] | str) -> None:
     """A pod whose claim is prepared, and whose sandbox begins when the driver is dead."""
     runtime = stage.pods.containerd.process
-    kept = stage.driver.node.folder / "lib/netdra/claims"
-    before = len(list(kept.glob("*.json")))
     runtime.pause()
     try:
         witness.add(stage.pods, name, claim, **spec)
         deadline = time.monotonic() + witness.WITHIN
-        while len(list(kept.glob("*.json"))) == before:
-            assert time.monotonic() < deadline, "the claim is not prepared"
+        while (stage.pods.namespace, claim) not in answered_claims(stage.driver.node):
+            assert time.monotonic() < deadline, "the kubelet has no devices of the claim"
             time.sleep(0.05)
         stage.driver.kill()
     finally:
