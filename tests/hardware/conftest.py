@@ -12,8 +12,22 @@ import pytest
 from netdra.chain.site import Settings
 from netdra.cni.plugins import PluginPath
 from testbed import build
-from tests.hardware.node import PF, PFS, TOTAL_VFS, Function, bind, ip, links, until
+from testbed.pods import Pods
+from testbed.workspace import open_workspace
+from tests.cluster.pods.conftest import pytest_runtest_makereport as pytest_runtest_makereport
+from tests.cluster.pods.conftest import pytest_runtest_setup as pytest_runtest_setup
+from tests.cluster.pods.driver import Offer
+from tests.hardware.node import PF, PFS, TOTAL_VFS, VF, Function, bind, ip, links, run, until
 from tests.hardware.pods import PLUGINS, Pod, assert_as_before, node_state
+from tests.hardware.worker import Worker, running_worker
+
+MOST_SECONDS = 600
+ACROSS_BOOTS = "across_boots"
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """The marker of tests whose pods see a reboot."""
+    config.addinivalue_line("markers", f"{ACROSS_BOOTS}: its pods are there before and after a boot")
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -132,9 +146,62 @@ def pod(new_pod: Callable[[], Pod]) -> Pod:
     return new_pod()
 
 
+@pytest.fixture
+def rdma_vfs(pfs: tuple[PF, ...]) -> Iterator[tuple[tuple[VF, VF], ...]]:
+    """Two pairs of VFs, one of each PF, with names, an MTU of 9000 and RDMA, which in software ends when they move."""
+    pairs = tuple((pfs[0].vf(at), pfs[1].vf(at)) for at in (5, 6))
+    names = {vf: vf.name for pair in pairs for vf in pair}
+    for pf in pfs:
+        ip("link", "set", pf.name, "mtu", "9000")
+    for number, vf in enumerate(names):
+        ip("link", "set", names[vf], "name", f"ai{number}")
+        ip("link", "set", f"ai{number}", "mtu", "9000")
+        run("rdma", "link", "add", f"rxe{number}", "type", "rxe", "netdev", f"ai{number}")
+    yield pairs
+    for number, vf in enumerate(names):
+        run("rdma", "link", "delete", f"rxe{number}", check=False)
+        ip("link", "set", vf.name, "mtu", "1500")
+        ip("link", "set", vf.name, "name", names[vf])
+    for pf in pfs:
+        ip("link", "set", pf.name, "mtu", "1500")
+
+
+@pytest.fixture(scope="session")
+def worker(request: pytest.FixtureRequest) -> Iterator[Worker]:
+    """The machine as a node of the control plane outside, with its kubelet, its runtime and its driver."""
+    with running_worker(request.config) as found:
+        yield found
+
+
+@pytest.fixture
+def offer(worker: Worker) -> Iterator[Offer]:
+    """What a test offers on the node; afterwards nothing of its pods is left."""
+    with open_workspace(worker.api) as workspace:
+        pods = Pods(worker.api, workspace.namespace, worker.machine.containerd)
+        opened = Offer(workspace, worker.driver, pods)
+        yield opened
+        pods.delete_all()
+        assert opened.left() == {}
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Real pods come last, for their node's programs run from then on, and at the very end what the next boot finds."""
+    items.sort(key=lambda item: (_has_pods(item), item.get_closest_marker(ACROSS_BOOTS) is not None))
+    for item in items:
+        if _has_pods(item):
+            item.add_marker(pytest.mark.timeout(MOST_SECONDS))
+
+
+def _has_pods(item: pytest.Item) -> bool:
+    return isinstance(item, pytest.Function) and "worker" in item.fixturenames
+
+
 @pytest.fixture(autouse=True)
-def restored(machine: None) -> Iterator[None]:
+def restored(request: pytest.FixtureRequest, machine: None) -> Iterator[None]:
     """Hold every test to leaving the node as it was: VFs, drivers, netdevs, their masters, no link too many."""
+    if request.node.get_closest_marker(ACROSS_BOOTS) is not None:
+        yield
+        return
     before = _state()
     yield
     until(lambda: _state() == before, f"the node is as before the test: {before}, not {_state()}")
