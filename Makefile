@@ -46,7 +46,9 @@ hardware: $(DEV) system testbed ## An SR-IOV node in QEMU: VFs, IOMMU, RDMA, Ope
 	@$(PYTHON) -m testbed build --for hardware >/dev/null
 	@$(PYTHON) -m testbed.vm install
 	$(PYTEST) tests/testbed
-	@$(PYTHON) -m testbed.vm run --control-plane $(PYTEST) tests/hardware --junitxml=build/hardware/junit.xml
+	@$(PYTHON) -m testbed.vm run --control-plane \
+	  --then '$(PYTEST) tests/hardware/second_boot.py --junitxml=build/hardware/junit-2.xml' \
+	  $(PYTEST) tests/hardware --junitxml=build/hardware/junit.xml
 
 testbed: ## Build the real components that tests start, once per machine and version
 	@$(PYTHON) -m testbed build >/dev/null
