@@ -96,10 +96,18 @@ def named(name: str) -> str:
     return f'{OURS}.ifName == "{name}"'
 
 
-def shared(name: str, cel: str, *, capacity: str = "ports", value: int = 64, **exposure: Any) -> DeviceExposurePolicy:
+def shared(
+    name: str,
+    cel: str,
+    *,
+    capacity: str = "ports",
+    value: int = 64,
+    spec: dict[str, Any] | None = None,
+    **exposure: Any,
+) -> DeviceExposurePolicy:
     """A policy that shares what it matches."""
     counter = {"value": str(value), "requestPolicy": {"default": "1"}}
-    return policy(name, cel, allowMultipleAllocations=True, capacity={capacity: counter}, **exposure)
+    return policy(name, cel, spec=spec, allowMultipleAllocations=True, capacity={capacity: counter}, **exposure)
 
 
 def exclusive(name: str, cel: str, *plugins: str, **exposure: Any) -> DeviceExposurePolicy:

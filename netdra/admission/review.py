@@ -1,7 +1,7 @@
 """One admission request to its verdict: which kind it is of, and whether it can be read.
 
-Pure. Called by `netdra.admission.server` for claims, and by `netdra.admission.worker` for the kinds whose authors'
-expressions are compiled.
+Pure. Called by `netdra.admission.server` for claims and classes, and by `netdra.admission.worker` for the kinds whose
+authors' expressions are compiled.
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from netdra.admission import claims, custom_devices, policies, schemas, topologies
+from netdra.admission import claims, classes, custom_devices, policies, schemas, topologies
 from netdra.admission.cluster import Cluster
 from netdra.admission.messages import ALLOWED, AdmissionRequest, Verdict
-from netdra.model.claim import ResourceClaim, ResourceClaimTemplate
+from netdra.model.claim import DeviceClass, ResourceClaim, ResourceClaimTemplate
 from netdra.model.custom_device import CustomDevice
 from netdra.model.depth import MOST
 from netdra.model.errors import InvalidInputError
@@ -24,6 +24,7 @@ from netdra.model.topology import NetworkTopology
 
 T = TypeVar("T")
 CLAIMS = frozenset({ResourceClaim.__name__, ResourceClaimTemplate.__name__})
+CLASS = DeviceClass.__name__
 _GROUPS = {"networking.dra.io", "cni.networking.k8s.io", "resource.k8s.io"}
 
 
@@ -37,6 +38,8 @@ def review(request: AdmissionRequest, cluster: Cluster) -> Verdict:
             return claims.review(request, cluster)
         except InvalidInputError as problem:
             return Verdict((str(problem),))
+    if kind == CLASS:
+        return classes.review(request)
     if kind not in _KINDS:
         return ALLOWED
     if request.too_deep:

@@ -1,7 +1,7 @@
 """The webhook's HTTP side: AdmissionReviews in, verdicts out, and whether it is well.
 
-Run by `netdra.admission.daemon`. Claims are answered from the copy, here and now, since every pod may bring some; the
-other kinds, which only administrators write, go to the workers.
+Run by `netdra.admission.daemon`. Claims are answered from the copy, here and now, since every pod may bring some, and
+so are classes, in which nothing is compiled; the other kinds, which only administrators write, go to the workers.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from netdra.admission import claims, messages, metrics
 from netdra.admission.cluster import narrowed
 from netdra.admission.copy import Copy
 from netdra.admission.messages import ALLOWED, AdmissionRequest, Verdict
-from netdra.admission.review import CLAIMS, review
+from netdra.admission.review import CLAIMS, CLASS, review
 from netdra.admission.workers import Workers
 from netdra.kube.errors import ApiError
 from netdra.ops.metrics import Values, measured
 from netdra.ops.process import Process
-from netdra.ops.server import routes
+from netdra.ops.server import PROBES, probed
 
 log = logging.getLogger(__name__)
 
@@ -51,7 +51,8 @@ class Server:
         """
         app = web.Application(client_max_size=MAX_BODY)
         app.router.add_post(PATH, self._validate)
-        app.add_routes(routes(self._process.health))
+        for path in PROBES:
+            app.router.add_get(path, self._probed)
         runner = web.AppRunner(app, access_log=None, shutdown_timeout=GRACE_SECONDS)
         await runner.setup()
         await web.TCPSite(runner, address, port, ssl_context=tls, reuse_port=False).start()
@@ -62,6 +63,8 @@ class Server:
         if request.kind.kind in CLAIMS:
             return await self._of_claim(request)
         cluster = self._copy.cluster
+        if request.kind.kind == CLASS:
+            return review(request, cluster)
         if request.kind.kind == "NetworkTopology" and request.operation == "UPDATE":
             try:
                 cluster = await self._copy.with_users(request.name)
@@ -98,3 +101,7 @@ class Server:
         if not verdict.allowed:
             log.info('refused %s "%s": %s', request.kind.kind, request.name, "; ".join(verdict.errors))
         return web.Response(body=messages.answer(request.uid, verdict), content_type="application/json")
+
+    async def _probed(self, http: web.Request) -> web.Response:
+        answer = probed(self._process.health, http.path, http.query_string)
+        return web.Response(body=answer.body, status=answer.status, headers={"Content-Type": answer.content_type})

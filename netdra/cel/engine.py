@@ -12,9 +12,8 @@ from functools import cache, lru_cache
 from typing import Any, Final
 
 from cel_expr_python import cel
-from cel_expr_python.ext import ext_bindings, ext_optional, ext_strings
 
-from netdra.cel import functions, source, values
+from netdra.cel import extensions, functions, source, values
 from netdra.cel.errors import CelCompileError, CelEvaluationError
 from netdra.model.inventory import AttributeValue
 from netdra.model.policy import MAX_EXPRESSION
@@ -132,11 +131,12 @@ def device_variables(
 
 
 @cache
-def _environment() -> cel.Env:
+def _environment(*, extended: bool = False) -> cel.Env:
+    """The engine; what one has compiled can be asked of the other's activations."""
     kubernetes = cel.CelExtension("kubernetes", functions.declarations())
     # Ours comes last: it adds overloads to `indexOf`, and the engine's own strings refuse a name that is there already.
-    extensions = [ext_strings.ExtStrings(2), ext_optional.ExtOptional(), ext_bindings.ExtBindings(), kubernetes]
-    return cel.NewEnv(variables={"device": cel.Type.Map(cel.Type.STRING, cel.Type.DYN)}, extensions=extensions)
+    added = [*extensions.load(), kubernetes] if extended else [kubernetes]
+    return cel.NewEnv(variables={"device": cel.Type.Map(cel.Type.STRING, cel.Type.DYN)}, extensions=added)
 
 
 @lru_cache(maxsize=4096)
@@ -154,7 +154,7 @@ def _compiled(expression: str) -> Selector:
     if usage.binds > MAX_BINDS:
         raise CelCompileError(expression, 0, 0, f"binds {usage.binds} variables, more than {MAX_BINDS}")
     try:
-        program = _environment().compile(expression)
+        program = _environment(extended=extensions.needed(usage.calls)).compile(expression)
     except RuntimeError as problem:
         raise _compile_error(expression, str(problem)) from None
     if program.return_type() not in (_BOOL, cel.Type.DYN):

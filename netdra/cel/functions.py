@@ -31,14 +31,24 @@ _MAX_BRANCHES = 4
 def declarations() -> list[cel.FunctionDecl]:
     """All functions, to be given to the engine's environment."""
     table: dict[str, list[cel.Overload]] = {}
-    for name, result, parameters, member, body in (*_quantities(), *_versions(), *_lists(), *_texts()):
+    for name, result, parameters, member, body in _rows():
         overloads = table.setdefault(name, [])
         identity = f"netdra_{name.replace('.', '_')}_{len(overloads)}"
         overloads.append(cel.Overload(identity, result, list(parameters), member, body))
     return [cel.FunctionDecl(name, overloads) for name, overloads in table.items()]
 
 
+def names() -> frozenset[str]:
+    """The names of all functions."""
+    return frozenset(row[0] for row in _rows())
+
+
 Row = tuple[str, Any, tuple[Any, ...], bool, Callable[..., Any]]
+
+
+def _rows() -> Iterator[Row]:
+    for table in (_quantities, _versions, _lists, _texts):
+        yield from table()
 
 
 def _quantities() -> Iterator[Row]:

@@ -7,6 +7,7 @@ The engine knows `device` as a plain map, so it cannot tell a wrong field, nor t
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from typing import NamedTuple
 
 FIELDS = ("driver", "attributes", "capacity", "allowMultipleAllocations")
@@ -38,12 +39,14 @@ class Usage(NamedTuple):
         capacity: the same of `device.capacity`.
         unknown: the first use of a field that devices have not.
         binds: how many variables it binds.
+        calls: the functions and macros that it calls, and `?` if it asks for what may not be there.
     """
 
     attributes: frozenset[str]
     capacity: frozenset[str]
     unknown: Token | None
     binds: int
+    calls: frozenset[str]
 
 
 def usage(expression: str) -> Usage:
@@ -69,6 +72,7 @@ def usage(expression: str) -> Usage:
         capacity=frozenset(domains["capacity"] - tested["capacity"]),
         unknown=unknown,
         binds=sum(_text(tokens, index - 2) == "cel" for index, token in enumerate(tokens) if token.text == "bind"),
+        calls=frozenset(_calls(tokens)),
     )
 
 
@@ -108,6 +112,14 @@ def _text(tokens: list[Token], index: int) -> str:
     if 0 <= index < len(tokens) and tokens[index].kind != "string":
         return tokens[index].text
     return ""
+
+
+def _calls(tokens: list[Token]) -> Iterator[str]:
+    for index, token in enumerate(tokens):
+        called = token.kind == "name" and _text(tokens, index + 1) == "("
+        optional = token.kind == "other" and token.text == "?" and _text(tokens, index - 1) in {".", "[", "{", ","}
+        if called or optional:
+            yield token.text
 
 
 def _looked_up(tokens: list[Token], index: int) -> set[str]:

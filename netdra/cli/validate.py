@@ -167,10 +167,16 @@ def _findings(found: Sequence[_Object]) -> Iterator[tuple[_Object, Finding]]:
 def _claims(found: Sequence[_Object], topologies: Mapping[str, NetworkTopology]) -> Iterator[tuple[_Object, Finding]]:
     """What is wrong with claims, templates and classes, and with claims against topologies."""
     from netdra.topology.claims import check_claim
+    from netdra.topology.class_check import check_class
     from netdra.topology.classes import known_classes
     from netdra.topology.requested import check_selectors
 
-    classes = known_classes(topologies.values(), [each for _, each in _of(found, DeviceClass)])
+    sound: list[DeviceClass] = []
+    for each, given in _of(found, DeviceClass):
+        wrong = check_class(given)
+        yield from ((each, finding) for finding in wrong)
+        sound += [] if wrong else [given]
+    classes = known_classes(topologies.values(), sound)
     values: list[tuple[_Object, Written]] = [*_of(found, ResourceClaim), *_of(found, ResourceClaimTemplate)]
     for each, value in [*values, *_of(found, DeviceClass)]:
         yield from ((each, finding) for finding in check_selectors(value))

@@ -9,6 +9,10 @@ import msgspec
 
 from netdra.model.device import Features
 
+PART_LABEL, VERSION_LABEL = "app.kubernetes.io/component", "app.kubernetes.io/version"
+NETDRA_PODS = "app.kubernetes.io/part-of=netdra"
+"""What says of pods that they are netdra's, which process they run, and of which version they are."""
+
 
 class Unseen(msgspec.Struct, frozen=True):
     """What could not be looked at, and why."""

@@ -18,6 +18,9 @@ from cryptography import x509
 from netdra.admission.keeper import CONFIGURATIONS, WebhookConfiguration
 from netdra.doctor import cluster_objects as kinds_read
 from netdra.doctor.cluster_facts import (
+    NETDRA_PODS,
+    PART_LABEL,
+    VERSION_LABEL,
     ClusterFacts,
     Component,
     Definition,
@@ -35,8 +38,6 @@ from netdra.model.errors import NetdraError, PermanentError
 AT_ONCE = 8
 NO_NODE = "netdra-doctor"
 WEBHOOKS = ("netdra", "netdra-claims")
-PART_LABEL, VERSION_LABEL = "app.kubernetes.io/component", "app.kubernetes.io/version"
-NETDRA_PODS = "app.kubernetes.io/part-of=netdra"
 _DENIED = 'admission webhook "validate.networking.dra.io" denied'
 
 T = TypeVar("T")

@@ -6,7 +6,15 @@ import re
 from collections.abc import Iterable, Iterator
 from datetime import datetime, timedelta
 
-from netdra.doctor.cluster_facts import ClusterFacts, Definition, KubernetesNode, Unseen, WebhookFacts
+from netdra.doctor.cluster_facts import (
+    NETDRA_PODS,
+    VERSION_LABEL,
+    ClusterFacts,
+    Definition,
+    KubernetesNode,
+    Unseen,
+    WebhookFacts,
+)
 from netdra.doctor.finding import Finding, Level
 from netdra.model.device import Features
 
@@ -92,7 +100,7 @@ def _features(features: Features) -> tuple[tuple[str, bool, str], ...]:
     return (
         ("DRAPartitionableDevices", features.partitionable_devices, "a NIC has one persona"),
         ("DRAConsumableCapacity", features.consumable_capacity, "no device can be shared by several claims"),
-        ("DRADeviceTaints", features.device_taints, "a device in trouble is left out instead of tainted"),
+        ("DRADeviceTaints", features.device_taints, "nothing keeps claims off a device without a link or in trouble"),
     )
 
 
@@ -198,12 +206,16 @@ def _components(facts: ClusterFacts, own: str) -> Iterator[Finding]:
         return
     versions = {each.version for each in facts.components if each.version}
     if not facts.components:
-        seen = f"no pod of netdra in namespace {facts.namespace}"
+        seen = f"no pod with the label {NETDRA_PODS} in namespace {facts.namespace}"
         yield _found("versions of netdra", "warning", seen, "is it installed in another one? name it with --namespace")
     elif versions - {own}:
         told = [f"{each.part or each.pod} {each.version}" for each in facts.components if each.version]
         seen = f"{_some(dict.fromkeys(told))}; this is {own}"
-        yield _found("versions of netdra", "warning", seen, "kubectl -n netdra rollout status; all of one version")
+        fix = f"roll all out in one version; kubectl -n {facts.namespace} get pods -L {VERSION_LABEL}"
+        yield _found("versions of netdra", "warning", seen, fix)
+    elif silent := [each.pod for each in facts.components if not each.version]:
+        seen = f"not told by the labels of {_some(silent)}"
+        yield _found("versions of netdra", "warning", seen, f"label the pods with {VERSION_LABEL}")
     else:
         parts = sorted({each.part for each in facts.components if each.part})
         yield _found("versions of netdra", "ok", f"{own}: {', '.join(parts) or f'{len(facts.components)} pods'}")

@@ -16,7 +16,7 @@ from netdra.exposure.templates import Rule, rules
 from netdra.model import names
 from netdra.model.device import DEFAULT_FEATURES, ExposureResult, Features, Problem
 from netdra.model.inventory import Interface, Inventory, Node, attributes
-from netdra.model.policy import DeviceExposurePolicy
+from netdra.model.policy import DeviceExposurePolicy, TaintEffect
 
 Group = tuple[str, Interface | None, tuple[Interface, ...]]
 """The interfaces of a NIC: the PF's name, the PF or the interface itself, and its VFs in order."""
@@ -76,6 +76,19 @@ class Exposer:
         self._parts = parts
         return {pool: part for (pool, _), part in parts.items()}
 
+    def gone_effect(self, policy: str) -> TaintEffect | None:
+        """What the taint of a gone device does by the policy that offered it, as it reads now; None if it is deleted.
+
+        A policy that offers nothing any more, on this node or at all, is still heard: the device is in use.
+        """
+        return next((rule.gone for rule in self._rules if rule.policy == policy), None)
+
+    def policy_of(self, interface: Interface, device: str) -> str:
+        """Which policy would offer an interface as the device of that name; "" if none would."""
+        templates = self._resolved(interface).resolution.templates
+        made = (each for each in templates if names.label(interface.device_name + each.suffix) == device)
+        return next((each.policy for each in made), "")
+
     def _part(self, pool: str, group: Group) -> ExposureResult:
         known = self._parts.get((pool, group))
         if known is not None:
@@ -87,10 +100,12 @@ class Exposer:
     def _offer(self, interface: Interface) -> Offer:
         known = self._offers.get(interface)
         if known is None:
-            found = attributes(interface)
-            known = Offer(interface, resolve(interface, found, self._rules), facts.publishable(found))
-            self._offers[interface] = known
+            known = self._offers[interface] = self._resolved(interface)
         return known
+
+    def _resolved(self, interface: Interface) -> Offer:
+        found = attributes(interface)
+        return Offer(interface, resolve(interface, found, self._rules), facts.publishable(found))
 
 
 def _groups(interfaces: Sequence[Interface]) -> list[Group]:

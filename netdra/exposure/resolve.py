@@ -111,4 +111,4 @@ def _mark(verdicts: dict[str, PolicyVerdict], rules: Iterable[Rule], outcome: Ou
 def _failed(rule: Rule, interface: Interface, failure: CelEvaluationError) -> Problem:
     consequence = "is hidden" if rule.excludes else "is not matched"
     message = f"{interface.device_name} {consequence}: {failure.what}"
-    return Problem(policy=rule.policy, message=message, interface=interface.identity)
+    return Problem(policy=rule.policy, message=message, interface=interface.identity, left_out="policy-failed")

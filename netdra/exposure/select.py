@@ -12,7 +12,7 @@ import msgspec
 from netdra.exposure.counters import MAX_SHARED_OF_NIC, MAX_SHARED_OF_VF, Persona
 from netdra.exposure.templates import Template
 from netdra.model import names
-from netdra.model.device import Features, Problem
+from netdra.model.device import Features, LeftOut, Problem
 from netdra.model.inventory import Interface
 
 NO_SHARING = "the API server does not let devices be shared (gate DRAConsumableCapacity)"
@@ -49,16 +49,18 @@ def select(
         is_vf = index >= first_vf
         kept = candidate
         if not features.consumable_capacity:
-            kept = _only(kept, [each for each in kept.templates if not each.shared], NO_SHARING, problems)
+            whole = [each for each in kept.templates if not each.shared]
+            kept = _only(kept, whole, "feature-gate", NO_SHARING, problems)
         if not features.partitionable_devices:
             if vfs_used and not is_vf:
                 reason = f"{NO_COUNTERS}, and VFs of it are in use"
-                kept = _only(kept, [each for each in kept.templates if each.shared], reason, problems)
-            kept = _only(kept, sorted(kept.templates, key=_rank)[:1], NO_COUNTERS, problems)
+                shared = [each for each in kept.templates if each.shared]
+                kept = _only(kept, shared, "feature-gate", reason, problems)
+            kept = _only(kept, sorted(kept.templates, key=_rank)[:1], "feature-gate", NO_COUNTERS, problems)
         room = MAX_SHARED_OF_VF if is_vf else MAX_SHARED_OF_NIC
         too_many = sorted((each for each in kept.templates if each.shared), key=_rank)[room:]
         fitting = [each for each in kept.templates if each not in too_many]
-        kept = _only(kept, fitting, f"an interface can have {room} shared devices", problems)
+        kept = _only(kept, fitting, "limit", f"an interface can have {room} shared devices", problems)
         chosen.append(_named(kept, used, problems))
     return chosen, problems
 
@@ -67,8 +69,11 @@ def _rank(template: Template) -> tuple[int, str, bool]:
     return -template.priority, template.policy, not template.shared
 
 
-def _only(candidate: Candidate, kept: Sequence[Template], reason: str, problems: list[Problem]) -> Candidate:
-    problems += [_left_out(candidate.interface, each, reason) for each in candidate.templates if each not in kept]
+def _only(
+    candidate: Candidate, kept: Sequence[Template], kind: LeftOut, reason: str, problems: list[Problem]
+) -> Candidate:
+    dropped = [each for each in candidate.templates if each not in kept]
+    problems += [_left_out(candidate.interface, each, kind, reason) for each in dropped]
     return Candidate(candidate.interface, tuple(kept))
 
 
@@ -77,13 +82,14 @@ def _named(candidate: Candidate, used: set[str], problems: list[Problem]) -> tup
     for template in candidate.templates:
         name = names.label(candidate.interface.device_name + template.suffix)
         if name in used:
-            problems.append(_left_out(candidate.interface, template, f'the name "{name}" is taken; change the suffix'))
+            reason = f'the name "{name}" is taken; change the suffix'
+            problems.append(_left_out(candidate.interface, template, "name-taken", reason))
             continue
         used.add(name)
         personas.append(Persona(name, template))
     return tuple(personas)
 
 
-def _left_out(interface: Interface, template: Template, reason: str) -> Problem:
+def _left_out(interface: Interface, template: Template, kind: LeftOut, reason: str) -> Problem:
     message = f"{interface.device_name}{template.suffix} is left out: {reason}"
-    return Problem(policy=template.policy, message=message, interface=interface.identity)
+    return Problem(policy=template.policy, message=message, interface=interface.identity, left_out=kind)

@@ -14,10 +14,10 @@ from netdra.cel import Selector, compile_selector
 from netdra.exposure.capacities import amounts, sharing
 from netdra.exposure.check import check, check_targets
 from netdra.model import names, quantity
-from netdra.model.device import Outcome, PolicyVerdict, Problem
+from netdra.model.device import LeftOut, Outcome, PolicyVerdict, Problem
 from netdra.model.errors import InvalidInputError
 from netdra.model.inventory import AttributeValue, Node
-from netdra.model.policy import DeviceExposurePolicy, Exposure
+from netdra.model.policy import DeviceExposurePolicy, Exposure, TaintEffect
 from netdra.model.resource import CapacityRequestPolicy, DeviceCapacity
 
 EXCLUSIVE = "-exclusive"
@@ -56,6 +56,7 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         policy: its name; `excludes`, `priority`, `suffix`, `allows_uplink` as it says.
         selector: None where the policy is not to be asked, and `standing` is its verdict on every interface.
+        gone: the effect of the taint of its devices whose interface is gone.
         hides_all: it is an exclude that cannot be read, so nothing is known to be outside of it.
         templates: the devices that it makes.
     """
@@ -67,6 +68,7 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True):
     allows_uplink: bool
     selector: Selector | None
     standing: PolicyVerdict
+    gone: TaintEffect
     hides_all: bool
     templates: tuple[Template, ...]
 
@@ -90,7 +92,9 @@ def rules(policies: tuple[DeviceExposurePolicy, ...], node: Node) -> tuple[tuple
         rule = _rule(policy, node, errors)
         made.append(rule)
         if rule.standing.outcome != "other-node":
-            problems += [Problem(policy=policy.name, message=error) for error in errors]
+            # Of an exclude policy only what makes it unreadable has consequences.
+            unused: LeftOut | None = "policy-invalid" if rule.standing.outcome == "invalid" else None
+            problems += [Problem(policy=policy.name, message=error, left_out=unused) for error in errors]
     return tuple(made), tuple(problems)
 
 
@@ -118,6 +122,7 @@ def _rule(policy: DeviceExposurePolicy, node: Node, errors: tuple[str, ...]) -> 
             detail="; ".join(fatal) if outcome == "invalid" else "",
             suffix=exposure.device_name_suffix,
         ),
+        gone=exposure.taints.gone,
         hides_all=excludes and outcome == "invalid",
         templates=_templates(policy, exposure) if asked and not excludes else (),
     )

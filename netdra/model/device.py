@@ -105,12 +105,26 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, re
     verdicts: tuple[PolicyVerdict, ...] = ()
 
 
+LeftOut = Literal["feature-gate", "in-use", "limit", "name-taken", "policy-failed", "policy-invalid"]
+"""Why a device is not published: the API server lacks a feature for it, what claims hold leaves no counters for it, the
+API has no room for what it is, another device has its name, or its policy fails on the interface or is wrong in itself.
+"""
+
+
 class Problem(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Something an administrator should mend: a policy that fails or cannot be used, a device left out."""
+    """Something an administrator should mend: a policy that fails or cannot be used, a device left out.
+
+    Attributes:
+        policy: whose it is, "" if nobody's.
+        message: what is wrong, in words.
+        interface: the identity of the interface that it is about, "" if it is about none.
+        left_out: why there are devices less; None if nothing is left out for it.
+    """
 
     policy: str
     message: str
     interface: str = ""
+    left_out: LeftOut | None = None
 
 
 class ExposureResult(msgspec.Struct, frozen=True, kw_only=True):

@@ -18,6 +18,7 @@ MAX_EXPRESSION = 10 * 1024
 MAX_PLUGINS = 16
 MAX_SUFFIX = 32
 MAX_REPORTED = 16
+TaintEffect = Literal["NoSchedule", "NoExecute"]
 
 
 class CapacityCounter(
@@ -50,6 +51,18 @@ class SupportedCNIPlugin(
     consume_per_allocation: Mapping[str, QuantityText] = {}
 
 
+class Taints(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True, forbid_unknown_fields=True):
+    """What a taint of the policy's devices does beyond keeping further claims off.
+
+    Attributes:
+        gone: What `dra.networking/gone` does, which a device in use gets when its interface or its hardware is no
+            longer there: `NoSchedule` leaves the pods that have it alone, `NoExecute` has Kubernetes evict them,
+            unless their claim tolerates it.
+    """
+
+    gone: TaintEffect = "NoSchedule"
+
+
 class Exposure(
     msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True, forbid_unknown_fields=True
 ):
@@ -67,6 +80,7 @@ class Exposure(
             integer, a string, or a list of strings.
         allow_host_uplink: Offer the interface even if the node's own traffic depends on it. Without this, an
             uplink, what it stands on and what stands on it are hidden whatever the policies say.
+        taints: What the devices' taints do to pods that have them.
     """
 
     device_name_suffix: str = ""
@@ -76,6 +90,7 @@ class Exposure(
     exclusion_group: str = ""
     additional_attributes: Mapping[str, bool | int | str | tuple[str, ...]] = {}
     allow_host_uplink: bool = False
+    taints: Taints = Taints()
 
 
 class Selector(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

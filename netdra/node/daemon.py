@@ -1,67 +1,41 @@
-"""The node daemon's process: its parts, started together and stopped together.
+"""The node daemon's process: its parts, started in the order in which a node needs them, and stopped together.
 
-Called by `netdra node`, which gives it an API client. Publishing, the kubelet's services and the runtime's hooks each
-go on while the others cannot: what a part needs of another it asks by `netdra.node.view`. The ResourceSlices stay when
-the daemon ends: the next one finds them, and the kubelet removes those of a driver that does not come back.
+Called by `netdra node`, which gives it an API client. The order of the start is decided here, that of the imports with
+it:
+
+- Where no daemon has left anything, nothing can be held: the node is published first, and only then the parts that
+  keep pods are imported and begin. Imported before, they would be a third of the time until the first slice.
+- Where one has, pods come first: the slices are there already, what its pods hold must be known before they are
+  touched, and the pods wait for whoever serves the kubelet and the runtime.
+
+Each part goes on while the others cannot: what one needs of another it asks by `netdra.node.view`. The ResourceSlices
+stay when the daemon ends: the next one finds them, and the kubelet removes those of a driver that does not come back.
 """
 
 from __future__ import annotations
 
 import asyncio
-from pathlib import Path
+from collections.abc import Coroutine
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
 
-import msgspec
-
-from netdra.chain import checkpoint
-from netdra.chain.site import Settings as ChainSettings
-from netdra.cni.plugins import PluginPath
 from netdra.discovery.watch import Watcher
 from netdra.kernel.sysfs import Sysfs
 from netdra.kube.client import Client
-from netdra.kube.events import Recorder
 from netdra.kube.health import reachable, synced
-from netdra.model import names
-from netdra.model.errors import NetdraError
+from netdra.model import decoders
+from netdra.model.errors import NetdraError, PermanentError
 from netdra.model.inventory import Node
-from netdra.node import measure
-from netdra.node.cdi.files import ClaimFiles
-from netdra.node.claims.store import ClaimStore
-from netdra.node.kubelet.sockets import sockets
-from netdra.node.nri.plugin import Plugin
-from netdra.node.nri.plugin import Settings as NriSettings
-from netdra.node.pods.service import Pods, Surroundings, assemble, keep
 from netdra.node.publishing.service import Publishing
-from netdra.node.serving import KubeletService
-from netdra.ops.health import Finding, met
+from netdra.node.settings import Settings
+from netdra.ops.health import met
 from netdra.ops.process import Process
 
+if TYPE_CHECKING:
+    from netdra.node.parts import Parts
 
-class Settings(msgspec.Struct, frozen=True, kw_only=True):
-    """Which node this is, and where things are on it.
-
-    Attributes:
-        node: its name in Kubernetes.
-        instance: what tells this daemon from the one that it takes over from: its pod's uid, or "".
-        sysfs_root: the folder that stands for /sys.
-        state_dir: what has to outlive the daemon: checkpoints, prepared claims.
-        kubelet_root: the kubelet's root folder, with `plugins` and `plugins_registry`.
-        nri_socket: the container runtime's socket for NRI plugins.
-        nri_index: two digits: where netdra stands among the runtime's plugins.
-        cdi_dir: where CDI files are written.
-        cni_path: the folders of CNI plugin binaries, in the order in which they are searched.
-        cni_root: the root of the file system that they are in and see.
-    """
-
-    node: str
-    instance: str = ""
-    sysfs_root: str = "/sys"
-    state_dir: Path = Path("/var/lib/netdra")
-    kubelet_root: Path = Path("/var/lib/kubelet")
-    nri_socket: Path = Path("/var/run/nri/nri.sock")
-    nri_index: str = "10"
-    cdi_dir: Path = Path("/var/run/cdi")
-    cni_path: tuple[Path, ...] = (Path("/opt/cni/bin"),)
-    cni_root: Path = Path("/")
+FIRST_SECONDS = 2.0
+"""How long the parts that keep pods wait for the first slices."""
 
 
 async def run(client: Client, process: Process, settings: Settings) -> None:
@@ -71,62 +45,62 @@ async def run(client: Client, process: Process, settings: Settings) -> None:
         NetdraError: a part cannot go on.
     """
     sysfs = Sysfs(settings.sysfs_root)
-    wanted = sockets(settings.kubelet_root, settings.instance)
     publishing = Publishing(client, settings.node, lambda: Watcher(Node(name=settings.node), sysfs=sysfs))
-    recorder = Recorder(client, f"{names.DRIVER}/pods", settings.node)
-    pods = _pods(client, settings, publishing, recorder, wanted.plugin)
-    publishing.holder = pods.held
-    kubelet = KubeletService(wanted, pods.claims, publishing)
-    plugin = Plugin(pods.hooks, NriSettings(socket=settings.nri_socket, index=settings.nri_index))
-    _add_checks(process, client, publishing, kubelet, plugin)
-    state = settings.state_dir / "sandboxes"
-    measure.on_scrape(
-        lambda: len(ClaimStore.of_state(settings.state_dir).uids()),
-        lambda: len(checkpoint.sandboxes(state)),
-        lambda: kubelet.registered,
-    )
-    await pods.recall()
+    _add_checks(process, client, publishing)
     try:
-        async with asyncio.TaskGroup() as parts:
-            for name, part in (
-                ("publishing", publishing.run()),
-                ("events", recorder.run()),
-                ("pods", pods.run()),
-                ("kubelet", kubelet.run()),
-                ("runtime", plugin.run()),
-            ):
-                process.health.task(name, parts.create_task(part, name=name))
+        async with asyncio.TaskGroup() as tasks:
+
+            def begin(name: str, part: Coroutine[Any, Any, None]) -> None:
+                process.health.task(name, tasks.create_task(part, name=name))
+
+            used = settings.is_used()
+            if not used:
+                begin("publishing", publishing.run())
+                await _first_slices(publishing)
+            parts = _parts(client, settings, publishing)
+            await parts.pods.recall()
+            if used:
+                begin("publishing", publishing.run())
+            for name, part in parts.work():
+                begin(name, part)
+            parts.add_checks(process.health)
     except* NetdraError as problems:
         raise _first(problems) from None
 
 
-def _pods(client: Client, settings: Settings, publishing: Publishing, recorder: Recorder, plugin_folder: Path) -> Pods:
-    plugins = PluginPath(directories=tuple(map(str, settings.cni_path)), root=str(settings.cni_root))
-    return assemble(
-        Surroundings(
-            client=client,
-            node=settings.node,
-            held=keep(
-                ChainSettings(state=settings.state_dir / "sandboxes", plugins=plugins),
-                ClaimFiles(plugin=plugin_folder, cdi=settings.cdi_dir),
-                ClaimStore.of_state(settings.state_dir),
-            ),
-            view=publishing,
-            emit=recorder.emit,
-            changed=publishing.look_again,
-        )
-    )
+async def _first_slices(publishing: Publishing) -> None:
+    with suppress(TimeoutError):
+        async with asyncio.timeout(FIRST_SECONDS):
+            await publishing.published.wait()
 
 
-def _add_checks(
-    process: Process, client: Client, publishing: Publishing, kubelet: KubeletService, plugin: Plugin
-) -> None:
+def _parts(client: Client, settings: Settings, publishing: Publishing) -> Parts:
+    """The parts that keep pods, imported now.
+
+    On the event loop, which stands still meanwhile: msgspec crashes where two threads make decoders at one time.
+
+    Raises:
+        PermanentError: they cannot be imported.
+    """
+    try:
+        from netdra.node.parts import assembled
+    except ImportError as problem:
+        raise PermanentError(
+            f"the parts of the node daemon that keep pods cannot be imported: {problem}",
+            hint="the daemons' dependencies are an extra: pip install 'netdra[cluster]'",
+        ) from problem
+    decoders.build()
+    return assembled(client, settings, publishing)
+
+
+def _add_checks(process: Process, client: Client, publishing: Publishing) -> None:
+    """Ready only when all is; the parts that keep pods replace theirs when they begin."""
     ready = process.health.ready
     ready("api-server", reachable(client))
     ready("caches", synced(client))
-    ready("slices", met(lambda: publishing.published, "not yet published", "published"))
-    ready("kubelet", lambda: Finding(kubelet.registered, kubelet.problem or "registered"))
-    ready("runtime", lambda: Finding(plugin.connected.is_set(), plugin.problem or str(plugin.runtime)))
+    ready("slices", met(publishing.published.is_set, "not yet published", "published"))
+    for part in ("kubelet", "runtime"):
+        ready(part, met(lambda: False, "not begun yet"))
 
 
 def _first(problems: BaseExceptionGroup[NetdraError]) -> NetdraError:

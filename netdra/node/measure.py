@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
-from typing import Protocol
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Protocol, get_args
 
 from netdra.chain.report import AttachReport, DetachReport, FailedAttachReport, UndoReport
+from netdra.model.device import LeftOut
 from netdra.model.inventory import Inventory
 from netdra.model.resource import ResourceSlice
 from netdra.node import metrics
@@ -84,19 +85,20 @@ def held(devices: Sequence[HeldDevice]) -> None:
     metrics.STUCK.set(len({each.key for each in devices if each.trouble}))
 
 
-def published(slices: Sequence[ResourceSlice], problems: int) -> None:
+def published(slices: Sequence[ResourceSlice], left_out: Mapping[LeftOut, int]) -> None:
     """Show what is to be published.
 
     Args:
         slices: all of the node's.
-        problems: what an administrator should mend.
+        left_out: how often devices are left out of them, and why.
     """
     devices = [device for each in slices for device in each.spec.devices]
     metrics.POOLS.set(len({each.spec.pool.name for each in slices}))
     metrics.SLICES.set(len(slices))
     metrics.DEVICES.set(len(devices))
     metrics.TAINTED.set(sum(bool(device.taints) for device in devices))
-    metrics.LEFT_OUT.labels("problem").set(problems)
+    for reason in get_args(LeftOut):
+        metrics.LEFT_OUT.labels(reason).set(left_out.get(reason, 0))
 
 
 def attached(report: AttachReport | FailedAttachReport) -> None:

@@ -29,7 +29,9 @@ DEVICES = NODE.gauge("netdra_published_devices", "Devices that this node publish
 TAINTED = NODE.gauge("netdra_published_tainted_devices", "Devices that are published with a taint of netdra.")
 LEFT_OUT = NODE.gauge(
     "netdra_devices_left_out",
-    "What keeps devices from being published; reason is problem (of a policy or interface) or refused (by the server).",
+    "Devices that are not published; reason is feature-gate (off), limit (of the API), name-taken, in-use (what claims "
+    "hold leaves them no counters), refused (by the API server), policy-failed (once an interface that its expression "
+    "fails on), policy-invalid (once an error of it).",
     "reason",
 )
 SLICE_WRITES = NODE.counter(

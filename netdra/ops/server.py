@@ -1,7 +1,7 @@
-"""The HTTP side of operating a process: /metrics, /healthz and /readyz.
+"""What every process tells over HTTP about how it is: /metrics, /healthz and /readyz.
 
-Started by `netdra.cli.daemons` for every daemon. It answers GET alone, has no secret to tell, and is not authenticated:
-who may reach it is said by the address it listens on.
+Started by `netdra.cli.daemons` for every daemon; the webhook gives the same answers on its own port. It answers GET
+alone, has no secret to tell, and is not authenticated: who may reach it is said by the address it listens on.
 """
 
 from __future__ import annotations
@@ -10,14 +10,17 @@ import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from http import HTTPStatus
+from urllib.parse import parse_qs
 
 import msgspec
-from aiohttp import web
 from prometheus_client import CONTENT_TYPE_LATEST
 
 from netdra.model.errors import InvalidInputError
 from netdra.ops.health import Health, Report
+from netdra.ops.http import Answer, listening, plain
 from netdra.ops.metrics import Catalogue, exposition
+
+PROBES = ("/healthz", "/readyz")
 
 
 def address(text: str) -> tuple[str, int] | None:
@@ -34,22 +37,13 @@ def address(text: str) -> tuple[str, int] | None:
     return host.removeprefix("[").removesuffix("]"), int(port)
 
 
-def routes(health: Health, catalogues: Sequence[Catalogue] = ()) -> list[web.RouteDef]:
-    """What is answered; /metrics only where there are catalogues."""
-
-    async def healthz(request: web.Request) -> web.Response:
-        return _answer(request, health.liveness())
-
-    async def readyz(request: web.Request) -> web.Response:
-        return _answer(request, health.readiness())
-
-    async def metrics(_: web.Request) -> web.Response:
-        # In a thread: a thousand series take some milliseconds, which hooks would wait for.
-        body = await asyncio.to_thread(exposition, catalogues)
-        return web.Response(body=body, headers={"Content-Type": CONTENT_TYPE_LATEST})
-
-    made = [web.get("/healthz", healthz), web.get("/readyz", readyz)]
-    return [*made, web.get("/metrics", metrics)] if catalogues else made
+def probed(health: Health, path: str, query: str) -> Answer:
+    """The answer to one of `PROBES`: `ok` or what is not; with `?verbose` every check, as JSON."""
+    report: Report = health.liveness() if path == "/healthz" else health.readiness()
+    status = HTTPStatus.OK if report.ok else HTTPStatus.SERVICE_UNAVAILABLE
+    if "verbose" in parse_qs(query, keep_blank_values=True):
+        return Answer(status, msgspec.json.encode(report), "application/json")
+    return plain(status, report.trouble or "ok")
 
 
 @asynccontextmanager
@@ -64,20 +58,14 @@ async def serving(where: tuple[str, int], health: Health, catalogues: Sequence[C
     Raises:
         OSError: the address cannot be listened on.
     """
-    app = web.Application(client_max_size=1)
-    app.add_routes(routes(health, catalogues))
-    runner = web.AppRunner(app, access_log=None, shutdown_timeout=1.0)
-    await runner.setup()
-    try:
-        await web.TCPSite(runner, where[0] or None, where[1]).start()
+
+    async def respond(path: str, query: str) -> Answer | None:
+        if path in PROBES:
+            return probed(health, path, query)
+        if path == "/metrics":
+            # In a thread: a thousand series take some milliseconds, which hooks would wait for.
+            return Answer(HTTPStatus.OK, await asyncio.to_thread(exposition, catalogues), CONTENT_TYPE_LATEST)
+        return None
+
+    async with listening(where, respond):
         yield
-    finally:
-        await runner.cleanup()
-
-
-def _answer(request: web.Request, report: Report) -> web.Response:
-    """The report: `ok` or what is not; with `?verbose` every check, as JSON."""
-    status = HTTPStatus.OK if report.ok else HTTPStatus.SERVICE_UNAVAILABLE
-    if "verbose" in request.query:
-        return web.Response(status=status, body=msgspec.json.encode(report), content_type="application/json")
-    return web.Response(status=status, text=report.trouble or "ok")

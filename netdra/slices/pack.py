@@ -18,6 +18,7 @@ from netdra.model.device import (
     ExposedDevice,
     ExposureResult,
     Features,
+    LeftOut,
     Problem,
 )
 from netdra.model.inventory import AttributeValue
@@ -112,10 +113,12 @@ def _legal_devices(
     legal: dict[str, Device] = {}
     for exposed in found:
         device = _device(exposed, features)
-        faults = [*device_faults(device, sets, features), *(["its name is taken"] if exposed.name in legal else [])]
+        taken = exposed.name in legal
+        faults = [*device_faults(device, sets, features), *(["its name is taken"] if taken else [])]
         if faults:
             message = f'pool "{exposed.pool}": device "{exposed.name}" is left out: {"; ".join(faults)}'
-            problems.append(Problem(policy=exposed.policy, message=message, interface=exposed.interface))
+            why: LeftOut = "name-taken" if taken else "limit"
+            problems.append(Problem(policy=exposed.policy, message=message, interface=exposed.interface, left_out=why))
         else:
             legal[exposed.name] = device
     return list(legal.values())

@@ -17,7 +17,7 @@ from netdra.model.plan import Binding, ClaimReference, PlainDevice, Plan, Planne
 from netdra.model.topology import NetworkTopology, TopologyParameters
 from netdra.topology import interfaces, plain
 from netdra.topology.attachment import with_device
-from netdra.topology.classes import class_name, parameters
+from netdra.topology.classes import class_name, only_topology
 from netdra.topology.devices import DeviceKey
 from netdra.topology.graph import Graph, compile_topology
 
@@ -114,17 +114,7 @@ def _grouped(claim: ResourceClaim) -> dict[str | int, list[_Allotted]]:
 
 def _meant(claim: ResourceClaim, request: str) -> TopologyParameters | None:
     """The topology and step that the class of a request carries."""
-    found: list[TopologyParameters] = []
-    for opaque in _from_class(claim, request):
-        meant = parameters(opaque, f'{_named(claim)}, request "{request}"')
-        found += [meant] if meant is not None and meant not in found else []
-    if len(found) > 1:
-        places = ", ".join(f'step "{each.step}" of "{each.network_topology_ref.name}"' for each in found)
-        raise InvalidInputError(
-            f'{_named(claim)}, request "{request}": the DeviceClass names several NetworkTopologies: {places}',
-            hint="a device can only be one step; use a DeviceClass for each",
-        )
-    return found[0] if found else None
+    return only_topology(_from_class(claim, request), f'{_named(claim)}, request "{request}"')
 
 
 def _from_class(claim: ResourceClaim, request: str) -> Iterator[OpaqueDeviceConfiguration | None]:
@@ -145,12 +135,8 @@ def _alone(
         return None
     name = plain.class_of(claim, result.request)
     origin = f'{_named(claim)}, request "{result.request}"' + (f', DeviceClass "{name}"' if name else "")
-    said = [found for each in _from_class(claim, result.request) if (found := plain.parameters(each, origin))]
-    if any(each != said[0] for each in said):
-        raise InvalidInputError(
-            f"{origin}: it carries several DeviceParameters", hint="a device can only be attached by one step"
-        )
-    graph = plain.graph_of(_device(claim, result, devices), said[0] if said else None, origin)
+    given = plain.only(_from_class(claim, result.request), origin)
+    graph = plain.graph_of(_device(claim, result, devices), given, origin)
     if graph is None:
         return None
     (step,) = graph.steps

@@ -82,6 +82,29 @@ def parameters(opaque: OpaqueDeviceConfiguration | None, origin: str) -> Topolog
     return documents.convert(opaque.parameters, TopologyParameters, f"{origin}: opaque parameters")
 
 
+def only_topology(said: Iterable[OpaqueDeviceConfiguration | None], origin: str) -> TopologyParameters | None:
+    """The one topology and step that a class's opaque configurations name; None if they name none.
+
+    Args:
+        said: from a class or an allocation.
+        origin: whose it is, for errors.
+
+    Raises:
+        InvalidInputError: one is not to be understood, or they name several.
+    """
+    found: list[TopologyParameters] = []
+    for opaque in said:
+        meant = parameters(opaque, origin)
+        found += [meant] if meant is not None and meant not in found else []
+    if len(found) > 1:
+        places = ", ".join(f'step "{each.step}" of "{each.network_topology_ref.name}"' for each in found)
+        raise InvalidInputError(
+            f"{origin}: the DeviceClass names several NetworkTopologies: {places}",
+            hint="a device can only be one step; use a DeviceClass for each",
+        )
+    return found[0] if found else None
+
+
 def guard(cni_type: str, features: Features) -> str:
     """The CEL condition that a device is one of ours and can be attached by the plugin."""
     attributes = f'device.attributes["{names.DRIVER}"]'

@@ -1,11 +1,12 @@
 """Devices that no NetworkTopology speaks of: which one step attaches each, as a graph of that step alone.
 
 The step is what the device's DeviceClass says in its `DeviceParameters`, else the first usable one of those that the
-device's policy lists. Called by `bind`. Pure.
+device's policy lists. Called by `bind`; what a class says is also checked when it is written (`class_check`). Pure.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import msgspec
@@ -53,6 +54,24 @@ def parameters(opaque: OpaqueDeviceConfiguration | None, origin: str) -> DeviceP
     found = convert(value, DeviceParameters, f"{origin}: opaque parameters")
     _check(found.step, f"{origin}: opaque parameters, step")
     return found
+
+
+def only(said: Iterable[OpaqueDeviceConfiguration | None], origin: str) -> DeviceParameters | None:
+    """The one thing that a class's opaque configurations say of its devices; None if they say nothing.
+
+    Args:
+        said: from a class or an allocation.
+        origin: whose it is, for errors.
+
+    Raises:
+        InvalidInputError: one is not to be understood, or they say several things.
+    """
+    found = [each for opaque in said if (each := parameters(opaque, origin)) is not None]
+    if any(each != found[0] for each in found):
+        raise InvalidInputError(
+            f"{origin}: it carries several DeviceParameters", hint="a device can only be attached by one step"
+        )
+    return found[0] if found else None
 
 
 def graph_of(device: PlannedDevice, given: DeviceParameters | None, origin: str) -> Graph | None:

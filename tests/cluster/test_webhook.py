@@ -14,7 +14,7 @@ import yaml
 from testbed.api import Api, Object
 from testbed.control_plane import ControlPlane
 from testbed.kubectl import KubectlError
-from testbed.objects import CLAIM, manifest
+from testbed.objects import CLAIM, CLASS, manifest
 from testbed.workspace import Workspace
 from tests.cluster import identities
 from tests.cluster.daemons import (
@@ -149,6 +149,19 @@ def test_what_breaks_a_rule_is_refused(workspace: Workspace, kind: str, spec: Ob
     error = refusal(lambda: workspace.api.create(written, dry_run=True))
     assert error.startswith(DENIED)
     assert message in error
+
+
+def test_a_class_that_says_something_wrong_to_netdra_is_refused_and_other_drivers_are_not_asked_about(
+    workspace: Workspace,
+) -> None:
+    def written(driver: str, plugin: str) -> str:
+        parameters = {"apiVersion": GROUP, "kind": "DeviceParameters", "step": {"type": plugin}}
+        spec = {"config": [{"opaque": {"driver": driver, "parameters": parameters}}]}
+        return refusal(lambda: workspace.api.create(manifest(CLASS, workspace.name("nics"), spec=spec), dry_run=True))
+
+    assert 'opaque parameters, step: type "../sh" is no CNI plugin' in written("dra.networking", "../sh")
+    assert written("dra.networking", "macvlan") == ""
+    assert written("gpu.example.com", "../sh") == ""
 
 
 def test_what_is_unwise_is_warned_of(control_plane: ControlPlane, workspace: Workspace, tmp_path: Path) -> None:

@@ -6,23 +6,24 @@ changed: of a pool in which nothing did, neither devices nor slices are made ane
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Protocol
 
 import msgspec
 
 from netdra.exposure import Exposer
-from netdra.model import names
-from netdra.model.device import ExposureResult, Features, Problem
+from netdra.model.device import ExposureResult, Features, LeftOut, Problem
 from netdra.model.inventory import Interface, Inventory, Node
 from netdra.model.plan import PlannedDevice
 from netdra.model.policy import DeviceExposurePolicy
-from netdra.model.resource import Device, DeviceTaint, ResourceSlice
-from netdra.node.publishing import facts, reports
+from netdra.model.resource import ResourceSlice
+from netdra.node.publishing import facts, reports, taints
 from netdra.node.publishing.damping import Damper
 from netdra.node.publishing.facts import Known
 from netdra.node.publishing.keep import Pool, keep
 from netdra.node.publishing.recall import PfNames, frozen_names, recall
+from netdra.node.publishing.taints import Gone
 from netdra.node.view import HeldDevice
 from netdra.slices.pack import arrange, layout
 from netdra.topology.devices import DeviceKey
@@ -47,11 +48,13 @@ class Offered(msgspec.Struct, frozen=True):
         slices: by pool, those that are new or other than before; none for a pool that goes.
         devices: the facts of the devices of these pools.
         problems: all that an administrator should mend, now.
+        left_out: why devices of all pools are not published, and how often.
     """
 
     slices: dict[str, Slices]
     devices: dict[str, dict[DeviceKey, PlannedDevice]]
     problems: tuple[Problem, ...]
+    left_out: Mapping[LeftOut, int]
 
 
 class _Source(msgspec.Struct, frozen=True):
@@ -59,7 +62,7 @@ class _Source(msgspec.Struct, frozen=True):
 
     part: ExposureResult
     holding: tuple[HeldDevice, ...]
-    gone: frozenset[DeviceKey]
+    gone: Gone
 
     def is_as(self, other: _Source) -> bool:
         """Whether the same would come out."""
@@ -67,12 +70,13 @@ class _Source(msgspec.Struct, frozen=True):
 
 
 class _Made(msgspec.Struct, frozen=True):
-    """A pool as it was made last: its slices without reports, and what these tell."""
+    """A pool as it was made last: its slices without reports, what these tell, and how many devices others keep out."""
 
     source: _Source
     slices: Slices
     known: dict[str, Known]
     problems: tuple[Problem, ...]
+    kept_out: int
 
 
 _NOTHING = ExposureResult()
@@ -97,7 +101,7 @@ class Offering:
         self._previous = dict(published)
         restored = facts.of_slices(one for slices in published.values() for one in slices)
         self._last: dict[DeviceKey, Known] = restored
-        self._gone = _tainted(published)
+        self._gone = taints.published_gone(published.values())
         self._pf_names = PfNames(restored.values())
         self._bare: frozenset[str] = frozenset()
         self._carried: tuple[str, tuple[Problem, ...]] = ("", ())
@@ -137,15 +141,20 @@ class Offering:
         named = self._pf_names.complete(inventory.interfaces, frozen_names(claimed.values()))
         left = self._left(inventory, surroundings)
         recalled = recall(named, claimed, left=left, on_the_bus=surroundings.on_the_bus)
-        self._gone = recalled.gone
+        gone = {key: claimed[key] for key in recalled.gone}
         self._bare = frozenset(each.pci_address for each in named if each.type == "vf" and not each.if_name)
         interfaces = self._damper.damp(recalled.interfaces, now)
         parts = self._exposer.pools(Inventory(node=Node(name=self._node, labels=labels), interfaces=interfaces))
+        self._gone = taints.gone_effects(gone, self._exposer, self._gone)
         changed = self._make_all(parts, held, interfaces)
+        problems = (*self._exposer.problems, *[each for made in self._made.values() for each in made.problems])
+        left_out = Counter(each.left_out for each in problems if each.left_out is not None)
+        left_out["in-use"] += sum(made.kept_out for made in self._made.values())
         return Offered(
             slices={pool: self._slices(pool) for pool in changed},
             devices={pool: self._planned(pool, claimed) for pool in changed},
-            problems=(*self._exposer.problems, *[each for made in self._made.values() for each in made.problems]),
+            problems=problems,
+            left_out=left_out,
         )
 
     def _left(self, inventory: Inventory, surroundings: Surroundings) -> Callable[[Interface], bool]:
@@ -172,7 +181,7 @@ class Offering:
             self._forget(pool)
         for pool in pools:
             holding = tuple(by_pool.get(pool, ()))
-            gone = frozenset(one.key for one in holding if one.key in self._gone)
+            gone = {one.key: self._gone[one.key] for one in holding if one.key in self._gone}
             source = _Source(parts.get(pool, _NOTHING), holding, gone)
             made = self._made.get(pool)
             if made is not None and source.is_as(made.source):
@@ -188,15 +197,17 @@ class Offering:
         known = facts.of_part(source.part, identities)
         slices = self._held(pool, packed.slices, source) if source.holding else packed.slices
         before = self._made.get(pool)
-        made = self._made[pool] = _Made(source, slices, known, (*source.part.problems, *packed.problems))
+        kept_out = len(_device_names(packed.slices) - _device_names(slices))
+        problems = (*source.part.problems, *packed.problems)
+        made = self._made[pool] = _Made(source, slices, known, problems, kept_out)
         held = {one.key[1] for one in source.holding}
-        for name in {device.name for one in self._previous.get(pool, ()) for device in one.spec.devices}:
+        for name in _device_names(self._previous.get(pool, ())):
             if name not in known and name not in held:
                 self._last.pop((pool, name), None)
-        # What is held is remembered as it was when it was allocated.
+        # What is held is remembered as it was when it was allocated; who offers it may change.
         for name, one in known.items():
-            if name not in held or (pool, name) not in self._last:
-                self._last[pool, name] = one
+            last = self._last.get((pool, name)) if name in held else None
+            self._last[pool, name] = Known(last.interface, one.policy) if last is not None else one
         self._previous[pool] = slices
         return before is None or (before.slices, before.known, before.problems) != (slices, known, made.problems)
 
@@ -225,13 +236,12 @@ class Offering:
         held = {one.key[1]: one.trouble for one in source.holding}
         kept = keep(_flat(self._previous.get(pool, ())), held, _flat(slices))
         if self._features.device_taints:
-            present = {device.name for one in slices for device in one.spec.devices}
-            gone = {name for _, name in source.gone}
+            present = _device_names(slices)
             devices = tuple(
-                _marked(
+                taints.marked(
                     device,
                     here=device.name in present,
-                    gone=device.name in gone,
+                    gone=source.gone.get((pool, device.name)),
                     withdrawn=device.name not in present and not self._is_bare((pool, device.name)),
                     trouble=held.get(device.name, ""),
                 )
@@ -271,23 +281,5 @@ def _flat(slices: Iterable[ResourceSlice]) -> Pool:
     )
 
 
-def _marked(device: Device, *, here: bool, gone: bool, withdrawn: bool, trouble: str) -> Device:
-    """A device with the taints that its state asks for; those that exposure gave to one that is here stay."""
-    ours = {names.GONE, names.WITHDRAWN, names.TROUBLE}
-    taints = [taint for taint in device.taints if here and taint.key not in ours]
-    if gone or withdrawn:
-        taints.append(DeviceTaint(key=names.GONE if gone else names.WITHDRAWN, effect="NoSchedule"))
-    if trouble:
-        taints.append(DeviceTaint(key=names.TROUBLE, value=names.label_value(trouble), effect="NoSchedule"))
-    return device if tuple(taints) == device.taints else msgspec.structs.replace(device, taints=tuple(taints))
-
-
-def _tainted(published: Mapping[str, Slices]) -> frozenset[DeviceKey]:
-    """The devices that were gone already."""
-    return frozenset(
-        (pool, device.name)
-        for pool, slices in published.items()
-        for one in slices
-        for device in one.spec.devices
-        if any(taint.key == names.GONE for taint in device.taints)
-    )
+def _device_names(slices: Iterable[ResourceSlice]) -> set[str]:
+    return {device.name for one in slices for device in one.spec.devices}

@@ -58,7 +58,7 @@ class Publishing:
         stored: the node's slices as the API server has them.
         passes: how often it was worked out what is to be published.
         holder: who knows what claims hold.
-        published: whether the API server has had once what is to be published.
+        published: set when the API server has had once what is to be published.
     """
 
     def __init__(
@@ -88,7 +88,7 @@ class Publishing:
         self.stored: Store[StoredSlice] = Store()
         self.health = Health()
         self.passes = 0
-        self.published = False
+        self.published = asyncio.Event()
         self._features = DEFAULT_FEATURES
         self._slices: dict[str, Slices] = {}
         self._devices: dict[DeviceKey, PlannedDevice] = {}
@@ -137,11 +137,12 @@ class Publishing:
                 knowing.create_task(Reflector(client, NODES, self._nodes, itself).run())
                 knowing.create_task(Reflector(client, STORED_SLICES, self.stored, of_node(self._node)).run())
                 knowing.create_task(self._recorder.run())
+                told = knowing.create_task(self._begin())
                 async with Interfaces.watching(self._watch) as interfaces:
+                    await told
                     await self._publish(interfaces)
 
     async def _publish(self, interfaces: Interfaces) -> None:
-        await self._begin()
         owner = owner_of(self._node, self._nodes.objects[self._node].metadata.uid)
         publisher = Publisher(self._client, self.stored, owner, self._written)
         async with asyncio.TaskGroup() as tasks:
@@ -150,10 +151,10 @@ class Publishing:
             tasks.create_task(self._look(interfaces, publisher))
             tasks.create_task(self._time(publisher))
             await publisher.settled.wait()
-            self.published = True
+            self.published.set()
 
     async def _begin(self) -> None:
-        """Wait for what the first pass needs."""
+        """Wait for what the first pass needs of the API server; the kernel is read at the same time."""
         self._features = await gates.probe(self._client, self._node)
         self._telling.without(gates.off(self._features))
         for store in (self._policies, self.stored):
@@ -207,7 +208,7 @@ class Publishing:
                 self._telling.forget(pool)
         self.health.publish(offered.slices)
         self._telling.problems(offered.problems)
-        measure.published(self.slices, len(offered.problems))
+        measure.published(self.slices, offered.left_out)
         publisher.want_pools(offered.slices)
 
     async def _follow(self, interfaces: Interfaces) -> None:

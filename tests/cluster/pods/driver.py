@@ -73,11 +73,11 @@ class Offer:
         for name in interfaces:
             self.wait_published(name)
 
-    def shared(self, interface: str, shares: int, plugin: str = "macvlan") -> None:
+    def shared(self, interface: str, shares: int, plugin: str = "macvlan", **exposure: Any) -> None:
         """Offer shares of an interface, and wait until they are published."""
-        capacity = {"shares": {"value": str(shares), "requestPolicy": {"default": "1"}}}
-        plugins = [{"name": plugin}]
-        self.policy(interface, interface, allowMultipleAllocations=True, capacity=capacity, supportedCNIPlugins=plugins)
+        exposure["capacity"] = {"shares": {"value": str(shares), "requestPolicy": {"default": "1"}}}
+        exposure["supportedCNIPlugins"] = [{"name": plugin}]
+        self.policy(interface, interface, allowMultipleAllocations=True, **exposure)
         self.wait_published(interface)
 
     def device_class(self, plugin: str, interface: str = "", base: str = "", **spec: Any) -> str:

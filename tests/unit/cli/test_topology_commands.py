@@ -118,6 +118,31 @@ def test_each_problem_is_told_with_its_file_and_line(run: Run, tmp_path: Path) -
     assert err == "netdra: 8 objects checked, 7 problems\n"
 
 
+def test_what_a_class_says_wrongly_is_found_at_its_line(run: Run, tmp_path: Path) -> None:
+    file = tmp_path / "class.yaml"
+    file.write_text(
+        """\
+apiVersion: resource.k8s.io/v1
+kind: DeviceClass
+metadata: {name: nics}
+spec:
+  config:
+    - opaque:
+        driver: dra.networking
+        parameters: {networkTopologyRef: net}
+---
+apiVersion: resource.k8s.io/v1
+kind: ResourceClaim
+metadata: {name: c}
+spec: {devices: {requests: [{name: nic, exactly: {deviceClassName: nics}}]}}
+"""
+    )
+    code, out, err = run("validate", str(file))
+    assert code == 1
+    assert out.startswith(f'{file}:8: DeviceClass "nics": opaque parameters: Expected `object`, got `str`')
+    assert err == "netdra: 2 objects checked, 1 problem\n"
+
+
 @pytest.mark.parametrize("output", ["json", "yaml"])
 def test_problems_are_data_too(run: Run, tmp_path: Path, output: str) -> None:
     file = tmp_path / "bad.yaml"

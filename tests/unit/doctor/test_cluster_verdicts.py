@@ -64,7 +64,13 @@ def trusts(end: datetime | None) -> WebhookFacts:
             "shared",
             "DRAConsumableCapacity=true",
         ),
-        ({"features": Features(device_taints=False)}, "DRADeviceTaints", "warning", "left out", "DRADeviceTaints=true"),
+        (
+            {"features": Features(device_taints=False)},
+            "DRADeviceTaints",
+            "warning",
+            "without a link",
+            "DRADeviceTaints=true",
+        ),
         ({"features": Unseen("403")}, "feature gates", "warning", "could not be seen: 403", "--kubeconfig"),
         ({"definitions": (Definition("x"),)}, "CRD x", "error", "is not there", "netdra crds"),
         ({"definitions": (Definition("x", True),)}, "CRD x", "error", "is not served", "describe crd x"),
@@ -108,8 +114,9 @@ def trusts(end: datetime | None) -> WebhookFacts:
             "n1 containerd://1.6.9",
             "containerd 2",
         ),
-        ({"components": ()}, "versions of netdra", "warning", "no pod", "--namespace"),
-        ({"components": (Component("p", "node", "0.0.9"),)}, "versions of netdra", "warning", "node 0.0.9", "rollout"),
+        ({"components": ()}, "versions of netdra", "warning", "part-of=netdra in namespace netdra", "--namespace"),
+        ({"components": (Component("p", "node", "0.0.9"),)}, "versions of netdra", "warning", "node 0.0.9", "get pods"),
+        ({"components": (Component("p", "node", ""),)}, "versions of netdra", "warning", "labels of p", "io/version"),
     ],
 )
 def test_what_is_missing_is_told_with_what_to_do(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from netdra.model import names
 from testbed.objects import POD
 from testbed.pods import is_running
 from tests.cluster.pods.driver import Offer, addresses
@@ -105,3 +106,23 @@ def test_a_second_pod_of_a_claim_whose_device_is_moved_is_refused_and_the_first_
     event = offer.pods.wait_event("second", "FailedCreatePodSandBox", "is shared by pods")
     assert "give each pod a claim of its own: a ResourceClaimTemplate" in event["message"]
     assert "net1" in offer.inside("first")
+
+
+def test_the_pods_of_a_device_that_is_gone_are_evicted_if_its_policy_says_so(offer: Offer) -> None:
+    """The eviction is the kube-controller-manager's, which follows the taints in ResourceSlices (DRADeviceTaints)."""
+    for name, taints in (("mac2", {"gone": "NoExecute"}), ("mac3", {})):
+        offer.veth(name)
+        offer.shared(name, shares=1, taints=taints)
+        offer.pods.run(f"on-{name}", offer.claim(f"of-{name}", nic=offer.device_class("macvlan", name)))
+    for name in ("mac3", "mac2"):
+        offer.driver.node.run("ip", "link", "delete", name)
+
+    said = offer.pods.wait_event("on-mac2", "DeviceTaintManagerEviction")
+    assert "Marking for deletion" in said["message"]
+    offer.pods.wait("on-mac2", lambda found: found is None)
+
+    (taint,) = offer.published()["mac3"]["taints"]
+    assert (taint["key"], taint["effect"]) == (names.GONE, "NoSchedule")
+    left = offer.workspace.api.get(POD, "on-mac3", offer.workspace.namespace)
+    assert is_running(left)
+    assert "deletionTimestamp" not in left["metadata"]

@@ -197,6 +197,63 @@ def test_after_a_restart_a_device_in_use_that_is_away_is_believed_as_it_was_publ
     assert again.taints(ETH_KEY[0]) == {"eth7": [names.GONE]}
 
 
+def effects(scene: Scene, pool: str = POOL) -> dict[str, str]:
+    """What the taint of each gone device does."""
+    found = {name: device.taints for name, device in scene.devices(pool).items()}
+    return {name: taint.effect for name, taints in found.items() for taint in taints if taint.key == names.GONE}
+
+
+SOFT = shared("soft", f'{OURS}.type == "veth"', deviceNameSuffix="-soft")
+HARD = shared("hard", f'{OURS}.type == "veth"', deviceNameSuffix="-hard", taints={"gone": "NoExecute"})
+SOFT_KEY, HARD_KEY = ((ETH_KEY[0], f"eth7-{policy}") for policy in ("soft", "hard"))
+
+
+def held_and_gone(*policies: DeviceExposurePolicy, published: dict[str, Slices] | None = None) -> Scene:
+    """Both personas of eth7 are held, and it is deleted; without published slices it was there before."""
+    scene = Scene(*policies, published=published)
+    if published is None:
+        scene.see(ETH)
+    scene.hold(SOFT_KEY, HARD_KEY)
+    scene.see()
+    return scene
+
+
+def test_each_gone_devices_own_policy_says_whether_its_pods_are_evicted() -> None:
+    scene = held_and_gone(SOFT, HARD)
+    assert effects(scene, ETH_KEY[0]) == {"eth7-soft": "NoSchedule", "eth7-hard": "NoExecute"}
+    assert scene.see() == set()
+
+
+def test_the_policy_of_a_gone_device_is_heard_as_it_reads_now_and_a_deleted_one_evicts_nobody() -> None:
+    scene = held_and_gone(SOFT, HARD)
+    evicting = shared("soft", f"{OURS}.mtu == 1", deviceNameSuffix="-soft", taints={"gone": "NoExecute"})
+    scene.offering.follow((evicting,), DEFAULT_FEATURES)
+    assert scene.see() == {ETH_KEY[0]}
+    assert effects(scene, ETH_KEY[0]) == {"eth7-soft": "NoExecute", "eth7-hard": "NoSchedule"}
+
+
+def test_of_two_policies_that_would_make_a_device_the_one_that_offered_it_last_decides() -> None:
+    scene = Scene(SOFT, HARD)
+    scene.see(ETH)
+    scene.hold(HARD_KEY)
+    scene.see(ETH)
+    above = shared("above", "true", deviceNameSuffix="-hard", spec={"priority": 200})
+    scene.offering.follow((SOFT, HARD, above), DEFAULT_FEATURES)
+    scene.see(ETH)
+    scene.see()
+    assert effects(scene, ETH_KEY[0]) == {"eth7-hard": "NoSchedule"}
+
+
+def test_after_a_restart_the_policy_of_a_gone_device_is_found_again_and_without_one_what_was_published_stays() -> None:
+    before = held_and_gone(SOFT, HARD)
+    for policies in (SOFT, HARD), (SOFT, exclusive("other", "true")):
+        again = held_and_gone(*policies, published=before.slices)
+        assert effects(again, ETH_KEY[0]) == {"eth7-soft": "NoSchedule", "eth7-hard": "NoExecute"}
+    milder = shared("hard", f'{OURS}.type == "veth"', deviceNameSuffix="-hard")
+    changed = held_and_gone(SOFT, milder, published=before.slices)
+    assert effects(changed, ETH_KEY[0]) == {"eth7-soft": "NoSchedule", "eth7-hard": "NoSchedule"}
+
+
 def test_a_pf_that_is_renamed_while_its_vf_is_in_use_keeps_its_name_until_then() -> None:
     interfaces = sriov("p0", 2)
     renamed = sriov("q0", 2)
@@ -316,3 +373,57 @@ def test_what_fails_on_a_hidden_interface_is_reported_on_another_slice() -> None
     assert len(reported(scene.slices.values())["failing"].problems) == 1
     assert scene.see(ETH) == {ETH_KEY[0]}
     assert "failing" not in reported(scene.slices.values())
+
+
+def left_out(scene: Scene) -> dict[str, int]:
+    """How many devices are not published, by the reason."""
+    assert scene.last is not None
+    return {reason: number for reason, number in scene.last.left_out.items() if number}
+
+
+def many(letter: str) -> list[DeviceExposurePolicy]:
+    """As many personas of an interface as one counter set has room for."""
+    names_ = [f"{letter}{number:02}" for number in range(30)]
+    return [shared(name, f'{OURS}.type == "veth"', capacity=name, deviceNameSuffix=f"-{name}") for name in names_]
+
+
+def test_whatever_keeps_a_device_from_being_published_is_counted_by_its_reason() -> None:
+    veths = f'{OURS}.type == "veth"'
+    scene = Scene(
+        shared("both", veths, supportedCNIPlugins=[{"name": "macvlan"}, {"name": "host-device", "exclusive": True}]),
+        exclusive("namesake", veths, deviceNameSuffix="-exclusive"),
+        policy("failing", f"{veths} && {OURS}.nothing == 1"),
+        policy("broken", "true &&"),
+        policy("half", "false", spec={"action": "exclude"}, deviceNameSuffix="-y"),
+    )
+    scene.see(ETH)
+    assert left_out(scene) == {"name-taken": 1, "policy-failed": 1, "policy-invalid": 1}
+    assert scene.last is not None
+    assert [each.policy for each in scene.last.problems if each.left_out is None] == ["half"]
+
+    scene.offering.follow([*many("a"), *many("b"), *many("c")], DEFAULT_FEATURES)
+    scene.see(ETH)
+    assert left_out(scene) == {"limit": 90 - len(scene.devices(ETH_KEY[0]))}
+    assert len(scene.devices(ETH_KEY[0])) > 60
+
+    scene.offering.follow((exclusive("whole", veths), SOFT, HARD), Features(consumable_capacity=False))
+    scene.see(ETH)
+    assert left_out(scene) == {"feature-gate": 2}
+
+    scene.see()
+    assert left_out(scene) == {}
+
+
+def test_devices_that_find_no_counters_beside_those_in_use_are_counted() -> None:
+    scene = Scene(*many("a"))
+    scene.see(ETH)
+    scene.hold(*((ETH_KEY[0], name) for name in scene.devices(ETH_KEY[0])))
+    scene.see(ETH)
+    scene.offering.follow(many("b"), DEFAULT_FEATURES)
+    scene.see(ETH)
+    published = [name for name in scene.devices(ETH_KEY[0]) if name.startswith("eth7-b")]
+    assert left_out(scene) == {"in-use": 30 - len(published)}
+    assert len(published) == 2
+    scene.hold()
+    scene.see(ETH)
+    assert left_out(scene) == {}

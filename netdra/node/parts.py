@@ -1,0 +1,96 @@
+"""The parts of the daemon that keep pods and their claims, put together: the kubelet's services, the runtime's hooks.
+
+Imported by `netdra.node.daemon` when it is their turn, and by nobody else: with gRPC, protobuf, the chain and its steps
+it is a third of all that the daemon imports.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Coroutine, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from netdra.chain import checkpoint
+from netdra.chain.site import Settings as ChainSettings
+from netdra.cni.plugins import PluginPath
+from netdra.kube.client import Client
+from netdra.kube.events import Recorder
+from netdra.model import names
+from netdra.node import measure
+from netdra.node.cdi.files import ClaimFiles
+from netdra.node.claims.store import ClaimStore
+from netdra.node.kubelet.sockets import sockets
+from netdra.node.nri.plugin import Plugin
+from netdra.node.nri.plugin import Settings as NriSettings
+from netdra.node.pods.service import Pods, Surroundings, assemble, keep
+from netdra.node.publishing.service import Publishing
+from netdra.node.serving import KubeletService
+from netdra.node.settings import Settings
+from netdra.ops.health import Finding, Health
+
+
+@dataclass(frozen=True)
+class Parts:
+    """What keeps pods, connected with what publishes; nothing runs yet."""
+
+    pods: Pods
+    kubelet: KubeletService
+    plugin: Plugin
+    recorder: Recorder
+
+    def add_checks(self, health: Health) -> None:
+        """Ready only if the kubelet and the runtime have the driver."""
+        kubelet, plugin = self.kubelet, self.plugin
+        health.ready("kubelet", lambda: Finding(kubelet.registered, kubelet.problem or "registered"))
+        health.ready("runtime", lambda: Finding(plugin.connected.is_set(), plugin.problem or str(plugin.runtime)))
+
+    def work(self) -> Iterator[tuple[str, Coroutine[Any, Any, None]]]:
+        """What is to run, by name, after `pods.recall` has returned."""
+        yield "events", self.recorder.run()
+        yield "pods", self.pods.run()
+        yield "kubelet", self.kubelet.run()
+        yield "runtime", self.plugin.run()
+
+
+def assembled(client: Client, settings: Settings, publishing: Publishing) -> Parts:
+    """All parts; from now on the publishing half knows what is held."""
+    wanted = sockets(settings.kubelet_root, settings.instance)
+    recorder = Recorder(client, f"{names.DRIVER}/pods", settings.node)
+    prepared = ClaimStore.of_state(settings.state_dir)
+    pods = _pods(client, settings, publishing, recorder, prepared, wanted.plugin)
+    publishing.holder = pods.held
+    publishing.look_again()
+    kubelet = KubeletService(wanted, pods.claims, publishing)
+    measure.on_scrape(
+        lambda: len(prepared.uids()),
+        lambda: len(checkpoint.sandboxes(settings.sandboxes)),
+        lambda: kubelet.registered,
+    )
+    plugin = Plugin(pods.hooks, NriSettings(socket=settings.nri_socket, index=settings.nri_index))
+    return Parts(pods, kubelet, plugin, recorder)
+
+
+def _pods(
+    client: Client,
+    settings: Settings,
+    publishing: Publishing,
+    recorder: Recorder,
+    prepared: ClaimStore,
+    plugin_folder: Path,
+) -> Pods:
+    plugins = PluginPath(directories=tuple(map(str, settings.cni_path)), root=str(settings.cni_root))
+    return assemble(
+        Surroundings(
+            client=client,
+            node=settings.node,
+            held=keep(
+                ChainSettings(state=settings.sandboxes, plugins=plugins),
+                ClaimFiles(plugin=plugin_folder, cdi=settings.cdi_dir),
+                prepared,
+            ),
+            view=publishing,
+            emit=recorder.emit,
+            changed=publishing.look_again,
+        )
+    )

@@ -1,0 +1,36 @@
+"""What a DeviceClass says to netdra, before any claim names it: what Prepare would refuse, in the same words.
+
+Called at admission and by `netdra validate`. Pure. Classes that say nothing to netdra are none of its business.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from netdra.model.claim import DeviceClass
+from netdra.model.errors import InvalidInputError
+from netdra.topology import plain
+from netdra.topology.classes import only_topology
+from netdra.topology.findings import Finding
+from netdra.topology.values import Path
+
+
+def check_class(found: DeviceClass) -> tuple[Finding, ...]:
+    """Why no claim for the class could be prepared, whatever device it is given."""
+    said = [config.opaque for config in found.spec.config]
+    origin = f'DeviceClass "{found.metadata.name}"'
+    try:
+        if only_topology(said, origin) is None:
+            plain.only(said, origin)
+    except InvalidInputError as problem:
+        return (Finding(what=problem.what, hint=problem.hint, path=next(_wrong(found), ("spec", "config"))),)
+    return ()
+
+
+def _wrong(found: DeviceClass) -> Iterator[Path]:
+    """Where configurations are that cannot be understood, each by itself."""
+    for at, config in enumerate(found.spec.config):
+        try:
+            plain.parameters(config.opaque, "")
+        except InvalidInputError:
+            yield ("spec", "config", at, "opaque", "parameters")
