@@ -12,7 +12,7 @@ from pathlib import Path
 
 from testbed.vm.ingredients import Ingredients
 
-MEMORY_PER_NODE_MIB = 1536
+MEMORY_PER_NODE_MIB = 1376
 # QEMU's user-mode network (its documentation, "Using the user mode network stack"): what the guest calls OUTSIDE is the
 # loopback of the machine that QEMU runs on.
 OUTSIDE = "10.0.2.2"

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import uuid
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -78,7 +79,7 @@ def allocated(name: str, topology: str, steps: Sequence[str], node: str = "") ->
 
 
 def _pod(api: Api, account: str, node: str) -> Object:
-    name = f"{account}-{next(_NUMBERS)}"
+    name = f"{account}-{uuid.uuid4().hex[:8]}"  # a node that was started anew finds its former driver's pod
     spec = {
         "serviceAccountName": account,
         "nodeName": node,

@@ -25,7 +25,7 @@ from tests.hardware.worker import FOLDER, Worker, mount_disk
 CHECKPOINTS = FOLDER / "node" / "lib" / "netdra" / "sandboxes"
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def left() -> Left:
     """What the first boot left, before anything runs."""
     mount_disk()
@@ -42,7 +42,7 @@ def checkpoints() -> set[tuple[str, str]]:
     return {checkpoint(path) for path in CHECKPOINTS.glob("*.jsonl")}
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def before(left: Left) -> dict[str, object]:
     """The node before its programs are started; checkpoints of the other boot are there."""
     assert left.boot_id != boot_id()
@@ -71,5 +71,5 @@ def test_after_a_reboot_pods_have_their_devices_anew_and_nothing_of_the_boot_bef
 
     pods.delete_all()
     assert offer.left() == {}
-    until(lambda: not differences(before, node_state()), "the node is as after its boot")
+    until(lambda: not differences(before, node_state()), "the node is as after its boot", limit=60)
     worker.api.delete_all(CLAIM, left.namespace)

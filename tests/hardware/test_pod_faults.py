@@ -21,7 +21,7 @@ END = 'ip netns pids "$1" | xargs -r kill -9; ip netns delete "$1"'
 
 
 def test_vfs_that_are_removed_under_a_pod_stay_published_as_gone_until_it_ends_and_are_had_again(
-    pfs: tuple[PF, ...], offer: Offer, set_num_vfs: Callable[[PF, int], None]
+    pfs: tuple[PF, ...], set_num_vfs: Callable[[PF, int], None], offer: Offer
 ) -> None:
     vf = pfs[0].vf(2)
     device = device_of(vf)
@@ -72,6 +72,8 @@ def again(offer: Offer, pod: str, offered: str, device: str) -> None:
     offer.pods.run(pod, claim)
     assert offer.inside(pod)["net1"]["address"] == MAC
     assert ready(offer, claim) == ("True", "Attached")
+    offer.pods.delete(pod)
+    assert offer.left() == {}
 
 
 def test_a_namespace_that_dies_gives_its_vf_back_as_it_was_and_the_pod_has_it_again_if_it_begins_anew(
@@ -97,7 +99,7 @@ def test_a_namespace_that_dies_gives_its_vf_back_as_it_was_and_the_pod_has_it_ag
 
     offer.pods.delete("brief", "lasting")
     assert offer.left() == {}
-    until(lambda: not differences(before, node_state()), "the node is as it was")
+    until(lambda: not differences(before, node_state()), "the node is as it was", limit=60)
 
 
 def has_failed(pod: Object | None) -> bool:
@@ -128,5 +130,5 @@ def test_a_device_that_a_program_still_has_open_is_held_and_tainted_until_it_is_
     offer.until(lambda: vf.driver == "igbvf")
     offer.pods.wait("dpdk", lambda found: found is None)
     assert offer.left() == {}
-    until(lambda: not differences(before, node_state()), "the node is as it was")
+    until(lambda: not differences(before, node_state()), "the node is as it was", limit=60)
     offer.until(lambda: published(offer, [device]))

@@ -76,7 +76,7 @@ def mount_disk() -> None:
     if FOLDER.is_mount():
         return
     FOLDER.mkdir(exist_ok=True)
-    if not Path(DISK).exists(): return  # TEMPORARY
+    if not Path(DISK).exists():
     run("mount", "-o", "noinit_itable", DISK, str(FOLDER))
     shutil.rmtree(FOLDER / "node" / "run", ignore_errors=True)
 
