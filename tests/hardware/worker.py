@@ -76,7 +76,6 @@ def mount_disk() -> None:
     if FOLDER.is_mount():
         return
     FOLDER.mkdir(exist_ok=True)
-    if not Path(DISK).exists():
     run("mount", "-o", "noinit_itable", DISK, str(FOLDER))
     shutil.rmtree(FOLDER / "node" / "run", ignore_errors=True)
 
