@@ -12,6 +12,7 @@ from pathlib import Path
 
 from testbed.vm.ingredients import Ingredients
 
+# From 2816 MiB on QEMU puts a part of it above 4 GiB (hw/i386/pc_q35.c); VFs then wait in vain for their PFs' answers.
 MEMORY_PER_NODE_MIB = 1376
 # QEMU's user-mode network (its documentation, "Using the user mode network stack"): what the guest calls OUTSIDE is the
 # loopback of the machine that QEMU runs on.
