@@ -15,13 +15,15 @@ from contextlib import ExitStack, suppress
 
 from netdra.discovery.watch import Watcher
 from netdra.kube import features as gates
+from netdra.kube.backoff import Backoff
 from netdra.kube.client import Client, Selection
+from netdra.kube.errors import UnavailableError
 from netdra.kube.events import Recorder
 from netdra.kube.reflector import Reflector
 from netdra.kube.resources import NODES, POLICIES, TOPOLOGIES, ClusterNode
 from netdra.kube.store import Change, Store
 from netdra.model import names
-from netdra.model.device import DEFAULT_FEATURES
+from netdra.model.device import DEFAULT_FEATURES, Features
 from netdra.model.plan import PlannedDevice
 from netdra.model.policy import DeviceExposurePolicy
 from netdra.model.resource import ResourceSlice
@@ -39,6 +41,8 @@ from netdra.node.view import HeldDevice, Holder
 from netdra.topology.devices import DeviceKey
 
 log = logging.getLogger(__name__)
+
+FIRST_PROBE_SECONDS = 1.0
 
 
 class NobodyHolds:
@@ -155,11 +159,25 @@ class Publishing:
 
     async def _begin(self) -> None:
         """Wait for what the first pass needs of the API server; the kernel is read at the same time."""
-        self._features = await gates.probe(self._client, self._node)
+        self._features = await self._probed()
         self._telling.without(gates.off(self._features))
         for store in (self._policies, self.stored):
             await store.wait_synced()
         await self._nodes.until(lambda: self._node in self._nodes.objects)
+
+    async def _probed(self) -> Features:
+        """What the API server takes, asked until it answers: a driver that ended would only have to begin anew.
+
+        Raises:
+            PermanentError: this will not be answered otherwise.
+        """
+        backoff = Backoff(FIRST_PROBE_SECONDS)
+        while True:
+            try:
+                return await gates.probe(self._client, self._node)
+            except UnavailableError as problem:
+                log.warning("%s", problem)
+                await asyncio.sleep(backoff.next())
 
     async def _look(self, interfaces: Interfaces, publisher: Publisher) -> None:
         """Make a pass, hand on what came out, and wait for the next reason to make one."""
