@@ -8,6 +8,8 @@ BIN := $(VENV)/bin
 RUNTIME := $(VENV)/.runtime
 DEV := $(VENV)/.dev
 PYTEST := $(BIN)/python -m pytest
+# Tests start many processes of netdra. Where this is set, as in many images, each of them compiles all that it imports.
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: help demo test lint format test-unit test-kernel test-cluster soak hardware testbed bench crds docs protos lock clean
 

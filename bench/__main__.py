@@ -18,7 +18,21 @@ from rich.table import Table
 import bench
 from bench.figures import Figure
 
-_NO_BENCHMARKS = {"__main__", "bare", "drivers", "figures", "hollow_nodes", "moves", "podruns", "slices", "timers"}
+_NO_BENCHMARKS = {
+    "__main__",
+    "bare",
+    "drivers",
+    "figures",
+    "floor",
+    "hollow_changes",
+    "hollow_floor",
+    "hollow_nodes",
+    "moves",
+    "podruns",
+    "reviews",
+    "slices",
+    "timers",
+}
 
 
 def main() -> int:

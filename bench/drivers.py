@@ -6,6 +6,7 @@ peer is one more function here.
 
 from __future__ import annotations
 
+import compileall
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -107,7 +108,11 @@ DRIVERS = (
 
 
 def prepare(plane: ControlPlane) -> None:
-    """Make netdra's kinds, and a policy that exposes every veth interface, as dranet does without a filter."""
+    """Make netdra's kinds, and a policy that exposes every veth interface, as dranet does without a filter.
+
+    netdra's modules are compiled as those of an installed package are, or the first start would be one of compiling.
+    """
+    compileall.compile_dir(_ROOT / "netdra", quiet=1)
     plane.kubectl("apply", "--server-side", "-f", "-", text="---\n".join(map(text, kinds.KINDS)))
     names = [f"crd/{kind.name}" for kind in kinds.KINDS]
     plane.kubectl("wait", "--for=condition=Established", "--timeout=30s", *names)

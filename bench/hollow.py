@@ -1,31 +1,47 @@
-"""What a policy change costs with 500 nodes of three pools: the time until every status is right, and the writes.
+"""What policy changes cost with 500 nodes of three pools: the time until every status is right, and the writes.
 
 The nodes are kwok's, which keeps them Ready; their slices are published by netdra's own code from a recorded
 inventory, all in one process, and the controller is a process beside. So the time is one for two cores, on which 500
-nodes' work is done after one another; the writes are what the API server itself counts.
+nodes' work is done one after another, beside an API server: what the nodes, the controller and the API server use of
+the CPU is told apart, and `bench.hollow_floor` measures what the writes alone cost. Writes are what the API server
+itself counts.
 """
 
 from __future__ import annotations
 
 import asyncio
 import os
-import re
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import yaml
 
+from bench import hollow_floor
 from bench.figures import Figure
-from bench.hollow_nodes import HollowNode, HollowNodes
+from bench.hollow_changes import (
+    CHANGES,
+    EXAMPLE,
+    FIRST,
+    POLICY,
+    PUT_OFF,
+    SLICES,
+    STATUSES,
+    Change,
+    ports,
+    recorded,
+    says,
+    stored_ports,
+    wait_status,
+    writes,
+)
+from bench.hollow_nodes import HollowNodes
 from netdra.kube.client import Client
 from netdra.kube.connection import connect, find_config
-from netdra.model import crd, documents, kinds
-from netdra.model.inventory import Interface
+from netdra.model import crd, kinds
 from testbed.api import Api, Object
 from testbed.build import program
 from testbed.commands import Settings
@@ -35,15 +51,21 @@ from testbed.process import Ports
 
 NODES = 500
 SECONDS = 10.0
-STATUSES = "deviceexposurepolicies/status"
 WRITES = 2.0
 QUIET_SECONDS = 3.0
-SLICES = 5
-"""Of a node of the example."""
+CHURNS = 3
+IN_A_ROW = 5
+APART_SECONDS = 0.5
 DEFINITION = "apiextensions.k8s.io/v1/CustomResourceDefinition"
-POLICY = "networking.dra.io/v1alpha1/DeviceExposurePolicy"
+POOLS = {"bridge-br-data": "-bridge-br-data", "pf0-vfs": "-sriov-enp3s0f0", "pf1-vfs": "-sriov-enp3s0f1"}
+"""By policy, how the pools of its devices end."""
 LEASE = "coordination.k8s.io/v1/Lease"
-EXAMPLE = Path(__file__).parents[1] / "examples" / "worker-1"
+CONTROLLER = "netdra-controller"
+BINDING = "rbac.authorization.k8s.io/v1/ClusterRoleBinding"
+ACCOUNT = "system:serviceaccount:netdra:netdra-node"
+GROUPS = ("system:serviceaccounts", "system:serviceaccounts:netdra", "system:authenticated")
+"""All nodes are one user, as their daemons are, and the API server lets no user have all of its time."""
+SERVERS = {"API server": "kube-apiserver", "etcd": "etcd", "kwok": "kwok", "controller": CONTROLLER}
 # All that kwok is told to do: a node that is not Ready becomes so, and its lease is renewed.
 STAGE = """
 apiVersion: kwok.x-k8s.io/v1alpha1
@@ -59,153 +81,162 @@ spec:
       conditions:
         - {type: Ready, status: "True", reason: Hollow, lastTransitionTime: {{ Now | Quote }}}
 """
-_COUNTED = re.compile(r"apiserver_request_total\{([^}]*)\} (\S+)")
-_WRITING = frozenset({"POST", "PUT", "PATCH", "APPLY", "DELETE"})
+
+
+@dataclass
+class Used:
+    """CPU seconds by program since this was made; the nodes are this process."""
+
+    plane: ControlPlane
+    before: Mapping[str, float] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.before = self._now()
+
+    def __call__(self) -> dict[str, float]:
+        """What was used since."""
+        return {name: seconds - self.before[name] for name, seconds in self._now().items()}
+
+    def _now(self) -> dict[str, float]:
+        found = {name: _cpu_seconds(self.plane.processes[server].pid) for name, server in SERVERS.items()}
+        return {"nodes": time.process_time(), **found}
 
 
 @dataclass(frozen=True)
-class Change:
-    """A change of a policy, and what its status must say in the end.
+class Cluster:
+    """What is measured: the control plane, a way to it, and the nodes."""
 
-    Attributes:
-        name: what is changed, for the figure.
-        policy: the policy's name.
-        spec: what is changed in its spec.
-        devices: how many devices of a node it then makes.
-        failing: whether it fails on every node.
-    """
+    plane: ControlPlane
+    api: Api
+    hollow: HollowNodes
 
-    name: str
-    policy: str
-    spec: Object
-    devices: int
-    failing: bool = False
-
-
-CHANGES = (
-    Change("a capacity", "bridge-br-data", {"exposure": {"capacity": {"ports": {"value": "32"}}}}, 1),
-    Change("a selector, fewer devices", "pf1-vfs", {"selector": {"cel": "PF1_VFS && LOW"}}, 2),
-    Change("an attribute of VFs", "pf0-vfs", {"exposure": {"additionalAttributes": {"tier": "gold"}}}, 8),
-    Change("a selector that fails everywhere", "pf1-vfs", {"selector": {"cel": "MISSING"}}, 0, failing=True),
-)
-_EXPRESSIONS = {
-    "PF1_VFS && LOW": (
-        'device.attributes["dra.networking"].type == "vf" && '
-        'device.attributes["dra.networking"].pfName == "enp3s0f1" && '
-        'device.attributes["dra.networking"].vfIndex < 2'
-    ),
-    "MISSING": 'device.attributes["dra.networking"].pfName == "enp3s0f1" && device.attributes["bctl"].rdma',
-}
+    def memory(self) -> float:
+        """What the controller and its worker take, in MiB."""
+        found = _with_children(self.plane.processes[CONTROLLER].pid)
+        return sum(int(Path(f"/proc/{pid}/statm").read_text().split()[1]) for pid in found) * 4096 / 2**20
 
 
 def run() -> list[Figure]:
     """The figures: for each change the seconds until all slices and statuses are right, and the writes of a node."""
     settings = Settings(scheduler=False, controller_manager=False)
-    with ControlPlane(settings) as plane, closing(plane.client()) as api, closing(Ports("127.0.0.1")) as ports:
+    with ControlPlane(settings) as plane, closing(plane.client()) as api, closing(Ports("127.0.0.1")) as taken:
         _install(api)
-        uids = dict(_nodes(plane, api, ports.take()))
+        uids = dict(_nodes(plane, api, taken.take()))
         _controller(plane, api)
-        return asyncio.run(_measure(plane, api, uids))
+        figures = asyncio.run(_measure(plane, api, uids))
+        for change in CHANGES:
+            bodies, used = hollow_floor.requests(api, POOLS[change.policy]), Used(plane)
+            seconds = hollow_floor.write(plane, bodies)
+            note = f"{len(bodies)} writes of the same slices by a bare client; {_note(used())}"
+            figures.append(Figure(f"{change.name}: its writes by themselves", seconds, "s", 0.0, note))
+        log = plane.processes[CONTROLLER].log_tail(100_000)
+        assert "Traceback" not in log, log
+    return figures
 
 
 async def _measure(plane: ControlPlane, api: Api, uids: dict[str, str]) -> list[Figure]:
     figures: list[Figure] = []
-    config = find_config(plane.kubeconfig())
+    config = find_config(plane.kubeconfig(ACCOUNT, GROUPS))
     hollow = HollowNodes(lambda: Client(connect(config)))
-    begun = time.monotonic()
+    cluster = Cluster(plane, api, hollow)
+    begun, used = time.monotonic(), Used(plane)
     async with hollow.running(uids, recorded()):
         await hollow.settled(lambda node: len(node.store.objects) == SLICES)
-        for name, devices in (("bridge-br-data", 1), ("pf0-vfs", 8), ("pf1-vfs", 4)):
+        for name, devices in FIRST:
             await asyncio.to_thread(wait_status, api, name, len(uids), devices, failing=False)
-        note = f"{len(uids)} nodes x 3 pools in one process, load {os.getloadavg()[0]:.1f}"
-        figures.append(Figure("everything published for the first time", time.monotonic() - begun, "s", 0.0, note))
+        took = time.monotonic() - begun
+        figures.append(Figure("everything published for the first time", took, "s", 0.0, _note(used())))
         for change in CHANGES:
-            figures += await _change(plane, api, hollow, change)
-    return figures
+            figures += await _change(cluster, change)
+        memory = [cluster.memory()]
+        for number in range(CHURNS):
+            figures += await _churn(cluster, number)
+            memory.append(cluster.memory())
+    note = f"{', '.join(f'{each:.0f}' for each in memory)} MiB after the changes, and after each round of them"
+    return [*figures, Figure("memory of the controller", memory[-1], "MiB", 0.0, note)]
 
 
-async def _change(plane: ControlPlane, api: Api, hollow: HollowNodes, change: Change) -> list[Figure]:
-    before, begun, used = writes(plane), time.monotonic(), time.process_time()
-    await asyncio.to_thread(api.patch, POLICY, change.policy, {"spec": spec_of(change)})
-    right = asyncio.create_task(
-        asyncio.to_thread(wait_status, api, change.policy, len(hollow.nodes), change.devices, failing=change.failing)
-    )
+async def _change(cluster: Cluster, change: Change) -> list[Figure]:
+    """One change, until everything is as it must be."""
+    api, hollow = cluster.api, cluster.hollow
+    before, begun, used = writes(cluster.plane), time.monotonic(), Used(cluster.plane)
+    await asyncio.to_thread(api.patch, POLICY, change.policy, {"spec": change.spec})
+    right = asyncio.create_task(asyncio.to_thread(_right, cluster, change))
     await hollow.settled(lambda node: says(node, change))
-    published = time.monotonic()
-    found = await right
-    took, used = time.monotonic() - begun, time.process_time() - used
-    behind = time.monotonic() - published
+    found, since = await right
+    note = _note(used())
+    written = max(node.written for node in hollow.nodes.values())
     # A write that is late, or one that is not needed, would come now.
     await asyncio.sleep(QUIET_SECONDS)
-    after = writes(plane)
+    after = writes(cluster.plane)
     stored = await asyncio.to_thread(api.get, POLICY, change.policy)
     assert stored["status"] == found["status"], "the status was right before it settled"
-    slices = after["resourceslices"] - before["resourceslices"]
-    statuses = after[STATUSES] - before[STATUSES]
-    note = (
-        f"{slices:.0f} writes of slices, {statuses:.0f} of statuses; {used:.1f} s of it the nodes' own CPU time, "
-        f"load {os.getloadavg()[0]:.1f}"
-    )
+    slices = (after["resourceslices"] - before["resourceslices"]) / len(hollow.nodes)
     return [
-        Figure(f"{change.name}: until all slices and statuses are right", took, "s", SECONDS, note),
-        Figure(f"{change.name}: of these, status behind the last slice", behind, "s", 0.0, note),
-        Figure(f"{change.name}: writes of a node", slices / len(hollow.nodes), "", WRITES, note),
+        Figure(f"{change.name}: until all is right", max(since, written) - begun, "s", SECONDS, note),
+        Figure(f"{change.name}: until the last slice is written", written - begun, "s"),
+        Figure(f"{change.name}: from then until the status is right", max(0.0, since - written), "s"),
+        Figure(f"{change.name}: writes of a node", slices, "", WRITES, _written(before, after)),
     ]
 
 
-def says(node: HollowNode, change: Change) -> bool:
-    """Whether a node's slices are as they must be after a change: nothing was lost on the way."""
-    devices = [device for one in node.published for device in one.spec.devices]
-    if change.policy == "bridge-br-data":
-        return [device.capacity["dra.networking/ports"].value for device in devices if device.name == "br-data"] == [
-            "32"
-        ]
-    if change.policy == "pf0-vfs":
-        found = [device for device in devices if device.name.startswith("enp3s0f0v")]
-        return len(found) == change.devices and all("dra.networking/tier" in one.attributes for one in found)
-    return len([device for device in devices if device.name.startswith("enp3s0f1v")]) == change.devices
+async def _churn(cluster: Cluster, number: int) -> list[Figure]:
+    """Several changes of one policy in a row, while nodes still write what came of the ones before."""
+    api, hollow, name = cluster.api, cluster.hollow, f"{IN_A_ROW} changes in a row"
+    before, used = writes(cluster.plane), Used(cluster.plane)
+    for count in range(IN_A_ROW):
+        change = ports(100 + 10 * number + count)
+        await asyncio.to_thread(api.patch, POLICY, change.policy, {"spec": change.spec})
+        begun = time.monotonic()
+        await asyncio.sleep(APART_SECONDS)
+    right = asyncio.create_task(asyncio.to_thread(_right, cluster, change))
+    await hollow.settled(lambda node: says(node, change))
+    _, since = await right
+    note = _note(used())
+    written = max(node.written for node in hollow.nodes.values())
+    await asyncio.sleep(QUIET_SECONDS)
+    after = writes(cluster.plane)
+    stored = await asyncio.to_thread(stored_ports, api, hollow.nodes)
+    assert stored == dict.fromkeys(hollow.nodes, change.spec["exposure"]["capacity"]["ports"]["value"]), "a lost update"
+    slices = (after["resourceslices"] - before["resourceslices"]) / len(hollow.nodes)
+    return [
+        Figure(f"{name}: until all is right after the last", max(since, written) - begun, "s", SECONDS, note),
+        Figure(f"{name}: writes of a node", slices, "", IN_A_ROW, _written(before, after)),
+    ]
 
 
-def spec_of(change: Change) -> Object:
-    """What is written of a policy's spec."""
-    text: Any = change.spec.get("selector", {}).get("cel")
-    return {"selector": {"cel": _EXPRESSIONS[text]}} if text else change.spec
+def _right(cluster: Cluster, change: Change) -> tuple[Object, float]:
+    """Wait until the policy's status is right; the policy, and when that was."""
+    nodes = len(cluster.hollow.nodes)
+    return wait_status(cluster.api, change.policy, nodes, change.devices, failing=change.failing), time.monotonic()
 
 
-def wait_status(api: Api, policy: str, nodes: int, devices: int, *, failing: bool) -> Object:
-    """Wait until a policy's status says that all nodes have it, and what it comes to."""
-
-    def is_right(found: Object | None) -> bool:
-        status = (found or {}).get("status", {})
-        if found is None or status.get("observedGeneration") != found["metadata"]["generation"]:
-            return False
-        problems = status.get("problems", [])
-        failed = bool(problems) and problems[0]["nodes"] == nodes
-        return (status.get("nodes", 0), status.get("devices", 0), failed) == (nodes, nodes * devices, failing)
-
-    found = api.wait_for(POLICY, policy, is_right, timeout=300.0)
-    assert found is not None
-    return found
+def _note(used: Mapping[str, float]) -> str:
+    shares = ", ".join(f"{name} {seconds:.1f}" for name, seconds in used.items())
+    return f"CPU seconds: {shares}; load {os.getloadavg()[0]:.1f}"
 
 
-def writes(plane: ControlPlane) -> dict[str, float]:
-    """How many writes of each resource the API server has taken so far, by its own count."""
-    found: dict[str, float] = {"resourceslices": 0.0, STATUSES: 0.0}
-    for labels, count in _COUNTED.findall(plane.kubectl("get", "--raw", "/metrics")):
-        said = dict(re.findall(r'(\w+)="([^"]*)"', labels))
-        if said["verb"] in _WRITING:
-            name = "/".join(filter(None, (said["resource"], said["subresource"])))
-            found[name] = found.get(name, 0.0) + float(count)
-    return found
+def _written(before: Mapping[str, float], after: Mapping[str, float]) -> str:
+    statuses, put_off = (after[name] - before[name] for name in (STATUSES, PUT_OFF))
+    return f"and {statuses:.0f} of statuses; {put_off:.0f} requests were told to come again"
 
 
-def recorded() -> tuple[Interface, ...]:
-    """The interfaces of the example's node."""
-    path = EXAMPLE / "inventory.json"
-    return documents.inventory(path.read_text(), str(path)).interfaces
+def _cpu_seconds(pid: int | None) -> float:
+    used = 0
+    for each in _with_children(pid):
+        fields = Path(f"/proc/{each}/stat").read_text().rpartition(")")[2].split()
+        used += int(fields[11]) + int(fields[12])
+    return used / os.sysconf("SC_CLK_TCK")
+
+
+def _with_children(pid: int | None) -> list[int]:
+    return [pid, *map(int, Path(f"/proc/{pid}/task/{pid}/children").read_text().split())] if pid else []
 
 
 def _install(api: Api) -> None:
+    role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "cluster-admin"}
+    subject = {"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": ACCOUNT}
+    api.create({**manifest(BINDING, "hollow"), "roleRef": role, "subjects": [subject]})
     for kind in kinds.KINDS:
         api.create(crd.manifest(kind))
     for kind in kinds.KINDS:
@@ -246,4 +277,4 @@ def _is_ready(node: Object) -> bool:
 def _controller(plane: ControlPlane, api: Api) -> None:
     command = [sys.executable, "-m", "netdra", "controller", f"--kubeconfig={plane.kubeconfig()}"]
     api.create(manifest("v1/Namespace", "netdra"))
-    plane.run("netdra-controller", command, lambda: bool(api.list(LEASE, "netdra")), {**os.environ, "PYTHONPATH": "."})
+    plane.run(CONTROLLER, command, lambda: bool(api.list(LEASE, "netdra")), {**os.environ, "PYTHONPATH": "."})

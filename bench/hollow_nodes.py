@@ -1,27 +1,33 @@
 """Many nodes without a machine that publish as real ones do: recorded interfaces through netdra's own publishing half.
 
-Used by `bench.hollow` and `tests/cluster/test_hollow.py`. Each node has its own offering, its own publisher, and its
-own watch of its slices; what they share is one process, and one copy of the policies.
+Used by `bench.hollow` and `tests/cluster/test_hollow.py`. Each node has its own publisher, its own connections and its
+own watch of its slices. What they share is one process, one copy of the policies, and the pass that makes slices of
+policies and interfaces: these are the same everywhere, so it is made once, and each node's slices are these under its
+own name. On real nodes that pass is a few milliseconds of each node's own CPU; here it would be all that is measured.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
+from functools import partial
+
+from msgspec.structs import replace
 
 from netdra.kube.client import Client
 from netdra.kube.reflector import Reflector
 from netdra.kube.resources import POLICIES
-from netdra.kube.store import Store
+from netdra.kube.store import Change, Store
 from netdra.model.device import Features
 from netdra.model.inventory import Interface, Inventory, Node
 from netdra.model.policy import DeviceExposurePolicy
 from netdra.model.resource import ResourceSlice
 from netdra.node.publishing.offering import Offering
-from netdra.node.publishing.publisher import STORED_SLICES, Publisher, StoredSlice, of_node
+from netdra.node.publishing.publish import Written
+from netdra.node.publishing.publisher import STORED_SLICES, Publisher, Slices, StoredSlice, of_node
 from netdra.node.publishing.reconcile import owner_of
 
 AT_ONCE = 64
@@ -40,26 +46,47 @@ class Quiet:
         return True
 
 
+class Pattern:
+    """What every node offers, made as a node daemon makes it, for a node of no name of its own."""
+
+    NAME = "hollow"
+
+    def __init__(self, interfaces: tuple[Interface, ...]) -> None:
+        self._inventory = Inventory(node=Node(name=self.NAME), interfaces=interfaces)
+        self._offering = Offering(self.NAME, {})
+
+    def look(self, policies: Sequence[DeviceExposurePolicy]) -> Mapping[str, Slices]:
+        """Make one pass, as after a change; the pools that came out differently."""
+        self._offering.follow(policies, Features())
+        return self._offering.update(self._inventory, {}, (), Quiet(), time.monotonic()).slices
+
+    def renamed(self, pools: Mapping[str, Slices], node: str) -> dict[str, Slices]:
+        """Pools of the pattern as they are on a node."""
+        return {self._on(node, pool): tuple(self._moved(one, node) for one in found) for pool, found in pools.items()}
+
+    def _on(self, node: str, name: str) -> str:
+        assert name.startswith(f"{self.NAME}-"), name
+        return node + name.removeprefix(self.NAME)
+
+    def _moved(self, one: ResourceSlice, node: str) -> ResourceSlice:
+        pool = replace(one.spec.pool, name=self._on(node, one.spec.pool.name))
+        metadata = replace(one.metadata, name=self._on(node, one.metadata.name))
+        return replace(one, metadata=metadata, spec=replace(one.spec, pool=pool, node_name=node))
+
+
 @dataclass
 class HollowNode:
     """One node.
 
     Attributes:
-        offering: its interfaces, as devices.
         publisher: its way to the API server.
         store: its slices as the API server has them.
+        written: when the server answered its last write, as `time.monotonic`.
     """
 
-    inventory: Inventory
-    offering: Offering
     publisher: Publisher
     store: Store[StoredSlice]
-
-    def look(self, policies: Sequence[DeviceExposurePolicy]) -> None:
-        """Make one pass, as after a change."""
-        self.offering.follow(policies, Features())
-        found = self.offering.update(self.inventory, {}, (), Quiet(), time.monotonic())
-        self.publisher.want_pools(found.slices)
+    written: float = 0.0
 
     @property
     def published(self) -> list[ResourceSlice]:
@@ -74,11 +101,13 @@ class HollowNodes:
     Attributes:
         connect: makes a client of the API server: each node has one of its own, for in one pool of connections each
             request looks at all of them.
+        told: when the last node was told what to publish last, as `time.monotonic`.
         nodes: by name.
         policies: the cluster's.
     """
 
     connect: Callable[[], Client]
+    told: float = 0.0
     nodes: dict[str, HollowNode] = field(default_factory=dict)
     policies: Store[DeviceExposurePolicy] = field(default_factory=Store)
     _work: asyncio.Event = field(default_factory=asyncio.Event)
@@ -92,7 +121,7 @@ class HollowNodes:
             interfaces: what each of them has.
         """
         async with AsyncExitStack() as undo:
-            undo.enter_context(self.policies.following(lambda _: self._work.set()))
+            undo.enter_context(self.policies.following(self._policy_changed))
             client = await undo.enter_async_context(self.connect())
             async with asyncio.TaskGroup() as tasks:
                 running = [tasks.create_task(Reflector(client, POLICIES, self.policies).run())]
@@ -101,12 +130,11 @@ class HollowNodes:
                 for name, uid in uids.items():
                     store: Store[StoredSlice] = Store()
                     own = await undo.enter_async_context(self.connect())
-                    publisher = Publisher(own, store, owner_of(name, uid))
-                    inventory = Inventory(node=Node(name=name), interfaces=interfaces)
-                    self.nodes[name] = HollowNode(inventory, Offering(name, {}), publisher, store)
-                    running.append(tasks.create_task(self._publish(self.nodes[name], begun, running, tasks)))
+                    self.nodes[name] = node = HollowNode(Publisher(own, store, owner_of(name, uid)), store)
+                    node.publisher.report = partial(_note, node)
+                    running.append(tasks.create_task(self._publish(name, begun, running, tasks)))
                 await asyncio.gather(*(node.store.wait_synced() for node in self.nodes.values()))
-                running.append(tasks.create_task(self._look()))
+                running.append(tasks.create_task(self._look(Pattern(interfaces))))
                 try:
                     yield
                 finally:
@@ -121,22 +149,33 @@ class HollowNodes:
 
     async def _publish(
         self,
-        node: HollowNode,
+        name: str,
         begun: asyncio.Semaphore,
         running: list[asyncio.Task[None]],
         tasks: asyncio.TaskGroup,
     ) -> None:
-        reflector = Reflector(node.publisher.client, STORED_SLICES, node.store, of_node(node.inventory.node.name))
+        node = self.nodes[name]
+        reflector = Reflector(node.publisher.client, STORED_SLICES, node.store, of_node(name))
         async with begun:
             running.append(tasks.create_task(reflector.run()))
             await node.store.wait_synced()
         await node.publisher.run()
 
-    async def _look(self) -> None:
+    async def _look(self, pattern: Pattern) -> None:
         while True:
             self._work.clear()
-            policies = tuple(self.policies.objects[name] for name in sorted(self.policies.objects))
-            for node in self.nodes.values():
-                node.look(policies)
+            pools = pattern.look(tuple(self.policies.objects[name] for name in sorted(self.policies.objects)))
+            for name, node in self.nodes.items():
+                node.publisher.want_pools(pattern.renamed(pools, name))
                 await asyncio.sleep(0)
+            self.told = time.monotonic()
             await self._work.wait()
+
+    def _policy_changed(self, change: Change[DeviceExposurePolicy]) -> None:
+        # As in the node daemon: what the controller says of a policy is no reason for a pass.
+        if change.old is None or change.new is None or change.old.spec != change.new.spec:
+            self._work.set()
+
+
+def _note(node: HollowNode, _pool: str, _written: Written) -> None:
+    node.written = time.monotonic()

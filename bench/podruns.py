@@ -7,6 +7,7 @@ of veth pairs whose other ends are in no namespace that a driver sees.
 from __future__ import annotations
 
 import os
+import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -31,8 +32,8 @@ from testbed.pods import Pods, is_running
 from testbed.process import Process
 from testbed.workspace import Workspace, open_workspace
 
-SINGLES, PLAIN, CHAINS, DEVICES = 30, 10, 12, 50
-LEAST, PHASE_SECONDS = 8, 80.0
+SINGLES, PLAIN, CHAINS, DEVICES = 30, 10, 8, 50
+LEAST, PHASE_SECONDS = 8, 45.0
 """On a busy machine, of one after the other: when to stop, and how many there must be then."""
 IDLE_SECONDS, REST_SECONDS = 30.0, 5.0
 TIMEOUT = 120.0  # the kubelet tries a claim again after a minute that it could not have prepared at first
@@ -86,9 +87,12 @@ def measure(driver: Driver, containerd: Containerd, plane: ControlPlane, namespa
         pods = Pods(workspace.api, workspace.namespace, containerd)
         run = _Run(driver, pods, workspace, Timers(driver, namespace, plane), moving, found)
         try:
+            _say(f"{driver.title}: one pod after the other ...")
             run.one_by_one()
             if driver.title == OURS:
+                _say(f"{driver.title}: pods of three steps ...")
                 run.chains()
+            _say(f"{driver.title}: {DEVICES} pods at once ...")
             run.at_once(process)
         finally:
             pods.delete_all()
@@ -139,6 +143,8 @@ class _Run:
         self._pods.delete_all()
         time.sleep(REST_SECONDS)
         found.burst_claimed, found.running = self._burst("many", claimed=True)
+        with_claims, without = found.burst_claimed / 1000, found.burst_plain / 1000
+        _say(f"{self._driver.title}: all ran after {with_claims:.1f} s, without claims {without:.1f} s; at rest ...")
         after = self._timers.driver()
         # Of all hooks since the start, the burst's among them.
         found.slowest = {what: after[what].bound * 1000 for what in (RUN, STOP)}
@@ -174,6 +180,11 @@ class _Run:
 
     def _times(self) -> dict[str, Total]:
         return {**self._timers.driver(), **self._timers.kubelet()}
+
+
+def _say(what: str) -> None:
+    """Tell who waits what is done now."""
+    print(f"bench: {time.strftime('%X')}: {what}", file=sys.stderr, flush=True)
 
 
 def _within_time(most: int) -> Iterator[int]:

@@ -29,7 +29,7 @@ def run() -> list[Figure]:
     with ControlPlane() as plane, Node("bench") as node:
         prepare(plane)
         containerd = Containerd(node)
-        Kubelet(containerd, plane)
+        Kubelet(containerd, plane, administrator=True)
         with Namespace.open(str(node.path("/proc/1/ns/net"))) as namespace:
             found = {driver.title: measure(driver, containerd, plane, namespace) for driver in DRIVERS}
     ours, peer = found[OURS], found[PEER]

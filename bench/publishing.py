@@ -1,7 +1,8 @@
 """From the kernel's event to the ResourceSlice that a watcher sees, beside dranet on the same node and control plane.
 
-Each driver is alone while it is measured, on the same real node with containerd and kubelet. Links are veth pairs on
-the node; the clock starts before the kernel is asked and stops when a watch of the API server shows all of them.
+Each driver is alone while it is measured, on the same real node with containerd and kubelet; only the quiet minute is
+the same for all. Links are veth pairs on the node, and become more and more. The clock starts before the kernel is
+asked (of a burst also: when its last link was made), and stops when a watch of the API server shows all of them.
 """
 
 from __future__ import annotations
@@ -11,219 +12,252 @@ import os
 import statistics
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 
 import msgspec
 
 from bench.drivers import DRIVERS, OURS, PEER, Driver, prepare
 from bench.figures import Figure
+from bench.floor import floor
+from bench.links import Burst, appear, grow, since, vanish
 from bench.slices import Watched, watched
-from netdra.kernel import kinds, link
 from netdra.kernel.netlink import Socket
 from netdra.kernel.netns import Namespace
+from testbed.api import Object
 from testbed.containerd import Containerd
 from testbed.control_plane import ControlPlane
 from testbed.kubelet import Kubelet
 from testbed.node import Node
+from testbed.objects import SLICE
 from testbed.process import Process
 
-INTERFACES = 100
 # With the burst it must stay below 128 devices, past which dranet publishes nothing.
 BURST_BASE = 50
+INTERFACES = 100
 SIZES = (500, 1000, 2000)
-EVENTS, PAUSE_SECONDS = 12, 2.5
-BURST, BURSTS, REST_SECONDS = 50, 2, 15.0
-QUIET_SECONDS = 60.0
+EVENTS = {OURS: (50, 0.35), PEER: (12, 2.5)}
+"""How many pairs come and go one by one, and how many seconds apart: a peer without rest looks once in two seconds."""
+BURST, BURSTS = 50, 3
+REST_SECONDS, BETWEEN_SECONDS, QUIET_SECONDS = 10.0, 1.0, 60.0
 # Longer than a peer's slowest poll.
-EVENT_TIMEOUT, START_TIMEOUT, STUCK_TIMEOUT = 65.0, 65.0, 20.0
-EVENT_RATIO = BURST_RATIO = 1.0
+START_TIMEOUT, STUCK_TIMEOUT = 65.0, 12.0
+EVENT_RATIO, BURST_RATIO, FLOOR_RATIO, SLOWEST_MS = 0.5, 1.0, 2.0, 150.0
+START_RATIO = QUIET_RATIO = 1.0
 
-Pairs = Sequence[tuple[str, str]]
+
+class Bursts(msgspec.Struct, frozen=True):
+    """The bursts of one driver, and the least that its writes can take (adds, deletes)."""
+
+    added: list[Burst]
+    deleted: list[Burst]
+    least: list[tuple[float, float]] = []
 
 
-class Measured(msgspec.Struct, frozen=True):
-    """One driver's figures: times in ms, memory in MiB."""
+class Events(msgspec.Struct, frozen=True):
+    """One driver's figures of single events: times in ms, memory in MiB."""
 
     added: list[float]
     deleted: list[float]
-    burst_added: float
-    burst_deleted: float
     first: float
     memory: float
-    quiet_cpu: float
-    quiet_writes: int
-    published: dict[int, int]
-    all_published: dict[int, float]
-    memory_at_most: float
+
+
+class Quiet(msgspec.Struct, frozen=True):
+    """What a driver does while nothing happens: CPU time in ms."""
+
+    cpu: float
+    writes: int
+
+
+class Many(msgspec.Struct, frozen=True):
+    """How many of so many interfaces a driver published, after how many seconds, with how much memory (MiB)."""
+
+    size: int
+    published: int
+    seconds: float
+    memory: float
+
+
+class Measured(msgspec.Struct, frozen=True):
+    """All figures of one driver."""
+
+    bursts: Bursts
+    events: Events
+    quiet: Quiet
+    many: list[Many]
+
+
+class _Scene(msgspec.Struct, frozen=True):
+    """Where it happens."""
+
+    plane: ControlPlane
+    node: Node
+    sock: Socket
 
 
 def run() -> list[Figure]:
-    """The figures of every driver, and netdra's as ratios of dranet's."""
+    """The figures of every driver, and netdra's as ratios of dranet's and of the least that is possible."""
     with ControlPlane() as plane, Node("bench") as node:
         prepare(plane)
         Kubelet(Containerd(node), plane)
         with Namespace.open(str(node.path("/proc/1/ns/net"))) as namespace, namespace.socket() as sock:
-            found = {driver.title: _measure(driver, node, plane, sock) for driver in DRIVERS}
+            found = _measure(_Scene(plane, node, sock))
     figures = [figure for title, measured in found.items() for figure in _figures(title, measured)]
     return [*figures, *_ratios(found[OURS], found[PEER])]
 
 
-def _figures(title: str, found: Measured) -> Iterator[Figure]:
-    at = f"{INTERFACES} interfaces"
-    for what, times in (("add", found.added), ("delete", found.deleted)):
-        note = f"{at}, {len(times)} veth pairs, {PAUSE_SECONDS:g} s apart"
-        yield Figure(f"{title}: {what} to slice, p50", statistics.median(times), "ms", note=note)
-        yield Figure(f"{title}: {what} to slice, slowest", max(times), "ms", note=note)
-    note = f"{BURST} interfaces at once beside {BURST_BASE}, until the last one is seen; median of {BURSTS}"
-    yield Figure(f"{title}: burst of adds", found.burst_added, "ms", note=note)
-    yield Figure(f"{title}: burst of deletes", found.burst_deleted, "ms", note=note)
-    yield Figure(f"{title}: start to first slice", found.first, "ms", note=f"{at}; process start included")
-    yield Figure(f"{title}: memory", found.memory, "MiB", note=f"RSS at {at}, after the events")
-    for size, count in found.published.items():
-        seconds = found.all_published[size]
-        note = f"of {size:,}, {seconds:.1f} s after start" if count >= size else f"of {size:,}, and no more"
-        yield Figure(f"{title}: published", count, "interfaces", note=note)
-    yield Figure(f"{title}: memory, most", found.memory_at_most, "MiB", note=f"RSS at {SIZES[-1]:,} interfaces")
-    note = f"{found.quiet_writes} writes of slices in {QUIET_SECONDS:g} s in which nothing happens, at {at}"
-    yield Figure(f"{title}: CPU time when quiet", found.quiet_cpu, "ms", note=note)
+def _measure(scene: _Scene) -> dict[str, Measured]:
+    made = grow(scene.sock, 0, BURST_BASE)
+    bursts = {driver.title: _bursts(driver, scene) for driver in DRIVERS}
+    made = grow(scene.sock, made, INTERFACES)
+    events = {driver.title: _events(driver, scene) for driver in DRIVERS}
+    quiet = _quiet(scene)
+    many: dict[str, list[Many]] = {driver.title: [] for driver in DRIVERS}
+    for size in SIZES:
+        made = grow(scene.sock, made, size)
+        for driver in DRIVERS:
+            # Who does not publish so many does not publish more.
+            if all(one.published >= one.size for one in many[driver.title]):
+                many[driver.title].append(_many(driver, scene, size))
+    return {name: Measured(bursts[name], events[name], quiet[name], many[name]) for name in bursts}
 
 
-def _ratios(ours: Measured, peer: Measured) -> Iterator[Figure]:
-    pairs: tuple[tuple[str, float, float, float], ...] = (
-        ("add to slice, p50", statistics.median(ours.added), statistics.median(peer.added), EVENT_RATIO),
-        ("delete to slice, p50", statistics.median(ours.deleted), statistics.median(peer.deleted), EVENT_RATIO),
-        ("burst of adds", ours.burst_added, peer.burst_added, BURST_RATIO),
-        ("burst of deletes", ours.burst_deleted, peer.burst_deleted, BURST_RATIO),
-        ("start to first slice", ours.first, peer.first, 0.0),
-        ("memory", ours.memory, peer.memory, 0.0),
-        ("CPU time when quiet", ours.quiet_cpu, peer.quiet_cpu, 0.0),
-    )
-    for what, mine, theirs, limit in pairs:
-        yield Figure(f"{what}, {OURS} / {PEER}", mine / max(theirs, 0.001), "x", limit)
+def _bursts(driver: Driver, scene: _Scene) -> Bursts:
+    """Bursts of adds of a driver that has rested, and of deletes right after them."""
+    pairs = [(f"x{number}", f"y{number}") for number in range(BURST // 2)]
+    added, deleted, slices = [], [], list[Object]()
+    with _running(driver, scene) as (seen, _, _):
+        _required(seen.wait(lambda names: len(names) >= BURST_BASE, START_TIMEOUT))
+        for _ in range(BURSTS):
+            time.sleep(REST_SECONDS)
+            added.append(appear(scene.sock, seen, pairs))
+            time.sleep(BETWEEN_SECONDS)
+            if driver.title == OURS and not slices:
+                with closing(scene.plane.client()) as api:
+                    slices = api.list(SLICE, fields=f"spec.driver={driver.name}")[:BURST]
+            deleted.append(vanish(scene.sock, seen, pairs))
+    return Bursts(added, deleted, floor(scene.plane, slices, BURSTS) if slices else [])
 
 
-def _measure(driver: Driver, node: Node, plane: ControlPlane, sock: Socket) -> Measured:
-    with _links(sock, INTERFACES), _running(driver, node, plane) as (seen, process, started):
-        first = _since(started, seen.wait(bool, START_TIMEOUT))
+def _events(driver: Driver, scene: _Scene) -> Events:
+    """Single adds and deletes."""
+    count, pause = EVENTS[driver.title]
+    added, deleted = [], []
+    with _running(driver, scene) as (seen, process, started):
+        first = since(started, seen.wait(bool, START_TIMEOUT))
         _required(seen.wait(lambda names: len(names) >= INTERFACES, START_TIMEOUT))
         time.sleep(REST_SECONDS)
-        added, deleted = _one_by_one(sock, seen)
-        memory = process.memory() / 2**20
+        for number in range(count):
+            pairs = [(f"one{number}", f"two{number}")]
+            added.append(appear(scene.sock, seen, pairs).first)
+            time.sleep(pause)
+            deleted.append(vanish(scene.sock, seen, pairs).first)
+            time.sleep(pause)
+        return Events(added, deleted, first, process.memory() / 2**20)
+
+
+def _quiet(scene: _Scene) -> dict[str, Quiet]:
+    """A minute in which nothing happens, of all drivers at once."""
+    with ExitStack() as running:
+        found = {driver.title: running.enter_context(_running(driver, scene)) for driver in DRIVERS}
+        for seen, _, _ in found.values():
+            _required(seen.wait(lambda names: len(names) >= INTERFACES, START_TIMEOUT))
         time.sleep(REST_SECONDS)
-        writes, cpu = seen.writes, _cpu(process)
+        before = {name: (_cpu(process), seen.writes) for name, (seen, process, _) in found.items()}
         time.sleep(QUIET_SECONDS)
-        writes, cpu = seen.writes - writes, _cpu(process) - cpu
-    with _links(sock, BURST_BASE), _running(driver, node, plane) as (seen, _, _):
-        _required(seen.wait(lambda names: len(names) >= BURST_BASE, START_TIMEOUT))
-        bursts = [_burst(sock, seen) for _ in range(BURSTS)]
-    published, times = {}, {}
-    for size in SIZES:
-        published[size], times[size], memory_at_most = _many(driver, node, plane, sock, size)
-    return Measured(
-        added=added,
-        deleted=deleted,
-        burst_added=statistics.median(there for there, _ in bursts),
-        burst_deleted=statistics.median(gone for _, gone in bursts),
-        first=first,
-        memory=memory,
-        quiet_cpu=cpu,
-        quiet_writes=writes,
-        published=published,
-        all_published=times,
-        memory_at_most=memory_at_most,
-    )
+        return {
+            name: Quiet(_cpu(process) - before[name][0], seen.writes - before[name][1])
+            for name, (seen, process, _) in found.items()
+        }
 
 
-def _one_by_one(sock: Socket, seen: Watched) -> tuple[list[float], list[float]]:
-    """Milliseconds of single additions and single deletions, of a driver that has rested before each."""
-    added, deleted = [], []
-    for number in range(EVENTS):
-        pairs = [(f"one{number}", f"two{number}")]
-        added.append(_appear(sock, seen, pairs))
-        time.sleep(PAUSE_SECONDS)
-        deleted.append(_vanish(sock, seen, pairs))
-        time.sleep(PAUSE_SECONDS)
-    return added, deleted
-
-
-def _burst(sock: Socket, seen: Watched) -> tuple[float, float]:
-    """Milliseconds until `BURST` new interfaces are all there, and until they are all gone."""
-    pairs = [(f"x{number}", f"y{number}") for number in range(BURST // 2)]
-    time.sleep(REST_SECONDS)
-    there = _appear(sock, seen, pairs)
-    time.sleep(REST_SECONDS)
-    return there, _vanish(sock, seen, pairs)
-
-
-def _appear(sock: Socket, seen: Watched, pairs: Pairs) -> float:
-    """Make veth pairs; the milliseconds until both ends of all are published."""
-    names = {name for pair in pairs for name in pair}
-    started = time.perf_counter()
-    for pair in pairs:
-        _add(sock, pair)
-    return _since(started, seen.wait(lambda found: names <= found, EVENT_TIMEOUT))
-
-
-def _vanish(sock: Socket, seen: Watched, pairs: Pairs) -> float:
-    """Delete veth pairs; the milliseconds until neither end of any is published."""
-    names = {name for pair in pairs for name in pair}
-    seen_before = names <= seen.interfaces()
-    started = time.perf_counter()
-    for one, _ in pairs:
-        link.delete(sock, one)
-    gone = seen.wait(lambda found: not names & found, EVENT_TIMEOUT)
-    return _since(started, gone if seen_before else None)
-
-
-def _many(driver: Driver, node: Node, plane: ControlPlane, sock: Socket, size: int) -> tuple[int, float, float]:
-    """How many of `size` interfaces are published, after how many seconds, with how much memory (MiB)."""
-    with _links(sock, size), _running(driver, node, plane) as (seen, process, started):
+def _many(driver: Driver, scene: _Scene, size: int) -> Many:
+    with _running(driver, scene) as (seen, process, started):
         done = None
         count = -1
-        seen.wait(bool, START_TIMEOUT)
+        seen.wait(bool, START_TIMEOUT if size == SIZES[0] else STUCK_TIMEOUT)
         # What has stopped to grow is all that there will be.
         while done is None and len(seen.interfaces()) > count:
             count = len(seen.interfaces())
             done = seen.wait(lambda names: len(names) >= size, STUCK_TIMEOUT)
-        return len(seen.interfaces()), _since(started, done) / 1000, process.memory() / 2**20
+        return Many(size, len(seen.interfaces()), since(started, done) / 1000, process.memory() / 2**20)
+
+
+def _figures(title: str, found: Measured) -> Iterator[Figure]:
+    yield from _burst_figures(title, found.bursts)
+    events, at = found.events, f"{INTERFACES} interfaces"
+    apart = f"veth pairs, {EVENTS[title][1]:g} s apart, at {at}"
+    for what, times in (("add", events.added), ("delete", events.deleted)):
+        yield Figure(f"{title}: {what} to slice, p50", statistics.median(times), "ms", note=f"{len(times)} {apart}")
+    both = sorted(events.added + events.deleted)
+    limit = SLOWEST_MS if title == OURS else 0.0
+    value = both[math.ceil(0.99 * len(both)) - 1]
+    yield Figure(f"{title}: event to slice, p99", value, "ms", limit, f"of {len(both)}, slowest {both[-1]:.0f} ms")
+    yield Figure(f"{title}: start to first slice", events.first, "ms", note=f"{at}; process start included")
+    yield Figure(f"{title}: memory", events.memory, "MiB", note=f"RSS at {at}, after the events")
+    note = f"{found.quiet.writes} writes of slices in {QUIET_SECONDS:g} s in which nothing happens, at {at}"
+    yield Figure(f"{title}: CPU time when quiet", found.quiet.cpu, "ms", note=note)
+    for one in found.many:
+        whole = one.published >= one.size
+        note = f"of {one.size:,}, {f'{one.seconds:.1f} s after start' if whole else 'and no more'}"
+        yield Figure(f"{title}: published", one.published, "interfaces", note=f"{note}; RSS {one.memory:.0f} MiB")
+
+
+def _burst_figures(title: str, found: Bursts) -> Iterator[Figure]:
+    how = {"adds": "of a rested driver", "deletes": f"{BETWEEN_SECONDS:g} s after the burst of adds"}
+    for what, bursts in (("adds", found.added), ("deletes", found.deleted)):
+        first, last = (statistics.median(values) for values in ([one.first for one in bursts], _lasts(bursts)))
+        note = f"{BURST} interfaces beside {BURST_BASE}, {how[what]}; median of {len(bursts)}"
+        yield Figure(f"{title}: burst of {what}, from the first", first, "ms", note=note)
+        made = f"the links took {first - last:.0f} ms; {max(one.writes for one in bursts)} writes"
+        yield Figure(f"{title}: burst of {what}, from the last", last, "ms", note=made)
+    for what, times in (("adds", [there for there, _ in found.least]), ("deletes", [gone for _, gone in found.least])):
+        if times:
+            note = f"{BURST} slices of {title}, written by a client that does nothing else"
+            yield Figure(f"least for a burst of {what}", statistics.median(times), "ms", note=note)
+
+
+def _ratios(ours: Measured, peer: Measured) -> Iterator[Figure]:
+    mine, theirs = ours.events, peer.events
+    pairs: tuple[tuple[str, float, float, float], ...] = (
+        ("add to slice, p50", statistics.median(mine.added), statistics.median(theirs.added), EVENT_RATIO),
+        ("delete to slice, p50", statistics.median(mine.deleted), statistics.median(theirs.deleted), EVENT_RATIO),
+        ("burst of adds, from the last", *_both(ours.bursts.added, peer.bursts.added), 0.0),
+        ("burst of deletes, from the last", *_both(ours.bursts.deleted, peer.bursts.deleted), BURST_RATIO),
+        ("start to first slice", mine.first, theirs.first, START_RATIO),
+        ("memory", mine.memory, theirs.memory, 0.0),
+        ("CPU time when quiet", ours.quiet.cpu, peer.quiet.cpu, QUIET_RATIO),
+    )
+    for what, value, other, limit in pairs:
+        yield Figure(f"{what}, {OURS} / {PEER}", value / max(other, 0.001), "x", limit)
+    # Links come within a few milliseconds, so that a burst of adds has all its writes before it.
+    value, least = statistics.median(_lasts(ours.bursts.added)), statistics.median(one for one, _ in ours.bursts.least)
+    yield Figure(f"burst of adds, from the last, {OURS} / least", value / least, "x", FLOOR_RATIO)
+
+
+def _both(mine: Sequence[Burst], theirs: Sequence[Burst]) -> tuple[float, float]:
+    return statistics.median(_lasts(mine)), statistics.median(_lasts(theirs))
+
+
+def _lasts(bursts: Sequence[Burst]) -> list[float]:
+    return [one.last for one in bursts]
 
 
 @contextmanager
-def _running(driver: Driver, node: Node, plane: ControlPlane) -> Iterator[tuple[Watched, Process, float]]:
-    with watched(plane, driver.name) as seen:
+def _running(driver: Driver, scene: _Scene) -> Iterator[tuple[Watched, Process, float]]:
+    with watched(scene.plane, driver.name) as seen:
         started = time.perf_counter()
-        process = driver.start(node, plane)
+        process = driver.start(scene.node, scene.plane)
         try:
             yield seen, process, started
         finally:
             process.stop()
 
 
-@contextmanager
-def _links(sock: Socket, count: int) -> Iterator[None]:
-    pairs = [(f"a{number}", f"b{number}") for number in range(count // 2)]
-    for pair in pairs:
-        _add(sock, pair)
-    try:
-        yield
-    finally:
-        for one, _ in pairs:
-            link.delete(sock, one)
-
-
-def _add(sock: Socket, pair: tuple[str, str]) -> None:
-    link.create(sock, pair[0], "veth", kinds.veth(kinds.Peer(pair[1])))
-
-
-def _since(started: float, moment: float | None) -> float:
-    """Milliseconds; infinitely many if the moment did not come."""
-    return math.inf if moment is None else (moment - started) * 1000
-
-
 def _required(moment: float | None) -> None:
     if moment is None:
-        raise TimeoutError(f"a driver did not publish {INTERFACES} interfaces within {START_TIMEOUT:g} s")
+        raise TimeoutError(f"a driver did not publish all interfaces within {START_TIMEOUT:g} s")
 
 
 def _cpu(process: Process) -> float:

@@ -42,6 +42,12 @@ class Watched:
             held = self._changed.wait_for(lambda: condition(self.interfaces()), timeout)
             return self._at if held else None
 
+    def wait_count(self, count: int, timeout: float) -> float | None:
+        """The moment at which there are just so many slices; None if that does not come."""
+        with self._changed:
+            held = self._changed.wait_for(lambda: len(self._slices) == count, timeout)
+            return self._at if held else None
+
     def interfaces(self) -> frozenset[str]:
         """The names of all interfaces that are published now."""
         return frozenset[str]().union(*self._slices.values())

@@ -1,9 +1,9 @@
-"""How long the webhook keeps the API server waiting: 200 claims a second on one core, beside a real control plane.
+"""How long the webhook keeps the API server waiting: 200 requests a second on one core, beside a real control plane.
 
-Most claims are other drivers', as in a cluster; some are for one of 100 topologies, and a few of these lack a step, of
-which the API server itself is asked before they are refused. The requests come at fixed times whether the ones before
-are answered or not, so a queue shows. The same load goes to a webhook that does nothing (`bench.bare`), in turns, so
-that what the machine does besides is in both. Where it is allowed, both run before the machine's other programs.
+The requests are `bench.reviews`': of all kinds, mixed as in a busy moment, and then of each kind by itself. They come
+at fixed times whether the ones before are answered or not, so a queue shows. The same load goes to a webhook that does
+nothing (`bench.bare`), in turns, so that what the machine does besides is in both. Where it is allowed, both run before
+the machine's other programs.
 """
 
 from __future__ import annotations
@@ -14,31 +14,34 @@ import ssl
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 import aiohttp
 import msgspec
 
+from bench import reviews
 from bench.figures import Figure
 from netdra.admission import certificates
-from netdra.model import crd, kinds
+from netdra.model import crd, documents, kinds
+from netdra.model.topology import NetworkTopology
+from netdra.topology.classes import device_classes
 from testbed.api import Api, Object
 from testbed.commands import Settings
 from testbed.control_plane import ControlPlane
-from testbed.objects import manifest
 from testbed.process import Ports, answers
 
 RATE = 200
 ROUNDS = 5
 SECONDS = 2
+ALONE = 200
+"""Requests of each kind by itself."""
+ALONE_RATE = 50
 CONNECTIONS = 16
 """The API server keeps its connections and opens few."""
-TOPOLOGIES = 100
 P99_MS = 10.0
 HOST = "127.0.0.1"
 _DEFINITION = "apiextensions.k8s.io/v1/CustomResourceDefinition"
@@ -46,19 +49,31 @@ _DEFINITION = "apiextensions.k8s.io/v1/CustomResourceDefinition"
 
 @dataclass
 class Served:
-    """One of the two servers: where it is, what it used, and how long each request waited, by what was answered."""
+    """One of the two servers: where it is, what it used, and how long each request waited.
+
+    Attributes:
+        mixed: seconds, of all requests of the mix, by kind.
+    """
 
     url: str
     pid: int
     is_bare: bool = False
     cpu_seconds: float = 0.0
-    allowed: list[float] = field(default_factory=list)
-    refused: list[float] = field(default_factory=list)
+    mixed: dict[str, list[float]] = field(default_factory=dict)
 
     @property
     def waits(self) -> list[float]:
         """How long requests waited, in seconds, the shortest first."""
-        return sorted(self.allowed + self.refused)
+        return sorted(each for waits in self.mixed.values() for each in waits)
+
+
+@dataclass(frozen=True)
+class Alone:
+    """What requests of one kind took by themselves: seconds, the shortest first, and CPU seconds of all of them."""
+
+    kind: str
+    waits: list[float]
+    cpu_seconds: float
 
 
 def run() -> list[Figure]:
@@ -78,31 +93,46 @@ def run() -> list[Figure]:
         netdra = ("-m", "netdra", "webhook", f"--address={HOST}", f"--port={port}", f"--certificates={folder}")
         ours = _start(plane, port, trust, (*netdra, f"--kubeconfig={plane.kubeconfig()}"))
         bare = _start(plane, other, trust, ("-m", "bench.bare", str(other), folder))
-        before_others = all([_before_others(ours.pid), _before_others(bare.pid)])
+        # Workers come after the server, as they do by themselves: they have used more of the CPU than it has.
+        places = {ours.pid: 2, bare.pid: 2} | dict.fromkeys(_processes(ours.pid)[1:], 1)
+        before_others = all(_before_others(pid, place) for pid, place in places.items())
         with _ahead():
             for served in (ours, bare) * ROUNDS:
-                asyncio.run(_load(served, trust))
-    note = f"{RATE}/s for {ROUNDS} x {SECONDS} s, {TOPOLOGIES} topologies, one core, load {os.getloadavg()[0]:.1f}"
+                asyncio.run(_mixed(served, trust))
+            alone = [asyncio.run(_alone(ours, trust, kind)) for kind in reviews.KINDS]
+        memory = sum(_resident_mib(pid) for pid in _processes(ours.pid))
+    note = f"one core, {reviews.TOPOLOGIES} topologies, load {os.getloadavg()[0]:.1f}"
     if before_others:
         note += ", before other programs"
-    return _figures(ours, bare, note)
+    return [*_figures(ours, bare, note), *_by_kind(ours, alone), Figure("memory with its workers", memory, "MiB")]
 
 
 def _figures(ours: Served, bare: Served, note: str) -> list[Figure]:
     cpu = 1000 * ours.cpu_seconds / len(ours.waits)
     bare_cpu = 1000 * bare.cpu_seconds / len(bare.waits)
-    beside = _quantile(sorted(ours.allowed), 0.99) / _quantile(bare.waits, 0.99)
+    note = f"{RATE}/s for {ROUNDS} x {SECONDS} s, {note}"
     return [
-        Figure("one claim, median", 1000 * _quantile(ours.waits, 0.5), "ms", 0.0, note),
-        Figure("one claim, p99", 1000 * _quantile(ours.waits, 0.99), "ms", P99_MS, note),
-        Figure("a claim that is let through, p99", 1000 * _quantile(sorted(ours.allowed), 0.99), "ms", 0.0, note),
-        Figure("a claim that is refused, median", 1000 * _quantile(sorted(ours.refused), 0.5), "ms", 0.0, note),
-        Figure("CPU time of one claim", cpu, "ms", 1000 / RATE, note),
-        Figure("nothing done, p99", 1000 * _quantile(bare.waits, 0.99), "ms", 0.0, note),
-        Figure("CPU time of nothing done", bare_cpu, "ms", 0.0, note),
-        Figure("p99 of those let through, beside nothing done", beside, "x", 0.0, note),
-        Figure("CPU time, beside nothing done", cpu / bare_cpu, "x", 0.0, note),
+        Figure("all kinds, median", 1000 * _quantile(ours.waits, 0.5), "ms", 0.0, note),
+        Figure("all kinds, p99", 1000 * _quantile(ours.waits, 0.99), "ms", P99_MS, note),
+        Figure("all kinds, CPU time of one request", cpu, "ms", 1000 / RATE, note),
+        Figure("nothing done, median", 1000 * _quantile(bare.waits, 0.5), "ms"),
+        Figure("nothing done, p99", 1000 * _quantile(bare.waits, 0.99), "ms"),
+        Figure("CPU time of nothing done", bare_cpu, "ms"),
+        Figure("p99, beside nothing done", _quantile(ours.waits, 0.99) / _quantile(bare.waits, 0.99), "x"),
+        Figure("CPU time, beside nothing done", cpu / bare_cpu, "x"),
     ]
+
+
+def _by_kind(ours: Served, alone: Iterable[Alone]) -> Iterator[Figure]:
+    """Each kind in the mix and by itself."""
+    for found in alone:
+        mixed = sorted(ours.mixed[found.kind])
+        note = (
+            f"p99 {1000 * _quantile(mixed, 0.99):.1f} ms of {len(mixed)} in the mix; by itself at {ALONE_RATE}/s "
+            f"median {1000 * _quantile(found.waits, 0.5):.1f} ms, p99 {1000 * _quantile(found.waits, 0.99):.1f} ms, "
+            f"CPU time {1000 * found.cpu_seconds / len(found.waits):.2f} ms"
+        )
+        yield Figure(f"{found.kind}, median in the mix", 1000 * _quantile(mixed, 0.5), "ms", 0.0, note)
 
 
 def _quantile(ordered: list[float], part: float) -> float:
@@ -118,13 +148,18 @@ def _start(plane: ControlPlane, port: int, trust: ssl.SSLContext, arguments: Seq
     return Served(f"https://{HOST}:{port}/validate", process.pid, is_bare="bench.bare" in arguments)
 
 
-def _before_others(pid: int) -> bool:
+def _before_others(pid: int, place: int = 2) -> bool:
     """Have the process's first thread, its event loop's, run before other programs; whether that is allowed."""
     try:
-        os.sched_setscheduler(pid, os.SCHED_FIFO, os.sched_param(1))
+        os.sched_setscheduler(pid, os.SCHED_FIFO, os.sched_param(place))
     except OSError:
         return False
     return True
+
+
+def _processes(pid: int) -> list[int]:
+    """A server and its workers."""
+    return [pid, *map(int, Path(f"/proc/{pid}/task/{pid}/children").read_text().split())]
 
 
 def _fill(api: Api) -> None:
@@ -132,30 +167,16 @@ def _fill(api: Api) -> None:
         api.create(crd.manifest(kind))
     for kind in kinds.KINDS:
         api.wait_for(_DEFINITION, kind.name, _is_established)
-    steps = [{"name": name, "type": "sriov", "selector": {"cel": "true"}} for name in ("vf0", "vf1")]
-    bond = {"name": "bond0", "type": "bond", "dependOn": ["vf0", "vf1"]}
-    for number in range(TOPOLOGIES):
-        spec = {"steps": [*steps, bond]}
-        api.create(manifest("networking.dra.io/v1alpha1/NetworkTopology", f"net{number}", spec=spec))
+    for number in range(reviews.TOPOLOGIES):
+        written = reviews.topology(number)
+        api.create(written)
+        for made in device_classes(documents.convert(written, NetworkTopology, "the topology")):
+            api.create(documents.plain(made))
 
 
 def _is_established(found: Object | None) -> bool:
     conditions = (found or {}).get("status", {}).get("conditions", [])
     return any(each["type"] == "Established" and each["status"] == "True" for each in conditions)
-
-
-def _review(number: int) -> bytes:
-    """The number-th request: one in five is for a topology, one in a hundred lacks a step."""
-    classes = ["gpu"]
-    if number % 5 == 0:
-        name = f"net{number % TOPOLOGIES}"
-        classes += [f"{name}-vf0"] if number % 100 == 0 else [f"{name}-vf0", f"{name}-vf1"]
-    requests = [{"name": each.rpartition("-")[2], "exactly": {"deviceClassName": each}} for each in classes]
-    claim = manifest("resource.k8s.io/v1/ResourceClaim", "claim", "team", spec={"devices": {"requests": requests}})
-    kind = {"group": "resource.k8s.io", "version": "v1", "kind": "ResourceClaim"}
-    request: dict[str, Any] = {"uid": str(number), "kind": kind, "operation": "CREATE", "name": "claim"}
-    review = {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview"}
-    return msgspec.json.encode({**review, "request": {**request, "object": claim, "oldObject": None}})
 
 
 @contextmanager
@@ -171,28 +192,53 @@ def _ahead() -> Iterator[None]:
         os.sched_setaffinity(0, cores)
 
 
-async def _load(served: Served, trust: ssl.SSLContext) -> None:
-    """Put some seconds of requests to a server; opening connections, which the API server keeps, is not counted."""
+async def _mixed(served: Served, trust: ssl.SSLContext) -> None:
+    """Put some seconds of requests of all kinds to a server."""
+    asked = [reviews.mixed(number) for number in range(RATE * SECONDS)]
+    before = _cpu_seconds(served.pid)
+    waits = await _load(served, trust, asked, RATE)
+    served.cpu_seconds += _cpu_seconds(served.pid) - before
+    for kind, waited in zip(asked, waits, strict=True):
+        served.mixed.setdefault(kind, []).append(waited)
+
+
+async def _alone(served: Served, trust: ssl.SSLContext, kind: str) -> Alone:
+    before = _cpu_seconds(served.pid)
+    waits = await _load(served, trust, [kind] * ALONE, ALONE_RATE)
+    return Alone(kind, sorted(waits), _cpu_seconds(served.pid) - before)
+
+
+async def _load(served: Served, trust: ssl.SSLContext, kinds: Sequence[str], rate: int) -> list[float]:
+    """How long requests of these kinds wait; opening connections, which the API server keeps, is not counted."""
     connector = aiohttp.TCPConnector(ssl=trust, limit=CONNECTIONS)
     headers = {"Content-Type": "application/json"}
+    bodies = [reviews.body(kind, number) for number, kind in enumerate(kinds)]
     async with aiohttp.ClientSession(connector=connector, headers=headers) as session:
 
         async def one(number: int, begun: float) -> tuple[float, bool]:
-            due = begun + number / RATE
+            due = begun + number / rate
             await asyncio.sleep(due - time.monotonic())
-            async with session.post(served.url, data=_review(number)) as answer:
+            async with session.post(served.url, data=bodies[number]) as answer:
                 body = msgspec.json.decode(await answer.read())
             return time.monotonic() - due, body["response"]["allowed"]
 
-        await asyncio.gather(*(one(1, time.monotonic()) for _ in range(CONNECTIONS)))
-        before, begun = _cpu_seconds(served.pid), time.monotonic()
-        found = await asyncio.gather(*(one(number, begun) for number in range(RATE * SECONDS)))
-        served.cpu_seconds += _cpu_seconds(served.pid) - before
-    assert served.is_bare or [allowed for _, allowed in found] == [n % 100 != 0 for n in range(len(found))]
-    for waited, allowed in found:
-        (served.allowed if allowed else served.refused).append(waited)
+        await asyncio.gather(*(one(0, time.monotonic()) for _ in range(CONNECTIONS)))
+        begun = time.monotonic()
+        found = await asyncio.gather(*(one(number, begun) for number in range(len(kinds))))
+    expected = [served.is_bare or reviews.KINDS[kind].allowed for kind in kinds]
+    assert [allowed for _, allowed in found] == expected, "the webhook is wrong"
+    return [waited for waited, _ in found]
 
 
 def _cpu_seconds(pid: int) -> float:
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+    """What a server and its workers used so far."""
+    used = 0
+    for each in _processes(pid):
+        fields = Path(f"/proc/{each}/stat").read_text().rpartition(")")[2].split()
+        used += int(fields[11]) + int(fields[12])
+    return used / os.sysconf("SC_CLK_TCK")
+
+
+def _resident_mib(pid: int) -> float:
+    pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE") / 2**20

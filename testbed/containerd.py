@@ -19,6 +19,7 @@ from testbed.process import Process
 
 SOCKET = "/run/containerd/containerd.sock"
 NRI_SOCKET = "/run/nri/nri.sock"
+"""Inside the node; `Containerd.nri_socket` is where it is reached from outside."""
 CDI_FOLDER = "/run/cdi"
 CNI_FOLDER = "/run/cni/net.d"
 # Each node has its own: nothing is routed between them.
@@ -77,6 +78,11 @@ class Containerd:
         write_image(archive)
         self.ctr("--namespace=k8s.io", "images", "import", "--local", str(archive))
 
+    @property
+    def nri_socket(self) -> Path:
+        """Where an NRI plugin connects that runs outside the node."""
+        return self.node.folder / NRI_SOCKET.removeprefix("/")
+
     def ctr(self, *arguments: str) -> str:
         """Run ctr, and return what it printed.
 
@@ -93,13 +99,15 @@ class Containerd:
         """
         return self.node.run(*_crictl(), *arguments, text=text)
 
-    def run_pod_sandbox(self, name: str, *, uid: str = "", annotations: Mapping[str, str] | None = None) -> str:
+    def run_pod_sandbox(
+        self, name: str, *, uid: str = "", namespace: str = "default", annotations: Mapping[str, str] | None = None
+    ) -> str:
         """Make a pod's sandbox with its network (RunPodSandbox of the CRI), and return its id.
 
         Raises:
             CommandError: it was refused, by containerd, the CNI plugin or an NRI plugin.
         """
-        configuration = _sandbox(name, uid, annotations or {})
+        configuration = _sandbox(name, uid, namespace, annotations or {})
         return self.crictl("runp", "/dev/stdin", text=json.dumps(configuration)).strip()
 
     def run_container(self, sandbox: str, *, name: str = "main", cdi_devices: Sequence[str] = ()) -> str:
@@ -110,7 +118,7 @@ class Containerd:
         """
         metadata = json.loads(self.crictl("inspectp", sandbox))["status"]["metadata"]
         pod = self.node.folder / "run" / f"{sandbox}.json"
-        pod.write_text(json.dumps(_sandbox(metadata["name"], metadata["uid"], {})))
+        pod.write_text(json.dumps(_sandbox(metadata["name"], metadata["uid"], metadata["namespace"], {})))
         configuration = {
             "metadata": {"name": name},
             "image": {"image": NAME},
@@ -136,6 +144,10 @@ class Containerd:
         """Remove a stopped sandbox (RemovePodSandbox)."""
         self.crictl("rmp", sandbox)
 
+    def remove_all(self) -> None:
+        """Stop and remove all sandboxes."""
+        self.crictl("rmp", "--all", "--force")
+
 
 def _answers(socket_path: Path, node: Node) -> Callable[[], bool]:
     """A readiness check: whether the CRI answers."""
@@ -159,10 +171,10 @@ def _crictl() -> tuple[str, ...]:
     return (str(program("crictl")), *options)
 
 
-def _sandbox(name: str, uid: str, annotations: Mapping[str, str]) -> dict[str, Any]:
+def _sandbox(name: str, uid: str, namespace: str, annotations: Mapping[str, str]) -> dict[str, Any]:
     """A PodSandboxConfig of the CRI."""
     return {
-        "metadata": {"name": name, "namespace": "default", "uid": uid or f"uid-of-{name}", "attempt": 0},
+        "metadata": {"name": name, "namespace": namespace, "uid": uid or f"uid-of-{name}", "attempt": 0},
         "annotations": dict(annotations),
         "log_directory": f"/var/log/pods/{name}",
         "linux": {},

@@ -1,79 +1,101 @@
-"""`netdra node` on a node of the test bed, as its own process: killed, paused and restarted like any other.
+"""`netdra node` on a node of the test bed, as its own process: killed, paused, restarted, two side by side.
 
-Used by the tests of real pods and by the benchmarks, which run the peer's driver in the same place.
+Used by the tests of real pods, which also ask it what it has kept of pods that are gone.
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
-from testbed.access import Access
 from testbed.build import program
 from testbed.node import CommandError, Node
 from testbed.process import Process
+from testbed.recorder import Recorder
 
 HEALTH_PORT = 8490
 CNI_PROGRAMS = ("bridge", "macvlan", "static", "host-local", "tuning", "vlan", "ipvlan", "ptp", "loopback")
+FAULT_VARIABLE = "NETDRA_FAULT"
+"""Names a point at which the driver dies or hangs: `NAME=kill`, `NAME=hang`."""
+_WITHIN = 180.0
 _PACKAGE_PARENT = Path(__file__).parent.parent
-_STATE = "/var/lib/netdra"
+# The leases of the network "pods" are those of eth0.
+_KEPT = (
+    "lib/netdra/sandboxes/*.jsonl*",
+    "lib/netdra/sandboxes/devices/*",
+    "lib/netdra/claims/*.json*",
+    "lib/kubelet/plugins/dra.networking/dra-device-metadata/*",
+    "run/cdi/dra.networking-*",
+    "lib/cni/networks/*/*",
+)
 
 
 class Driver:
     """The node's driver; it ends with the node.
 
     Attributes:
-        process: to be paused, killed, restarted.
-        state: its state folder, as it is opened from outside the node.
+        node: where it runs.
+        plugins: its CNI path.
+        process: to be paused, killed, restarted, once it was started.
     """
 
     process: Process
 
-    def __init__(
-        self,
-        node: Node,
-        plane: Access,
-        *,
-        environment: Mapping[str, str] | None = None,
-        arguments: Sequence[str] = (),
-        user: tuple[str, tuple[str, ...]] | None = None,
-        kubeconfig: Path | None = None,
-    ) -> None:
-        """Start it, and wait until it is ready.
+    def __init__(self, node: Node, kubeconfig: Path, *, instance: str = "", port: int = HEALTH_PORT) -> None:
+        """Prepare, start nothing.
 
         Args:
             node: where; its kubelet and containerd are there already.
-            plane: the API server's.
-            environment: further variables.
-            arguments: further arguments of `netdra node`.
-            user: as whom it talks to the API server, with its groups; the administrator if not given.
-            kubeconfig: the same as a file, which wins.
-
-        Raises:
-            ProcessError: it did not become ready.
+            kubeconfig: the API server, and as whom it is talked to.
+            instance: what tells it from another one of the node.
+            port: where it serves its metrics on the node.
         """
         self.node = node
-        self.state = node.folder / "lib" / "netdra"
-        if kubeconfig is None:
-            kubeconfig = plane.kubeconfig(*user) if user is not None else plane.kubeconfig()
-        plugins = node.folder / "plugins"
-        plugins.mkdir(exist_ok=True)
+        self._kubeconfig = kubeconfig
+        self._instance = instance
+        self._port = port
+        self.plugins = node.folder / "plugins"
+        self.plugins.mkdir(exist_ok=True)
         for name in CNI_PROGRAMS:
-            if not (plugins / name).exists():
-                (plugins / name).symlink_to(program(name))
+            if not (self.plugins / name).exists():
+                (self.plugins / name).symlink_to(program(name))
+
+    def start(self, fault: str = "") -> None:
+        """Start it, perhaps with a fault point, and wait until it is ready.
+
+        Raises:
+            ProcessError: it did not become ready, or it runs.
+        """
         command = (
-            *(sys.executable, "-m", "netdra.cli.main", "node"),
-            f"--kubeconfig={kubeconfig}",
-            f"--node-name={node.name}",
-            f"--cni-path={plugins}",
-            f"--health-address=127.0.0.1:{HEALTH_PORT}",
-            "--verbose",
-            *arguments,
+            *(sys.executable, "-m", "netdra", "node", f"--kubeconfig={self._kubeconfig}"),
+            *(f"--node-name={self.node.name}", f"--instance={self._instance}", f"--cni-path={self.plugins}"),
+            *(f"--health-address=127.0.0.1:{self._port}", "--verbose"),
         )
-        variables = {"PYTHONPATH": str(_PACKAGE_PARENT), **(environment or {})}
-        self.process = node.start("netdra", command, self.is_ready, variables)
+        variables = {
+            "PYTHONPATH": str(_PACKAGE_PARENT),
+            "PYTHONFAULTHANDLER": "1",  # a crash of the interpreter says where, in the log
+            FAULT_VARIABLE: fault,
+        }
+        self.process = self.node.start(f"netdra{self._instance}", command, self.is_ready, variables)
+
+    def beside(self, instance: str) -> Driver:
+        """A second one for the same node, not started, as in a rolling update."""
+        return Driver(self.node, self._kubeconfig, instance=instance, port=self._port + 1)
+
+    def kill(self) -> None:
+        """Kill it, as a crash would."""
+        self.process.kill()
+
+    def restart(self, fault: str = "") -> None:
+        """Kill it and start it again, perhaps with a fault point."""
+        self.kill()
+        self.start(fault)
+
+    def wait_end(self) -> None:
+        """Wait until it has died by itself."""
+        _until(lambda: self.process.pid is None, lambda: "the driver has not come to its fault point")
 
     def is_ready(self) -> bool:
         """Whether it says that it is ready."""
@@ -83,18 +105,34 @@ class Driver:
         """What it measures, as Prometheus reads it."""
         return self._get("/metrics") or ""
 
-    def left(self) -> dict[str, Any]:
-        """What it keeps of pods: names of checkpoints, prepared claims and CDI specifications."""
-        folders = {
-            "checkpoints": (self.state / "sandboxes").glob("*.jsonl"),
-            "claims": (self.state / "claims").glob("*.json"),
-            "specifications": (self.node.folder / "run" / "cdi").glob("dra.networking*"),
-        }
-        return {name: sorted(path.name for path in found) for name, found in folders.items()}
+    def left(self) -> list[str]:
+        """What there is on the node of any pod or claim: files and leases, by their paths."""
+        return sorted(
+            str(path.relative_to(self.node.folder))
+            for pattern in _KEPT
+            for path in self.node.folder.glob(pattern)
+            if path.parent.name != "pods" and not path.name.startswith(("last_reserved_ip", "lock"))
+        )
+
+    def until_nothing_is_left(self) -> None:
+        """Wait until there is nothing of any pod or claim on the node."""
+        _until(lambda: not self.left(), lambda: f"left on the node: {', '.join(self.left())}")
+
+    def recorder(self, name: str) -> Recorder:
+        """A CNI plugin that does as it is told."""
+        return Recorder(self.plugins, name)
 
     def _get(self, path: str) -> str | None:
         """The body of an answer, None if there is none or it is an error."""
         try:
-            return self.node.run("busybox", "wget", "-q", "-O", "-", f"http://127.0.0.1:{HEALTH_PORT}{path}")
+            return self.node.run("busybox", "wget", "-q", "-O", "-", f"http://127.0.0.1:{self._port}{path}")
         except CommandError:
             return None
+
+
+def _until(holds: Callable[[], bool], why_not: Callable[[], str]) -> None:
+    """Wait until something holds that cannot be watched."""
+    deadline = time.monotonic() + _WITHIN
+    while not holds():
+        assert time.monotonic() < deadline, why_not()
+        time.sleep(0.05)

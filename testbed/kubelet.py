@@ -46,6 +46,7 @@ class Kubelet:
         plane: Access,
         *,
         feature_gates: Mapping[str, bool] | None = None,
+        administrator: bool = False,
     ) -> None:
         """Start it, and wait until its node is Ready.
 
@@ -53,13 +54,15 @@ class Kubelet:
             containerd: the node's.
             plane: where it registers.
             feature_gates: on top of those of the control plane.
+            administrator: it has an administrator's credentials. With a node's own, the API server now and then refuses
+                its first read of a claim, and the kubelet asks again only after a minute, which is none of a driver's.
 
         Raises:
             ProcessError: it did not become ready.
             TimeoutError: its node did not.
         """
         self.node = node = containerd.node
-        self._plane = plane
+        self._plane, self._administrator = plane, administrator
         if not node.alone:
             self.relay = join(node, plane)
         gates = {**plane.feature_gates, **(feature_gates or {})}
@@ -80,6 +83,8 @@ class Kubelet:
     @property
     def kubeconfig(self) -> Path:
         """The kubelet's own credentials."""
+        if self._administrator:
+            return self._plane.kubeconfig()
         return self._plane.kubeconfig(f"system:node:{self.node.name}", ["system:nodes"])
 
     def wait_ready(self) -> None:

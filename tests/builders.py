@@ -1,4 +1,5 @@
-"""Inputs that several levels of tests share: interfaces, policies, and the sets of them that reach the API's limits.
+"""Inputs that several levels of tests share: interfaces, policies, topologies, and sets of them that reach the API's
+limits.
 
 Plain functions without any state. The unit tests pack what these make; the cluster tests hand the same to the API
 server.
@@ -9,9 +10,12 @@ from __future__ import annotations
 from typing import Any
 
 import msgspec
+import yaml
 
+from netdra.model import documents
 from netdra.model.inventory import Interface, Inventory, Node
 from netdra.model.policy import DeviceExposurePolicy
+from netdra.model.topology import NetworkTopology
 
 OURS = 'device.attributes["dra.networking"]'
 
@@ -161,6 +165,21 @@ def long_names() -> tuple[Inventory, list[DeviceExposurePolicy]]:
         exclusive("whole", f'{OURS}.type == "pf"', "p" * 61, deviceNameSuffix="-whole"),
     ]
     return inventory(parent, vf(parent, 0), vf(parent, 1), node="n" * 253), policies
+
+
+def topology(steps: str, name: str = "net", **metadata: Any) -> NetworkTopology:
+    """A topology from its steps in YAML; a root step gets a selector unless it has one, or says `selector: null`."""
+    written = yaml.safe_load(steps)
+    for step in written:
+        if not step.get("dependOn") and step.setdefault("selector", {"cel": "true"}) is None:
+            del step["selector"]
+    value = {
+        "apiVersion": "networking.dra.io/v1alpha1",
+        "kind": "NetworkTopology",
+        "metadata": {"name": name, **metadata},
+        "spec": {"steps": written},
+    }
+    return documents.convert(value, NetworkTopology, "test")
 
 
 LIMITS = {

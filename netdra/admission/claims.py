@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from netdra.admission.cluster import Cluster, topologies_of_class
 from netdra.admission.messages import ALLOWED, AdmissionRequest, Verdict
-from netdra.model.claim import DeviceClaim, ResourceClaim, ResourceClaimTemplate
+from netdra.model.claim import DeviceClaim, DeviceClass, ResourceClaim, ResourceClaimTemplate
 from netdra.model.names import DRIVER
 from netdra.topology.claims import check_claim
 from netdra.topology.requested import device_claim
@@ -38,14 +38,21 @@ def review(request: AdmissionRequest, cluster: Cluster) -> Verdict:
     return Verdict(errors, () if errors else tuple(_warnings(claim, wanted, cluster)))
 
 
-def classes(request: AdmissionRequest) -> frozenset[str]:
-    """The DeviceClasses that a claim names.
+def decisive(request: AdmissionRequest, cluster: Cluster) -> frozenset[str]:
+    """Of the DeviceClasses that a claim names those whose content decides why it is refused.
+
+    These are the classes that carry something for netdra; and of the others those whose request is named like a root
+    step of the topologies that the claim is for, since they alone could be what it lacks.
 
     Raises:
         msgspec.DecodeError: it cannot be read.
     """
     wanted, _ = device_claim(_reader(request.kind.kind).decode(request.object))
-    return frozenset(_classes(wanted))
+    ours = {name for name in _classes(wanted) if name in cluster.classes and _is_for_us(cluster.classes[name])}
+    meant = {topology for name in ours for topology in topologies_of_class(cluster.classes[name])}
+    found = (cluster.topologies[name].spec.steps for name in meant if name in cluster.topologies)
+    roots = {step.name for steps in found for step in steps if step.is_root}
+    return frozenset(ours | {name for wish, name in _named_classes(wanted) if wish in roots})
 
 
 def _reader(kind: str) -> msgspec.json.Decoder[ResourceClaim] | msgspec.json.Decoder[ResourceClaimTemplate]:
@@ -60,11 +67,22 @@ def _is_ours(wanted: DeviceClaim, cluster: Cluster) -> bool:
     return any(each is not None and topologies_of_class(each) for each in found)
 
 
+def _is_for_us(found: DeviceClass) -> bool:
+    return any(config.opaque is not None and config.opaque.driver == DRIVER for config in found.spec.config)
+
+
 def _classes(wanted: DeviceClaim) -> Iterator[str]:
+    return iter(dict.fromkeys(name for _, name in _named_classes(wanted)))
+
+
+def _named_classes(wanted: DeviceClaim) -> Iterator[tuple[str, str]]:
+    """Each class that is named, with every name by which a step could be bound to its request."""
     for request in wanted.requests:
         if request.exactly is not None:
-            yield request.exactly.device_class_name
-        yield from (choice.device_class_name for choice in request.first_available)
+            yield request.name, request.exactly.device_class_name
+        for choice in request.first_available:
+            yield request.name, choice.device_class_name
+            yield choice.name, choice.device_class_name
 
 
 def _guesses(claim: ResourceClaim | ResourceClaimTemplate, wanted: DeviceClaim, cluster: Cluster) -> Iterator[str]:

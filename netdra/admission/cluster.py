@@ -1,6 +1,6 @@
 """What a verdict stands on: the object that is written, and the other objects of the cluster that bear on it.
 
-Made by `netdra.admission.copy`, narrowed to what a kind needs before it is sent to a worker, read by the reviews.
+Made by `netdra.admission.copy`, narrowed by `netdra.admission.narrow` before it goes to a worker, read by the reviews.
 """
 
 from __future__ import annotations
@@ -32,21 +32,6 @@ class Cluster(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     custom_devices: Mapping[str, CustomDevice] = {}
     classes: Mapping[str, DeviceClass] = {}
     users: tuple[str, ...] = ()
-
-
-def narrowed(kind: str, name: str, cluster: Cluster) -> Cluster:
-    """What of the cluster the review of one object looks at."""
-    if kind == "NetworkTopology":
-        classes = {each: found for each, found in cluster.classes.items() if each.startswith(f"{name}-")}
-        topologies, schemas = cluster.topologies, cluster.schemas
-        return Cluster(topologies=topologies, schemas=schemas, classes=classes, users=cluster.users)
-    if kind == "CNIPluginSchema":
-        return Cluster(topologies=cluster.topologies, schemas=cluster.schemas)
-    if kind == "DeviceExposurePolicy":
-        return Cluster(policies=cluster.policies)
-    if kind == "CustomDevice":
-        return Cluster(custom_devices=cluster.custom_devices)
-    return cluster
 
 
 def topologies_of_class(found: DeviceClass) -> frozenset[str]:

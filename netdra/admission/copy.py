@@ -14,8 +14,8 @@ from typing import Any, TypeVar
 from msgspec.structs import replace
 
 from netdra.admission.cluster import Cluster, topologies_of_class
+from netdra.admission.reads import Reads
 from netdra.kube.client import Client
-from netdra.kube.errors import NotFoundError
 from netdra.kube.reflector import Reflector
 from netdra.kube.resources import (
     CLAIM_USES,
@@ -45,6 +45,7 @@ class Copy:
 
     def __init__(self, client: Client) -> None:
         self._client = client
+        self._reads = Reads(client)
         self.topologies: Store[NetworkTopology] = Store()
         self.schemas: Store[CNIPluginSchema] = Store()
         self.policies: Store[DeviceExposurePolicy] = Store()
@@ -97,29 +98,30 @@ class Copy:
     async def confirmed(self, classes: Iterable[str]) -> Cluster:
         """The cluster, with these DeviceClasses and their topologies as the API server knows them now.
 
+        It is `cluster` itself, as it was when this was called, where that is right.
+
         Raises:
             ApiError: it cannot be asked.
         """
         known, asked = self.cluster, tuple(classes)
         # In one go with the topologies that the classes are thought to be of, for somebody waits.
         supposed = _named(asked, known.classes)
+        stored = _some(self.classes.objects, asked), _some(known.topologies, supposed)
         found, topologies = await asyncio.gather(
             self._current(DEVICE_CLASSES, asked), self._current(TOPOLOGIES, supposed)
         )
+        if (found, topologies) == stored:
+            return known
         named = _named(asked, {**known.classes, **found})
         topologies |= await self._current(TOPOLOGIES, named - supposed)
         others = {name: each for name, each in known.topologies.items() if name not in named | supposed}
-        return replace(known, topologies=others | topologies, classes=known_classes(topologies.values(), ()) | found)
+        foreign = {name: each for name, each in self.classes.objects.items() if name not in asked}
+        made = known_classes(topologies.values(), ())
+        return replace(known, topologies=others | topologies, classes=made | foreign | found)
 
     async def _current(self, resource: Resource[T], names: Iterable[str]) -> dict[str, T]:
-        found = await asyncio.gather(*(self._get(resource, name) for name in names))
+        found = await asyncio.gather(*(self._reads.get(resource, name) for name in names))
         return {each.metadata.name: each for each in found if each is not None}
-
-    async def _get(self, resource: Resource[T], name: str) -> T | None:
-        try:
-            return await self._client.get(resource, name)
-        except NotFoundError:
-            return None
 
     def _reflected(self, following: ExitStack, resource: Resource[T], store: Store[T]) -> Coroutine[Any, Any, None]:
         following.enter_context(store.following(self._outdate))
@@ -138,6 +140,11 @@ class Copy:
             self._made[name] = (topology, made)
             merged |= made
         return merged
+
+
+def _some(objects: Mapping[str, T], names: Iterable[str]) -> dict[str, T]:
+    """Those of these names that are there."""
+    return {name: objects[name] for name in names if name in objects}
 
 
 def _named(classes: Iterable[str], known: Classes) -> frozenset[str]:

@@ -50,6 +50,18 @@ def review(request: AdmissionRequest, cluster: Cluster) -> Verdict:
         return Verdict((f'{kind} "{request.name}": {problem}',))
 
 
+def is_reshaped(request: AdmissionRequest) -> bool:
+    """Whether a topology is about to get other steps; only then it matters who uses it."""
+    if request.operation != "UPDATE" or request.too_deep:
+        return False
+    try:
+        new = _read(request.object, NetworkTopology)
+    except msgspec.DecodeError:
+        return False
+    old = _read_old(request, NetworkTopology)
+    return old is not None and topologies.shape(new) != topologies.shape(old)
+
+
 def _topology(request: AdmissionRequest, cluster: Cluster) -> Verdict:
     new, old = _read(request.object, NetworkTopology), _read_old(request, NetworkTopology)
     return topologies.review(new, old, cluster)

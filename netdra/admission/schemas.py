@@ -34,9 +34,10 @@ def _warnings(new: CNIPluginSchema, cluster: Cluster) -> Iterator[str]:
 
 def _unfit(new: CNIPluginSchema, cluster: Cluster) -> Iterator[str]:
     """Topologies that the schema would have refused."""
+    contracts = shipped.contracts([new.spec.cni_type], [new])
     for name, topology in sorted(cluster.topologies.items()):
-        compiled, _ = graph.examine(topology)
-        if compiled is None or new.spec.cni_type not in schema_check.plugins(compiled):
+        if new.spec.cni_type not in schema_check.plugins(topology.spec.steps):
             continue
-        if schema_check.check(compiled, shipped.contracts([new.spec.cni_type], [new])):
+        compiled, _ = graph.examine(topology)
+        if compiled is not None and schema_check.check(compiled, contracts):
             yield name

@@ -14,12 +14,14 @@ import msgspec
 from aiohttp import web
 
 from netdra.admission import claims, messages, metrics
-from netdra.admission.cluster import narrowed
+from netdra.admission.cluster import Cluster
 from netdra.admission.copy import Copy
 from netdra.admission.messages import ALLOWED, AdmissionRequest, Verdict
-from netdra.admission.review import CLAIMS, CLASS, review
+from netdra.admission.narrow import narrowed
+from netdra.admission.review import CLAIMS, CLASS, is_reshaped, review
 from netdra.admission.workers import Workers
 from netdra.kube.errors import ApiError
+from netdra.model.topology import NetworkTopology
 from netdra.ops.metrics import Values, measured
 from netdra.ops.process import Process
 from netdra.ops.server import PROBES, probed
@@ -33,6 +35,8 @@ GRACE_SECONDS = 10.0
 
 # The API server asks about few kinds; whoever else reaches the port could name any.
 _KINDS, _OPERATIONS = Values(16), Values(4)
+NOTHING_ELSE = Cluster()
+"""A cluster without other objects: what is refused beside it is refused for what it says itself."""
 
 
 class Server:
@@ -65,23 +69,35 @@ class Server:
         cluster = self._copy.cluster
         if request.kind.kind == CLASS:
             return review(request, cluster)
-        if request.kind.kind == "NetworkTopology" and request.operation == "UPDATE":
+        if request.kind.kind == NetworkTopology.__name__ and is_reshaped(request):
             try:
                 cluster = await self._copy.with_users(request.name)
             except ApiError as problem:
                 what = f'NetworkTopology "{request.name}": it cannot be told who uses it; try again: {problem}'
                 return Verdict((what,))
-        return await self._workers.review(request, narrowed(request.kind.kind, request.name, cluster))
+        return await self._workers.review(request, narrowed(request, cluster))
 
     async def _of_claim(self, request: AdmissionRequest) -> Verdict:
-        found = review(request, self._copy.cluster)
-        if found.allowed:
+        cluster = self._copy.cluster
+        found = review(request, cluster)
+        if found.allowed or not review(request, NOTHING_ELSE).allowed:
             return found
+        # What is refused because of other objects may have been put right a moment ago, and the copy be behind.
+        asked: frozenset[str] = frozenset()
         try:
-            return review(request, await self._copy.confirmed(claims.classes(request)))
+            while more := claims.decisive(request, cluster) - asked:
+                asked |= more
+                confirmed = await self._copy.confirmed(asked)
+                if confirmed is cluster:
+                    break
+                cluster = confirmed
+                found = review(request, cluster)
+                if found.allowed:
+                    break
         except ApiError as problem:
             log.warning('%s "%s" is let through: %s', request.kind.kind, request.name, problem)
             return ALLOWED
+        return found
 
     async def _validate(self, http: web.Request) -> web.Response:
         try:

@@ -79,7 +79,8 @@ def attach(plans: Sequence[Plan], pod: Pod, netns: str, settings: Settings) -> A
                 preflight(found, site)
                 # Another process may have begun since: then it is waited for in the next round.
                 with suppress(CheckpointExistsError):
-                    journal = checkpoint.create(settings.state, header, site.remaining())
+                    lasting = any(map(_outlives_the_machine, found.values()))
+                    journal = checkpoint.create(settings.state, header, site.remaining(), lasting=lasting)
                     journal.hold()
                     with closing(Executor(found, journal, site, settings)) as executor:
                         report = _run(executor, settings, started)
@@ -172,6 +173,11 @@ def _is_done(saved: Saved, header: Header) -> bool:
         and (earlier.boot_id, earlier.namespace.cookie) == (header.boot_id, header.namespace.cookie)
         and earlier.plans == header.plans
     )
+
+
+def _outlives_the_machine(task: Task) -> bool:
+    """Whether something that a step does is there after a power failure too: then its checkpoint must be."""
+    return task.is_binary or bool(task.step.config.get("ipam"))
 
 
 def _recalled(found: Mapping[str, Task], saved: Saved) -> AttachReport:

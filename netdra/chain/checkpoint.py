@@ -1,10 +1,11 @@
 """The checkpoint: what a sandbox's chain is, what was done, and what each thing was before (decision D13).
 
 One file a sandbox, a journal of JSON lines. The first line, the header, holds the rendered plans; it is written to a
-temporary, fsynced and given its name before anything is done. The others are appended before an act (`Begun`) and
-after it (`Done`), each by one write. They are not fsynced: a process that is killed loses nothing that it has written,
-and after a power failure the kernel's state that they describe is gone as well. What outlives the machine, the leases
-of IPAM plugins, is released by the header alone.
+temporary and given its name before anything is done. The others are appended before an act (`Begun`) and after it
+(`Done`), each by one write. They are not fsynced: a process that is killed loses nothing that it has written, and after
+a power failure the kernel's state that they describe is gone as well. What outlives the machine, such as the leases of
+IPAM plugins, is released by the header alone, so that is fsynced where there may be any; else an empty file may be left
+of it, which says that nothing is to be undone.
 
 Read and written by `netdra.chain.attach` and `netdra.chain.detach`; a file is locked while it is open.
 """
@@ -41,6 +42,7 @@ from netdra.chain.entries import (
     folded,
     read,
 )
+from netdra.chain.recollection import Recollection
 from netdra.model.errors import InvalidInputError, TemporaryError
 
 __all__ = [
@@ -70,6 +72,9 @@ __all__ = [
 
 SUFFIX = ".jsonl"
 _FLOCK = struct.Struct("hhqqi4x")
+
+
+_known: Recollection[Saved] = Recollection(lambda text, path: read(text, str(path)))
 
 
 class CheckpointExistsError(TemporaryError):
@@ -149,13 +154,14 @@ class Journal:
             self.close()
 
 
-def create(directory: Path, header: Header, timeout: float) -> Journal:
-    """Begin a sandbox's checkpoint: the header is on the disk when this returns.
+def create(directory: Path, header: Header, timeout: float, *, lasting: bool = True) -> Journal:
+    """Begin a sandbox's checkpoint: the header is written when this returns.
 
     Args:
         directory: where checkpoints are kept.
         header: what is to be done.
         timeout: seconds to wait for others who begin one.
+        lasting: it is to be there after a power failure too, because what is done is.
 
     Raises:
         CheckpointExistsError: there is one already.
@@ -164,7 +170,7 @@ def create(directory: Path, header: Header, timeout: float) -> Journal:
     path = path_of(directory, header.pod.sandbox)
     line = msgspec.json.encode(header) + b"\n"
     try:
-        lock = files.create(path, line, timeout)
+        lock = files.create(path, line, timeout, lasting=lasting)
     except files.ExistsError as problem:
         raise CheckpointExistsError(problem.what) from None
     try:
@@ -215,9 +221,11 @@ def load_all(directory: Path) -> tuple[list[Saved], list[tuple[Path, BadCheckpoi
     """All checkpoints, as they stand and without locking them, and the files that cannot be read."""
     good: list[Saved] = []
     bad: list[tuple[Path, BadCheckpointError]] = []
-    for path in sorted(_files(directory)):
+    paths = sorted(_files(directory))
+    _known.keep(directory, [path.name for path in paths])
+    for path in paths:
         try:
-            good.append(read(path.read_bytes(), str(path)))
+            good.append(_known.of(path))
         except FileNotFoundError:
             continue
         except OSError as problem:
@@ -249,8 +257,12 @@ def _files(directory: Path) -> Iterator[Path]:
         yield from (path for path in directory.iterdir() if path.suffix == SUFFIX and not path.name.startswith("."))
 
 
-def _opened(path: Path, lock: int) -> Journal:
+def _opened(path: Path, lock: int) -> Journal | None:
     text = os.pread(lock, os.fstat(lock).st_size, 0)
+    if not text:  # only a power failure leaves it so: a checkpoint has no name before it has its first line
+        path.unlink(missing_ok=True)
+        os.close(lock)
+        return None
     saved = read(text, str(path))
     size = text.rfind(b"\n") + 1
     os.ftruncate(lock, size)

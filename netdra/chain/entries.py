@@ -6,6 +6,7 @@ Written and read by `checkpoint`; one entry is one line of JSON.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -113,6 +114,7 @@ class BadCheckpointError(PermanentError):
 _decoder: msgspec.json.Decoder[Entry] = msgspec.json.Decoder(Entry)
 
 
+@cache
 def boot_id() -> str:
     """What tells this boot of the machine from every other one."""
     return _BOOT_ID.read_text().strip()

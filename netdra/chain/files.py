@@ -19,6 +19,7 @@ from netdra.model.errors import TemporaryError
 MODE = 0o600
 FOLDER_MODE = 0o700
 LOCK_PAUSE = 0.01
+_FOLDER_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 _TEMPORARY = ".new"  # one a folder: what a process that was killed left of it is overwritten by the next
 
 
@@ -26,13 +27,15 @@ class ExistsError(TemporaryError):
     """A file that was to be new is there already."""
 
 
-def create(path: Path, content: bytes, timeout: float) -> int:
+def create(path: Path, content: bytes, timeout: float, *, lasting: bool = True) -> int:
     """Write a new file, whole or not at all; return it open for reading and appending, and locked (flock).
 
     Args:
         path: its name; its folder is made if need be.
         content: all of it.
         timeout: seconds to wait for others who write in the same folder.
+        lasting: it must be there after a power failure too. If not, nothing waits for the disk, and what is there after
+            one may be cut.
 
     Raises:
         ExistsError: there is a file of that name already.
@@ -42,9 +45,10 @@ def create(path: Path, content: bytes, timeout: float) -> int:
         with folder(path.parent, timeout) as opened_folder:
             if path.exists():
                 raise ExistsError(f"{path} is there already")
-            opened = _written(path, content)
+            opened = _written(path, content, lasting=lasting)
             try:
-                os.fsync(opened_folder)
+                if lasting:
+                    os.fsync(opened_folder)
             except BaseException:
                 os.close(opened)
                 raise
@@ -54,15 +58,14 @@ def create(path: Path, content: bytes, timeout: float) -> int:
 
 
 def replace(path: Path, content: bytes, timeout: float, *, mode: int = MODE, lasting: bool = True) -> None:
-    """Write a file, whole or not at all, in place of the one that may be there. Arguments as of `create`, and two more.
+    """Write a file, whole or not at all, in place of the one that may be there. Arguments as of `create`, and one more.
 
     Args:
         path: its name.
         content: all of it.
         timeout: seconds to wait for others who write in the same folder.
         mode: its permissions.
-        lasting: it must be there after a power failure too. If not, nothing waits for the disk, and what is there after
-            one may be cut.
+        lasting: as of `create`.
 
     Raises:
         TemporaryError: the file system does not take it, or others write for longer than that; the old file stays.
@@ -84,8 +87,11 @@ def folder(path: Path, timeout: float) -> Iterator[int]:
         TemporaryError: others write for longer than the timeout, in seconds.
         OSError: it cannot be made or opened.
     """
-    path.mkdir(parents=True, exist_ok=True, mode=FOLDER_MODE)
-    opened = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        opened = os.open(path, _FOLDER_FLAGS)
+    except FileNotFoundError:
+        path.mkdir(parents=True, exist_ok=True, mode=FOLDER_MODE)
+        opened = os.open(path, _FOLDER_FLAGS)
     try:
         if not locked(opened, time.monotonic() + timeout):
             raise TemporaryError(f"another process has held {path} for {timeout:.1f} s")
@@ -161,7 +167,7 @@ def unwritable(path: Path, problem: OSError) -> TemporaryError:
 
 def _written(path: Path, content: bytes, mode: int = MODE, *, lasting: bool = True) -> int:
     """A file with that content, if it is to last on the disk before it has its name; open and locked."""
-    temporary = path.with_name(_TEMPORARY)
+    temporary = f"{path.parent}/{_TEMPORARY}"
     fd = os.open(temporary, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, MODE)
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -169,7 +175,7 @@ def _written(path: Path, content: bytes, mode: int = MODE, *, lasting: bool = Tr
         append(fd, content)
         if lasting:
             os.fsync(fd)
-        temporary.rename(path)
+        os.rename(temporary, path)  # noqa: PTH104 (a pod waits for each of these)
     except BaseException:
         os.close(fd)
         raise

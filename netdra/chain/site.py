@@ -74,7 +74,7 @@ def reopen_pod(wanted: NamespaceId, other_path: str, *, same_boot: bool) -> Iter
     """
     with ExitStack() as closing:
         found = None
-        for path in (wanted.path, other_path) if same_boot else ():
+        for path in dict.fromkeys((wanted.path, other_path)) if same_boot else ():
             space = _opened_if_there(path, closing)
             if found is None and space is not None and space.cookie == wanted.cookie:
                 found = space

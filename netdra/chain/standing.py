@@ -5,7 +5,7 @@ Asked by the node daemon before it attaches and when it comes back. It locks and
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import msgspec
@@ -14,6 +14,7 @@ from netdra.chain import checkpoint
 from netdra.chain import site as sites
 from netdra.chain.checkpoint import BadCheckpointError, Namespace, Saved
 from netdra.chain.flow import tasks
+from netdra.chain.report import AttachReport
 from netdra.model.errors import NetdraError
 from netdra.model.plan import Plan
 from netdra.model.result import StepResult
@@ -67,6 +68,22 @@ def is_complete(saved: Saved) -> bool:
     """Whether all that a checkpoint plans was done in this boot, and nothing of it undone."""
     undone = any(state.undone for state in saved.steps.values())
     return saved.complete and not saved.damaged and not undone and saved.header.boot_id == checkpoint.boot_id()
+
+
+def reported(plans: Sequence[Plan], report: AttachReport) -> tuple[PlanResults, ...]:
+    """What came of each plan as attaching them told it, in their order."""
+    steps = iter(report.steps)
+    found: list[PlanResults] = []
+    for plan in plans:
+        done = {step.name: next(steps) for step in plan.steps}
+        found.append(
+            PlanResults(
+                plan=plan,
+                results={name: each.result for name, each in done.items()},
+                notes={name: each.notes for name, each in done.items() if each.notes},
+            )
+        )
+    return tuple(found)
 
 
 def results_of(saved: Saved) -> tuple[PlanResults, ...]:

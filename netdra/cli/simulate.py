@@ -22,6 +22,7 @@ from netdra.model.documents import Document
 from netdra.model.errors import InvalidInputError
 from netdra.model.meta import ObjectMeta
 from netdra.model.resource import ResourceSlice
+from netdra.model.topology import NetworkTopology
 from netdra.slices.allocator import Allocation, Allocator, NodeReport, claim_key, named, shown
 
 _COLUMNS = ("CLAIM", "RESULT", "NODE", "REQUEST", "DEVICE", "POOL", "CONSUMES")
@@ -61,7 +62,7 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, ren
     metavar="PATH...",
     multiple=True,
     required=True,
-    help="DeviceClasses, ResourceClaims and ResourceClaimTemplates: files or folders.",
+    help="ResourceClaims and ResourceClaimTemplates, and their DeviceClasses and NetworkTopologies: files or folders.",
 )
 @click.argument("more_claims", metavar="", nargs=-1)
 @click.option(
@@ -89,12 +90,13 @@ def command(
 
     Claims are allocated one after the other in the order of the files, a template as one claim; those with an
     allocation in their status hold their devices from the start. Each goes to the first node by name that has room.
+    Of a NetworkTopology, the DeviceClasses are there that the controller would make.
     The exit code is 1 if some claim does not fit.
     """
     slices = inputs.objects(slice_paths, ResourceSlice)
     objects = inputs.everything((*claim_paths, *more_claims))
     claims = _claims(objects)
-    classes = [each for each in objects if isinstance(each, DeviceClass)]
+    classes = _classes(objects)
     known = sorted({each.spec.node_name for each in slices if each.spec.node_name} | set(_checked(nodes, slices)))
     allocator = Allocator(slices, classes, allocated=claims, nodes=map(named, known), admin_namespaces=admin_namespaces)
     outcomes = tuple(_play(allocator, claims, nodes or None))
@@ -106,6 +108,16 @@ def command(
         text = msgspec.json.format(msgspec.json.encode(data)).decode() if output == "json" else documents.to_yaml(data)
         click.echo(text.rstrip("\n"))
     context.exit(1 if refused else 0)
+
+
+def _classes(objects: Sequence[Document]) -> list[DeviceClass]:
+    """The classes, and those that the controller would make of the topologies."""
+    from netdra.topology.classes import known_classes
+
+    given = [each for each in objects if isinstance(each, DeviceClass)]
+    made = known_classes([each for each in objects if isinstance(each, NetworkTopology)], ())
+    written = {each.metadata.name for each in given}
+    return [*given, *(each for name, each in made.items() if name not in written)]
 
 
 def _claims(objects: Sequence[Document]) -> list[ResourceClaim]:

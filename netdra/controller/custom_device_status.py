@@ -7,7 +7,8 @@ from datetime import datetime
 
 from netdra.controller.conditions import Said, conditions
 from netdra.controller.problems import by_message
-from netdra.model.custom_device import MAX_REPORTED, CustomDevice, CustomDeviceStatus
+from netdra.model.custom_device import CustomDevice, CustomDeviceStatus
+from netdra.model.meta import MAX_REPORTED
 from netdra.model.report import CustomDeviceReport
 
 Reports = Iterable[tuple[str, CustomDeviceReport]]

@@ -7,8 +7,8 @@ from datetime import datetime
 
 from netdra.controller.conditions import Said, conditions
 from netdra.controller.problems import by_message
+from netdra.model.meta import MAX_REPORTED
 from netdra.model.policy import (
-    MAX_REPORTED,
     DeviceExposurePolicy,
     DeviceExposurePolicyStatus,
     Exposure,

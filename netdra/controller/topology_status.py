@@ -9,7 +9,8 @@ import msgspec
 
 from netdra.controller.classes import Changes
 from netdra.controller.conditions import Said, conditions
-from netdra.model.topology import MAX_REPORTED_USERS, NetworkTopology, NetworkTopologyStatus
+from netdra.model.meta import MAX_REPORTED
+from netdra.model.topology import NetworkTopology, NetworkTopologyStatus
 
 _PENDING = "Pending"
 _WRONG = frozenset({"ForeignDeviceClass", "Refused", "Unsound"})
@@ -41,7 +42,7 @@ def status(topology: NetworkTopology, seen: Seen, now: datetime) -> NetworkTopol
         conditions=conditions(said, before.conditions, generation, now),
         device_classes=seen.changes.names if not seen.findings else before.device_classes,
         users=len(seen.users),
-        used_by=seen.users[:MAX_REPORTED_USERS],
+        used_by=seen.users[:MAX_REPORTED],
     )
 
 

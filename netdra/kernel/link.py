@@ -238,7 +238,11 @@ def change(sock: Socket, which: str | int, kind: str = "", data: bytes = b"", **
         KernelError: the kernel refused.
     """
     flags, mask, encoded = _encode(settings)
-    index = which if isinstance(which, int) else get(sock, which).index
+    if isinstance(which, str) and _finds(which, settings):
+        # The kernel finds it by itself.
+        index, encoded = 0, encoded + attribute(uapi.IFLA_IFNAME, text(which))
+    else:
+        index = which if isinstance(which, int) else get(sock, which).index
     body = _IFINFO.pack(0, 0, index, flags, mask) + encoded
     if data:
         body += nested(
@@ -334,6 +338,16 @@ def _selector(which: str | int) -> bytes:
 
 def _called(which: str | int) -> str:
     return f"link {which}" if isinstance(which, int) else f'link "{which}"'
+
+
+def _finds(name: str, settings: Changes) -> bool:
+    """Whether the kernel can be left to find the link to change: alternative names may be longer (IFNAMSIZ).
+
+    A new name stands in the same place, a link that moves gets the name that is there, and a group without a link is
+    one whose links are all meant.
+    """
+    others = (settings.get(key) for key in ("name", "netns_fd", "group"))
+    return len(name.encode()) < 16 and all(value is None for value in others)
 
 
 def _number(data: bytes | None) -> int:

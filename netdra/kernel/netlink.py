@@ -10,6 +10,7 @@ from __future__ import annotations
 import errno
 import socket
 import struct
+import threading
 from collections.abc import Iterator
 from typing import Self
 
@@ -136,6 +137,16 @@ def messages(data: bytes) -> Iterator[tuple[int, int, int, bytes]]:
         offset += (size + 3) & ~3
 
 
+class _Received(threading.local):
+    """Where a thread's answers arrive. Clearing a buffer for each socket takes longer than most requests."""
+
+    def __init__(self) -> None:
+        self.view = memoryview(bytearray(_BUFFER))
+
+
+_received = _Received()
+
+
 class Socket:
     """A netlink socket of one family, in the network namespace of the thread that made it, for one thread at a time.
 
@@ -157,8 +168,6 @@ class Socket:
             self._socket.setsockopt(_SOL_NETLINK, option, 1)
         self._socket.bind((0, 0))
         self._sequence = 0
-        self._buffer = bytearray(_BUFFER)
-        self._view = memoryview(self._buffer)
         self.families: dict[str, int] = {}
 
     def __enter__(self) -> Self:
@@ -233,12 +242,12 @@ class Socket:
 
     def _receive(self, doing: str) -> bytes:
         try:
-            size = self._socket.recv_into(self._buffer, 0, socket.MSG_TRUNC)
+            size = self._socket.recv_into(_received.view, 0, socket.MSG_TRUNC)
         except OSError as problem:
             raise kernel_error(problem.errno or errno.EIO, doing) from None
         if size > _BUFFER:
             raise kernel_error(errno.EMSGSIZE, doing, f"a reply of {size} bytes")
-        return bytes(self._view[:size])
+        return bytes(_received.view[:size])
 
 
 def _failure(kind: int, flags: int, body: bytes, doing: str) -> KernelError | None:

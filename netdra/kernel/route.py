@@ -92,14 +92,21 @@ def parse(body: bytes) -> Route:
     )
 
 
-def dump(sock: Socket, family: int = 0, table: int = uapi.RT_TABLE_UNSPEC) -> list[Route]:
-    """The routes of the namespace, of one family and one table if they are named; without the routing cache.
+def dump(sock: Socket, family: int = 0, table: int = uapi.RT_TABLE_UNSPEC, *, through: int = 0) -> list[Route]:
+    """The routes of the namespace, of one family, one table and through one link if they are named; without the cache.
+
+    Args:
+        sock: a socket in the namespace.
+        family: AF_INET or AF_INET6; 0 for both.
+        table: a table's number.
+        through: a link's index; also routes with several links of which it is one.
 
     Raises:
         KernelError: the kernel refused.
     """
     families = (family,) if family else (socket.AF_INET, socket.AF_INET6)
     extra = attribute(uapi.RTA_TABLE, u32(table)) if table else b""
+    extra += attribute(uapi.RTA_OIF, u32(through)) if through else b""
     routes: list[Route] = []
     for wanted in families:
         header = _HEADER.pack(wanted, 0, 0, 0, 0, 0, 0, 0, 0)

@@ -20,6 +20,7 @@ from lightkube.core.exceptions import ConfigError
 
 from netdra import __version__
 from netdra.kube.client import CONNECT_SECONDS
+from netdra.kube.transport import Transport
 from netdra.model.errors import InvalidInputError
 
 ANSWER_SECONDS = 15.0
@@ -77,12 +78,11 @@ def connect(config: SingleConfig, *, user_agent: str = f"netdra/{__version__}") 
         auth = user_auth(user)
     except (OSError, ValueError, ConfigError) as problem:
         raise InvalidInputError(f'kubeconfig, context "{config.context_name}": {problem}') from None
-    limits = httpx2.Limits(keepalive_expiry=_KEEP_IDLE_SECONDS)
     return httpx2.AsyncClient(
         base_url=config.cluster.server,
         auth=auth,
         headers={"User-Agent": user_agent},
         timeout=httpx2.Timeout(ANSWER_SECONDS, connect=CONNECT_SECONDS, pool=None),
-        transport=httpx2.AsyncHTTPTransport(verify=trust, limits=limits, socket_options=_SOCKET_OPTIONS),
+        transport=Transport(trust, _SOCKET_OPTIONS, _KEEP_IDLE_SECONDS),
         trust_env=False,
     )

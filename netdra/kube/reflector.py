@@ -19,7 +19,7 @@ import msgspec
 
 from netdra.kube import metrics
 from netdra.kube.backoff import Backoff
-from netdra.kube.client import Client, Selection, decoder
+from netdra.kube.client import PAGE, Client, Selection, decoder
 from netdra.kube.errors import ApiError, GoneError, Status, api_error, no_answer
 from netdra.kube.resources import KubernetesObject, Resource
 from netdra.kube.store import Store, key_of, order
@@ -30,7 +30,6 @@ log = logging.getLogger(__name__)
 
 T = TypeVar("T", bound=KubernetesObject)
 
-PAGE = 500
 REFUSALS_BEFORE_LIST = 3
 
 

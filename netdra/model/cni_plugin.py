@@ -11,11 +11,10 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
-from netdra.model.meta import Condition, ObjectMeta
+from netdra.model.meta import MAX_REPORTED, Condition, ObjectMeta
 
 MAX_PATH = 1024
 MAX_IMAGE = 1024
-MAX_REPORTED = 16
 
 FilePath = Annotated[str, msgspec.Meta(max_length=MAX_PATH)]
 

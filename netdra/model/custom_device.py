@@ -12,11 +12,9 @@ from typing import Annotated, Literal
 
 import msgspec
 
-from netdra.model.meta import Condition, LabelSelector, ObjectMeta
+from netdra.model.meta import MAX_REPORTED, Condition, LabelSelector, ObjectMeta
 from netdra.model.names import MAX_LABEL, MAX_SUBDOMAIN
 from netdra.model.resource import MAX_ATTRIBUTES_AND_CAPACITIES, DeviceAttribute, DeviceCapacity
-
-MAX_REPORTED = 16
 
 
 class CustomDeviceSelector(

@@ -7,6 +7,9 @@ from typing import Literal
 
 import msgspec
 
+MAX_REPORTED = 16
+"""How many entries a status of netdra's keeps of what may be many; the first ones."""
+
 
 class OwnerReference(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
     """The object that another one belongs to and is deleted with."""

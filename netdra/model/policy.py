@@ -10,14 +10,13 @@ from typing import Annotated, Literal
 
 import msgspec
 
-from netdra.model.meta import Condition, LabelSelector, ObjectMeta
+from netdra.model.meta import MAX_REPORTED, Condition, LabelSelector, ObjectMeta
 from netdra.model.resource import CapacityRequestPolicy, QuantityText
 
 Priority = Annotated[int, msgspec.Meta(ge=0, le=1000)]
 MAX_EXPRESSION = 10 * 1024
 MAX_PLUGINS = 16
 MAX_SUFFIX = 32
-MAX_REPORTED = 16
 TaintEffect = Literal["NoSchedule", "NoExecute"]
 
 

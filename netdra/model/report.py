@@ -21,6 +21,7 @@ CUSTOM_DEVICES = f"{names.GROUP}/custom-devices"
 
 MAX_TEXTS = 8
 MAX_TEXT = 512
+"""How many problems of an object one slice tells, and characters of each; a status keeps those of several slices."""
 MAX_ANNOTATION = 96 * 1024
 """Kubernetes takes 256 KiB of annotations in all; two of these and those of others fit into it."""
 

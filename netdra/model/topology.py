@@ -11,11 +11,10 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
-from netdra.model.meta import Condition, ObjectMeta
+from netdra.model.meta import MAX_REPORTED, Condition, ObjectMeta
 from netdra.model.policy import Selector
 
 MAX_STEPS = 64
-MAX_REPORTED_USERS = 16
 BUILTIN_TYPES = frozenset({"sriov", "host-device", "bond", "vlan", "tuning", "vfio-pci", "rdma"})
 """The types that netdra itself carries out (decision D7); every other type is a CNI plugin's binary."""
 
@@ -80,7 +79,7 @@ class NetworkTopologyStatus(msgspec.Struct, frozen=True, kw_only=True, rename="c
     conditions: tuple[Condition, ...] = ()
     device_classes: tuple[str, ...] = ()
     users: int = 0
-    used_by: Annotated[tuple[str, ...], msgspec.Meta(max_length=MAX_REPORTED_USERS)] = ()
+    used_by: Annotated[tuple[str, ...], msgspec.Meta(max_length=MAX_REPORTED)] = ()
 
 
 class NetworkTopology(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):

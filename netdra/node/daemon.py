@@ -29,7 +29,7 @@ from netdra.model.inventory import Node
 from netdra.node.publishing.service import Publishing
 from netdra.node.settings import Settings
 from netdra.ops.health import met
-from netdra.ops.process import Process
+from netdra.ops.process import Process, spare_what_is_loaded
 
 if TYPE_CHECKING:
     from netdra.node.parts import Parts
@@ -90,6 +90,7 @@ def _parts(client: Client, settings: Settings, publishing: Publishing) -> Parts:
             hint="the daemons' dependencies are an extra: pip install 'netdra[cluster]'",
         ) from problem
     decoders.build()
+    spare_what_is_loaded()
     return assembled(client, settings, publishing)
 
 

@@ -92,5 +92,6 @@ def _pods(
             view=publishing,
             emit=recorder.emit,
             changed=publishing.look_again,
+            haste=publishing.haste,
         )
     )

@@ -41,4 +41,4 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
 
     def is_used(self) -> bool:
         """Whether a daemon has left anything here that pods or claims may hold."""
-        return any(self.state_dir.glob("*/[!.]*"))
+        return any(path.is_file() for path in self.state_dir.glob("*/[!.]*"))

@@ -13,7 +13,6 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from http import HTTPStatus
 from typing import NamedTuple
-from urllib.parse import urlsplit
 
 import h11
 
@@ -118,11 +117,11 @@ class _Connections:
     async def _answer(self, request: h11.Request) -> Answer:
         if request.method not in {b"GET", b"HEAD"}:
             return plain(HTTPStatus.METHOD_NOT_ALLOWED)
-        target = urlsplit(request.target.decode("ascii"))
+        path, _, query = request.target.decode("ascii").partition("?")
         try:
-            return await self._respond(target.path, target.query) or plain(HTTPStatus.NOT_FOUND)
+            return await self._respond(path, query) or plain(HTTPStatus.NOT_FOUND)
         except Exception:
-            log.exception("GET %s", target.path)
+            log.exception("GET %s", path)
             return plain(HTTPStatus.INTERNAL_SERVER_ERROR)
 
 

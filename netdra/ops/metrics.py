@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 
 import msgspec
 from prometheus_client import (
@@ -105,8 +105,7 @@ def outcome_of(problem: BaseException) -> str:
     return next((name for kind, name in kinds if isinstance(problem, kind)), "defect")
 
 
-@contextmanager
-def measured(histogram: Histogram, *labels: str) -> Iterator[None]:
+def measured(histogram: Histogram, *labels: str) -> AbstractContextManager[None]:
     """Observe how long the body takes and how it ends.
 
     Args:
@@ -114,24 +113,22 @@ def measured(histogram: Histogram, *labels: str) -> Iterator[None]:
         labels: the values of those before.
     """
     began = time.perf_counter()
-    outcome = "ok"
-    try:
-        yield
-    except BaseException as problem:
-        outcome = outcome_of(problem)
-        raise
-    finally:
-        histogram.labels(*labels, outcome).observe(time.perf_counter() - began)
+    return _ending(lambda outcome: histogram.labels(*labels, outcome).observe(time.perf_counter() - began))
 
 
-@contextmanager
-def counted(counter: Counter, *labels: str) -> Iterator[None]:
+def counted(counter: Counter, *labels: str) -> AbstractContextManager[None]:
     """Count that the body was done, and how it ended.
 
     Args:
         counter: its last label is `outcome`.
         labels: the values of those before.
     """
+    return _ending(lambda outcome: counter.labels(*labels, outcome).inc())
+
+
+@contextmanager
+def _ending(tell: Callable[[str], None]) -> Iterator[None]:
+    """Tell how the body ended."""
     outcome = "ok"
     try:
         yield
@@ -139,7 +136,7 @@ def counted(counter: Counter, *labels: str) -> Iterator[None]:
         outcome = outcome_of(problem)
         raise
     finally:
-        counter.labels(*labels, outcome).inc()
+        tell(outcome)
 
 
 class Values:

@@ -8,6 +8,7 @@ checks, k8s.io/dynamic-resource-allocation/structured (pools).
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from functools import lru_cache
 
 from netdra.model import names
 from netdra.model.device import Features
@@ -71,7 +72,8 @@ def _attribute_faults(device: Device) -> Iterator[str]:
         yield f"{total} attributes and capacities, more than {MAX_ATTRIBUTES_AND_CAPACITIES}"
     values = 0
     for name, attribute in device.attributes.items():
-        yield from _name_faults("attribute", name)
+        if not _is_taken(name):
+            yield f'attribute "{name}" is no name that the API takes'
         found = _values(attribute)
         values += len(found)
         if not found:
@@ -85,7 +87,8 @@ def _attribute_faults(device: Device) -> Iterator[str]:
 
 def _capacity_faults(device: Device) -> Iterator[str]:
     for name, capacity in device.capacity.items():
-        yield from _name_faults("capacity", name)
+        if not _is_taken(name):
+            yield f'capacity "{name}" is no name that the API takes'
         if capacity.request_policy is not None and not device.allow_multiple_allocations:
             yield f'capacity "{name}" has a request policy, but the device is not shared'
 
@@ -104,10 +107,11 @@ def _counter_faults(device: Device, sets: Mapping[str, CounterSet]) -> Iterator[
             yield f'counter set "{known.name}" has no counter "{name}"'
 
 
-def _name_faults(kind: str, name: str) -> Iterator[str]:
+@lru_cache(maxsize=4096)
+def _is_taken(name: str) -> bool:
+    """Whether the API takes the name of an attribute or a capacity; all devices of a node have the same few."""
     domain, slash, identifier = name.rpartition("/")
-    if not names.is_identifier(identifier) or (slash and not names.is_attribute_domain(domain)):
-        yield f'{kind} "{name}" is no name that the API takes'
+    return names.is_identifier(identifier) and (not slash or names.is_attribute_domain(domain))
 
 
 def _values(attribute: DeviceAttribute) -> tuple[bool | int | str | None, ...]:

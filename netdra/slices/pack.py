@@ -8,6 +8,7 @@ are there in one generation (decision D1).
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
 
 import msgspec
 
@@ -81,8 +82,12 @@ def layout(result: ExposureResult, *, node: str, features: Features = DEFAULT_FE
     return Packed(tuple(slices), tuple(problems))
 
 
+@lru_cache(maxsize=256, typed=True)
 def encode_attribute(value: AttributeValue, *, lists: bool) -> DeviceAttribute:
-    """An attribute on the wire; a tuple as a list or, where the server takes none, as `,a,b,` (decision D6)."""
+    """An attribute on the wire; a tuple as a list or, where the server takes none, as `,a,b,` (decision D6).
+
+    Most of a device's 32 values are those of all others too, which then share them: half of what a device takes.
+    """
     if isinstance(value, bool):
         return DeviceAttribute(bool_=value)
     if isinstance(value, int):

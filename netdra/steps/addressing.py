@@ -113,6 +113,8 @@ def from_ipam(result: StepResult, if_name: str) -> Added:
 
 def missing(wanted: Added, pod: PodSpace) -> Added:
     """What of it the interface does not have yet."""
+    if not wanted.addresses and not wanted.routes:
+        return wanted
     found = link.get(pod.sock, wanted.if_name)
     present = {each.text for each in address.dump(pod.sock, found.index)} if wanted.addresses else set()
     routes = {_key(each) for each in route.dump(pod.sock)} if wanted.routes else set()

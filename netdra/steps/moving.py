@@ -294,6 +294,6 @@ def _routes(index: int, site: Site) -> list[Route]:
     """The routes through a link that the kernel did not make by itself and that leave through it alone."""
     return [
         each
-        for each in route.dump(site.host)
+        for each in route.dump(site.host, through=index)
         if each.links == (index,) and each.index == index and each.protocol != uapi.RTPROT_KERNEL
     ]

@@ -25,6 +25,11 @@ EXTENDED_RESOURCE_CLAIM = "resource.kubernetes.io/extended-resource-claim"
 """The annotation of claims that the scheduler makes for extended resources; their requests' names are its own."""
 
 
+_MOST_GRAPHS = 256
+_graphs: dict[str, tuple[NetworkTopology, Graph]] = {}
+"""By name, what was compiled last, and of what: each pod's start binds anew, and compiling takes milliseconds."""
+
+
 class _Allotted(msgspec.Struct, frozen=True):
     """A device that a claim was allocated for a step of a topology."""
 
@@ -149,7 +154,13 @@ def _compiled(claim: ResourceClaim, name: str, topologies: Mapping[str, NetworkT
             f'NetworkTopology "{name}", which the DeviceClasses of {_named(claim)} refer to, is not there',
             hint="create it, or delete the classes that it left behind",
         )
-    return compile_topology(topologies[name])
+    topology = topologies[name]
+    compiled = _graphs.get(name)
+    if compiled is None or compiled[0] is not topology:
+        if len(_graphs) >= _MOST_GRAPHS:
+            _graphs.clear()
+        _graphs[name] = compiled = (topology, compile_topology(topology))
+    return compiled[1]
 
 
 def _runs(claim: ResourceClaim, graph: Graph, allotted: Sequence[_Allotted]) -> list[_Run]:

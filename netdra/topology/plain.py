@@ -7,6 +7,7 @@ device's policy lists. Called by `bind`; what a class says is also checked when 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import lru_cache
 from typing import Any
 
 import msgspec
@@ -30,6 +31,7 @@ DEFAULT_TYPES = ("sriov", "host-device", "macvlan", "ipvlan", "bridge", "vfio-pc
 
 _ONLY_VFS = frozenset({"sriov"})
 _ANY_DEVICE = Selector(cel="true")
+_step = msgspec.json.Decoder(DeviceStep)
 
 
 def parameters(opaque: OpaqueDeviceConfiguration | None, origin: str) -> DeviceParameters | None:
@@ -97,8 +99,13 @@ def graph_of(device: PlannedDevice, given: DeviceParameters | None, origin: str)
         _check_supported(step, device, origin)
     if step is None:
         return None
-    request = device.request.partition("/")[0]
-    only = Step(name=names.label(request), selector=_ANY_DEVICE, **msgspec.structs.asdict(step))
+    return _compiled(names.label(device.request.partition("/")[0]), msgspec.json.encode(step))
+
+
+@lru_cache(maxsize=256)
+def _compiled(name: str, step: bytes) -> Graph:
+    """The graph of one step. Every pod's start asks for it anew, and it takes a millisecond."""
+    only = Step(name=name, selector=_ANY_DEVICE, **msgspec.structs.asdict(_step.decode(step)))
     alone = NetworkTopology(
         metadata=ObjectMeta(name=only.name),
         spec=NetworkTopologySpec(steps=(only,)),

@@ -6,7 +6,7 @@ is refused for what they might have made.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any
 
@@ -38,11 +38,11 @@ def check(graph: Graph, contracts: Mapping[str, Contract]) -> tuple[Finding, ...
     )
 
 
-def plugins(graph: Graph) -> set[str]:
-    """The plugins whose contracts `check` asks for."""
-    delegates = (step.config.get("ipam") for step in graph.steps)
+def plugins(steps: Sequence[Step]) -> set[str]:
+    """The plugins whose contracts `check` asks for, by the steps of a topology."""
+    delegates = (step.config.get("ipam") for step in steps)
     named = {ipam["type"] for ipam in delegates if isinstance(ipam, Mapping) and isinstance(ipam.get("type"), str)}
-    return {step.type for step in graph.steps} | named
+    return {step.type for step in steps} | named
 
 
 def _config(step: Step, contracts: Mapping[str, Contract]) -> Iterator[Complaint]:

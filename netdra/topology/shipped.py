@@ -45,4 +45,13 @@ def contracts(plugins: Iterable[str], own: Iterable[CNIPluginSchema] = ()) -> di
     for each in sorted(own, key=lambda schema: schema.metadata.name, reverse=True):
         if each.spec.cni_type in wanted:
             found[each.spec.cni_type] = each
-    return {plugin: compile_schema(each) for plugin, each in found.items()}
+    return {
+        plugin: _shipped(plugin) if each is schema(plugin) else compile_schema(each) for plugin, each in found.items()
+    }
+
+
+@cache
+def _shipped(plugin: str) -> Contract:
+    found = schema(plugin)
+    assert found is not None
+    return compile_schema(found)

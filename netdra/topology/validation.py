@@ -33,7 +33,7 @@ def check_topology(topology: NetworkTopology, schemas: Sequence[CNIPluginSchema]
     compiled, findings = graph.examine(topology)
     if compiled is None:
         return findings
-    contracts = shipped.contracts(schema_check.plugins(compiled), schemas)
+    contracts = shipped.contracts(schema_check.plugins(compiled.steps), schemas)
     _, clashes = interfaces.examine([compiled])
     return (
         *_selectors(compiled),

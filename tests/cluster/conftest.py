@@ -90,7 +90,7 @@ def _is_documented(plane: ControlPlane, kind: crd.CustomKind) -> bool:
 
 def is_established(definition: Object | None) -> bool:
     """Whether the API server serves a CustomResourceDefinition's kind."""
-    conditions = (definition or {}).get("status", {}).get("conditions", [])
+    conditions = (definition or {}).get("status", {}).get("conditions") or ()  # at first they are null
     return any(found["type"] == "Established" and found["status"] == "True" for found in conditions)
 
 

@@ -110,3 +110,8 @@ def refusal(write: Callable[[], Any]) -> str:
     except ApiError as problem:
         return problem.message
     return ""
+
+
+def steps(*names: str, **more: Any) -> Object:
+    """A topology's spec of root steps alone."""
+    return {"steps": [{"name": name, "type": "sriov", "selector": {"cel": "true"}, **more} for name in names]}

@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from contextlib import closing
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
@@ -20,7 +19,7 @@ from testbed.objects import CLAIM, CLASS, SLICE, manifest
 from testbed.process import Process
 from testbed.workspace import Workspace
 from tests.cluster import identities
-from tests.cluster.daemons import running_controller, start_controller
+from tests.cluster.daemons import running_controller, start_controller, steps
 
 pytestmark = pytest.mark.usefixtures("controller")
 
@@ -38,10 +37,6 @@ FINALIZER = "networking.dra.io/in-use"
 
 # Nodes that run beside these tests, with a driver, must have nothing to say of their policies.
 NOWHERE = {"nodeSelector": {"matchLabels": {"kubernetes.io/hostname": "nowhere"}}}
-
-
-def steps(*names: str, **more: Any) -> Object:
-    return {"steps": [{"name": name, "type": "sriov", "selector": {"cel": "true"}, **more} for name in names]}
 
 
 def condition(found: Object | None, kind: str) -> tuple[str, str]:

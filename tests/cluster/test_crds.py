@@ -43,6 +43,7 @@ GOOD: dict[str, Object] = {
                 {"name": "ipvlan", "consumePerAllocation": {"macvlans": "2"}},
             ],
             "additionalAttributes": {"rack": 7, "fast": True, "physnet": "a", "zones": ["a", "b"]},
+            "taints": {"gone": "NoExecute"},
         },
     },
     TOPOLOGY: {
@@ -159,6 +160,7 @@ BAD: list[tuple[str, str, Any, str]] = [
     (POLICY, "exposure.capacity.macvlans", {"value": "plenty"}, "spec.exposure.capacity.macvlans.value"),
     (POLICY, "exposure.capacity.macvlans.requestPolicy.validValues", ["1"], "give one of the two"),
     (POLICY, "exposure.deviceNameSuffix", "_x", "spec.exposure.deviceNameSuffix"),
+    (POLICY, "exposure.taints.gone", "None", 'supported values: "NoExecute", "NoSchedule"'),
     (POLICY, "exposure.supportedCNIPlugins.0.consumePerAllocation", {"macvlan": 1}, "does not have"),
     (POLICY, "exposure.supportedCNIPlugins.1.name", "macvlan", "Duplicate value"),
     (POLICY, "nodeSelector.matchExpressions.0.values", None, "In and NotIn need values"),

@@ -76,6 +76,22 @@ def test_an_object_is_made_read_changed_and_deleted(control_plane: ControlPlane,
     run(story())
 
 
+def test_a_list_of_several_pages_is_whole(
+    control_plane: ControlPlane, workspace: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("netdra.kube.client.PAGE", 2)
+    names = [f"page-{number}" for number in range(5)]
+    for name in names:
+        workspace.create(manifest("v1/ConfigMap", name, workspace.namespace, data={"page": "x"}))
+
+    async def story() -> None:
+        async with client_of(control_plane) as client:
+            found = await client.list(CONFIG_MAPS, Selection(workspace.namespace))
+            assert [each.metadata.name for each in found if each.data == {"page": "x"}] == names
+
+    run(story())
+
+
 def test_a_deleted_and_remade_object_is_not_deleted_for_the_old_one(
     control_plane: ControlPlane, workspace: Workspace
 ) -> None:

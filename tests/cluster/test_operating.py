@@ -177,20 +177,28 @@ def test_a_daemon_is_not_ready_while_the_api_server_is_away(
     plane: ControlPlane, admin: Api, tmp_path: Path, short: Path
 ) -> None:
     account = identities.kubeconfig(plane, admin, "netdra-node", NODE)
+    begun = (f"--node-name={NODE}", *places(short))
     plane.apiserver.kill()
     try:
-        with running(tmp_path, "controller", plane.kubeconfig()) as controller:
+        with (
+            running(tmp_path, "controller", plane.kubeconfig()) as controller,
+            running(tmp_path, "node", account, *begun) as node,
+        ):
             controller.until("/readyz 503", lambda: controller.get("/readyz")[0] == 503)
             assert controller.get("/healthz") == (200, "ok")
             assert "cannot be read or renewed" in controller.checks()["leadership"]["detail"]
+            # Without its slices too, a node serves the kubelet and the runtime as soon as they are there.
+            node.until("looks for the kubelet", lambda: "plugins_registry" in node.get("/readyz")[1])
+            assert node.get("/healthz") == (200, "ok")
             plane.apiserver.start()
             plane.apiserver.wait_ready()
             controller.until_ready()
+            node.until_well("slices")
     finally:
         if plane.apiserver.pid is None:
             plane.apiserver.start()
             plane.apiserver.wait_ready()
-    with running(tmp_path, "node", account, f"--node-name={NODE}", *places(short)) as node:
+    with running(tmp_path, "node", account, *begun) as node:
         node.until_well("slices")
         assert node.checks()["api-server"]["ok"]
         plane.apiserver.kill()

@@ -6,11 +6,12 @@ import copy
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
 
+from netdra.model import documents
+from netdra.model.topology import NetworkTopologyReference, TopologyParameters
 from testbed.api import Api, Object
 from testbed.control_plane import ControlPlane
 from testbed.kubectl import KubectlError
@@ -26,6 +27,7 @@ from tests.cluster.daemons import (
     Webhook,
     refusal,
     running_webhook,
+    steps,
     until_asked,
 )
 from tests.cluster.identities import NETDRA
@@ -38,10 +40,6 @@ SCHEMA = "cni.networking.k8s.io/v1alpha1/CNIPluginSchema"
 CUSTOM_DEVICE = f"{GROUP}/CustomDevice"
 TEMPLATE = "resource.k8s.io/v1/ResourceClaimTemplate"
 RECORDED = Path(__file__).parents[1] / "unit" / "topology"
-
-
-def steps(*names: str, **more: Any) -> Object:
-    return {"steps": [{"name": name, "type": "sriov", "selector": {"cel": "true"}, **more} for name in names]}
 
 
 def claim(*classes: str) -> Object:
@@ -104,6 +102,22 @@ def test_a_claim_is_not_refused_by_a_topology_that_is_no_more(workspace: Workspa
         workspace.api.create(manifest(TOPOLOGY, name, spec=steps("vf0", "vf1")))
         workspace.api.delete(TOPOLOGY, name)
         workspace.api.create(lacking, dry_run=True)
+
+
+def test_a_claim_is_not_refused_for_lack_of_what_a_class_brings_that_was_just_made(
+    workspace: Workspace, topology: str
+) -> None:
+    meant = TopologyParameters(network_topology_ref=NetworkTopologyReference(name=topology), step="vf1")
+    config = [{"opaque": {"driver": "dra.networking", "parameters": documents.plain(meant)}}]
+    for number in range(5):
+        own = workspace.name(f"own-{number}")
+        requests = [
+            {"name": "vf0", "exactly": {"deviceClassName": f"{topology}-vf0"}},
+            {"name": "vf1", "exactly": {"deviceClassName": own}},
+        ]
+        written = manifest(CLAIM, f"whole-{number}", workspace.namespace, spec={"devices": {"requests": requests}})
+        workspace.create(manifest(CLASS, own, spec={"config": config}))
+        workspace.api.create(written, dry_run=True)
 
 
 def test_the_steps_of_a_topology_in_use_are_fixed_and_its_users_named(workspace: Workspace, topology: str) -> None:

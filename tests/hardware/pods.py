@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,8 +18,7 @@ from netdra.chain.checkpoint import Pod as Identity
 from netdra.chain.detach import detach
 from netdra.chain.report import AttachReport, DetachReport
 from netdra.chain.site import Settings
-from netdra.model.plan import ClaimReference, Plan, PlannedDevice, PlannedStep
-from netdra.steps import builtin
+from netdra.model.plan import Plan, PlannedDevice
 from tests.hardware.node import PFS, VF, Function, ip, links, run
 
 PLUGINS = (
@@ -78,35 +76,6 @@ def settings_of(name: str, netns: str = "") -> dict[str, int]:
             if value.strip().isdigit():
                 found[key.lower()] = int(value)  # of ring sizes, the maxima come first
     return found
-
-
-def step(
-    name: str,
-    kind: str,
-    if_name: str,
-    config: Mapping[str, Any] | None = None,
-    *,
-    after: Sequence[str] = (),
-    device: PlannedDevice | None = None,
-    binary: bool | None = None,
-) -> PlannedStep:
-    """A step of a plan; a type that is built in is run so unless `binary` says otherwise."""
-    is_binary = kind not in builtin.TYPES if binary is None else binary
-    return PlannedStep(
-        name=name,
-        type=kind,
-        if_name=if_name,
-        network=f"t-{name}",
-        execution="Binary" if is_binary else "Builtin",
-        depend_on=tuple(after),
-        config=config or {},
-        device=device,
-    )
-
-
-def plan(*steps: PlannedStep) -> Plan:
-    """A plan of these steps."""
-    return Plan(topology="t", claim=ClaimReference(namespace="default", name="c", uid="u"), steps=steps)
 
 
 def allocated(function: Function, **facts: Any) -> PlannedDevice:

@@ -17,7 +17,8 @@ from netdra.chain.check import check
 from netdra.chain.site import Settings
 from tests.hardware.conftest import making_pods
 from tests.hardware.node import PF, TOTAL_VFS, VF, bind, ip, links, unbind, until
-from tests.hardware.pods import Pod, allocated, assert_as_before, node_state, plan, step
+from tests.hardware.pods import Pod, allocated, assert_as_before, node_state
+from tests.plans import plan, step
 
 # linux/vfio.h
 VFIO_TYPE1V2_IOMMU = 3

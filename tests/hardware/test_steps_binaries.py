@@ -8,7 +8,8 @@ from collections.abc import Callable
 import pytest
 
 from tests.hardware.node import PF, ip
-from tests.hardware.pods import Pod, allocated, assert_as_before, node_state, plan, step
+from tests.hardware.pods import Pod, allocated, assert_as_before, node_state
+from tests.plans import plan, step
 
 
 def static(address: str) -> dict[str, object]:

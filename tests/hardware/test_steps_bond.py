@@ -16,7 +16,8 @@ from netdra.chain.check import check
 from netdra.chain.report import AttachError
 from netdra.model.plan import PlannedStep
 from tests.hardware.node import PF, VF, ip, until
-from tests.hardware.pods import Pod, allocated, assert_as_before, feature_of, node_state, of_pf, plan, settings_of, step
+from tests.hardware.pods import Pod, allocated, assert_as_before, feature_of, node_state, of_pf, settings_of
+from tests.plans import plan, step
 
 MODES: Mapping[str, Mapping[str, Any]] = {
     "balance-rr": {"miimon": 100, "packetsPerSlave": 4, "resendIgmp": 2},

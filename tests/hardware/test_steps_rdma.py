@@ -16,7 +16,8 @@ from netdra.chain.check import check
 from netdra.chain.report import AttachError
 from netdra.model.plan import PlannedStep
 from tests.hardware.node import PF, run, until
-from tests.hardware.pods import Pod, allocated, assert_as_before, node_state, plan, step
+from tests.hardware.pods import Pod, allocated, assert_as_before, node_state
+from tests.plans import plan, step
 
 
 def rdma_devices(netns: str = "") -> list[str]:

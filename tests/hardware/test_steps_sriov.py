@@ -19,7 +19,8 @@ from netdra.chain.report import AttachError
 from netdra.steps import builtin
 from netdra.steps.contract import Order
 from tests.hardware.node import PF, VF, Function, ip, links, ping, run
-from tests.hardware.pods import Pod, allocated, assert_as_before, node_state, of_pf, plan, step
+from tests.hardware.pods import Pod, allocated, assert_as_before, node_state, of_pf
+from tests.plans import plan, step
 
 MAC = "02:00:00:00:77:01"
 

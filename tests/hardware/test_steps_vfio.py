@@ -11,7 +11,8 @@ import pytest
 from netdra.chain.check import check
 from netdra.chain.report import AttachError
 from tests.hardware.node import PCI, PF, VF, Function, bind, ip, links, run
-from tests.hardware.pods import Pod, allocated, assert_as_before, node_state, of_pf, plan, step
+from tests.hardware.pods import Pod, allocated, assert_as_before, node_state, of_pf
+from tests.plans import plan, step
 
 # The chipset's LPC bridge, SATA and SMBus controllers are functions of one device without isolation from each other.
 SATA, SMBUS = Function("0000:00:1f.2"), Function("0000:00:1f.3")

@@ -134,6 +134,9 @@ class ClaimFiles(msgspec.Struct, frozen=True, kw_only=True):
         for request in claim.requests:
             path = self._folder(claim.claim.uid) / _part(request) / metadata.FILE
             written = metadata.encode(metadata.render(claim, request, became))
+            # No container has it now by this name, and a file that takes another one's place is waited for by ext4
+            # (auto_da_alloc), which is a quarter of what all files of a pod take.
+            _remove(path)
             files.replace(path, written, _LOCK_SECONDS, mode=_READABLE, lasting=False)
             mounts.append((request, metadata.mount(claim, request, str(path))))
         return mounts

@@ -30,6 +30,9 @@ T = TypeVar("T")
 WatchedPods = Callable[[str, str, str], bool | None]
 """Namespace, name and uid of a pod -> whether it is on the host's network, None if the pod is not known."""
 
+JustRead = Callable[[ClaimReference], Awaitable[ResourceClaim | None]]
+"""A claim as it has just been read for one of its pods, None if it was not."""
+
 
 class _PodSpec(Wire, frozen=True):
     host_network: bool = False
@@ -83,6 +86,11 @@ async def get_claim(client: Client, wanted: ClaimReference) -> ResourceClaim:
 
 def unwatched(_namespace: str, _name: str, _uid: str) -> bool | None:
     """What is known of a pod by those who watch none."""
+    return None
+
+
+async def unread(_claim: ClaimReference) -> ResourceClaim | None:
+    """What is known of a claim by those who read none."""
     return None
 
 

@@ -15,22 +15,19 @@ from netdra.chain.checkpoint import boot_id
 from netdra.kube.client import Client
 from netdra.model import names
 from netdra.model.claim import DeviceRequestAllocationResult, ResourceClaim
-from netdra.model.errors import PermanentError, TemporaryError
+from netdra.model.errors import NetdraError, PermanentError, TemporaryError
 from netdra.model.plan import Binding, ClaimReference, PlannedDevice
 from netdra.model.resource import DeviceAttribute
 from netdra.node import faults
 from netdra.node.claims import checks
-from netdra.node.claims.lookup import WatchedPods, get_claim, patiently, pods_of, unwatched
-from netdra.node.claims.prepared import KeptDevice, PreparedClaim, base_request, cdi_id
+from netdra.node.claims.lookup import JustRead, WatchedPods, get_claim, patiently, pods_of, unread, unwatched
+from netdra.node.claims.prepared import POD_CLAIM_NAME, KeptDevice, PreparedClaim, base_request, cdi_id
 from netdra.node.claims.store import ClaimStore
 from netdra.node.kubelet.handler import PreparedDevice
 from netdra.node.view import Holder, NodeView
 from netdra.slices.exclusion import Holding, conflict
 from netdra.topology.bind import bind
 from netdra.topology.devices import DeviceKey
-
-POD_CLAIM_NAME = "resource.kubernetes.io/pod-claim-name"
-"""The annotation with the name by which the pods of a template know the claim."""
 
 API_SECONDS = 30.0
 VIEW_SECONDS = 5.0
@@ -61,6 +58,7 @@ class Claims:
         store: ClaimStore,
         files: SideFiles,
         on_host_network: WatchedPods = unwatched,
+        just_read: JustRead = unread,
     ) -> None:
         """Begin.
 
@@ -72,10 +70,11 @@ class Claims:
             store: where claims are written down.
             files: what else is written of a claim.
             on_host_network: what is known of pods without asking the API server.
+            just_read: what is known of a claim without asking it.
         """
         self._client, self._node, self._view, self._holder = client, node, view, holder
         self._store, self._files = store, files
-        self._on_host_network = on_host_network
+        self._on_host_network, self._just_read = on_host_network, just_read
 
     async def prepare(self, claim: ClaimReference) -> tuple[PreparedDevice, ...]:
         """Make a claim ready; see `ClaimHandler`.
@@ -83,12 +82,14 @@ class Claims:
         Raises:
             NetdraError: it is refused, or could not be checked or written down.
         """
-        known = await asyncio.to_thread(self._store.get, claim.uid)
+        known = await asyncio.to_thread(self._store.get, claim.uid) if self._store.has(claim.uid) else None
         if known is not None and await self._still(known):
             await asyncio.to_thread(self._files.prepared, known)
             return known.told
-        found, pods = await patiently(lambda: self._read(claim), API_SECONDS)
-        made = await patiently(lambda: self._checked(found, pods), VIEW_SECONDS)
+        made = await self._of_just_read(claim)
+        if made is None:
+            found = await patiently(lambda: self._read(claim), API_SECONDS)
+            made = await patiently(lambda: self._checked(*found), VIEW_SECONDS)
         await asyncio.to_thread(self._settle, made)
         return made.told
 
@@ -113,14 +114,27 @@ class Claims:
         now = [_share(result) for result in checks.ours(claim)]
         return now == [(*kept.key, kept.told.share_id, kept.told.requests[0]) for kept in known.devices]
 
+    async def _of_just_read(self, wanted: ClaimReference) -> PreparedClaim | None:
+        """What is to be written down of a claim that was read for its pod already; None if that does not do.
+
+        Why it does not is said of the claim as the API server then has it, whole.
+        """
+        claim = await self._just_read(wanted) if self._view.ready else None
+        try:
+            return await self._checked(*await self._sound(claim, wanted)) if claim is not None else None
+        except NetdraError:
+            return None
+
     async def _read(self, wanted: ClaimReference) -> tuple[ResourceClaim, tuple[str, ...]]:
-        """The claim and the names of its pods; what speaks against it by itself is refused here."""
+        """The claim as it is now and the names of its pods; what speaks against it by itself is refused here."""
         if not self._view.ready:
             raise TemporaryError(
                 "netdra has not read this node's devices and the cluster's topologies yet",
                 hint="see the driver's log, and whether it reaches the API server",
             )
-        claim = await get_claim(self._client, wanted)
+        return await self._sound(await get_claim(self._client, wanted), wanted)
+
+    async def _sound(self, claim: ResourceClaim, wanted: ClaimReference) -> tuple[ResourceClaim, tuple[str, ...]]:
         checks.check_identity(claim, wanted)
         checks.allocation_of(claim, self._node)
         checks.check_config(claim)

@@ -16,6 +16,8 @@ from netdra.node.kubelet.handler import PreparedDevice
 from netdra.topology.devices import DeviceKey
 
 VERSION = 1
+POD_CLAIM_NAME = "resource.kubernetes.io/pod-claim-name"
+"""The annotation with the name by which the pods of a template know the claim."""
 CDI_KIND = f"{names.DRIVER}/claim"
 
 

@@ -1,13 +1,14 @@
 """The prepared claims on disk: one file a claim, which outlives the daemon and the API object (decision D13).
 
 Written and read by `prepare`, also by two daemons at once during a rolling update, and read by whoever asks what is
-prepared on this node. Nothing is kept in memory, so that what another daemon wrote counts at once.
+prepared on this node. What another daemon wrote counts at once: only a file that has not changed is not read again.
 """
 
 from __future__ import annotations
 
 import logging
 import os
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -16,6 +17,7 @@ from pathlib import Path
 import msgspec
 
 from netdra.chain import files
+from netdra.chain.recollection import Recollection
 from netdra.model import names
 from netdra.model.errors import InvalidInputError, NetdraError, TemporaryError
 from netdra.node.claims.prepared import VERSION, PreparedClaim
@@ -26,7 +28,9 @@ FOLDER = "claims"
 _SUFFIX = ".json"
 _LOCK = ".lock"
 _LOCK_SECONDS = 10.0
+_one_at_a_time = threading.Lock()  # among the threads of this process, where waiting for the file's lock is polling
 _decoder = msgspec.json.Decoder(PreparedClaim)
+_known: Recollection[PreparedClaim] = Recollection(lambda text, _: _decoder.decode(text))
 
 
 class ClaimStore(msgspec.Struct, frozen=True):
@@ -46,18 +50,25 @@ class ClaimStore(msgspec.Struct, frozen=True):
         Raises:
             TemporaryError: another one has it for too long, or the file system does not take the lock's file.
         """
-        path = self.folder / _LOCK
+        path, flags = self.folder / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
         try:
-            self.folder.mkdir(parents=True, exist_ok=True, mode=files.FOLDER_MODE)
-            lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, files.MODE)
+            try:
+                lock = os.open(path, flags, files.MODE)
+            except FileNotFoundError:
+                self.folder.mkdir(parents=True, exist_ok=True, mode=files.FOLDER_MODE)
+                lock = os.open(path, flags, files.MODE)
         except OSError as problem:
             raise files.unwritable(path, problem) from None
+        deadline = time.monotonic() + _LOCK_SECONDS
+        ours = _one_at_a_time.acquire(timeout=_LOCK_SECONDS)
         try:
-            if not files.locked(lock, time.monotonic() + _LOCK_SECONDS):
+            if not ours or not files.locked(lock, deadline):
                 raise TemporaryError(f"another netdra on this node has held {path} for {_LOCK_SECONDS:.0f} s")
             yield
         finally:
             os.close(lock)
+            if ours:
+                _one_at_a_time.release()
 
     def get(self, uid: str) -> PreparedClaim | None:
         """A prepared claim, or None if it is not; a file that cannot be read is put aside and counts as none.
@@ -67,7 +78,7 @@ class ClaimStore(msgspec.Struct, frozen=True):
         """
         path = self._path(uid)
         try:
-            found = _decoder.decode(path.read_bytes())
+            found = _known.of(path)
             problem = "" if found.version == VERSION else f"version {found.version}, this netdra reads {VERSION}"
         except FileNotFoundError:
             return None
@@ -81,10 +92,20 @@ class ClaimStore(msgspec.Struct, frozen=True):
         log.error("prepared claim %s cannot be read (%s) and is kept as %s", path, problem, aside)
         return None
 
+    def has(self, uid: str) -> bool:
+        """Whether a claim is written down, readable or not. Takes microseconds.
+
+        Raises:
+            InvalidInputError: the uid cannot be a claim's.
+        """
+        return self._path(uid).exists()
+
     def all(self) -> list[PreparedClaim]:
         """Every prepared claim that can be read; files that cannot be are put aside."""
         found = []
-        for uid in self._uids():
+        uids = self._uids()
+        _known.keep(self.folder, [f"{uid}{_SUFFIX}" for uid in uids])
+        for uid in uids:
             # One that another daemon just put aside, or that cannot be read just now, does not stop the others.
             with suppress(NetdraError):
                 claim = self.get(uid)
@@ -93,18 +114,19 @@ class ClaimStore(msgspec.Struct, frozen=True):
 
     def uids(self) -> frozenset[str]:
         """The claims that were prepared and not unprepared since, also those whose files could not be read."""
-        if not self.folder.is_dir():
-            return frozenset()
-        found = (path.name.split(_SUFFIX, 1) for path in self.folder.iterdir())
+        found = (name.split(_SUFFIX, 1) for name in self._names())
         return frozenset(parts[0] for parts in found if len(parts) == 2 and parts[0])
 
     def put(self, claim: PreparedClaim) -> None:
-        """Write a claim down, in place of what may be there; it is on the disk when this returns.
+        """Write a claim down, in place of what may be there; whoever reads it from now on sees it, whole.
+
+        Nothing waits for the disk: after a power failure nothing is in a pod, and the kubelet has every claim prepared
+        anew. An empty file may be left then, which counts as one that cannot be read.
 
         Raises:
             NetdraError: the uid cannot be a claim's, or the file system does not take it.
         """
-        files.replace(self._path(claim.claim.uid), msgspec.json.encode(claim), _LOCK_SECONDS)
+        files.replace(self._path(claim.claim.uid), msgspec.json.encode(claim), _LOCK_SECONDS, lasting=False)
 
     def remove(self, uid: str) -> None:
         """Forget a claim, and what was put aside of it; one that is not there is no error.
@@ -120,9 +142,15 @@ class ClaimStore(msgspec.Struct, frozen=True):
             raise TemporaryError(f"{path} cannot be removed: {problem.strerror}") from None
 
     def _uids(self) -> list[str]:
-        if not self.folder.is_dir():
+        return sorted(
+            name.removesuffix(_SUFFIX) for name in self._names() if name.endswith(_SUFFIX) and not name.startswith(".")
+        )
+
+    def _names(self) -> list[str]:
+        try:
+            return os.listdir(self.folder)  # noqa: PTH208 (at each claim and each pod, for all of them)
+        except FileNotFoundError:
             return []
-        return sorted(path.stem for path in self.folder.glob(f"*{_SUFFIX}") if not path.name.startswith("."))
 
     def _path(self, uid: str) -> Path:
         if not names.is_label(uid):

@@ -22,6 +22,7 @@ from netdra.model.claim import ResourceClaim
 from netdra.model.errors import InvalidInputError, NetdraError, PermanentError, TemporaryError
 from netdra.model.plan import Plan
 from netdra.node.claims.checks import check_shared
+from netdra.node.haste import Haste
 from netdra.node.nri.hooks import Sandbox
 from netdra.node.pods.locks import Locks
 from netdra.node.pods.network import Network, Undone
@@ -55,8 +56,8 @@ class Attachments:
         troubles: what could not be given back yet, by sandbox.
         changed: what is to be called when other devices are held, or with other trouble.
         work: what is to be called when there is something to reconcile.
-        missed: what is to be called when a sandbox may have ended without our being told. containerd tells of no end of
-            a sandbox that is older than itself (`needsStopping` in its internal/nri/nri.go knows what it saw begin).
+        haste: told while a hook is in hand.
+        missed: what is to be called when a sandbox may have ended without our being told (`netdra.node.pods.orphans`).
     """
 
     tracker: Tracker
@@ -71,6 +72,7 @@ class Attachments:
     changed: Callable[[], None] = lambda: None
     work: Callable[[], None] = lambda: None
     missed: Callable[[], None] = lambda: None
+    haste: Haste = field(default_factory=Haste)
     locks: Locks = field(default_factory=Locks)
     _running: set[asyncio.Task[Any]] = field(default_factory=set)
 
@@ -238,7 +240,8 @@ class Attachments:
         task.add_done_callback(self._running.discard)
         try:
             async with asyncio.timeout(budget):
-                problem = await asyncio.shield(task)
+                with self.haste.made():
+                    problem = await asyncio.shield(task)
         except TimeoutError:
             raise TemporaryError(
                 f"sandbox {sandbox.id}: not done within {budget:.2f} s; it is ended in the background"

@@ -18,6 +18,7 @@ from netdra.chain.collect import collect
 from netdra.chain.detach import detach
 from netdra.chain.report import AttachError, CollectReport
 from netdra.chain.site import Settings
+from netdra.chain.standing import PlanResults
 from netdra.model.claim import ResourceClaim
 from netdra.model.errors import NetdraError, TemporaryError
 from netdra.model.plan import ClaimReference, Plan
@@ -85,11 +86,10 @@ class Network:
             try:
                 self.guard.begin(sandbox.id, [reference(claim) for claim in claims])
                 faults.point("attach-begun")
-                if plans:
-                    self._run(plans, sandbox, deadline)
+                done = self._run(plans, sandbox, deadline) if plans else ()
                 faults.point("attach-done")
                 _check_in_time(sandbox, deadline)
-                outcomes = attached(sandbox, claims, standing.load(self.settings.state, sandbox.id))
+                outcomes = attached(sandbox, claims, done)
                 self.guard.attached(outcomes)
             except BaseException:
                 self.undo(sandbox.id, max(deadline, time.monotonic() + _AFTERWARDS))
@@ -103,7 +103,7 @@ class Network:
         Raises:
             NetdraError: a CDI specification cannot be written.
         """
-        outcomes = attached(sandbox, claims, saved)
+        outcomes = attached(sandbox, claims, standing.results_of(saved))
         self.guard.attached(outcomes)
         return outcomes
 
@@ -181,10 +181,12 @@ class Network:
         """
         return collect(msgspec.structs.replace(self.settings, budget=COLLECT_SECONDS), plans)
 
-    def _run(self, plans: Sequence[Plan], sandbox: Sandbox, deadline: float) -> None:
+    def _run(self, plans: Sequence[Plan], sandbox: Sandbox, deadline: float) -> tuple[PlanResults, ...]:
         """Run the chains, and count their steps."""
         try:
-            measure.attached(attach(plans, _pod(sandbox), sandbox.netns, self._within(deadline)))
+            report = attach(plans, _pod(sandbox), sandbox.netns, self._within(deadline))
+            measure.attached(report)
+            return standing.reported(plans, report)
         except AttachError as problem:
             measure.attached(problem.report)
             raise

@@ -3,6 +3,10 @@
 Run by `netdra.node.pods.service`. What is whose is told by the checkpoints and the prepared claims alone; what cannot
 be given back is kept, tried again and reported, and the devices are tainted with it. What only plugins know of, such
 as leases, they are told to free by themselves: at start, when something was given up, and seldom else.
+
+A containerd that was restarted tells of no end of a sandbox that is older than itself (`needsStopping` in its
+internal/nri/nri.go knows what it saw begin). So sandboxes that have ended are also looked for when one may matter: at
+once and to the end before a claim is given up (`settle`), and soon when a pod has a new one (`look_at_sandboxes`).
 """
 
 from __future__ import annotations
@@ -95,11 +99,7 @@ class Orphans:
         self.rounds += 1
 
     async def settle(self, uid: str) -> None:
-        """Before a claim is given up, which is after its pods have ended: take down what is left of them.
-
-        A containerd that was restarted tells of no stop of a sandbox that is older than its restart
-        (needsStopping in internal/nri/nri.go), and the device may go to the next pod at once.
-        """
+        """Take down what is left of a claim's pods, which have ended: its devices may go to the next pod at once."""
         if self.attachments.network.guard.users(uid):
             with suppress(NetdraError):
                 await self._sandboxes()
@@ -115,7 +115,6 @@ class Orphans:
         ]
         for key in dict.fromkeys([*lost, *attachments.strangers, *attachments.troubles]):
             if key in lost:
-                # The runtime does not tell of the stop of a sandbox that is older than the runtime's own last start.
                 attachments.live.pop(key, None)
             if key in attachments.live or not attachments.has_anything(key):
                 attachments.troubles.pop(key, None)

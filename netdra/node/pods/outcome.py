@@ -9,8 +9,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from netdra.chain.checkpoint import Saved
-from netdra.chain.standing import PlanResults, results_of
+from netdra.chain.standing import PlanResults
 from netdra.model import names
 from netdra.model.claim import ResourceClaim
 from netdra.model.plan import ClaimReference, PlannedDevice
@@ -49,15 +48,14 @@ def reference(claim: ResourceClaim) -> ClaimReference:
     return ClaimReference(namespace=claim.metadata.namespace, name=claim.metadata.name, uid=claim.metadata.uid)
 
 
-def attached(sandbox: Sandbox, claims: Sequence[ResourceClaim], saved: Saved | None) -> tuple[Outcome, ...]:
+def attached(sandbox: Sandbox, claims: Sequence[ResourceClaim], done: Sequence[PlanResults]) -> tuple[Outcome, ...]:
     """What became of each claim of a sandbox whose network is complete, in the order of the claims.
 
     Args:
         sandbox: the pod's.
         claims: its claims, as far as they are known; those whose network was run need not be among them.
-        saved: the checkpoint; None if there was nothing to run.
+        done: what was run in it; nothing if there was nothing to run.
     """
-    done = results_of(saved) if saved is not None else ()
     known = {reference(claim): _allocated(claim) for claim in claims}
     found: list[Outcome] = []
     for claim in dict.fromkeys([*known, *(each.plan.claim for each in done)]):

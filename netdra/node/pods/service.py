@@ -20,6 +20,7 @@ from netdra.model.plan import ClaimReference
 from netdra.node.cdi.files import ClaimFiles
 from netdra.node.claims.prepare import Claims
 from netdra.node.claims.store import ClaimStore
+from netdra.node.haste import Haste
 from netdra.node.kubelet.handler import ClaimHandler, PreparedDevice
 from netdra.node.pods.attachments import WORKERS, Attachments
 from netdra.node.pods.guard import Guard
@@ -93,11 +94,13 @@ class Announced:
         handler: does it.
         changed: is told.
         settle: takes down what a claim's pods left, before it is given up.
+        haste: told while a call is in hand.
     """
 
     handler: ClaimHandler
     changed: Callable[[], None]
     settle: Callable[[str], Awaitable[None]]
+    haste: Haste
 
     async def prepare(self, claim: ClaimReference) -> tuple[PreparedDevice, ...]:
         """Make a claim ready; see `ClaimHandler`.
@@ -105,7 +108,8 @@ class Announced:
         Raises:
             NetdraError: it is not.
         """
-        told = await self.handler.prepare(claim)
+        with self.haste.made():
+            told = await self.handler.prepare(claim)
         self.changed()
         return told
 
@@ -115,8 +119,9 @@ class Announced:
         Raises:
             NetdraError: something could not be undone.
         """
-        await self.settle(claim.uid)
-        await self.handler.unprepare(claim)
+        with self.haste.made():
+            await self.settle(claim.uid)
+            await self.handler.unprepare(claim)
         self.changed()
 
 
@@ -130,6 +135,7 @@ class Surroundings:
         view: the node's devices and topologies.
         emit: takes an event.
         changed: told each time that other devices are held than before, or with other trouble.
+        haste: told what pods wait for, so that other work can wait.
         threads: where blocking work is done, in the host's network namespace.
     """
 
@@ -139,6 +145,7 @@ class Surroundings:
     view: NodeView
     emit: Callable[[Occurrence], None]
     changed: Callable[[], None] = lambda: None
+    haste: Haste = field(default_factory=Haste)
     threads: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(WORKERS, "pods"))
 
 
@@ -162,15 +169,25 @@ def assemble(given: Surroundings) -> Pods:
         tracker=tracker,
         view=given.view,
         network=network,
-        writer=StatusWriter(given.client),
+        writer=StatusWriter(given.client, haste=given.haste),
         reports=Reports(given.emit),
         threads=given.threads,
         troubles=given.held.troubles,
         changed=given.changed,
+        haste=given.haste,
     )
     reconciler = Reconciler(attachments)
-    handler = Claims(given.client, given.node, given.view, given.held, prepared, files, tracker.on_host_network)
-    claims = Announced(handler, given.changed, lambda uid: orphans.settle(uid))
+    handler = Claims(
+        given.client,
+        given.node,
+        given.view,
+        given.held,
+        prepared,
+        files,
+        tracker.on_host_network,
+        tracker.just_read,
+    )
+    claims = Announced(handler, given.changed, lambda uid: orphans.settle(uid), given.haste)
     orphans = Orphans(attachments, claims)
 
     def synchronized() -> None:

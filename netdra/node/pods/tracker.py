@@ -9,25 +9,29 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+import math
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
-
-import msgspec
 
 from netdra.kube.client import Client, Selection
 from netdra.kube.errors import ApiError
 from netdra.kube.reflector import Reflector
 from netdra.kube.resources import RESOURCE_CLAIMS
 from netdra.kube.store import Change, Store, key_of
-from netdra.model import names
-from netdra.model.claim import AllocationResult, DeviceAllocationResult, ResourceClaim, ResourceClaimSpec
+from netdra.model.claim import ResourceClaim
 from netdra.model.errors import NetdraError, TemporaryError
-from netdra.model.meta import ObjectMeta
+from netdra.model.plan import ClaimReference
 from netdra.node.nri.hooks import Sandbox
+from netdra.node.pods.kept import is_for, is_ours, needed
 from netdra.node.pods.objects import PODS, WatchedPod, claim_names
-from netdra.topology.bind import EXTENDED_RESOURCE_CLAIM
 
 log = logging.getLogger(__name__)
+
+FRESH_SECONDS = 10.0
+TURN_SECONDS = 1.0
+AT_ONCE = 3  # of many pods that come together: else each step of the first ones' hooks would wait for all of these
 
 
 def pods_of(node: str) -> Selection:
@@ -49,6 +53,8 @@ class Tracker:
     any_prepared: Callable[[], bool] = lambda: True
     _claims: dict[str, ResourceClaim] = field(default_factory=dict)
     _reading: dict[str, asyncio.Task[ResourceClaim]] = field(default_factory=dict)
+    _few: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(AT_ONCE))
+    _read_at: dict[str, float] = field(default_factory=dict)
 
     @classmethod
     def of_node(cls, client: Client, node: str, any_prepared: Callable[[], bool] = lambda: True) -> Tracker:
@@ -98,7 +104,22 @@ class Tracker:
             raise _unknown(sandbox, f"the API server has not answered within {seconds:.1f} s") from None
         except ApiError as problem:
             raise _unknown(sandbox, problem.what) from None
-        return tuple(claim for claim in claims if _is_ours(claim))
+        return tuple(claim for claim in claims if is_ours(claim))
+
+    async def just_read(self, wanted: ClaimReference) -> ResourceClaim | None:
+        """A claim as it has just been read for a pod that the watch knows; None if whoever asks must read it himself.
+
+        Once for each reading: what is prepared a second time may have been given back and allocated anew in between.
+        """
+        key = key_of(wanted.namespace, wanted.name)
+        if key in self._reading:
+            with suppress(NetdraError):
+                await self._read(key)
+        claim, read_at = self._claims.get(key), self._read_at.pop(key, -math.inf)
+        if claim is None or claim.metadata.uid != wanted.uid or time.monotonic() > read_at + FRESH_SECONDS:
+            return None
+        here = {pod.metadata.uid for pod in self.pods.objects.values()}
+        return claim if any(each.uid in here for each in claim.status.reserved_for) else None
 
     def knows_to_be_claimless(self, sandbox: Sandbox) -> bool:
         """Whether the watch is sure that a pod names no claim at all."""
@@ -129,15 +150,15 @@ class Tracker:
         """A claim that is allocated, and reserved for the pod if it has devices of ours."""
         key = key_of(sandbox.namespace, name)
         kept = self._claims.get(key)
-        if kept is not None and _is_for(kept, sandbox.uid):
+        if kept is not None and is_for(kept, sandbox.uid):
             return kept
         begun_before = key in self._reading
         claim = await self._read(key)
-        if begun_before and not _is_for(claim, sandbox.uid):
+        if begun_before and not is_for(claim, sandbox.uid):
             claim = await self._read(key)  # what was read for another pod may be from before this one's reservation
         if claim.status.allocation is None:
             raise _unknown(sandbox, f'ResourceClaim "{key}" is not allocated')
-        if _is_ours(claim) and not _is_for(claim, sandbox.uid):
+        if is_ours(claim) and not is_for(claim, sandbox.uid):
             raise _unknown(sandbox, f'ResourceClaim "{key}" is not reserved for it')
         return claim
 
@@ -154,10 +175,24 @@ class Tracker:
 
     async def _fetch(self, key: str) -> ResourceClaim:
         namespace, _, name = key.partition("/")
-        claim = needed(await self.client.get(RESOURCE_CLAIMS, name, namespace))
+        async with self._turn():
+            claim = needed(await self.client.get(RESOURCE_CLAIMS, name, namespace))
         if claim.status.allocation is not None:
-            self._claims[key] = claim
+            self._claims[key], self._read_at[key] = claim, time.monotonic()
         return claim
+
+    @asynccontextmanager
+    async def _turn(self) -> AsyncIterator[None]:
+        """Wait until few others are reading, but not for those that hang."""
+        taken = False
+        with suppress(TimeoutError):
+            async with asyncio.timeout(TURN_SECONDS):
+                taken = await self._few.acquire()
+        try:
+            yield
+        finally:
+            if taken:
+                self._few.release()
 
     def _read_done(self, key: str, task: asyncio.Task[ResourceClaim]) -> None:
         self._reading.pop(key, None)
@@ -180,7 +215,7 @@ class Tracker:
         for name in claim_names(change.new) or ():
             key = key_of(change.new.metadata.namespace, name)
             kept = self._claims.get(key)
-            if kept is None or not _is_for(kept, change.new.metadata.uid):
+            if kept is None or not is_for(kept, change.new.metadata.uid):
                 self._begin_reading(key)
 
     def _forget(self) -> None:
@@ -191,32 +226,7 @@ class Tracker:
         }
         for key in [key for key in self._claims if key not in used]:
             del self._claims[key]
-
-
-def needed(claim: ResourceClaim) -> ResourceClaim:
-    """A claim without what binding it does not need: its wishes, its status, and all that is other drivers'."""
-    metadata = claim.metadata
-    marked = {name: value for name, value in metadata.annotations.items() if name == EXTENDED_RESOURCE_CLAIM}
-    allocation = claim.status.allocation
-    devices = DeviceAllocationResult() if allocation is None else allocation.devices
-    results = tuple(each for each in devices.results if each.driver == names.DRIVER)
-    config = tuple(each for each in devices.config if each.opaque and each.opaque.driver == names.DRIVER)
-    ours = DeviceAllocationResult(results=results, config=config if results else ())
-    return ResourceClaim(
-        metadata=ObjectMeta(name=metadata.name, namespace=metadata.namespace, uid=metadata.uid, annotations=marked),
-        spec=ResourceClaimSpec(),
-        status=msgspec.structs.replace(
-            claim.status, allocation=None if allocation is None else AllocationResult(devices=ours), devices=()
-        ),
-    )
-
-
-def _is_ours(claim: ResourceClaim) -> bool:
-    return claim.status.allocation is not None and bool(claim.status.allocation.devices.results)
-
-
-def _is_for(claim: ResourceClaim, uid: str) -> bool:
-    return any(each.uid == uid for each in claim.status.reserved_for)
+            self._read_at.pop(key, None)
 
 
 def _unknown(sandbox: Sandbox, why: str) -> TemporaryError:

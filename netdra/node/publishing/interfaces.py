@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from typing import TypeVar
@@ -48,13 +48,17 @@ class Interfaces:
             with watcher:
                 yield cls(watcher, thread)
 
-    async def next(self) -> bool:
+    async def next(self, calm: Callable[[], Awaitable[None]]) -> bool:
         """Wait for events of the kernel, or for a full reading that is due, and tell whether to look at it again.
+
+        Args:
+            calm: waited for before anything is read.
 
         Raises:
             KernelError: the links cannot be listed.
         """
         await _readable(self.watcher.fileno(), self.watcher.timeout)
+        await calm()
         return await self.run(self._handle)
 
     def _handle(self) -> bool:

@@ -190,10 +190,12 @@ def _takes_all(device: Device, taken: Mapping[str, Decimal], wanted: Mapping[str
 
 
 def _consumption(device: Device, draws: Amounts) -> tuple[DeviceCounterConsumption, ...]:
-    same = _draws(device)
-    if same == draws:
+    own = _draws(device)
+    if own == draws:
         return device.consumes_counters
-    return tuple(DeviceCounterConsumption(counter_set=one, counters=_texts(drawn)) for one, drawn in draws.items())
+    # In one order however they were found, or the same would be written again.
+    ordered = (*(name for name in own if name in draws), *sorted(draws.keys() - own.keys()))
+    return tuple(DeviceCounterConsumption(counter_set=one, counters=_texts(draws[one])) for one in ordered)
 
 
 def _fits(device: Device, totals: Amounts) -> bool:

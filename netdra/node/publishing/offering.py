@@ -113,9 +113,13 @@ class Offering:
         return self._damper.due
 
     def follow(self, policies: Sequence[DeviceExposurePolicy], features: Features) -> None:
-        """From now on these policies hold, and the API server takes this."""
-        if (policies, features) != self._asked:
-            self._asked = (policies, features)
+        """From now on these policies hold, and the API server takes this.
+
+        What the controller writes in their statuses is no other policy: all devices would be made anew for nothing.
+        """
+        asked = (tuple((policy.name, policy.spec) for policy in policies), features)
+        if asked != self._asked:
+            self._asked = asked
             self._features = features
             self._exposer = Exposer(policies, features=features)
 

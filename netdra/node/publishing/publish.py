@@ -35,7 +35,7 @@ class Written(msgspec.Struct, frozen=True):
     """What became of a pool's writes.
 
     Attributes:
-        version: the highest resourceVersion written, "" if none: a store that reached it has seen all of them.
+        versions: the resourceVersions of what was written, by the slices' names.
         deleted: the names of the slices that are gone.
         adopted: digest of what was sent -> digest of what the server kept of it, where they differ.
         dropped: the fields that it did not keep.
@@ -43,12 +43,17 @@ class Written(msgspec.Struct, frozen=True):
         overtaken: whether somebody else's change came first, so that the pool has to be looked at anew.
     """
 
-    version: str = ""
+    versions: dict[str, str] = {}
     deleted: tuple[str, ...] = ()
     adopted: dict[bytes, bytes] = {}
     dropped: tuple[Dropped, ...] = ()
     refusals: tuple[Refusal, ...] = ()
     overtaken: bool = False
+
+    @property
+    def version(self) -> str:
+        """The highest resourceVersion written, "" if none: a store that reached it has seen all of them."""
+        return max(self.versions.values(), key=order, default="")
 
 
 async def write(client: Client, writes: Writes) -> Written:
@@ -113,12 +118,14 @@ def _learned(
     adopted: dict[bytes, bytes] = {}
     missing: list[Dropped] = []
     for sent, stored in kept:
+        if sent.spec == stored.spec:
+            continue
         digests = digest(sent.spec), digest(stored.spec)
         if digests[0] != digests[1]:
             adopted[digests[0]] = digests[1]
             missing += dropped(content(sent.spec), content(stored.spec))
     return Written(
-        version=max((stored.metadata.resource_version for _, stored in kept), key=order, default=""),
+        versions={stored.metadata.name: stored.metadata.resource_version for _, stored in kept},
         deleted=tuple(deleted),
         adopted=adopted,
         dropped=tuple(dict.fromkeys(missing)),

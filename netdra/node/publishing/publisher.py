@@ -2,8 +2,8 @@
 
 Run by `netdra.node.publishing.service`. Each pool is for itself: what is wanted of it or stored of it changed, so it is
 compared, written where it differs, and left alone until the reflector has seen those writes, so that the next look
-begins from the truth and makes nothing twice. The kubelet wipes a driver's slices when it restarts; that is a change
-like any other.
+begins from the truth and makes nothing twice. If what it then has is what was written, there is no next look. The
+kubelet wipes a driver's slices when it restarts; that is a change like any other.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ from netdra.ops.metrics import counted
 log = logging.getLogger(__name__)
 
 REFUSED_SECONDS = 30.0
-AT_ONCE = 8
-"""How many pools are written at one time."""
+AT_ONCE = 12
+"""How many pools are written at one time; more would only wait in the API server."""
 MAX_ADOPTED = 64
 """How many contents of a pool are remembered that the server keeps otherwise."""
 
@@ -111,6 +111,11 @@ class _Pool:
             return 0
         return sum(self.refused.get(device.name) == device for one in self.wanted for device in one.spec.devices)
 
+    @property
+    def versions(self) -> dict[str, str]:
+        """The stored slices' resourceVersions, by name."""
+        return {name: one.metadata.resource_version for name, one in self.stored.items()}
+
     def learn(self, written: Written) -> None:
         """Remember what the server made of a write."""
         if len(self.adopted) > MAX_ADOPTED:
@@ -120,6 +125,20 @@ class _Pool:
         self.refused |= {
             device.name: device for one in self.wanted for device in one.spec.devices if device.name in refused
         }
+
+
+class _Unseen(msgspec.Struct, frozen=True):
+    """A pool's writes that the store has not seen yet, and what it will have of the pool when it has.
+
+    Attributes:
+        version: see `Written`.
+        deleted: see `Written`.
+        versions: the resourceVersions of the pool's slices, by name.
+    """
+
+    version: str
+    deleted: tuple[str, ...]
+    versions: dict[str, str]
 
 
 @dataclass
@@ -144,6 +163,7 @@ class Publisher:
     _wanting: bool = False
     _open: dict[str, None] = field(default_factory=dict)
     _busy: set[str] = field(default_factory=set)
+    _unseen: dict[str, _Unseen] = field(default_factory=dict)
     _later: dict[str, asyncio.TimerHandle] = field(default_factory=dict)
     _turn: asyncio.Event = field(default_factory=asyncio.Event)
 
@@ -171,6 +191,7 @@ class Publisher:
                 self._changed(Change(name, None, stored))
             self._check()
             async with asyncio.TaskGroup() as workers:
+                workers.create_task(self._see())
                 for _ in range(AT_ONCE):
                     workers.create_task(self._work())
 
@@ -182,18 +203,18 @@ class Publisher:
                 await self._turn.wait()
                 continue
             del self._open[pool]
-            self._busy.add(pool)
-            try:
-                await self._try(pool)
-            finally:
-                self._busy.discard(pool)
-                self._check()
+            await self._try(pool)
 
     async def _try(self, name: str) -> None:
+        """Compare a pool and write what differs; until the store has seen that, it is not looked at again."""
+        pool = self._pools.setdefault(name, _Pool())
+        self._busy.add(name)
+        before = pool.versions
         try:
             with counted(metrics.PUBLISHER_ROUNDS):
-                await self._mend(name)
+                written = await self._mend(name, pool)
         except ApiError as problem:
+            written = None
             log.warning("%s", problem, extra=fields(pool=name))
             if isinstance(problem, TemporaryError):
                 await asyncio.sleep(self.backoff.next(problem.retry_after))
@@ -202,31 +223,61 @@ class Publisher:
                 # The same again would be refused again, but rights and rules may change.
                 loop = asyncio.get_running_loop()
                 self._later[name] = loop.call_later(REFUSED_SECONDS, self._begin, name)
+        if written is None:
+            self._end(name, before)
+            await asyncio.sleep(0)  # after a restart there may be thousands of these, and others have work to do too
+            return
+        after = {one: version for one, version in before.items() if one not in written.deleted} | written.versions
+        self._unseen[name] = _Unseen(written.version, written.deleted, after)
+        self._let_go()
 
-    async def _mend(self, name: str) -> None:
-        """Compare a pool once and write what differs.
+    async def _mend(self, name: str, pool: _Pool) -> Written | None:
+        """Compare a pool once and write what differs; None if nothing does.
 
         Raises:
             ApiError: the server is away, or refuses the pool as a whole.
         """
-        pool = self._pools.setdefault(name, _Pool())
         stored = [one.read() for one in pool.stored.values()]
-        for writes in reconcile(pool.legal(), stored, self.owner, adopted=pool.adopted).values():
-            written = await write(self.client, writes)
-            self.backoff.reset()
-            metrics.OVERTAKEN.inc(written.overtaken)
-            for each in written.dropped:
-                metrics.DROPPED.labels(each.gate).inc()
-            pool.learn(written)
+        writes = reconcile(pool.legal(), stored, self.owner, adopted=pool.adopted).get(name)
+        if writes is None:
+            return None
+        written = await write(self.client, writes)
+        self.backoff.reset()
+        metrics.OVERTAKEN.inc(written.overtaken)
+        for each in written.dropped:
+            metrics.DROPPED.labels(each.gate).inc()
+        pool.learn(written)
+        if pool.refused:
             metrics.LEFT_OUT.labels("refused").set(sum(each.left_out for each in self._pools.values()))
-            self.report(name, written)
-            if written.overtaken:
-                await asyncio.sleep(self.backoff.next())
-            if written.overtaken or written.refusals:
-                self._begin(name)
-            await self.store.until(lambda seen=written: self._has_seen(seen))  # type: ignore[misc]
-        if not pool.wanted and not pool.stored:
+        self.report(name, written)
+        if written.overtaken:
+            await asyncio.sleep(self.backoff.next())
+        if written.overtaken or written.refusals:
+            self._begin(name)
+        return written
+
+    async def _see(self) -> None:
+        """Follow what the store sees."""
+        while True:
+            await self.store.until(lambda: any(self._has_seen(one) for one in self._unseen.values()))
+            self._let_go()
+
+    def _let_go(self) -> None:
+        """End the rounds of the pools whose writes the store has seen."""
+        for name, unseen in list(self._unseen.items()):
+            if self._has_seen(unseen):
+                del self._unseen[name]
+                self._end(name, unseen.versions)
+
+    def _end(self, name: str, versions: Mapping[str, str]) -> None:
+        """A pool's round is over; another one follows if the store has other slices than those that came of it."""
+        pool = self._pools[name]
+        self._busy.discard(name)
+        if pool.versions != versions:
+            self._begin(name)
+        elif not pool.wanted and not pool.stored and name not in self._open:
             del self._pools[name]
+        self._check()
 
     def _begin(self, pool: str) -> None:
         """Have a pool looked at."""
@@ -254,8 +305,9 @@ class Publisher:
                 known.stored[change.key] = found
             else:
                 known.stored.pop(change.key, None)
-            self._begin(pool)
+            if pool not in self._busy:
+                self._begin(pool)
 
-    def _has_seen(self, written: Written) -> bool:
-        gone = not any(name in self.store.objects for name in written.deleted)
-        return gone and (not written.version or self.store.reached(written.version))
+    def _has_seen(self, unseen: _Unseen) -> bool:
+        gone = not any(name in self.store.objects for name in unseen.deleted)
+        return gone and (not unseen.version or self.store.reached(unseen.version))

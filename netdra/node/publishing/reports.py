@@ -12,11 +12,8 @@ import msgspec
 
 from netdra.model.device import Problem
 from netdra.model.errors import InvalidInputError
-from netdra.model.policy import MAX_REPORTED
 from netdra.model.report import ANNOTATION, PolicyReport, ReportedSlice, ReportedSpec, of_slice, to_text
 from netdra.model.resource import ResourceSlice
-
-MAX_MESSAGE = 512
 
 
 def annotated(
@@ -35,13 +32,13 @@ def annotated(
     messages: dict[str, dict[str, None]] = {}
     for problem in problems:
         if problem.policy:
-            messages.setdefault(problem.policy, {})[problem.message[:MAX_MESSAGE]] = None
+            messages.setdefault(problem.policy, {})[problem.message] = None
     found = []
     for number, one in enumerate(slices):
         counted = Counter(policies[device.name] for device in one.spec.devices if policies.get(device.name))
         wrong = messages if number == len(slices) - 1 else {}
         reports = {
-            policy: PolicyReport(devices=counted[policy], problems=tuple(wrong.get(policy, ()))[:MAX_REPORTED])
+            policy: PolicyReport(devices=counted[policy], problems=tuple(wrong.get(policy, ())))
             for policy in {*counted, *wrong}
         }
         found.append(_with_report(one, to_text(reports)) if reports else one)

@@ -17,7 +17,7 @@ from netdra.discovery.watch import Watcher
 from netdra.kube import features as gates
 from netdra.kube.backoff import Backoff
 from netdra.kube.client import Client, Selection
-from netdra.kube.errors import UnavailableError
+from netdra.kube.errors import ApiError
 from netdra.kube.events import Recorder
 from netdra.kube.reflector import Reflector
 from netdra.kube.resources import NODES, POLICIES, TOPOLOGIES, ClusterNode
@@ -29,6 +29,7 @@ from netdra.model.policy import DeviceExposurePolicy
 from netdra.model.resource import ResourceSlice
 from netdra.model.topology import NetworkTopology
 from netdra.node import measure
+from netdra.node.haste import Haste
 from netdra.node.publishing.facts import newest
 from netdra.node.publishing.health import Health
 from netdra.node.publishing.interfaces import Interfaces
@@ -41,8 +42,6 @@ from netdra.node.view import HeldDevice, Holder
 from netdra.topology.devices import DeviceKey
 
 log = logging.getLogger(__name__)
-
-FIRST_PROBE_SECONDS = 1.0
 
 
 class NobodyHolds:
@@ -63,6 +62,7 @@ class Publishing:
         passes: how often it was worked out what is to be published.
         holder: who knows what claims hold.
         published: set when the API server has had once what is to be published.
+        haste: what goes before looking at the kernel and working out what is to be published.
     """
 
     def __init__(
@@ -96,6 +96,7 @@ class Publishing:
         self._features = DEFAULT_FEATURES
         self._slices: dict[str, Slices] = {}
         self._devices: dict[DeviceKey, PlannedDevice] = {}
+        self.haste = Haste()
         self._work = asyncio.Event()
         self._looked = asyncio.Event()
         self._handed_on = asyncio.Event()
@@ -166,24 +167,21 @@ class Publishing:
         await self._nodes.until(lambda: self._node in self._nodes.objects)
 
     async def _probed(self) -> Features:
-        """What the API server takes, asked until it answers: a driver that ended would only have to begin anew.
-
-        Raises:
-            PermanentError: this will not be answered otherwise.
-        """
-        backoff = Backoff(FIRST_PROBE_SECONDS)
+        """What the server takes, asked until it says so: one that has just begun knows no rights yet."""
+        backoff = Backoff()
         while True:
             try:
                 return await gates.probe(self._client, self._node)
-            except UnavailableError as problem:
+            except ApiError as problem:
                 log.warning("%s", problem)
-                await asyncio.sleep(backoff.next())
+                await asyncio.sleep(backoff.next(problem.retry_after))
 
     async def _look(self, interfaces: Interfaces, publisher: Publisher) -> None:
         """Make a pass, hand on what came out, and wait for the next reason to make one."""
         published = newest([one.read() for one in self.stored.objects.values()])
         offering, discovered = Offering(self._node, published), measure.Discovered(interfaces.watcher)
         while True:
+            await self.haste.calm()
             self._work.clear()
             self._take(await interfaces.run(self._pass(offering, interfaces, discovered)), publisher)
             if publisher.settled.is_set():
@@ -231,7 +229,7 @@ class Publishing:
 
     async def _follow(self, interfaces: Interfaces) -> None:
         while True:
-            if await interfaces.next():
+            if await interfaces.next(self.haste.calm):
                 self._delay.begins()
                 self._work.set()
 

@@ -18,7 +18,7 @@ from netdra.model import quantity
 from netdra.model.errors import InvalidInputError
 from netdra.model.resource import CounterSet, Device, DeviceTaint, ResourceSlice, ResourceSliceSpec
 from netdra.slices.allocator import capacity
-from netdra.slices.allocator.nodes import Node, serves
+from netdra.slices.nodes import Node, serves
 
 PoolKey = tuple[str, str]
 DeviceKey = tuple[str, str, str]

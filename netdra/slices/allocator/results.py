@@ -20,9 +20,9 @@ from netdra.model.claim import (
     ResourceClaim,
     ResourceClaimStatus,
 )
-from netdra.slices.allocator.nodes import NodeSelector, Requirement, Term, parse_selector
 from netdra.slices.allocator.trial import Taken
 from netdra.slices.allocator.wishes import Task, Wish
+from netdra.slices.nodes import NodeSelector, Requirement, Term, parse_selector
 
 # Share ids are names made from what they stand for, so that the same input gives the same output.
 _SHARES = uuid.uuid5(uuid.NAMESPACE_DNS, "shares.dra.networking")

@@ -18,10 +18,10 @@ from netdra.slices.allocator.capacity import Amounts, Consumption
 from netdra.slices.allocator.constraints import Constraint
 from netdra.slices.allocator.counters import Counters, shortage
 from netdra.slices.allocator.ledger import Ledger
-from netdra.slices.allocator.nodes import Node, serves
 from netdra.slices.allocator.pools import Candidate, CounterKey, DeviceKey, Pool, PoolKey
 from netdra.slices.allocator.taints import untolerated
 from netdra.slices.allocator.wishes import Task, Wish
+from netdra.slices.nodes import Node, serves
 
 
 class Verdict(Enum):

@@ -16,11 +16,14 @@ import pytest
 from testbed.api import Api
 from testbed.containerd import Containerd
 from testbed.control_plane import ControlPlane
+from testbed.driver import Driver
 from testbed.kubelet import Kubelet
 from testbed.node import Node
 from testbed.objects import NODE
 from testbed.pods import Pods
 from testbed.workspace import Workspace
+from tests.cluster.pods.running import publish, running_driver
+from tests.cluster.pods.stage import SHARED, Stage, opened
 
 NUMBERS = itertools.count(1)
 RUNNING = pytest.StashKey[list[Node]]()
@@ -78,6 +81,26 @@ def pods(machine: Machine, workspace: Workspace) -> Iterator[Pods]:
     opened = Pods(workspace.api, workspace.namespace, machine.containerd)
     yield opened
     opened.delete_all()
+
+
+@pytest.fixture(scope="module")
+def driver(machine: Machine, control_plane: ControlPlane, api: Api, custom_kinds: None) -> Iterator[Driver]:
+    """The node's driver, and policies for interfaces whose names begin with `nic` or `mac`."""
+    with running_driver(machine.node, control_plane, api) as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def shares(driver: Driver, api: Api) -> None:
+    """An interface of the node that pods share."""
+    publish(driver.node, api, SHARED)
+
+
+@pytest.fixture
+def stage(driver: Driver, shares: None, workspace: Workspace, pods: Pods) -> Iterator[Stage]:
+    """A driver that runs; at the end it has kept nothing of the test's pods."""
+    with opened(driver, workspace, pods) as found:
+        yield found
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -22,7 +22,6 @@ TEMPLATE = "resource.k8s.io/v1/ResourceClaimTemplate"
 TOPOLOGY = "networking.dra.io/v1alpha1/NetworkTopology"
 ATTRIBUTES = f'device.attributes["{names.DRIVER}"]'
 WITHIN = 180.0
-NOTHING_LEFT: Mapping[str, list[str]] = {"checkpoints": [], "claims": [], "specifications": []}
 
 
 @dataclass(frozen=True)
@@ -185,13 +184,6 @@ class Offer:
         while not holds():
             assert time.monotonic() < deadline
             time.sleep(0.1)
-
-    def left(self) -> dict[str, list[str]]:
-        """What the driver keeps of pods and should not, after a while; nothing, if all is well."""
-        deadline = time.monotonic() + WITHIN
-        while (left := self.driver.left()) != NOTHING_LEFT and time.monotonic() < deadline:
-            time.sleep(0.1)
-        return {kind: found for kind, found in left.items() if found}
 
     def close(self) -> None:
         """Remove the interfaces."""

@@ -10,7 +10,6 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from tests.cluster.pods.conftest import Machine
-from tests.cluster.pods.running import Driver
 
 BOOT_ID = "/proc/sys/kernel/random/boot_id"
 NEW = "00000000-0000-4000-8000-000000000001"
@@ -25,9 +24,9 @@ rm -f /run/cdi/*
 
 
 @contextmanager
-def rebooted(machine: Machine, driver: Driver, folder: Path, *interfaces: str) -> Iterator[None]:
-    """The node after a reboot, with these interfaces and its programs started; later its boot id is as before."""
-    for name in ("netdra-node", "kubelet", "containerd"):
+def rebooted(machine: Machine, folder: Path, *interfaces: str) -> Iterator[None]:
+    """The node after a reboot, without these interfaces and without its driver; later its boot id is as before."""
+    for name in ("netdra", "kubelet", "containerd"):
         machine.node.processes[name].kill()
     # The node's processes only: its first process is 1 in the namespace that this runs in.
     machine.node.run("sh", "-c", _FORGET)
@@ -41,8 +40,6 @@ def rebooted(machine: Machine, driver: Driver, folder: Path, *interfaces: str) -
             process.start()
             process.wait_ready()
         machine.kubelet.wait_ready()
-        driver.start()
-        driver.publish(*interfaces)
         yield
     finally:
         machine.node.run("umount", BOOT_ID)

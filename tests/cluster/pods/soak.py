@@ -14,15 +14,15 @@ from dataclasses import dataclass, field
 
 from testbed.api import Object
 from testbed.control_plane import ControlPlane
+from testbed.driver import Driver
 from testbed.objects import CLAIM, POD, SLICE
 from testbed.pods import Pods, is_running
 from testbed.workspace import Workspace
 from tests.cluster.pods import witness
-from tests.cluster.pods.running import Driver, make_topology, step
-from tests.cluster.pods.stage import shares
+from tests.cluster.pods.running import links, make_topology, publish, step
+from tests.cluster.pods.stage import SHARED, shares
 
 WHOLE = ("nic0", "nic1", "nic2")
-SHARED = "mac0"
 POINTS = (
     *("prepare-begun", "prepare-described", "prepare-done", "attach-begun", "attach-done", "attach-guarded"),
     *("detach-begun", "detach-done", "unprepare-begun", "unprepare-removed"),
@@ -84,7 +84,7 @@ class Soak:
 
     def __post_init__(self) -> None:
         """Make the interfaces and the topologies of each kind of pod."""
-        self.driver.publish(SHARED, *WHOLE)
+        publish(self.driver.node, self.workspace.api, SHARED, *WHOLE)
         address = step("address", "tuning", {"dev": "{{ nic.interfaceName }}", "addresses": ["192.0.2.7/24"]}, "nic")
         size = step("size", "tuning", {"dev": "{{ nic.interfaceName }}", "mtu": 1400}, "address")
         nic = step("nic", "host-device", prefix="nic")
@@ -141,7 +141,7 @@ class Soak:
 
     @contextmanager
     def _fault(self, fault: str) -> Iterator[None]:
-        node = self.driver.machine.node
+        node = self.driver.node
         if fault == "update":
             new = self.driver.beside("new")
             new.start()
@@ -155,7 +155,6 @@ class Soak:
             self.driver.start()
         elif fault in ("pause", "api-server"):
             process = self.plane.apiserver if fault == "api-server" else self.driver.process
-            assert process is not None
             process.pause()
             yield
             process.resume()
@@ -170,7 +169,7 @@ class Soak:
         if not self._armed:
             return
         deadline = time.monotonic() + run.delay + run.away
-        while time.monotonic() < deadline and self.driver.process is not None and self.driver.process.pid is not None:
+        while time.monotonic() < deadline and self.driver.process.pid is not None:
             time.sleep(0.05)
         self._arm("")
 
@@ -210,14 +209,10 @@ class Soak:
         self.workspace.api.wait_for_all(CLAIM, lambda found: not found, namespace=self.pods.namespace)
         # A veth ends with the namespace that it is in, when the pod ends while the driver is away; a real device would
         # fall back to the node.
-        self.driver.publish(*sorted({*WHOLE} - self.driver.links()))
+        publish(self.driver.node, self.workspace.api, *sorted({*WHOLE} - links(self.driver.node)))
         self.workspace.api.wait_for_all(
-            SLICE, lambda found: _untainted(found, {*WHOLE, SHARED}), fields=f"spec.nodeName={self._node}"
+            SLICE, lambda found: _untainted(found, {*WHOLE, SHARED}), fields=f"spec.nodeName={self.driver.node.name}"
         )
-
-    @property
-    def _node(self) -> str:
-        return self.driver.machine.node.name
 
 
 def _untainted(slices: list[Object], interfaces: set[str]) -> bool:

@@ -10,13 +10,16 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
+from testbed.driver import Driver
 from testbed.objects import POD
 from testbed.pods import Pods
 from testbed.workspace import Workspace
 from tests.cluster.pods import witness
-from tests.cluster.pods.running import Driver, make_topology, step
+from tests.cluster.pods.running import make_topology, step
 
 MTU = 1400
+SHARED = "mac0"
+"""The interface that is shared."""
 
 
 @dataclass(frozen=True)
@@ -37,7 +40,7 @@ class Stage:
 def opened(driver: Driver, workspace: Workspace, pods: Pods) -> Iterator[Stage]:
     """A stage; at the end a driver runs, and nothing of the test's pods is left."""
     yield Stage(driver, pods, workspace)
-    if driver.process is None or driver.process.pid is None:
+    if driver.process.pid is None:
         driver.start()
     witness.end(pods, *(pod["metadata"]["name"] for pod in pods.api.list(POD, pods.namespace)))
     driver.until_nothing_is_left()
@@ -49,7 +52,7 @@ def shares(workspace: Workspace, base: str, *more: str) -> str:
     return make_topology(
         workspace,
         base,
-        step("share", "macvlan", {"mode": "bridge", "ipam": ipam}, prefix="mac0"),
+        step("share", "macvlan", {"mode": "bridge", "ipam": ipam}, prefix=SHARED),
         step("size", "tuning", {"dev": "{{ share.interfaceName }}", "mtu": MTU}, after="share"),
         *(step("more", plugin, after="size") for plugin in more),
     )

@@ -2,31 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 
-from testbed.api import Api, Object
-from testbed.control_plane import ControlPlane
+from testbed.api import Object
+from testbed.driver import Driver
 from testbed.image import NAME
 from testbed.objects import CLAIM, POD
 from testbed.pods import CONTAINER, Pods, is_running
 from testbed.workspace import Workspace
-from tests.cluster.pods.conftest import Machine
-from tests.cluster.pods.running import Driver, account, make_topology, running_driver, step
-
-
-@pytest.fixture(scope="module")
-def driver(
-    machine: Machine,
-    control_plane: ControlPlane,
-    api: Api,
-    custom_kinds: None,
-    tmp_path_factory: pytest.TempPathFactory,
-) -> Iterator[Driver]:
-    """The node's driver, for the tests of this module."""
-    with running_driver(machine, api, tmp_path_factory.mktemp("driver"), account(machine, control_plane, api)) as found:
-        yield found
+from tests.cluster.pods.running import links, make_topology, publish, step
 
 
 def claim_of(workspace: Workspace, name: str, topology: str, request: str) -> str:
@@ -63,7 +47,7 @@ def ready(pods: Pods, claim: str, status: str = "True") -> Object:
 def test_a_pod_runs_with_the_chain_of_its_claim_and_gives_the_device_back(
     driver: Driver, pods: Pods, workspace: Workspace
 ) -> None:
-    driver.publish("nica")
+    publish(driver.node, pods.api, "nica")
     claim = claim_of(workspace, "c", chain(workspace, "nica"), "nic")
     pods.run("chained", claim)
     found = interfaces(pods, "chained")
@@ -74,15 +58,15 @@ def test_a_pod_runs_with_the_chain_of_its_claim_and_gives_the_device_back(
     condition = ready(pods, claim)
     assert (condition["status"], condition["reason"]) == ("True", "Attached")
     assert condition["device"]["networkData"]["ips"] == ["192.0.2.7/24"]
-    assert "nica" not in driver.links()
+    assert "nica" not in links(driver.node)
     pods.delete("chained")
-    assert "nica" in driver.links()
+    assert "nica" in links(driver.node)
 
 
 def test_shares_of_one_interface_are_in_several_pods_by_claims_of_their_own_and_by_one_that_they_share(
     driver: Driver, pods: Pods, workspace: Workspace
 ) -> None:
-    driver.publish("maca")
+    publish(driver.node, pods.api, "maca")
     topology = make_topology(workspace, "shares", step("mac", "macvlan", {"mode": "bridge"}, prefix="maca"))
     own = claim_of(workspace, "own", topology, "mac")
     shared = claim_of(workspace, "shared", topology, "mac")
@@ -98,7 +82,7 @@ def test_shares_of_one_interface_are_in_several_pods_by_claims_of_their_own_and_
 def test_a_step_that_fails_keeps_the_pod_from_running_and_is_told_until_it_is_mended(
     driver: Driver, pods: Pods, workspace: Workspace
 ) -> None:
-    driver.publish("nicb")
+    publish(driver.node, pods.api, "nicb")
     far = driver.recorder("far-side")
     far.fails("ADD", message="no carrier on the far side")
     topology = make_topology(
@@ -108,7 +92,7 @@ def test_a_step_that_fails_keeps_the_pod_from_running_and_is_told_until_it_is_me
     pods.add("waiting", claim)
     pods.wait_event("waiting", "FailedCreatePodSandBox", "no carrier on the far side")
     assert 'step "far"' in pods.wait_event("waiting", "NetworkNotAttached")["message"]
-    assert "nicb" in driver.links()
+    assert "nicb" in links(driver.node)
     assert 'step "far"' in ready(pods, claim, "False")["message"]
     far.prints("ADD", {})
     pods.wait("waiting", is_running)
@@ -121,7 +105,7 @@ def test_killed_or_hanging_while_attaching_the_pod_runs_only_when_the_driver_is_
     driver: Driver, pods: Pods, workspace: Workspace, act: str
 ) -> None:
     nic = f"nic{act}"
-    driver.publish(nic)
+    publish(driver.node, pods.api, nic)
     claim = claim_of(workspace, "c", chain(workspace, nic), "nic")
     driver.kill()
     driver.start(f"attach-begun={act}")
@@ -137,7 +121,7 @@ def test_killed_or_hanging_while_attaching_the_pod_runs_only_when_the_driver_is_
 def test_a_pod_that_runs_keeps_its_network_over_restarts_of_the_driver(
     driver: Driver, pods: Pods, workspace: Workspace
 ) -> None:
-    driver.publish("nicd")
+    publish(driver.node, pods.api, "nicd")
     claim = claim_of(workspace, "c", chain(workspace, "nicd"), "nic")
     before = pods.run("lasting", claim)
     index = interfaces(pods, "lasting")["net1"]["ifindex"]
@@ -153,7 +137,7 @@ def test_a_pod_that_runs_keeps_its_network_over_restarts_of_the_driver(
 def test_a_pod_that_ends_while_the_driver_is_away_leaves_nothing_once_it_is_back(
     driver: Driver, pods: Pods, workspace: Workspace
 ) -> None:
-    driver.publish("nicf")
+    publish(driver.node, pods.api, "nicf")
     pods.run("brief", claim_of(workspace, "c", chain(workspace, "nicf"), "nic"))
     driver.kill()
     pods.api.delete(POD, "brief", pods.namespace, grace=1)
@@ -165,7 +149,7 @@ def test_a_pod_that_ends_while_the_driver_is_away_leaves_nothing_once_it_is_back
 
 
 def test_a_claim_that_no_container_uses_is_attached_too(driver: Driver, pods: Pods, workspace: Workspace) -> None:
-    driver.publish("nice")
+    publish(driver.node, pods.api, "nice")
     claim = claim_of(workspace, "c", chain(workspace, "nice"), "nic")
     container = {"name": CONTAINER, "image": NAME, "imagePullPolicy": "Never"}
     pods.run("unused", claim, containers=[container])

@@ -3,43 +3,17 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
 
 import pytest
 
-from testbed.api import Api, Object
-from testbed.control_plane import ControlPlane
+from testbed.api import Object
 from testbed.image import NAME
-from testbed.pods import CONTAINER, Pods, is_running
-from testbed.workspace import Workspace
+from testbed.pods import CONTAINER, is_running
 from tests.cluster.pods import witness
-from tests.cluster.pods.conftest import Machine
-from tests.cluster.pods.running import Driver, account, running_driver
-from tests.cluster.pods.stage import Stage, opened, whole
+from tests.cluster.pods.stage import Stage, whole
 
 COMING = ("prepare-begun", "prepare-described", "prepare-done", "attach-begun", "attach-done", "attach-guarded")
 GOING = ("detach-begun", "detach-done", "unprepare-begun", "unprepare-removed")
-
-
-@pytest.fixture(scope="module")
-def running(
-    machine: Machine,
-    control_plane: ControlPlane,
-    api: Api,
-    custom_kinds: None,
-    tmp_path_factory: pytest.TempPathFactory,
-) -> Iterator[Driver]:
-    """The node's driver, and an interface that pods share."""
-    with running_driver(machine, api, tmp_path_factory.mktemp("driver"), account(machine, control_plane, api)) as found:
-        found.publish("mac0")
-        yield found
-
-
-@pytest.fixture
-def stage(running: Driver, workspace: Workspace, pods: Pods) -> Iterator[Stage]:
-    """A driver that runs; at the end it has kept nothing of the test's pods."""
-    with opened(running, workspace, pods) as found:
-        yield found
 
 
 @pytest.mark.parametrize("point", COMING)
@@ -69,8 +43,8 @@ def test_killed_while_a_pod_goes_the_next_driver_gives_back_what_is_left(stage: 
 
 def dead_between(stage: Stage, name: str, claim: str, **spec: Object | list[Object] | str) -> None:
     """A pod whose claim is prepared, and whose sandbox begins when the driver is dead."""
-    runtime = stage.driver.machine.containerd.process
-    kept = stage.driver.machine.node.folder / "lib/netdra/claims"
+    runtime = stage.pods.containerd.process
+    kept = stage.driver.node.folder / "lib/netdra/claims"
     before = len(list(kept.glob("*.json")))
     runtime.pause()
     try:
@@ -135,7 +109,7 @@ def test_a_sandbox_that_is_made_anew_while_the_driver_is_away_gets_its_network_l
     witness.run(stage.pods, "pod", stage.claim("c"))
     before = stage.pods.sandbox("pod")
     stage.driver.kill()
-    stage.driver.machine.containerd.crictl("stopp", before)
+    stage.pods.containerd.crictl("stopp", before)
     witness.hurry(stage.pods, "pod", lambda found: is_running(found) and stage.pods.sandbox("pod") != before)
     assert "net1" not in witness.interfaces(stage.pods, "pod")
     stage.driver.start()

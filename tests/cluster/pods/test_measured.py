@@ -20,7 +20,9 @@ from tests.cluster.pods.driver import Offer
 @pytest.fixture(scope="module")
 def driver(machine: Machine, control_plane: ControlPlane, custom_kinds: None) -> Driver:
     """The node's driver."""
-    return Driver(machine.node, control_plane)
+    found = Driver(machine.node, control_plane.kubeconfig())
+    found.start()
+    return found
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ from netdra.kube.backoff import Backoff
 from netdra.model.errors import TemporaryError
 from netdra.node.nri.hooks import Sandbox
 from netdra.node.nri.plugin import Plugin, Settings
-from testbed.containerd import NRI_SOCKET, Containerd
+from testbed.containerd import Containerd
 from testbed.node import CommandError, Node
 
 PATIENCE = 60.0
@@ -72,13 +72,13 @@ def shared_containerd() -> Iterator[Containerd]:
 def containerd(shared_containerd: Containerd) -> Iterator[Containerd]:
     """A containerd without sandboxes."""
     yield shared_containerd
-    shared_containerd.crictl("rmp", "--all", "--force")
+    shared_containerd.remove_all()
 
 
 @asynccontextmanager
 async def registered(containerd: Containerd, hooks: Hooks) -> AsyncIterator[Plugin]:
     """A plugin that knows all sandboxes."""
-    plugin = Plugin(hooks, Settings(socket=nri_socket(containerd)), backoff=Backoff(0.05, 0.2))
+    plugin = Plugin(hooks, Settings(socket=containerd.nri_socket), backoff=Backoff(0.05, 0.2))
     running = asyncio.create_task(plugin.run())
     try:
         await wait(plugin.connected)
@@ -86,10 +86,6 @@ async def registered(containerd: Containerd, hooks: Hooks) -> AsyncIterator[Plug
     finally:
         running.cancel()
         await asyncio.gather(running, return_exceptions=True)
-
-
-def nri_socket(containerd: Containerd) -> Path:
-    return containerd.node.folder / NRI_SOCKET.removeprefix("/")
 
 
 async def wait(event: asyncio.Event) -> None:
@@ -216,7 +212,7 @@ def test_a_plugin_that_was_killed_is_told_what_it_missed(containerd: Containerd,
     async def main() -> None:
         diary = tmp_path / "diary"
         diary.touch()
-        command = [sys.executable, "-m", "tests.cluster.pods.nri_process", str(diary), str(nri_socket(containerd))]
+        command = [sys.executable, "-m", "tests.cluster.pods.nri_process", str(diary), str(containerd.nri_socket)]
         first = await asyncio.create_subprocess_exec(*command, cwd=ROOT)
         await until(lambda: diary.read_text() == "synchronize\n")
         await asyncio.to_thread(containerd.run_pod_sandbox, "a")

@@ -3,51 +3,27 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from testbed.api import Api
 from testbed.control_plane import ControlPlane
 from testbed.objects import POD
-from testbed.pods import Pods, is_running
-from testbed.workspace import Workspace
+from testbed.pods import is_running
 from tests.cluster.pods import witness
 from tests.cluster.pods.conftest import Machine
 from tests.cluster.pods.reboot import NEW, rebooted
-from tests.cluster.pods.running import Driver, account, running_driver
-from tests.cluster.pods.stage import Stage, opened, whole
+from tests.cluster.pods.running import publish
+from tests.cluster.pods.stage import SHARED, Stage, whole
 
 AWAY_SECONDS = 10.0
-
-
-@pytest.fixture(scope="module")
-def running(
-    machine: Machine,
-    control_plane: ControlPlane,
-    api: Api,
-    custom_kinds: None,
-    tmp_path_factory: pytest.TempPathFactory,
-) -> Iterator[Driver]:
-    """The node's driver, and an interface that pods share."""
-    with running_driver(machine, api, tmp_path_factory.mktemp("driver"), account(machine, control_plane, api)) as found:
-        found.publish("mac0")
-        yield found
-
-
-@pytest.fixture
-def stage(running: Driver, workspace: Workspace, pods: Pods) -> Iterator[Stage]:
-    """A driver that runs; at the end it has kept nothing of the test's pods."""
-    with opened(running, workspace, pods) as found:
-        yield found
 
 
 @pytest.mark.parametrize("program", ["kubelet", "containerd"])
 def test_killed_while_pods_come_and_go_the_kubelet_and_the_runtime_leave_nothing_undone(
     stage: Stage, program: str
 ) -> None:
-    process = stage.driver.machine.node.processes[program]
+    process = stage.driver.node.processes[program]
     names = ("old", "new")
     witness.run(stage.pods, "old", stage.claim("c-old"))
     witness.add(stage.pods, "new", stage.claim("c-new"))
@@ -85,7 +61,7 @@ def test_while_the_api_server_does_not_answer_no_pod_begins_without_its_network(
 
 @pytest.mark.parametrize("folder", ["claims", "sandboxes"])
 def test_without_room_on_the_disk_a_pod_waits_until_there_is_some(stage: Stage, folder: str) -> None:
-    node = stage.driver.machine.node
+    node = stage.driver.node
     at = f"/var/lib/netdra/{folder}"
     node.run("mkdir", "-p", at)
     node.run("mount", "-t", "tmpfs", "-o", "size=4k,mode=0700", "full", at)
@@ -142,17 +118,21 @@ def test_two_drivers_side_by_side_serve_pods_and_the_old_ones_death_is_not_felt(
         new.kill()
 
 
-def test_after_a_reboot_pods_come_up_anew_and_their_old_leases_are_free(stage: Stage, tmp_path: Path) -> None:
+def test_after_a_reboot_pods_come_up_anew_and_their_old_leases_are_free(
+    machine: Machine, stage: Stage, tmp_path: Path
+) -> None:
     witness.run(stage.pods, "pod", stage.claim("c"))
     before, sandbox = checkpoints(stage), stage.pods.sandbox("pod")
-    with rebooted(stage.driver.machine, stage.driver, tmp_path, "mac0"):
+    with rebooted(machine, tmp_path, SHARED):
+        stage.driver.start()
+        publish(machine.node, stage.pods.api, SHARED)
         witness.hurry(stage.pods, "pod", lambda found: is_running(found) and stage.pods.sandbox("pod") != sandbox)
         whole(stage.pods, "pod")
         after = checkpoints(stage)
         assert len(after) == 1
         assert after != before
         assert len([path for path in stage.driver.left() if "/cni/networks/" in path]) == 1
-        (record,) = (stage.driver.machine.node.folder / "lib/netdra/claims").glob("*.json")
+        (record,) = (stage.driver.node.folder / "lib/netdra/claims").glob("*.json")
         assert NEW in record.read_text()
         witness.end(stage.pods, "pod")
         stage.driver.until_nothing_is_left()

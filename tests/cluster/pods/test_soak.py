@@ -11,12 +11,10 @@ import random
 
 import pytest
 
-from testbed.api import Api
 from testbed.control_plane import ControlPlane
+from testbed.driver import Driver
 from testbed.pods import Pods
 from testbed.workspace import Workspace
-from tests.cluster.pods.conftest import Machine
-from tests.cluster.pods.running import account, running_driver
 from tests.cluster.pods.soak import Soak, soak
 
 RUNS = int(os.environ.get("NETDRA_SOAK_RUNS") or 5)
@@ -26,14 +24,7 @@ SECONDS_EACH = 300
 
 @pytest.mark.timeout(SECONDS_EACH * (RUNS + 1))
 def test_whatever_dies_whenever_no_pod_loses_its_network_and_nothing_is_left(
-    machine: Machine,
-    control_plane: ControlPlane,
-    api: Api,
-    custom_kinds: None,
-    workspace: Workspace,
-    pods: Pods,
-    tmp_path_factory: pytest.TempPathFactory,
-    capsys: pytest.CaptureFixture[str],
+    driver: Driver, control_plane: ControlPlane, workspace: Workspace, pods: Pods, capsys: pytest.CaptureFixture[str]
 ) -> None:
     first = int(os.environ.get("NETDRA_SOAK_SEED") or random.randrange(1_000_000))
 
@@ -41,6 +32,4 @@ def test_whatever_dies_whenever_no_pod_loses_its_network_and_nothing_is_left(
         with capsys.disabled():
             print(line, flush=True)
 
-    kubeconfig = account(machine, control_plane, api)
-    with running_driver(machine, api, tmp_path_factory.mktemp("driver"), kubeconfig) as driver:
-        soak(Soak(driver, pods, workspace, control_plane), range(first, first + RUNS), AWAY, tell)
+    soak(Soak(driver, pods, workspace, control_plane), range(first, first + RUNS), AWAY, tell)

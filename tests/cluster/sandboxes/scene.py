@@ -90,7 +90,7 @@ class Machine:
 
     def addresses(self, sandbox: Sandbox, interface: str) -> set[str]:
         """The IPv4 addresses of an interface of a sandbox."""
-        command = ("ip", "-n", Path(sandbox.netns).name, "-j", "-4", "addr", "show", "dev", interface)
+        command = ("nsenter", f"--net={sandbox.netns}", "ip", "-j", "-4", "addr", "show", "dev", interface)
         done = subprocess.run(command, capture_output=True, text=True, check=True)
         return {f"{each['local']}/{each['prefixlen']}" for each in json.loads(done.stdout)[0]["addr_info"]}
 
@@ -212,6 +212,12 @@ class Scene:
             for claim in claims:
                 self.prepare(claim)
         return self.workspace.api.get(POD, name, self.workspace.namespace)
+
+    def of_three(self) -> tuple[str, Sandbox]:
+        """A claim for eth7 with a chain of three steps, and the sandbox of the pod that has it."""
+        self.publish("eth7")
+        claim = self.claim(self.topology("three", *chain_of_three()))
+        return claim, self.machine.sandbox(self.pod(claim))
 
     def stored(self, claim: str) -> Object:
         """A claim as the server has it."""

@@ -18,9 +18,7 @@ from tests.cluster.sandboxes.scene import WITHIN, Scene, chain_of_three, ready, 
 
 
 def test_a_chain_of_three_steps_is_there_before_the_hook_returns_and_gone_after_the_stop(scene: Scene) -> None:
-    scene.publish("eth7")
-    claim = scene.claim(scene.topology("three", *chain_of_three()))
-    sandbox = scene.machine.sandbox(scene.pod(claim))
+    claim, sandbox = scene.of_three()
 
     async def story() -> None:
         async with scene.daemon() as daemon:
@@ -48,9 +46,7 @@ def test_a_chain_of_three_steps_is_there_before_the_hook_returns_and_gone_after_
 
 
 def test_hooks_may_come_again_late_and_without_a_namespace(scene: Scene) -> None:
-    scene.publish("eth7")
-    claim = scene.claim(scene.topology("three", *chain_of_three()))
-    sandbox = scene.machine.sandbox(scene.pod(claim))
+    _, sandbox = scene.of_three()
 
     async def story() -> None:
         async with scene.daemon() as daemon:
@@ -302,9 +298,7 @@ def test_a_hook_answers_within_its_budget_and_what_comes_too_late_is_undone(scen
 
 
 def test_nothing_is_attached_before_the_node_is_known(scene: Scene) -> None:
-    scene.publish("eth7")
-    claim = scene.claim(scene.topology("three", *chain_of_three()))
-    sandbox = scene.machine.sandbox(scene.pod(claim))
+    _, sandbox = scene.of_three()
     scene.view.ready = False
 
     async def story() -> None:

@@ -3,30 +3,56 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager
-from pathlib import Path
 
+import msgspec
 import pytest
 
 from netdra.kube.backoff import Backoff
-from netdra.node.nri.hooks import Sandbox
+from netdra.node.nri.hooks import Sandbox, SandboxHooks
 from netdra.node.nri.plugin import Plugin, Settings
 from testbed.api import Object
+from testbed.containerd import Containerd
+from testbed.node import CommandError, Node
 from testbed.recorder import Recorder
-from tests.cluster.container_runtime import ContainerRuntime, RefusedSandboxError, open_runtime
 from tests.cluster.sandboxes.scene import WITHIN, Daemon, Scene, chain_of_three, step
 
 
+class Outside:
+    """The daemon's hooks, told where this process opens a sandbox's namespace: the runtime has mounts of its own."""
+
+    def __init__(self, hooks: SandboxHooks, node: Node) -> None:
+        self._hooks = hooks
+        self._node = node
+
+    async def synchronize(self, sandboxes: Sequence[Sandbox]) -> None:
+        await self._hooks.synchronize([self._seen(each) for each in sandboxes])
+
+    async def run(self, sandbox: Sandbox, budget: float) -> None:
+        await self._hooks.run(self._seen(sandbox), budget)
+
+    async def stop(self, sandbox: Sandbox, budget: float) -> None:
+        await self._hooks.stop(self._seen(sandbox), budget)
+
+    async def remove(self, sandbox: Sandbox) -> None:
+        await self._hooks.remove(self._seen(sandbox))
+
+    def _seen(self, sandbox: Sandbox) -> Sandbox:
+        path = str(self._node.path(sandbox.netns)) if sandbox.netns else ""
+        return msgspec.structs.replace(sandbox, netns=path)
+
+
 @pytest.fixture(scope="module")
-def shared_runtime() -> Iterator[ContainerRuntime]:
+def shared_runtime() -> Iterator[Containerd]:
     """The containerd of this module's tests."""
-    with open_runtime() as runtime:
-        yield runtime
+    # Not in pytest's folder, whose length leaves too little for the socket's name.
+    with Node("sandboxes") as node:
+        yield Containerd(node)
 
 
 @pytest.fixture
-def runtime(shared_runtime: ContainerRuntime) -> Iterator[ContainerRuntime]:
+def runtime(shared_runtime: Containerd) -> Iterator[Containerd]:
     """A containerd without sandboxes."""
     yield shared_runtime
     shared_runtime.remove_all()
@@ -34,12 +60,12 @@ def runtime(shared_runtime: ContainerRuntime) -> Iterator[ContainerRuntime]:
 
 @asynccontextmanager
 async def driving(
-    scene: Scene, runtime: ContainerRuntime, changed: Callable[[bool], None] = lambda _: None
+    scene: Scene, runtime: Containerd, changed: Callable[[bool], None] = lambda _: None
 ) -> AsyncIterator[Daemon]:
     """A daemon that is registered with the runtime, and has compared all that runs."""
     async with scene.daemon() as daemon:
-        settings = Settings(socket=Path(runtime.nri_socket))
-        plugin = Plugin(daemon.pods.hooks, settings, backoff=Backoff(0.05, 0.2), changed=changed)
+        hooks = Outside(daemon.pods.hooks, runtime.node)
+        plugin = Plugin(hooks, Settings(socket=runtime.nri_socket), backoff=Backoff(0.05, 0.2), changed=changed)
         running = asyncio.create_task(plugin.run())
         try:
             async with asyncio.timeout(WITHIN):
@@ -51,10 +77,10 @@ async def driving(
             await asyncio.gather(running, return_exceptions=True)
 
 
-async def begin(runtime: ContainerRuntime, pod: Object) -> str:
+async def begin(runtime: Containerd, pod: Object) -> str:
     metadata = pod["metadata"]
     return await asyncio.to_thread(
-        runtime.begin, metadata["name"], namespace=metadata["namespace"], uid=metadata["uid"]
+        runtime.run_pod_sandbox, metadata["name"], namespace=metadata["namespace"], uid=metadata["uid"]
     )
 
 
@@ -62,7 +88,7 @@ def live(daemon: Daemon, key: str) -> Sandbox:
     return daemon.pods.hooks.live[key]
 
 
-def test_a_pods_interfaces_come_with_its_sandbox_and_go_with_it(scene: Scene, runtime: ContainerRuntime) -> None:
+def test_a_pods_interfaces_come_with_its_sandbox_and_go_with_it(scene: Scene, runtime: Containerd) -> None:
     scene.publish("eth7")
     claim = scene.claim(scene.topology("three", *chain_of_three()))
     pod = scene.pod(claim)
@@ -74,16 +100,16 @@ def test_a_pods_interfaces_come_with_its_sandbox_and_go_with_it(scene: Scene, ru
             assert scene.machine.links(sandbox) == {"lo", "eth0", "net1"}
             assert scene.machine.addresses(sandbox, "net1") == {"192.0.2.7/24"}
             assert scene.machine.specified() == {scene.uid(claim)}
-            await asyncio.to_thread(runtime.stop, key)
+            await asyncio.to_thread(runtime.stop_pod_sandbox, key)
             assert "eth7" in scene.machine.links()
             assert not scene.machine.specified()
-            await asyncio.to_thread(runtime.remove, key)
+            await asyncio.to_thread(runtime.remove_pod_sandbox, key)
             assert not scene.machine.checkpoints()
 
     asyncio.run(story())
 
 
-def test_shares_of_one_interface_are_in_two_pods(scene: Scene, runtime: ContainerRuntime) -> None:
+def test_shares_of_one_interface_are_in_two_pods(scene: Scene, runtime: Containerd) -> None:
     scene.publish("eth7", shared=True)
     topology = scene.topology("shares", step("mac", "macvlan", {"mode": "bridge"}))
     pods = [scene.pod(scene.claim(topology)) for _ in range(2)]
@@ -93,13 +119,13 @@ def test_shares_of_one_interface_are_in_two_pods(scene: Scene, runtime: Containe
             keys = [await begin(runtime, pod) for pod in pods]
             assert all("net1" in scene.machine.links(live(daemon, key)) for key in keys)
             for key in keys:
-                await asyncio.to_thread(runtime.stop, key)
+                await asyncio.to_thread(runtime.stop_pod_sandbox, key)
             assert not scene.machine.checkpoints()
 
     asyncio.run(story())
 
 
-def test_a_sandbox_whose_chain_fails_is_refused_with_the_steps_name(scene: Scene, runtime: ContainerRuntime) -> None:
+def test_a_sandbox_whose_chain_fails_is_refused_with_the_steps_name(scene: Scene, runtime: Containerd) -> None:
     scene.publish("eth7")
     broken = Recorder(scene.machine.plugins, "recorded")
     broken.fails("ADD", message="no carrier on the far side")
@@ -108,7 +134,7 @@ def test_a_sandbox_whose_chain_fails_is_refused_with_the_steps_name(scene: Scene
 
     async def story() -> None:
         async with driving(scene, runtime):
-            with pytest.raises(RefusedSandboxError, match="no carrier on the far side"):
+            with pytest.raises(CommandError, match="no carrier on the far side"):
                 await begin(runtime, pod)
             assert "eth7" in scene.machine.links()
             assert not scene.machine.checkpoints()
@@ -118,7 +144,7 @@ def test_a_sandbox_whose_chain_fails_is_refused_with_the_steps_name(scene: Scene
 
 
 def test_a_sandbox_that_began_and_one_that_ended_without_us_are_settled_when_we_are_back(
-    scene: Scene, runtime: ContainerRuntime
+    scene: Scene, runtime: Containerd
 ) -> None:
     scene.publish("eth7", "eth8")
     topology = scene.topology("nics", step("nic", "host-device"))
@@ -127,7 +153,7 @@ def test_a_sandbox_that_began_and_one_that_ended_without_us_are_settled_when_we_
     async def story() -> None:
         async with driving(scene, runtime):
             former = await begin(runtime, first)
-        await asyncio.to_thread(runtime.stop, former)
+        await asyncio.to_thread(runtime.stop_pod_sandbox, former)
         new = await begin(runtime, second)
         async with driving(scene, runtime) as daemon:
             assert scene.machine.links(live(daemon, new)) == {"lo", "eth0", "net1"}
@@ -138,7 +164,7 @@ def test_a_sandbox_that_began_and_one_that_ended_without_us_are_settled_when_we_
 
 
 def test_a_restart_of_the_runtime_changes_nothing_and_a_stop_that_it_does_not_tell_of_is_found_out(
-    scene: Scene, runtime: ContainerRuntime
+    scene: Scene, runtime: Containerd
 ) -> None:
     scene.publish("eth7")
     pod = scene.pod(scene.claim(scene.topology("three", *chain_of_three())))
@@ -160,8 +186,8 @@ def test_a_restart_of_the_runtime_changes_nothing_and_a_stop_that_it_does_not_te
             assert path.read_text() == before
             assert scene.machine.specified()
             assert "net1" in scene.machine.links(live(daemon, key))
-            # Its processes ended with the runtime's here, and of the stop of such a sandbox containerd tells nobody.
-            await asyncio.to_thread(runtime.stop, key)
+            # Of the stop of a sandbox from before its restart containerd tells nobody.
+            await asyncio.to_thread(runtime.stop_pod_sandbox, key)
             await daemon.pods.orphans.look_around()
             assert not scene.machine.specified()
             assert not scene.machine.checkpoints()

@@ -58,9 +58,7 @@ def call(scene: Scene, verb: str, sandbox: Sandbox, claim: str, point: str = "")
 
 @pytest.mark.parametrize("point", ATTACH)
 def test_killed_while_attaching_no_container_is_made_before_the_network_is_complete(scene: Scene, point: str) -> None:
-    scene.publish("eth7")
-    claim = scene.claim(scene.topology("three", *chain_of_three()))
-    sandbox = scene.machine.sandbox(scene.pod(claim))
+    claim, sandbox = scene.of_three()
 
     assert call(scene, "run", sandbox, claim, point) == -signal.SIGKILL
     complete = point == "attach-guarded"
@@ -82,9 +80,7 @@ def test_killed_while_attaching_no_container_is_made_before_the_network_is_compl
 
 @pytest.mark.parametrize("point", DETACH)
 def test_killed_while_detaching_the_rest_is_done_by_the_next_daemon(scene: Scene, point: str) -> None:
-    scene.publish("eth7")
-    claim = scene.claim(scene.topology("three", *chain_of_three()))
-    sandbox = scene.machine.sandbox(scene.pod(claim))
+    claim, sandbox = scene.of_three()
     assert call(scene, "run", sandbox, claim) == 0
     assert scene.machine.specified() == {scene.uid(claim)}
 

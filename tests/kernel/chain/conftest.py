@@ -6,7 +6,7 @@ import dataclasses
 import json
 import subprocess
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,8 +20,7 @@ from netdra.cni.plugins import PluginPath
 from netdra.kernel import kinds, libc, link, netns
 from netdra.kernel.netlink import Socket
 from netdra.kernel.netns import Namespace
-from netdra.model.plan import ClaimReference, Plan, PlannedDevice, PlannedStep
-from netdra.steps import builtin
+from netdra.model.plan import PlannedDevice
 from testbed import build
 from testbed.recorder import Recorder
 
@@ -158,35 +157,6 @@ def with_budget(bed: Bed, seconds: float) -> Bed:
 def recorder(bed: Bed, name: str) -> Recorder:
     """A plugin of that name that records its calls, beside the real ones."""
     return Recorder(bed.plugins, name)
-
-
-def step(
-    name: str,
-    kind: str,
-    if_name: str,
-    config: Mapping[str, Any] | None = None,
-    *,
-    after: Sequence[str] = (),
-    device: PlannedDevice | None = None,
-    binary: bool | None = None,
-) -> PlannedStep:
-    """A step of a plan; a type that is built in is run so unless `binary` says otherwise."""
-    is_binary = kind not in builtin.TYPES if binary is None else binary
-    return PlannedStep(
-        name=name,
-        type=kind,
-        if_name=if_name,
-        network=f"t-{name}",
-        execution="Binary" if is_binary else "Builtin",
-        depend_on=tuple(after),
-        config=config or {},
-        device=device,
-    )
-
-
-def plan(*steps: PlannedStep, topology: str = "t") -> Plan:
-    """A plan of these steps."""
-    return Plan(topology=topology, claim=ClaimReference(namespace="default", name="c", uid="u"), steps=steps)
 
 
 def device(if_name: str, **facts: Any) -> PlannedDevice:

@@ -20,7 +20,8 @@ from netdra.cni import results
 from netdra.kernel import link, netns
 from netdra.kernel.netns import Namespace
 from testbed import build
-from tests.kernel.chain.conftest import Bed, differences, plan, step
+from tests.kernel.chain.conftest import Bed, differences
+from tests.plans import plan, step
 
 NETWORK = "net"
 IF_NAME = "eth0"

@@ -18,8 +18,9 @@ from netdra.chain.site import Settings
 from netdra.model.errors import TemporaryError
 from netdra.model.plan import Plan
 from testbed.recorder import Recorder
-from tests.kernel.chain.conftest import Bed, device, plan, recorder, step
+from tests.kernel.chain.conftest import Bed, device, recorder
 from tests.kernel.chain.test_commands import netdra
+from tests.plans import plan, step
 
 VALID = "cni.dev/valid-attachments"
 

@@ -16,7 +16,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from tests.kernel.chain.conftest import Bed, device, differences, plan, recorder, step
+from tests.kernel.chain.conftest import Bed, device, differences, recorder
+from tests.plans import plan, step
 
 TOPOLOGY = """
 apiVersion: networking.dra.io/v1alpha1

@@ -6,7 +6,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec
 
@@ -14,8 +14,9 @@ from netdra.chain.attach import attach
 from netdra.chain.detach import detach
 from netdra.cni import protocol
 from netdra.model.plan import Plan
-from tests.kernel.chain.conftest import Bed, device, differences, plan, recorder, step
+from tests.kernel.chain.conftest import Bed, device, differences, recorder
 from tests.kernel.chain.crasher import Job
+from tests.plans import plan, step
 
 ENOUGH = 400
 
@@ -74,16 +75,21 @@ def dies(process: subprocess.Popen[bytes], number: int) -> bool:
     return answer == b"killed"
 
 
+def assert_undone(bed: Bed, before: Any, number: int) -> None:
+    """Detaching from the checkpoint leaves nothing of what a process did that died at an event."""
+    report = detach(bed.container.sandbox, bed.settings)
+    assert report.is_clean, f"after event {number}: {report}"
+    assert differences(before, bed.state()) == [], f"after event {number}"
+    assert leases(bed) == [], f"after event {number}"
+
+
 def test_killed_while_attaching_all_is_undone_from_the_checkpoint(bed: Bed) -> None:
     plans = prepared(bed)
     before = bed.state()
     with crasher(bed, "attach", plans) as process:
         for number in range(1, ENOUGH):
             killed = dies(process, number)
-            report = detach(bed.container.sandbox, bed.settings)
-            assert report.is_clean, f"after event {number}: {report}"
-            assert differences(before, bed.state()) == [], f"after event {number}"
-            assert leases(bed) == [], f"after event {number}"
+            assert_undone(bed, before, number)
             if not killed:
                 break
     assert 40 < number < ENOUGH - 1
@@ -133,10 +139,7 @@ def test_killed_while_detaching_the_next_detach_goes_on(bed: Bed) -> None:
         for number in range(1, ENOUGH):
             attach(plans, bed.container, bed.pod.path, bed.settings)
             killed = dies(process, number)
-            report = detach(bed.container.sandbox, bed.settings)
-            assert report.is_clean, f"after event {number}: {report}"
-            assert differences(before, bed.state()) == [], f"after event {number}"
-            assert leases(bed) == [], f"after event {number}"
+            assert_undone(bed, before, number)
             if not killed:
                 break
     assert 20 < number < ENOUGH - 1

@@ -15,7 +15,8 @@ from netdra.chain.attach import attach
 from netdra.chain.check import check
 from netdra.chain.detach import detach
 from testbed import build
-from tests.kernel.chain.conftest import Bed, device, differences, plan, step, with_budget
+from tests.kernel.chain.conftest import Bed, device, differences, with_budget
+from tests.plans import plan, step
 
 FIRST, LAST = IPv4Address("10.5.0.10"), IPv4Address("10.5.0.20")  # the server picks one by the client's MAC
 SERVER = f"""

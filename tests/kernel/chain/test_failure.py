@@ -15,7 +15,8 @@ from netdra.chain.detach import detach
 from netdra.chain.report import AttachError, AttachPermanentError, AttachTemporaryError, FailedAttachReport
 from netdra.model.errors import InvalidInputError, NetdraError
 from netdra.model.plan import Plan, PlannedStep
-from tests.kernel.chain.conftest import Bed, device, differences, plan, recorder, step, with_budget
+from tests.kernel.chain.conftest import Bed, device, differences, recorder, with_budget
+from tests.plans import plan, step
 
 # What the plugin does on ADD, and what of it the report says.
 MANNERS = {

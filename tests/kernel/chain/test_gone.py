@@ -21,7 +21,8 @@ from netdra.chain.report import AttachError, DetachReport
 from netdra.kernel import link, netns
 from netdra.kernel.netns import Namespace
 from netdra.model.plan import Plan
-from tests.kernel.chain.conftest import Bed, device, differences, plan, recorder, step
+from tests.kernel.chain.conftest import Bed, device, differences, recorder
+from tests.plans import plan, step
 
 
 def prepared(bed: Bed) -> tuple[Plan, ...]:

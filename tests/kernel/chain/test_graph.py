@@ -6,7 +6,8 @@ from netdra.chain.attach import attach
 from netdra.chain.check import check
 from netdra.chain.detach import detach
 from netdra.chain.report import StepCheck
-from tests.kernel.chain.conftest import Bed, device, plan, recorder, step
+from tests.kernel.chain.conftest import Bed, device, recorder
+from tests.plans import plan, step
 
 # Waits until the other of two has begun as well, and gives up after ten seconds.
 MEET = """

@@ -12,7 +12,8 @@ from netdra.chain.detach import detach
 from netdra.chain.report import AttachReport
 from netdra.model.errors import NetdraError
 from netdra.model.plan import PlannedDevice
-from tests.kernel.chain.conftest import Bed, device, differences, plan, recorder, step
+from tests.kernel.chain.conftest import Bed, device, differences, recorder
+from tests.plans import plan, step
 
 
 def moved(bed: Bed, config: dict[str, Any] | None = None, given: PlannedDevice | None = None) -> AttachReport:
@@ -186,3 +187,18 @@ def test_the_device_comes_back_although_the_lease_does_not(bed: Bed) -> None:
     pool.succeeds("DEL")
     assert detach(bed.container.sandbox, bed.settings).is_clean
     assert differences(before, bed.state()) == []
+
+
+def test_the_disk_is_waited_for_only_where_something_outlives_the_machine(
+    bed: Bed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bed.veth("eth7", "peer7")
+    waited: list[int] = []
+    monkeypatch.setattr("os.fsync", waited.append)
+    moved(bed, given=device("eth7"))
+    assert detach(bed.container.sandbox, bed.settings).is_clean
+    assert not waited
+    recorder(bed, "pool").prints("ADD", {"cniVersion": "1.1.0", "ips": [{"address": "10.1.0.5/24"}]})
+    moved(bed, {"ipam": {"type": "pool"}}, device("eth7"))
+    assert detach(bed.container.sandbox, bed.settings).is_clean
+    assert len(waited) == 2

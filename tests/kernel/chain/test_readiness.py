@@ -9,7 +9,8 @@ from netdra.chain.detach import detach
 from netdra.model.errors import PermanentError, TemporaryError
 from netdra.model.plan import Plan
 from testbed.recorder import Recorder
-from tests.kernel.chain.conftest import Bed, device, differences, plan, recorder, step
+from tests.kernel.chain.conftest import Bed, device, differences, recorder
+from tests.plans import plan, step
 
 
 def two(bed: Bed) -> tuple[Plan, ...]:

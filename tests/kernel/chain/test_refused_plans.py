@@ -7,7 +7,8 @@ import pytest
 from netdra.chain.attach import attach
 from netdra.model.errors import InvalidInputError
 from netdra.model.plan import PlannedStep
-from tests.kernel.chain.conftest import Bed, device, differences, plan, recorder, step
+from tests.kernel.chain.conftest import Bed, device, differences, recorder
+from tests.plans import plan, step
 
 WRONG = {
     "an MTU above the parent's": (

@@ -13,7 +13,8 @@ from netdra.chain.attach import attach
 from netdra.chain.detach import detach
 from netdra.chain.report import AttachError
 from netdra.model.plan import Plan
-from tests.kernel.chain.conftest import Bed, device, differences, plan, recorder, step
+from tests.kernel.chain.conftest import Bed, device, differences, recorder
+from tests.plans import plan, step
 
 
 def prepared(bed: Bed) -> tuple[Plan, ...]:

@@ -6,7 +6,8 @@ from netdra.chain.attach import attach
 from netdra.chain.check import check
 from netdra.chain.detach import detach
 from netdra.model.plan import Plan
-from tests.kernel.chain.conftest import Bed, device, differences, plan, step
+from tests.kernel.chain.conftest import Bed, device, differences
+from tests.plans import plan, step
 
 
 def prepared(bed: Bed) -> tuple[Plan, ...]:

@@ -12,7 +12,8 @@ from netdra.chain.detach import detach
 from netdra.chain.report import AttachError, AttachReport
 from netdra.model.errors import NetdraError
 from netdra.model.result import CNIAddress, CNIRoute
-from tests.kernel.chain.conftest import Bed, device, differences, plan, recorder, step
+from tests.kernel.chain.conftest import Bed, device, differences, recorder
+from tests.plans import plan, step
 
 
 def tuned(bed: Bed, config: dict[str, Any]) -> AttachReport:

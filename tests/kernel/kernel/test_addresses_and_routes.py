@@ -74,6 +74,22 @@ def test_a_route_is_read_back_as_it_was_added(machine: Machine, index: int, want
         route.delete(machine.sock, wanted)
 
 
+@pytest.mark.parametrize("wanted", ROUTES, ids=lambda each: each.destination)
+def test_routes_through_one_link_are_listed_without_all_others(machine: Machine, index: int, wanted: Route) -> None:
+    for each, number in ((index, 3), (machine.index("b"), 4)):
+        address.add(machine.sock, each, f"10.1.{number}.{number}/24")
+        address.add(machine.sock, each, f"fd0{number}::3/64")
+    other = machine.index("b")
+    plain = msgspec.structs.replace(wanted, gateway="", on_link=False, source="")
+    for each in (index, other):
+        route.add(machine.sock, msgspec.structs.replace(plain, index=each, metric=900 + each))
+    everything = route.dump(machine.sock)
+    through = route.dump(machine.sock, through=index)
+    assert through == [each for each in everything if index in each.links]
+    assert plain.destination in {each.destination for each in through}
+    assert any(each.index == other for each in everything)
+
+
 def test_iproute2_sees_the_same_route(machine: Machine, index: int) -> None:
     address.add(machine.sock, index, "10.1.2.3/24")
     route.add(machine.sock, msgspec.structs.replace(ROUTES[0], index=index))

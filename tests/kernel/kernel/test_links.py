@@ -115,3 +115,16 @@ def test_refusals_carry_the_kernels_own_words(machine: Machine) -> None:
     assert "EOPNOTSUPP" in str(caught.value)
     with pytest.raises(KernelExistsError, match='cannot create link "a"'):
         link.create(machine.sock, "a", "bridge")
+
+
+def test_a_link_is_changed_by_any_of_its_names(machine: Machine) -> None:
+    machine.veth("a", "b")
+    long = "a-name-that-is-longer-than-the-kernels-own"
+    link.add_alt_names(machine.sock, machine.index("a"), ["other", long])
+    for mtu, name in enumerate(("a", "other", long), 1300):
+        link.change(machine.sock, name, mtu=mtu)
+        assert link.get(machine.sock, "a").mtu == mtu
+        with pytest.raises(KernelMissingError):
+            link.change(machine.sock, f"no-{name}", mtu=mtu)
+    link.change(machine.sock, "a", name="c", mtu=1400)
+    assert link.get(machine.sock, "c").mtu == 1400

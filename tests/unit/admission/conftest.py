@@ -14,6 +14,7 @@ import yaml
 from netdra.admission.messages import NOTHING, AdmissionRequest, Kind
 from netdra.model import documents
 from netdra.model.topology import NetworkTopology
+from tests import builders
 
 RECORDED = Path(__file__).parents[1] / "topology"
 _NUMBERS = itertools.count()
@@ -52,19 +53,5 @@ def recorded() -> Callable[[str], Any]:
 
 @pytest.fixture(scope="session")
 def topology() -> Callable[..., NetworkTopology]:
-    """A topology from its steps in YAML; a root step gets a selector unless it has one."""
-
-    def made(name: str, steps: str, **metadata: Any) -> NetworkTopology:
-        written = yaml.safe_load(steps)
-        for step in written:
-            if not step.get("dependOn"):
-                step.setdefault("selector", {"cel": "true"})
-        value = {
-            "apiVersion": "networking.dra.io/v1alpha1",
-            "kind": "NetworkTopology",
-            "metadata": {"name": name, **metadata},
-            "spec": {"steps": written},
-        }
-        return documents.convert(value, NetworkTopology, "test")
-
-    return made
+    """A topology by its name and its steps in YAML."""
+    return lambda name, steps, **metadata: builders.topology(steps, name, **metadata)

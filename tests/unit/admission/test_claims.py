@@ -9,6 +9,7 @@ import msgspec
 import pytest
 import yaml
 
+from netdra.admission.claims import decisive
 from netdra.admission.cluster import Cluster
 from netdra.admission.messages import ALLOWED, AdmissionRequest, Kind, read
 from netdra.admission.review import review
@@ -156,3 +157,28 @@ def test_a_claim_that_is_nested_too_deeply_is_let_through_and_what_is_ours_is_no
     verdict = review(read(body.encode()), Cluster())
     assert verdict.allowed == allowed
     assert allowed or "nested more than" in verdict.errors[0]
+
+
+def request(name: str, *classes: str) -> str:
+    """A request by name: for exactly one class, or for the first of several."""
+    if len(classes) == 1:
+        return f"- {{name: {name}, exactly: {{deviceClassName: {classes[0]}}}}}\n"
+    each = ", ".join(f"{{name: {one}, deviceClassName: {one}}}" for one in classes)
+    return f"- {{name: {name}, firstAvailable: [{each}]}}\n"
+
+
+@pytest.mark.parametrize(
+    ("requests", "asked"),
+    [
+        (request("gpu", "gpu"), set()),
+        (request("gpu", "gpu") + request("vf0", "net-vf0"), {"net-vf0"}),
+        (request("gpu", "gpu") + request("vf0", "net-vf0") + request("vf1", "gpu"), {"net-vf0", "gpu"}),
+        (request("vf0", "net-vf0") + request("other", "vf1", "any"), {"net-vf0", "vf1"}),
+        (request("vf1", "gpu"), set()),
+    ],
+    ids=["of others", "lacking", "lacking a step by another's class", "among alternatives", "of nothing of ours"],
+)
+def test_only_classes_that_decide_on_a_refusal_are_asked_for(
+    request_of: Request, topology: Topology, requests: str, asked: set[str]
+) -> None:
+    assert decisive(request_of(claim(requests)), cluster(topology("net", TWO))) == asked

@@ -8,9 +8,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from netdra.admission.cluster import Cluster, narrowed
+from netdra.admission.cluster import Cluster
 from netdra.admission.messages import ALLOWED, AdmissionRequest
-from netdra.admission.review import review
+from netdra.admission.narrow import narrowed
+from netdra.admission.review import is_reshaped, review
 from netdra.model import documents
 from netdra.model.claim import DeviceClass
 from netdra.model.custom_device import CustomDevice
@@ -94,6 +95,18 @@ class TestTopologies:
         assert "is used by 7 ResourceClaims (team/0, team/1, team/2, team/3, team/4 and 2 more)" in error
         assert review(request_of(new, old), Cluster()).allowed
 
+    @pytest.mark.parametrize(
+        ("steps", "other"),
+        [(TWO, True), (ONE, False), ("- {name: vf0, type: sriov, selector: {cel: 'false'}}", False)],
+        ids=["another step", "the same", "another selector"],
+    )
+    def test_who_uses_one_matters_only_when_its_steps_change(
+        self, request_of: Request, topology: Topology, steps: str, other: bool
+    ) -> None:
+        old, new = topology("net", ONE), topology("net", steps)
+        assert is_reshaped(request_of(new, old)) == other
+        assert not is_reshaped(request_of(new))
+
     def test_selectors_of_one_that_is_used_can_be_changed(self, request_of: Request, topology: Topology) -> None:
         new = topology("net", f"- {{name: vf0, type: sriov, selector: {{cel: '{OURS}.rdma == true'}}}}")
         assert review(request_of(new, topology("net", ONE)), Cluster(users=("team/a",))) == ALLOWED
@@ -101,13 +114,13 @@ class TestTopologies:
     def test_a_foreign_class_of_the_name_is_warned_of(self, request_of: Request, topology: Topology) -> None:
         found = documents.convert({"metadata": {"name": "net-vf0"}, "spec": {}}, DeviceClass, "test")
         new = topology("net", ONE)
-        cluster = narrowed("NetworkTopology", "net", Cluster(classes=known_classes([new], [found])))
+        cluster = narrowed(request_of(new), Cluster(classes=known_classes([new], [found])))
         (warning,) = review(request_of(new), cluster).warnings
         assert 'there is a DeviceClass "net-vf0" already that is not netdra' in warning
 
     def test_its_own_classes_are_not_warned_of(self, request_of: Request, topology: Topology) -> None:
         new = topology("net", ONE)
-        cluster = narrowed("NetworkTopology", "net", Cluster(classes=known_classes([new], [])))
+        cluster = narrowed(request_of(new), Cluster(classes=known_classes([new], [])))
         assert review(request_of(new), cluster) == ALLOWED
 
     def test_a_plugin_without_a_schema_is_warned_of(self, request_of: Request, topology: Topology) -> None:

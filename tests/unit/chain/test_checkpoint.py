@@ -255,3 +255,10 @@ def test_only_root_can_read_it(tmp_path: Path) -> None:
     path = written(tmp_path / "state")
     assert path.stat().st_mode & 0o777 == 0o600
     assert path.parent.stat().st_mode & 0o777 == 0o700
+
+
+def test_an_empty_file_that_a_power_failure_left_says_that_nothing_was_begun(tmp_path: Path) -> None:
+    path = written(tmp_path)
+    path.write_bytes(b"")
+    assert checkpoint.open_existing(tmp_path, "s1", 1) is None
+    assert not path.exists()

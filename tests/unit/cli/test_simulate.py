@@ -129,3 +129,20 @@ def test_bad_input_is_told_with_exit_code_2(run: Any, documents: Any, arguments:
     code, out, err = run(*documents, arguments=arguments)
     assert (code, out) == (2, "")
     assert message in err
+
+
+def topology(kind: str) -> dict[str, Any]:
+    step = {"name": "nic", "type": kind, "selector": {"cel": 'device.attributes["dra.networking"].type == "vf"'}}
+    version = {"apiVersion": "networking.dra.io/v1alpha1", "kind": "NetworkTopology"}
+    return {**version, "metadata": {"name": "net"}, "spec": {"steps": [step]}}
+
+
+def test_the_classes_of_topologies_are_there_and_one_that_is_written_stands_above_them(run: Any) -> None:
+    wanted = claim("x", "net-nic")
+    code, out, _ = run(topology("sriov"), wanted)
+    assert code == 0
+    assert "enp3s0f0v0" in out
+    code, out, _ = run(topology("macvlan"), wanted)
+    assert code == 1
+    code, out, _ = run(topology("macvlan"), device_class("net-nic", f'{TYPE} == "vf"'), wanted)
+    assert code == 0

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-import yaml
 from msgspec.structs import replace
 
 from netdra.controller.classes import Changes, changes
@@ -15,22 +14,13 @@ from netdra.model.device import Features
 from netdra.model.errors import InvalidInputError
 from netdra.model.meta import OwnerReference
 from netdra.model.topology import NetworkTopology
+from tests import builders
 
 TWO = "- {name: vf0, type: sriov}\n- {name: vf1, type: sriov}\n- {name: b, type: bond, dependOn: [vf0, vf1]}"
 
 
 def topology(name: str = "net", steps: str = TWO, uid: str = "u1", **metadata: Any) -> NetworkTopology:
-    written = yaml.safe_load(steps)
-    for step in written:
-        if not step.get("dependOn"):
-            step.setdefault("selector", {"cel": "true"})
-    value = {
-        "apiVersion": "networking.dra.io/v1alpha1",
-        "kind": "NetworkTopology",
-        "metadata": {"name": name, "uid": uid, **metadata},
-        "spec": {"steps": written},
-    }
-    return documents.convert(value, NetworkTopology, "test")
+    return builders.topology(steps, name, uid=uid, **metadata)
 
 
 def present(*found: DeviceClass) -> dict[str, DeviceClass]:

@@ -9,6 +9,7 @@ from http import HTTPStatus
 
 import pytest
 from aiohttp import ClientSession
+from yarl import URL
 
 from netdra.ops import http
 from netdra.ops.http import Answer, listening, plain
@@ -63,6 +64,8 @@ def test_requests_of_one_connection_are_answered_in_turn() -> None:
                 assert (answer.status, answer.headers["Content-Length"], await answer.text()) == (200, "7", "")
             async with session.get("/other") as answer:
                 assert (answer.status, await answer.text()) == (404, "Not Found")
+            async with session.get(URL(f"http://127.0.0.1:{port}//[?", encoded=True)) as answer:
+                assert answer.status == 404
             async with session.post("/known", data=b"x" * 100) as answer:
                 assert (answer.status, answer.headers["Allow"]) == (405, "GET, HEAD")
 

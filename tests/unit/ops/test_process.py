@@ -100,3 +100,11 @@ def test_a_second_signal_ends_at_once(number: signal.Signals) -> None:
     said, _ = process.communicate(timeout=WITHIN)
     assert said == ""
     assert process.returncode == -number
+
+
+def test_the_garbage_collector_passes_over_what_is_loaded() -> None:
+    code = (
+        "import gc, asyncio; from netdra.ops.process import spare_what_is_loaded; "
+        "spare_what_is_loaded(); print(len(gc.get_objects()) < 100 < gc.get_freeze_count())"
+    )
+    assert subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True).stdout == "True\n"

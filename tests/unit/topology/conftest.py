@@ -6,35 +6,18 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-import yaml
 
 from netdra.model import documents
 from netdra.model.topology import NetworkTopology
+from tests import builders
 
 HERE = Path(__file__).parent
 
 
 @pytest.fixture(scope="session")
 def topology() -> Callable[..., NetworkTopology]:
-    """A topology from its steps in YAML; a step without `dependOn` gets a selector unless it has one."""
-
-    def made(steps: str, name: str = "net") -> NetworkTopology:
-        written = yaml.safe_load(steps)
-        for step in written:
-            if not step.get("dependOn") and step.setdefault("selector", {"cel": "true"}) is None:
-                del step["selector"]
-        return documents.convert(
-            {
-                "apiVersion": "networking.dra.io/v1alpha1",
-                "kind": "NetworkTopology",
-                "metadata": {"name": name},
-                "spec": {"steps": written},
-            },
-            NetworkTopology,
-            "test",
-        )
-
-    return made
+    """See `tests.builders`."""
+    return builders.topology
 
 
 @pytest.fixture(scope="session")

@@ -25,7 +25,7 @@ OWN = [
 
 def found(topology: NetworkTopology, *, own: bool = False) -> tuple[Finding, ...]:
     graph = compile_topology(topology)
-    return check(graph, shipped.contracts(plugins(graph), OWN if own else ()))
+    return check(graph, shipped.contracts(plugins(graph.steps), OWN if own else ()))
 
 
 def texts(topology: NetworkTopology, *, own: bool = False) -> list[str]:
@@ -366,7 +366,7 @@ def test_addresses_that_a_plugin_needs_must_come_from_somewhere(topology: Topolo
 
     def said(root: str) -> list[str]:
         graph = compile_topology(topology(steps % root))
-        return [finding.what for finding in check(graph, shipped.contracts(plugins(graph), [own]))]
+        return [finding.what for finding in check(graph, shipped.contracts(plugins(graph.steps), [own]))]
 
     assert said("mine") == []
     assert said("sriov") == [

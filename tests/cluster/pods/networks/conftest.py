@@ -31,7 +31,9 @@ def machine(
 @pytest.fixture(scope="session")
 def driver(machine: Machine, control_plane: ControlPlane, api: Api, custom_kinds: None) -> Driver:
     """The node's driver."""
-    return Driver(machine.node, control_plane, kubeconfig=account(machine, control_plane, api))
+    found = Driver(machine.node, account(machine.node, control_plane, api))
+    found.start()
+    return found
 
 
 @pytest.fixture
@@ -40,5 +42,5 @@ def offer(driver: Driver, workspace: Workspace, pods: Pods) -> Iterator[Offer]:
     opened = Offer(workspace, driver, pods)
     yield opened
     pods.delete_all()
-    assert opened.left() == {}
+    driver.until_nothing_is_left()
     opened.close()

@@ -22,9 +22,7 @@ def driver_stopped(machine: Machine, offer: Offer) -> None:
 
 def driver_killed(machine: Machine, offer: Offer) -> None:
     """The driver dies, and another one comes."""
-    offer.driver.process.kill()
-    offer.driver.process.start()
-    offer.driver.process.wait_ready()
+    offer.driver.restart()
 
 
 def kubelet_killed(machine: Machine, offer: Offer) -> None:
@@ -67,9 +65,9 @@ def test_a_pod_keeps_its_network_and_goes_cleanly_afterwards(machine: Machine, o
     assert is_running(after)
     assert after["status"]["containerStatuses"][0]["restartCount"] == 0
     assert after["status"]["containerStatuses"] == before["status"]["containerStatuses"]
-    assert offer.driver.left() != {"checkpoints": [], "claims": [], "specifications": []}
+    assert offer.driver.left()
     offer.pods.delete("pod")
-    assert offer.left() == {}
+    offer.driver.until_nothing_is_left()
     # A runtime that was restarted tells of no stop of an older sandbox, and a veth ends with the pod's namespace.
     assert ("keep0" in offer.links()) is (restart is not runtime_killed)
     if restart is runtime_killed:

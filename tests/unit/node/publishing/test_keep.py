@@ -8,7 +8,7 @@ from itertools import pairwise
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from netdra.exposure import expose
@@ -156,6 +156,11 @@ def test_a_passthrough_never_joins_what_is_held_of_the_same_nic(before: Pool, wa
 
 @settings(max_examples=200, deadline=None)
 @given(pools, pools, orders)
+@example(  # a device that takes from no counter is held beside one that does, and a passthrough takes their place
+    pool_of(*personas(0, 8, group="", passthrough=False, vfs=True), num_vfs=1, link_speed=0),
+    pool_of(*personas(0, 0, group="", passthrough=True, vfs=False), num_vfs=0, link_speed=0),
+    [0, 1],
+)
 def test_what_is_published_is_legal_and_keeping_again_changes_nothing(
     before: Pool, wanted: Pool, order: list[int]
 ) -> None:

@@ -1,7 +1,7 @@
 """Which nodes a slice, a device or an allocation is for.
 
-Called by `pools` and `search`. Follows the node selectors of k8s.io/component-helpers (scheduling/corev1/nodeaffinity):
-terms are alternatives, an empty term is never met, fields know `metadata.name` only.
+Called by the allocator and by `netdra.node.claims`. Follows the node selectors of k8s.io/component-helpers
+(scheduling/corev1/nodeaffinity): terms are alternatives, an empty term is never met, fields know `metadata.name` only.
 """
 
 from __future__ import annotations

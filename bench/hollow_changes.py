@@ -1,0 +1,133 @@
+"""Changes of policies, and what slices and statuses must say after each: for `bench.hollow` and its test.
+
+What is asked of the API server here goes by the test bed's own client, not by netdra's.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from bench.hollow_nodes import HollowNode
+from netdra.model import documents
+from netdra.model.inventory import Interface
+from testbed.api import Api, Object
+from testbed.control_plane import ControlPlane
+from testbed.objects import SLICE
+
+SLICES = 5
+"""Of a node of the example."""
+POLICY = "networking.dra.io/v1alpha1/DeviceExposurePolicy"
+STATUSES = "deviceexposurepolicies/status"
+PUT_OFF = "put off"
+TOO_MANY = "429"
+EXAMPLE = Path(__file__).parents[1] / "examples" / "worker-1"
+FIRST = (("bridge-br-data", 1), ("pf0-vfs", 8), ("pf1-vfs", 4))
+"""The example's policies, and how many devices of a node each makes."""
+_COUNTED = re.compile(r"apiserver_request_total\{([^}]*)\} (\S+)")
+_WRITING = frozenset({"POST", "PUT", "PATCH", "APPLY", "DELETE"})
+_PORTS = "dra.networking/ports"
+_PF1 = 'device.attributes["dra.networking"].pfName == "enp3s0f1"'
+_LOW = f'device.attributes["dra.networking"].type == "vf" && {_PF1} && device.attributes["dra.networking"].vfIndex < 2'
+
+
+@dataclass(frozen=True)
+class Change:
+    """A change of a policy, and what its status must say in the end.
+
+    Attributes:
+        name: what is changed, for the figure.
+        policy: the policy's name.
+        spec: what is changed in its spec.
+        devices: how many devices of a node it then makes.
+        failing: whether it fails on every node.
+    """
+
+    name: str
+    policy: str
+    spec: Object
+    devices: int
+    failing: bool = False
+
+
+def ports(count: int) -> Change:
+    """The bridge's capacity becomes another."""
+    return Change("a capacity", "bridge-br-data", {"exposure": {"capacity": {"ports": {"value": str(count)}}}}, 1)
+
+
+CHANGES = (
+    ports(32),
+    Change("a selector, fewer devices", "pf1-vfs", {"selector": {"cel": _LOW}}, 2),
+    Change("an attribute of VFs", "pf0-vfs", {"exposure": {"additionalAttributes": {"tier": "gold"}}}, 8),
+    Change(
+        "a selector that fails everywhere",
+        "pf1-vfs",
+        {"selector": {"cel": f'{_PF1} && device.attributes["bctl"].rdma'}},
+        0,
+        failing=True,
+    ),
+)
+
+
+def says(node: HollowNode, change: Change) -> bool:
+    """Whether a node's slices are as they must be after a change: nothing was lost on the way."""
+    devices = [device for one in node.published for device in one.spec.devices]
+    if change.policy == "bridge-br-data":
+        wanted = change.spec["exposure"]["capacity"]["ports"]["value"]
+        return [device.capacity[_PORTS].value for device in devices if device.name == "br-data"] == [wanted]
+    if change.policy == "pf0-vfs":
+        found = [device for device in devices if device.name.startswith("enp3s0f0v")]
+        return len(found) == change.devices and all("dra.networking/tier" in one.attributes for one in found)
+    return len([device for device in devices if device.name.startswith("enp3s0f1v")]) == change.devices
+
+
+def stored_ports(api: Api, nodes: Iterable[str]) -> dict[str, str]:
+    """The bridge's capacity by node, as the API server has it."""
+    wanted = frozenset(nodes)
+    return {
+        one["spec"]["nodeName"]: device["capacity"][_PORTS]["value"]
+        for one in api.list(SLICE)
+        if one["spec"].get("nodeName") in wanted
+        for device in one["spec"].get("devices", [])
+        if device["name"] == "br-data"
+    }
+
+
+def wait_status(api: Api, policy: str, nodes: int, devices: int, *, failing: bool) -> Object:
+    """Wait until a policy's status says that all nodes have it, and what it comes to."""
+
+    def is_right(found: Object | None) -> bool:
+        status = (found or {}).get("status", {})
+        if found is None or status.get("observedGeneration") != found["metadata"]["generation"]:
+            return False
+        problems = status.get("problems", [])
+        failed = bool(problems) and problems[0]["nodes"] == nodes
+        return (status.get("nodes", 0), status.get("devices", 0), failed) == (nodes, nodes * devices, failing)
+
+    found = api.wait_for(POLICY, policy, is_right, timeout=300.0)
+    assert found is not None
+    return found
+
+
+def writes(plane: ControlPlane) -> dict[str, float]:
+    """How many writes of each resource the API server has answered so far, by its own count.
+
+    Those that it did not look at, because there were too many at a time, are counted apart as `PUT_OFF`.
+    """
+    found: dict[str, float] = {"resourceslices": 0.0, STATUSES: 0.0, PUT_OFF: 0.0}
+    for labels, count in _COUNTED.findall(plane.kubectl("get", "--raw", "/metrics")):
+        said: dict[str, Any] = dict(re.findall(r'(\w+)="([^"]*)"', labels))
+        if said["verb"] in _WRITING:
+            name = "/".join(filter(None, (said["resource"], said["subresource"])))
+            name = PUT_OFF if said["code"] == TOO_MANY else name
+            found[name] = found.get(name, 0.0) + float(count)
+    return found
+
+
+def recorded() -> tuple[Interface, ...]:
+    """The interfaces of the example's node."""
+    path = EXAMPLE / "inventory.json"
+    return documents.inventory(path.read_text(), str(path)).interfaces

@@ -1,0 +1,127 @@
+"""Requests as the API server sends them to the webhook, of every kind that it asks about; used by `bench.webhook`.
+
+A hundred in a row are as a cluster's could be in a busy moment: most claims are other drivers', some are for one of the
+topologies, one of them lacks a step, and administrators write one object of each of netdra's own kinds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from testbed.api import Object
+from testbed.objects import manifest
+
+TOPOLOGIES = 100
+TOPOLOGY = "networking.dra.io/v1alpha1/NetworkTopology"
+LACKING = "a claim that lacks a step"
+_POLICY = "networking.dra.io/v1alpha1/DeviceExposurePolicy"
+_SCHEMA = "cni.networking.k8s.io/v1alpha1/CNIPluginSchema"
+_CUSTOM_DEVICE = "networking.dra.io/v1alpha1/CustomDevice"
+_CLAIM = "resource.k8s.io/v1/ResourceClaim"
+_TEMPLATE = "resource.k8s.io/v1/ResourceClaimTemplate"
+
+
+@dataclass(frozen=True)
+class Kind:
+    """One kind of request.
+
+    Attributes:
+        share: how many of a hundred are of it.
+        make: the number-th object as it will be, and as it was.
+        allowed: what the webhook must say.
+    """
+
+    share: int
+    make: Callable[[int], tuple[Object, Object | None]]
+    allowed: bool = True
+
+
+def topology(number: int) -> Object:
+    """The number-th topology of the cluster: two VFs and their bond."""
+    steps = [{"name": name, "type": "sriov", "selector": {"cel": "true"}} for name in ("vf0", "vf1")]
+    links = [{"name": f"{{{{ {name}.interfaceName }}}}"} for name in ("vf0", "vf1")]
+    config = {"mode": "active-backup", "links": links}
+    bond = {"name": "bond0", "type": "bond", "dependOn": ["vf0", "vf1"], "config": config}
+    return manifest(TOPOLOGY, f"net{number % TOPOLOGIES}", spec={"steps": [*steps, bond]})
+
+
+def _new_topology(number: int) -> tuple[Object, None]:
+    made = topology(number)
+    return {**made, "metadata": {"name": f"new{number}"}}, None
+
+
+def _changed_topology(number: int) -> tuple[Object, Object]:
+    old, new = topology(number), topology(number)
+    new["spec"]["steps"][0]["selector"]["cel"] = f'device.attributes["dra.networking"].numaNode == {number % 8}'
+    return new, old
+
+
+def _policy(number: int) -> tuple[Object, None]:
+    text = f'device.attributes["dra.networking"].type == "vf" && device.attributes["dra.networking"].mtu > {number}'
+    exposure = {"supportedCNIPlugins": [{"name": "sriov", "exclusive": True}]}
+    return manifest(_POLICY, f"policy{number}", spec={"selector": {"cel": text}, "exposure": exposure}), None
+
+
+def _schema(number: int) -> tuple[Object, None]:
+    parameters = {"optional": [{"name": "mode", "type": "string"}, {"name": "number", "type": "integer"}]}
+    return manifest(
+        _SCHEMA, f"schema{number}", spec={"cniType": f"plugin{number}", "configParameters": parameters}
+    ), None
+
+
+def _custom_device(number: int) -> tuple[Object, None]:
+    spec = {"provider": "example.com", "device": f"eth{number}", "attributes": {"rack": {"string": "r1"}}}
+    return manifest(_CUSTOM_DEVICE, f"device{number}", spec=spec), None
+
+
+def _claim(*steps: str) -> Callable[[int], tuple[Object, None]]:
+    return lambda number: (manifest(_CLAIM, "claim", "team", spec={"devices": _devices(number, steps)}), None)
+
+
+def _template(number: int) -> tuple[Object, None]:
+    spec = {"spec": {"devices": _devices(number, ("vf0", "vf1"))}}
+    return manifest(_TEMPLATE, "template", "team", spec=spec), None
+
+
+def _devices(number: int, steps: tuple[str, ...]) -> Object:
+    classes = {"gpu": "gpu"} | {step: f"net{number % TOPOLOGIES}-{step}" for step in steps}
+    return {"requests": [{"name": name, "exactly": {"deviceClassName": each}} for name, each in classes.items()]}
+
+
+KINDS: Mapping[str, Kind] = {
+    "another driver's claim": Kind(80, _claim()),
+    "a topology's claim": Kind(12, _claim("vf0", "vf1")),
+    "a template": Kind(2, _template),
+    LACKING: Kind(1, _claim("vf0"), allowed=False),
+    "a new topology": Kind(1, _new_topology),
+    "a changed topology": Kind(1, _changed_topology),
+    "a policy": Kind(1, _policy),
+    "a schema": Kind(1, _schema),
+    "a custom device": Kind(1, _custom_device),
+}
+_HUNDRED = [name for name, kind in KINDS.items() for _ in range(kind.share)]
+
+
+def mixed(number: int) -> str:
+    """The kind of the number-th request of a busy cluster: each hundred has all of them, none next to one another."""
+    return _HUNDRED[number * 37 % len(_HUNDRED)]
+
+
+def body(name: str, number: int) -> bytes:
+    """The number-th AdmissionReview of a kind."""
+    new, old = KINDS[name].make(number)
+    group, _, version = new["apiVersion"].rpartition("/")
+    kind = {"group": group, "version": version, "kind": new["kind"]}
+    request: dict[str, Any] = {
+        "uid": str(number),
+        "kind": kind,
+        "operation": "UPDATE" if old else "CREATE",
+        "name": new["metadata"]["name"],
+        "object": new,
+        "oldObject": old,
+    }
+    return msgspec.json.encode({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request})

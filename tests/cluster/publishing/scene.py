@@ -1,0 +1,136 @@
+"""A node that publishes its interfaces through a proxy, and what the test does to them."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field
+from typing import Any
+
+from netdra.discovery.watch import Watcher
+from netdra.kube.client import Client
+from netdra.kube.connection import connect
+from netdra.model.inventory import Node
+from netdra.node.publishing.service import Publishing
+from netdra.node.view import HeldDevice
+from testbed.api import Api, Object, Objects
+from testbed.control_plane import ControlPlane
+from testbed.objects import SLICE
+from testbed.workspace import Workspace
+from tests.cluster.fault_proxy import FaultProxy
+from tests.kernel.conftest import Machine
+
+POLICY = "networking.dra.io/v1alpha1/DeviceExposurePolicy"
+EVENT = "events.k8s.io/v1/Event"
+WITHIN = 20.0
+VETHS = 'device.attributes["dra.networking"].ifName.startsWith("eth")'
+QUIET_SECONDS = 2.0
+
+
+@dataclass
+class Hands:
+    """Who holds what, as the test says."""
+
+    held: Sequence[HeldDevice] = ()
+
+
+@dataclass
+class Scene:
+    """A node that publishes through a proxy."""
+
+    node: str
+    api: Api
+    machine: Machine
+    proxy: FaultProxy
+    publishing: Publishing
+    hands: Hands = field(default_factory=Hands)
+
+    def until(self, condition: Callable[[Objects], bool]) -> Objects:
+        return self.api.wait_for_all(SLICE, condition, fields=f"spec.nodeName={self.node}", timeout=WITHIN)
+
+    async def wait(self, condition: Callable[[dict[str, Object]], bool]) -> dict[str, Object]:
+        """Wait until the published devices are as they should be."""
+        return devices(await asyncio.to_thread(self.until, lambda items: condition(devices(items))))
+
+    async def devices(self, *expected: str) -> dict[str, Object]:
+        return await self.wait(lambda found: set(found) == set(expected))
+
+    def slices(self) -> Objects:
+        return self.api.list(SLICE, fields=f"spec.nodeName={self.node}")
+
+    def writes(self, since: float) -> list[str]:
+        return [
+            request.method
+            for request in self.proxy.requests
+            if request.at >= since and request.method != "GET" and "resourceslices" in request.path
+        ]
+
+    async def quiet(self) -> None:
+        """Assert that nothing is written while nothing happens."""
+        since, passes = time.monotonic(), self.publishing.passes
+        await asyncio.sleep(QUIET_SECONDS)
+        assert self.writes(since) == []
+        assert self.publishing.passes == passes
+
+    def hold(self, device: str, trouble: str = "") -> None:
+        key = (f"{self.node}-veth-{device.removesuffix('-macvlan')}", device)
+        self.hands.held = (HeldDevice(key=key, claim="uid", trouble=trouble),)
+        self.publishing.look_again()
+
+    def release(self) -> None:
+        self.hands.held = ()
+        self.publishing.look_again()
+
+
+def devices(items: Objects) -> dict[str, Object]:
+    return {device["name"]: device for item in items for device in item["spec"].get("devices", ())}
+
+
+def taints(device: Object) -> list[str]:
+    return [taint["key"] for taint in device.get("taints", ())]
+
+
+@asynccontextmanager
+async def publishing(plane: ControlPlane, workspace: Workspace, machine: Machine) -> AsyncIterator[Scene]:
+    node = workspace.add_node()
+    hands = Hands()
+
+    def watch() -> Watcher:
+        return machine.namespace.run(lambda: Watcher(Node(name=node)))
+
+    async with FaultProxy(plane).serving() as proxy, Client(connect(proxy.config)) as client:
+        service = Publishing(client, node, watch, hands)
+        task = asyncio.create_task(service.run())
+        try:
+            yield Scene(node, workspace.api, machine, proxy, service, hands)
+        finally:
+            task.cancel()
+            with suppress(asyncio.CancelledError):
+                await task
+            workspace.api.delete_all(SLICE, fields=f"spec.nodeName={node}")
+
+
+def policy(workspace: Workspace, cel: str = VETHS, name: str = "veths", **spec: Any) -> Object:
+    """A policy of this test's nodes."""
+    return workspace.create(
+        {
+            "apiVersion": "networking.dra.io/v1alpha1",
+            "kind": "DeviceExposurePolicy",
+            "metadata": {"name": workspace.name(name)},
+            "spec": {"selector": {"cel": cel}, **spec},
+        }
+    )
+
+
+def about(events: Objects, name: str) -> Objects:
+    return [each for each in events if each.get("regarding", {}).get("name") == name]
+
+
+SHARED = {
+    "deviceNameSuffix": "-macvlan",
+    "allowMultipleAllocations": True,
+    "capacity": {"macvlans": {"value": "64", "requestPolicy": {"default": "1"}}},
+    "supportedCNIPlugins": [{"name": "macvlan"}],
+}

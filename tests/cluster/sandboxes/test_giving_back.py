@@ -1,0 +1,237 @@
+"""What nobody has any more is given back: sandboxes that ended, claims, devices, leases; and what cannot be is told."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+
+import msgspec
+import pytest
+
+from netdra.chain.standing import load
+from netdra.model.errors import TemporaryError
+from netdra.model.plan import ClaimReference
+from netdra.node.pods.attachments import MOST_TRIES
+from testbed.objects import CLAIM, POD
+from testbed.recorder import Recorder
+from tests.cluster.sandboxes.former import attached, rounds
+from tests.cluster.sandboxes.scene import WITHIN, Scene, step
+
+
+@pytest.mark.parametrize("stopped", [True, False], ids=["stopped", "unknown to the runtime"])
+def test_a_sandbox_that_ended_while_the_daemon_was_away_is_taken_down(scene: Scene, stopped: bool) -> None:
+    claim, sandbox = attached(scene)
+
+    async def story() -> None:
+        async with scene.daemon() as daemon:
+            gone = msgspec.structs.replace(sandbox, netns="", pid=0)
+            await daemon.synchronize(*([gone] if stopped else []))
+            await rounds(daemon)
+            assert not scene.machine.checkpoints()
+            assert not scene.machine.specified()
+            assert "eth7" in scene.machine.links()
+            await daemon.written()
+            assert not scene.stored(claim)["status"].get("devices")
+
+    asyncio.run(story())
+
+
+def test_before_the_runtime_has_said_what_runs_only_lost_namespaces_are_given_up(scene: Scene) -> None:
+    _, sandbox = attached(scene)
+
+    async def story() -> None:
+        async with scene.daemon() as daemon:
+            await rounds(daemon)
+            assert scene.machine.checkpoints() == {sandbox.id}
+            scene.machine.end(sandbox)
+            await rounds(daemon)
+            assert not scene.machine.checkpoints()
+
+    asyncio.run(story())
+
+
+def test_a_checkpoint_of_an_earlier_boot_is_settled_without_touching_the_kernel(scene: Scene) -> None:
+    _, sandbox = attached(scene)
+    path = scene.machine.settings.state / f"{sandbox.id}.jsonl"
+    saved = load(scene.machine.settings.state, sandbox.id)
+    assert saved is not None
+    path.write_text(path.read_text().replace(saved.header.boot_id, "of-another-boot"))
+
+    async def story() -> None:
+        async with scene.daemon() as daemon:
+            assert not scene.machine.specified()
+            await rounds(daemon)
+            assert not scene.machine.checkpoints()
+            assert "net1" in scene.machine.links(sandbox)
+
+    asyncio.run(story())
+
+
+def test_a_prepared_claim_is_given_up_once_it_is_gone_and_not_while_a_pod_has_it(scene: Scene) -> None:
+    claim, sandbox = attached(scene)
+    pod, uid = sandbox.name, scene.uid(claim)
+
+    async def story() -> None:
+        async with scene.daemon() as daemon:
+            await daemon.synchronize(sandbox)
+            await rounds(daemon, 3)
+            assert scene.machine.store.uids() == {uid}
+            await daemon.stop(sandbox)
+            await rounds(daemon, 3)
+            assert scene.machine.store.uids() == {uid}  # the pod is still there: the kubelet has not given the claim up
+            scene.workspace.api.delete(POD, pod, sandbox.namespace)
+            scene.workspace.api.delete(CLAIM, claim, sandbox.namespace)
+            await asyncio.to_thread(
+                scene.workspace.api.wait_for, CLAIM, claim, lambda found: found is None, namespace=sandbox.namespace
+            )
+            await rounds(daemon, 1)
+            assert scene.machine.store.uids() == {uid}
+            await rounds(daemon, 1)
+            assert not scene.machine.store.uids()
+            assert not daemon.pods.held.held
+
+    asyncio.run(story())
+
+
+def test_a_device_that_cannot_be_given_back_is_held_with_its_trouble_until_it_is(scene: Scene) -> None:
+    scene.publish("eth7")
+    stuck = Recorder(scene.machine.plugins, "recorded")
+    claim = scene.claim(scene.topology("stuck", step("nic", "host-device"), step("far", "recorded", after=("nic",))))
+    sandbox = scene.machine.sandbox(scene.pod(claim))
+
+    async def story() -> None:
+        async with scene.daemon() as daemon:
+            await daemon.run(sandbox)
+            assert [(each.key, each.trouble) for each in daemon.pods.held.held] == [((scene.node, "eth7"), "")]
+            stuck.fails("DEL", message="the controller does not answer")
+            with pytest.raises(TemporaryError, match="the controller does not answer"):
+                await daemon.stop(sandbox)
+            assert not scene.machine.specified()
+            (held,) = daemon.pods.held.held
+            assert "the controller does not answer" in held.trouble
+            await rounds(daemon, 2)
+            assert [event.reason for event in scene.told] == ["NetworkNotDetached"]
+            stuck.prints("DEL", {})
+            await rounds(daemon)
+            (held,) = daemon.pods.held.held
+            assert held.trouble == ""
+            assert not scene.machine.checkpoints()
+
+    asyncio.run(story())
+
+
+def test_after_the_fifth_try_what_cannot_be_given_back_of_a_lost_namespace_is_put_aside_and_told_once(
+    scene: Scene,
+) -> None:
+    scene.publish("eth7")
+    stuck = Recorder(scene.machine.plugins, "recorded")
+    stuck.fails("DEL", message="the controller is gone for good")
+    claim = scene.claim(scene.topology("stuck", step("nic", "host-device"), step("far", "recorded", after=("nic",))))
+    sandbox = scene.machine.sandbox(scene.pod(claim))
+
+    async def story() -> None:
+        async with scene.daemon() as daemon:
+            await daemon.run(sandbox)
+            with pytest.raises(TemporaryError, match="the controller is gone for good"):
+                await daemon.stop(sandbox)
+            scene.machine.end(sandbox)
+            await rounds(daemon, MOST_TRIES - 1)
+            assert len(stuck.calls("DEL")) == MOST_TRIES
+            assert "the controller is gone for good" in daemon.pods.held.held[0].trouble
+            assert [event.reason for event in scene.told] == ["NetworkNotDetached"]
+            await rounds(daemon)
+            assert [event.reason for event in scene.told] == ["NetworkNotDetached", "NetworkGivenUp"]
+            assert [each.trouble for each in daemon.pods.held.held] == [""]  # the claim is still prepared
+            (aside,) = scene.machine.settings.state.glob("*.given-up-0")
+            assert aside.name in scene.told[-1].note
+            await rounds(daemon)
+            assert len(stuck.calls("DEL")) == MOST_TRIES + 1
+
+    asyncio.run(story())
+
+
+def test_while_its_namespace_is_there_a_device_is_never_given_up(scene: Scene) -> None:
+    scene.publish("eth7")
+    stuck = Recorder(scene.machine.plugins, "recorded")
+    stuck.fails("DEL", message="not now")
+    claim = scene.claim(scene.topology("stuck", step("nic", "host-device"), step("far", "recorded", after=("nic",))))
+    sandbox = scene.machine.sandbox(scene.pod(claim))
+
+    async def story() -> None:
+        async with scene.daemon() as daemon:
+            await daemon.run(sandbox)
+            with pytest.raises(TemporaryError, match="not now"):
+                await daemon.stop(sandbox)
+            await rounds(daemon, 2 * MOST_TRIES)
+            assert scene.machine.checkpoints() == {sandbox.id}
+
+    asyncio.run(story())
+
+
+def test_plugins_are_told_at_start_which_attachments_are_still_valid_and_not_in_each_round(scene: Scene) -> None:
+    scene.publish("eth7")
+    collector = Recorder(scene.machine.plugins, "recorded")
+    claim = scene.claim(scene.topology("kept", step("nic", "host-device"), step("far", "recorded", after=("nic",))))
+    sandbox = scene.machine.sandbox(scene.pod(claim))
+
+    async def attach() -> None:
+        async with scene.daemon() as daemon:
+            await daemon.run(sandbox)
+
+    async def lost() -> None:
+        async with scene.daemon() as daemon:
+            await rounds(daemon, 2)
+
+    asyncio.run(attach())
+    collector.forget()
+    asyncio.run(lost())
+    (call,) = collector.calls("GC")
+    (valid,) = call.config["cni.dev/valid-attachments"]
+    assert valid["containerID"] == sandbox.id
+    collector.forget()
+    scene.machine.end(sandbox)
+    asyncio.run(lost())
+    (call,) = collector.calls("GC")
+    assert call.config["cni.dev/valid-attachments"] == []
+
+
+def test_a_stop_that_the_runtime_did_not_tell_of_is_found_out_when_the_claim_is_given_up(scene: Scene) -> None:
+    claim, sandbox = attached(scene)
+    reference = ClaimReference(namespace=sandbox.namespace, name=claim, uid=scene.uid(claim))
+
+    async def story() -> None:
+        async with scene.daemon() as daemon:
+            await daemon.synchronize(sandbox)
+            async with asyncio.timeout(WITHIN):
+                while not daemon.pods.orphans.rounds:  # noqa: ASYNC110 - no event is set for what no one else waits for
+                    await asyncio.sleep(0.02)
+            assert scene.machine.checkpoints() == {sandbox.id}
+            scene.machine.end(sandbox)
+            await daemon.pods.claims.unprepare(reference)
+            async with asyncio.timeout(WITHIN):
+                while scene.machine.checkpoints():  # noqa: ASYNC110 - what is on the disk sets no event
+                    await asyncio.sleep(0.02)
+
+    asyncio.run(story())
+
+
+def test_a_pods_new_sandbox_finds_the_device_free_though_the_end_of_its_former_one_was_not_told(scene: Scene) -> None:
+    _, sandbox = attached(scene)
+    pod = scene.workspace.api.get(POD, sandbox.name, sandbox.namespace)
+
+    async def story() -> None:
+        async with scene.daemon() as daemon:
+            await daemon.synchronize(sandbox)
+            scene.machine.end(sandbox)
+            async with asyncio.timeout(WITHIN):
+                while "eth7p" in scene.machine.links():  # noqa: ASYNC110 - the kernel ends the namespace's links in time
+                    await asyncio.sleep(0.02)
+            scene.machine.veth("eth7")
+            new = scene.machine.sandbox(pod)
+            async with asyncio.timeout(WITHIN):
+                while scene.machine.checkpoints() != {new.id}:
+                    with suppress(TemporaryError):  # the former sandbox has the device
+                        await daemon.run(new)
+                    await asyncio.sleep(0.1)
+
+    asyncio.run(story())

@@ -1,0 +1,84 @@
+"""A claim is read once for its pod: Prepare takes what the watch's reading brought, and asks where that does not do."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from netdra.model.errors import TemporaryError
+from netdra.model.plan import ClaimReference
+from netdra.node.claims import prepare as preparing
+from netdra.node.pods.tracker import AT_ONCE
+from tests.cluster.fault_proxy import Answer, Stall
+from tests.cluster.sandboxes.scene import WITHIN, Scene, chain_of_three, step
+
+
+def reference(scene: Scene, claim: str) -> ClaimReference:
+    return ClaimReference(namespace=scene.workspace.namespace, name=claim, uid=scene.uid(claim))
+
+
+def test_a_claim_that_was_read_for_its_pod_is_prepared_without_a_request_and_the_next_time_it_is_asked_for(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(preparing, "API_SECONDS", 0.0)
+    scene.publish("eth7")
+    claim = scene.claim(scene.topology("three", *chain_of_three()))
+    pod = scene.pod(claim, prepare=False)
+    wanted = reference(scene, claim)
+    store = scene.machine.store
+
+    async def story() -> None:
+        async with scene.daemon() as daemon:
+            await daemon.seen(pod)
+            daemon.proxy.fault = lambda _: Answer.status(503)
+            daemon.proxy.cut_all()
+            told = await daemon.pods.claims.prepare(wanted)
+            written = store.get(wanted.uid)
+            await daemon.pods.claims.unprepare(wanted)
+            with pytest.raises(TemporaryError):
+                await daemon.pods.claims.prepare(wanted)
+            daemon.proxy.fault = lambda _: None
+            assert await daemon.pods.claims.prepare(wanted) == told
+            assert store.get(wanted.uid) == written
+
+    asyncio.run(story())
+
+
+def test_what_was_read_of_another_claim_of_the_name_is_not_taken(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(preparing, "API_SECONDS", 0.0)
+    scene.publish("eth7")
+    claim = scene.claim(scene.topology("three", *chain_of_three()))
+    pod = scene.pod(claim, prepare=False)
+    other = ClaimReference(namespace=scene.workspace.namespace, name=claim, uid="00000000-0000-4000-8000-000000000000")
+
+    async def story() -> None:
+        async with scene.daemon() as daemon:
+            await daemon.seen(pod)
+            with pytest.raises(TemporaryError, match="deleted and made anew"):
+                await daemon.pods.claims.prepare(other)
+            assert scene.machine.store.get(other.uid) is None
+
+    asyncio.run(story())
+
+
+def test_while_readings_of_other_pods_claims_hang_a_pod_that_comes_gets_its_network(scene: Scene) -> None:
+    stuck = [f"stuck-{number}" for number in range(AT_ONCE)]
+    scene.publish("eth7", *(f"eth{number}" for number in range(AT_ONCE)))
+    topology = scene.topology("one", step("nic", "host-device"))
+
+    async def story() -> None:
+        async with scene.daemon() as daemon:
+            tracker = daemon.pods.tracker
+            daemon.proxy.fault = lambda request: Stall() if "/resourceclaims/stuck-" in request.path else None
+            for name in stuck:
+                await asyncio.to_thread(scene.pod, scene.claim(topology, name), prepare=False)
+            pod = await asyncio.to_thread(scene.pod, scene.claim(topology))
+            key = f"{pod['metadata']['namespace']}/{pod['metadata']['name']}"
+            async with asyncio.timeout(WITHIN):
+                await tracker.pods.until(lambda: key in tracker.pods.objects)
+            sandbox = scene.machine.sandbox(pod)
+            await daemon.run(sandbox, 30.0)
+            assert "net1" in scene.machine.links(sandbox)
+
+    asyncio.run(story())

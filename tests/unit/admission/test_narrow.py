@@ -1,0 +1,98 @@
+"""A worker is sent only what its review looks at: the verdict is that of the whole cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+import pytest
+
+from netdra.admission.cluster import Cluster
+from netdra.admission.messages import AdmissionRequest, Verdict
+from netdra.admission.narrow import NOTHING, narrowed
+from netdra.admission.review import review
+from netdra.model import documents
+from netdra.model.custom_device import CustomDevice
+from netdra.model.schema import CNIPluginSchema
+from netdra.model.topology import NetworkTopology
+from netdra.topology.classes import known_classes
+from tests.builders import exclusive, shared
+
+Request = Callable[..., AdmissionRequest]
+Topology = Callable[..., NetworkTopology]
+GROUPS = {"CNIPluginSchema": "cni.networking.k8s.io"}
+
+
+def written(kind: str, name: str, **spec: Any) -> dict[str, Any]:
+    version = f"{GROUPS.get(kind, 'networking.dra.io')}/v1alpha1"
+    return {"apiVersion": version, "kind": kind, "metadata": {"name": name}, "spec": spec}
+
+
+@pytest.fixture
+def whole(topology: Topology) -> Cluster:
+    """A cluster with something of each kind that others can clash with, and something that they cannot."""
+    topologies = (
+        topology("a", "- {name: b-c, type: sriov, extendedResourceName: example.com/vf}"),
+        topology("far", "- {name: x, type: my-plugin, config: {level: 1}}"),
+        topology("fed", "- {name: x, type: sriov, config: {ipam: {type: my-ipam, pool: 7}}}"),
+    )
+    limits = {"configParameters": {"optional": [{"name": "level", "type": "string"}]}}
+    schema = documents.convert(written("CNIPluginSchema", "s", cniType="my-plugin", **limits), CNIPluginSchema, "test")
+    custom = written("CustomDevice", "c", provider="bctl", device="eth1", addIfNotExist=True)
+    return Cluster(
+        topologies={each.name: each for each in topologies},
+        schemas={"s": schema},
+        policies={"p": shared("p", "true")},
+        custom_devices={"c": documents.convert(custom, CustomDevice, "test")},
+        classes=known_classes(topologies, []),
+        users=("team/a",),
+    )
+
+
+SCHEMA = {"configParameters": {"optional": [{"name": "pool", "type": "string"}, {"name": "level", "type": "string"}]}}
+
+
+@pytest.mark.parametrize(
+    ("new", "said"),
+    [
+        (("a-b", "- {name: c, type: sriov}"), "is also that of step"),
+        (("other", "- {name: y, type: sriov, extendedResourceName: example.com/vf}"), "example.com/vf"),
+        (("other", "- {name: y, type: my-plugin, config: {level: 2}}"), "level"),
+        (written("CNIPluginSchema", "t", cniType="my-plugin", **SCHEMA), '"s" counts'),
+        (written("CNIPluginSchema", "r", cniType="my-plugin", **SCHEMA), "the topologies far break it"),
+        (written("CNIPluginSchema", "t", cniType="my-ipam", **SCHEMA), "the topologies fed break it"),
+        (written("CustomDevice", "d", provider="bctl", device="eth1", addIfNotExist=True), "c speaks of the same"),
+        (written("CustomDevice", "d", provider="bctl"), "device"),
+    ],
+)
+def test_the_verdict_is_that_of_the_whole_cluster(
+    request_of: Request, topology: Topology, whole: Cluster, new: Any, said: str
+) -> None:
+    request = request_of(topology(*new) if isinstance(new, tuple) else new)
+    verdict = review(request, whole)
+    assert said in "\n".join((*verdict.errors, *verdict.warnings))
+    assert review(request, narrowed(request, whole)) == verdict
+
+
+def test_a_policy_is_held_against_the_policies(request_of: Request, whole: Cluster) -> None:
+    request = request_of(exclusive("q", "true"))
+    sent = narrowed(request, whole)
+    assert sent == Cluster(policies=whole.policies)
+    assert review(request, sent) == review(request, whole)
+
+
+def test_topologies_that_can_neither_clash_nor_break_are_not_sent(
+    request_of: Request, topology: Topology, whole: Cluster
+) -> None:
+    assert narrowed(request_of(topology("new", "- {name: y, type: sriov}")), whole).topologies == {}
+    sent = narrowed(request_of(written("CNIPluginSchema", "t", cniType="my-plugin")), whole)
+    assert sent.topologies.keys() == {"far"}
+
+
+def test_nothing_is_sent_with_what_cannot_be_read(request_of: Request, topology: Topology, whole: Cluster) -> None:
+    request = request_of(topology("new", "- {name: y, type: sriov}"))
+    broken = msgspec.structs.replace(request, object=msgspec.Raw(b'{"spec": 7}'))
+    assert narrowed(broken, whole) == NOTHING
+    refused: Verdict = review(broken, narrowed(broken, whole))
+    assert not refused.allowed

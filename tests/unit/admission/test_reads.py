@@ -1,0 +1,87 @@
+"""Objects are read anew for whoever asks, and together for those who may share a read."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from netdra.admission.reads import Reads
+from netdra.kube.errors import NotFoundError, Status, UnavailableError
+from netdra.kube.resources import TOPOLOGIES, Resource
+
+
+class Server:
+    """Answers when it is told to; what it cannot be made to do for real is to be exactly this slow."""
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[str, asyncio.Future[Any]]] = []
+
+    async def get(self, _: Resource[Any], name: str) -> Any:
+        answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        self.asked.append((name, answer))
+        return await answer
+
+    def names(self) -> list[str]:
+        return [name for name, _ in self.asked]
+
+
+async def settle() -> None:
+    """Let everything happen that needs no answer."""
+    for _ in range(10):
+        await asyncio.sleep(0)
+
+
+def test_who_asks_while_a_read_is_under_way_waits_for_the_next_and_shares_it() -> None:
+    async def story() -> None:
+        server = Server()
+        reads = Reads(server)
+        early = [asyncio.ensure_future(reads.get(TOPOLOGIES, "net")) for _ in range(3)]
+        await settle()
+        late = [asyncio.ensure_future(reads.get(TOPOLOGIES, "net")) for _ in range(3)]
+        await settle()
+        assert server.names() == ["net"]
+        server.asked[0][1].set_result("before")
+        assert set(map(str, await asyncio.gather(*early))) == {"before"}
+        await settle()
+        assert server.names() == ["net", "net"]
+        assert not any(each.done() for each in late)
+        server.asked[1][1].set_result("after")
+        assert set(map(str, await asyncio.gather(*late))) == {"after"}
+        last = asyncio.ensure_future(reads.get(TOPOLOGIES, "net"))
+        await settle()
+        assert len(server.asked) == 3
+        server.asked[2][1].set_result("now")
+        assert str(await last) == "now"
+
+    asyncio.run(story())
+
+
+def test_different_objects_are_read_side_by_side() -> None:
+    async def story() -> None:
+        server = Server()
+        reads = Reads(server)
+        asked = [asyncio.ensure_future(reads.get(TOPOLOGIES, name)) for name in ("a", "b")]
+        await settle()
+        assert server.names() == ["a", "b"]
+        for name, answer in server.asked:
+            answer.set_result(name)
+        assert [str(each) for each in await asyncio.gather(*asked)] == ["a", "b"]
+
+    asyncio.run(story())
+
+
+def test_a_failure_is_told_to_all_who_share_it_and_not_to_the_next() -> None:
+    async def story() -> None:
+        server = Server()
+        reads = Reads(server)
+        early = [asyncio.ensure_future(reads.get(TOPOLOGIES, "net")) for _ in range(2)]
+        await settle()
+        late = asyncio.ensure_future(reads.get(TOPOLOGIES, "net"))
+        server.asked[0][1].set_exception(UnavailableError("away", Status()))
+        found = await asyncio.gather(*early, return_exceptions=True)
+        assert all(isinstance(each, UnavailableError) for each in found)
+        await settle()
+        server.asked[1][1].set_exception(NotFoundError("gone", Status()))
+        assert await late is None
+
+    asyncio.run(story())

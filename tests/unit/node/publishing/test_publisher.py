@@ -1,0 +1,212 @@
+"""When a publisher looks at a pool: a server whose watch tells early, late, or of others' writes in between.
+
+A real one tells when it likes, so here the test says when.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field
+from typing import Any
+
+import httpx2
+import msgspec
+
+from netdra.kube.client import Client
+from netdra.kube.store import Store
+from netdra.model import names
+from netdra.model.meta import ObjectMeta
+from netdra.model.resource import Device, DeviceAttribute, ResourcePool, ResourceSlice, ResourceSliceSpec
+from netdra.node.metrics import NODE
+from netdra.node.publishing.publisher import Publisher, StoredSlice
+from netdra.node.publishing.reconcile import owner_of
+
+WITHIN = 10.0
+SLICES = 60
+
+
+def wanted(count: int, *, mtu: int = 1500) -> tuple[ResourceSlice, ...]:
+    """So many pools of one slice."""
+    return tuple(
+        ResourceSlice(
+            metadata=ObjectMeta(),
+            spec=ResourceSliceSpec(
+                driver=names.DRIVER,
+                node_name="n",
+                pool=ResourcePool(name=f"p{number}", generation=1, resource_slice_count=1),
+                devices=(Device(name="nic", attributes={"mtu": DeviceAttribute(int_=mtu)}),),
+            ),
+        )
+        for number in range(count)
+    )
+
+
+@dataclass
+class Server:
+    """A server that keeps what it is sent, and a store that learns of it when `tell` is called.
+
+    Attributes:
+        heard: called with each answer before it is given.
+        requests: the methods of all requests.
+    """
+
+    store: Store[StoredSlice] = field(default_factory=Store)
+    heard: Callable[[], object] = lambda: None
+    requests: list[str] = field(default_factory=list)
+    _objects: dict[str, dict[str, Any]] = field(default_factory=dict)
+    _events: list[tuple[str, dict[str, Any] | None, int]] = field(default_factory=list)
+    _version: int = 1
+    _turn: asyncio.Event = field(default_factory=asyncio.Event)
+
+    async def until(self, requests: int) -> None:
+        """Wait until so many requests were made."""
+        async with asyncio.timeout(WITHIN):
+            while len(self.requests) < requests:
+                self._turn.clear()
+                await self._turn.wait()
+
+    async def answer(self, request: httpx2.Request) -> httpx2.Response:
+        await asyncio.sleep(0)
+        name = bytes(request.extensions["target"]).decode().partition("?")[0].rpartition("/")[2]
+        if request.method == "DELETE":
+            self.put(name, None)
+            sent: dict[str, Any] = {}
+        else:
+            sent = json.loads(request.content)
+            name = sent["metadata"].get("name") or f"{sent['metadata'].pop('generateName')}{self._version}"
+            sent["metadata"] |= {"name": name, "uid": name}
+            self.put(name, sent)
+        self.requests.append(request.method)
+        self.heard()
+        self._turn.set()
+        return httpx2.Response(200, json=sent)
+
+    def put(self, name: str, found: dict[str, Any] | None) -> None:
+        """An object is so from now on, or gone."""
+        self._version += 1
+        if found is None:
+            del self._objects[name]
+        else:
+            found["metadata"]["resourceVersion"] = str(self._version)
+            self._objects[name] = found
+        self._events.append((name, json.loads(json.dumps(found)), self._version))
+
+    def change(self) -> None:
+        """Somebody else writes other facts into every object."""
+        for name, found in list(self._objects.items()):
+            self.put(name, {**found, "spec": {**found["spec"], "devices": [{"name": "nic"}]}})
+
+    def tell(self) -> None:
+        """The watch tells all that it has not told yet."""
+        for name, found, version in self._events:
+            if found is None:
+                self.store.remove(name)
+            else:
+                self.store.put(name, stored(found))
+            self.store.advance(str(version))
+        self._events.clear()
+
+    def mtus(self) -> set[int | None]:
+        """What is said of the devices now."""
+        devices = [device for found in self._objects.values() for device in found["spec"]["devices"]]
+        return {device.get("attributes", {}).get("mtu", {}).get("int") for device in devices}
+
+
+def stored(found: dict[str, Any]) -> StoredSlice:
+    return msgspec.json.decode(json.dumps(found), type=StoredSlice)
+
+
+@asynccontextmanager
+async def publishing() -> AsyncIterator[tuple[Server, Publisher]]:
+    server = Server()
+    server.store.advance("1")
+    transport = httpx2.MockTransport(server.answer)
+    async with httpx2.AsyncClient(transport=transport, base_url="http://server") as http:
+        publisher = Publisher(Client(http), server.store, owner_of("n", "uid"))
+        task = asyncio.create_task(publisher.run())
+        try:
+            yield server, publisher
+        finally:
+            task.cancel()
+            with suppress(asyncio.CancelledError):
+                await task
+
+
+async def settled(publisher: Publisher) -> None:
+    async with asyncio.timeout(WITHIN):
+        await publisher.settled.wait()
+
+
+def rounds() -> float:
+    return NODE.registry.get_sample_value("netdra_publisher_rounds_total", {"outcome": "ok"}) or 0.0
+
+
+def test_a_watch_that_is_late_keeps_no_pool_from_being_written() -> None:
+    async def story() -> None:
+        async with publishing() as (server, publisher):
+            publisher.want(wanted(SLICES))
+            await server.until(SLICES)
+            assert not publisher.settled.is_set()
+            server.tell()
+            await settled(publisher)
+            assert server.requests == ["POST"] * SLICES
+
+    asyncio.run(story())
+
+
+def test_what_the_store_sees_of_its_own_writes_is_no_reason_to_look_again() -> None:
+    async def story(*, early: bool) -> None:
+        async with publishing() as (server, publisher):
+            if early:
+                server.heard = server.tell
+            began = rounds()
+            for times, (slices, method) in enumerate(
+                ((wanted(SLICES), "POST"), (wanted(SLICES, mtu=9000), "PUT"), ((), "DELETE")), start=1
+            ):
+                publisher.want(slices)
+                await server.until(SLICES * times)
+                server.tell()
+                await settled(publisher)
+                assert server.requests[-SLICES:] == [method] * SLICES
+                assert rounds() - began == SLICES * times
+
+    asyncio.run(story(early=False))
+    asyncio.run(story(early=True))
+
+
+def test_what_somebody_else_writes_before_the_store_sees_the_own_write_is_mended() -> None:
+    async def story() -> None:
+        async with publishing() as (server, publisher):
+            publisher.want(wanted(3))
+            await server.until(3)
+            server.change()
+            server.tell()
+            await server.until(6)
+            server.tell()
+            await settled(publisher)
+            assert server.requests[3:] == ["PUT"] * 3
+            assert server.mtus() == {1500}
+
+    asyncio.run(story())
+
+
+def test_what_is_wanted_while_a_write_is_not_seen_yet_is_written_when_it_is() -> None:
+    async def story() -> None:
+        async with publishing() as (server, publisher):
+            publisher.want(wanted(1))
+            await server.until(1)
+            publisher.want(wanted(1, mtu=9000))
+            for _ in range(20):
+                await asyncio.sleep(0)
+            assert server.requests == ["POST"]
+            server.tell()
+            await server.until(2)
+            server.tell()
+            await settled(publisher)
+            assert server.requests == ["POST", "PUT"]
+            assert server.mtus() == {9000}
+
+    asyncio.run(story())

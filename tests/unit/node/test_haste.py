@@ -1,0 +1,61 @@
+"""Work that can wait lets what pods wait for go first, and is never held up for long."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from netdra.node import haste
+from netdra.node.haste import Haste
+
+
+def test_nothing_in_hand_holds_nobody_up() -> None:
+    async def work() -> None:
+        async with asyncio.timeout(10):
+            await Haste().calm()
+
+    asyncio.run(work())
+
+
+def test_it_is_calm_when_the_last_of_several_has_ended() -> None:
+    async def work() -> None:
+        shared = Haste()
+        with shared.made():
+            with shared.made():
+                pass
+            waiting = asyncio.ensure_future(shared.calm())
+            await asyncio.sleep(0.02)
+            assert not waiting.done()
+        async with asyncio.timeout(10):
+            await waiting
+
+    asyncio.run(work())
+
+
+def test_one_that_begins_just_after_another_has_ended_is_let_go_first_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def work() -> None:
+        shared = Haste()
+        with shared.made():
+            waiting = asyncio.ensure_future(shared.calm())
+        await asyncio.sleep(0)
+        with shared.made():
+            await asyncio.sleep(0.2)
+            assert not waiting.done()
+        async with asyncio.timeout(10):
+            await waiting
+
+    monkeypatch.setattr(haste, "MOST_SECONDS", 1000.0)
+    monkeypatch.setattr(haste, "_AFTERWARDS", 0.05)
+    asyncio.run(work())
+
+
+def test_nobody_is_held_up_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def work() -> None:
+        shared = Haste()
+        async with asyncio.timeout(10):
+            with shared.made():
+                await shared.calm()
+
+    monkeypatch.setattr(haste, "MOST_SECONDS", 0.01)
+    asyncio.run(work())
