@@ -181,7 +181,7 @@ def offer(worker: Worker) -> Iterator[Offer]:
         opened = Offer(workspace, worker.driver, pods)
         yield opened
         pods.delete_all()
-        assert opened.left() == {}
+        worker.driver.until_nothing_is_left()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -70,6 +70,6 @@ def test_after_a_reboot_pods_have_their_devices_anew_and_nothing_of_the_boot_bef
     offer.until(lambda: checkpoints() == {(pods.sandbox(name), boot_id()) for name in left.sandboxes})
 
     pods.delete_all()
-    assert offer.left() == {}
+    offer.driver.until_nothing_is_left()
     until(lambda: not differences(before, node_state()), "the node is as after its boot", limit=60)
     worker.api.delete_all(CLAIM, left.namespace)

@@ -61,7 +61,7 @@ def lost(offer: Offer, pod: str, device: str) -> None:
     assert "net1" not in offer.inside(pod)
     assert is_running(offer.workspace.api.get(POD, pod, offer.workspace.namespace))
     offer.pods.delete(pod)
-    assert offer.left() == {}
+    offer.driver.until_nothing_is_left()
     offer.until(lambda: taints(offer, device) is None)
 
 
@@ -73,7 +73,7 @@ def again(offer: Offer, pod: str, offered: str, device: str) -> None:
     assert offer.inside(pod)["net1"]["address"] == MAC
     assert ready(offer, claim) == ("True", "Attached")
     offer.pods.delete(pod)
-    assert offer.left() == {}
+    offer.driver.until_nothing_is_left()
 
 
 def test_a_namespace_that_dies_gives_its_vf_back_as_it_was_and_the_pod_has_it_again_if_it_begins_anew(
@@ -98,7 +98,7 @@ def test_a_namespace_that_dies_gives_its_vf_back_as_it_was_and_the_pod_has_it_ag
     assert taints(offer, device_of(lasting)) == {}
 
     offer.pods.delete("brief", "lasting")
-    assert offer.left() == {}
+    offer.driver.until_nothing_is_left()
     until(lambda: not differences(before, node_state()), "the node is as it was", limit=60)
 
 
@@ -129,6 +129,6 @@ def test_a_device_that_a_program_still_has_open_is_held_and_tainted_until_it_is_
 
     offer.until(lambda: vf.driver == "igbvf")
     offer.pods.wait("dpdk", lambda found: found is None)
-    assert offer.left() == {}
+    offer.driver.until_nothing_is_left()
     until(lambda: not differences(before, node_state()), "the node is as it was", limit=60)
     offer.until(lambda: published(offer, [device]))

@@ -88,7 +88,7 @@ def test_ai_bonded_rdma_is_in_a_real_pod_and_its_vfs_come_back_as_they_were(
     assert_told_of(offer.status("network", devices=2), {device_of(vf) for vf in given})
 
     offer.pods.delete("training")
-    assert offer.left() == {}
+    offer.driver.until_nothing_is_left()
     until(lambda: not differences(before, node_state()), "the node is as it was", limit=60)
     offer.until(lambda: published(offer, [device_of(vf) for vf in given]))
 
@@ -130,5 +130,5 @@ def test_a_vf_for_userspace_is_opened_by_the_pods_process_and_is_a_netdev_again_
     assert step["result"]["devices"][0]["deviceNodes"] == [f"/dev/vfio/{group}", "/dev/vfio/vfio"]
 
     offer.pods.delete("dpdk")
-    assert offer.left() == {}
+    offer.driver.until_nothing_is_left()
     until(lambda: not differences(before, node_state()), "the node is as it was", limit=60)

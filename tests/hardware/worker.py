@@ -65,7 +65,8 @@ def running_worker(config: pytest.Config) -> Iterator[Worker]:
         with node, logs_shown(config, node):
             containerd = Containerd(node, nri={"plugin_request_timeout": HOOK_TIMEOUT})
             machine = Machine(node, containerd, Kubelet(containerd, plane))
-            worker = Worker(machine, Driver(node, plane, kubeconfig=account(machine, plane, api)), plane, api)
+            worker = Worker(machine, Driver(node, account(node, plane, api)), plane, api)
+            worker.driver.start()
             yield worker
             if not worker.leaves:
                 api.delete(NODE, NAME)
