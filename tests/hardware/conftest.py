@@ -12,16 +12,9 @@ import pytest
 from netdra.chain.site import Settings
 from netdra.cni.plugins import PluginPath
 from testbed import build
-from testbed.pods import Pods
-from testbed.workspace import open_workspace
-from tests.cluster.pods.conftest import pytest_runtest_makereport as pytest_runtest_makereport
-from tests.cluster.pods.conftest import pytest_runtest_setup as pytest_runtest_setup
-from tests.cluster.pods.driver import Offer
 from tests.hardware.node import PF, PFS, TOTAL_VFS, VF, Function, bind, ip, links, run, until
 from tests.hardware.pods import PLUGINS, Pod, assert_as_before, node_state
-from tests.hardware.worker import Worker, running_worker
 
-MOST_SECONDS = 600
 ACROSS_BOOTS = "across_boots"
 
 
@@ -164,36 +157,6 @@ def rdma_vfs(pfs: tuple[PF, ...]) -> Iterator[tuple[tuple[VF, VF], ...]]:
         ip("link", "set", vf.name, "name", names[vf])
     for pf in pfs:
         ip("link", "set", pf.name, "mtu", "1500")
-
-
-@pytest.fixture(scope="session")
-def worker(request: pytest.FixtureRequest) -> Iterator[Worker]:
-    """The machine as a node of the control plane outside, with its kubelet, its runtime and its driver."""
-    with running_worker(request.config) as found:
-        yield found
-
-
-@pytest.fixture
-def offer(worker: Worker) -> Iterator[Offer]:
-    """What a test offers on the node; afterwards nothing of its pods is left."""
-    with open_workspace(worker.api) as workspace:
-        pods = Pods(worker.api, workspace.namespace, worker.machine.containerd)
-        opened = Offer(workspace, worker.driver, pods)
-        yield opened
-        pods.delete_all()
-        worker.driver.until_nothing_is_left()
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Real pods come last, for their node's programs run from then on, and at the very end what the next boot finds."""
-    items.sort(key=lambda item: (_has_pods(item), item.get_closest_marker(ACROSS_BOOTS) is not None))
-    for item in items:
-        if _has_pods(item):
-            item.add_marker(pytest.mark.timeout(MOST_SECONDS))
-
-
-def _has_pods(item: pytest.Item) -> bool:
-    return isinstance(item, pytest.Function) and "worker" in item.fixturenames
 
 
 @pytest.fixture(autouse=True)

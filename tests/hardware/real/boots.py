@@ -6,7 +6,7 @@ from pathlib import Path
 
 import msgspec
 
-from tests.hardware.worker import FOLDER
+from tests.hardware.real.worker import FOLDER
 
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 _FILE = FOLDER / "left.json"

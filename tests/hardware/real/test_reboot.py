@@ -8,10 +8,10 @@ from testbed import objects
 from testbed.pods import Pods
 from testbed.workspace import Workspace
 from tests.cluster.pods.driver import Offer
-from tests.hardware.boots import Left, boot_id, leave
 from tests.hardware.node import PF
-from tests.hardware.offers import offer_vf
-from tests.hardware.worker import Worker
+from tests.hardware.real.boots import Left, boot_id, leave
+from tests.hardware.real.offers import offer_vf
+from tests.hardware.real.worker import Worker
 
 ADDRESS = "10.7.0.1/24"
 IPAM = {"type": "static", "addresses": [{"address": ADDRESS}]}

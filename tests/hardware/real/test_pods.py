@@ -17,8 +17,8 @@ from testbed.objects import manifest
 from testbed.pods import CONTAINER
 from tests.cluster.pods.driver import POLICY, Offer, addresses
 from tests.hardware.node import PF, VF, Function, until
-from tests.hardware.offers import device_of, offer_vf, published, ready
 from tests.hardware.pods import differences, node_state, of_pf
+from tests.hardware.real.offers import device_of, offer_vf, published, ready
 
 TOPOLOGY = Path("tests/unit/topology/topologies/ai-bonded-rdma.yaml")
 VFS = 'device.attributes["dra.networking"].type == "vf"'

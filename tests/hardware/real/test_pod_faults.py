@@ -11,8 +11,8 @@ from testbed.objects import POD
 from testbed.pods import is_running
 from tests.cluster.pods.driver import Offer
 from tests.hardware.node import PF, TOTAL_VFS, bind, ip, unbind, until
-from tests.hardware.offers import device_of, offer_vf, published, ready, taints
 from tests.hardware.pods import differences, node_state, of_pf
+from tests.hardware.real.offers import device_of, offer_vf, published, ready, taints
 
 MAC = "02:00:00:00:98:01"
 SETTINGS = {"vlan": 100, "mac": MAC, "trust": "on"}

@@ -15,12 +15,12 @@ from testbed.objects import CLAIM
 from testbed.pods import Pods, is_running
 from testbed.workspace import Workspace
 from tests.cluster.pods.driver import Offer, addresses
-from tests.hardware.boots import Left, boot_id, found
 from tests.hardware.node import PF, until
-from tests.hardware.offers import ready
 from tests.hardware.pods import differences, node_state, of_pf
-from tests.hardware.test_reboot import ADDRESS
-from tests.hardware.worker import FOLDER, Worker, mount_disk
+from tests.hardware.real.boots import Left, boot_id, found
+from tests.hardware.real.offers import ready
+from tests.hardware.real.test_reboot import ADDRESS
+from tests.hardware.real.worker import FOLDER, Worker, mount_disk
 
 CHECKPOINTS = FOLDER / "node" / "lib" / "netdra" / "sandboxes"
 
