@@ -11,7 +11,7 @@ PYTEST := $(BIN)/python -m pytest
 # Tests start many processes of netdra. Where this is set, as in many images, each of them compiles all that it imports.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo test lint format test-unit test-kernel test-cluster soak hardware testbed bench crds docs protos lock clean
+.PHONY: help demo test lint format test-unit test-kernel test-cluster soak hardware hardware-pods testbed bench crds docs protos lock clean
 
 help: ## List the commands
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -48,7 +48,15 @@ hardware: $(DEV) system testbed ## An SR-IOV node in QEMU: VFs, IOMMU, RDMA, Ope
 	@$(PYTHON) -m testbed build --for hardware >/dev/null
 	@$(PYTHON) -m testbed.vm install
 	$(PYTEST) tests/testbed
-	@$(PYTHON) -m testbed.vm run --control-plane $(PYTEST) tests/hardware --junitxml=build/hardware/junit.xml
+	@$(PYTHON) -m testbed.vm run --control-plane \
+	  $(PYTEST) tests/hardware --ignore=tests/hardware/real --junitxml=build/hardware/junit.xml
+
+hardware-pods: $(DEV) system testbed ## The same node with a real kubelet: pods with its hardware, faults, a reboot (root, apt)
+	@$(PYTHON) -m testbed build --for hardware >/dev/null
+	@$(PYTHON) -m testbed.vm install
+	@$(PYTHON) -m testbed.vm run --control-plane \
+	  --then '$(PYTEST) tests/hardware/real/second_boot.py --junitxml=build/hardware/junit-2.xml' \
+	  $(PYTEST) tests/hardware/real --junitxml=build/hardware/junit.xml
 
 testbed: ## Build the real components that tests start, once per machine and version
 	@$(PYTHON) -m testbed build >/dev/null

@@ -7,10 +7,11 @@ SR-IOV machine do, whose control plane runs outside.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
+from types import MappingProxyType
 
-from testbed.api import Api
+from testbed.api import TIMEOUT, Api
 from testbed.certificates import Authority, KeyPair, existing_authority
 from testbed.kubectl import kubectl
 
@@ -25,14 +26,19 @@ class Access:
     Attributes:
         server: the API server's URL.
         authority: signs the servers' and all clients' certificates.
+        feature_gates: those that differ from the release's, for whoever joins.
+        patience: seconds that clients wait for what should come about, unless they are told otherwise.
     """
 
     server: str
     authority: Authority
+    feature_gates: Mapping[str, bool] = MappingProxyType({})
+    patience: float = TIMEOUT
 
     def client(self, user: str = ADMIN, groups: Iterable[str] = ADMIN_GROUPS) -> Api:
         """An API client for the administrator, or for a user with their groups."""
-        return Api(self.server, self.authority.own.certificate, self.authority.client(user, groups))
+        pair = self.authority.client(user, groups)
+        return Api(self.server, self.authority.own.certificate, pair, patience=self.patience)
 
     def kubeconfig(self, user: str = ADMIN, groups: Iterable[str] = ADMIN_GROUPS) -> Path:
         """A kubeconfig file for the administrator, or for a user: `kubeconfig("system:node:n1", ["system:nodes"])`."""

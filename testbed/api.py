@@ -44,7 +44,9 @@ class ApiError(Exception):
 class Api:
     """One user's way to one API server. A kind is written `v1/Pod` or `resource.k8s.io/v1/ResourceClaim`."""
 
-    def __init__(self, server: str, authority: Path, user: KeyPair, *, timeout: float = TIMEOUT) -> None:
+    def __init__(
+        self, server: str, authority: Path, user: KeyPair, *, timeout: float = TIMEOUT, patience: float = TIMEOUT
+    ) -> None:
         """Connect on the first request.
 
         Args:
@@ -52,6 +54,7 @@ class Api:
             authority: the certificate that signed the server's.
             user: the client certificate.
             timeout: seconds that the server may keep silent.
+            patience: seconds that is waited for a condition, unless it is said.
         """
         parts = urlsplit(server)
         assert parts.hostname is not None
@@ -60,6 +63,7 @@ class Api:
         self._context = ssl.create_default_context(cafile=authority)
         self._context.load_cert_chain(user.certificate, user.key)
         self._timeout = timeout
+        self._patience = patience
         self._connection: http.client.HTTPSConnection | None = None
         self._resources: dict[str, tuple[str, bool]] = {}
 
@@ -175,7 +179,7 @@ class Api:
         condition: Callable[[Object | None], bool],
         *,
         namespace: str = "",
-        timeout: float = TIMEOUT,
+        timeout: float | None = None,
     ) -> Object | None:
         """Wait until a condition holds of one object, None while there is none, and return it.
 
@@ -199,13 +203,14 @@ class Api:
         namespace: str = "",
         labels: str = "",
         fields: str = "",
-        timeout: float = TIMEOUT,
+        timeout: float | None = None,
     ) -> Objects:
         """Wait until a condition holds of all objects that the selectors match, and return them.
 
         Raises:
             TimeoutError: it did not hold in time; the text has the objects as they were last.
         """
+        timeout = self._patience if timeout is None else timeout
         deadline = time.monotonic() + timeout
         current: Objects = []
         try:

@@ -43,6 +43,7 @@ class ControlPlane(Access):
                 folder that goes with the control plane.
         """
         self.settings = settings or Settings()
+        self.feature_gates = self.settings.feature_gates
         self.processes: dict[str, Process] = {}
         self._given_folder = folder
         self._undo = ExitStack()

@@ -14,11 +14,11 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+from testbed.access import Access
 from testbed.api import Object
 from testbed.build import program
 from testbed.containerd import SOCKET, Containerd
-from testbed.control_plane import ControlPlane
-from testbed.node import ADDRESS, Node
+from testbed.node import Node
 from testbed.objects import NODE
 from testbed.process import Process
 
@@ -34,16 +34,16 @@ class Kubelet:
 
     Attributes:
         process: to be paused, killed, restarted; pods stay.
-        relay: the node's way to the API server.
+        relay: the node's way to the API server; a node that is alone needs none.
     """
 
     process: Process
-    relay: Process
+    relay: Process | None = None
 
     def __init__(
         self,
         containerd: Containerd,
-        plane: ControlPlane,
+        plane: Access,
         *,
         feature_gates: Mapping[str, bool] | None = None,
         administrator: bool = False,
@@ -63,8 +63,9 @@ class Kubelet:
         """
         self.node = node = containerd.node
         self._plane, self._administrator = plane, administrator
-        self.relay = join(node, plane)
-        gates = {**plane.settings.feature_gates, **(feature_gates or {})}
+        if not node.alone:
+            self.relay = join(node, plane)
+        gates = {**plane.feature_gates, **(feature_gates or {})}
         configuration = node.folder / "kubelet.json"
         configuration.write_text(json.dumps(_configuration(plane.authority.own.certificate, gates)))
         command = (
@@ -73,7 +74,7 @@ class Kubelet:
             f"--kubeconfig={self.kubeconfig}",
             f"--root-dir={ROOT}",
             f"--hostname-override={node.name}",
-            f"--node-ip={ADDRESS}",
+            f"--node-ip={node.address}",
             "--v=2",
         )
         self.process = node.start("kubelet", command, lambda: node.listens(_HEALTH_PORT))
@@ -96,7 +97,7 @@ class Kubelet:
             api.wait_for(NODE, self.node.name, _is_ready)
 
 
-def join(node: Node, plane: ControlPlane) -> Process:
+def join(node: Node, plane: Access) -> Process:
     """Give a node's programs the control plane's API server, under the URL that it has outside.
 
     Raises:

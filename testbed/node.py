@@ -3,6 +3,7 @@
 Used by `testbed.containerd` and `testbed.kubelet`, and by tests that make the node's interfaces. A node has namespaces
 for its network, mounts, processes, host name and cgroups: its programs have their default paths, its interfaces are the
 test's to make, several nodes run side by side, and with its first process all that runs on it ends, whatever failed.
+A node that is alone has the machine's own network and cgroups, with the hardware in it: the SR-IOV machine is one.
 """
 
 from __future__ import annotations
@@ -17,16 +18,14 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from testbed.process import Process, ProcessError
+from testbed.process import READY_TIMEOUT, Process, ProcessError
 
 ADDRESS = "192.0.2.2"
 UPLINK = "uplink"
 
 _INIT = Path(__file__).with_name("node.sh")
-_UNSHARE = (
-    *("unshare", "--net", "--mount", "--pid", "--cgroup", "--uts", "--ipc"),
-    *("--propagation=slave", "--fork", "--kill-child", "--mount-proc"),
-)
+_UNSHARE = ("unshare", "--mount", "--pid", "--uts", "--ipc", "--propagation=slave", "--fork", "--kill-child")
+_UNSHARE_BESIDE = ("--net", "--cgroup")
 # The cgroups that a process is in when it makes a cgroup namespace are that namespace's roots.
 _JOIN = 'for group in $NODE_CGROUPS; do echo $$ >"$group/cgroup.procs"; done; exec "$@"'
 # Entering a cgroup namespace joins none of its cgroups.
@@ -44,6 +43,8 @@ class Node:
 
     Attributes:
         name: its host name, and its name as a Kubernetes node.
+        address: where it is reached, on its network.
+        alone: whether it has the machine's own network and cgroups.
         folder: logs, and what is in the node's /run (`folder/run`), /var/lib (`lib`) and /var/log (`log`): a socket
             that a program of the node makes in /run can be reached there from outside.
         processes: what `start` has started, by name.
@@ -51,15 +52,29 @@ class Node:
 
     folder: Path
 
-    def __init__(self, name: str = "node", *, folder: Path | None = None) -> None:
+    def __init__(
+        self,
+        name: str = "node",
+        *,
+        folder: Path | None = None,
+        address: str = ADDRESS,
+        alone: bool = False,
+        patience: float = READY_TIMEOUT,
+    ) -> None:
         """Prepare, start nothing.
 
         Args:
             name: a valid host name.
             folder: where to leave the logs; without one, they are in a temporary folder that goes with the node. It
                 must not be below /run, /var/lib or /var/log, and short: the name of a socket has 107 bytes at most.
+            address: the machine's, for a node that is alone.
+            alone: no other node or test is on this machine, so it is given its network and its cgroups as they are.
+            patience: seconds in which a program must be ready.
         """
         self.name = name
+        self.address = address
+        self.alone = alone
+        self._patience = patience
         self.processes: dict[str, Process] = {}
         self._given_folder = folder
         self._undo = ExitStack()
@@ -77,12 +92,12 @@ class Node:
             )
             self.folder.mkdir(parents=True, exist_ok=True)
             # Other runs of the tests on this machine may have a node in a folder of the same name.
-            groups = _make_cgroups(f"{self.folder.name}-{os.getpid()}")
+            groups = [] if self.alone else _make_cgroups(f"{self.folder.name}-{os.getpid()}")
             undo.callback(_remove_cgroups, groups)
             init = self._init(groups)
             undo.callback(init.kill)
             init.start()
-            init.wait_ready()
+            init.wait_ready(self._patience)
             assert init.pid is not None
             self._pid = init.pid
             undo.callback(self._kill_all)
@@ -107,7 +122,8 @@ class Node:
 
     def inside(self, *command: str) -> tuple[str, ...]:
         """The command that runs a command on the node, as a child of `nsenter`."""
-        return ("nsenter", f"--target={self._pid}", "--all", "--wd=/", "--", "sh", "-c", _JOIN_INSIDE, "sh", *command)
+        joined = () if self.alone else ("sh", "-c", _JOIN_INSIDE, "sh")
+        return ("nsenter", f"--target={self._pid}", "--all", "--wd=/", "--", *joined, *command)
 
     def run(self, *command: str, text: str = "") -> str:
         """Run a command on the node, and return what it printed; `text` is its standard input.
@@ -143,7 +159,7 @@ class Node:
         process = Process(name, self.inside(*command), log, ready, environment, wrapped=True)
         self.processes[name] = process
         process.start()
-        process.wait_ready()
+        process.wait_ready(self._patience)
         return process
 
     def listens(self, port: int) -> bool:
@@ -167,10 +183,13 @@ class Node:
     def _init(self, groups: Sequence[Path]) -> Process:
         ready = self.folder / "ready"
         ready.unlink(missing_ok=True)
-        start = f'hostname "$0" && exec sh {_INIT} "$1"'
+        start = f'hostname "$0" && exec sh {_INIT} "$@"'
+        own = () if self.alone else _UNSHARE_BESIDE
+        place = "alone" if self.alone else "beside"
+        command = (*_UNSHARE, *own, "--mount-proc", "sh", "-c", start, self.name, str(self.folder), place)
         return Process(
             self.name,
-            ("sh", "-c", _JOIN, "join", *_UNSHARE, "sh", "-c", start, self.name, str(self.folder)),
+            ("sh", "-c", _JOIN, "join", *command),
             self.folder / "node.log",
             ready.exists,
             {"NODE_CGROUPS": " ".join(map(str, groups))},

@@ -1,24 +1,40 @@
 #!/bin/sh
-# The first process of a node of `testbed.node`, in namespaces of its own: gives the node its own view of the kernel,
-# its own /run, /var/lib and /var/log, and an uplink; then buries whatever the node's programs leave behind.
+# The first process of a node of `testbed.node`, in namespaces of its own: gives the node its own /run, /var/lib and
+# /var/log and, if it is beside others, its own view of the kernel and an uplink; then buries whatever the node's
+# programs leave behind.
 set -e
-folder=$1
+folder=$1 place=$2
 
-mount -t sysfs sysfs /sys
-mount -t tmpfs -o mode=0755 cgroups /sys/fs/cgroup
-while IFS=: read -r number controllers _; do
-  if [ "$number" != 0 ]; then
-    at="/sys/fs/cgroup/${controllers#name=}"
-    mkdir -p "$at"
-    case "$controllers" in
-      name=*) mount -t cgroup -o "none,$controllers" cgroup "$at" ;;
-      *) mount -t cgroup -o "$controllers" cgroup "$at" ;;
-    esac
-  elif [ "$(wc -l </proc/self/cgroup)" = 1 ]; then
-    mount -t cgroup2 cgroup2 /sys/fs/cgroup
-  fi
-done </proc/self/cgroup
+own_view() {
+  mount -t sysfs sysfs /sys
+  mount -t tmpfs -o mode=0755 cgroups /sys/fs/cgroup
+  while IFS=: read -r number controllers _; do
+    if [ "$number" != 0 ]; then
+      at="/sys/fs/cgroup/${controllers#name=}"
+      mkdir -p "$at"
+      case "$controllers" in
+        name=*) mount -t cgroup -o "none,$controllers" cgroup "$at" ;;
+        *) mount -t cgroup -o "$controllers" cgroup "$at" ;;
+      esac
+    elif [ "$(wc -l </proc/self/cgroup)" = 1 ]; then
+      mount -t cgroup2 cgroup2 /sys/fs/cgroup
+    fi
+  done </proc/self/cgroup
+}
 
+# What the node is wired to is a namespace too, so that its end of the wire is nobody's interface.
+own_network() {
+  ip link set lo up
+  ip netns add outside
+  ip link add uplink type veth peer name node netns outside
+  ip -n outside address add 192.0.2.1/24 dev node
+  ip -n outside link set node up
+  ip address add 192.0.2.2/24 dev uplink
+  ip link set uplink up
+  ip route add default via 192.0.2.1
+}
+
+[ "$place" = alone ] || own_view
 mkdir -p "$folder/run/netns" "$folder/lib" "$folder/log"
 mount --bind "$folder/run" /run
 mount --bind "$folder/lib" /var/lib
@@ -33,16 +49,7 @@ for setting in vm/overcommit_memory=1 vm/panic_on_oom=0 kernel/panic=10 kernel/p
   mount --bind "$shown" "/proc/sys/${setting%=*}"
 done
 
-# What the node is wired to is a namespace too, so that its end of the wire is nobody's interface.
-ip link set lo up
-ip netns add outside
-ip link add uplink type veth peer name node netns outside
-ip -n outside address add 192.0.2.1/24 dev node
-ip -n outside link set node up
-ip address add 192.0.2.2/24 dev uplink
-ip link set uplink up
-ip route add default via 192.0.2.1
-
+[ "$place" = alone ] || own_network
 : >"$folder/ready"
 # A shell that waits takes in every orphan that ends, not only its own children.
 while :; do sleep 1000000 & wait; done

@@ -117,9 +117,16 @@ class Pods:
         Raises:
             CommandError: it failed.
         """
-        state = self.api.get(POD, name, self.namespace)["status"]["containerStatuses"][0]
-        container = state["containerID"].partition("://")[2]
-        return self.containerd.crictl("exec", "--sync", container, *command)
+        return self.containerd.crictl("exec", "--sync", self._container(name), *command)
+
+    def pid(self, name: str) -> int:
+        """The process that a pod's container began with, as the node counts."""
+        return int(json.loads(self.containerd.crictl("inspect", self._container(name)))["info"]["pid"])
+
+    def _container(self, name: str) -> str:
+        """The id of a pod's container."""
+        (state,) = self.api.get(POD, name, self.namespace)["status"]["containerStatuses"]
+        return str(state["containerID"].partition("://")[2])
 
     def claim_status(self, claim: str) -> list[Object]:
         """What drivers have written of a claim's devices (`status.devices`)."""

@@ -21,7 +21,7 @@ from urllib.parse import urlsplit
 
 READY_TIMEOUT = 60.0
 STOP_TIMEOUT = 5.0
-_POLL = 0.02
+_POLL, _MOST_POLL = 0.02, 1.0
 _TAIL_BYTES = 256 * 1024
 
 
@@ -99,8 +99,12 @@ class Process:
             ProcessError: it ended before, or was not ready in time.
         """
         deadline = time.monotonic() + timeout
-        while not self._ready():
-            code = self._exit_code(_POLL)
+        while True:
+            asked = time.monotonic()
+            if self._ready():
+                return
+            # Where asking is slow, asking all the time would slow down the program's start.
+            code = self._exit_code(min(max(_POLL, time.monotonic() - asked), _MOST_POLL))
             if code is not None:
                 raise ProcessError(self._report(f"ended with code {code} before it was ready"))
             if time.monotonic() > deadline:

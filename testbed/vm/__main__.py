@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import argparse
+import shlex
 import sys
 import time
+from collections.abc import Mapping
 from pathlib import Path
 
 from testbed.build import BuildError
@@ -23,6 +25,7 @@ def main() -> int:
     run = verbs.add_parser("run", help="boot the machine and run a command in it, from this folder")
     run.add_argument("--results", type=Path, default=RESULTS, help="the folder for logs and results (it is emptied)")
     run.add_argument("--limit", type=float, default=900, metavar="SECONDS", help="how long the command may take")
+    run.add_argument("--then", default="", metavar="COMMAND", help="what is run after a reboot, as one argument")
     run.add_argument("--control-plane", action="store_true", help="run a control plane that the machine can reach")
     run.add_argument("command", nargs=argparse.REMAINDER, metavar="COMMAND")
     arguments = parser.parse_args()
@@ -33,9 +36,9 @@ def main() -> int:
             return 0
         if arguments.control_plane:
             with control_plane() as environment:
-                status = machine.run(arguments.command, parts, arguments.results, arguments.limit, environment)
+                status = _run(arguments, parts, environment)
         else:
-            status = machine.run(arguments.command, parts, arguments.results, arguments.limit)
+            status = _run(arguments, parts, {})
     except (ingredients.IngredientError, machine.MachineError, BuildError, ProcessError) as problem:
         print(f"testbed: {problem}", file=sys.stderr)
         return 1
@@ -44,6 +47,11 @@ def main() -> int:
         file=sys.stderr,
     )
     return status
+
+
+def _run(arguments: argparse.Namespace, parts: ingredients.Ingredients, environment: Mapping[str, str]) -> int:
+    then = shlex.split(arguments.then)
+    return machine.run(arguments.command, parts, arguments.results, arguments.limit, environment, then)
 
 
 if __name__ == "__main__":

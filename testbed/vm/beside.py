@@ -17,6 +17,7 @@ from testbed.commands import Settings
 from testbed.control_plane import ControlPlane
 from testbed.vm.hardware import OUTSIDE
 
+PATIENCE = 180.0  # seconds: what takes one outside takes twenty in the machine
 _VARIABLE = "NETDRA_CONTROL_PLANE"
 
 
@@ -39,4 +40,6 @@ def joined_control_plane() -> Access:
     Raises:
         KeyError: the machine was started without one.
     """
-    return joined(Path(os.environ[_VARIABLE]))
+    plane = joined(Path(os.environ[_VARIABLE]))
+    plane.patience = PATIENCE
+    return plane

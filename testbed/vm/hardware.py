@@ -2,7 +2,8 @@
 
 Read by `testbed.vm.machine`. The NICs are Intel 82576 (igb, 7 VFs each); their wires meet in one hub, so packets travel
 between the two. There is an IOMMU with interrupt remapping, as vfio needs. A further, plain NIC leads to the loopback
-outside, where a control plane may run. All is emulated: no KVM is asked for.
+outside, where a control plane may run, and a disk keeps what is written to it from one boot to the next. All is
+emulated: no KVM is asked for.
 """
 
 from __future__ import annotations
@@ -11,27 +12,36 @@ from pathlib import Path
 
 from testbed.vm.ingredients import Ingredients
 
-MEMORY_PER_NODE = "1024M"
+# From 2816 MiB on QEMU puts a part of it above 4 GiB (hw/i386/pc_q35.c); VFs then wait in vain for their PFs' answers.
+MEMORY_PER_NODE_MIB = 1376
 # QEMU's user-mode network (its documentation, "Using the user mode network stack"): what the guest calls OUTSIDE is the
 # loopback of the machine that QEMU runs on.
 OUTSIDE = "10.0.2.2"
 GUEST = "10.0.2.15"
+# What the disk is in the guest, where nothing is mounted from it unless a test asks for it, and where it is then.
+DISK, DISK_FOLDER = "/dev/vda", "/disk"
 # bus number of the PCIe root -> NUMA node; the NIC is the first device on the bus after it
 PCIE_ROOTS = {0x40: 0, 0x80: 1}
 
 
-def command(ingredients: Ingredients, initramfs: Path, kernel_arguments: str, results: Path) -> list[str]:
-    """QEMU's command line. The guest's output goes to stdout, its kernel's console to `results`/console.log."""
+def command(
+    ingredients: Ingredients, initramfs: Path, disk: Path, kernel_arguments: str, results: Path, console: Path
+) -> list[str]:
+    """QEMU's command line. The guest's output goes to stdout, its kernel's console to `console`."""
+    memory = MEMORY_PER_NODE_MIB * len(PCIE_ROOTS)
     # The kernel kills QEMU when the process that started it is gone, however that ended.
     return [
         *("setpriv", "--pdeathsig", "KILL", str(ingredients.qemu)),
         *("-nodefaults", "-no-user-config", "-display", "none", "-no-reboot"),
-        *("-machine", "q35,kernel-irqchip=split", "-accel", "tcg", "-cpu", "max", "-smp", "1", "-m", "2048M"),
+        *("-machine", "q35,kernel-irqchip=split", "-accel", "tcg", "-cpu", "max", "-smp", "1", "-m", f"{memory}M"),
         *("-device", "intel-iommu,intremap=on,caching-mode=on"),
         *("-kernel", str(ingredients.kernel.image), "-initrd", str(initramfs), "-append", kernel_arguments),
-        *("-chardev", f"file,id=console,path={_escaped(results / 'console.log')}", "-serial", "chardev:console"),
+        *("-chardev", f"file,id=console,path={_escaped(console)}", "-serial", "chardev:console"),
         *("-chardev", "file,id=output,path=/dev/stdout"),
         *("-device", "virtio-serial-pci", "-device", "virtserialport,chardev=output"),
+        # What the guest has written stays when QEMU is killed, and nobody wants it after a failure of the host.
+        *("-drive", f"file={_escaped(disk)},format=raw,if=none,id=disk,cache=unsafe"),
+        *("-device", "virtio-blk-pci,drive=disk,romfile="),
         *_share("root", Path("/"), "readonly=on,multidevs=remap"),
         *_share("extras", ingredients.extras, "readonly=on"),
         *_share("results", results, "readonly=off"),
@@ -43,7 +53,7 @@ def command(ingredients: Ingredients, initramfs: Path, kernel_arguments: str, re
 def _numa_node(bus: int, node: int) -> tuple[str, ...]:
     """A NUMA node: memory, a PCIe root, and a NIC whose MAC address ends in the node's number."""
     return (
-        *("-object", f"memory-backend-ram,id=memory{node},size={MEMORY_PER_NODE}"),
+        *("-object", f"memory-backend-ram,id=memory{node},size={MEMORY_PER_NODE_MIB}M"),
         *("-numa", f"node,nodeid={node},memdev=memory{node}"),
         *("-device", f"pxb-pcie,id=root{node},bus_nr={bus},numa_node={node},bus=pcie.0"),
         *("-device", f"pcie-root-port,id=port{node},bus=root{node},chassis={node + 1},slot={node + 1}"),

@@ -22,6 +22,7 @@ from testbed.build import cache_root
 QEMU = "qemu-system-x86_64"
 # Programs that only the guest has: unpacked, not installed, so that nothing of them ever runs on the host.
 GUEST_PACKAGES = ("openvswitch-switch",)
+_DISK_BYTES = 2 << 30
 _KERNEL_PACKAGE = re.compile(r"linux-image-(6\.12\.\d[\w.+]*-amd64)\Z")
 _SOURCES = Path("/etc/apt/sources.list.d/netdra-backports.sources")
 _KEYRING = Path("/usr/share/keyrings/debian-archive-keyring.gpg")
@@ -126,6 +127,17 @@ def _unpack_extras(target: Path) -> Path:
                 shutil.rmtree(other)
         root.rename(target)
     return target
+
+
+def make_disk(target: Path) -> None:
+    """Make the guest's disk: an empty file system, which takes room on the host as it is filled.
+
+    Raises:
+        IngredientError: mke2fs failed.
+    """
+    with target.open("wb") as disk:
+        disk.truncate(_DISK_BYTES)
+    run(str(_need("mke2fs")), "-q", "-F", "-t", "ext4", str(target))
 
 
 @contextmanager

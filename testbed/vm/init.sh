@@ -21,6 +21,9 @@ for folder in proc sys dev run; do /busybox mkdir -p "/guest/$folder"; done
 /busybox mount -t tmpfs -o mode=0755 run /guest/run
 /busybox mkdir -p /guest/dev/pts /guest/dev/shm
 /busybox ln -s /proc/self/fd /guest/dev/fd
+/busybox ln -s /proc/self/fd/0 /guest/dev/stdin
+/busybox ln -s /proc/self/fd/1 /guest/dev/stdout
+/busybox ln -s /proc/self/fd/2 /guest/dev/stderr
 /busybox mount -t devpts devpts /guest/dev/pts
 /busybox mount -t tmpfs -o mode=1777 shm /guest/dev/shm
 exec /busybox switch_root /guest "$guest" || die "cannot start $guest"

@@ -15,7 +15,7 @@ from testbed.vm.ingredients import Ingredients, run
 
 # What the root is mounted with, and what the tests need; what else they touch is loaded from the root.
 MODULES = (
-    *("9pnet_virtio", "9p", "overlay", "virtio_net"),
+    *("9pnet_virtio", "9p", "overlay", "virtio_net", "virtio_blk", "ext4"),
     *("igb", "igbvf", "vfio-pci", "rdma_rxe", "openvswitch"),
     *("bonding", "8021q", "macvlan", "ipvlan", "dummy", "veth", "bridge", "vxlan"),
 )

@@ -1,4 +1,4 @@
-"""Boot the SR-IOV machine, run one command in it, bring out what it printed and wrote, and leave nothing running.
+"""Boot the SR-IOV machine, run a command in it, bring out what it printed and wrote, and leave nothing running.
 
 Called by `python -m testbed.vm`. Only one machine runs at a time: it would slow the next one down past all limits.
 """
@@ -21,7 +21,7 @@ from pathlib import Path
 
 from testbed.build import cache_root
 from testbed.vm import hardware, initramfs
-from testbed.vm.ingredients import Ingredients
+from testbed.vm.ingredients import Ingredients, make_disk
 
 BOOT_LIMIT = 240.0
 _GUEST_SCRIPT = Path(__file__).with_name("guest.sh")
@@ -50,6 +50,7 @@ def run(
     results: Path,
     limit: float,
     environment: Mapping[str, str] | None = None,
+    then: Sequence[str] = (),
 ) -> int:
     """Run a command in a fresh machine, from the current folder, and return its exit code.
 
@@ -62,6 +63,8 @@ def run(
         results: the folder to share.
         limit: seconds that the command may take, once the machine is up.
         environment: variables that the command finds, beside those that it needs to find its programs.
+        then: what is run after the machine was started anew with the same disk, if the command succeeds: only the disk
+            and `results` are as they were left.
 
     Raises:
         MachineError: it did not boot, or was stopped because time was up.
@@ -69,16 +72,43 @@ def run(
     shutil.rmtree(results, ignore_errors=True)
     results.mkdir(parents=True)
     results = results.resolve()
-    (results / "settings").write_text(_settings(command, ingredients, environment or {}))
-    arguments = f'{_KERNEL_ARGUMENTS} "guest={_GUEST_SCRIPT.resolve()}" "results={results}"'
     with _only_one(), tempfile.TemporaryDirectory(prefix="netdra-vm-") as folder:
-        archive = Path(folder) / "initramfs"
-        initramfs.write(archive, ingredients)
-        progress = _follow(hardware.command(ingredients, archive, arguments, results), results, limit)
+        parts = _Parts(ingredients, Path(folder) / "initramfs", Path(folder) / "disk", results)
+        initramfs.write(parts.archive, ingredients)
+        make_disk(parts.disk)
+        status = 0
+        for number, each in enumerate((command, then) if then else (command,), start=1):
+            (results / "settings").write_text(_settings(each, ingredients, environment or {}))
+            status = status or _boot(parts, "" if number == 1 else f"-{number}", limit)
+    return status
+
+
+@dataclass(frozen=True)
+class _Parts:
+    """What the boots of one machine have in common."""
+
+    ingredients: Ingredients
+    archive: Path
+    disk: Path
+    results: Path
+
+
+def _boot(parts: _Parts, suffix: str, limit: float) -> int:
+    """Run what the settings say, and return its exit code.
+
+    Raises:
+        MachineError: see `run`.
+    """
+    results = parts.results
+    arguments = f'{_KERNEL_ARGUMENTS} "guest={_GUEST_SCRIPT.resolve()}" "results={results}" "suffix={suffix}"'
+    console = results / f"console{suffix}.log"
+    command = hardware.command(parts.ingredients, parts.archive, parts.disk, arguments, results, console)
     status = results / "status"
+    status.unlink(missing_ok=True)
+    progress = _follow(command, results, limit)
     if status.exists():
         return int(status.read_text())
-    raise MachineError(_explanation(progress, results))
+    raise MachineError(_explanation(progress, results, console))
 
 
 def _settings(command: Sequence[str], ingredients: Ingredients, environment: Mapping[str, str]) -> str:
@@ -93,7 +123,7 @@ def _follow(command: Sequence[str], results: Path, limit: float) -> _Progress:
     progress = _Progress()
     with (
         (results / "qemu.log").open("wb") as complaints,
-        (results / "output.log").open("w") as copy,
+        (results / "output.log").open("a") as copy,
         subprocess.Popen(
             command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=complaints, text=True, errors="replace"
         ) as qemu,
@@ -125,7 +155,7 @@ def _stop_after(seconds: float, qemu: subprocess.Popen[str], progress: _Progress
     return timer
 
 
-def _explanation(progress: _Progress, results: Path) -> str:
+def _explanation(progress: _Progress, results: Path, console: Path) -> str:
     if progress.ready:
         what = "the machine ended before its command did"
         if progress.stopped_after:
@@ -137,9 +167,9 @@ def _explanation(progress: _Progress, results: Path) -> str:
             else "the machine did not boot"
         )
     tails = [f"{what}; its output is in {results}"]
-    for log in ("qemu.log", "console.log"):
-        text = (results / log).read_text(errors="replace")[-3000:].strip() if (results / log).exists() else ""
-        tails.append(f"--- the end of {log}:\n{text or '(empty)'}")
+    for log in (results / "qemu.log", console):
+        text = log.read_text(errors="replace")[-3000:].strip() if log.exists() else ""
+        tails.append(f"--- the end of {log.name}:\n{text or '(empty)'}")
     return "\n".join(tails)
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import uuid
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -15,8 +16,8 @@ from typing import Any
 import yaml
 
 from testbed import objects
+from testbed.access import Access
 from testbed.api import Api, Object
-from testbed.control_plane import ControlPlane
 from testbed.objects import NAMESPACE, POD
 
 TEMPLATES = Path(__file__).parents[2] / "charts" / "netdra" / "templates"
@@ -37,10 +38,10 @@ def install(api: Api) -> None:
         api.apply(manifest)
 
 
-def kubeconfig(plane: ControlPlane, api: Api, account: str, node: str = "") -> Path:
+def kubeconfig(plane: Access, api: Api, account: str, node: str = "") -> Path:
     """A kubeconfig file for a service account of netdra's; with a node, as a pod there has it."""
     token = _token(api, account, _pod(api, account, node)) if node else _token(api, account, None)
-    path = plane.folder / f"{account}-{next(_NUMBERS)}.kubeconfig"
+    path = plane.authority.folder / f"{account}-{next(_NUMBERS)}.kubeconfig"
     cluster = {"server": plane.server, "certificate-authority": str(plane.authority.own.certificate)}
     config = {
         "apiVersion": "v1",
@@ -78,8 +79,13 @@ def allocated(name: str, topology: str, steps: Sequence[str], node: str = "") ->
 
 
 def _pod(api: Api, account: str, node: str) -> Object:
-    name = f"{account}-{next(_NUMBERS)}"
-    spec = {"serviceAccountName": account, "nodeName": node, "containers": [{"name": "main", "image": "none"}]}
+    name = f"{account}-{uuid.uuid4().hex[:8]}"  # a node that was started anew finds its former driver's pod
+    spec = {
+        "serviceAccountName": account,
+        "nodeName": node,
+        "hostNetwork": True,
+        "containers": [{"name": "main", "image": "none"}],
+    }
     return api.create(objects.manifest(POD, name, NETDRA, spec=spec))
 
 

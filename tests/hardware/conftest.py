@@ -12,8 +12,15 @@ import pytest
 from netdra.chain.site import Settings
 from netdra.cni.plugins import PluginPath
 from testbed import build
-from tests.hardware.node import PF, PFS, TOTAL_VFS, Function, bind, ip, links, until
+from tests.hardware.node import PF, PFS, TOTAL_VFS, VF, Function, bind, ip, links, run, until
 from tests.hardware.pods import PLUGINS, Pod, assert_as_before, node_state
+
+ACROSS_BOOTS = "across_boots"
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """The marker of tests whose pods see a reboot."""
+    config.addinivalue_line("markers", f"{ACROSS_BOOTS}: its pods are there before and after a boot")
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -132,9 +139,32 @@ def pod(new_pod: Callable[[], Pod]) -> Pod:
     return new_pod()
 
 
+@pytest.fixture
+def rdma_vfs(pfs: tuple[PF, ...]) -> Iterator[tuple[tuple[VF, VF], ...]]:
+    """Two pairs of VFs, one of each PF, with names, an MTU of 9000 and RDMA, which in software ends when they move."""
+    pairs = tuple((pfs[0].vf(at), pfs[1].vf(at)) for at in (5, 6))
+    names = {vf: vf.name for pair in pairs for vf in pair}
+    for pf in pfs:
+        ip("link", "set", pf.name, "mtu", "9000")
+    for number, vf in enumerate(names):
+        ip("link", "set", names[vf], "name", f"ai{number}")
+        ip("link", "set", f"ai{number}", "mtu", "9000")
+        run("rdma", "link", "add", f"rxe{number}", "type", "rxe", "netdev", f"ai{number}")
+    yield pairs
+    for number, vf in enumerate(names):
+        run("rdma", "link", "delete", f"rxe{number}", check=False)
+        ip("link", "set", vf.name, "mtu", "1500")
+        ip("link", "set", vf.name, "name", names[vf])
+    for pf in pfs:
+        ip("link", "set", pf.name, "mtu", "1500")
+
+
 @pytest.fixture(autouse=True)
-def restored(machine: None) -> Iterator[None]:
+def restored(request: pytest.FixtureRequest, machine: None) -> Iterator[None]:
     """Hold every test to leaving the node as it was: VFs, drivers, netdevs, their masters, no link too many."""
+    if request.node.get_closest_marker(ACROSS_BOOTS) is not None:
+        yield
+        return
     before = _state()
     yield
     until(lambda: _state() == before, f"the node is as before the test: {before}, not {_state()}")

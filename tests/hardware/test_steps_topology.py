@@ -9,7 +9,7 @@ import json
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -63,26 +63,6 @@ spec:
         exactly:
           deviceClassName: ai-bonded-rdma-vf1
 """
-
-
-@pytest.fixture
-def rdma_vfs(pfs: tuple[PF, ...]) -> Iterator[tuple[tuple[VF, VF], ...]]:
-    """Two pairs of VFs, one of each PF, with names, an MTU of 9000 and RDMA, which in software ends when they move."""
-    pairs = tuple((pfs[0].vf(at), pfs[1].vf(at)) for at in (5, 6))
-    names = {vf: vf.name for pair in pairs for vf in pair}
-    for pf in pfs:
-        ip("link", "set", pf.name, "mtu", "9000")
-    for number, vf in enumerate(names):
-        ip("link", "set", names[vf], "name", f"ai{number}")
-        ip("link", "set", f"ai{number}", "mtu", "9000")
-        run("rdma", "link", "add", f"rxe{number}", "type", "rxe", "netdev", f"ai{number}")
-    yield pairs
-    for number, vf in enumerate(names):
-        run("rdma", "link", "delete", f"rxe{number}", check=False)
-        ip("link", "set", vf.name, "mtu", "1500")
-        ip("link", "set", vf.name, "name", names[vf])
-    for pf in pfs:
-        ip("link", "set", pf.name, "mtu", "1500")
 
 
 def plans(pfs: Sequence[PF], count: int = 1) -> list[tuple[Plan, ...]]:

@@ -47,15 +47,23 @@ class Machine:
 @contextmanager
 def running_machine(config: pytest.Config, plane: ControlPlane, api: Api, folder: Path) -> Iterator[Machine]:
     """A Ready node of a control plane, whose logs are shown with tests that fail."""
-    running = config.stash.setdefault(RUNNING, [])
-    with Node(f"node-{next(NUMBERS)}", folder=folder) as node:
-        running.append(node)
+    with Node(f"node-{next(NUMBERS)}", folder=folder) as node, logs_shown(config, node):
         containerd = Containerd(node)
         try:
             yield Machine(node, containerd, Kubelet(containerd, plane))
         finally:
-            running.remove(node)
             api.delete(NODE, node.name)
+
+
+@contextmanager
+def logs_shown(config: pytest.Config, node: Node) -> Iterator[None]:
+    """Show a node's logs with tests that fail."""
+    running = config.stash.setdefault(RUNNING, [])
+    running.append(node)
+    try:
+        yield
+    finally:
+        running.remove(node)
 
 
 @pytest.fixture(scope="module")

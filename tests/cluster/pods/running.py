@@ -15,6 +15,7 @@ import msgspec
 
 from netdra.model.topology import NetworkTopology
 from netdra.topology.classes import device_classes
+from testbed.access import Access
 from testbed.api import Api, Object
 from testbed.control_plane import ControlPlane
 from testbed.driver import Driver
@@ -97,7 +98,7 @@ def step(name: str, kind: str, config: Mapping[str, Any] | None = None, after: s
     return {"name": name, "type": kind, **place, **({"config": dict(config)} if config else {})}
 
 
-def account(node: Node, plane: ControlPlane, api: Api) -> Path:
+def account(node: Node, plane: Access, api: Api) -> Path:
     """The driver's own rights, with a token that is bound to its node."""
     identities.install(api)
     return identities.kubeconfig(plane, api, "netdra-node", node.name)

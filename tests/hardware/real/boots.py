@@ -1,0 +1,47 @@
+"""What one boot of the machine tells the next one of the pods that it left, by a file on the disk."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+
+from tests.hardware.real.worker import FOLDER
+
+BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+_FILE = FOLDER / "left.json"
+
+
+class Left(msgspec.Struct, frozen=True):
+    """Pods of a node that is started anew.
+
+    Attributes:
+        boot_id: of the boot that they began in.
+        namespace: theirs.
+        sandboxes: pod -> its sandbox.
+        devices: pod -> what its claim, of the same name, has.
+    """
+
+    boot_id: str
+    namespace: str
+    sandboxes: dict[str, str]
+    devices: dict[str, list[str]]
+
+
+def boot_id() -> str:
+    """This boot's id."""
+    return BOOT_ID.read_text().strip()
+
+
+def leave(left: Left) -> None:
+    """Tell the next boot."""
+    _FILE.write_bytes(msgspec.json.encode(left))
+
+
+def found() -> Left:
+    """What the boot before has told.
+
+    Raises:
+        FileNotFoundError: there was none before.
+    """
+    return msgspec.json.decode(_FILE.read_bytes(), type=Left)

@@ -1,0 +1,45 @@
+"""The SR-IOV machine as a node with a real kubelet, for all tests of this folder, and what each test offers on it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from testbed.pods import Pods
+from testbed.workspace import open_workspace
+from tests.cluster.pods.conftest import MOST_SECONDS
+from tests.cluster.pods.conftest import pytest_runtest_makereport as pytest_runtest_makereport
+from tests.cluster.pods.conftest import pytest_runtest_setup as pytest_runtest_setup
+from tests.cluster.pods.driver import Offer
+from tests.hardware.conftest import ACROSS_BOOTS
+from tests.hardware.real.worker import Worker, running_worker
+
+FOLDER = Path(__file__).parent
+
+
+@pytest.fixture(scope="session")
+def worker(request: pytest.FixtureRequest) -> Iterator[Worker]:
+    """The machine as a node of the control plane outside, with its kubelet, its runtime and its driver."""
+    with running_worker(request.config) as found:
+        yield found
+
+
+@pytest.fixture
+def offer(worker: Worker) -> Iterator[Offer]:
+    """What a test offers on the node; afterwards nothing of its pods is left."""
+    with open_workspace(worker.api) as workspace:
+        pods = Pods(worker.api, workspace.namespace, worker.machine.containerd)
+        opened = Offer(workspace, worker.driver, pods)
+        yield opened
+        pods.delete_all()
+        worker.driver.until_nothing_is_left()
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """What the next boot finds comes at the end; tests of real pods have more time than all others."""
+    items.sort(key=lambda item: item.get_closest_marker(ACROSS_BOOTS) is not None)
+    for item in items:
+        if item.path.is_relative_to(FOLDER):
+            item.add_marker(pytest.mark.timeout(MOST_SECONDS))

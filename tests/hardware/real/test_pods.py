@@ -1,0 +1,134 @@
+"""Hardware in real pods: published, scheduled, prepared, attached, told of, and given back as it was."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import msgspec
+
+from netdra.model import documents
+from netdra.model.topology import NetworkTopology
+from netdra.topology.classes import device_classes
+from testbed.api import Object
+from testbed.image import NAME
+from testbed.objects import manifest
+from testbed.pods import CONTAINER
+from tests.cluster.pods.driver import POLICY, Offer, addresses
+from tests.hardware.node import PF, VF, Function, until
+from tests.hardware.pods import differences, node_state, of_pf
+from tests.hardware.real.offers import device_of, offer_vf, published, ready
+
+TOPOLOGY = Path("tests/unit/topology/topologies/ai-bonded-rdma.yaml")
+VFS = 'device.attributes["dra.networking"].type == "vf"'
+STEPS = ("sriov", "bond", "vlan", "tuning")
+# As a program such as DPDK's does: it opens its group's file and keeps it.
+OPEN = 'for file in /dev/vfio/[0-9]*; do exec 3<>"$file"; done; trap exit TERM; sleep 1000000 & wait'
+Record = Callable[[str, object], None]
+
+
+def make_topology(offer: Offer, pfs: Sequence[PF]) -> str:
+    """The topology as it is written, on this machine's PFs, with its DeviceClasses."""
+    text = TOPOLOGY.read_text().replace("enp3s0f0", pfs[0].name).replace("enp3s0f1", pfs[1].name)
+    (topology,) = documents.read(text, str(TOPOLOGY))
+    assert isinstance(topology, NetworkTopology)
+    offer.workspace.create(documents.plain(topology))
+    for each in device_classes(topology):
+        offer.workspace.create(msgspec.to_builtins(each))
+    return topology.name
+
+
+def offer_vfs(offer: Offer) -> None:
+    """Offer all VFs of the node."""
+    exposure = {"supportedCNIPlugins": [{"name": "sriov", "exclusive": True}]}
+    spec = {"selector": {"cel": VFS}, "exposure": exposure}
+    offer.workspace.create(manifest(POLICY, offer.workspace.name("vfs"), spec=spec))
+
+
+def rdma_devices(offer: Offer) -> set[str]:
+    """The published devices with RDMA."""
+    attribute = "dra.networking/rdma"
+    return {name for name, each in offer.published().items() if each["attributes"].get(attribute) == {"bool": True}}
+
+
+def sums(offer: Offer) -> dict[str, float]:
+    """The seconds that attaching took so far, by what was done."""
+    steps = {kind: offer.metric("netdra_chain_step_duration_seconds_sum", type=kind, action="add") for kind in STEPS}
+    return steps | {"all of attaching": offer.metric("netdra_attach_duration_seconds_sum")}
+
+
+def test_ai_bonded_rdma_is_in_a_real_pod_and_its_vfs_come_back_as_they_were(
+    pfs: tuple[PF, ...],
+    rdma_vfs: tuple[tuple[VF, VF], ...],
+    offer: Offer,
+    record_testsuite_property: Record,
+) -> None:
+    before, spent = node_state(), sums(offer)
+    offer_vfs(offer)
+    rdma = {device_of(vf) for pair in rdma_vfs for vf in pair}
+    offer.until(lambda: rdma_devices(offer) == rdma)
+    name = make_topology(offer, pfs)
+    began = time.monotonic()
+    offer.pods.run("training", offer.claim("network", vf0=f"{name}-vf0", vf1=f"{name}-vf1"))
+    record_testsuite_property("pod created to running, s", round(time.monotonic() - began, 2))
+    for kind, seconds in sums(offer).items():
+        record_testsuite_property(f"{kind}, ms in a real pod", round((seconds - spent[kind]) * 1000, 1))
+
+    found = offer.inside("training")
+    assert set(found) == {"lo", "eth0", "net1", "net2", "bond0", "data0", "mgmt0"}
+    given = [next(vf for vf in pf.vfs() if vf.pci == found[name]["parentdev"])
+             for pf, name in zip(pfs, ("net1", "net2"), strict=True)]  # fmt: skip
+    assert [(of_pf(vf)["spoofchk"], of_pf(vf)["trust"]) for vf in given] == [(False, True)] * 2
+    assert [found[name]["master"] for name in ("net1", "net2")] == ["bond0", "bond0"]
+    assert found["bond0"]["linkinfo"]["info_data"]["mode"] == "802.3ad"
+    vlans = {name: (found[name]["linkinfo"]["info_data"]["id"], found[name]["mtu"]) for name in ("data0", "mgmt0")}
+    assert vlans == {"data0": (100, 9000), "mgmt0": (200, 1500)}
+    assert (addresses(found["data0"]), addresses(found["mgmt0"])) == ({"10.100.0.5/24"}, {"10.200.0.5/24"})
+    assert_told_of(offer.status("network", devices=2), {device_of(vf) for vf in given})
+
+    offer.pods.delete("training")
+    offer.driver.until_nothing_is_left()
+    until(lambda: not differences(before, node_state()), "the node is as it was", limit=60)
+    offer.until(lambda: published(offer, [device_of(vf) for vf in given]))
+
+
+def assert_told_of(devices: Sequence[Object], expected: set[str]) -> None:
+    """A claim's status tells of its devices, and step by step what became of them."""
+    assert {each["device"] for each in devices} == expected
+    for device in devices:
+        (condition,) = device["conditions"]
+        assert (condition["type"], condition["status"], condition["reason"]) == ("Ready", "True", "Attached")
+        (pod,) = device["data"]["pods"]
+        assert {"bond0", "data-vlan", "mgmt-vlan", "tune-data", "tune-mgmt"} < {each["step"] for each in pod["steps"]}
+    assert {device["networkData"]["interfaceName"] for device in devices} == {"net1", "net2"}
+
+
+def container(claim: str) -> Object:
+    """A container that has its claim's device file open."""
+    resources = {"claims": [{"name": claim}]}
+    command = ["sh", "-c", OPEN]
+    return {"name": CONTAINER, "image": NAME, "imagePullPolicy": "Never", "command": command, "resources": resources}
+
+
+def test_a_vf_for_userspace_is_opened_by_the_pods_process_and_is_a_netdev_again_afterwards(
+    pfs: tuple[PF, ...], offer: Offer
+) -> None:
+    vf = pfs[0].vf(3)
+    before = node_state()
+    claim = offer.claim("dpdk", nic=offer_vf(offer, vf, "vfio-pci"))
+    offer.pods.run("dpdk", claim, containers=[container(claim)])
+
+    group = Function(vf.pci).iommu_group
+    assert vf.driver == "vfio-pci"
+    node, process = offer.driver.node, f"/proc/{offer.pods.pid('dpdk')}"
+    assert node.run("readlink", f"{process}/fd/3").strip() == f"/dev/vfio/{group}"
+    assert set(node.run("ls", f"{process}/root/dev/vfio").split()) == {group, "vfio"}
+    assert ready(offer, claim) == ("True", "Attached")
+    (told,) = offer.status(claim)
+    (step,) = told["data"]["pods"][0]["steps"]
+    assert step["result"]["devices"][0]["deviceNodes"] == [f"/dev/vfio/{group}", "/dev/vfio/vfio"]
+
+    offer.pods.delete("dpdk")
+    offer.driver.until_nothing_is_left()
+    until(lambda: not differences(before, node_state()), "the node is as it was", limit=60)

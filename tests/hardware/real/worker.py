@@ -1,0 +1,108 @@
+"""The SR-IOV machine as a worker node: a real kubelet, containerd and `netdra node` in it, the control plane outside.
+
+Used by the tests of real pods on hardware. All that a node keeps over a reboot is on the machine's disk.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from netdra.model import crd, kinds
+from testbed.access import Access
+from testbed.api import Api
+from testbed.build import program
+from testbed.containerd import Containerd
+from testbed.driver import CNI_PROGRAMS, Driver
+from testbed.kubelet import Kubelet
+from testbed.node import Node
+from testbed.objects import NODE
+from testbed.vm.beside import PATIENCE, joined_control_plane
+from testbed.vm.hardware import DISK, DISK_FOLDER, GUEST
+from tests.cluster.conftest import is_established
+from tests.cluster.pods.conftest import Machine, logs_shown
+from tests.cluster.pods.running import account
+from tests.hardware.node import run
+
+NAME = "sriov"
+FOLDER = Path(DISK_FOLDER)
+# The runtime waits so long for a hook; under emulation the usual 2 s are too few.
+HOOK_TIMEOUT = "40s"
+DEFINITION = "apiextensions.k8s.io/v1/CustomResourceDefinition"
+PROGRAMS = ("kubelet", "containerd", "containerd-shim-runc-v2", "ctr", "crictl", *CNI_PROGRAMS)
+_CACHE = "NETDRA_TESTBED_CACHE"
+
+
+@dataclass
+class Worker:
+    """The node, its driver, and the administrator's client.
+
+    Attributes:
+        leaves: whether it is left as it is for the next boot, so that the control plane must not forget it.
+    """
+
+    machine: Machine
+    driver: Driver
+    plane: Access
+    api: Api
+    leaves: bool = False
+
+
+@contextmanager
+def running_worker(config: pytest.Config) -> Iterator[Worker]:
+    """The machine as a Ready node with its driver; begun anew if the disk has a node from an earlier boot."""
+    plane = joined_control_plane()
+    mount_disk()
+    with _programs_on_disk(), closing(plane.client()) as api:
+        _serve_kinds(api)
+        node = Node(NAME, folder=FOLDER / "node", address=GUEST, alone=True, patience=PATIENCE)
+        with node, logs_shown(config, node):
+            containerd = Containerd(node, nri={"plugin_request_timeout": HOOK_TIMEOUT})
+            machine = Machine(node, containerd, Kubelet(containerd, plane))
+            worker = Worker(machine, Driver(node, account(node, plane, api)), plane, api)
+            worker.driver.start()
+            yield worker
+            if not worker.leaves:
+                api.delete(NODE, NAME)
+
+
+def mount_disk() -> None:
+    """Mount the machine's disk, once a boot; what an earlier boot had in /run is not there any more."""
+    if FOLDER.is_mount():
+        return
+    FOLDER.mkdir(exist_ok=True)
+    run("mount", "-o", "noinit_itable", DISK, str(FOLDER))
+    shutil.rmtree(FOLDER / "node" / "run", ignore_errors=True)
+
+
+@contextmanager
+def _programs_on_disk() -> Iterator[None]:
+    """Have the test bed's programs on the disk: a big program that is run from the host's files starts slowly."""
+    target, outside = FOLDER / "programs", os.environ.get(_CACHE)
+    for name in PROGRAMS:
+        built = program(name)
+        copy = target / built.parent.name / name
+        if not copy.exists():
+            copy.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(built, copy)
+    os.environ[_CACHE] = str(target)
+    try:
+        yield
+    finally:
+        os.environ.pop(_CACHE)
+        if outside is not None:
+            os.environ[_CACHE] = outside
+
+
+def _serve_kinds(api: Api) -> None:
+    """Have the control plane serve netdra's own kinds."""
+    for kind in kinds.KINDS:
+        api.apply(crd.manifest(kind))
+    for kind in kinds.KINDS:
+        api.wait_for(DEFINITION, kind.name, is_established)
