@@ -19,7 +19,7 @@ help: ## List the commands
 demo: $(RUNTIME) ## Build a node, schedule a pod's network on it, attach it, show it, take it down
 	@$(BIN)/netdra lab demo
 
-test: lint test-unit test-kernel test-cluster hardware ## Everything that CI runs
+test: lint test-unit test-kernel test-cluster hardware hardware-pods ## Everything that CI runs
 
 lint: $(DEV) ## Format check, lint, strict types, import contracts
 	$(BIN)/ruff format --check .
