@@ -169,12 +169,12 @@ def reports_of(nodes: int, found: Object | None) -> bool:
 
 def test_users_are_told_once_of_a_policy_that_fails_on_many_nodes(workspace: Workspace) -> None:
     api, name = workspace.api, workspace.name("policy")
-    workspace.create(manifest(POLICY, name, spec={"selector": {"cel": "true", **NOWHERE}}))
+    workspace.create(manifest(POLICY, name, spec={"selector": {"cel": "true"}, **NOWHERE}))
     for number in range(5):
         workspace.create(reporting(workspace.name(f"node{number}"), name, devices=1, problems=["no such key: rdma"]))
         api.wait_for(POLICY, name, partial(reports_of, number + 1))
     rival = workspace.name("rival")
-    workspace.create(manifest(POLICY, rival, spec={"selector": {"cel": "true", **NOWHERE}}))
+    workspace.create(manifest(POLICY, rival, spec={"selector": {"cel": "true"}, **NOWHERE}))
     assert sorted(told_of(api, name, 2)) == [("Warning", "FailsOnNodes"), ("Warning", "SameRank")]
     assert told_of(api, rival, 1) == [("Warning", "SameRank")]
 
@@ -243,7 +243,7 @@ def test_a_second_controller_finds_everything_done_and_writes_nothing(
     allocate(workspace, pair)
     api.wait_for(TOPOLOGY, pair, lambda found: condition(found, "InUse")[0] == "True")
     policy = workspace.name("policy")
-    workspace.create(manifest(POLICY, policy, spec={"selector": {"cel": "true", **NOWHERE}}))
+    workspace.create(manifest(POLICY, policy, spec={"selector": {"cel": "true"}, **NOWHERE}))
     api.wait_for(POLICY, policy, lambda found: condition(found, "Accepted")[0] == "True")
     schema = workspace.name("schema")
     workspace.create(manifest(SCHEMA, schema, spec={"cniType": "x"}))
@@ -252,7 +252,7 @@ def test_a_second_controller_finds_everything_done_and_writes_nothing(
     workspace.create(manifest(CUSTOM_DEVICE, device, spec=custom_device()))
     api.wait_for(CUSTOM_DEVICE, device, lambda found: condition(found, "Applied")[1] == "NoDevice")
     wrong = workspace.name("wrong")
-    workspace.create(manifest(POLICY, wrong, spec={"selector": {"cel": "device.driver ==", **NOWHERE}}))
+    workspace.create(manifest(POLICY, wrong, spec={"selector": {"cel": "device.driver =="}, **NOWHERE}))
     told_of(api, wrong, 1)
     control_plane.processes["netdra-controller"].stop()
     seen = [(TOPOLOGY, pair), (CLASS, f"{pair}-vf0"), (CLASS, f"{pair}-vf1"), (POLICY, policy), (SCHEMA, schema)]
@@ -270,7 +270,7 @@ def test_a_second_controller_finds_everything_done_and_writes_nothing(
 
 def test_reports_of_many_nodes_become_one_status_with_few_writes(workspace: Workspace) -> None:
     api, name, nodes = workspace.api, workspace.name("policy"), 200
-    workspace.create(manifest(POLICY, name, spec={"selector": {"cel": "true", **NOWHERE}}))
+    workspace.create(manifest(POLICY, name, spec={"selector": {"cel": "true"}, **NOWHERE}))
     first = api.wait_for(POLICY, name, lambda found: condition(found, "Accepted")[0] == "True")
     assert first is not None
     begun = time.monotonic()
