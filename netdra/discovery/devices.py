@@ -63,11 +63,11 @@ def read(sysfs: Sysfs, path: str, netdev: str = "") -> Device:
     """
     parts = path.split("/")
     at = _pci_ancestor(parts)
-    above = "/".join(parts[: at + 1])
     with sysfs.folder(path) as folder:
         port = _port(sysfs, folder, netdev) if netdev else 0
         if at == len(parts) - 1:
             return _pci(sysfs, folder, path, port)
+        above = "/".join(parts[: at + 1])
         if at >= 0 and not parts[-1].startswith("virtio"):
             # A sub-function or a USB adapter: it stands below a PCI device, but is not that device.
             return _below_pci(sysfs, folder, above, port)
@@ -130,25 +130,34 @@ def _below_pci(sysfs: Sysfs, folder: Folder, ancestor: str, port: int) -> Device
 
 def _pci_ancestor(parts: list[str]) -> int:
     """The place of the last PCI address in a path, -1 for none."""
+    if pci.is_address(parts[-1]):
+        return len(parts) - 1
     return next((place for place in range(len(parts) - 1, -1, -1) if pci.is_address(parts[place])), -1)
 
 
 def _port(sysfs: Sysfs, folder: Folder, netdev: str) -> int:
     """Several netdevs of one function are told apart by `dev_port`, in older drivers by `dev_id`.
 
-    A netdev's folder is below its device's, which is the shorter way; `class` leads to it in every tree.
+    A netdev's folder is below its device's, which is the shorter way; `class` leads to it in every tree. The one netdev
+    of a function, here or in any other namespace, has nobody to be told apart from by a `dev_id`.
     """
-    for file in ("dev_port", "dev_id"):
-        found = folder.number(f"net/{netdev}/{file}", 0)
-        if found is None:
-            found = sysfs.number(f"class/net/{netdev}/{file}", 0)
-        if isinstance(found, int) and found > 0:
-            return found
-    return 0
+    port = _port_of(sysfs, folder, netdev, "dev_port")
+    if port == 0 and folder.count_folders("net") == 1:
+        return 0
+    return port or _port_of(sysfs, folder, netdev, "dev_id") or 0
+
+
+def _port_of(sysfs: Sysfs, folder: Folder, netdev: str, file: str) -> int | None:
+    """What a file says, None where it is absent or says no number."""
+    found = folder.number(f"net/{netdev}/{file}", 0)
+    if found is None:
+        found = sysfs.number(f"class/net/{netdev}/{file}", 0)
+    return found if isinstance(found, int) and found >= 0 else None
 
 
 def _has_vfs(devices: Folder, address: str) -> bool:
-    found = devices.number(f"{address}/sriov_numvfs")
+    file = f"{address}/sriov_numvfs"
+    found = devices.number(file) if devices.exists(file) else None
     return isinstance(found, int) and found > 0
 
 

@@ -14,7 +14,7 @@ from netdra.kernel.errors import KernelMissingError
 from netdra.kernel.sysfs import Folder, Sysfs, Unreadable
 
 _ADDRESS = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[01][0-9a-f]\.[0-7]\Z")
-_ROOT = re.compile(r"pci[0-9a-f]{4,8}:[0-9a-f]{2}\Z")
+_ROOT = re.compile(r"(?:^|/)(pci[0-9a-f]{4,8}:[0-9a-f]{2})(?![^/])")
 _IDS = re.compile(r"^PCI_ID=([0-9A-F]{4,}):([0-9A-F]{4,})$", re.MULTILINE)
 _DRIVER = re.compile(r"^DRIVER=(.+)$", re.MULTILINE)
 _VIRTUAL_FUNCTION = re.compile(r"virtfn(\d{1,5})\Z", re.ASCII)
@@ -95,7 +95,8 @@ def pf_of(sysfs: Sysfs, address: str) -> str:
 
 def root_of(path: str) -> str:
     """The PCIe root in a device's path, whatever switches are between ("pci0000:00"); "" if there is none."""
-    return next((part for part in path.split("/") if _ROOT.match(part)), "")
+    found = _ROOT.search(path)
+    return found[1] if found else ""
 
 
 def virtual_functions(sysfs: Sysfs, address: str, path: str = "") -> dict[int, str] | Unreadable:
@@ -104,9 +105,9 @@ def virtual_functions(sysfs: Sysfs, address: str, path: str = "") -> dict[int, s
     listed = sysfs.names(at)
     if listed is None or isinstance(listed, Unreadable):
         return {} if listed is None else listed
-    numbers = {name: matched[1] for name in listed if (matched := _VIRTUAL_FUNCTION.match(name))}
+    matches = filter(None, map(_VIRTUAL_FUNCTION.match, listed))
     with sysfs.folder(at) as folder:
-        targets = {int(number): folder.link_name(name) for name, number in numbers.items()}
+        targets = {int(matched[1]): folder.link_name(matched[0]) for matched in matches}
     return {number: vf for number, vf in sorted(targets.items()) if isinstance(vf, str) and is_address(vf)}
 
 
