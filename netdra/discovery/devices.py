@@ -12,7 +12,7 @@ from typing import TypeVar
 from netdra.discovery.facts import Device
 from netdra.kernel import pci
 from netdra.kernel.errors import errno_name
-from netdra.kernel.sysfs import Sysfs, Unreadable
+from netdra.kernel.sysfs import Folder, Sysfs, Unreadable
 
 _PCI_FIELDS = ("vendor", "product", "driver", "numa_node", "pcie_root", "iommu_group", "num_vfs", "total_vfs")
 _GONE = 2
@@ -28,12 +28,12 @@ def behind_link(sysfs: Sysfs, name: str) -> Device | None:
         return None
     if isinstance(target, Unreadable):
         return Device(unreadable=dict.fromkeys(("pci_address", *_PCI_FIELDS), target.reason))
-    return read(sysfs, sysfs.resolve(folder), _port(sysfs, name))
+    return read(sysfs, sysfs.resolve(folder), name)
 
 
 def behind_parent(sysfs: Sysfs, name: str, bus: str, parent: str) -> Device:
     """The device of an interface whose parent netlink names, by its bus address: no namespace hides that in /sys."""
-    return read(sysfs, sysfs.behind(f"bus/{bus}/devices/{parent}"), _port(sysfs, name))
+    return read(sysfs, sysfs.behind(f"bus/{bus}/devices/{parent}"), name)
 
 
 def other_pfs(sysfs: Sysfs, known: Container[str]) -> list[str]:
@@ -43,15 +43,9 @@ def other_pfs(sysfs: Sysfs, known: Container[str]) -> list[str]:
         sysfs: the tree.
         known: the addresses that need not be looked at.
     """
-    found = []
-    for address in sysfs.listing("bus/pci/devices"):
-        if address in known:
-            continue
-        vfs = sysfs.number(f"bus/pci/devices/{address}/sriov_numvfs")
-        is_network = isinstance(vfs, int) and vfs > 0 and sysfs.text(f"bus/pci/devices/{address}/class")[:4] == "0x02"
-        if is_network:
-            found.append(address)
-    return found
+    addresses = [address for address in sysfs.listing("bus/pci/devices") if address not in known]
+    with sysfs.folder("bus/pci/devices") as folder:
+        return [address for address in addresses if _has_vfs(folder, address) and _is_network(folder, address)]
 
 
 def function(sysfs: Sysfs, address: str) -> Device:
@@ -59,46 +53,44 @@ def function(sysfs: Sysfs, address: str) -> Device:
     return read(sysfs, sysfs.behind(f"bus/pci/devices/{address}"))
 
 
-def read(sysfs: Sysfs, folder: str, port: int = 0) -> Device:
+def read(sysfs: Sysfs, path: str, netdev: str = "") -> Device:
     """What sysfs says of a device.
 
     Args:
         sysfs: the tree.
-        folder: the device's folder with all links resolved, so that its ancestors can be seen in the path.
-        port: what `Device.dev_port` is to be.
+        path: the device's folder with all links resolved, so that its ancestors can be seen in it.
+        netdev: the device's interface that is asked for, if it has one here.
     """
-    parts = folder.split("/")
-    driver = sysfs.link_name(f"{folder}/driver")
+    parts = path.split("/")
     at = _pci_ancestor(parts)
-    if at < 0:
-        numa_node = sysfs.number(f"{folder}/numa_node")
-        unreadable: dict[str, str] = {}
-        return Device(
-            driver=_value("driver", driver, "", unreadable),
-            numa_node=_value("numa_node", numa_node, -1, unreadable),
-            dev_port=port,
-            unreadable=unreadable,
-        )
-    is_itself = at == len(parts) - 1
-    if not is_itself and not parts[-1].startswith("virtio"):
-        # A sub-function or a USB adapter: it stands below a PCI device, but is not that device.
-        return _below_pci(sysfs, folder, "/".join(parts[: at + 1]), port)
-    return _pci(sysfs, "/".join(parts[: at + 1]), port, driver if not is_itself else None)
+    with sysfs.folder(path) as folder:
+        port = _port(sysfs, folder, netdev) if netdev else 0
+        if at == len(parts) - 1:
+            return _pci(sysfs, folder, path, port)
+        above = "/".join(parts[: at + 1])
+        if at >= 0 and not parts[-1].startswith("virtio"):
+            # A sub-function or a USB adapter: it stands below a PCI device, but is not that device.
+            return _below_pci(sysfs, folder, above, port)
+        driver = folder.link_name("driver")
+        if at < 0:
+            return _elsewhere(driver, folder.number("numa_node"), port)
+    with sysfs.folder(above) as folder:
+        return _pci(sysfs, folder, above, port, driver)
 
 
-def _pci(sysfs: Sysfs, folder: str, port: int, driver: str | Unreadable | None) -> Device:
+def _pci(sysfs: Sysfs, folder: Folder, path: str, port: int, driver: str | Unreadable | None = None) -> Device:
     """A PCI device, or the virtio device on it, whose driver then counts instead of the bus's."""
-    address = folder.rpartition("/")[2]
-    if not sysfs.is_folder(folder):
-        return Device(address=address, dev_port=port, unreadable=dict.fromkeys(_PCI_FIELDS, errno_name(_GONE)))
-    found = pci.read(sysfs, address, folder)
+    if not folder.is_open:
+        reason = dict.fromkeys(_PCI_FIELDS, errno_name(_GONE))
+        return Device(address=path.rpartition("/")[2], dev_port=port, unreadable=reason)
+    found = pci.read(folder, path)
     unreadable: dict[str, str] = {}
-    functions = pci.virtual_functions(sysfs, address, folder) if found.total_vfs else {}
+    functions = pci.virtual_functions(sysfs, found.address, path) if found.total_vfs else {}
     if isinstance(functions, Unreadable):
         unreadable["num_vfs"] = functions.reason
         functions = {}
     return Device(
-        address=address,
+        address=found.address,
         vendor=_hexadecimal("vendor", found.vendor, unreadable),
         product=_hexadecimal("product", found.product, unreadable),
         driver=_value("driver", found.driver if driver is None else driver, "", unreadable),
@@ -114,10 +106,21 @@ def _pci(sysfs: Sysfs, folder: str, port: int, driver: str | Unreadable | None) 
     )
 
 
-def _below_pci(sysfs: Sysfs, folder: str, ancestor: str, port: int) -> Device:
+def _elsewhere(driver: str | Unreadable | None, numa_node: int | Unreadable | None, port: int) -> Device:
+    """A device on no PCI bus."""
     unreadable: dict[str, str] = {}
     return Device(
-        driver=_value("driver", sysfs.link_name(f"{folder}/driver"), "", unreadable),
+        driver=_value("driver", driver, "", unreadable),
+        numa_node=_value("numa_node", numa_node, -1, unreadable),
+        dev_port=port,
+        unreadable=unreadable,
+    )
+
+
+def _below_pci(sysfs: Sysfs, folder: Folder, ancestor: str, port: int) -> Device:
+    unreadable: dict[str, str] = {}
+    return Device(
+        driver=_value("driver", folder.link_name("driver"), "", unreadable),
         numa_node=_value("numa_node", sysfs.number(f"{ancestor}/numa_node"), -1, unreadable),
         pcie_root=pci.root_of(ancestor),
         dev_port=port,
@@ -127,16 +130,40 @@ def _below_pci(sysfs: Sysfs, folder: str, ancestor: str, port: int) -> Device:
 
 def _pci_ancestor(parts: list[str]) -> int:
     """The place of the last PCI address in a path, -1 for none."""
+    if pci.is_address(parts[-1]):
+        return len(parts) - 1
     return next((place for place in range(len(parts) - 1, -1, -1) if pci.is_address(parts[place])), -1)
 
 
-def _port(sysfs: Sysfs, name: str) -> int:
-    """Several netdevs of one function are told apart by `dev_port`, in older drivers by `dev_id`."""
-    for file in ("dev_port", "dev_id"):
-        found = sysfs.number(f"class/net/{name}/{file}", 0)
-        if isinstance(found, int) and found > 0:
-            return found
-    return 0
+def _port(sysfs: Sysfs, folder: Folder, netdev: str) -> int:
+    """Several netdevs of one function are told apart by `dev_port`, in older drivers by `dev_id`.
+
+    A netdev's folder is below its device's, which is the shorter way; `class` leads to it in every tree. The one netdev
+    of a function, here or in any other namespace, has nobody to be told apart from by a `dev_id`.
+    """
+    port = _port_of(sysfs, folder, netdev, "dev_port")
+    if port == 0 and folder.count_folders("net") == 1:
+        return 0
+    return port or _port_of(sysfs, folder, netdev, "dev_id") or 0
+
+
+def _port_of(sysfs: Sysfs, folder: Folder, netdev: str, file: str) -> int | None:
+    """What a file says, None where it is absent or says no number."""
+    found = folder.number(f"net/{netdev}/{file}", 0)
+    if found is None:
+        found = sysfs.number(f"class/net/{netdev}/{file}", 0)
+    return found if isinstance(found, int) and found >= 0 else None
+
+
+def _has_vfs(devices: Folder, address: str) -> bool:
+    file = f"{address}/sriov_numvfs"
+    found = devices.number(file) if devices.exists(file) else None
+    return isinstance(found, int) and found > 0
+
+
+def _is_network(devices: Folder, address: str) -> bool:
+    found = devices.read(f"{address}/class")
+    return isinstance(found, str) and found.startswith("0x02")
 
 
 def _value(field: str, found: T | Unreadable | None, neutral: T, unreadable: dict[str, str]) -> T:

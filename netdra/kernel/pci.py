@@ -11,10 +11,12 @@ import re
 import msgspec
 
 from netdra.kernel.errors import KernelMissingError
-from netdra.kernel.sysfs import Sysfs, Unreadable
+from netdra.kernel.sysfs import Folder, Sysfs, Unreadable
 
 _ADDRESS = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[01][0-9a-f]\.[0-7]\Z")
-_ROOT = re.compile(r"pci[0-9a-f]{4,8}:[0-9a-f]{2}\Z")
+_ROOT = re.compile(r"(?:^|/)(pci[0-9a-f]{4,8}:[0-9a-f]{2})(?![^/])")
+_IDS = re.compile(r"^PCI_ID=([0-9A-F]{4,}):([0-9A-F]{4,})$", re.MULTILINE)
+_DRIVER = re.compile(r"^DRIVER=(.+)$", re.MULTILINE)
 _VIRTUAL_FUNCTION = re.compile(r"virtfn(\d{1,5})\Z", re.ASCII)
 
 
@@ -50,50 +52,63 @@ def is_address(text: str) -> bool:
     return _ADDRESS.match(text) is not None
 
 
-def read(sysfs: Sysfs, address: str, folder: str = "") -> PciDevice:
+def read(folder: Folder, path: str) -> PciDevice:
     """What sysfs says of a device; never an exception, also when it vanishes meanwhile.
 
     Args:
-        sysfs: the tree.
-        address: the device's address.
-        folder: where its folder is behind all links, if that is known.
+        folder: the device's folder.
+        path: where that is behind all links.
     """
-    at = folder or f"bus/pci/devices/{address}"
-    numa_node = sysfs.number(f"{at}/numa_node")
-    pf = _or(sysfs.link_name(f"{at}/physfn"))
-    total_vfs = 0 if pf else _count(sysfs.number(f"{at}/sriov_totalvfs"))  # a VF has none of its own
+    vendor, product, driver = _identity(folder)
+    numa_node = folder.number("numa_node")
+    pf = _or(folder.link_name("physfn"))
+    total_vfs = 0 if pf else _count(folder.number("sriov_totalvfs"))  # a VF has none of its own
     return PciDevice(
-        address=address,
-        vendor=_or(sysfs.read(f"{at}/vendor")),
-        product=_or(sysfs.read(f"{at}/device")),
-        driver=_or(sysfs.link_name(f"{at}/driver")),
+        address=path.rpartition("/")[2],
+        vendor=vendor,
+        product=product,
+        driver=driver,
         numa_node=-1 if numa_node is None else numa_node,
-        root=root_of(folder or sysfs.behind(at)),
-        iommu_group=_or(sysfs.link_name(f"{at}/iommu_group")),
+        root=root_of(path),
+        iommu_group=_or(folder.link_name("iommu_group")),
         total_vfs=total_vfs,
-        vfs=0 if total_vfs == 0 else _count(sysfs.number(f"{at}/sriov_numvfs")),
+        vfs=0 if total_vfs == 0 else _count(folder.number("sriov_numvfs")),
         pf=pf,
     )
 
 
+def _identity(folder: Folder) -> tuple[str | Unreadable, str | Unreadable, str | Unreadable]:
+    """Vendor, product and driver: by one read of `uevent`, or one by one where a recorded tree lacks that."""
+    text = folder.read("uevent")
+    ids = _IDS.search(text) if isinstance(text, str) else None
+    if ids is None or not isinstance(text, str):
+        return _or(folder.read("vendor")), _or(folder.read("device")), _or(folder.link_name("driver"))
+    driver = _DRIVER.search(text)
+    return f"0x{ids[1].lower()}", f"0x{ids[2].lower()}", driver[1] if driver else ""
+
+
+def pf_of(sysfs: Sysfs, address: str) -> str:
+    """The address of a VF's PF, "" if it is no VF."""
+    found = sysfs.link_name(f"bus/pci/devices/{address}/physfn")
+    return found if isinstance(found, str) else ""
+
+
 def root_of(path: str) -> str:
     """The PCIe root in a device's path, whatever switches are between ("pci0000:00"); "" if there is none."""
-    return next((part for part in path.split("/") if _ROOT.match(part)), "")
+    found = _ROOT.search(path)
+    return found[1] if found else ""
 
 
-def virtual_functions(sysfs: Sysfs, address: str, folder: str = "") -> dict[int, str] | Unreadable:
+def virtual_functions(sysfs: Sysfs, address: str, path: str = "") -> dict[int, str] | Unreadable:
     """The addresses of a PF's VFs by index, from its `virtfnN` links: strides make arithmetic on addresses wrong."""
-    at = folder or f"bus/pci/devices/{address}"
+    at = path or f"bus/pci/devices/{address}"
     listed = sysfs.names(at)
     if listed is None or isinstance(listed, Unreadable):
         return {} if listed is None else listed
-    found: dict[int, str] = {}
-    for name in listed:
-        matched = _VIRTUAL_FUNCTION.match(name)
-        target = sysfs.link_name(f"{at}/{name}") if matched else None
-        if matched and isinstance(target, str) and is_address(target):
-            found[int(matched.group(1))] = target
-    return dict(sorted(found.items()))
+    matches = filter(None, map(_VIRTUAL_FUNCTION.match, listed))
+    with sysfs.folder(at) as folder:
+        targets = {int(matched[1]): folder.link_name(matched[0]) for matched in matches}
+    return {number: vf for number, vf in sorted(targets.items()) if isinstance(vf, str) and is_address(vf)}
 
 
 def netdevs(sysfs: Sysfs, address: str) -> tuple[str, ...]:

@@ -1,6 +1,7 @@
 """Reading sysfs below a root that the caller names: /sys, or a recorded tree. Every read has an answer.
 
-Files are read through joined strings and bare descriptors, for thousands of them are. A read yields the text, None
+Files are read through joined strings and bare descriptors, for thousands of them are; of a folder of which several are
+wanted, through the folder's own descriptor, for in sysfs every part of a path is a lock. A read yields the text, None
 where there is no such file, or an `Unreadable` that keeps the errno; it never raises. Names
 of files and links are Python's own (with surrogates for strange bytes), so that they can be opened.
 """
@@ -10,6 +11,7 @@ from __future__ import annotations
 import errno
 import os
 import posixpath
+from typing import Self
 
 from netdra.kernel.errors import errno_name, from_os_error
 
@@ -49,17 +51,7 @@ class Sysfs:
 
     def read(self, path: str) -> str | Unreadable | None:
         """A file's text without white space around it; None if it is not there."""
-        try:
-            descriptor = os.open(f"{self.root}/{path}", os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
-            try:
-                data = os.read(descriptor, _MOST)
-            finally:
-                os.close(descriptor)
-        except OSError as problem:
-            return _reason(problem)
-        except ValueError:  # a NUL in the path
-            return None
-        return data.decode(errors="backslashreplace").strip("\0 \t\r\n")
+        return _read(f"{self.root}/{path}", None)
 
     def text(self, path: str) -> str:
         """A file's text, "" where it is absent or cannot be read."""
@@ -68,27 +60,19 @@ class Sysfs:
 
     def number(self, path: str, base: int = 10) -> int | Unreadable | None:
         """A file's text as a number; None where the file is absent; EINVAL where the text is no number."""
-        found = self.read(path)
-        if not isinstance(found, str):
-            return found
-        try:
-            return int(found, base)
-        except ValueError:
-            return Unreadable(errno.EINVAL)
+        return _number(self.read(path), base)
 
     def link_name(self, path: str) -> str | Unreadable | None:
         """The last part of what a symbolic link points to, printable, be that there or not; None without a link."""
-        found = self.link(path)
-        return printable(found.rstrip("/").rpartition("/")[2]) if isinstance(found, str) else found
+        return _last_part(self.link(path))
 
     def link(self, path: str) -> str | Unreadable | None:
         """What a symbolic link points to, as it is written; None if there is no link there."""
-        try:
-            return os.readlink(f"{self.root}/{path}")  # noqa: PTH115
-        except OSError as problem:
-            return None if problem.errno == errno.EINVAL else _reason(problem)
-        except ValueError:
-            return None
+        return _link(f"{self.root}/{path}", None)
+
+    def folder(self, path: str) -> Folder:
+        """A folder, opened to read several of its files: `with sysfs.folder(path) as folder`."""
+        return Folder(f"{self.root}/{path}")
 
     def resolve(self, path: str) -> str:
         """The path behind all symbolic links, relative to the root; parts that do not exist are kept as written."""
@@ -148,6 +132,115 @@ class Sysfs:
                 os.close(descriptor)
         except OSError as problem:
             raise from_os_error(problem, f'cannot write "{value}" to {self.root}/{path}') from None
+
+
+class Folder:
+    """An open folder of a tree, behind links; to be closed, which leaving it as a context does.
+
+    Reads are those of `Sysfs`, with paths relative to the folder. What is opened is this folder, and not another one
+    that has its name later: of a device that goes meanwhile the rest is absent. One that is not there has no files; of
+    one that cannot be opened none can be read.
+    """
+
+    __slots__ = ("_closed", "_descriptor")
+
+    def __init__(self, path: str) -> None:
+        self._descriptor = -1
+        self._closed: Unreadable | None = None
+        try:
+            self._descriptor = os.open(path, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+        except OSError as problem:
+            self._closed = _reason(problem)
+        except ValueError:  # a NUL in the path
+            pass
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close it; closing twice is no error."""
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+            self._descriptor = -1
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the folder is there and was opened."""
+        return self._descriptor >= 0
+
+    def read(self, path: str) -> str | Unreadable | None:
+        """As `Sysfs.read`."""
+        return _read(path, self._descriptor) if self._descriptor >= 0 else self._closed
+
+    def number(self, path: str, base: int = 10) -> int | Unreadable | None:
+        """As `Sysfs.number`."""
+        return _number(self.read(path), base)
+
+    def link_name(self, path: str) -> str | Unreadable | None:
+        """As `Sysfs.link_name`."""
+        return _last_part(_link(path, self._descriptor) if self._descriptor >= 0 else self._closed)
+
+    def exists(self, path: str) -> bool:
+        """As `Sysfs.exists`; far cheaper than a read of what mostly is not there."""
+        return self._descriptor >= 0 and os.access(path, os.F_OK, dir_fd=self._descriptor)
+
+    def count_folders(self, path: str) -> int:
+        """How many folders there are in one of folders; -1 if it is not there.
+
+        Sysfs keeps the count in the folder's hard links, and counts those of other network namespaces, which no listing
+        shows. File systems that do not count have one link (btrfs): there the folders are listed.
+        """
+        try:
+            links = os.stat(path, dir_fd=self._descriptor).st_nlink if self._descriptor >= 0 else 0
+            return links - 2 if links > 1 else len(self._names(path))
+        except (OSError, ValueError):
+            return -1
+
+    def _names(self, path: str) -> list[str]:
+        descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=self._descriptor)
+        try:
+            return os.listdir(descriptor)  # noqa: PTH208
+        finally:
+            os.close(descriptor)
+
+
+def _read(path: str, folder: int | None) -> str | Unreadable | None:
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK, dir_fd=folder)
+        try:
+            data = os.read(descriptor, _MOST)
+        finally:
+            os.close(descriptor)
+    except OSError as problem:
+        return _reason(problem)
+    except ValueError:  # a NUL in the path
+        return None
+    return data.decode(errors="backslashreplace").strip("\0 \t\r\n")
+
+
+def _number(found: str | Unreadable | None, base: int) -> int | Unreadable | None:
+    if not isinstance(found, str):
+        return found
+    try:
+        return int(found, base)
+    except ValueError:
+        return Unreadable(errno.EINVAL)
+
+
+def _link(path: str, folder: int | None) -> str | Unreadable | None:
+    try:
+        return os.readlink(path, dir_fd=folder)
+    except OSError as problem:
+        return None if problem.errno == errno.EINVAL else _reason(problem)
+    except ValueError:
+        return None
+
+
+def _last_part(target: str | Unreadable | None) -> str | Unreadable | None:
+    return printable(target.rstrip("/").rpartition("/")[2]) if isinstance(target, str) else target
 
 
 def _reason(problem: OSError) -> Unreadable | None:

@@ -95,8 +95,8 @@ def _prepare(order: Order, params: SriovParams) -> None:
 
 def _observe(order: Order, params: SriovParams, site: Site) -> VirtualFunction:
     address = order.device.pci_address if order.device is not None else _named(params)
-    pf_address = pci.read(site.sysfs, address).pf
-    if not isinstance(pf_address, str) or not pf_address:
+    pf_address = pci.pf_of(site.sysfs, address)
+    if not pf_address:
         raise PermanentError(f"{order.called}: {address} is no VF of this host", hint="see /sys/bus/pci/devices")
     index = _index(order, address, pf_address, site)
     pf = physical_function(pf_address, site)
@@ -148,9 +148,9 @@ def _undo(record: VirtualFunction, site: Site) -> tuple[str, ...]:
 def _check(order: Order, params: SriovParams, final: StepResult, site: Site) -> tuple[str, ...]:
     drift = []
     address = order.device.pci_address if order.device is not None else _named(params)
-    pf_address = pci.read(site.sysfs, address).pf
-    pf = physical_function(pf_address, site) if isinstance(pf_address, str) else None
-    if pf is None or not isinstance(pf_address, str):
+    pf_address = pci.pf_of(site.sysfs, address)
+    pf = physical_function(pf_address, site) if pf_address else None
+    if pf is None:
         return (f"VF {address} has no PF on the host",)
     index = _index(order, address, pf_address, site)
     now = next((each for each in vf.read(site.host, pf.index) if each.index == index), VF(index=index))

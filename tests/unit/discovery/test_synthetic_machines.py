@@ -165,6 +165,48 @@ def test_two_ports_of_one_function_are_two_devices(tmp_path: Path) -> None:
     assert [each.identity for each in inventory.interfaces] == ["0000:82:00.0", "0000:82:00.0/1"]
 
 
+def test_a_dev_id_tells_ports_apart_only_where_there_are_several(tmp_path: Path) -> None:
+    tree = Tree(tmp_path)
+    tree.pci("0000:82:00.0", driver="old")
+    tree.netdev("eth0", "0000:82:00.0", dev_port=0, dev_id="0x1")
+    assert named(scan_recorded(str(tree)), "eth0").identity == "0000:82:00.0"
+    tree.netdev("eth1", "0000:82:00.0", dev_port=0, dev_id="0x0")
+    identities = {each.if_name: each.identity for each in scan_recorded(str(tree)).interfaces}
+    assert identities == {"eth0": "0000:82:00.0/1", "eth1": "0000:82:00.0"}
+
+
+UEVENT = "DRIVER=ice\nPCI_CLASS=20000\nPCI_ID=15B3:101E\nPCI_SLOT_NAME=0000:03:00.0"
+
+
+@pytest.mark.parametrize(
+    ("uevent", "expected"),
+    [
+        (UEVENT, ("15b3", "101e", "ice")),
+        (UEVENT.removeprefix("DRIVER=ice\n"), ("15b3", "101e", "")),
+        ("", ("8086", "1592", "igb")),
+        ("DRIVER=ice\nPCI_ID=15B3", ("8086", "1592", "igb")),
+        ("DRIVER=ice\nXPCI_ID=15B3:101E", ("8086", "1592", "igb")),
+    ],
+)
+def test_ids_and_driver_are_those_of_uevent_or_else_of_their_own_files(
+    tmp_path: Path, uevent: str, expected: tuple[str, str, str]
+) -> None:
+    tree = Tree(tmp_path)
+    tree.pci("0000:03:00.0", driver="igb", uevent=uevent)
+    tree.netdev("eth0", "0000:03:00.0")
+    eth0 = named(scan_recorded(str(tree)), "eth0")
+    assert (eth0.vendor, eth0.product, eth0.driver) == expected
+
+
+def test_a_uevent_that_cannot_be_read_hides_nothing(tmp_path: Path) -> None:
+    tree = Tree(tmp_path)
+    tree.pci("0000:03:00.0", driver="igb").joinpath("uevent").symlink_to("uevent")
+    tree.netdev("eth0", "0000:03:00.0")
+    eth0 = named(scan_recorded(str(tree)), "eth0")
+    assert (eth0.vendor, eth0.product, eth0.driver) == ("8086", "1592", "igb")
+    assert {"vendor", "product", "driver"}.isdisjoint(eth0.unreadable)
+
+
 def test_a_vlan_of_an_old_kernel_names_what_it_stands_on_by_index_alone(tmp_path: Path) -> None:
     tree = Tree(tmp_path)
     tree.pci("0000:03:00.0")

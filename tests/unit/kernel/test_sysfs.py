@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -35,6 +36,79 @@ def test_a_link_that_leads_nowhere_still_has_a_name(tmp_path: Path) -> None:
     assert sysfs.link_name("driver") == "ice"
     assert sysfs.link_name("absent") is None
     assert sysfs.exists("driver") is False
+
+
+def test_an_open_folder_reads_as_its_tree_does(tmp_path: Path) -> None:
+    (tmp_path / "device/net/eth0").mkdir(parents=True)
+    (tmp_path / "device/numa_node").write_text("1\n")
+    (tmp_path / "device/vendor").symlink_to("vendor")
+    (tmp_path / "device/driver").symlink_to("../../bus/pci/drivers/ice")
+    with Sysfs(str(tmp_path)).folder("device") as folder:
+        assert folder.is_open
+        assert (folder.read("numa_node"), folder.number("numa_node"), folder.read("absent")) == ("1", 1, None)
+        assert (folder.link_name("driver"), folder.link_name("numa_node")) == ("ice", None)
+        assert (folder.exists("numa_node"), folder.exists("driver")) == (True, False)
+        unreadable = folder.read("vendor")
+        assert isinstance(unreadable, Unreadable)
+        assert unreadable.reason == "ELOOP"
+    assert folder.is_open is False
+
+
+def test_a_folder_that_is_not_there_has_no_files(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("1\n")
+    for path in ("absent", "file", "nul\0"):
+        with Sysfs(str(tmp_path)).folder(path) as folder:
+            assert folder.is_open is False
+            assert (folder.read("mtu"), folder.number("mtu"), folder.link_name("driver")) == (None, None, None)
+            assert (folder.exists("mtu"), folder.count_folders("net")) == (False, -1)
+
+
+def test_a_folder_that_cannot_be_opened_has_no_file_that_can_be_read(tmp_path: Path) -> None:
+    (tmp_path / "loop").symlink_to("loop")
+    with Sysfs(str(tmp_path)).folder("loop") as folder:
+        found = (folder.read("mtu"), folder.number("mtu"), folder.link_name("driver"))
+    assert [each.reason for each in found if isinstance(each, Unreadable)] == ["ELOOP"] * 3
+
+
+@pytest.mark.parametrize("links", [None, 1])
+def test_folders_are_counted_whether_the_file_system_counts_them_or_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, links: int | None
+) -> None:
+    for name in ("eth0", "eth1"):
+        (tmp_path / "net" / name).mkdir(parents=True)
+    if links is not None:
+        one_link = SimpleNamespace(st_nlink=links)
+        monkeypatch.setattr("netdra.kernel.sysfs.os.stat", lambda *_, **__: one_link)
+    with Sysfs(str(tmp_path)).folder("") as folder:
+        assert (folder.count_folders("net"), folder.count_folders("net/eth0")) == (2, 0)
+
+
+def test_a_folder_that_is_replaced_while_it_is_open_is_not_mistaken_for_the_new_one(tmp_path: Path) -> None:
+    device = tmp_path / "device"
+    device.mkdir()
+    (device / "vendor").write_text("0x8086\n")
+    with Sysfs(str(tmp_path)).folder("device") as folder:
+        (device / "vendor").unlink()
+        device.rmdir()
+        device.mkdir()
+        (device / "vendor").write_text("0x15b3\n")
+        assert folder.read("vendor") is None
+
+
+@pytest.mark.parametrize(
+    ("path", "expected"),
+    [
+        ("devices/pci0000:40/0000:40:01.0/0000:41:00.0", "pci0000:40"),
+        ("devices/pci10000:80/10000:81:00.0", "pci10000:80"),
+        ("devices/LNXSYSTM:00/PNP0A08:00/pci0000:00/0000:00:03.0", "pci0000:00"),
+        ("devices/xpci0000:00/0000:00:03.0", ""),
+        ("devices/pci0000:000/0000:00:03.0", ""),
+        ("devices/virtual/net/lo", ""),
+        ("pci0000:00", "pci0000:00"),
+    ],
+)
+def test_the_root_is_a_whole_part_of_the_path(path: str, expected: str) -> None:
+    assert pci.root_of(path) == expected
 
 
 @pytest.mark.parametrize(
