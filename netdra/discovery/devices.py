@@ -138,13 +138,9 @@ def _pci_ancestor(parts: list[str]) -> int:
 def _port(sysfs: Sysfs, folder: Folder, netdev: str) -> int:
     """Several netdevs of one function are told apart by `dev_port`, in older drivers by `dev_id`.
 
-    A netdev's folder is below its device's, which is the shorter way; `class` leads to it in every tree. The one netdev
-    of a function, here or in any other namespace, has nobody to be told apart from by a `dev_id`.
+    A netdev's folder is below its device's, which is the shorter way; `class` leads to it in every tree.
     """
-    port = _port_of(sysfs, folder, netdev, "dev_port")
-    if port == 0 and folder.count_folders("net") == 1:
-        return 0
-    return port or _port_of(sysfs, folder, netdev, "dev_id") or 0
+    return _port_of(sysfs, folder, netdev, "dev_port") or _port_of(sysfs, folder, netdev, "dev_id") or 0
 
 
 def _port_of(sysfs: Sysfs, folder: Folder, netdev: str, file: str) -> int | None:

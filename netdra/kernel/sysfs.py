@@ -187,25 +187,6 @@ class Folder:
         """As `Sysfs.exists`; far cheaper than a read of what mostly is not there."""
         return self._descriptor >= 0 and os.access(path, os.F_OK, dir_fd=self._descriptor)
 
-    def count_folders(self, path: str) -> int:
-        """How many folders there are in one of folders; -1 if it is not there.
-
-        Sysfs keeps the count in the folder's hard links, and counts those of other network namespaces, which no listing
-        shows. File systems that do not count have one link (btrfs): there the folders are listed.
-        """
-        try:
-            links = os.stat(path, dir_fd=self._descriptor).st_nlink if self._descriptor >= 0 else 0
-            return links - 2 if links > 1 else len(self._names(path))
-        except (OSError, ValueError):
-            return -1
-
-    def _names(self, path: str) -> list[str]:
-        descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=self._descriptor)
-        try:
-            return os.listdir(descriptor)  # noqa: PTH208
-        finally:
-            os.close(descriptor)
-
 
 def _read(path: str, folder: int | None) -> str | Unreadable | None:
     try:

@@ -165,14 +165,14 @@ def test_two_ports_of_one_function_are_two_devices(tmp_path: Path) -> None:
     assert [each.identity for each in inventory.interfaces] == ["0000:82:00.0", "0000:82:00.0/1"]
 
 
-def test_a_dev_id_tells_ports_apart_only_where_there_are_several(tmp_path: Path) -> None:
+def test_a_port_keeps_its_dev_id_when_the_other_ports_netdev_goes(tmp_path: Path) -> None:
     tree = Tree(tmp_path)
     tree.pci("0000:82:00.0", driver="old")
-    tree.netdev("eth0", "0000:82:00.0", dev_port=0, dev_id="0x1")
-    assert named(scan_recorded(str(tree)), "eth0").identity == "0000:82:00.0"
-    tree.netdev("eth1", "0000:82:00.0", dev_port=0, dev_id="0x0")
+    tree.netdev("eth1", "0000:82:00.0", dev_port=0, dev_id="0x1")
+    assert named(scan_recorded(str(tree)), "eth1").identity == "0000:82:00.0/1"
+    tree.netdev("eth0", "0000:82:00.0", dev_port=0, dev_id="0x0")
     identities = {each.if_name: each.identity for each in scan_recorded(str(tree)).interfaces}
-    assert identities == {"eth0": "0000:82:00.0/1", "eth1": "0000:82:00.0"}
+    assert identities == {"eth0": "0000:82:00.0", "eth1": "0000:82:00.0/1"}
 
 
 UEVENT = "DRIVER=ice\nPCI_CLASS=20000\nPCI_ID=15B3:101E\nPCI_SLOT_NAME=0000:03:00.0"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
@@ -60,7 +59,7 @@ def test_a_folder_that_is_not_there_has_no_files(tmp_path: Path) -> None:
         with Sysfs(str(tmp_path)).folder(path) as folder:
             assert folder.is_open is False
             assert (folder.read("mtu"), folder.number("mtu"), folder.link_name("driver")) == (None, None, None)
-            assert (folder.exists("mtu"), folder.count_folders("net")) == (False, -1)
+            assert folder.exists("mtu") is False
 
 
 def test_a_folder_that_cannot_be_opened_has_no_file_that_can_be_read(tmp_path: Path) -> None:
@@ -68,19 +67,6 @@ def test_a_folder_that_cannot_be_opened_has_no_file_that_can_be_read(tmp_path: P
     with Sysfs(str(tmp_path)).folder("loop") as folder:
         found = (folder.read("mtu"), folder.number("mtu"), folder.link_name("driver"))
     assert [each.reason for each in found if isinstance(each, Unreadable)] == ["ELOOP"] * 3
-
-
-@pytest.mark.parametrize("links", [None, 1])
-def test_folders_are_counted_whether_the_file_system_counts_them_or_not(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, links: int | None
-) -> None:
-    for name in ("eth0", "eth1"):
-        (tmp_path / "net" / name).mkdir(parents=True)
-    if links is not None:
-        one_link = SimpleNamespace(st_nlink=links)
-        monkeypatch.setattr("netdra.kernel.sysfs.os.stat", lambda *_, **__: one_link)
-    with Sysfs(str(tmp_path)).folder("") as folder:
-        assert (folder.count_folders("net"), folder.count_folders("net/eth0")) == (2, 0)
 
 
 def test_a_folder_that_is_replaced_while_it_is_open_is_not_mistaken_for_the_new_one(tmp_path: Path) -> None:
