@@ -127,7 +127,7 @@ def unbind(function: Function) -> None:
 
 def ping(target: str, netns: str, count: int = 3) -> bool:
     """Whether a target answers within the time that a link may take to come up."""
-    command: Sequence[str] = ("busybox", "ping", "-c", str(count), "-w", "20", target)
+    command: Sequence[str] = ("busybox", "ping", "-c", str(count), "-w", "60", target)
     done = subprocess.run(("ip", "netns", "exec", netns, *command), capture_output=True, check=False)
     return done.returncode == 0
 
