@@ -185,6 +185,7 @@ class Publisher:
 
     async def run(self) -> None:
         """Keep the slices as they should be, until cancelled. Nothing is written before something was wanted."""
+        metrics.LEFT_OUT.labels("refused").set_function(self._left_out)
         await self.store.wait_synced()
         with self.store.following(self._changed):
             for name, stored in self.store.objects.items():
@@ -247,8 +248,6 @@ class Publisher:
         for each in written.dropped:
             metrics.DROPPED.labels(each.gate).inc()
         pool.learn(written)
-        if pool.refused:
-            metrics.LEFT_OUT.labels("refused").set(sum(each.left_out for each in self._pools.values()))
         self.report(name, written)
         if written.overtaken:
             await asyncio.sleep(self.backoff.next())
@@ -278,6 +277,10 @@ class Publisher:
         elif not pool.wanted and not pool.stored and name not in self._open:
             del self._pools[name]
         self._check()
+
+    def _left_out(self) -> int:
+        """How many devices the server refuses now; counted when somebody asks, in any thread."""
+        return sum(each.left_out for each in list(self._pools.values()))
 
     def _begin(self, pool: str) -> None:
         """Have a pool looked at."""

@@ -11,9 +11,8 @@ import pytest
 
 from netdra.kube.features import probe
 from netdra.model.device import ExposedDevice, ExposureResult
-from netdra.model.resource import (
-    DeviceAttribute,
-)
+from netdra.model.resource import DeviceAttribute
+from netdra.node.metrics import NODE
 from netdra.slices.pack import layout
 from testbed.commands import Settings
 from testbed.control_plane import ControlPlane
@@ -42,13 +41,37 @@ def test_a_device_that_the_server_refuses_is_left_out_and_reported_and_its_pool_
             (refusal,) = [refusal for _, written in scene.reports for refusal in written.refusals]
             assert refusal.device == "bad"
             assert "firmware" in refusal.reason
+            assert left_out() == 1
 
             # Mended, it is published like any other.
             await scene.settle((only,))
             (stored,) = scene.stored()
             assert [found["name"] for found in stored["spec"]["devices"]] == ["good", "bad", "fine"]
+            assert left_out() == 0
 
     asyncio.run(story())
+
+
+def test_a_pool_whose_only_device_the_server_refused_is_counted_until_it_is_wanted_no_more(
+    control_plane: ControlPlane, workspace: Workspace
+) -> None:
+    async def story() -> None:
+        async with publishing(control_plane, workspace) as scene:
+            (only,) = one_slice(scene.node, "bad")
+            (device,) = only.spec.devices
+            odd = {"dra.networking/firmware": DeviceAttribute(version="not a version")}
+            spec = msgspec.structs.replace(only.spec, devices=(msgspec.structs.replace(device, attributes=odd),))
+            await scene.settle((msgspec.structs.replace(only, spec=spec),))
+            assert (scene.stored(), left_out()) == ([], 1)
+            await scene.settle(())
+            assert left_out() == 0
+
+    asyncio.run(story())
+
+
+def left_out() -> float | None:
+    """What the metric says of devices that the server refused."""
+    return NODE.registry.get_sample_value("netdra_devices_left_out", {"reason": "refused"})
 
 
 def test_a_server_that_is_away_gets_the_latest_state_when_it_is_back(
