@@ -20,6 +20,7 @@ Topologies = Mapping[str, NetworkTopology]
 _topology = msgspec.json.Decoder(NetworkTopology)
 _schema = msgspec.json.Decoder(CNIPluginSchema)
 NOTHING = Cluster()
+"""A cluster without other objects."""
 
 
 def narrowed(request: AdmissionRequest, cluster: Cluster) -> Cluster:

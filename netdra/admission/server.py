@@ -14,10 +14,9 @@ import msgspec
 from aiohttp import web
 
 from netdra.admission import claims, messages, metrics
-from netdra.admission.cluster import Cluster
 from netdra.admission.copy import Copy
 from netdra.admission.messages import ALLOWED, AdmissionRequest, Verdict
-from netdra.admission.narrow import narrowed
+from netdra.admission.narrow import NOTHING, narrowed
 from netdra.admission.review import CLAIMS, CLASS, is_reshaped, review
 from netdra.admission.workers import Workers
 from netdra.kube.errors import ApiError
@@ -35,8 +34,6 @@ GRACE_SECONDS = 10.0
 
 # The API server asks about few kinds; whoever else reaches the port could name any.
 _KINDS, _OPERATIONS = Values(16), Values(4)
-NOTHING_ELSE = Cluster()
-"""A cluster without other objects: what is refused beside it is refused for what it says itself."""
 
 
 class Server:
@@ -80,7 +77,8 @@ class Server:
     async def _of_claim(self, request: AdmissionRequest) -> Verdict:
         cluster = self._copy.cluster
         found = review(request, cluster)
-        if found.allowed or not review(request, NOTHING_ELSE).allowed:
+        # What is refused beside no other object is refused for what it says itself.
+        if found.allowed or not review(request, NOTHING).allowed:
             return found
         # What is refused because of other objects may have been put right a moment ago, and the copy be behind.
         asked: frozenset[str] = frozenset()
