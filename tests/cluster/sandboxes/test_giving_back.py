@@ -11,6 +11,7 @@ import pytest
 from netdra.chain.standing import load
 from netdra.model.errors import TemporaryError
 from netdra.model.plan import ClaimReference
+from netdra.node.nri.hooks import Sandbox
 from netdra.node.pods.attachments import MOST_TRIES
 from testbed.objects import CLAIM, POD
 from testbed.recorder import Recorder
@@ -93,11 +94,16 @@ def test_a_prepared_claim_is_given_up_once_it_is_gone_and_not_while_a_pod_has_it
     asyncio.run(story())
 
 
-def test_a_device_that_cannot_be_given_back_is_held_with_its_trouble_until_it_is(scene: Scene) -> None:
+def recorded(scene: Scene) -> tuple[Recorder, Sandbox]:
+    """A sandbox that is not attached yet, and the last plugin of its chain, which does as it is told."""
     scene.publish("eth7")
-    stuck = Recorder(scene.machine.plugins, "recorded")
-    claim = scene.claim(scene.topology("stuck", step("nic", "host-device"), step("far", "recorded", after=("nic",))))
-    sandbox = scene.machine.sandbox(scene.pod(claim))
+    plugin = Recorder(scene.machine.plugins, "recorded")
+    claim = scene.claim(scene.topology("told", step("nic", "host-device"), step("far", "recorded", after=("nic",))))
+    return plugin, scene.machine.sandbox(scene.pod(claim))
+
+
+def test_a_device_that_cannot_be_given_back_is_held_with_its_trouble_until_it_is(scene: Scene) -> None:
+    stuck, sandbox = recorded(scene)
 
     async def story() -> None:
         async with scene.daemon() as daemon:
@@ -123,11 +129,8 @@ def test_a_device_that_cannot_be_given_back_is_held_with_its_trouble_until_it_is
 def test_after_the_fifth_try_what_cannot_be_given_back_of_a_lost_namespace_is_put_aside_and_told_once(
     scene: Scene,
 ) -> None:
-    scene.publish("eth7")
-    stuck = Recorder(scene.machine.plugins, "recorded")
+    stuck, sandbox = recorded(scene)
     stuck.fails("DEL", message="the controller is gone for good")
-    claim = scene.claim(scene.topology("stuck", step("nic", "host-device"), step("far", "recorded", after=("nic",))))
-    sandbox = scene.machine.sandbox(scene.pod(claim))
 
     async def story() -> None:
         async with scene.daemon() as daemon:
@@ -151,11 +154,8 @@ def test_after_the_fifth_try_what_cannot_be_given_back_of_a_lost_namespace_is_pu
 
 
 def test_while_its_namespace_is_there_a_device_is_never_given_up(scene: Scene) -> None:
-    scene.publish("eth7")
-    stuck = Recorder(scene.machine.plugins, "recorded")
+    stuck, sandbox = recorded(scene)
     stuck.fails("DEL", message="not now")
-    claim = scene.claim(scene.topology("stuck", step("nic", "host-device"), step("far", "recorded", after=("nic",))))
-    sandbox = scene.machine.sandbox(scene.pod(claim))
 
     async def story() -> None:
         async with scene.daemon() as daemon:
@@ -169,10 +169,7 @@ def test_while_its_namespace_is_there_a_device_is_never_given_up(scene: Scene) -
 
 
 def test_plugins_are_told_at_start_which_attachments_are_still_valid_and_not_in_each_round(scene: Scene) -> None:
-    scene.publish("eth7")
-    collector = Recorder(scene.machine.plugins, "recorded")
-    claim = scene.claim(scene.topology("kept", step("nic", "host-device"), step("far", "recorded", after=("nic",))))
-    sandbox = scene.machine.sandbox(scene.pod(claim))
+    collector, sandbox = recorded(scene)
 
     async def attach() -> None:
         async with scene.daemon() as daemon:
