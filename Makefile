@@ -54,9 +54,9 @@ hardware: $(DEV) system testbed ## An SR-IOV node in QEMU: VFs, IOMMU, RDMA, Ope
 hardware-pods: $(DEV) system testbed ## The same node with a real kubelet: pods with its hardware, faults, a reboot (root, apt)
 	@$(PYTHON) -m testbed build --for hardware >/dev/null
 	@$(PYTHON) -m testbed.vm install
-	@$(PYTHON) -m testbed.vm run --control-plane \
-	  --then '$(PYTEST) tests/hardware/real/second_boot.py --junitxml=build/hardware/junit-2.xml' \
-	  $(PYTEST) tests/hardware/real --junitxml=build/hardware/junit.xml
+	@$(PYTHON) -m testbed.vm run --control-plane --results build/hardware-pods \
+	  --then '$(PYTEST) tests/hardware/real/second_boot.py --junitxml=build/hardware-pods/junit-2.xml' \
+	  $(PYTEST) tests/hardware/real --junitxml=build/hardware-pods/junit.xml
 
 testbed: ## Build the real components that tests start, once per machine and version
 	@$(PYTHON) -m testbed build >/dev/null
@@ -92,7 +92,7 @@ lock: $(DEV) ## Pin the dependencies anew, with hashes and without any registry'
 	  --extra build --extra cluster --extra dev --upgrade pyproject.toml -o requirements-dev.lock
 
 clean: ## Remove what these commands made in the checkout (built test components stay in the cache)
-	rm -rf $(VENV) build/hardware .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) build/hardware build/hardware-pods .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 
 # Debian splits ensurepip off Python; as root it can be had, otherwise the error says which package is missing.
 $(VENV)/bin/python:
