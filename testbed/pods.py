@@ -134,6 +134,11 @@ class Pods:
         return devices
 
 
+def lives(pod: Object) -> list[tuple[str, int, Object]]:
+    """A pod's containers with how often and since when they run: without what the kubelet hears of their devices."""
+    return [(each["containerID"], each["restartCount"], each["state"]) for each in pod["status"]["containerStatuses"]]
+
+
 def is_running(pod: Object | None) -> bool:
     """Whether a pod's containers run."""
     states = (pod or {}).get("status", {}).get("containerStatuses", [])

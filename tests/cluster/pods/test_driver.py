@@ -8,7 +8,7 @@ from testbed.api import Object
 from testbed.driver import Driver
 from testbed.image import NAME
 from testbed.objects import CLAIM, POD
-from testbed.pods import CONTAINER, Pods, is_running
+from testbed.pods import CONTAINER, Pods, is_running, lives
 from testbed.workspace import Workspace
 from tests.cluster.pods.running import links, make_topology, publish, step
 
@@ -116,11 +116,6 @@ def test_killed_or_hanging_while_attaching_the_pod_runs_only_when_the_driver_is_
     driver.start()
     pods.wait("guarded", is_running)
     assert "192.0.2.7" in {each["local"] for each in interfaces(pods, "guarded")["net1"]["addr_info"]}
-
-
-def lives(pod: Object) -> list[tuple[str, int, Object]]:
-    """A pod's containers with how often and since when they run; what the kubelet hears of their devices may change."""
-    return [(each["containerID"], each["restartCount"], each["state"]) for each in pod["status"]["containerStatuses"]]
 
 
 def test_a_pod_that_runs_keeps_its_network_over_restarts_of_the_driver(
