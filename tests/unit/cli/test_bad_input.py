@@ -8,6 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import click
 import pytest
 from click.testing import CliRunner
 
@@ -232,6 +233,16 @@ def test_every_command_has_help() -> None:
         done = CliRunner().invoke(cli, [name, "--help"])
         assert done.exit_code == 0, name
         assert done.output.startswith(f"Usage: cli {name}")
+
+
+def test_every_option_says_what_it_takes() -> None:
+    for name in COMMANDS:
+        with click.Context(cli) as context:
+            found = cli.get_command(context, name)
+        assert found is not None
+        for option in found.params:
+            if isinstance(option, click.Option) and not option.is_flag and not isinstance(option.type, click.Choice):
+                assert option.metavar, f"{name} {option.opts[0]}"
 
 
 def test_completion_knows_commands_and_choices() -> None:
