@@ -24,8 +24,8 @@ from netdra.model.inventory import Node
 def command(file: str, anonymous: bool, root: str | None, node_name: str | None) -> None:
     """Write the inventory of all network interfaces to FILE ("-" is standard output).
 
-    With --anonymize, what was equal stays equal and relations are kept; names of interfaces and PCI addresses stay as
-    they are.
+    With --anonymize, what was equal stays equal and relations are kept. PCI addresses stay as they are, and so do names
+    of interfaces, but for a MAC address in one.
     """
     if node_name is not None and not names.is_subdomain(node_name):
         raise InvalidInputError(f'--node "{node_name}" is no node name', hint="a node's name is a DNS subdomain")
@@ -39,4 +39,5 @@ def command(file: str, anonymous: bool, root: str | None, node_name: str | None)
     try:
         Path(file).write_text(text, encoding="utf-8")
     except OSError as problem:
-        raise InvalidInputError(f"{file}: {problem.strerror}") from None
+        hint = 'FILE is made in a folder that is there; "-" is standard output'
+        raise InvalidInputError(f"{file}: {problem.strerror}", hint=hint) from None

@@ -12,8 +12,17 @@ from netdra.cli import daemons
 
 @click.command(name="controller")
 @daemons.cluster_options
-@click.option("--namespace", envvar="NETDRA_NAMESPACE", default="netdra", show_default=True, help="netdra's namespace.")
-@click.option("--identity", envvar="NETDRA_POD", default="", help="The name of this process in the election.")
+@click.option(
+    "--namespace",
+    metavar="NAME",
+    envvar="NETDRA_NAMESPACE",
+    default="netdra",
+    show_default=True,
+    help="netdra's namespace.",
+)
+@click.option(
+    "--identity", metavar="NAME", envvar="NETDRA_POD", default="", help="The name of this process in the election."
+)
 def command(options: daemons.Options, namespace: str, identity: str) -> None:
     """Make the DeviceClasses of NetworkTopologies, and keep the status of topologies, policies and plugin schemas.
 

@@ -21,6 +21,7 @@ def text(kind: crd.CustomKind) -> str:
 @click.command(name="crds")
 @click.option(
     "--output-dir",
+    metavar="DIR",
     type=click.Path(path_type=Path, file_okay=False),
     help="Write one file for each kind into this folder instead of all to stdout.",
 )

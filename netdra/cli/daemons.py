@@ -77,6 +77,7 @@ def cluster_options(command: Command) -> Command:
 _OPTIONS = (
     click.option(
         "--kubeconfig",
+        metavar="PATH",
         type=click.Path(path_type=Path),
         help="A kubeconfig file; without it, the pod's service account, $KUBECONFIG or ~/.kube/config.",
     ),
@@ -97,6 +98,7 @@ _OPTIONS = (
     click.option("--verbose", "-v", is_flag=True, help="Log every request: --log-level debug."),
     click.option(
         "--drain-seconds",
+        metavar="N",
         type=click.FloatRange(0, 300),
         default=0.0,
         show_default=True,
@@ -104,6 +106,7 @@ _OPTIONS = (
     ),
     click.option(
         "--stop-seconds",
+        metavar="N",
         type=click.FloatRange(0.1, 300),
         default=20.0,
         show_default=True,

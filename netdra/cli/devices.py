@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 from netdra.model import names
 from netdra.model.device import ExposedDevice, Problem
 from netdra.model.resource import DeviceCapacity
+
+_NAMED = 5
 
 
 def kind(device: ExposedDevice) -> str:
@@ -38,6 +40,20 @@ def amounts(counters: Mapping[str, int]) -> str:
 def told(problem: Problem) -> str:
     """A problem on one line or more, beginning with the policy that it is of."""
     return f'policy "{problem.policy}": {problem.message}' if problem.policy else problem.message
+
+
+def told_together(problems: Iterable[Problem]) -> Iterator[str]:
+    """Problems as `told`; a policy that fails alike on several interfaces is told once, with their names."""
+    alike: dict[tuple[str, str], list[Problem]] = {}
+    for number, problem in enumerate(problems):
+        failure = problem.message.partition(" ")[2] if problem.left_out == "policy-failed" else f"{number}"
+        alike.setdefault((problem.policy, failure), []).append(problem)
+    for first, *others in alike.values():
+        yield told(first)
+        if others:
+            named = ", ".join(each.message.partition(" ")[0] for each in others[:_NAMED])
+            more = f" and {len(others) - _NAMED} more" if len(others) > _NAMED else ""
+            yield f'policy "{first.policy}": the same of {named}{more}'
 
 
 def _short(name: str) -> str:

@@ -62,7 +62,7 @@ def facts(interface: Interface) -> dict[str, Any]:
 def report(inventory: Inventory) -> None:
     """Tell on stderr what could not be read, if anything."""
     for what, count in inventory.unreadable.items():
-        terminal.tell(f"could not be read ({count} times): {what}")
+        terminal.tell(f"could not be read ({'once' if count == 1 else f'{count} times'}): {what}")
 
 
 def _print_data(value: Any, output: str) -> None:
@@ -163,7 +163,7 @@ def _print_lines(change: Change) -> None:
         old, new = facts(before), facts(after)
         differing = [name for name in {**old, **new} if old.get(name) != new.get(name)]
         told = [f"{name} {_told(old.get(name))} -> {_told(new.get(name))}" for name in differing]
-        _print_line(f"~ {after.device_name}: {', '.join(told) or 'a fact that is not published'}")
+        _print_line(f"~ {before.device_name}: {', '.join(told) or 'a fact that is not published'}")
 
 
 def _print_line(text: str) -> None:
@@ -171,4 +171,5 @@ def _print_line(text: str) -> None:
 
 
 def _told(value: Any) -> str:
-    return ",".join(value) if isinstance(value, list) else "" if value is None else str(value)
+    text = ",".join(value) if isinstance(value, list) else "" if value is None else str(value)
+    return text or "none"

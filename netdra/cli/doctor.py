@@ -22,20 +22,60 @@ _FOLDER = click.Path(path_type=Path)
 
 @click.command(name="doctor")
 @click.option("--only", type=click.Choice(["cluster", "node"]), help="Look at one of the two; by default at both.")
-@click.option("--kubeconfig", type=_FOLDER, help="As of the daemons; without any, the cluster is not looked at.")
+@click.option(
+    "--kubeconfig", metavar="PATH", type=_FOLDER, help="As of the daemons; without any, the cluster is not looked at."
+)
 @click.option("--context", metavar="NAME", help="The kubeconfig's context.")
-@click.option("--namespace", envvar="NETDRA_NAMESPACE", default="netdra", show_default=True, help="netdra's namespace.")
-@click.option("--node-name", envvar="NODE_NAME", default="", help="Whose ResourceSlices to try; by default any node's.")
-@click.option("--host-root", type=_FOLDER, default="/", show_default=True, help="The node's root, seen from here.")
 @click.option(
-    "--kubelet-root", type=_FOLDER, default="/var/lib/kubelet", show_default=True, help="The kubelet's folder."
+    "--namespace",
+    metavar="NAME",
+    envvar="NETDRA_NAMESPACE",
+    default="netdra",
+    show_default=True,
+    help="netdra's namespace.",
 )
 @click.option(
-    "--nri-socket", type=_FOLDER, default="/var/run/nri/nri.sock", show_default=True, help="The runtime's NRI."
+    "--node-name",
+    metavar="NAME",
+    envvar="NODE_NAME",
+    default="",
+    help="Whose ResourceSlices to try; by default any node's.",
 )
-@click.option("--cdi-dir", type=_FOLDER, default="/var/run/cdi", show_default=True, help="Where CDI files are written.")
 @click.option(
-    "--cni-path", type=_FOLDER, multiple=True, default=["/opt/cni/bin"], show_default=True, help="CNI plugins' folders."
+    "--host-root", metavar="DIR", type=_FOLDER, default="/", show_default=True, help="The node's root, seen from here."
+)
+@click.option(
+    "--kubelet-root",
+    metavar="DIR",
+    type=_FOLDER,
+    default="/var/lib/kubelet",
+    show_default=True,
+    help="The kubelet's folder.",
+)
+@click.option(
+    "--nri-socket",
+    metavar="PATH",
+    type=_FOLDER,
+    default="/var/run/nri/nri.sock",
+    show_default=True,
+    help="The runtime's NRI.",
+)
+@click.option(
+    "--cdi-dir",
+    metavar="DIR",
+    type=_FOLDER,
+    default="/var/run/cdi",
+    show_default=True,
+    help="Where CDI files are written.",
+)
+@click.option(
+    "--cni-path",
+    metavar="DIR",
+    type=_FOLDER,
+    multiple=True,
+    default=["/opt/cni/bin"],
+    show_default=True,
+    help="CNI plugins' folders.",
 )
 @click.option("--output", "-o", type=click.Choice(["table", "json", "yaml"]), default="table", show_default=True)
 def command(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import click
 import msgspec
@@ -84,12 +84,18 @@ def _decisions(wanted: str, inventory: Inventory, result: ExposureResult) -> lis
     ]
     if not found:
         known = sorted({name for each in named.values() for name in each})
-        close = difflib.get_close_matches(wanted, known, n=3) or [
-            each.device_name for each in inventory.interfaces[:10]
-        ]
-        hint = f"there are {', '.join(close)}" if close else "the inventory is empty"
-        raise InvalidInputError(f'node "{inventory.node.name}" has no interface "{wanted}"', hint=hint)
+        what = f'node "{inventory.node.name}" has no interface "{wanted}"'
+        raise InvalidInputError(what, hint=_meant(wanted, known, [each.device_name for each in inventory.interfaces]))
     return found
+
+
+def _meant(wanted: str, known: Sequence[str], there: Sequence[str]) -> str:
+    """What may be meant by a name that is none, as a hint."""
+    close = difflib.get_close_matches(wanted, known, n=3)
+    if close:
+        return f"did you mean {' or '.join(close)}?"
+    rest = f" and {len(there) - 10} more" if len(there) > 10 else ""
+    return f"there are {', '.join(there[:10])}{rest}" if there else "the inventory is empty"
 
 
 def _key(interface: Interface) -> tuple[str, str]:
@@ -136,7 +142,8 @@ def _lines(explanation: Explanation) -> Iterator[str]:
     for counters in explanation.counter_sets:
         yield ""
         yield f"Counter set {counters.name}: {devices.amounts(counters.counters)}"
-    told = [problem for problem in explanation.problems if problem.interface]
+    # A policy that fails on the interface has said so in its verdict.
+    told = [each for each in explanation.problems if each.interface and each.left_out != "policy-failed"]
     if told:
         yield ""
         yield "Problems"

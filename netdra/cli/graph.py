@@ -28,7 +28,7 @@ def command(paths: tuple[str, ...], wanted: str | None, output: str) -> None:
         there = f"there are {', '.join(each.name for each in topologies)}"
         topologies = [each for each in topologies if each.name == wanted]
         if not topologies:
-            raise InvalidInputError(f'{", ".join(map(inputs.name, paths))}: no NetworkTopology "{wanted}"', hint=there)
+            raise InvalidInputError(f'{inputs.sources(paths)}: no NetworkTopology "{wanted}"', hint=there)
     if output == "svg" and len(topologies) > 1:
         names = ", ".join(each.name for each in topologies)
         raise InvalidInputError("an SVG file shows one topology", hint=f"choose with --topology one of {names}")

@@ -68,13 +68,23 @@ def text(path: str) -> str:
         with contextlib.nullcontext(sys.stdin.buffer) if path == "-" else Path(path).open("rb") as file:
             data = file.read(MAX_BYTES + 1)
     except OSError as problem:
-        raise InvalidInputError(f"{shown}: {problem.strerror}") from None
+        raise InvalidInputError(f"{shown}: {problem.strerror}", hint=_unread(problem)) from None
     if len(data) > MAX_BYTES:
-        raise InvalidInputError(f"{shown}: longer than the {MAX_BYTES} bytes that are read")
+        raise InvalidInputError(f"{shown}: longer than the {MAX_BYTES} bytes that are read", hint="split it")
     try:
         return data.decode()
     except UnicodeDecodeError as problem:
-        raise InvalidInputError(f"{shown}: byte {problem.start} is not of a UTF-8 text") from None
+        what = f"{shown}: byte {problem.start} is not of a UTF-8 text"
+        raise InvalidInputError(what, hint="files hold YAML or JSON, in UTF-8") from None
+
+
+def _unread(problem: OSError) -> str:
+    """What to do about a file that cannot be read."""
+    if isinstance(problem, FileNotFoundError | NotADirectoryError):
+        return 'name a file that is there, or "-" for standard input'
+    if isinstance(problem, IsADirectoryError):
+        return "name a file in this folder"
+    return "name a file that this user can read"
 
 
 def name(path: str) -> str:
@@ -91,8 +101,13 @@ def objects(paths: Sequence[str], kind: type[Kind]) -> list[Kind]:
     there = everything(paths)
     found: list[Kind] = [each for each in there if isinstance(each, kind)]
     if not found:
-        raise InvalidInputError(f"{', '.join(map(name, paths))}: no {kind.__name__}", hint=holding(there))
+        raise InvalidInputError(f"{sources(paths)}: no {kind.__name__}", hint=holding(there))
     return found
+
+
+def sources(paths: Sequence[str]) -> str:
+    """How the files are called together, in messages."""
+    return ", ".join(map(name, paths))
 
 
 def holding(there: Sequence[documents.Document]) -> str:
@@ -156,7 +171,7 @@ def _inside(folder: str) -> list[str]:
     try:
         found = sorted(str(file) for file in Path(folder).iterdir() if file.suffix in SUFFIXES)
     except OSError as problem:
-        raise InvalidInputError(f"{name(folder)}: {problem.strerror}") from None
+        raise InvalidInputError(f"{name(folder)}: {problem.strerror}", hint=_unread(problem)) from None
     if not found:
         what = f"{name(folder)}: no file in this folder ends in {', '.join(SUFFIXES)}"
         raise InvalidInputError(what, hint="folders inside it are not looked into")

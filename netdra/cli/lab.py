@@ -19,7 +19,7 @@ def command() -> None:
     """A node and its pods without a cluster, in network namespaces that are gone afterwards."""
 
 
-@command.command(name="demo")
+@command.command(name="demo", short_help="Show the whole way, in a story.")
 @click.option("--output", "-o", type=click.Choice(["story", "json"]), default="story", show_default=True)
 def run_demo(output: str) -> None:
     """From a node's interfaces to a pod's network and back: discover, expose, publish, allocate, attach, undo.

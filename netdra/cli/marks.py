@@ -14,7 +14,6 @@ from netdra.model.errors import InvalidInputError
 
 Path = tuple[str | int, ...]
 
-_Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _PART = re.compile(r"\.?([^.\[\]]+)|\[(\d+)\]|\[\.\.\.\]")
 
 
@@ -43,17 +42,20 @@ def read(text: str) -> Iterator[Document]:
     """
     if len(text) > documents.MAX_TEXT or documents.nests_too_deeply(text):
         raise InvalidInputError("larger or nested deeper than is read")
-    loader = _Loader(text)
+    loader: Any = documents.Loader(text)
     try:
         while loader.check_node():
             node = loader.get_node()
-            yield from _opened(Document(loader.construct_document(node), node))
+            value = loader.construct_document(node)
+            documents.refuse_many_values(value, f"line {node.start_mark.line + 1}")
+            yield from _opened(Document(value, node))
     except yaml.MarkedYAMLError as problem:
         mark = problem.problem_mark or problem.context_mark
         line = f"line {mark.line + 1}: " if mark is not None else ""
-        raise InvalidInputError(f"{line}not YAML: {problem.problem or problem.context}") from None
+        what = f"{line}not YAML: {problem.problem or problem.context}"
+        raise InvalidInputError(what, hint=documents.SYNTAX) from None
     except (yaml.YAMLError, ValueError, RecursionError) as problem:
-        raise InvalidInputError(f"not YAML: {documents.yaml_problem(problem)}") from None
+        raise InvalidInputError(f"not YAML: {documents.yaml_problem(problem)}", hint=documents.SYNTAX) from None
     finally:
         loader.dispose()
 

@@ -14,25 +14,68 @@ _FOLDER = click.Path(path_type=Path)
 
 @click.command(name="node")
 @daemons.cluster_options
-@click.option("--node-name", envvar="NODE_NAME", default="", help="The node's name; without it, this machine's.")
-@click.option("--sysfs-root", default="/sys", show_default=True, help="The folder that stands for /sys.")
 @click.option(
-    "--state-dir", type=_FOLDER, default="/var/lib/netdra", show_default=True, help="What outlives a restart."
+    "--node-name", metavar="NAME", envvar="NODE_NAME", default="", help="The node's name; without it, this machine's."
+)
+@click.option("--sysfs-root", metavar="DIR", default="/sys", show_default=True, help="The folder that stands for /sys.")
+@click.option(
+    "--state-dir",
+    metavar="DIR",
+    type=_FOLDER,
+    default="/var/lib/netdra",
+    show_default=True,
+    help="What outlives a restart.",
 )
 @click.option(
-    "--kubelet-root", type=_FOLDER, default="/var/lib/kubelet", show_default=True, help="The kubelet's folder."
+    "--kubelet-root",
+    metavar="DIR",
+    type=_FOLDER,
+    default="/var/lib/kubelet",
+    show_default=True,
+    help="The kubelet's folder.",
 )
 @click.option(
-    "--nri-socket", type=_FOLDER, default="/var/run/nri/nri.sock", show_default=True, help="The runtime's NRI."
+    "--nri-socket",
+    metavar="PATH",
+    type=_FOLDER,
+    default="/var/run/nri/nri.sock",
+    show_default=True,
+    help="The runtime's NRI.",
 )
-@click.option("--cdi-dir", type=_FOLDER, default="/var/run/cdi", show_default=True, help="Where CDI files are written.")
-@click.option("--instance", envvar="POD_UID", default="", help="What tells it from the daemon that it takes over from.")
-@click.option("--nri-index", default="10", show_default=True, help="Two digits: its place among the NRI plugins.")
 @click.option(
-    "--cni-root", type=_FOLDER, default="/", show_default=True, help="The root of the file system that plugins see."
+    "--cdi-dir",
+    metavar="DIR",
+    type=_FOLDER,
+    default="/var/run/cdi",
+    show_default=True,
+    help="Where CDI files are written.",
 )
 @click.option(
-    "--cni-path", type=_FOLDER, multiple=True, default=["/opt/cni/bin"], show_default=True, help="CNI plugins' folders."
+    "--instance",
+    metavar="UID",
+    envvar="POD_UID",
+    default="",
+    help="What tells it from the daemon that it takes over from.",
+)
+@click.option(
+    "--nri-index", metavar="NN", default="10", show_default=True, help="Two digits: its place among the NRI plugins."
+)
+@click.option(
+    "--cni-root",
+    metavar="DIR",
+    type=_FOLDER,
+    default="/",
+    show_default=True,
+    help="The root of the file system that plugins see.",
+)
+@click.option(
+    "--cni-path",
+    metavar="DIR",
+    type=_FOLDER,
+    multiple=True,
+    default=["/opt/cni/bin"],
+    show_default=True,
+    help="CNI plugins' folders.",
 )
 def command(
     options: daemons.Options,

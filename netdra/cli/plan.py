@@ -40,8 +40,8 @@ def command(
     inventory = inputs.inventory(inventory_path, node_name)
     result = expose(inventory, policies, features=features)
     packed = layout(result, node=inventory.node.name, features=features)
-    for problem in (*result.problems, *packed.problems):
-        terminal.tell(devices.told(problem))
+    for text in devices.told_together((*result.problems, *packed.problems)):
+        terminal.tell(text)
     if output == "table":
         _print_table(packed.slices, result)
     elif output == "json":

@@ -87,11 +87,9 @@ def command(paths: tuple[str, ...], claim_paths: tuple[str, ...], slice_paths: t
     objects = inputs.everything(paths)
     topologies = {each.name: each for each in objects if isinstance(each, NetworkTopology)}
     if not topologies:
-        raise InvalidInputError(
-            f"{', '.join(map(inputs.name, paths))}: no NetworkTopology", hint=inputs.holding(objects)
-        )
+        raise InvalidInputError(f"{inputs.sources(paths)}: no NetworkTopology", hint=inputs.holding(objects))
     if claim_paths:
-        plans = _bound(topologies, [*objects, *inputs.everything(claim_paths)], slice_paths)
+        plans = _bound(topologies, [*objects, *inputs.everything(claim_paths)], claim_paths, slice_paths)
     else:
         plans = tuple(bind.unbound(topology) for topology in topologies.values())
     if not plans:
@@ -109,10 +107,13 @@ def command(paths: tuple[str, ...], claim_paths: tuple[str, ...], slice_paths: t
 
 
 def _bound(
-    topologies: Mapping[str, NetworkTopology], objects: Sequence[Document], slice_paths: tuple[str, ...]
+    topologies: Mapping[str, NetworkTopology],
+    objects: Sequence[Document],
+    claim_paths: tuple[str, ...],
+    slice_paths: tuple[str, ...],
 ) -> tuple[Plan, ...]:
     """The plans of the claims among the objects."""
-    claims = list(_claims(objects))
+    claims = list(_claims(objects, claim_paths))
     made = (each for topology in topologies.values() for each in device_classes(topology))
     classes = {each.metadata.name: each for each in made}
     classes |= {each.metadata.name: each for each in objects if isinstance(each, DeviceClass)}
@@ -131,7 +132,7 @@ def _bound(
     return bind.bind(final, topologies, devices).plans
 
 
-def _claims(objects: Sequence[Document]) -> Iterator[ResourceClaim]:
+def _claims(objects: Sequence[Document], paths: Sequence[str]) -> Iterator[ResourceClaim]:
     found = False
     for each in objects:
         if isinstance(each, ResourceClaim):
@@ -142,7 +143,8 @@ def _claims(objects: Sequence[Document]) -> Iterator[ResourceClaim]:
             metadata = ObjectMeta(name=each.metadata.name, namespace=each.metadata.namespace)
             yield ResourceClaim(metadata=metadata, spec=each.spec.spec)
     if not found:
-        raise InvalidInputError("--claim: no ResourceClaim and no ResourceClaimTemplate", hint=inputs.holding(objects))
+        what = f"{inputs.sources(paths)}: no ResourceClaim and no ResourceClaimTemplate"
+        raise InvalidInputError(what, hint=inputs.holding(objects))
 
 
 def _allocated(

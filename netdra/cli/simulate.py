@@ -94,8 +94,9 @@ def command(
     The exit code is 1 if some claim does not fit.
     """
     slices = inputs.objects(slice_paths, ResourceSlice)
-    objects = inputs.everything((*claim_paths, *more_claims))
-    claims = _claims(objects)
+    paths = (*claim_paths, *more_claims)
+    objects = inputs.everything(paths)
+    claims = _claims(objects, paths)
     classes = _classes(objects)
     known = sorted({each.spec.node_name for each in slices if each.spec.node_name} | set(_checked(nodes, slices)))
     allocator = Allocator(slices, classes, allocated=claims, nodes=map(named, known), admin_namespaces=admin_namespaces)
@@ -120,7 +121,7 @@ def _classes(objects: Sequence[Document]) -> list[DeviceClass]:
     return [*given, *(each for name, each in made.items() if name not in written)]
 
 
-def _claims(objects: Sequence[Document]) -> list[ResourceClaim]:
+def _claims(objects: Sequence[Document], paths: Sequence[str]) -> list[ResourceClaim]:
     """The claims, and one claim for each template under the template's name."""
     claims = [
         each if isinstance(each, ResourceClaim) else _claim_of(each)
@@ -128,7 +129,8 @@ def _claims(objects: Sequence[Document]) -> list[ResourceClaim]:
         if isinstance(each, ResourceClaim | ResourceClaimTemplate)
     ]
     if not claims:
-        raise InvalidInputError("--claims: no ResourceClaim and no ResourceClaimTemplate", hint=inputs.holding(objects))
+        what = f"{inputs.sources(paths)}: no ResourceClaim and no ResourceClaimTemplate"
+        raise InvalidInputError(what, hint=inputs.holding(objects))
     seen: set[str] = set()
     for claim in claims:
         if claim_key(claim) in seen:

@@ -11,14 +11,36 @@ from netdra.cli import daemons
 
 @click.command(name="webhook")
 @daemons.cluster_options
-@click.option("--address", default="0.0.0.0", show_default=True, help="The address to listen on.")  # noqa: S104
-@click.option("--port", default=8443, show_default=True, help="The port to listen on.")
-@click.option("--namespace", envvar="NETDRA_NAMESPACE", default="netdra", show_default=True, help="netdra's namespace.")
-@click.option("--service", default="netdra-webhook", show_default=True, help="The Service that the API server calls.")
-@click.option("--host", "hosts", multiple=True, help="A further name or address that the certificate is to be for.")
-@click.option("--secret", default="netdra-webhook", show_default=True, help="Where to store the certificate.")
+@click.option("--address", metavar="ADDRESS", default="0.0.0.0", show_default=True, help="The address to listen on.")  # noqa: S104
+@click.option("--port", metavar="PORT", default=8443, show_default=True, help="The port to listen on.")
+@click.option(
+    "--namespace",
+    metavar="NAME",
+    envvar="NETDRA_NAMESPACE",
+    default="netdra",
+    show_default=True,
+    help="netdra's namespace.",
+)
+@click.option(
+    "--service",
+    metavar="NAME",
+    default="netdra-webhook",
+    show_default=True,
+    help="The Service that the API server calls.",
+)
+@click.option(
+    "--host",
+    "hosts",
+    metavar="NAME",
+    multiple=True,
+    help="A further name or address that the certificate is to be for.",
+)
+@click.option(
+    "--secret", metavar="NAME", default="netdra-webhook", show_default=True, help="Where to store the certificate."
+)
 @click.option(
     "--certificates",
+    metavar="DIR",
     type=click.Path(path_type=Path, file_okay=False),
     help="A folder with tls.crt and tls.key, read again when they change; without it netdra makes a certificate.",
 )

@@ -82,7 +82,7 @@ def _winners(
 ) -> tuple[list[Rule], str]:
     """The policies that make devices, or why there are none; the verdicts of all that match are filled in."""
     if not matching:
-        return [], hiding or "no policy matches it"
+        return [], hiding or _unmatched(verdicts.values())
     if hiding:
         _mark(verdicts, matching, "overruled", hiding)
         return [], hiding
@@ -101,6 +101,13 @@ def _winners(
         _mark(verdicts, [best], "wins", "")
         winners.append(best)
     return winners, ""
+
+
+def _unmatched(verdicts: Iterable[PolicyVerdict]) -> str:
+    unknown = sum(verdict.outcome in {"failed", "invalid"} for verdict in verdicts)
+    if not unknown:
+        return "no policy matches it"
+    return f"no policy matches it, and {unknown} {'have' if unknown > 1 else 'has'} no answer"
 
 
 def _mark(verdicts: dict[str, PolicyVerdict], rules: Iterable[Rule], outcome: Outcome, detail: str) -> None:

@@ -54,12 +54,18 @@ _NUMERIC = re.compile(r"[-+.]?\d\S*\Z")
 MAX_TEXT = 16 * 1024 * 1024
 MAX_NESTING = 500
 MAX_SHOWN = 80
+MAX_VALUES = 1_000_000
+MAX_MERGED = 1_000
 RECORD = "record one with: netdra capture FILE"
+OBJECT = "an object begins with apiVersion and kind"
+PLAN = "make one with: netdra render TOPOLOGY --claim CLAIM --output plan"
+SYNTAX = "the mistake may also be on a line before"
 NAME_RULE = "a name is a DNS subdomain: up to 253 of a-z, 0-9, - and ., letters or digits at both ends"
 
 T = TypeVar("T")
-_Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+_BaseLoader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _BaseDumper: Any = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
+_MERGE = "tag:yaml.org,2002:merge"
 _BRACKETS = re.compile(r"[\[\]{}]")
 _INDENTED = re.compile(rf"^(?:[ ]|[-?:][ \t]){{{MAX_NESTING},}}", re.MULTILINE)
 
@@ -87,7 +93,7 @@ def decode(value: Any, origin: str) -> Document:
         InvalidInputError: it is of another kind, or breaks its schema; the text names the path inside it.
     """
     if not isinstance(value, dict):
-        raise InvalidInputError(f"{origin}: expected an object, found {type(value).__name__}")
+        raise InvalidInputError(f"{origin}: expected an object, found {_called(value)}", hint=OBJECT)
     kind = value.get("kind")
     if not isinstance(kind, str) or kind not in KINDS:
         shown = ascii(kind)[:MAX_SHOWN] if isinstance(kind, str | None) else f"of type {type(kind).__name__}"
@@ -120,13 +126,16 @@ def inventory(text: str, origin: str) -> Inventory:
     Raises:
         InvalidInputError: it is neither, breaks the schema, or is of another version of the format.
     """
-    values = list(_documents(text, origin))
+    values = [value for value in _documents(text, origin) if value is not None]
     if len(values) != 1:
-        raise InvalidInputError(f"{origin}: {len(values)} documents, expected one inventory", hint=RECORD)
+        raise InvalidInputError(f"{origin}: {len(values) or 'no'} documents, expected one inventory", hint=RECORD)
     if isinstance(values[0], dict) and "kind" in values[0]:
         kind = ascii(values[0]["kind"])[:MAX_SHOWN]
         raise InvalidInputError(f"{origin}: kind {kind}, expected an inventory", hint=RECORD)
-    found = convert(values[0], Inventory, f"{origin}: inventory")
+    try:
+        found = convert(values[0], Inventory, f"{origin}: inventory")
+    except InvalidInputError as problem:
+        raise InvalidInputError(problem.what, hint=RECORD) from None
     if found.api_version != INVENTORY_VERSION:
         raise InvalidInputError(
             f'{origin}: inventory of version "{found.api_version}", expected "{INVENTORY_VERSION}"',
@@ -142,12 +151,15 @@ def plans(text: str, origin: str) -> list[Plan]:
         InvalidInputError: it is neither, or breaks the schema.
     """
     found: list[Plan] = []
-    for value in _documents(text, origin):
-        listed = value.get("plans") if isinstance(value, dict) and "plans" in value else value
-        for each in listed if isinstance(listed, list) else [listed]:
-            found.append(convert(each, Plan, f"{origin}: plan {len(found) + 1}"))
+    try:
+        for value in _documents(text, origin):
+            listed = value.get("plans") if isinstance(value, dict) and "plans" in value else value
+            for each in listed if isinstance(listed, list) else [] if listed is None else [listed]:
+                found.append(convert(each, Plan, f"{origin}: plan {len(found) + 1}"))
+    except InvalidInputError as problem:
+        raise InvalidInputError(problem.what, hint=problem.hint or PLAN) from None
     if not found:
-        raise InvalidInputError(f"{origin}: no plan")
+        raise InvalidInputError(f"{origin}: no plan", hint=PLAN)
     return found
 
 
@@ -180,6 +192,23 @@ def _represent_mapping(dumper: Any, value: dict[Any, Any]) -> Any:
 def _represent_text(dumper: Any, value: str) -> Any:
     """A string in YAML; quoted where it begins like a number: other readers take the PCI id `15e3` for one."""
     return dumper.represent_scalar("tag:yaml.org,2002:str", value, style="'" if _NUMERIC.match(value) else None)
+
+
+class Loader(_BaseLoader):  # type: ignore[misc]
+    """YAML in which a mapping merges (`<<`) a limited number of others: each merge copies all that it names."""
+
+    def flatten_mapping(self, node: Any) -> None:
+        """Put what a mapping merges into it.
+
+        Raises:
+            YAMLError: it merges too many mappings, or too much.
+        """
+        merged = [value for key, value in node.value if key.tag == _MERGE]
+        if sum(len(value.value) for value in merged) <= MAX_MERGED:
+            super().flatten_mapping(node)
+            if not merged or len(node.value) <= MAX_MERGED:
+                return
+        raise yaml.constructor.ConstructorError(None, None, f"merges more than {MAX_MERGED} keys", node.start_mark)
 
 
 class _Dumper(_BaseDumper):  # type: ignore[misc]
@@ -223,11 +252,39 @@ def _documents(text: str, origin: str) -> Iterator[Any]:
         yield value
         return
     try:
-        yield from yaml.load_all(text, Loader=_Loader)
-    except yaml.YAMLError as problem:
-        raise InvalidInputError(f"{origin}: not YAML: {yaml_problem(problem)}") from None
-    except (RecursionError, ValueError) as problem:
-        raise InvalidInputError(f"{origin}: not YAML: {yaml_problem(problem)}") from None
+        for value in yaml.load_all(text, Loader=Loader):
+            refuse_many_values(value, origin)
+            yield value
+    except (yaml.YAMLError, RecursionError, ValueError) as problem:
+        raise InvalidInputError(f"{origin}: not YAML: {yaml_problem(problem)}", hint=SYNTAX) from None
+
+
+def refuse_many_values(value: Any, origin: str) -> None:
+    """Refuse a value that aliases (`*name`) make huge: a short text can name a part of itself over and over.
+
+    Raises:
+        InvalidInputError: written out, it would have more than MAX_VALUES values, or be endless.
+        RecursionError: it is nested too deeply to be counted.
+    """
+    if _size(value, {}) > MAX_VALUES:
+        what = f"{origin}: more than {MAX_VALUES} values, with the aliases written out"
+        raise InvalidInputError(what, hint="write less into one document, and without anchors and aliases")
+
+
+def _size(value: Any, known: dict[int, int]) -> int:
+    """How many values a value has when it is written out, at most one more than are read."""
+    if not isinstance(value, dict | list):
+        return 1
+    if id(value) not in known:
+        known[id(value)] = MAX_VALUES + 1  # what only a value that holds itself finds there
+        inside = value.values() if isinstance(value, dict) else value
+        known[id(value)] = min(MAX_VALUES + 1, 1 + sum(_size(each, known) for each in inside))
+    return known[id(value)]
+
+
+def _called(value: Any) -> str:
+    """How a value that is no object is called in a message."""
+    return {str: "a text", list: "a list", type(None): "nothing"}.get(type(value), ascii(value)[:MAX_SHOWN])
 
 
 def yaml_problem(problem: Exception) -> str:

@@ -76,4 +76,4 @@ def _values(attribute: DeviceAttribute) -> Values:
 
 
 def _show(values: Values) -> str:
-    return ", ".join(sorted(str(value) for _, value in values))
+    return ", ".join(sorted(str(value) if value != "" else '""' for _, value in values))

@@ -8,12 +8,14 @@ import subprocess
 import sys
 from pathlib import Path
 
+import click
 import pytest
 from click.testing import CliRunner
 
 from netdra.cli import terminal
 from netdra.cli.main import COMMANDS, cli, main
 from netdra.model import documents
+from netdra.model.errors import InvalidInputError
 from netdra.model.inventory import Interface, Inventory, Node
 
 ROOT = Path(__file__).parents[3]
@@ -62,6 +64,37 @@ def test_a_bad_file_is_named_with_its_fault(before: list[str], text: str, messag
     assert done.stderr.startswith(f"netdra: {file}")
     assert message in done.stderr
     assert len(done.stderr) < 1000
+
+
+@pytest.mark.parametrize(
+    "before",
+    [
+        [*PLAN[:1], "--policies", str(WORKER_1 / "policies"), "--inventory"],
+        PLAN,
+        ["explain", "lo", "--policies"],
+        ["simulate", "--slices", str(WORKER_1 / "slices.yaml"), "--claims"],
+        ["simulate", "--claims", str(WORKER_1 / "slices.yaml"), "--slices"],
+        ["validate"],
+        ["graph"],
+        ["render", str(ROOT / "netdra/lab/scenarios/bonded-vlans/topology.yaml"), "--claim"],
+        ["attach", "--netns", "/proc/self/ns/net", "--plan"],
+        ["gc", "--plan"],
+    ],
+)
+def test_a_file_that_cannot_be_used_is_told_with_the_next_step(before: list[str], tmp_path: Path) -> None:
+    (tmp_path / "binary").write_bytes(b"\x00\xff" * 100)
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "text").write_text("only a text")
+    (tmp_path / "bomb").write_text("- &a [" + "x, " * 2000 + "]\n- [" + "*a, " * 2000 + "]\n")
+    for name in ("missing", "binary", "folder", "text", "bomb"):
+        done = CliRunner().invoke(cli, [*before, str(tmp_path / name)])
+        problem = done.exception
+        if before == ["validate"] and name in {"text", "bomb"}:
+            assert (done.exit_code, "; " in done.stdout) == (1, True), name
+            continue
+        assert isinstance(problem, InvalidInputError), name
+        assert str(tmp_path / name) in problem.what
+        assert problem.hint, name
 
 
 def test_validate_gives_a_bad_list_its_line(tmp_path: Path) -> None:
@@ -200,6 +233,16 @@ def test_every_command_has_help() -> None:
         done = CliRunner().invoke(cli, [name, "--help"])
         assert done.exit_code == 0, name
         assert done.output.startswith(f"Usage: cli {name}")
+
+
+def test_every_option_says_what_it_takes() -> None:
+    for name in COMMANDS:
+        with click.Context(cli) as context:
+            found = cli.get_command(context, name)
+        assert found is not None
+        for option in found.params:
+            if isinstance(option, click.Option) and not option.is_flag and not isinstance(option.type, click.Choice):
+                assert option.metavar, f"{name} {option.opts[0]}"
 
 
 def test_completion_knows_commands_and_choices() -> None:

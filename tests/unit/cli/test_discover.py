@@ -62,7 +62,7 @@ def test_what_could_not_be_read_is_told_on_stderr(tmp_path: Path) -> None:
     tree = sriov_machine(tmp_path)
     tree.write("class/net/ens1", mtu="many")
     done = netdra("discover", "--sysfs", str(tree), "-o", "json")
-    assert "mtu: EINVAL" in done.stderr
+    assert "netdra: could not be read (once): mtu: EINVAL\n" in done.stderr
     assert next(each for each in json.loads(done.stdout) if each["ifName"] == "ens1").get("mtu") is None
 
 

@@ -12,6 +12,7 @@ import yaml
 from click.testing import CliRunner
 
 from netdra.cli.explain import command
+from netdra.model.errors import InvalidInputError
 
 WORKER_1 = Path(__file__).parents[3] / "examples" / "worker-1"
 BASE = ["--policies", str(WORKER_1 / "policies"), "--inventory", str(WORKER_1 / "inventory.json")]
@@ -90,7 +91,17 @@ def test_a_failing_expression_is_shown_with_its_place(tmp_path: Path) -> None:
     assert lines[at + 3].index("^") == lines[at + 2].index("colour")
     assert any("cannot be used" in line for line in lines)
     assert any("at line 1, column 9: undeclared reference to 'nothing'" in line for line in lines)
-    assert any('policy "fails": enp3s0f1 is not matched' in line for line in lines)
+    assert "Problems" not in lines  # the verdict has said it
+
+
+def test_a_policy_without_an_answer_is_no_policy_that_does_not_match(tmp_path: Path) -> None:
+    (tmp_path / "p.yaml").write_text(TROUBLED)
+    arguments = ["br-data", "--policies", str(tmp_path), "--inventory", str(WORKER_1 / "inventory.json")]
+    reason = CliRunner().invoke(command, arguments).stdout.splitlines()[1]
+    assert reason == "  hidden: no policy matches it, and 1 has no answer"
+    (tmp_path / "p.yaml").write_text(TROUBLED.replace(" &&\n", " ||\n"))
+    reason = CliRunner().invoke(command, arguments).stdout.splitlines()[1]
+    assert reason == "  hidden: no policy matches it, and 2 have no answer"
 
 
 @pytest.mark.parametrize("wanted", ["enp3s0f0v3", "0000:03:00.5"])
@@ -115,4 +126,11 @@ def test_an_unknown_interface_is_an_error_that_names_those_alike() -> None:
         [sys.executable, "-m", "netdra", "explain", "enp3s0", *BASE], capture_output=True, text=True, check=False
     )
     assert done.returncode == 2
-    assert 'netdra: node "worker-1" has no interface "enp3s0"\nthere are enp3s0f' in done.stderr
+    assert 'netdra: node "worker-1" has no interface "enp3s0"\ndid you mean enp3s0f' in done.stderr
+
+
+def test_an_unknown_interface_that_is_like_none_is_an_error_that_names_some() -> None:
+    problem = CliRunner().invoke(command, ["wwan7", *BASE]).exception
+    assert isinstance(problem, InvalidInputError)
+    there = problem.hint.removeprefix("there are ").removesuffix(" and 8 more")
+    assert len(there.split(", ")) == 10

@@ -86,6 +86,15 @@ def test_a_policy_that_cannot_be_used_is_told_and_the_others_are_used(tmp_path: 
     assert len(list(yaml.safe_load_all(done.stdout))) == 5
 
 
+def test_a_policy_that_fails_alike_on_many_interfaces_is_told_once(tmp_path: Path) -> None:
+    (tmp_path / "a.yaml").write_text(BROKEN.replace("true &&", 'device.attributes["example.com"].speed > 5'))
+    done = plan(policies=tmp_path)
+    assert done.exit_code == 0
+    first, _, _, others = done.stderr.splitlines()
+    assert first.startswith('netdra: policy "broken": br-data is not matched: CEL expression fails on this device at')
+    assert others == 'netdra: policy "broken": the same of br-int, eno1, ovn-k8s-mp0, enp3s0f0, enp3s0f0v0 and 12 more'
+
+
 def test_policies_come_from_several_files_and_other_kinds_are_passed_over(tmp_path: Path) -> None:
     (tmp_path / "slices.yml").write_text((WORKER_1 / "slices.yaml").read_text())
     (tmp_path / "notes.txt").write_text("{")

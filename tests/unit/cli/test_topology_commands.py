@@ -215,10 +215,11 @@ def test_what_is_no_yaml_is_a_problem_with_a_line(run: Run, tmp_path: Path, text
 
 
 def test_a_file_that_cannot_be_read_is_bad_usage(run: Run, tmp_path: Path) -> None:
+    hint = 'name a file that is there, or "-" for standard input'
     for command in ("validate", "graph", "render"):
         code, out, err = run(command, str(tmp_path / "none.yaml"))
         assert (code, out) == (2, "")
-        assert err == f"netdra: {tmp_path / 'none.yaml'}: No such file or directory\n"
+        assert err == f"netdra: {tmp_path / 'none.yaml'}: No such file or directory\n{hint}\n"
 
 
 def test_graph_draws_each_topology_under_its_name(run: Run) -> None:

@@ -15,6 +15,15 @@ spec:
 """
 
 
+def bomb(line: str) -> str:
+    """Twelve lines, each of which names the one before ten times; the first one is a mapping."""
+    lines = ["- &a0 {" + ", ".join(f"k{number}: 1" for number in range(10)) + "}"]
+    for level in range(1, 12):
+        item = line.format(", ".join([f"*a{level - 1}"] * 10))
+        lines.append(item.replace("- ", f"- &a{level} ", 1) if "<<" not in item else f"- &a{level}\n  {item[2:]}")
+    return "\n".join(lines) + "\n"
+
+
 def test_several_documents_and_lists_are_read_in_order() -> None:
     text = (
         f"{POLICY}---\n---\nkind: List\nitems:\n- {{apiVersion: networking.dra.io/v1alpha1, kind: DeviceExposurePolicy"
@@ -44,7 +53,11 @@ def test_defaults_are_the_documented_ones() -> None:
         ("? " * 100_000, "f: nested deeper"),
         ("".join(" " * level + "a:\n" for level in range(1000)), "f: nested deeper"),
         ("[" * 400, "f: not YAML"),
-        ("a: &a [*a]\n", "f"),
+        ("a: &a [*a]\n", "f: more than 1000000 values, with the aliases written out"),
+        (bomb("- [{}]"), "f: more than 1000000 values"),
+        ("".join(f"- &a{level} [*a{level - 1}]\n" if level else "- &a0 [x]\n" for level in range(20_000)), "f: more"),
+        (bomb("- <<: [{}]"), "f: not YAML: line 6, column 3: merges more than 1000 keys"),
+        ("- &a {x: 1}\n- <<: [" + "*a, " * 2000 + "*a]\n", "f: not YAML: line 2, column 3: merges more"),
     ],
 )
 def test_bad_input_is_an_error_that_names_the_place(text: str, message: str) -> None:
@@ -62,3 +75,27 @@ def test_yaml_is_written_as_people_write_it() -> None:
 def test_equal_parts_are_written_out_without_anchors() -> None:
     part = {"a": [1]}
     assert documents.to_yaml([{"x": part, "y": part}]) == "x:\n  a:\n  - 1\ny:\n  a:\n  - 1\n"
+
+
+def test_a_few_aliases_are_read() -> None:
+    plugins = "[&p {name: sriov, exclusive: true}, {<<: *p, name: host-device}]"
+    (policy,) = documents.read(POLICY + f"  exposure: {{supportedCNIPlugins: {plugins}}}\n", "f")
+    assert isinstance(policy, DeviceExposurePolicy)
+    assert policy.spec.exposure is not None
+    found = [(plugin.name, plugin.exclusive) for plugin in policy.spec.exposure.supported_cni_plugins]
+    assert found == [("sriov", True), ("host-device", True)]
+
+
+@pytest.mark.parametrize("text", ["", "# nothing\n---\n---\n"])
+def test_a_file_without_a_plan_or_an_inventory_says_how_to_make_one(text: str) -> None:
+    with pytest.raises(InvalidInputError, match="f: no plan\nmake one with: netdra render"):
+        documents.plans(text, "f")
+    with pytest.raises(InvalidInputError, match="f: no documents, expected one inventory\nrecord one with"):
+        documents.inventory(text, "f")
+
+
+def test_what_is_no_plan_and_no_inventory_says_how_to_make_one() -> None:
+    with pytest.raises(InvalidInputError, match="Expected `object`, got `str`\nmake one with: netdra render"):
+        documents.plans("text", "f")
+    with pytest.raises(InvalidInputError, match="Expected `object`, got `str`\nrecord one with"):
+        documents.inventory("text", "f")

@@ -87,6 +87,14 @@ def test_a_request_policy_is_told(policy: Any, text: str) -> None:
     assert why(allocator, claim("c", request(capacity={"requests": {"bw": "3"}})))[2:] == [f"    a: {text}"]
 
 
+def test_an_empty_value_is_told_as_one() -> None:
+    some = [device("a", attributes={"side": "x"}), device("b", attributes={"side": ""})]
+    allocator = Allocator([slice_of(*some)], [ANY])
+    same = {"matchAttribute": "dra.networking/side"}
+    lines = why(allocator, claim("c", request(count=2), constraints=[same]))
+    assert lines[-1] == '    b: dra.networking/side is "", must be x as on the claim\'s other devices'
+
+
 def test_taints_constraints_and_selectors_are_told() -> None:
     tainted = device("a", taints=[{"key": "down", "value": "link", "effect": "NoSchedule"}])
     some = [tainted, device("b", attributes={"side": 1}), device("c", attributes={"side": 2}), device("d")]
