@@ -116,6 +116,26 @@ class Cluster:
         return sum(int(Path(f"/proc/{pid}/statm").read_text().split()[1]) for pid in found) * 4096 / 2**20
 
 
+@dataclass(frozen=True)
+class End:
+    """How changes ended.
+
+    Attributes:
+        policy: as it was when its status was right.
+        right, written: when that was, and when the last slice was written, as `time.monotonic`.
+        used: what it took of the CPU.
+        slices: how often a node wrote slices.
+        writes: what was written besides.
+    """
+
+    policy: Object
+    right: float
+    written: float
+    used: str
+    slices: float
+    writes: str
+
+
 def run() -> list[Figure]:
     """The figures: for each change the seconds until all slices and statuses are right, and the writes of a node."""
     settings = Settings(scheduler=False, controller_manager=False)
@@ -158,51 +178,59 @@ async def _measure(plane: ControlPlane, api: Api, uids: dict[str, str]) -> list[
 
 async def _change(cluster: Cluster, change: Change) -> list[Figure]:
     """One change, until everything is as it must be."""
-    api, hollow = cluster.api, cluster.hollow
     before, begun, used = writes(cluster.plane), time.monotonic(), Used(cluster.plane)
-    await asyncio.to_thread(api.patch, POLICY, change.policy, {"spec": change.spec})
-    right = asyncio.create_task(asyncio.to_thread(_right, cluster, change))
-    await hollow.settled(lambda node: says(node, change))
-    found, since = await right
-    note = _note(used())
-    written = max(node.written for node in hollow.nodes.values())
-    # A write that is late, or one that is not needed, would come now.
-    await asyncio.sleep(QUIET_SECONDS)
-    after = writes(cluster.plane)
-    stored = await asyncio.to_thread(api.get, POLICY, change.policy)
-    assert stored["status"] == found["status"], "the status was right before it settled"
-    slices = (after["resourceslices"] - before["resourceslices"]) / len(hollow.nodes)
+    await asyncio.to_thread(cluster.api.patch, POLICY, change.policy, {"spec": change.spec})
+    end = await _end(cluster, change, before, used)
+    stored = await asyncio.to_thread(cluster.api.get, POLICY, change.policy)
+    assert stored["status"] == end.policy["status"], "the status was right before it settled"
     return [
-        Figure(f"{change.name}: until all is right", max(since, written) - begun, "s", SECONDS, note),
-        Figure(f"{change.name}: until the last slice is written", written - begun, "s"),
-        Figure(f"{change.name}: from then until the status is right", max(0.0, since - written), "s"),
-        Figure(f"{change.name}: writes of a node", slices, "", WRITES, _written(before, after)),
+        Figure(f"{change.name}: until all is right", max(end.right, end.written) - begun, "s", SECONDS, end.used),
+        Figure(f"{change.name}: until the last slice is written", end.written - begun, "s"),
+        Figure(f"{change.name}: from then until the status is right", max(0.0, end.right - end.written), "s"),
+        Figure(f"{change.name}: writes of a node", end.slices, "", WRITES, end.writes),
     ]
 
 
 async def _churn(cluster: Cluster, number: int) -> list[Figure]:
     """Several changes of one policy in a row, while nodes still write what came of the ones before."""
-    api, hollow, name = cluster.api, cluster.hollow, f"{IN_A_ROW} changes in a row"
+    name = f"{IN_A_ROW} changes in a row"
     before, used = writes(cluster.plane), Used(cluster.plane)
     for count in range(IN_A_ROW):
         change = ports(100 + 10 * number + count)
-        await asyncio.to_thread(api.patch, POLICY, change.policy, {"spec": change.spec})
+        await asyncio.to_thread(cluster.api.patch, POLICY, change.policy, {"spec": change.spec})
         begun = time.monotonic()
         await asyncio.sleep(APART_SECONDS)
-    right = asyncio.create_task(asyncio.to_thread(_right, cluster, change))
+    end = await _end(cluster, change, before, used)
+    nodes, last = cluster.hollow.nodes, change.spec["exposure"]["capacity"]["ports"]["value"]
+    stored = await asyncio.to_thread(stored_ports, cluster.api, nodes)
+    assert stored == dict.fromkeys(nodes, last), "a lost update"
+    return [
+        Figure(
+            f"{name}: until all is right after the last", max(end.right, end.written) - begun, "s", SECONDS, end.used
+        ),
+        Figure(f"{name}: writes of a node", end.slices, "", IN_A_ROW, end.writes),
+    ]
+
+
+async def _end(cluster: Cluster, change: Change, before: Mapping[str, float], used: Used) -> End:
+    """Wait until all slices and the status are as a change makes them, and see that nothing comes after that.
+
+    Args:
+        cluster: where.
+        change: the last one.
+        before: the writes until the first one.
+        used: counts from then.
+    """
+    hollow = cluster.hollow
+    waiting = asyncio.create_task(asyncio.to_thread(_right, cluster, change))
     await hollow.settled(lambda node: says(node, change))
-    _, since = await right
-    note = _note(used())
-    written = max(node.written for node in hollow.nodes.values())
+    policy, right = await waiting
+    written, note = max(node.written for node in hollow.nodes.values()), _note(used())
+    # A write that is late, or one that is not needed, would come now.
     await asyncio.sleep(QUIET_SECONDS)
     after = writes(cluster.plane)
-    stored = await asyncio.to_thread(stored_ports, api, hollow.nodes)
-    assert stored == dict.fromkeys(hollow.nodes, change.spec["exposure"]["capacity"]["ports"]["value"]), "a lost update"
     slices = (after["resourceslices"] - before["resourceslices"]) / len(hollow.nodes)
-    return [
-        Figure(f"{name}: until all is right after the last", max(since, written) - begun, "s", SECONDS, note),
-        Figure(f"{name}: writes of a node", slices, "", IN_A_ROW, _written(before, after)),
-    ]
+    return End(policy, right, written, note, slices, _written(before, after))
 
 
 def _right(cluster: Cluster, change: Change) -> tuple[Object, float]:

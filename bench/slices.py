@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
+from collections.abc import Set as AbstractSet
 from contextlib import closing, contextmanager, suppress
 
 from testbed.api import Api, Object
 from testbed.control_plane import ControlPlane
 from testbed.objects import SLICE
 
-Condition = Callable[[frozenset[str]], bool]
+Condition = Callable[[AbstractSet[str]], bool]
 _QUIET = 3600.0
 
 
@@ -27,6 +29,7 @@ class Watched:
         self._driver = driver
         self._changed = threading.Condition()
         self._slices: dict[str, frozenset[str]] = {}
+        self._found: Counter[str] = Counter()
         self.writes = 0
 
     def follow(self) -> None:
@@ -39,7 +42,8 @@ class Watched:
     def wait(self, condition: Condition, timeout: float) -> float | None:
         """The moment (of `time.perf_counter`) at which a condition holds of the interfaces; None if it does not."""
         with self._changed:
-            held = self._changed.wait_for(lambda: condition(self.interfaces()), timeout)
+            # Asked after each event: all names gathered anew each time would cost more than what is timed.
+            held = self._changed.wait_for(lambda: condition(self._found.keys()), timeout)
             return self._at if held else None
 
     def wait_count(self, count: int, timeout: float) -> float | None:
@@ -50,17 +54,22 @@ class Watched:
 
     def interfaces(self) -> frozenset[str]:
         """The names of all interfaces that are published now."""
-        return frozenset[str]().union(*self._slices.values())
+        with self._changed:
+            return frozenset(self._found)
 
     def _take(self, kind: str, found: Object) -> None:
         now = time.perf_counter()
         with self._changed:
             self._at = now
             self.writes += 1
-            if kind == "DELETED":
-                self._slices.pop(found["metadata"]["name"], None)
-            else:
-                self._slices[found["metadata"]["name"]] = frozenset(_named(found))
+            name, named = found["metadata"]["name"], frozenset(_named(found) if kind != "DELETED" else ())
+            for gone in self._slices.pop(name, ()):
+                self._found[gone] -= 1
+                if not self._found[gone]:
+                    del self._found[gone]
+            if kind != "DELETED":
+                self._slices[name] = named
+                self._found.update(named)
             self._changed.notify_all()
 
 

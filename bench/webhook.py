@@ -4,6 +4,9 @@ The requests are `bench.reviews`': of all kinds, mixed as in a busy moment, and 
 at fixed times whether the ones before are answered or not, so a queue shows. The same load goes to a webhook that does
 nothing (`bench.bare`), in turns, so that what the machine does besides is in both. Where it is allowed, both run before
 the machine's other programs.
+
+The API server does not, and a claim is refused only after two objects were read of it. One request in a hundred is
+refused, which decides the p99; so what two such reads take without the webhook is measured in the turns of the other.
 """
 
 from __future__ import annotations
@@ -11,6 +14,7 @@ from __future__ import annotations
 import asyncio
 import os
 import ssl
+import statistics
 import sys
 import tempfile
 import time
@@ -29,6 +33,7 @@ from netdra.admission import certificates
 from netdra.model import crd, documents, kinds
 from netdra.model.topology import NetworkTopology
 from netdra.topology.classes import device_classes
+from testbed.access import ADMIN, ADMIN_GROUPS
 from testbed.api import Api, Object
 from testbed.commands import Settings
 from testbed.control_plane import ControlPlane
@@ -44,6 +49,8 @@ CONNECTIONS = 16
 """The API server keeps its connections and opens few."""
 P99_MS = 10.0
 HOST = "127.0.0.1"
+_CLASSES = "/apis/resource.k8s.io/v1/deviceclasses"
+_TOPOLOGIES = "/apis/networking.dra.io/v1alpha1/networktopologies"
 _DEFINITION = "apiextensions.k8s.io/v1/CustomResourceDefinition"
 
 
@@ -96,15 +103,25 @@ def run() -> list[Figure]:
         # Workers come after the server, as they do by themselves: they have used more of the CPU than it has.
         places = {ours.pid: 2, bare.pid: 2} | dict.fromkeys(_processes(ours.pid)[1:], 1)
         before_others = all(_before_others(pid, place) for pid, place in places.items())
+        reads: list[float] = []
         with _ahead():
-            for served in (ours, bare) * ROUNDS:
-                asyncio.run(_mixed(served, trust))
+            for _ in range(ROUNDS):
+                asyncio.run(_mixed(ours, trust))
+                reads += asyncio.run(_mixed_and_reads(bare, trust, plane))
             alone = [asyncio.run(_alone(ours, trust, kind)) for kind in reviews.KINDS]
         memory = sum(_resident_mib(pid) for pid in _processes(ours.pid))
     note = f"one core, {reviews.TOPOLOGIES} topologies, load {os.getloadavg()[0]:.1f}"
     if before_others:
         note += ", before other programs"
-    return [*_figures(ours, bare, note), *_by_kind(ours, alone), Figure("memory with its workers", memory, "MiB")]
+    of_reads = f"by a client that does nothing else, p99 {1000 * _quantile(sorted(reads), 0.99):.1f} ms of {len(reads)}"
+    kept = [waited for kind, waits in ours.mixed.items() if kind != reviews.LACKING for waited in waits]
+    return [
+        *_figures(ours, bare, note),
+        Figure("all that ask the API server nothing, p99", 1000 * _quantile(sorted(kept), 0.99), "ms"),
+        Figure("two reads of the API server, median", 1000 * statistics.median(reads), "ms", 0.0, of_reads),
+        *_by_kind(ours, alone),
+        Figure("memory with its workers", memory, "MiB"),
+    ]
 
 
 def _figures(ours: Served, bare: Served, note: str) -> list[Figure]:
@@ -200,6 +217,38 @@ async def _mixed(served: Served, trust: ssl.SSLContext) -> None:
     served.cpu_seconds += _cpu_seconds(served.pid) - before
     for kind, waited in zip(asked, waits, strict=True):
         served.mixed.setdefault(kind, []).append(waited)
+
+
+async def _mixed_and_reads(served: Served, trust: ssl.SSLContext, plane: ControlPlane) -> list[float]:
+    """The same, and how long two reads at once of the API server take meanwhile, as often as claims are refused."""
+    found, _ = await asyncio.gather(_reads(plane, RATE * SECONDS // 100), _mixed(served, trust))
+    return found
+
+
+async def _reads(plane: ControlPlane, count: int) -> list[float]:
+    pair = plane.authority.client(ADMIN, ADMIN_GROUPS)
+    trust = ssl.create_default_context(cafile=plane.authority.own.certificate)
+    trust.load_cert_chain(pair.certificate, pair.key)
+    found = []
+    async with aiohttp.ClientSession(plane.server, connector=aiohttp.TCPConnector(ssl=trust)) as session:
+
+        async def one(path: str) -> None:
+            async with session.get(path) as answer:
+                await answer.read()
+                answer.raise_for_status()
+
+        async def both(number: int) -> None:
+            name = f"net{number % reviews.TOPOLOGIES}"
+            await asyncio.gather(one(f"{_CLASSES}/{name}-vf0"), one(f"{_TOPOLOGIES}/{name}"))
+
+        await both(0)
+        for number in range(count):
+            await asyncio.sleep(SECONDS / count / 2)
+            begun = time.monotonic()
+            await both(number)
+            found.append(time.monotonic() - begun)
+            await asyncio.sleep(SECONDS / count / 2)
+    return found
 
 
 async def _alone(served: Served, trust: ssl.SSLContext, kind: str) -> Alone:

@@ -51,6 +51,8 @@ class Copy:
         self.policies: Store[DeviceExposurePolicy] = Store()
         self.custom_devices: Store[CustomDevice] = Store()
         self.classes: Store[DeviceClass] = Store()
+        stores = self.topologies, self.schemas, self.policies, self.custom_devices, self.classes
+        self._stores: tuple[Store[Any], ...] = stores
         self._cluster: Cluster | None = None
         self._made: dict[str, tuple[NetworkTopology, Classes]] = {}
 
@@ -70,8 +72,12 @@ class Copy:
     @property
     def synced(self) -> bool:
         """Whether the copy has been equal to the server once."""
-        stores = (self.topologies, self.schemas, self.policies, self.custom_devices, self.classes)
-        return all(store.synced for store in stores)
+        return all(store.synced for store in self._stores)
+
+    async def wait_synced(self) -> None:
+        """Wait until the copy has been equal to the server once."""
+        for store in self._stores:
+            await store.wait_synced()
 
     @property
     def cluster(self) -> Cluster:

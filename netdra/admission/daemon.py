@@ -19,7 +19,7 @@ from netdra.admission.server import Server
 from netdra.admission.workers import Workers
 from netdra.kube.client import Client
 from netdra.ops.health import met
-from netdra.ops.process import Process
+from netdra.ops.process import Process, spare_what_is_loaded
 
 log = logging.getLogger(__name__)
 
@@ -70,5 +70,7 @@ async def run(client: Client, process: Process, settings: Settings) -> None:
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(copy.run())
                 tasks.create_task(keeper.run())
+                await copy.wait_synced()
+                spare_what_is_loaded()
         finally:
             await runner.cleanup()

@@ -19,6 +19,7 @@ from netdra.model.custom_device import CustomDevice
 from netdra.model.depth import MOST
 from netdra.model.errors import InvalidInputError
 from netdra.model.policy import DeviceExposurePolicy
+from netdra.model.reasons import reason
 from netdra.model.schema import CNIPluginSchema
 from netdra.model.topology import NetworkTopology
 
@@ -88,7 +89,10 @@ _KINDS: Mapping[str, Callable[[AdmissionRequest, Cluster], Verdict]] = {
 
 
 def _read(raw: msgspec.Raw, kind: type[T]) -> T:
-    found: T = msgspec.json.decode(raw, type=kind)
+    try:
+        found: T = msgspec.json.decode(raw, type=kind)
+    except msgspec.ValidationError as problem:
+        raise msgspec.ValidationError(reason(problem, kind)) from None
     return found
 
 

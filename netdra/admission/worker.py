@@ -8,7 +8,7 @@ from __future__ import annotations
 import msgspec
 
 from netdra.admission.cluster import Cluster
-from netdra.admission.messages import AdmissionRequest, Verdict
+from netdra.admission.messages import AdmissionRequest, Kind, Verdict
 from netdra.admission.review import review
 from netdra.workers import process
 
@@ -21,6 +21,18 @@ class Task(msgspec.Struct, frozen=True):
 
 
 _reader = msgspec.json.Decoder(Task)
+_TOPOLOGY = b"""{
+    "apiVersion": "networking.dra.io/v1alpha1", "kind": "NetworkTopology", "metadata": {"name": "sample"},
+    "spec": {"steps": [
+        {"name": "a", "type": "sriov", "selector": {"cel": "device.attributes['dra.networking'].mtu > 1500"}},
+        {"name": "b", "type": "sriov", "selector": {"cel": "true"}},
+        {"name": "c", "type": "bond", "dependOn": ["a", "b"], "config": {
+            "mode": "active-backup", "links": [{"name": "{{ a.interfaceName }}"}, {"name": "{{ b.interfaceName }}"}]}}
+    ]}}"""
+_POLICY = b"""{
+    "apiVersion": "networking.dra.io/v1alpha1", "kind": "DeviceExposurePolicy", "metadata": {"name": "sample"},
+    "spec": {"selector": {"cel": "device.attributes['dra.networking'].type == 'vf'"},
+        "exposure": {"supportedCNIPlugins": [{"name": "sriov", "exclusive": true}]}}}"""
 
 
 def answer(body: bytes) -> Verdict:
@@ -29,5 +41,15 @@ def answer(body: bytes) -> Verdict:
     return review(task.request, task.cluster)
 
 
+def samples() -> tuple[Task, ...]:
+    """Sound objects of the two kinds whose expressions are compiled."""
+    found = (("NetworkTopology", _TOPOLOGY), ("DeviceExposurePolicy", _POLICY))
+    kinds = ((Kind("networking.dra.io", "v1alpha1", kind), text) for kind, text in found)
+    return tuple(
+        Task(AdmissionRequest(uid="", kind=kind, operation="CREATE", object=msgspec.Raw(text)), Cluster())
+        for kind, text in kinds
+    )
+
+
 if __name__ == "__main__":
-    process.main(answer)
+    process.main(answer, samples())

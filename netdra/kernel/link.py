@@ -220,7 +220,7 @@ def create(sock: Socket, name: str, kind: str, data: bytes = b"", **settings: Un
 
 
 def change(sock: Socket, which: str | int, kind: str = "", data: bytes = b"", **settings: Unpack[Changes]) -> None:
-    """Change a link in one message; a move may carry a new name and MTU.
+    """Change a link in one message; a move may carry a new name and MTU, and `up`, which comes last.
 
     The kernel moves first and names then: if the new name is taken in the other namespace, the error is
     KernelExistsError and the link is there already, under the name it had (or still here, if that is taken too).

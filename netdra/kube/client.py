@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from functools import cache
 from types import TracebackType
@@ -19,7 +19,7 @@ import httpx2
 import msgspec
 from lightkube.core.exceptions import ConfigError
 
-from netdra.kube.errors import Status, api_error, no_answer
+from netdra.kube.errors import GoneError, Status, api_error, no_answer
 from netdra.kube.metrics import REQUEST_SECONDS, REQUESTS
 from netdra.kube.resources import KubernetesObject, Resource
 from netdra.model import depth
@@ -29,6 +29,8 @@ FIELD_MANAGER = "netdra"
 CONNECT_SECONDS = 5.0
 PAGE = 500
 """How many objects are asked for at a time."""
+LISTS = 3
+"""How often a list is begun whose next page the server does not have any more."""
 _APPLY = "application/apply-patch+yaml"
 _MERGE = "application/merge-patch+json"
 _JSON = "application/json"
@@ -151,15 +153,17 @@ class Client:
             raise no_answer(what, problem) from None
 
     async def list(self, resource: Resource[T], selection: Selection = Selection()) -> list[T]:
-        """All objects of a selection, as they were at one moment from now on; others have their turn between pages."""
-        found: list[T] = []
-        continue_ = ""
-        while True:
-            page = await self.page(resource, selection, limit=PAGE, continue_=continue_)
-            found += [_read(resource, item) for item in page.items or ()]
-            continue_ = page.metadata.continue_
-            if not continue_:
-                return found
+        """All objects of a selection, as they were at one moment from now on; others have their turn between pages.
+
+        A list whose moment the server has forgotten before the last page (410) is begun anew.
+
+        Raises:
+            ApiError: the list is not to be had; GoneError if it was begun `LISTS` times.
+        """
+        for _ in range(LISTS - 1):
+            with suppress(GoneError):
+                return await _whole(self, resource, selection)
+        return await _whole(self, resource, selection)
 
     async def create(self, resource: Resource[T], new: T, *, dry_run: bool = False) -> T:
         """Create an object, and return it as the server keeps it.
@@ -326,6 +330,18 @@ class _Asked:
 
     def failed(self) -> None:
         REQUESTS.labels(self._verb, self._resource, "none").inc()
+
+
+async def _whole(client: Client, resource: Resource[T], selection: Selection) -> list[T]:
+    """A list, page by page."""
+    found: list[T] = []
+    continue_ = ""
+    while True:
+        page = await client.page(resource, selection, limit=PAGE, continue_=continue_)
+        found += [_read(resource, item) for item in page.items or ()]
+        continue_ = page.metadata.continue_
+        if not continue_:
+            return found
 
 
 def _refusal(what: str, response: httpx2.Response, body: bytes) -> Exception:

@@ -20,6 +20,7 @@ from netdra.model.errors import InvalidInputError
 from netdra.model.inventory import INVENTORY_VERSION, Inventory
 from netdra.model.plan import Plan
 from netdra.model.policy import DeviceExposurePolicy
+from netdra.model.reasons import reason
 from netdra.model.resource import ResourceSlice
 from netdra.model.schema import CNIPluginSchema
 from netdra.model.topology import NetworkTopology
@@ -114,7 +115,7 @@ def convert(value: Any, kind: type[T], origin: str) -> T:
     try:
         return msgspec.convert(value, kind)
     except msgspec.ValidationError as problem:
-        raise InvalidInputError(f"{origin}: {problem}") from None
+        raise InvalidInputError(f"{origin}: {reason(problem, kind)}") from None
     except RecursionError:
         raise InvalidInputError(f"{origin}: nested too deeply") from None
 

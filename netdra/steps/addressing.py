@@ -8,7 +8,7 @@ as CNI plugins do it: the pod's first network has its default route too.
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import Annotated, Literal
 
@@ -111,27 +111,25 @@ def from_ipam(result: StepResult, if_name: str) -> Added:
     )
 
 
-def missing(wanted: Added, pod: PodSpace) -> Added:
-    """What of it the interface does not have yet."""
+def missing(wanted: Added, index: int, pod: PodSpace) -> Added:
+    """What of it the interface of that index does not have yet."""
     if not wanted.addresses and not wanted.routes:
         return wanted
-    found = link.get(pod.sock, wanted.if_name)
-    present = {each.text for each in address.dump(pod.sock, found.index)} if wanted.addresses else set()
+    present = {each.text for each in address.dump(pod.sock, index)} if wanted.addresses else set()
     routes = {_key(each) for each in route.dump(pod.sock)} if wanted.routes else set()
     return Added(
         if_name=wanted.if_name,
         addresses=tuple(each for each in wanted.addresses if each not in present),
-        routes=tuple(each for each in wanted.routes if _key(each, found.index) not in routes),
+        routes=tuple(each for each in wanted.routes if _key(each, index) not in routes),
     )
 
 
-def add(wanted: Added, pod: PodSpace) -> None:
-    """Put addresses and then routes on the interface, which must be up.
+def add(wanted: Added, index: int, pod: PodSpace) -> None:
+    """Put addresses and then routes on the interface of that index, which must be up.
 
     Raises:
         KernelError: the kernel refused one; those before it are there.
     """
-    index = link.get(pod.sock, wanted.if_name).index
     if any(":" in each for each in wanted.addresses):
         _enable_ipv6(wanted.if_name, pod)
     for each in wanted.addresses:
@@ -214,7 +212,9 @@ def _delete_address(sock: Socket, index: int, text: str) -> None:
         return
 
 
-def _gateway(text: str, routes: Iterable[Route]) -> str:
+def _gateway(text: str, routes: Sequence[Route]) -> str:
+    if not routes:  # reading an address takes longer than giving it to the kernel
+        return ""
     network = ipaddress.ip_interface(text).network
     return next((each.gateway for each in routes if each.gateway and ipaddress.ip_address(each.gateway) in network), "")
 

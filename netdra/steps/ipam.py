@@ -82,8 +82,9 @@ def configure(added: Added, site: Site) -> None:
     Raises:
         KernelError: the kernel refused one.
     """
-    if link.find(site.inside.sock, added.if_name) is not None:
-        addressing.add(added, site.inside)
+    found = link.find(site.inside.sock, added.if_name)
+    if found is not None:
+        addressing.add(added, found.index, site.inside)
 
 
 def release(lease: Lease, site: Site) -> None:

@@ -2,7 +2,8 @@
 
 The kernel's dev_change_net_namespace() (net/core/dev.c) closes the device, forgets its addresses and routes, lets a
 bridge or bond lose it, and refuses if its name or an alternative name is taken where it goes; so those are written down
-first and alternative names are taken off on the way. Name, MTU and namespace go in one message.
+first and alternative names are taken off on the way. Name, MTU, namespace and the way up go in one message, which
+do_setlink() (net/core/rtnetlink.c) takes in that order: the move first, up last.
 """
 
 from __future__ import annotations
@@ -103,10 +104,13 @@ def move_in(moved: Moved, site: Site, *, mtu: int | None = None, mac: str | None
     pod = site.inside
     if found.alt_names:
         link.delete_alt_names(site.host, found.index, found.alt_names)
-    link.change(site.host, found.index, netns_fd=pod.namespace.fd, name=moved.pod_name, mtu=mtu)
-    if mac and mac.lower() != moved.mac:
-        _take_mac(pod.sock, moved.pod_name, mac.lower())
-    link.change(pod.sock, moved.pod_name, up=True)
+    new_mac = mac.lower() if mac and mac.lower() != moved.mac else None
+    # What is to take another MAC stays down for that.
+    up = None if new_mac else True
+    link.change(site.host, found.index, netns_fd=pod.namespace.fd, name=moved.pod_name, mtu=mtu, up=up)
+    if new_mac:
+        _take_mac(pod.sock, moved.pod_name, new_mac)
+        link.change(pod.sock, moved.pod_name, up=True)
     return link.get(pod.sock, moved.pod_name)
 
 

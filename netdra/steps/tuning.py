@@ -132,7 +132,7 @@ def _observe(order: Order, params: TuningParams, site: Site) -> Tuned:
             hint="name one by dev, or let the step depend on the step that makes it",
         )
     _, offloads, _ = offload.state(params.ethtool, found, pod.namespace, order.called)
-    added = addressing.missing(wanted.added, pod)
+    added = addressing.missing(wanted.added, found.index, pod)
     return Tuned(
         device=identity.identity_of(found),
         if_name=found.name,
@@ -163,8 +163,9 @@ def _apply(order: Order, params: TuningParams, tuned: Tuned, site: Site) -> Step
     if tuned.added is not None:
         if not tuned.up:
             link.change(pod.sock, found.index, up=True)
-        addressing.add(tuned.added, pod)
-    return _result(order, wanted, link.get(pod.sock, found.index), site)
+        addressing.add(tuned.added, found.index, pod)
+    now = link.get(pod.sock, found.index) if wanted.mac or wanted.settings else found
+    return _result(order, wanted, now, site)
 
 
 def _undo(tuned: Tuned, site: Site) -> tuple[str, ...]:
@@ -229,7 +230,7 @@ def _check(order: Order, params: TuningParams, final: StepResult, site: Site) ->
         for path, value in wanted.sysctl.items()
         if sysctl.normal(now_set[path]) != sysctl.normal(value)
     ]
-    lost = addressing.missing(msgspec.structs.replace(wanted.added, addresses=()), site.inside)
+    lost = addressing.missing(msgspec.structs.replace(wanted.added, addresses=()), found.index, site.inside)
     drift += [f"route to {each.destination} is gone" for each in lost.routes]
     offloads, now, _ = offload.state(params.ethtool, found, site.inside.namespace, order.called)
     return (*drift, *offload.drift(offloads, now, f'interface "{order.if_name}"'))

@@ -7,9 +7,10 @@ has no connection to anything else: a task that ends it, or keeps it too long, c
 
 from __future__ import annotations
 
+import gc
 import resource
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import BinaryIO
 
 import msgspec
@@ -31,11 +32,17 @@ def serve(answer: Callable[[bytes], object], source: BinaryIO, target: BinaryIO)
         target.flush()
 
 
-def main(answer: Callable[[bytes], object]) -> None:
+def main(answer: Callable[[bytes], object], samples: Iterable[object] = ()) -> None:
     """Be a worker until the input ends.
 
     Args:
         answer: a task, as JSON, to its answer.
+        samples: tasks that are done before the first one comes, for what is made once makes that one wait: the CEL
+            engine alone takes 40 to 80 ms. Of what is in memory then the garbage collector looks at nothing again.
     """
     resource.setrlimit(resource.RLIMIT_DATA, (MAX_MEMORY, MAX_MEMORY))
+    for sample in samples:
+        answer(msgspec.json.encode(sample))
+    gc.collect()
+    gc.freeze()
     serve(answer, sys.stdin.buffer, sys.stdout.buffer)

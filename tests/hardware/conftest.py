@@ -23,6 +23,12 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", f"{ACROSS_BOOTS}: its pods are there before and after a boot")
 
 
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    """Say at once what failed: a machine that is stopped before its end would say nothing of it."""
+    if report.failed:
+        print(f"\n{report.nodeid} ({report.when})\n{report.longreprtext}", flush=True)
+
+
 @pytest.fixture(scope="session", autouse=True)
 def machine() -> None:
     """Refuse to run elsewhere: a test that is skipped proves nothing and looks as if it did."""

@@ -64,11 +64,9 @@ class ClaimFiles(msgspec.Struct, frozen=True, kw_only=True):
         mounts = self._describe(claim, became)
         written = spec.encode(spec.render(claim, became, mounts))
         path = self.spec_path(claim.claim.uid)
-        try:
-            self.cdi.mkdir(parents=True, exist_ok=True, mode=_TRAVERSABLE)
-        except OSError as problem:
-            raise files.unwritable(self.cdi, problem) from None
-        files.replace(path, written, _LOCK_SECONDS, mode=_READABLE, lasting=False)
+        if not self.cdi.is_dir():
+            self._make_folder()
+        files.place(path, written, _LOCK_SECONDS, mode=_READABLE)
 
     def detached(self, uid: str) -> None:
         """Let no further container be made with a claim's devices.
@@ -128,6 +126,12 @@ class ClaimFiles(msgspec.Struct, frozen=True, kw_only=True):
             InvalidInputError: the uid cannot be part of a file's name.
         """
         return self.cdi / f"{_PREFIX}{_part(uid)}{_SUFFIX}"
+
+    def _make_folder(self) -> None:
+        try:
+            self.cdi.mkdir(parents=True, exist_ok=True, mode=_TRAVERSABLE)
+        except OSError as problem:
+            raise files.unwritable(self.cdi, problem) from None
 
     def _describe(self, claim: PreparedClaim, became: Sequence[DeviceOutcome]) -> list[tuple[str, spec.Mount]]:
         mounts = []

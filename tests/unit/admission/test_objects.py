@@ -142,6 +142,14 @@ class TestPolicies:
         assert len(errors) == 2
         assert all(error.startswith('DeviceExposurePolicy "p": spec.') for error in errors)
 
+    def test_a_word_that_is_none_of_a_few_is_refused_with_those(self, request_of: Request) -> None:
+        wrong = documents.plain(exclusive("p", "true"))
+        wrong["spec"]["action"] = "expoze"
+        (error,) = review(request_of(wrong), Cluster()).errors
+        assert error.startswith('DeviceExposurePolicy "p": ')
+        assert "$.spec.action" in error
+        assert all(word in error for word in ('"expose"', '"exclude"'))
+
     def test_consumption_of_an_unknown_capacity_is_refused(self, request_of: Request) -> None:
         wrong = shared("p", "true", supportedCNIPlugins=[{"name": "macvlan", "consumePerAllocation": {"seats": 1}}])
         (error,) = review(request_of(wrong), Cluster()).errors

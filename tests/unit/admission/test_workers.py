@@ -7,11 +7,14 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
+import msgspec
 import pytest
 
+from netdra.admission import worker
 from netdra.admission.cluster import Cluster
 from netdra.admission.messages import AdmissionRequest
 from netdra.admission.workers import COMMAND, Workers
+from netdra.cel import engine
 from netdra.model.topology import NetworkTopology
 from tests.builders import exclusive
 
@@ -65,3 +68,10 @@ def test_no_process_is_left(request_of: Request) -> None:
         assert all(process.returncode is not None for process in processes)
 
     asyncio.run(story())
+
+
+def test_what_is_reviewed_before_the_first_object_is_sound_and_compiles_expressions() -> None:
+    compiled = engine._compiled.cache_info().currsize
+    for sample in worker.samples():
+        assert worker.answer(msgspec.json.encode(sample)).allowed
+    assert engine._compiled.cache_info().currsize > compiled

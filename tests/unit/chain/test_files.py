@@ -61,6 +61,41 @@ def test_it_has_its_name_only_once_its_bytes_are_on_the_disk(tmp_path: Path, mon
     assert not path.exists()
 
 
+def test_a_placed_file_has_its_name_only_once_it_is_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "a"
+    write = os.write
+
+    def written(fd: int, data: bytes) -> int:
+        assert list(tmp_path.iterdir()) == []
+        return write(fd, data)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "write", written)
+        files.place(path, b"one", 1, mode=0o644)
+    assert path.read_bytes() == b"one"
+    assert path.stat().st_mode & 0o777 == 0o644
+    assert list(tmp_path.iterdir()) == [path]
+
+
+@pytest.mark.parametrize("number", [0, errno.EOPNOTSUPP, errno.EISDIR])
+def test_a_file_is_placed_where_there_is_one_and_on_every_file_system(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    path = tmp_path / "a"
+    files.place(path, b"one", 1, mode=0o600)
+    opening = os.open
+
+    def opened(name: str | Path, flags: int, mode: int = 0o777) -> int:
+        if number and flags & os.O_TMPFILE == os.O_TMPFILE:
+            raise OSError(number, os.strerror(number))
+        return opening(name, flags, mode)
+
+    monkeypatch.setattr(os, "open", opened)
+    files.place(path, b"two", 1, mode=0o644)
+    assert path.read_bytes() == b"two"
+    assert path.stat().st_mode & 0o777 == 0o644
+
+
 def test_one_file_is_written_in_a_folder_at_a_time(tmp_path: Path) -> None:
     held = os.open(tmp_path, os.O_RDONLY)
     assert files.locked(held, 0)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import ssl
+import tracemalloc
 import warnings
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
@@ -113,6 +114,25 @@ def test_a_connection_is_used_again_and_by_one_request_at_a_time(authority: Auth
             assert server.bodies == [b"0", b"1", b"2", *[b"x"] * 4]
 
     asyncio.run(story())
+
+
+def test_connections_that_are_kept_take_little_memory(authority: Authority) -> None:
+    more = 8
+
+    async def story() -> int:
+        async with serving(authority, of_bytes(b"{}")) as (server, client):
+            await client.get("/")
+            tracemalloc.start()
+            try:
+                await asyncio.gather(*(client.get("/") for _ in range(more + 1)))
+                taken, _ = tracemalloc.get_traced_memory()
+            finally:
+                tracemalloc.stop()
+            assert server.connections == more + 1
+            return taken
+
+    # The server's end of each is here too.
+    assert asyncio.run(story()) / more / 2 < 100 * 1024
 
 
 def test_what_is_larger_than_the_buffers_arrives_whole_in_both_directions(authority: Authority) -> None:

@@ -45,6 +45,19 @@ def test_a_worker_that_fails_is_replaced(command: tuple[str, ...], error: type[E
     asyncio.run(story())
 
 
+def test_samples_are_done_before_the_first_task() -> None:
+    counting = (
+        "from netdra.workers import process; done = []; "
+        "process.main(lambda body: (done.append(body), len(done))[1], ['a', 'b'])"
+    )
+
+    async def story() -> list[bytes]:
+        async with Pool((sys.executable, "-c", counting), 1, seconds=60.0) as pool:
+            return [await pool.ask(1), await pool.ask(2)]
+
+    assert asyncio.run(story()) == [b"3", b"4"]
+
+
 def test_whoever_waits_too_long_for_a_worker_is_told_so(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pools, "PATIENCE", 0.05)
 

@@ -1,0 +1,64 @@
+"""Lists of several pages whose moment the server forgets: it says so with 410 when its history was compacted."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+
+import httpx2
+import pytest
+
+from netdra.kube.client import LISTS, Client
+from netdra.kube.errors import GoneError, NotFoundError
+from netdra.kube.resources import NODES
+
+GONE, ABSENT = 410, 404
+
+
+class Pages:
+    """A server of nodes: what it answers in a row, a page or a code; the last one is repeated."""
+
+    def __init__(self, *answers: tuple[Iterable[str], str] | int) -> None:
+        self.answers = answers
+        self.asked: list[str] = []
+
+    def answer(self, request: httpx2.Request) -> httpx2.Response:
+        found = self.answers[min(len(self.asked), len(self.answers) - 1)]
+        self.asked.append(
+            httpx2.URL(f"http://server{request.extensions['target'].decode()}").params.get("continue", "")
+        )
+        if isinstance(found, int):
+            return httpx2.Response(found, json={"code": found, "reason": "Expired", "message": "too old"})
+        names, continue_ = found
+        metadata = {"resourceVersion": "7", "continue": continue_}
+        return httpx2.Response(
+            200, json={"metadata": metadata, "items": [{"metadata": {"name": one}} for one in names]}
+        )
+
+    def names(self) -> list[str]:
+        async def listed() -> list[str]:
+            http = httpx2.AsyncClient(transport=httpx2.MockTransport(self.answer), base_url="http://server")
+            async with Client(http) as client:
+                return [node.metadata.name for node in await client.list(NODES)]
+
+        return asyncio.run(listed())
+
+
+def test_a_list_whose_next_page_is_gone_is_begun_anew_and_has_nothing_twice() -> None:
+    server = Pages(("ab", "first"), GONE, ("bc", "second"), ("d", ""))
+    assert server.names() == ["b", "c", "d"]
+    assert server.asked == ["", "first", "", "second"]
+
+
+def test_a_list_that_never_comes_to_its_end_is_given_up() -> None:
+    server = Pages(("ab", "first"), GONE, ("ab", "second"), GONE, ("ab", "third"), GONE)
+    with pytest.raises(GoneError):
+        server.names()
+    assert len(server.asked) == 2 * LISTS
+
+
+def test_another_refusal_is_not_asked_again() -> None:
+    server = Pages(("ab", "first"), ABSENT)
+    with pytest.raises(NotFoundError):
+        server.names()
+    assert len(server.asked) == 2
