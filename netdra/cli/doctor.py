@@ -94,11 +94,12 @@ def command(
     """Look at what netdra needs of this cluster and of this node, and say what is missing and how to mend it.
 
     Nothing is changed: what has to be tried is a dry run. The exit code is 1 if there is an error. Without a cluster
-    the node is looked at alone; what this user may not see is said.
+    the node is looked at alone, unless the cluster is asked for; what this user may not see is said.
     """
     findings: list[Finding] = []
     if only != "node":
-        findings += _cluster(kubeconfig, context, namespace, node_name)
+        wanted = only == "cluster" or kubeconfig is not None or context is not None
+        findings += _cluster(kubeconfig, context, namespace, node_name, wanted=wanted)
     if only != "cluster":
         places = node_look.Places(
             root=host_root, kubelet_root=kubelet_root, nri_socket=nri_socket, cdi_dir=cdi_dir, cni_path=cni_path
@@ -109,7 +110,8 @@ def command(
         sys.exit(1)
 
 
-def _cluster(kubeconfig: Path | None, context: str | None, namespace: str, node: str) -> list[Finding]:
+def _cluster(kubeconfig: Path | None, context: str | None, namespace: str, node: str, *, wanted: bool) -> list[Finding]:
+    """What the cluster lacks; where the user has not asked for it, that there is none is no error."""
     from netdra.doctor import cluster_verdicts
 
     try:
@@ -117,13 +119,13 @@ def _cluster(kubeconfig: Path | None, context: str | None, namespace: str, node:
         from netdra.kube.client import Client
         from netdra.kube.connection import connect, find_config
     except ModuleNotFoundError as problem:
-        if kubeconfig is not None or context is not None:
+        if wanted:
             raise
         return cluster_verdicts.not_looked_at(f"{problem.name} is not installed: pip install 'netdra[cluster]'")
     try:
         config = find_config(kubeconfig, context)
     except InvalidInputError as problem:
-        if kubeconfig is not None or context is not None:
+        if wanted:
             raise
         return cluster_verdicts.not_looked_at(problem.what)
 

@@ -40,6 +40,8 @@ def command(
         for each in report.networks
     ]
     chains.show(report, output, ("NETWORK", "PLUGIN", "VALID", "OUTCOME", "DETAIL"), rows)
+    if not report.networks and report.is_clean:
+        terminal.tell(f"nothing to collect: no checkpoint in {state} and no --plan names a network")
     if not report.is_clean:
         sys.exit(4)
 

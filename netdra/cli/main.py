@@ -7,7 +7,6 @@ Exit codes: 0 done, 1 the answer is no (a claim does not fit, a check found drif
 
 from __future__ import annotations
 
-import difflib
 import errno
 import importlib
 import io
@@ -66,6 +65,8 @@ class LazyGroup(click.Group):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """The command that is meant; a name that is none gets the likeliest ones beside it."""
         if args and args[0] not in COMMANDS and not args[0].startswith("-"):
+            import difflib  # costs `netdra --help` some milliseconds
+
             close = difflib.get_close_matches(args[0], COMMANDS, n=3)
             meant = f" Did you mean {' or '.join(map(repr, close))}?" if close else ""
             ctx.fail(f"No such command {args[0]!r}.{meant}")

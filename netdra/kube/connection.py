@@ -24,6 +24,7 @@ from netdra.kube.transport import Transport
 from netdra.model.errors import InvalidInputError
 
 ANSWER_SECONDS = 15.0
+_NAME_ONE = "name one with --kubeconfig or $KUBECONFIG"
 _KEEP_IDLE_SECONDS = 60.0
 
 # A peer that does not acknowledge within 15 s and three probes is gone; one that is merely stopped still does.
@@ -59,11 +60,24 @@ def find_config(
             found = KubeConfig.from_file(os.environ.get("KUBECONFIG", "~/.kube/config"))
         config = found.get(context)
     except ConfigError as problem:
-        raise InvalidInputError(f"kubeconfig: {problem}", hint="name one with --kubeconfig or $KUBECONFIG") from None
+        raise InvalidInputError(f"kubeconfig: {problem}", hint=_NAME_ONE) from None
     except (OSError, ValueError, KeyError, TypeError, AttributeError, yaml.YAMLError) as problem:
-        raise InvalidInputError(f"kubeconfig {kubeconfig or ''}: cannot be read: {problem!r}") from None
+        file = kubeconfig or os.environ.get("KUBECONFIG", "~/.kube/config")
+        raise InvalidInputError(f"kubeconfig {file}: {_unread(problem)}", hint=_NAME_ONE) from None
     assert config is not None
     return config
+
+
+def _unread(problem: Exception) -> str:
+    """Why a kubeconfig cannot be read, in words that hold nothing of the file: it has credentials."""
+    if isinstance(problem, yaml.MarkedYAMLError):
+        place = problem.problem_mark or problem.context_mark
+        return f"not YAML{f': line {place.line + 1}, column {place.column + 1}' if place is not None else ''}"
+    if isinstance(problem, UnicodeDecodeError | yaml.YAMLError):
+        return "not YAML in UTF-8"
+    if isinstance(problem, OSError):
+        return problem.strerror or "cannot be read"
+    return "not a kubeconfig: clusters, users and contexts are not there, or not as they should be"
 
 
 def connect(config: SingleConfig, *, user_agent: str = f"netdra/{__version__}") -> httpx2.AsyncClient:

@@ -24,7 +24,10 @@ _ZERO = Decimal(0)
 
 
 class UnusableRequestError(Exception):
-    """A request for capacity that no arithmetic of the scheduler can hold: it gives the whole allocation up."""
+    """A request that the scheduler gives the whole allocation up for.
+
+    Its capacity is beyond the scheduler's arithmetic, or one of its selectors has no answer for a device.
+    """
 
 
 class Range(msgspec.Struct, frozen=True):

@@ -112,7 +112,7 @@ class _View:
         """Whether a wish for all devices is for this one too."""
         try:
             return self._trial.listable(wish, candidate)
-        except (CelEvaluationError, UnusableRequestError):
+        except UnusableRequestError:
             return True
 
     def _grouped(self, passed: Sequence[tuple[Candidate, Kind, str]]) -> Iterator[Obstacle]:

@@ -10,7 +10,6 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 
-from netdra.cel import CelEvaluationError
 from netdra.slices.allocator.capacity import UnusableRequestError
 from netdra.slices.allocator.pools import Candidate, Pool
 from netdra.slices.allocator.trial import Trial, Verdict
@@ -46,7 +45,7 @@ def find(pools: Sequence[Pool], tasks: Sequence[Task], trial: Trial, bare: Trial
     search = _Search(pools, tasks, trial, bare, max_steps)
     try:
         return search.run()
-    except (CelEvaluationError, UnusableRequestError) as problem:
+    except UnusableRequestError as problem:
         raise RefusedError(f"claim {search.claim_name}: {problem}") from None
 
 
@@ -169,7 +168,7 @@ class _Search:
     def _could_have(self, wish: Wish, candidate: Candidate) -> bool:
         try:
             return self._is_free(0, wish, candidate)
-        except (CelEvaluationError, UnusableRequestError):
+        except UnusableRequestError:
             return True
 
     def _all(self, claim: int, request: int, wish: Wish, index: int) -> bool:
@@ -208,7 +207,7 @@ class _Search:
                 return False
         try:
             free = [sum(self._is_free(number, wish, each) for each in self._candidates) for number, wish in wishes]
-        except (CelEvaluationError, UnusableRequestError):
+        except UnusableRequestError:
             return False
         if any(count < wish.count for count, (_, wish) in zip(free, wishes, strict=True)):
             return True

@@ -13,8 +13,9 @@ from enum import Enum, auto
 
 import msgspec
 
+from netdra.cel import CelEvaluationError
 from netdra.slices.allocator import capacity
-from netdra.slices.allocator.capacity import Amounts, Consumption
+from netdra.slices.allocator.capacity import Amounts, Consumption, UnusableRequestError
 from netdra.slices.allocator.constraints import Constraint
 from netdra.slices.allocator.counters import Counters, shortage
 from netdra.slices.allocator.ledger import Ledger
@@ -68,10 +69,13 @@ class Trial:
         """Whether a wish for everything means this device: selected, on this node, and large enough when unused.
 
         Raises:
-            CelEvaluationError: a selector has no answer for the device.
-            UnusableRequestError: a capacity that is wanted cannot be calculated with.
+            UnusableRequestError: a selector has no answer for the device, or a capacity cannot be calculated with.
         """
-        if wish.selectors.first_false(candidate) >= 0 or not self._here(candidate):
+        try:
+            failing = wish.selectors.first_false(candidate)
+        except CelEvaluationError as problem:
+            raise _unanswered(wish, candidate, problem) from None
+        if failing >= 0 or not self._here(candidate):
             return False
         consumed = capacity.consumption(wish.amounts, candidate.capacity)
         return consumed is not None and capacity.shortage(consumed, candidate.capacity, {}) is None
@@ -80,12 +84,14 @@ class Trial:
         """What stands in the way of the device first, constraints left aside.
 
         Raises:
-            CelEvaluationError: a selector has no answer for the device.
-            UnusableRequestError: a capacity that is wanted cannot be calculated with.
+            UnusableRequestError: a selector has no answer for the device, or a capacity cannot be calculated with.
         """
         if self._in_use(claim, wish, candidate):
             return Verdict.IN_USE
-        failing = wish.selectors.first_false(candidate)
+        try:
+            failing = wish.selectors.first_false(candidate)
+        except CelEvaluationError as problem:
+            raise _unanswered(wish, candidate, problem) from None
         if failing >= 0:
             return Verdict.NOT_OF_CLASS if failing < wish.of_class else Verdict.NOT_SELECTED
         if not self._here(candidate):
@@ -103,7 +109,7 @@ class Trial:
         """Give the device to the claim; unless the verdict is FREE, nothing is done.
 
         Raises:
-            CelEvaluationError, UnusableRequestError: as for `judge`.
+            UnusableRequestError: as for `judge`.
         """
         verdict = self.judge(claim, wish, candidate)
         if verdict is not Verdict.FREE:
@@ -191,3 +197,9 @@ class Trial:
         drawn = self._drawn.setdefault(candidate.pool, {})
         for counter, amount in candidate.consumes.items():
             drawn[counter] = drawn.get(counter, Decimal(0)) + sign * amount
+
+
+def _unanswered(wish: Wish, candidate: Candidate, problem: CelEvaluationError) -> UnusableRequestError:
+    name = wish.device_class.metadata.name
+    device = "/".join(candidate.key[1:])
+    return UnusableRequestError(f'request "{wish.name}" of class "{name}", device {device}: {problem}')

@@ -166,6 +166,20 @@ def test_a_bad_argument_is_told_with_the_next_step(arguments: list[str], message
     assert message in done.stderr
 
 
+def test_gc_says_that_it_knows_no_network(tmp_path: Path) -> None:
+    done = netdra("gc", "--state", str(tmp_path))
+    assert (done.returncode, done.stdout) == (0, "")
+    assert done.stderr == f"netdra: nothing to collect: no checkpoint in {tmp_path} and no --plan names a network\n"
+
+
+@pytest.mark.parametrize("arguments", [["--only", "cluster"], ["--context", "none"]])
+def test_a_cluster_that_is_asked_for_and_not_there_is_an_error(arguments: list[str], tmp_path: Path) -> None:
+    nowhere = {"HOME": str(tmp_path), "KUBECONFIG": str(tmp_path / "none"), "KUBERNETES_SERVICE_HOST": ""}
+    done = netdra("doctor", *arguments, environment=nowhere)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "none not found\nname one with --kubeconfig" in done.stderr
+
+
 def test_a_namespace_that_is_not_there_is_bad_input(tmp_path: Path) -> None:
     topology = tmp_path / "topology.yaml"
     topology.write_text(

@@ -54,12 +54,26 @@ def test_in_a_pod_the_service_account_comes_before_the_environment(
     assert found.user.token_file == str(tmp_path / "token")
 
 
-@pytest.mark.parametrize("text", ["", "[", "a: b", "clusters: 7", "clusters: []\ncontexts: []\n"])
-def test_a_broken_file_is_bad_input(text: str, tmp_path: Path) -> None:
-    (tmp_path / "config").write_text(text)
+@pytest.mark.parametrize(
+    ("data", "why"),
+    [
+        (b"", "not a kubeconfig: clusters, users"),
+        (b"a: b", "not a kubeconfig"),
+        (b"a text", "not a kubeconfig"),
+        (b"clusters: 7", "not a kubeconfig"),
+        (b"token: [", "not YAML: line 1, column 9"),
+        (b"token: se\xffcret", "not YAML in UTF-8"),
+        (b"token: se\x01cret", "not YAML in UTF-8"),
+        (b"clusters: []\ncontexts: []\n", "No current context"),
+    ],
+)
+def test_a_broken_file_is_bad_input_and_nothing_of_it_is_told(data: bytes, why: str, tmp_path: Path) -> None:
+    (tmp_path / "config").write_bytes(data)
 
-    with pytest.raises(InvalidInputError, match="kubeconfig"):
+    with pytest.raises(InvalidInputError, match=why) as caught:
         find_config(tmp_path / "config")
+    assert "secret" not in str(caught.value).replace("\\xff", "").replace("\\x01", "")
+    assert caught.value.hint == "name one with --kubeconfig or $KUBECONFIG"
 
 
 def test_a_missing_file_or_context_is_bad_input(tmp_path: Path) -> None:

@@ -87,6 +87,16 @@ def test_a_request_policy_is_told(policy: Any, text: str) -> None:
     assert why(allocator, claim("c", request(capacity={"requests": {"bw": "3"}})))[2:] == [f"    a: {text}"]
 
 
+def test_an_expression_without_an_answer_is_told_with_its_class_and_the_device() -> None:
+    asking = class_of("asking", 'device.attributes["example.com"].speed > 5')
+    allocator = Allocator([slice_of(device("a"))], [asking])
+    first, *_ = why(allocator, claim("c", request(of="asking")))
+    assert first.startswith('claim c: request "r" of class "asking", device ')
+    assert "/a: CEL expression fails on this device at line 1, column 34: Key not found in map" in first
+    everything = claim("d", request(of="asking", allocationMode="All"))
+    assert 'claim d: request "r" of class "asking", device ' in why(allocator, everything)[0]
+
+
 def test_an_empty_value_is_told_as_one() -> None:
     some = [device("a", attributes={"side": "x"}), device("b", attributes={"side": ""})]
     allocator = Allocator([slice_of(*some)], [ANY])
