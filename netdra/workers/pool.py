@@ -14,13 +14,16 @@ from types import TracebackType
 from typing import Self
 
 from netdra.model.errors import PermanentError, TemporaryError
-from netdra.workers.process import LENGTH, frame
+from netdra.workers.process import LENGTH, READY, frame
 
 log = logging.getLogger(__name__)
 
 SECONDS = 5.0
 PATIENCE = 3.0
 """Seconds for a worker to become free; with `SECONDS` together less than the API server waits for a webhook."""
+START_SECONDS = 60.0
+"""Seconds until a new worker is ready; they count for no task."""
+AGAIN_SECONDS = 1.0
 MAX_ANSWER = 16 * 1024 * 1024
 
 
@@ -55,16 +58,27 @@ class Pool:
         self.command = command
         self.seconds = seconds
         self._count = count
-        self._free: asyncio.Queue[Process | None] = asyncio.Queue()
+        self._free: asyncio.Queue[Process] = asyncio.Queue()
+        self._replacing: set[asyncio.Task[None]] = set()
+        self._ended = False
         self.running: set[Process] = set()
 
     async def __aenter__(self) -> Self:
+        """Start the workers, and wait until they are ready.
+
+        Raises:
+            TemporaryError: one of them is not in time, or ends before.
+        """
         try:
-            for _ in range(self._count):
-                self._free.put_nowait(await self._start())
-        except BaseException:
+            async with asyncio.TaskGroup() as tasks:
+                started = [tasks.create_task(self._start()) for _ in range(self._count)]
+        except BaseException as problem:
             await self._end_all()
-            raise
+            while isinstance(problem, BaseExceptionGroup):
+                problem = problem.exceptions[0]
+            raise problem from None
+        for each in started:
+            self._free.put_nowait(each.result())
         return self
 
     async def __aexit__(
@@ -85,13 +99,11 @@ class Pool:
                 process = await self._free.get()
         except TimeoutError:
             raise BusyError("all workers are busy", hint="try again") from None
-        kept: Process | None = None
+        kept = False
         try:
-            if process is None:
-                process = await self._start()
             async with asyncio.timeout(self.seconds):
                 answer = await _ask(process, task)
-            kept = process
+            kept = True
         except TimeoutError:
             raise LateError(
                 f"cannot be checked within {self.seconds:g} s", hint="make its expressions simpler"
@@ -100,15 +112,46 @@ class Pool:
             log.error("a worker ended: %s", problem)
             raise EndedError("cannot be checked in the memory that there is", hint="make it smaller") from None
         finally:
-            # First of all, for what follows may be cancelled: without its place the pool would be smaller for good.
-            self._free.put_nowait(kept)
-            if process is not None and kept is None:
-                await self._end(process)
+            if kept:
+                self._free.put_nowait(process)
+            else:
+                # A task of its own, for what asked may be cancelled: without it the pool would be smaller for good.
+                replacing = asyncio.create_task(self._replace(process))
+                self._replacing.add(replacing)
+                replacing.add_done_callback(self._replacing.discard)
         return answer
 
+    async def _replace(self, process: Process) -> None:
+        """End a worker that failed, and start another; that one is tried for as long as it takes."""
+        await self._end(process)
+        while not self._ended:
+            try:
+                self._free.put_nowait(await self._start())
+            except TemporaryError as problem:
+                log.error("%s", problem)
+                await asyncio.sleep(AGAIN_SECONDS)
+            else:
+                return
+
     async def _start(self) -> Process:
+        """A worker that is ready.
+
+        Raises:
+            TemporaryError: it is not in time, or ends before.
+        """
         process = await asyncio.create_subprocess_exec(*self.command, stdin=PIPE, stdout=PIPE)
         self.running.add(process)
+        assert process.stdout is not None
+        try:
+            async with asyncio.timeout(START_SECONDS):
+                await process.stdout.readexactly(len(READY))
+        except (TimeoutError, asyncio.IncompleteReadError) as problem:
+            await self._end(process)
+            why = f"was not ready within {START_SECONDS:g} s" if isinstance(problem, TimeoutError) else "ended"
+            raise TemporaryError(
+                f"a worker did not start, it {why}: {' '.join(self.command)}",
+                hint="what it said is in the log before this",
+            ) from None
         return process
 
     async def _end(self, process: Process) -> None:
@@ -118,8 +161,12 @@ class Pool:
         await process.wait()
 
     async def _end_all(self) -> None:
-        for process in tuple(self.running):
-            await self._end(process)
+        self._ended = True
+        while self.running or self._replacing:
+            for process in tuple(self.running):
+                await self._end(process)
+            if self._replacing:  # not cancelled: a process that is just being made would be nobody's
+                await asyncio.wait(self._replacing, timeout=AGAIN_SECONDS / 10)
 
 
 async def _ask(process: Process, task: object) -> bytes:

@@ -1,8 +1,9 @@
 """What a worker process does: one task after the other, in memory that is limited.
 
 Called by the modules that are started as workers (`netdra.admission.worker`, `netdra.controller.worker`). Tasks come by
-standard input, answers go to standard output, each as four bytes of length and JSON; it ends when its input does. It
-has no connection to anything else: a task that ends it, or keeps it too long, costs one answer.
+standard input, answers go to standard output, each as four bytes of length and JSON. A worker says first that it is
+ready, and ends when its input does. It has no connection to anything else: a task that ends it, or keeps it too long,
+costs one answer.
 """
 
 from __future__ import annotations
@@ -17,6 +18,8 @@ import msgspec
 
 MAX_MEMORY = 512 * 1024 * 1024
 LENGTH = 4
+READY = bytes(LENGTH)
+"""What a worker says before its first task: an answer of no length, which no answer has."""
 
 
 def frame(value: object) -> bytes:
@@ -45,4 +48,6 @@ def main(answer: Callable[[bytes], object], samples: Iterable[object] = ()) -> N
         answer(msgspec.json.encode(sample))
     gc.collect()
     gc.freeze()
+    sys.stdout.buffer.write(READY)
+    sys.stdout.buffer.flush()
     serve(answer, sys.stdin.buffer, sys.stdout.buffer)

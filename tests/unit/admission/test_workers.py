@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -17,20 +16,16 @@ from netdra.admission.workers import COMMAND, Workers
 from netdra.cel import engine
 from netdra.model.topology import NetworkTopology
 from tests.builders import exclusive
+from tests.unit.workers.commands import DEAD, DEAF, GREEDY
 
 Request = Callable[..., AdmissionRequest]
-PYTHON = (sys.executable, "-c")
-DEAF = (*PYTHON, "import signal; signal.pause()")
-DEAD = (*PYTHON, "")
-LIMITED = "import resource, sys; resource.setrlimit(resource.RLIMIT_DATA, (1 << 27, 1 << 27)); "
-GREEDY = (*PYTHON, f"{LIMITED} sys.stdin.buffer.read(4); bytearray(1 << 30)")
 
 
 def test_objects_are_reviewed_one_after_the_other_and_side_by_side(
     request_of: Request, topology: Callable[..., NetworkTopology]
 ) -> None:
     async def story() -> list[Any]:
-        async with Workers(2) as workers:
+        async with Workers(2, seconds=60.0) as workers:
             sound, unsound = exclusive("p", "true"), exclusive("p", "device.driver ==")
             asked = [workers.review(request_of(each), Cluster()) for each in (sound, unsound, sound, unsound)]
             asked.append(workers.review(request_of(topology("net", "- {name: a, type: sriov}")), Cluster()))
@@ -50,9 +45,9 @@ def test_what_no_worker_can_review_is_refused_and_the_next_is_not(
     async def story() -> None:
         workers = Workers(1, seconds=0.2 if command is DEAF else 20.0, command=command)
         async with workers:
+            workers.pool.command = COMMAND
             (error,) = (await workers.review(request_of(exclusive("p", "true")), Cluster())).errors
             assert message in error
-            workers.pool.command = COMMAND
             workers.pool.seconds = 30.0
             assert (await workers.review(request_of(exclusive("p", "true")), Cluster())).allowed
 

@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-import sys
 
 import pytest
 from msgspec.structs import replace
 
-from netdra.controller.checks import COMMAND, Checks
+from netdra.controller.checks import Checks
 from netdra.model.policy import DeviceExposurePolicyStatus
 from netdra.workers.pool import BusyError
 from tests.builders import exclusive, policy
 from tests.unit.controller.test_classes import topology
 from tests.unit.controller.test_statuses import schema
+from tests.unit.workers.commands import DEAF
 
-DEAF = (sys.executable, "-c", "import signal; signal.pause()")
-DEAD = (sys.executable, "-c", "")
 SOUND = "- {name: vf0, type: sriov}"
 
 
@@ -39,14 +37,14 @@ def test_an_answer_stands_until_the_spec_or_a_schema_changes() -> None:
             net = topology(steps="- {name: vf0, type: mine, config: {a: 1}}")
             asked = policy("p", "device.driver ==")
             known, sound = await checks.policy(asked), await checks.topology(net, ())
-            checks.pool.command = DEAD
-            await checks.pool._end_all()
+            for process in checks.pool.running:
+                process.kill()
+                await process.wait()
             assert await checks.policy(replace(asked, status=DeviceExposurePolicyStatus())) == known
             assert await checks.topology(net, ()) == sound == ()
             # The worker is gone, so whatever is asked anew cannot be answered.
             (ended,) = await checks.policy(policy("p", "true"))
             assert "in the memory that there is" in ended
-            checks.pool.command = COMMAND
             (wrong,) = await checks.topology(net, [schema("s", "mine", configParameters={"optional": []})])
             assert '"a"' in wrong
 

@@ -7,17 +7,12 @@ import sys
 
 import pytest
 
+from netdra.model.errors import TemporaryError
 from netdra.workers import pool as pools
 from netdra.workers.pool import BusyError, EndedError, LateError, Pool
+from tests.unit.workers.commands import DEAD, DEAF, GREEDY, LONG, STILLBORN
 
 ECHO = (sys.executable, "-c", "from netdra.workers import process; process.main(lambda body: body.decode())")
-DEAF = (sys.executable, "-c", "import signal; signal.pause()")
-DEAD = (sys.executable, "-c", "")
-GREEDY = (
-    *(sys.executable, "-c"),
-    "from netdra.workers import process; process.MAX_MEMORY = 1 << 27; process.main(lambda _: bytearray(1 << 30))",
-)
-LONG = (sys.executable, "-c", "import sys; sys.stdout.buffer.write(b'\\xff\\xff\\xff\\xff'); sys.stdout.flush()")
 
 
 def test_tasks_are_answered_side_by_side() -> None:
@@ -36,9 +31,10 @@ def test_tasks_are_answered_side_by_side() -> None:
 def test_a_worker_that_fails_is_replaced(command: tuple[str, ...], error: type[Exception]) -> None:
     async def story() -> None:
         async with Pool(command, 1, seconds=0.2 if command is DEAF else 60.0) as pool:
+            pool.command = ECHO
             with pytest.raises(error, match="cannot be checked"):
                 await pool.ask(1)
-            pool.command, pool.seconds = ECHO, 60.0
+            pool.seconds = 60.0
             assert await pool.ask(2) == b'"2"'
             assert len(pool.running) == 1
 
@@ -79,13 +75,53 @@ def test_a_question_that_is_given_up_leaves_its_place_to_the_next() -> None:
         async with Pool(DEAF, 1, seconds=60.0) as pool:
             given_up = asyncio.create_task(pool.ask(1))
             await asyncio.sleep(0)  # it takes the only worker in its first step
+            pool.command = ECHO
             given_up.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await given_up
-            pool.command = ECHO
             assert await pool.ask(2) == b'"2"'
 
     asyncio.run(story())
+
+
+def test_workers_that_do_not_become_ready_are_told_at_the_start() -> None:
+    async def story() -> Pool:
+        pool = Pool(STILLBORN, 2)
+        with pytest.raises(TemporaryError, match="did not start, it ended"):
+            async with pool:
+                pass
+        return pool
+
+    assert not asyncio.run(story()).running
+
+
+def test_the_time_of_a_task_begins_when_its_worker_is_ready() -> None:
+    slow = "import time; time.sleep(1.0); from netdra.workers import process; process.main(lambda body: body.decode())"
+
+    async def story() -> bytes:
+        async with Pool((sys.executable, "-c", slow), 1, seconds=0.9) as pool:
+            return await pool.ask(1)
+
+    assert asyncio.run(story()) == b'"1"'
+
+
+def test_a_worker_that_does_not_come_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pools, "AGAIN_SECONDS", 0.01)
+
+    async def story() -> bytes:
+        async with Pool(DEAD, 1, seconds=60.0) as pool:
+            pool.command = STILLBORN
+            with pytest.raises(EndedError):
+                await pool.ask(1)
+            with monkeypatch.context() as patch:
+                patch.setattr(pools, "PATIENCE", 0.2)
+                with pytest.raises(BusyError):
+                    await pool.ask(2)
+            monkeypatch.setattr(pools, "PATIENCE", 60.0)
+            pool.command = ECHO
+            return await pool.ask(3)
+
+    assert asyncio.run(story()) == b'"3"'
 
 
 def test_no_process_is_left() -> None:
