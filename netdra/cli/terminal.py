@@ -1,7 +1,7 @@
 """What people read: tables, messages on stderr, and text in which nothing is left that a terminal would obey.
 
-Used by all commands. Tables are as wide as the terminal, or as PLAIN_WIDTH where stdout is none. They are laid out here,
-because importing a library for it takes longer than all the rest of `netdra discover`.
+Used by all commands. Tables are as wide as the terminal, or as PLAIN_WIDTH where stdout is none. They are laid out
+here, because importing a library for it takes longer than all the rest of `netdra discover`.
 """
 
 from __future__ import annotations
