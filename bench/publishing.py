@@ -57,10 +57,11 @@ PACES = {OURS: Pace(50, 0.35, 2.0), PEER: Pace(8, 2.5, 10.0)}
 
 
 class Bursts(msgspec.Struct, frozen=True):
-    """The bursts of one driver, and the least that its writes can take (adds, deletes)."""
+    """One driver's bursts, its CPU time of each of adds (ms), and the least that their writes take (adds, deletes)."""
 
     added: list[Burst]
     deleted: list[Burst]
+    cpu: list[float]
     least: list[tuple[float, float]] = []
 
 
@@ -136,18 +137,20 @@ def _measure(scene: _Scene) -> dict[str, Measured]:
 def _bursts(driver: Driver, scene: _Scene) -> Bursts:
     """Bursts of adds of a driver that has rested, and of deletes right after them."""
     pairs = [(f"x{number}", f"y{number}") for number in range(BURST // 2)]
-    added, deleted, slices = [], [], list[Object]()
-    with _running(driver, scene) as (seen, _, _):
+    added, deleted, cpu, slices = [], [], [], list[Object]()
+    with _running(driver, scene) as (seen, process, _):
         _required(seen.wait(lambda names: len(names) >= BURST_BASE, START_TIMEOUT))
         for _ in range(BURSTS):
             time.sleep(PACES[driver.title].rest)
+            before = _cpu(process)
             added.append(appear(scene.sock, seen, pairs))
             time.sleep(BETWEEN_SECONDS)
+            cpu.append(_cpu(process) - before)
             if driver.title == OURS and not slices:
                 with closing(scene.plane.client()) as api:
                     slices = api.list(SLICE, fields=f"spec.driver={driver.name}")[:BURST]
             deleted.append(vanish(scene.sock, seen, pairs))
-    return Bursts(added, deleted, floor(scene.plane, slices, BURSTS) if slices else [])
+    return Bursts(added, deleted, cpu, floor(scene.plane, slices, BURSTS) if slices else [])
 
 
 def _events(driver: Driver, scene: _Scene) -> Events:
@@ -222,6 +225,8 @@ def _burst_figures(title: str, found: Bursts) -> Iterator[Figure]:
         yield Figure(f"{title}: burst of {what}, from the first", first, "ms", note=note)
         made = f"the links took {first - last:.0f} ms; {max(one.writes for one in bursts)} writes"
         yield Figure(f"{title}: burst of {what}, from the last", last, "ms", note=made)
+    cpu = statistics.median(found.cpu)
+    yield Figure(f"{title}: CPU time of a burst of adds", cpu, "ms", note=f"of the driver; {cpu / BURST:.1f} ms a link")
     for what, times in (("adds", [there for there, _ in found.least]), ("deletes", [gone for _, gone in found.least])):
         if times:
             note = f"{BURST} slices of {title}, written by a client that does nothing else"

@@ -64,6 +64,7 @@ __all__ = [
     "Undone",
     "boot_id",
     "create",
+    "load",
     "load_all",
     "open_existing",
     "path_of",
@@ -215,6 +216,18 @@ def open_existing(directory: Path, sandbox: str, timeout: float) -> Journal | No
 def sandboxes(directory: Path) -> tuple[str, ...]:
     """The sandboxes that have a checkpoint, whether it can be read or not."""
     return tuple(path.name.removesuffix(SUFFIX) for path in _files(directory))
+
+
+def load(directory: Path, sandbox: str) -> Saved:
+    """A sandbox's checkpoint as it stands, without locking it; read again only if it has changed.
+
+    Raises:
+        InvalidInputError: the id cannot be a sandbox's.
+        FileNotFoundError: it has none.
+        OSError: it cannot be opened.
+        BadCheckpointError: it cannot be read.
+    """
+    return _known.of(path_of(directory, sandbox))
 
 
 def load_all(directory: Path) -> tuple[list[Saved], list[tuple[Path, BadCheckpointError]]]:

@@ -56,7 +56,7 @@ def open_pod(path: str) -> Iterator[PodSpace]:
     """
     with Namespace.open(path) as namespace:
         try:
-            sock, cookie = namespace.run(lambda: (Socket(), netns.cookie()))
+            sock, cookie = namespace.visit(lambda: (Socket(), netns.cookie()))
         except KernelError:
             raise InvalidInputError(f'"{path}" is no network namespace') from None
         with sock:

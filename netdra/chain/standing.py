@@ -34,9 +34,8 @@ def load(directory: Path, sandbox: str) -> Saved | None:
     Raises:
         InvalidInputError: the id cannot be a sandbox's.
     """
-    path = checkpoint.path_of(directory, sandbox)
     try:
-        return checkpoint.read(path.read_bytes(), str(path))
+        return checkpoint.load(directory, sandbox)
     except (FileNotFoundError, BadCheckpointError):
         return None
 

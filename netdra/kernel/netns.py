@@ -1,8 +1,8 @@
 """Network namespaces: open, make, delete, and run something inside one.
 
 Follows network_namespaces(7) and iproute2's named namespaces (a bind mount below /run/netns). A namespace is entered
-by a pooled thread that comes back at once; a netlink socket opened inside stays bound to the namespace, so no thread
-needs to live there. Used by steps, the chain, the lab and tests.
+by a pooled thread that comes back at once, or for a moment by the thread that asks; a netlink socket opened inside
+stays bound to the namespace, so no thread needs to live there. Used by steps, the chain, the lab and tests.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ NAMED = "/run/netns"
 _OWN = "/proc/thread-self/ns/net"
 _WORKERS = 8
 _SO_NETNS_COOKIE = 71
+_LOST = 70  # EX_SOFTWARE of sysexits.h
 
 T = TypeVar("T")
 
@@ -119,6 +120,19 @@ class Namespace:
         """
         return _pool().submit(_inside, self.fd, work).result()
 
+    def visit(self, work: Callable[[], T]) -> T:
+        """Call `work` as `run` does, but in the calling thread if it is not the main one; for what takes microseconds.
+
+        Another thread need not be waited for, which on a node that starts many pods takes milliseconds. A thread that
+        could not come back would take the pod's namespace for the host's: then the process ends.
+
+        Raises:
+            KernelError: the namespace cannot be entered. What `work` raises comes through.
+        """
+        if threading.current_thread() is threading.main_thread():
+            return self.run(work)
+        return _inside(self.fd, work, _come_back)
+
     def socket(self, family: int = NETLINK_ROUTE) -> Socket:
         """A netlink socket of this namespace, to be used and closed by the caller, in any thread.
 
@@ -182,15 +196,28 @@ def _pool() -> ThreadPoolExecutor:
     return ThreadPoolExecutor(_WORKERS, thread_name_prefix="netns")
 
 
-def _inside(descriptor: int, work: Callable[[], T]) -> T:
-    """In a pooled thread: enter, work, come back. Each job enters by itself: one that cannot come back harms none."""
+def _go_back(home: int) -> None:
+    """What a pooled thread does, in which each job enters by itself: one that cannot come back harms none."""
+    libc.setns(home, libc.CLONE_NEWNET)
+
+
+def _come_back(home: int) -> None:
+    try:
+        _go_back(home)
+    except KernelError as problem:
+        os.write(2, f"netdra: a thread cannot leave a pod's network namespace: {problem.what}\n".encode())
+        os._exit(_LOST)
+
+
+def _inside(descriptor: int, work: Callable[[], T], leave: Callable[[int], None] = _go_back) -> T:
+    """In some thread: enter, work, and leave for the namespace that it came from."""
     home = os.open(_OWN, os.O_RDONLY | os.O_CLOEXEC)
     try:
         libc.setns(descriptor, libc.CLONE_NEWNET)
         try:
             return work()
         finally:
-            libc.setns(home, libc.CLONE_NEWNET)
+            leave(home)
     finally:
         os.close(home)
 

@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from contextlib import suppress
 from typing import Literal
 
-import grpc
 import msgspec
-from google.protobuf.message import Message
 
+from netdra.node.kubelet.server import Methods, streaming
 from netdra.node.wire import kubelet_pb2 as wire
 
 V1 = "v1.DRAResourceHealth"
@@ -48,18 +47,16 @@ class HealthService:
         self._source = source
         self._closing = asyncio.Event()
 
-    def handlers(self) -> list[grpc.GenericRpcHandler]:
-        """The services as gRPC takes them."""
-        method = grpc.unary_stream_rpc_method_handler(
-            self._watch, request_deserializer=wire.WatchRequest.FromString, response_serializer=_serialized
-        )
-        return [grpc.method_handlers_generic_handler(name, {"NodeWatchResources": method}) for name in VERSIONS]
+    def methods(self) -> Methods:
+        """The services as the server takes them."""
+        method = streaming(wire.WatchRequest, wire.WatchResponse, self._watch)
+        return {f"/{name}/NodeWatchResources": method for name in VERSIONS}
 
     def close(self) -> None:
         """End all streams; a server does not stop while one is open."""
         self._closing.set()
 
-    async def _watch(self, _: wire.WatchRequest, __: object) -> AsyncIterator[wire.WatchResponse]:
+    async def _watch(self, _: wire.WatchRequest) -> AsyncGenerator[wire.WatchResponse, None]:
         latest: tuple[Sequence[DeviceHealth], ...] = ()
         changed = asyncio.Event()
 
@@ -90,10 +87,6 @@ class HealthService:
                 task.cancel()
             with suppress(asyncio.CancelledError):
                 await following
-
-
-def _serialized(message: Message) -> bytes:
-    return message.SerializeToString()
 
 
 def _message(found: Sequence[DeviceHealth], now: int) -> wire.WatchResponse:

@@ -7,17 +7,16 @@ then lets those end that have begun.
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
-
-import grpc
 
 from netdra.model.errors import PermanentError
 from netdra.node.kubelet.handler import ClaimHandler
 from netdra.node.kubelet.health import VERSIONS as HEALTH_VERSIONS
 from netdra.node.kubelet.health import HealthService, HealthSource
 from netdra.node.kubelet.registration import Registration
+from netdra.node.kubelet.server import Methods, Server
 from netdra.node.kubelet.services import ClaimServices
 from netdra.node.kubelet.sockets import Sockets, taking
 
@@ -48,11 +47,11 @@ async def serving(
     told = HealthService(health) if health is not None else None
     versions = (*claims.versions, *(HEALTH_VERSIONS if told is not None else ()))
     registration = Registration(str(wanted.dra), versions)
-    services = [*claims.handlers(), *(told.handlers() if told is not None else ())]
+    methods = {**claims.methods(), **(told.methods() if told is not None else {})}
     with taking(wanted):
-        dra = await _started(wanted.dra, services)
+        dra = await _started(wanted.dra, methods)
         try:
-            registrar = await _started(wanted.registration, registration.handlers())
+            registrar = await _started(wanted.registration, registration.methods())
         except BaseException:
             await dra.stop(0)
             raise
@@ -70,12 +69,12 @@ async def serving(
         log.info("no longer serving the kubelet")
 
 
-async def _started(path: Path, services: Iterable[grpc.GenericRpcHandler]) -> grpc.aio.Server:
-    server = grpc.aio.server()
-    server.add_generic_rpc_handlers(tuple(services))
+async def _started(path: Path, methods: Methods) -> Server:
+    server = Server(methods)
     try:
-        server.add_insecure_port(f"unix:{path}")
-    except RuntimeError as problem:
-        raise PermanentError(f"{path} cannot be served: {problem}", hint="is its folder writable?") from None
-    await server.start()
+        await server.start(path)
+    except OSError as problem:
+        raise PermanentError(
+            f"{path} cannot be served: {problem.strerror or problem}", hint="is its folder writable?"
+        ) from None
     return server

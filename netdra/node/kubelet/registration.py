@@ -8,16 +8,14 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 
-import grpc
-
 from netdra.model import names
-from netdra.node.kubelet.services import service
+from netdra.node.kubelet.server import Methods, unary
 from netdra.node.metrics import REGISTRATIONS
 from netdra.node.wire import kubelet_pb2 as wire
 
 log = logging.getLogger(__name__)
 
-_SERVICE = "pluginregistration.Registration"
+_SERVICE = "/pluginregistration.Registration"
 _DRA_PLUGIN = "DRAPlugin"
 
 
@@ -42,20 +40,19 @@ class Registration:
             type=_DRA_PLUGIN, name=names.DRIVER, endpoint=endpoint, supported_versions=versions
         )
 
-    def handlers(self) -> list[grpc.GenericRpcHandler]:
-        """The service as gRPC takes it."""
-        return [
-            service(
-                _SERVICE,
-                GetInfo=(self._get_info, wire.InfoRequest),
-                NotifyRegistrationStatus=(self._notify, wire.RegistrationStatus),
-            )
-        ]
+    def methods(self) -> Methods:
+        """The service as the server takes it."""
+        return {
+            f"{_SERVICE}/GetInfo": unary(wire.InfoRequest, wire.PluginInfo, self._get_info),
+            f"{_SERVICE}/NotifyRegistrationStatus": unary(
+                wire.RegistrationStatus, wire.RegistrationStatusResponse, self._notify
+            ),
+        }
 
-    async def _get_info(self, _: wire.InfoRequest, __: object) -> wire.PluginInfo:
+    async def _get_info(self, _: wire.InfoRequest) -> wire.PluginInfo:
         return self._info
 
-    async def _notify(self, status: wire.RegistrationStatus, _: object) -> wire.RegistrationStatusResponse:
+    async def _notify(self, status: wire.RegistrationStatus) -> wire.RegistrationStatusResponse:
         self.registered, self.problem = status.plugin_registered, status.error
         if status.plugin_registered:
             self.times += 1

@@ -11,13 +11,13 @@ import logging
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Any, TypeVar
 
-import grpc
 from google.protobuf.message import Message
 
 from netdra.model.errors import NetdraError
 from netdra.model.plan import ClaimReference
 from netdra.node.claims.prepared import base_request
 from netdra.node.kubelet.handler import ClaimHandler, PreparedDevice
+from netdra.node.kubelet.server import Methods, unary
 from netdra.node.wire import kubelet_pb2 as wire
 
 log = logging.getLogger(__name__)
@@ -26,15 +26,15 @@ V1 = "v1.DRAPlugin"
 V1BETA1 = "v1beta1.DRAPlugin"
 _SERVICES = {V1: "k8s.io.kubelet.pkg.apis.dra.v1.DRAPlugin", V1BETA1: "k8s.io.kubelet.pkg.apis.dra.v1beta1.DRAPlugin"}
 
+INTERNAL = "internal"
+
 MAX_SIDE_BY_SIDE = 8
 CLAIM_SECONDS = 40.0
 """What one claim may take, waiting for its turn included: the kubelet gives the whole call 45 seconds, and after that
 hears of none of its claims."""
 
-INTERNAL = "internal"
-
 T = TypeVar("T")
-Call = Callable[[Any, Any], Awaitable[Message]]
+Call = Callable[[Any], Awaitable[Message]]
 
 
 class ClaimServices:
@@ -49,19 +49,19 @@ class ClaimServices:
         """What the kubelet calls the services, the one to prefer first."""
         return tuple(_SERVICES)
 
-    def handlers(self) -> list[grpc.GenericRpcHandler]:
-        """The services as gRPC takes them."""
-        return [
-            service(
-                name,
-                NodePrepareResources=(self._preparing(with_shares=version == V1), wire.PrepareRequest),
-                NodeUnprepareResources=(self._unprepare, wire.UnprepareRequest),
+    def methods(self) -> Methods:
+        """The services as the server takes them."""
+        found = {}
+        for version, name in _SERVICES.items():
+            prepare = self._preparing(with_shares=version == V1)
+            found[f"/{name}/NodePrepareResources"] = unary(wire.PrepareRequest, wire.PrepareResponse, prepare)
+            found[f"/{name}/NodeUnprepareResources"] = unary(
+                wire.UnprepareRequest, wire.UnprepareResponse, self._unprepare
             )
-            for version, name in _SERVICES.items()
-        ]
+        return found
 
     def _preparing(self, *, with_shares: bool) -> Call:
-        async def prepare(request: wire.PrepareRequest, _: object) -> wire.PrepareResponse:
+        async def prepare(request: wire.PrepareRequest) -> wire.PrepareResponse:
             async def one(claim: ClaimReference) -> wire.PreparedClaim:
                 devices, error = await self._outcome("prepare", claim, self._handler.prepare)
                 told = [_told(each, with_shares=with_shares) for each in devices or ()]
@@ -71,7 +71,7 @@ class ClaimServices:
 
         return prepare
 
-    async def _unprepare(self, request: wire.UnprepareRequest, _: object) -> wire.UnprepareResponse:
+    async def _unprepare(self, request: wire.UnprepareRequest) -> wire.UnprepareResponse:
         async def one(claim: ClaimReference) -> wire.UnpreparedClaim:
             _, error = await self._outcome("unprepare", claim, self._handler.unprepare)
             return wire.UnpreparedClaim(error=error)
@@ -95,28 +95,6 @@ class ClaimServices:
         except Exception:
             log.exception("%s %s", what, named)
             return None, INTERNAL
-
-
-def service(name: str, **methods: tuple[Call, type[Message]]) -> grpc.GenericRpcHandler:
-    """A gRPC service of methods with one request and one answer each.
-
-    Args:
-        name: the service's, with its package.
-        methods: what each method calls, and the message that it takes.
-    """
-    return grpc.method_handlers_generic_handler(
-        name,
-        {
-            method: grpc.unary_unary_rpc_method_handler(
-                call, request_deserializer=request.FromString, response_serializer=_serialized
-            )
-            for method, (call, request) in methods.items()
-        },
-    )
-
-
-def _serialized(message: Message) -> bytes:
-    return message.SerializeToString()
 
 
 async def _each(claims: Iterable[wire.Claim], one: Callable[[ClaimReference], Awaitable[T]]) -> dict[str, T]:

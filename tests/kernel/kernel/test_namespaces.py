@@ -48,6 +48,54 @@ def test_work_is_done_inside_while_the_caller_stays_outside(machine: Machine) ->
             assert still.inode == here.inode
 
 
+def test_a_thread_visits_by_itself_and_is_back_after_errors_too(machine: Machine) -> None:
+    seen: list[object] = []
+
+    def own() -> tuple[int, int]:
+        return threading.get_ident(), os.stat("/proc/thread-self/ns/net").st_ino  # noqa: PTH116
+
+    def fail() -> None:
+        raise InvalidInputError("inside")
+
+    def visit() -> None:
+        outside = own()
+        seen.append(machine.namespace.visit(own) == (outside[0], machine.namespace.inode))
+        with pytest.raises(InvalidInputError, match="inside"):
+            machine.namespace.visit(fail)
+        seen.append(own() == outside)
+
+    thread = threading.Thread(target=visit)
+    thread.start()
+    thread.join()
+    assert seen == [True, True]
+
+
+def test_the_main_thread_stays_outside_on_a_visit(machine: Machine) -> None:
+    assert machine.namespace.visit(threading.get_ident) != threading.get_ident()
+
+
+def test_a_thread_that_cannot_come_back_is_the_end_of_the_process() -> None:
+    program = """
+import threading
+from netdra.kernel import libc, netns
+from netdra.kernel.errors import KernelError
+
+def stay():
+    def refuse(*_):
+        raise KernelError(1, "cannot enter a namespace")
+    libc.setns = refuse
+
+with netns.Namespace.anonymous() as space:
+    thread = threading.Thread(target=space.visit, args=(stay,))
+    thread.start()
+    thread.join()
+print("went on")
+"""
+    ended = subprocess.run((sys.executable, "-c", program), capture_output=True, text=True, check=False)
+    assert (ended.returncode, ended.stdout) == (70, "")
+    assert "cannot leave a pod's network namespace" in ended.stderr
+
+
 def test_sysctls_written_inside_are_the_namespaces_own(machine: Machine) -> None:
     file = Path("/proc/sys/net/ipv4/conf/all/arp_ignore")
     before = file.read_text()

@@ -64,6 +64,7 @@ def test_what_is_appended_is_read_back(tmp_path: Path) -> None:
     for entry in ENTRIES:
         journal.append(entry)
         assert checkpoint.read(journal.path.read_bytes(), "it") == journal.saved
+        assert checkpoint.load(tmp_path, "s1") == journal.saved
     saved = journal.saved
     journal.close()
     assert list(saved.steps) == ["0/a", "0/b"]

@@ -23,8 +23,8 @@ ROOT = Path(__file__).resolve().parents[3]
 BEGUN = """
 import netdra.cli.node, netdra.node.daemon, netdra.node.metrics, netdra.ops.server, netdra.kube.connection
 """
-LATER = ("grpc", "google.protobuf", "netdra.chain.attach", "netdra.steps", "netdra.node.kubelet", "netdra.node.nri")
-NEVER = ("aiohttp", "rich", "cryptography", "cel_expr_python.ext")
+LATER = ("grpclib", "google.protobuf", "netdra.chain.attach", "netdra.steps", "netdra.node.kubelet", "netdra.node.nri")
+NEVER = ("aiohttp", "grpc", "rich", "cryptography", "cel_expr_python.ext")
 KUBECONFIG = """
 apiVersion: v1
 kind: Config
@@ -71,7 +71,7 @@ def test_parts_that_cannot_be_imported_end_the_daemon_with_an_error(tmp_path: Pa
     if used:
         (state / "claims" / "uid.json").touch()
     done = subprocess.run(
-        [sys.executable, "-c", DAEMON, "grpc", "node", f"--kubeconfig={kubeconfig}", f"--state-dir={state}"],
+        [sys.executable, "-c", DAEMON, "grpclib.const", "node", f"--kubeconfig={kubeconfig}", f"--state-dir={state}"],
         cwd=ROOT,
         env=os.environ,
         capture_output=True,
@@ -79,7 +79,7 @@ def test_parts_that_cannot_be_imported_end_the_daemon_with_an_error(tmp_path: Pa
         timeout=120,
     )
     assert done.returncode == 3
-    assert "keep pods cannot be imported: import of grpc halted" in done.stderr
+    assert "keep pods cannot be imported: import of grpclib.const halted" in done.stderr
     assert "netdra[cluster]" in done.stderr
     assert "Traceback" not in done.stderr
 

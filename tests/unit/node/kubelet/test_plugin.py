@@ -6,7 +6,7 @@ import asyncio
 import logging
 import socket
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
-from contextlib import asynccontextmanager, closing
+from contextlib import asynccontextmanager, closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -45,13 +45,18 @@ class Handler:
     asked: list[str] = field(default_factory=list)
     meet: asyncio.Barrier | None = None
     changed: asyncio.Condition = field(default_factory=asyncio.Condition)
+    cancelled: asyncio.Event = field(default_factory=asyncio.Event)
 
     async def prepare(self, claim: ClaimReference) -> tuple[PreparedDevice, ...]:
         self.asked.append(f"prepare {claim.namespace}/{claim.name} {claim.uid}")
         async with self.changed:
             self.changed.notify_all()
-        if self.meet is not None:
-            await self.meet.wait()
+        try:
+            if self.meet is not None:
+                await self.meet.wait()
+        except asyncio.CancelledError:
+            self.cancelled.set()
+            raise
         self._fail(claim)
         return (SHARED,)
 
@@ -99,12 +104,22 @@ async def call(channel: grpc.aio.Channel, method: str, request: Message, answer:
     return await invoke(request)
 
 
-def claims(*names: str) -> list[wire.Claim]:
+def watching(channel: grpc.aio.Channel, version: str = health.V1) -> Any:
+    """A stream of the devices' health."""
+    watch: Any = channel.unary_stream(
+        f"/{version}/NodeWatchResources",
+        request_serializer=lambda message: message.SerializeToString(),
+        response_deserializer=wire.WatchResponse.FromString,
+    )
+    return watch(wire.WatchRequest())
+
+
+def claims_of(*names: str) -> list[wire.Claim]:
     return [wire.Claim(namespace="ns", name=name, uid=f"uid-{place}") for place, name in enumerate(names)]
 
 
 async def prepare(channel: grpc.aio.Channel, *names: str, service: str = V1) -> wire.PrepareResponse:
-    request = wire.PrepareRequest(claims=claims(*names))
+    request = wire.PrepareRequest(claims=claims_of(*names))
     found: wire.PrepareResponse = await call(channel, f"{service}/NodePrepareResources", request, wire.PrepareResponse)
     return found
 
@@ -130,7 +145,7 @@ def test_every_claim_of_a_call_has_its_own_outcome(root: Path, caplog: pytest.Lo
                 "prepare ns/fine uid-0",
                 "prepare ns/wrong uid-1",
             ]
-            request = wire.UnprepareRequest(claims=claims("fine", "wrong"))
+            request = wire.UnprepareRequest(claims=claims_of("fine", "wrong"))
             undone = await call(channel, f"{V1}/NodeUnprepareResources", request, wire.UnprepareResponse)
             assert {uid: each.error for uid, each in undone.claims.items()} == {
                 "uid-0": "",
@@ -230,12 +245,7 @@ def test_health_is_told_at_once_again_in_time_and_on_each_change(
 
         paths = sockets(root)
         async with serving(paths, Handler(), source), calling(paths.dra) as channel:
-            watch: Any = channel.unary_stream(
-                f"/{version}/NodeWatchResources",
-                request_serializer=lambda message: message.SerializeToString(),
-                response_deserializer=wire.WatchResponse.FromString,
-            )
-            stream = watch(wire.WatchRequest())
+            stream = watching(channel, version)
             found = []
             async for message in stream:
                 (device,) = message.devices
@@ -332,14 +342,134 @@ def test_a_stream_that_is_open_ends_when_the_daemon_stops(root: Path) -> None:
         async with calling(paths.dra) as channel:
             # A stream that nobody ends would hold the daemon for the whole grace, which is longer than the test.
             async with serving(paths, Handler(), source, grace=2 * WITHIN):
-                watch: Any = channel.unary_stream(
-                    f"/{health.V1}/NodeWatchResources",
-                    request_serializer=lambda message: message.SerializeToString(),
-                    response_deserializer=wire.WatchResponse.FromString,
-                )
-                stream = watch(wire.WatchRequest())
+                stream = watching(channel)
                 assert (await stream.read()).devices[0].health == wire.HEALTHY
             assert await stream.read() == grpc.aio.EOF
+
+    run(test)
+
+
+@contextmanager
+def failing(code: grpc.StatusCode, text: str) -> Iterator[None]:
+    """A call ends in a status, and with a text to the letter."""
+    with pytest.raises(grpc.aio.AioRpcError) as failure:
+        yield
+    assert (failure.value.code(), failure.value.details()) == (code, text)
+
+
+def test_what_is_no_call_of_the_kubelet_is_refused_and_the_next_call_is_answered(root: Path) -> None:
+    async def test() -> None:
+        handler = Handler()
+        paths = sockets(root)
+        async with serving(paths, handler), calling(paths.dra) as channel:
+
+            async def send(method: str, request: bytes) -> Any:
+                invoke: Any = channel.unary_unary(method)
+                return await invoke(request)
+
+            with failing(grpc.StatusCode.UNIMPLEMENTED, "Method not found"):
+                await send("/v1.Other/Call", b"")
+            with failing(grpc.StatusCode.UNKNOWN, "Internal Server Error"):
+                await send(f"{V1}/NodePrepareResources", b"no message")
+            assert handler.asked == []
+            # Far more than HTTP/2 lets pass before it has been read.
+            assert (await prepare(channel, "long-" * 200_000)).claims["uid-0"].error == ""
+
+    run(test)
+
+
+def test_a_call_that_its_caller_gives_up_is_cancelled(root: Path) -> None:
+    async def test() -> None:
+        handler = Handler(meet=asyncio.Barrier(2))
+        paths = sockets(root)
+        async with serving(paths, handler), calling(paths.dra) as channel:
+            given_up = asyncio.create_task(prepare(channel, "fine"))
+            await handler.until_asked(1)
+            given_up.cancel()
+            await handler.cancelled.wait()
+
+    run(test)
+
+
+def test_a_defect_in_a_stream_ends_it_and_only_the_log_knows_of_what(
+    root: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def source() -> AsyncIterator[Sequence[DeviceHealth]]:
+        yield (DeviceHealth(pool="p", device="d", state="healthy"),)
+        raise ZeroDivisionError("a secret detail")
+
+    async def test() -> None:
+        paths = sockets(root)
+        async with serving(paths, Handler(), source), calling(paths.dra) as channel:
+            with failing(grpc.StatusCode.UNKNOWN, "Internal Server Error"):
+                async for _ in watching(channel):
+                    pass
+
+    run(test)
+    assert "a secret detail" in caplog.text
+
+
+def test_the_health_of_thousands_of_devices_is_one_message(root: Path) -> None:
+    devices = [DeviceHealth(pool="p", device=f"device-{number}", state="healthy") for number in range(20_000)]
+
+    async def source() -> AsyncIterator[Sequence[DeviceHealth]]:
+        yield devices
+        await asyncio.Event().wait()
+
+    async def test() -> None:
+        paths = sockets(root)
+        async with serving(paths, Handler(), source), calling(paths.dra) as channel:
+            # Far more than HTTP/2 lets pass before the other end has read it.
+            told = await watching(channel).read()
+            assert [each.device.device_name for each in told.devices] == [each.device for each in devices]
+
+    run(test)
+
+
+def test_a_driver_that_ends_takes_no_more_calls_and_waits_for_those_that_it_has(root: Path) -> None:
+    async def source() -> AsyncIterator[Sequence[DeviceHealth]]:
+        yield ()
+        await asyncio.Event().wait()
+
+    async def test() -> None:
+        handler = Handler(meet=asyncio.Barrier(2))
+        paths = sockets(root)
+        async with calling(paths.dra) as channel:
+
+            async def ending(stream: Any) -> None:
+                while await stream.read() != grpc.aio.EOF:
+                    pass
+                assert handler.meet is not None
+                with failing(grpc.StatusCode.UNAVAILABLE, "the driver is ending"):
+                    await prepare(channel, "another")
+                await handler.meet.wait()
+
+            async with serving(paths, handler, source):
+                begun = asyncio.create_task(prepare(channel, "fine"))
+                await handler.until_asked(1)
+                stream = watching(channel)
+                await stream.read()
+                late = asyncio.create_task(ending(stream))
+            await late
+            assert (await begun).claims["uid-0"].error == ""
+            assert handler.asked == ["prepare ns/fine uid-0"]
+
+    run(test)
+
+
+def test_a_call_that_does_not_end_in_time_is_broken_off_with_the_daemon(root: Path) -> None:
+    async def test() -> None:
+        handler = Handler(meet=asyncio.Barrier(2))
+        paths = sockets(root)
+        async with calling(paths.dra) as channel:
+            async with serving(paths, handler, grace=0.2):
+                begun = asyncio.create_task(prepare(channel, "fine"))
+                await handler.until_asked(1)
+            assert handler.meet is not None
+            assert handler.meet.n_waiting == 0
+            with pytest.raises(grpc.aio.AioRpcError) as broken:
+                await begun
+            assert broken.value.code() == grpc.StatusCode.UNAVAILABLE
 
     run(test)
 

@@ -1,0 +1,132 @@
+"""gRPC on a unix socket, by grpclib: services are paths and functions of messages, which know nothing of the wire.
+
+Used by `plugin`, and by its services for the shape of their methods. Here is what grpclib's server does not do when it
+ends: it lets calls end that have begun, takes no others meanwhile, and closes its connections.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from contextlib import aclosing, suppress
+from pathlib import Path
+from typing import Any
+from weakref import WeakSet
+
+import grpclib.server
+from google.protobuf.message import Message
+from grpclib.const import Cardinality, Handler, Status
+from grpclib.encoding.proto import ProtoCodec
+from grpclib.exceptions import GRPCError
+from grpclib.protocol import H2Protocol
+
+Methods = Mapping[str, Handler]
+"""By their paths: `/package.Service/Method`."""
+Stream = grpclib.server.Stream[Any, Any]
+
+_CLOSE_SECONDS = 1.0
+
+
+def unary(takes: type[Message], gives: type[Message], call: Callable[[Any], Awaitable[Message]]) -> Handler:
+    """A method with one answer to one request."""
+
+    async def answer(stream: Stream) -> None:
+        await stream.send_message(await call(await _request(stream)))
+
+    return Handler(answer, Cardinality.UNARY_UNARY, takes, gives)
+
+
+def streaming(
+    takes: type[Message], gives: type[Message], call: Callable[[Any], AsyncGenerator[Message, None]]
+) -> Handler:
+    """A method whose answers to one request come until they end."""
+
+    async def answer(stream: Stream) -> None:
+        async with aclosing(call(await _request(stream))) as answers:
+            async for each in answers:
+                await stream.send_message(each)
+
+    return Handler(answer, Cardinality.UNARY_STREAM, takes, gives)
+
+
+async def _request(stream: Stream) -> Message:
+    request: Message | None = await stream.recv_message()
+    if request is None:
+        raise GRPCError(Status.INTERNAL, "the call has no request")
+    return request
+
+
+class Server:
+    """Services on one socket. One event loop's."""
+
+    def __init__(self, methods: Methods) -> None:
+        self._methods = methods
+        self._server = _Server([self], codec=ProtoCodec())
+        self._calls = 0
+        self._ending = False
+        self._idle = asyncio.Event()
+        self._idle.set()
+
+    def __mapping__(self) -> dict[str, Handler]:
+        """The methods as grpclib asks for them."""
+        return {path: method._replace(func=self._counted(method.func)) for path, method in self._methods.items()}
+
+    async def start(self, path: Path) -> None:
+        """Make the socket and serve on it.
+
+        Raises:
+            OSError: it cannot be made.
+        """
+        await self._server.start(path=str(path))
+
+    async def stop(self, grace: float) -> None:
+        """Take no more calls, and let those end that have begun.
+
+        Args:
+            grace: seconds that they have; then they are cancelled, and their callers find the connection closed.
+        """
+        self._ending = True
+        with suppress(TimeoutError):
+            async with asyncio.timeout(grace):
+                await self._idle.wait()
+        await self._server.end()
+
+    def _counted(self, method: Callable[[Stream], Awaitable[None]]) -> Callable[[Stream], Awaitable[None]]:
+        async def answer(stream: Stream) -> None:
+            if self._ending:
+                raise GRPCError(Status.UNAVAILABLE, "the driver is ending")
+            self._calls += 1
+            self._idle.clear()
+            try:
+                await method(stream)
+            finally:
+                self._calls -= 1
+                if not self._calls:
+                    self._idle.set()
+
+        return answer
+
+
+class _Server(grpclib.server.Server):
+    """A server that closes its connections with itself."""
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self._connections = WeakSet[H2Protocol]()
+
+    def _protocol_factory(self) -> H2Protocol:
+        protocol = super()._protocol_factory()
+        self._connections.add(protocol)
+        return protocol
+
+    async def end(self) -> None:
+        """Cancel the calls, close the connections, and wait for both."""
+        self.close()
+        await asyncio.sleep(0)  # what has just been accepted is among the others after that
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_CLOSE_SECONDS):
+                for each in tuple(self._connections):
+                    while not hasattr(each, "processor"):  # noqa: ASYNC110 (its transport is being made)
+                        await asyncio.sleep(0)
+                    each.processor.close("the driver has ended")
+                await self.wait_closed()
