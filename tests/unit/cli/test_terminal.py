@@ -5,11 +5,15 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 from netdra.cli import terminal
 
+ROOT = Path(__file__).parents[3]
+WORKER_1 = ROOT / "examples" / "worker-1"
+SCENARIO = ROOT / "netdra" / "lab" / "scenarios" / "bonded-vlans"
 COLUMNS = ("NAME", "MTU", "MORE")
 ROWS = [("eth0", "1500", "uplink 192.0.2.2/24 fd00::2/64"), ("名前", "9", ""), ("lo",)]
 
@@ -62,8 +66,19 @@ def test_what_a_terminal_would_obey_is_escaped(capsys: pytest.CaptureFixture[str
     assert capsys.readouterr().out == "A\n\\x1b[2J\n"
 
 
-def test_a_table_costs_no_import_of_a_library_for_terminals() -> None:
-    print_one = "from netdra.cli import terminal; terminal.print_table(('A',), [('b',)])"
-    program = f"{print_one}; import sys; print('rich' in sys.modules)"
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    assert done.stdout == "A\nb\nFalse\n"
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["discover"],
+        ["plan", "--policies", f"{WORKER_1}/policies", "--inventory", f"{WORKER_1}/inventory.json", "-o", "table"],
+        ["simulate", "--slices", f"{WORKER_1}/slices.yaml", "--claims", f"{SCENARIO}/claim.yaml"],
+    ],
+)
+def test_without_a_terminal_no_library_for_terminals_is_imported(arguments: list[str]) -> None:
+    program = (
+        "import atexit, sys; atexit.register(lambda: print('rich' in sys.modules, file=sys.stderr));"
+        f"sys.argv = {['netdra', *arguments]}; from netdra.cli.main import main; main()"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert len(done.stdout.splitlines()) > 1
+    assert done.stderr.splitlines()[-1] == "False"
