@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import sys
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Literal
 
@@ -176,11 +177,12 @@ def _play(allocator: Allocator, claims: Sequence[ResourceClaim], nodes: Sequence
 
 def _watched(claims: Sequence[ResourceClaim]) -> Iterable[ResourceClaim]:
     """The claims, with a progress bar on a terminal."""
+    if not sys.stderr.isatty():
+        return claims
     from rich.console import Console
     from rich.progress import track
 
-    console = Console(stderr=True)
-    return track(claims, description="Allocating", console=console, transient=True, disable=not console.is_terminal)
+    return track(claims, description="Allocating", console=Console(stderr=True), transient=True)
 
 
 def _print_table(outcomes: Sequence[Outcome], refused: int) -> None:

@@ -1,17 +1,25 @@
 """What people read: tables, messages on stderr, and text in which nothing is left that a terminal would obey.
 
-Used by all commands. Tables are as wide as the terminal, or as PLAIN_WIDTH where stdout is none.
+Used by all commands. Tables are as wide as the terminal, or as PLAIN_WIDTH where stdout is none. They are laid out
+here, because importing a library for it takes longer than all the rest of `netdra discover`.
 """
 
 from __future__ import annotations
 
+import itertools
 import os
 import re
+import shutil
+import sys
+import textwrap
+import unicodedata
 from collections.abc import Collection, Iterable, Sequence
 
 import click
 
 PLAIN_WIDTH = 240
+MAX_WORD = 40
+_GAP = "  "
 _OBEYED = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 
 
@@ -34,17 +42,55 @@ def tell(message: str) -> None:
 
 
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[str]], right: Collection[str] = ()) -> None:
-    """A table on stdout; the columns of `right` hold numbers."""
-    from rich.console import Console
-    from rich.table import Table
+    """A table on stdout; the columns of `right` hold numbers.
 
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for column in columns:
-        table.add_column(column, overflow="fold", justify="right" if column in right else "left")
-    for row in rows:
-        table.add_row(*map(printable, row))
-    console = Console(markup=False, highlight=False)
-    console.width = console.width if console.is_terminal else PLAIN_WIDTH
-    with console.capture() as printed:  # rich would end the program by itself where nobody reads any more
-        console.print(table)
-    click.echo(printed.get(), nl=False)
+    Cells are wrapped between words where the terminal is too narrow. A table whose words alone are wider is left to the
+    terminal to wrap, so that an address can still be copied.
+    """
+    cells = [[printable(cell) for cell in row] + [""] * (len(columns) - len(row)) for row in rows]
+    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else PLAIN_WIDTH
+    widths = _widths([list(column) for column in zip(columns, *cells, strict=True)], width)
+    aligned = [str.rjust if column in right else str.ljust for column in columns]
+    for number, row in enumerate([list(columns), *cells]):
+        parts = [_wrapped(cell, width) for cell, width in zip(row, widths, strict=True)]
+        for line in itertools.zip_longest(*parts, fillvalue=""):
+            padded = [pad(cell, width - _wide(cell)) for pad, cell, width in zip(aligned, line, widths, strict=True)]
+            text = _GAP.join(padded).rstrip()
+            click.echo(click.style(text, bold=True) if number == 0 else text)
+
+
+def _widths(columns: Sequence[Sequence[str]], limit: int) -> list[int]:
+    """How wide each column is, so that all fit into the limit: the one with the most room to wrap gives way first."""
+    wanted = [max(_cells(line) for cell in column for line in cell.split("\n")) for column in columns]
+    least = [min(MAX_WORD, max(_cells(word) for cell in column for word in cell.split() or [""])) for column in columns]
+    excess = sum(wanted) + len(_GAP) * (len(columns) - 1) - limit
+    while excess > 0:
+        room = [width - word for width, word in zip(wanted, least, strict=True)]
+        widest = max(room)
+        if widest <= 0:
+            break
+        wanted[room.index(widest)] -= 1
+        excess -= 1
+    return wanted
+
+
+def _wrapped(cell: str, width: int) -> list[str]:
+    """The cell's lines, none wider than the column."""
+    if _cells(cell) <= width and "\n" not in cell:
+        return [cell]
+    lines = (textwrap.wrap(line, max(1, width - _wide(line)), break_on_hyphens=False) for line in cell.split("\n"))
+    return [part for line in lines for part in line or [""]]
+
+
+def _cells(text: str) -> int:
+    """How many columns of the terminal a text takes."""
+    return len(text) + _wide(text)
+
+
+def _wide(text: str) -> int:
+    """By how many columns a text is wider than it has characters."""
+    if text.isascii():
+        return 0
+    return sum(unicodedata.east_asian_width(each) in "WF" for each in text) - sum(
+        map(bool, map(unicodedata.combining, text))
+    )

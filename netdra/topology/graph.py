@@ -23,6 +23,7 @@ from netdra.topology.values import ConfigError, Path, dotted, quoted
 RESERVED_KEYS = ("cniVersion", "type", "prevResult")
 """Keys of a CNI configuration that netdra itself writes, so a step's config must not."""
 
+_LISTED = 10
 _TYPE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}\Z")
 # k8s.io/apimachinery IsQualifiedName with the domain that extended resources need.
 _EXTENDED_RESOURCE = re.compile(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?/[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?\Z")
@@ -206,8 +207,15 @@ def _dependencies(topology: str, steps: Sequence[Step]) -> Iterator[Finding]:
         named: set[str] = set()
         for place, dependency in enumerate(step.depend_on):
             if problem := _edge(step.name, dependency, everyone, named):
-                yield about(topology, _shown(step.name), problem, path=(*path, "dependOn", place))
+                hint = "" if dependency in everyone else f"its steps are {_listed(everyone)}"
+                yield about(topology, _shown(step.name), problem, hint=hint, path=(*path, "dependOn", place))
             named.add(dependency)
+
+
+def _listed(steps: set[str]) -> str:
+    """The steps' names, or the first of them."""
+    shown = ", ".join(map(_shown, sorted(steps)[:_LISTED]))
+    return f"{shown} and {len(steps) - _LISTED} more" if len(steps) > _LISTED else shown
 
 
 def _edge(step: str, dependency: str, everyone: set[str], named: set[str]) -> str:

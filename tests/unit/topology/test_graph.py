@@ -54,7 +54,7 @@ def test_references_are_found_with_their_places(topology: Topology) -> None:
 ROOT = "{name: a, type: sriov}"
 CASES = {
     f"- {ROOT}\n- {{name: b, type: bond, dependOn: [c]}}": (
-        'step "b": dependOn names "c", which is no step of this topology',
+        'step "b": dependOn names "c", which is no step of this topology; its steps are a, b',
         ("spec", "steps", 1, "dependOn", 0),
     ),
     "- {name: a, type: bond, dependOn: [a]}": ("dependOn names the step itself", ("spec", "steps", 0, "dependOn", 0)),
