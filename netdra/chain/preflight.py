@@ -18,7 +18,7 @@ from netdra.chain.readiness import Asked
 from netdra.chain.report import StepName, name_of
 from netdra.cni import protocol
 from netdra.cni.config import request
-from netdra.kernel import link, netns
+from netdra.kernel import netns, unlocked
 from netdra.model.errors import InvalidInputError, NetdraError, PermanentError
 from netdra.model.plan import called
 from netdra.model.result import CNIInterface, StepDevice, StepResult
@@ -46,11 +46,10 @@ def preflight(found: Mapping[str, Task], site: Site) -> None:
             hint="a pod with hostNetwork has no network that devices could be moved into",
         )
     asked: list[Asked] = []
-    present = {each.name for each in link.dump(pod.sock)}
     expected: dict[str, StepResult] = {}
     for key, task in found.items():
         step = task.step
-        if (step.device is not None or step.type in MAKERS) and step.if_name in present:
+        if (step.device is not None or step.type in MAKERS) and unlocked.index_of(pod.sock, step.if_name):
             raise PermanentError(
                 f'{called(task.topology, step.name)} ({step.type}): the pod has an interface "{step.if_name}" already',
                 hint="choose another config.name",

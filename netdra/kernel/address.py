@@ -9,7 +9,6 @@ import struct
 import msgspec
 
 from netdra.kernel import uapi
-from netdra.kernel.errors import KernelMissingError
 from netdra.kernel.netlink import NLM_F_CREATE, NLM_F_EXCL, NLM_F_REPLACE, Socket, attribute, attributes, to_u32, u32
 
 _HEADER = struct.Struct("=BBBBI")
@@ -42,19 +41,18 @@ def parse(body: bytes) -> Address:
 def dump(sock: Socket, index: int = 0, family: int = 0) -> list[Address]:
     """The addresses of the namespace, of one link and of one family if they are named (0: all).
 
+    Those of one link are asked for by family: the kernel lists these without its lock of all networks, all at once not.
+
     Raises:
         KernelMissingError: there is no link of that index.
         KernelError: the kernel refused.
     """
+    if index and family == 0:
+        return [*dump(sock, index, socket.AF_INET), *dump(sock, index, socket.AF_INET6)]
     header = _HEADER.pack(family, 0, 0, 0, index)
-    try:
-        bodies = sock.dump(uapi.RTM_GETADDR, header, doing=f"cannot list addresses of link {index or 'any'}")
-    except KernelMissingError:
-        if index and family == 0:
-            # A kernel without the strict filter for all families at once still has it for each alone.
-            return [*dump(sock, index, socket.AF_INET), *dump(sock, index, socket.AF_INET6)]
-        raise
-    return [parse(body) for body in bodies]
+    bodies = sock.dump(uapi.RTM_GETADDR, header, doing=f"cannot list addresses of link {index or 'any'}")
+    # A kernel without IPv6 answers with those of all families.
+    return [found for body in bodies if (found := parse(body)).family == family or family == 0]
 
 
 def add(

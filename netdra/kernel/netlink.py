@@ -176,6 +176,11 @@ class Socket:
     def __exit__(self, *_: object) -> None:
         self.close()
 
+    @property
+    def handle(self) -> socket.socket:
+        """The socket itself, for what is no message."""
+        return self._socket
+
     def close(self) -> None:
         """Close the socket; closing twice is no error."""
         self._socket.close()

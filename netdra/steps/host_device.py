@@ -95,8 +95,7 @@ def _observe(order: Order, params: HostDeviceParams, site: Site) -> Moved:
 
 
 def _apply(order: Order, params: HostDeviceParams, moved: Moved, site: Site) -> StepResult:
-    inside = moving.move_in(moved, site, mtu=params.mtu, mac=params.mac)
-    return appended(order, moving.interface(inside, site, moved.device.parent))
+    return appended(order, moving.move_in(moved, site, moved.device.parent, mtu=params.mtu, mac=params.mac))
 
 
 def _check(order: Order, _: HostDeviceParams, final: StepResult, site: Site) -> tuple[str, ...]:

@@ -16,7 +16,7 @@ from functools import partial
 
 import msgspec
 
-from netdra.kernel import address, link, pci, route, uapi
+from netdra.kernel import address, link, pci, route, uapi, unlocked
 from netdra.kernel.errors import EventsLostError, KernelError, KernelExistsError, KernelMissingError
 from netdra.kernel.link import Link
 from netdra.kernel.netlink import Socket
@@ -92,26 +92,23 @@ def seen(pod_name: str, found: Link, site: Site) -> Moved:
     )
 
 
-def move_in(moved: Moved, site: Site, *, mtu: int | None = None, mac: str | None = None) -> Link:
-    """Bring the device into the pod under its name there, and up; return it as it is then.
+def move_in(
+    moved: Moved, site: Site, pci_address: str, *, mtu: int | None = None, mac: str | None = None
+) -> CNIInterface:
+    """Bring the device into the pod under its name there, and up; return it as results tell of it.
 
     Raises:
         KernelError: the kernel or the driver refused; the device may be anywhere on the way.
     """
-    found = identity.find(site.host, moved.device, moved.name)
-    if found is None:
-        raise KernelMissingError(errno.ENODEV, f'device "{moved.name}" has just gone from the host')
-    pod = site.inside
-    if found.alt_names:
-        link.delete_alt_names(site.host, found.index, found.alt_names)
+    pod, index = site.inside, _without_alt_names(moved, site)
     new_mac = mac.lower() if mac and mac.lower() != moved.mac else None
     # What is to take another MAC stays down for that.
     up = None if new_mac else True
-    link.change(site.host, found.index, netns_fd=pod.namespace.fd, name=moved.pod_name, mtu=mtu, up=up)
+    link.change(site.host, index, netns_fd=pod.namespace.fd, name=moved.pod_name, mtu=mtu, up=up)
     if new_mac:
         _take_mac(pod.sock, moved.pod_name, new_mac)
         link.change(pod.sock, moved.pod_name, up=True)
-    return link.get(pod.sock, moved.pod_name)
+    return as_it_is(moved.pod_name, site, pci_address)
 
 
 def give_back(moved: Moved, site: Site) -> tuple[str, ...]:
@@ -144,7 +141,7 @@ def check_free(order: Order, site: Site) -> None:
     Raises:
         PermanentError: it has.
     """
-    if link.find(site.inside.sock, order.if_name) is not None:
+    if unlocked.index_of(site.inside.sock, order.if_name):
         raise PermanentError(
             f'{order.called}: the pod has an interface "{order.if_name}" already', hint="choose another config.name"
         )
@@ -153,6 +150,19 @@ def check_free(order: Order, site: Site) -> None:
 def interface(found: Link, site: Site, pci_address: str = "") -> CNIInterface:
     """An interface of the pod as a result tells of it."""
     return CNIInterface(name=found.name, mac=found.address, mtu=found.mtu, sandbox=site.inside.path, pci_id=pci_address)
+
+
+def as_it_is(name: str, site: Site, pci_address: str = "") -> CNIInterface:
+    """An interface of the pod as it is now.
+
+    Raises:
+        KernelError: it is not there.
+    """
+    pod = site.inside
+    mac, mtu = unlocked.mac_of(pod.sock, name), unlocked.mtu_of(pod.sock, name)
+    if not mac or not mtu:
+        return interface(link.get(pod.sock, name), site, pci_address)
+    return CNIInterface(name=name, mac=mac, mtu=mtu, sandbox=pod.path, pci_id=pci_address)
 
 
 def on_host(device: Identity, names: tuple[str, ...], site: Site) -> Link | None:
@@ -170,6 +180,21 @@ def on_host(device: Identity, names: tuple[str, ...], site: Site) -> Link | None
     with suppress(EventsLostError):
         return identity.await_return(site.host_namespace, look, min(site.deadline, give_up_at()))
     return look()
+
+
+def _without_alt_names(moved: Moved, site: Site) -> int:
+    """The index of a device that was seen on the host a moment ago; its alternative names are off."""
+    # With none to take off, its name and its MAC are enough to know it again, and what was seen need not be read anew.
+    if not moved.alt_names and unlocked.mac_of(site.host, moved.name) == moved.mac:
+        index = unlocked.index_of(site.host, moved.name)
+        if index:
+            return index
+    found = identity.find(site.host, moved.device, moved.name)
+    if found is None:
+        raise KernelMissingError(errno.ENODEV, f'device "{moved.name}" has just gone from the host')
+    if found.alt_names:
+        link.delete_alt_names(site.host, found.index, found.alt_names)
+    return found.index
 
 
 def _nowhere(moved: Moved, site: Site) -> tuple[str, ...]:
@@ -195,8 +220,11 @@ def _move_out(moved: Moved, pod: PodSpace, site: Site) -> Link | None:
         return None
     if inside.alt_names:
         link.delete_alt_names(pod.sock, inside.index, inside.alt_names)
+    # Up at once, if it need not be down for what is to be restored.
+    same = (inside.mtu, inside.address, inside.permanent_address) == (moved.mtu, moved.mac, moved.device.permanent_mac)
+    up = True if same and moved.up and not moved.master else None
     try:
-        link.change(pod.sock, inside.index, netns_fd=home, name=moved.name)
+        link.change(pod.sock, inside.index, netns_fd=home, name=moved.name, up=up)
         return link.get(site.host, moved.name)
     except KernelExistsError:
         # Either it stayed, because its name in the pod is taken on the host too, or it went and kept that name.
@@ -205,6 +233,10 @@ def _move_out(moved: Moved, pod: PodSpace, site: Site) -> Link | None:
         spare = f"netdra{inside.index}"
         link.change(pod.sock, inside.index, netns_fd=home, name=spare)
         return link.get(site.host, spare)
+    except KernelError:
+        if up is None or link.find(pod.sock, inside.index) is not None:
+            raise
+        return link.get(site.host, moved.name)  # it went and could not be brought up: `restore` tells why
 
 
 def restore(moved: Moved, back: Link, site: Site) -> tuple[str, ...]:
@@ -215,12 +247,14 @@ def restore(moved: Moved, back: Link, site: Site) -> tuple[str, ...]:
     """
     sock, index = site.host, back.index
     notes: list[str] = []
+    name = moved.name
     if back.name != moved.name:
         _free_own_alt_name(back, moved.name, site)
         try:
             link.change(sock, index, up=False)  # older kernels rename no device that is up
             link.change(sock, index, name=moved.name)
         except KernelExistsError:
+            name = back.name
             notes.append(f'name "{moved.name}" is taken on the host by now: the device is called "{back.name}"')
     if moved.mtu != back.mtu:
         _restore_mtu(site, index, moved.mtu)
@@ -231,9 +265,12 @@ def restore(moved: Moved, back: Link, site: Site) -> tuple[str, ...]:
     master = link.find(sock, moved.master) if moved.master else None
     if master is not None and back.master != master.index:
         _noted(notes, lambda: link.change(sock, index, master=master.index))
-    if moved.up:
+    if moved.up and not unlocked.is_up(sock, name):
         _noted(notes, lambda: link.change(sock, index, up=True))
+    present = {each.text for each in address.dump(sock, index)} if moved.addresses else set()
     for kept in moved.addresses:
+        if kept.text in present:
+            continue
         _noted(notes, partial(address.add, sock, index, kept.text, scope=kept.scope, flags=kept.flags))
     for each in moved.routes:
         _noted(notes, partial(route.add, sock, msgspec.structs.replace(each, index=index)))

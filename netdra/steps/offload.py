@@ -15,7 +15,6 @@ import msgspec
 
 from netdra.kernel import ethtool
 from netdra.kernel.ethtool import Feature
-from netdra.kernel.link import Link
 from netdra.kernel.netlink import NETLINK_GENERIC
 from netdra.kernel.netns import Namespace
 from netdra.model.errors import InvalidInputError
@@ -78,7 +77,9 @@ class Offloads(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         return bool(self.features or self.groups)
 
 
-def state(params: EthtoolParams, found: Link, space: Namespace, where: str) -> tuple[Offloads, Offloads, list[str]]:
+def state(
+    params: EthtoolParams, index: int, name: str, space: Namespace, where: str
+) -> tuple[Offloads, Offloads, list[str]]:
     """What of the params is to be set on a device, what that is now, and what the device cannot do, in words.
 
     Raises:
@@ -88,20 +89,20 @@ def state(params: EthtoolParams, found: Link, space: Namespace, where: str) -> t
     if not params.features and not params.groups:
         return Offloads(), Offloads(), []
     with space.socket(NETLINK_GENERIC) as sock:
-        known = ethtool.features(sock, found.index) if params.features else {}
-        now = {group: ethtool.settings(sock, found.index, group) for group in params.groups}
+        known = ethtool.features(sock, index) if params.features else {}
+        now = {group: ethtool.settings(sock, index, group) for group in params.groups}
     features, lacking = _features(params.features, known, where)
     for group, values in params.groups.items():
-        for name in values:
-            if name not in now[group]:
-                raise InvalidInputError(f'{where}: device "{found.name}" has no {group} setting "{name}"')
+        for setting in values:
+            if setting not in now[group]:
+                raise InvalidInputError(f'{where}: device "{name}" has no {group} setting "{setting}"')
     return (
         Offloads(features=features, groups=params.groups),
         Offloads(
             features={name: known[name].active for name in features},
             groups={group: {name: now[group][name] for name in values} for group, values in params.groups.items()},
         ),
-        [f'device "{found.name}" cannot have feature {name} {_word(value)}' for name, value in lacking],
+        [f'device "{name}" cannot have feature {feature} {_word(value)}' for feature, value in lacking],
     )
 
 

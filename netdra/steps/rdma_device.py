@@ -91,8 +91,7 @@ def _apply(order: Order, _: RdmaParams, record: RdmaMoved, site: Site) -> StepRe
             rdma.move(sock, record.rdma_device, site.inside.namespace.fd)
     result = order.previous
     if record.netdev is not None:
-        inside = moving.move_in(record.netdev, site)
-        result = appended(order, moving.interface(inside, site, record.address))
+        result = appended(order, moving.move_in(record.netdev, site, record.address))
     return msgspec.structs.replace(result, devices=(*result.devices, device))
 
 

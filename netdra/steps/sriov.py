@@ -123,8 +123,8 @@ def _apply(order: Order, params: SriovParams, record: VirtualFunction, site: Sit
     # What is so already is not asked for: a driver may lack a setting whose value is the one that it always has.
     vf.change(site.host, pf.index, msgspec.structs.replace(_differing(wanted, now), mac=wanted.mac))
     if record.moved is not None:
-        inside = moving.move_in(record.moved, site, mtu=params.mtu, mac=params.wanted_mac)
-        return appended(order, moving.interface(inside, site, record.address))
+        inside = moving.move_in(record.moved, site, record.address, mtu=params.mtu, mac=params.wanted_mac)
+        return appended(order, inside)
     device = StepDevice(
         pci_address=record.address,
         iommu_group=iommu_group(record.address, site.sysfs),

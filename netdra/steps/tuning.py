@@ -7,12 +7,13 @@ back on the host: rings, features, MTU and MAC belong to the device, not to the 
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Mapping
 from typing import Any
 
 import msgspec
 
-from netdra.kernel import link, uapi
+from netdra.kernel import link, uapi, unlocked
 from netdra.kernel.errors import KernelBusyError, KernelMissingError
 from netdra.kernel.link import Link
 from netdra.kernel.netlink import Socket
@@ -131,7 +132,7 @@ def _observe(order: Order, params: TuningParams, site: Site) -> Tuned:
             f'{order.called}: the pod has no interface "{order.if_name}"',
             hint="name one by dev, or let the step depend on the step that makes it",
         )
-    _, offloads, _ = offload.state(params.ethtool, found, pod.namespace, order.called)
+    _, offloads, _ = offload.state(params.ethtool, found.index, found.name, pod.namespace, order.called)
     added = addressing.missing(wanted.added, found.index, pod)
     return Tuned(
         device=identity.identity_of(found),
@@ -151,21 +152,22 @@ def _observe(order: Order, params: TuningParams, site: Site) -> Tuned:
 def _apply(order: Order, params: TuningParams, tuned: Tuned, site: Site) -> StepResult:
     wanted = _wanted(order, params)
     pod = site.inside
-    found = link.get(pod.sock, order.if_name)
+    index = unlocked.index_of(pod.sock, tuned.if_name)
+    if not index:
+        raise KernelMissingError(errno.ENODEV, f'interface "{tuned.if_name}" has just gone from the pod')
     if wanted.mac and wanted.mac != tuned.mac:
-        _set_mac(pod.sock, found.index, wanted.mac, up=tuned.up)
+        _set_mac(pod.sock, index, wanted.mac, up=tuned.up)
     if wanted.settings:
-        link.change(pod.sock, found.index, **wanted.settings)
-    offloads, _, lacking = offload.state(params.ethtool, found, pod.namespace, order.called)
-    site.notes.extend(lacking + offload.change(offloads, found.index, pod.namespace))
+        link.change(pod.sock, index, **wanted.settings)
+    offloads, _, lacking = offload.state(params.ethtool, index, tuned.if_name, pod.namespace, order.called)
+    site.notes.extend(lacking + offload.change(offloads, index, pod.namespace))
     if wanted.sysctl:
         sysctl.write(pod.namespace, wanted.sysctl)
     if tuned.added is not None:
         if not tuned.up:
-            link.change(pod.sock, found.index, up=True)
-        addressing.add(tuned.added, found.index, pod)
-    now = link.get(pod.sock, found.index) if wanted.mac or wanted.settings else found
-    return _result(order, wanted, now, site)
+            link.change(pod.sock, index, up=True)
+        addressing.add(tuned.added, index, pod)
+    return _result(order, wanted, moving.as_it_is(tuned.if_name, site), site)
 
 
 def _undo(tuned: Tuned, site: Site) -> tuple[str, ...]:
@@ -232,11 +234,11 @@ def _check(order: Order, params: TuningParams, final: StepResult, site: Site) ->
     ]
     lost = addressing.missing(msgspec.structs.replace(wanted.added, addresses=()), found.index, site.inside)
     drift += [f"route to {each.destination} is gone" for each in lost.routes]
-    offloads, now, _ = offload.state(params.ethtool, found, site.inside.namespace, order.called)
+    offloads, now, _ = offload.state(params.ethtool, found.index, found.name, site.inside.namespace, order.called)
     return (*drift, *offload.drift(offloads, now, f'interface "{order.if_name}"'))
 
 
-def _result(order: Order, wanted: _Wanted, now: Link, site: Site) -> StepResult:
+def _result(order: Order, wanted: _Wanted, now: CNIInterface, site: Site) -> StepResult:
     """What the step was given, its interface as it is now, and the addresses and routes that it asked for."""
     given = order.previous
     places = [
@@ -246,11 +248,11 @@ def _result(order: Order, wanted: _Wanted, now: Link, site: Site) -> StepResult:
     ]
     if places:
         place = places[-1]
-        changed = msgspec.structs.replace(given.interfaces[place], mac=now.address, mtu=now.mtu)
+        changed = msgspec.structs.replace(given.interfaces[place], mac=now.mac, mtu=now.mtu)
         interfaces: tuple[CNIInterface, ...] = (*given.interfaces[:place], changed, *given.interfaces[place + 1 :])
     else:
         place = len(given.interfaces)
-        interfaces = (*given.interfaces, moving.interface(now, site))
+        interfaces = (*given.interfaces, now)
     result = msgspec.structs.replace(given, interfaces=interfaces)
     return addressing.described(result, wanted.added.addresses, wanted.added.routes, place)
 

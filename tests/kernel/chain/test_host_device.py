@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -10,6 +11,8 @@ from netdra.chain.attach import attach
 from netdra.chain.check import check
 from netdra.chain.detach import detach
 from netdra.chain.report import AttachReport
+from netdra.kernel import uapi
+from netdra.kernel.netlink import Socket
 from netdra.model.errors import NetdraError
 from netdra.model.plan import PlannedDevice
 from tests.kernel.chain.conftest import Bed, device, differences, recorder
@@ -49,6 +52,31 @@ def test_a_device_with_a_history_comes_back_with_it(bed: Bed) -> None:
     assert (told.name, told.mac, told.mtu, told.sandbox) == ("net1", "02:00:00:00:00:99", 1300, bed.pod.path)
     assert detach(bed.container.sandbox, bed.settings).is_clean
     assert differences(before, bed.state()) == []
+
+
+def test_a_device_comes_and_goes_with_few_requests_that_wait_for_the_moves_of_others(
+    bed: Bed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All but the dumps of one family's addresses and routes take the kernel's lock of all networks (RTNL)."""
+    bed.veth("eth7", "peer7", up=True)
+    waiting: list[int] = []
+
+    def counted(asked: Callable[..., list[bytes]]) -> Callable[..., list[bytes]]:
+        def ask(sock: Socket, kind: int, body: bytes, **options: Any) -> list[bytes]:
+            if asked is request or body[0] == 0:
+                waiting.append(kind)
+            return asked(sock, kind, body, **options)
+
+        return ask
+
+    request, dump = Socket.request, Socket.dump
+    monkeypatch.setattr(Socket, "request", counted(request))
+    monkeypatch.setattr(Socket, "dump", counted(dump))
+    moved(bed, given=device("eth7"))
+    assert waiting == [uapi.RTM_GETLINK, uapi.RTM_NEWLINK]
+    waiting.clear()
+    assert detach(bed.container.sandbox, bed.settings).is_clean
+    assert waiting == [uapi.RTM_GETLINK, uapi.RTM_NEWLINK, uapi.RTM_GETLINK]
 
 
 def test_a_port_of_a_bridge_comes_back_into_the_bridge(bed: Bed) -> None:
