@@ -23,6 +23,9 @@ MAX_UNREAD = 256 * 1024
 """Bytes that may lie here unread before the peer is made to wait."""
 MAX_UNSENT = 64 * 1024
 """Bytes of a request that are gathered before they are sent."""
+MOST = 100
+"""Connections at one time. All of them are kept: a server that is slow has more requests under way, and would be slower
+still if it had to greet new connections as well."""
 _CLOSE_SECONDS = 1.0
 
 # What asyncio sets aside for each encrypted connection, of which a node has twenty-five after a burst. By default it is
@@ -47,8 +50,8 @@ class Transport(httpx2.AsyncBaseTransport):
         """
         self._pool = httpcore2.AsyncConnectionPool(
             ssl_context=context,
-            max_connections=100,
-            max_keepalive_connections=20,
+            max_connections=MOST,
+            max_keepalive_connections=MOST,
             keepalive_expiry=keep_idle_seconds,
             socket_options=socket_options,
             network_backend=_Network(),
