@@ -110,23 +110,22 @@ class Exposer:
 
 def _groups(interfaces: Sequence[Interface]) -> list[Group]:
     """The interfaces by NIC: each VF with its PF, found by its name or, where that is away, by its PCI address."""
-    roots = [interface for interface in interfaces if not _is_vf(interface)]
+    roots: list[Interface] = []
+    virtual: list[Interface] = []
+    for interface in interfaces:
+        is_vf = interface.type == "vf" and (interface.pf_name or interface.pf_pci_address)
+        (virtual if is_vf else roots).append(interface)
     pfs = [root for root in roots if root.type == "pf"]
     by_name = {pf.if_name: pf for pf in pfs if pf.if_name}
     by_address = {pf.pci_address: pf for pf in pfs if pf.pci_address}
     vfs: dict[Interface | str, list[Interface]] = {}
-    for interface in interfaces:
-        if _is_vf(interface):
-            pf = by_name.get(interface.pf_name) or by_address.get(interface.pf_pci_address)
-            vfs.setdefault(pf or interface.pf_name or interface.pf_pci_address, []).append(interface)
+    for vf in virtual:
+        pf = by_name.get(vf.pf_name) or by_address.get(vf.pf_pci_address)
+        vfs.setdefault(pf or vf.pf_name or vf.pf_pci_address, []).append(vf)
     for found in vfs.values():
         found.sort(key=lambda vf: vf.vf_index)
     groups: list[Group] = [(root.if_name, root, tuple(vfs.pop(root, ()))) for root in roots]
     return groups + [(str(name), None, tuple(rest)) for name, rest in vfs.items()]
-
-
-def _is_vf(interface: Interface) -> bool:
-    return interface.type == "vf" and bool(interface.pf_name or interface.pf_pci_address)
 
 
 def _pooled(node: str, groups: Sequence[Group]) -> list[tuple[str, Group]]:
