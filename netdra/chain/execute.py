@@ -138,6 +138,7 @@ class Executor:
         task, state, results = self.tasks[key], self.journal.saved.steps[key], self._results()
         if not task.is_binary:
             order = order_of(task, state.config, flow.previous(task, self.tasks, results))
+            order = msgspec.structs.replace(order, later=self._later(key))
             prepared = builtin.prepare(order, self.site.plugins, self.site.remaining())
             return builtin.check(prepared, flow.expected(key, self.tasks, results), self.site)
         plugin = self._plugin(task, state.config)
@@ -149,6 +150,17 @@ class Executor:
         except PluginError as problem:
             return (problem.what,)
         return ()
+
+    def _later(self, key: str) -> tuple[Mapping[str, Any], ...]:
+        """What built-in steps of a step's type that came after it on its interface wrote down before they acted."""
+        step, steps = self.tasks[key].step, self.journal.saved.steps
+        begun = list(steps)
+        after = [self.tasks[each] for each in begun[begun.index(key) + 1 :]]
+        return tuple(
+            builtin.written(steps[each.key].undo)
+            for each in after
+            if not each.is_binary and (each.step.type, each.step.if_name) == (step.type, step.if_name)
+        )
 
     def _apply(self, task: Task, config: Mapping[str, Any], previous: StepResult) -> StepResult:
         prepared = builtin.prepare(order_of(task, config, previous), self.site.plugins, self.site.remaining())

@@ -151,6 +151,12 @@ def holds(kind: str, record: Mapping[str, Any]) -> tuple[str, ...]:
     return tuple(key for key in found if key)
 
 
+def written(record: Mapping[str, Any]) -> Mapping[str, Any]:
+    """What the step itself wrote down, of all that `observe` returned."""
+    found: Mapping[str, Any] = record["step"]
+    return found
+
+
 def check(prepared: Prepared, final: StepResult, site: Site) -> tuple[str, ...]:
     """In words, what of the step is no longer as it should be.
 

@@ -62,6 +62,8 @@ class Order(msgspec.Struct, frozen=True, kw_only=True):
         config: its parameters.
         device: the device that was allocated for it, if it is a root step.
         previous: the merged result of the steps that it depends on.
+        later: what steps of its type that came after it on the same interface wrote down before they acted; given for
+            `check` alone.
     """
 
     topology: str
@@ -72,6 +74,7 @@ class Order(msgspec.Struct, frozen=True, kw_only=True):
     config: Mapping[str, Any]
     device: PlannedDevice | None = None
     previous: StepResult = StepResult()
+    later: tuple[Mapping[str, Any], ...] = ()
 
     @property
     def called(self) -> str:
@@ -154,7 +157,7 @@ class Builtin(Generic[P, R]):
         undo: give back what `observe` saw, also if `apply` was cut off or never ran, also twice; return what could
             not be given back and does not matter for whoever uses the device next. Works without the pod's namespace.
         check: in words, what of the step's work is no longer as it should be. It is given the result of all steps
-            that build on this one: what they changed is no drift.
+            that build on this one: what they changed is no drift, nor what the order's `later` steps changed.
     """
 
     params: type[P]

@@ -8,7 +8,7 @@ several makes. A name that no device has is refused.
 from __future__ import annotations
 
 import fnmatch
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Annotated
 
 import msgspec
@@ -130,6 +130,23 @@ def change(wanted: Offloads, index: int, space: Namespace) -> list[str]:
         except InvalidInputError as problem:
             return [problem.what]
     return []
+
+
+def without(wanted: Offloads, others: Sequence[Offloads]) -> Offloads:
+    """What of it the others have nothing of."""
+    return Offloads(
+        features={
+            name: on for name, on in wanted.features.items() if not any(name in each.features for each in others)
+        },
+        groups={
+            group: {
+                name: value
+                for name, value in values.items()
+                if not any(name in each.groups.get(group, {}) for each in others)
+            }
+            for group, values in wanted.groups.items()
+        },
+    )
 
 
 def drift(wanted: Offloads, now: Offloads, called: str) -> list[str]:

@@ -8,7 +8,7 @@ back on the host: rings, features, MTU and MAC belong to the device, not to the 
 from __future__ import annotations
 
 import errno
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -214,8 +214,9 @@ def _undo_on_device(tuned: Tuned, found: Link, sock: Socket, space: Namespace) -
 
 
 def _check(order: Order, params: TuningParams, final: StepResult, site: Site) -> tuple[str, ...]:
-    wanted = _wanted(order, params)
-    drift = list(check_interface(order.if_name, final, site))
+    later = [msgspec.convert(each, Tuned) for each in order.later]
+    wanted = _left(_wanted(order, params), later)
+    drift = list(check_interface(order.if_name, _without(final, order.if_name, later), site))
     found = link.find(site.inside.sock, order.if_name)
     if found is None:
         return tuple(drift)
@@ -235,7 +236,29 @@ def _check(order: Order, params: TuningParams, final: StepResult, site: Site) ->
     lost = addressing.missing(msgspec.structs.replace(wanted.added, addresses=()), found.index, site.inside)
     drift += [f"route to {each.destination} is gone" for each in lost.routes]
     offloads, now, _ = offload.state(params.ethtool, found.index, found.name, site.inside.namespace, order.called)
+    offloads = offload.without(offloads, [each.offloads for each in later])
     return (*drift, *offload.drift(offloads, now, f'interface "{order.if_name}"'))
+
+
+def _left(wanted: _Wanted, later: Sequence[Tuned]) -> _Wanted:
+    """What of it no later step has changed."""
+    changed: dict[str, Any] = {
+        name: None
+        for name in ("promisc", "allmulti", "txqlen")
+        if any(getattr(each, name) is not None for each in later)
+    }
+    sysctls = {path: value for path, value in wanted.sysctl.items() if not any(path in each.sysctl for each in later)}
+    return msgspec.structs.replace(wanted, sysctl=sysctls, **changed)
+
+
+def _without(final: StepResult, if_name: str, later: Sequence[Tuned]) -> StepResult:
+    """The result without an interface's MTU and MAC, if a later step that does not build on this one changed them."""
+    changed: dict[str, Any] = {"mtu": 0} if any(each.mtu is not None for each in later) else {}
+    changed |= {"mac": ""} if any(each.mac is not None for each in later) else {}
+    interfaces = (
+        msgspec.structs.replace(each, **changed) if each.name == if_name else each for each in final.interfaces
+    )
+    return msgspec.structs.replace(final, interfaces=tuple(interfaces))
 
 
 def _result(order: Order, wanted: _Wanted, now: CNIInterface, site: Site) -> StepResult:

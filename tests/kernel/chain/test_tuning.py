@@ -124,6 +124,38 @@ def test_ipv6_addresses_are_usable_at_once_also_where_ipv6_was_off(pod: Bed) -> 
     assert check(pod.container.sandbox, pod.settings).is_clean
 
 
+@pytest.mark.parametrize("after", [(), ("first",)], ids=["beside it", "after it"])
+def test_what_a_later_step_changes_is_its_own_drift_and_not_that_of_the_step_before(
+    pod: Bed, after: tuple[str, ...]
+) -> None:
+    def config(number: int, *, on: bool) -> dict[str, Any]:
+        return {
+            "dev": "eth0",
+            "mtu": 1300 + number,
+            "mac": f"02:00:00:00:00:{number:02}",
+            "promisc": on,
+            "allmulti": on,
+            "txqlen": number,
+            "sysctl": {"net.core.somaxconn": number},
+            "ethtool": {"features": {"tx-checksum-ip-generic": on}},
+        }
+
+    first = step("first", "tuning", "eth0", config(71, on=False))
+    second = step("second", "tuning", "eth0", config(72, on=True), after=after)
+    before = pod.state()
+    attach((plan(first, second),), pod.container, pod.pod.path, pod.settings)
+    assert check(pod.container.sandbox, pod.settings).is_clean
+    for words in (("mtu", "1400"), ("promisc", "off"), ("txqlen", "9")):
+        pod.run("ip", "link", "set", "eth0", *words, inside=True)
+    pod.run("sysctl", "-w", "net.core.somaxconn=9", inside=True)
+    pod.run("ethtool", "-K", "eth0", "tx-checksum-ip-generic", "off", inside=True)
+    of_first, of_second = check(pod.container.sandbox, pod.settings).steps
+    assert of_first.drift == ()
+    assert len(of_second.drift) == 5
+    detach(pod.container.sandbox, pod.settings)
+    assert differences(before, pod.state()) == []
+
+
 def test_what_was_there_already_is_left_when_the_step_is_undone(pod: Bed) -> None:
     before = pod.state()
     route = {"destination": "0.0.0.0/0", "gateway": "10.0.0.1"}
