@@ -80,6 +80,12 @@ def test_what_was_is_again(bed: Bed, parallel: bool) -> None:
         Drawn("tuning", (0,), {"mtu": 1300, "promisc": False}),
         Drawn("tuning", (0,), {"mtu": 1301, "promisc": True}),
     ])  # fmt: skip  # what a step beside another one changes is no drift of that one
+    @example([
+        Drawn("host-device", (), {}),
+        Drawn("tuning", (0,), {"promisc": True}),
+        Drawn("tuning", (0,), {"promisc": False}),
+        Drawn("maker", (2, 0), {}),
+    ])  # fmt: skip  # while that of the last is undone, the first must wait for the second
     @settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.too_slow])
     @given(graphs())
     def holds(drawn: list[Drawn]) -> None:
