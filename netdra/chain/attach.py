@@ -13,7 +13,7 @@ from contextlib import closing, suppress
 
 import msgspec
 
-from netdra.chain import checkpoint, files, order
+from netdra.chain import checkpoint, files, flow, order
 from netdra.chain import site as sites
 from netdra.chain.checkpoint import BadCheckpointError, CheckpointExistsError, Complete, Header, Pod, Saved
 from netdra.chain.checkpoint import Namespace as NamespaceId
@@ -95,7 +95,7 @@ def _run(executor: Executor, settings: Settings, started: float) -> AttachReport
         executor.do(key)
         seconds[key] = time.monotonic() - begun
 
-    edges = {key: task.after for key, task in executor.tasks.items()}
+    edges = flow.edges(executor.tasks)
     try:
         failed = order.run(
             edges,

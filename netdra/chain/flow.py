@@ -65,6 +65,21 @@ def tasks(plans: Sequence[Plan], first: int = 0) -> dict[str, Task]:
     return found
 
 
+def edges(found: Mapping[str, Task]) -> dict[str, tuple[str, ...]]:
+    """What each of some steps comes after: those of them that it depends on, and the one before it on its interface.
+
+    Two steps that change one interface run in the plan's order though neither depends on the other: what the second
+    finds there, and gives back when it is undone, is what the first has made of it.
+    """
+    latest: dict[str, str] = {}
+    comes_after: dict[str, tuple[str, ...]] = {}
+    for key, task in found.items():
+        before = (*task.after, latest.get(task.step.if_name, ""))
+        comes_after[key] = tuple(dict.fromkeys(each for each in before if each in found))
+        latest[task.step.if_name] = key
+    return comes_after
+
+
 def previous(task: Task, found: Mapping[str, Task], results: Results) -> StepResult:
     """What a step is given: the result of its one dependency as it is, or the merge of several."""
     given = merge([results.get(each, _NOTHING) for each in task.after])

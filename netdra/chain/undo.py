@@ -7,9 +7,9 @@ then only what plugins keep on disk is released.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 
-from netdra.chain import checkpoint, order
+from netdra.chain import checkpoint, flow, order
 from netdra.chain.checkpoint import Saved
 from netdra.chain.execute import Executor, NoTimeError
 from netdra.chain.flow import Task
@@ -22,7 +22,7 @@ def undo(executor: Executor) -> tuple[UndoReport, ...]:
     saved = executor.journal.saved
     same_boot = saved.header.boot_id == checkpoint.boot_id()
     todo = to_undo(executor.tasks, saved, same_boot=same_boot)
-    edges = undo_edges(executor.tasks, saved, todo)
+    edges = flow.edges({key: executor.tasks[key] for key in todo})
     reports: dict[str, UndoReport] = {}
 
     def attempt(key: str) -> None:
@@ -44,26 +44,6 @@ def to_undo(found: Mapping[str, Task], saved: Saved, *, same_boot: bool) -> list
     if same_boot and not saved.damaged:
         return [key for key in found if key in saved.steps and not saved.steps[key].undone]
     return [key for key in found if key not in saved.steps or not saved.steps[key].undone]
-
-
-def undo_edges(found: Mapping[str, Task], saved: Saved, todo: Sequence[str]) -> dict[str, tuple[str, ...]]:
-    """What each step came after: the steps that it depends on, and the last one that began on its interface before it.
-
-    For what a step found on an interface, and gives back, may be what that one had made of it.
-    """
-    if all(key in saved.steps for key in todo):
-        todo = [key for key in saved.steps if key in todo]
-    edges: dict[str, tuple[str, ...]] = {}
-    latest: dict[str, str] = {}
-    for key in todo:
-        task = found[key]
-        after = [each for each in task.after if each in todo]
-        if task.step.if_name in latest:
-            after.append(latest[task.step.if_name])
-        edges[key] = tuple(dict.fromkeys(after))
-        if task.step.if_name:
-            latest[task.step.if_name] = key
-    return edges
 
 
 def _undo_one(task: Task, act: Callable[[], tuple[str, ...]]) -> UndoReport:

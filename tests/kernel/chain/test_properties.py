@@ -86,6 +86,12 @@ def test_what_was_is_again(bed: Bed, parallel: bool) -> None:
         Drawn("tuning", (0,), {"promisc": False}),
         Drawn("maker", (2, 0), {}),
     ])  # fmt: skip  # while that of the last is undone, the first must wait for the second
+    @example([
+        Drawn("host-device", (), {}),
+        Drawn("maker", (0,), {}),
+        Drawn("tuning", (1, 0), {"mtu": 1300}),
+        Drawn("tuning", (0,), {"mtu": 1301}),
+    ])  # fmt: skip  # the last is ready before the third, which comes first all the same
     @settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.too_slow])
     @given(graphs())
     def holds(drawn: list[Drawn]) -> None:

@@ -42,6 +42,14 @@ def test_all_ancestors_can_be_referred_to() -> None:
     assert found["0/c"].ancestors == {"a": "0/a", "b": "0/b"}
 
 
+def test_steps_on_one_interface_come_one_after_the_other_as_they_are_written() -> None:
+    steps = (step("a"), step("b", "a"), step("other", "a", if_name="net2"), step("c", "a"))
+    found = flow.tasks([plan(*steps)])
+    assert flow.edges(found) == {"0/a": (), "0/b": ("0/a",), "0/other": ("0/a",), "0/c": ("0/a", "0/b")}
+    left = {key: found[key] for key in ("0/a", "0/c")}
+    assert flow.edges(left) == {"0/a": (), "0/c": ("0/a",)}
+
+
 @pytest.mark.parametrize(
     "steps",
     [
