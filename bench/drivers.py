@@ -9,8 +9,9 @@ from __future__ import annotations
 import compileall
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from netdra.cli.crds import text
 from netdra.model import kinds
@@ -50,6 +51,7 @@ class Driver:
         command: node name, kubeconfig file -> command line.
         port: where it serves its metrics on the node.
         histograms: by what it is called for, the metric of the seconds that it took, and one of its labels.
+        parameters: what its devices' class says so that all drivers do the same: in the pod a device is called net1.
     """
 
     title: str
@@ -57,6 +59,7 @@ class Driver:
     command: Callable[[str, Path], tuple[str, ...]]
     port: int
     histograms: Mapping[str, Histogram]
+    parameters: Mapping[str, Any] = field(default_factory=dict)
 
     def start(self, node: Node, plane: ControlPlane) -> Process:
         """Start it on a node, with all rights; returns at once."""
@@ -103,6 +106,7 @@ DRIVERS = (
             RUN: (_PEER_HOOKS, ("method", "RunPodSandbox")),
             STOP: (_PEER_HOOKS, ("method", "StopPodSandbox")),
         },
+        {"interface": {"name": "net1"}},
     ),
 )
 

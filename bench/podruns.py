@@ -209,7 +209,9 @@ def _claim(workspace: Workspace, name: str, device_class: str) -> str:
 
 def _device_class(workspace: Workspace, driver: Driver) -> str:
     named = f'device.attributes["{driver.name}"].ifName.startsWith("{_PREFIX}")'
-    return workspace.add_class(f"bench-{driver.title}", f'device.driver == "{driver.name}" && {named}')
+    opaque = {"opaque": {"driver": driver.name, "parameters": driver.parameters}}
+    config = {"config": [opaque]} if driver.parameters else {}
+    return workspace.add_class(f"bench-{driver.title}", f'device.driver == "{driver.name}" && {named}', **config)
 
 
 def _chain(workspace: Workspace) -> str:

@@ -10,6 +10,7 @@ import itertools
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from typing import Any
 
 from testbed import objects
 from testbed.api import Api, Object, kind_of
@@ -49,10 +50,10 @@ class Workspace:
         self._made.append({**node, "apiVersion": "v1", "kind": "Node"})
         return self.name(base)
 
-    def add_class(self, base: str, expression: str) -> str:
-        """Make a DeviceClass with one CEL selector, and return its name."""
+    def add_class(self, base: str, expression: str, **spec: Any) -> str:
+        """Make a DeviceClass with one CEL selector and further fields of its spec, and return its name."""
         name = self.name(base)
-        self.create(objects.manifest(CLASS, name, spec=_selecting(expression)))
+        self.create(objects.manifest(CLASS, name, spec=_selecting(expression) | spec))
         return name
 
     def publish(self, node: str, *slices: Object) -> None:
