@@ -7,19 +7,12 @@ import uuid
 
 import click
 
-from netdra.cli import daemons
+from netdra.cli import daemons, shared
 
 
 @click.command(name="controller")
 @daemons.cluster_options
-@click.option(
-    "--namespace",
-    metavar="NAME",
-    envvar="NETDRA_NAMESPACE",
-    default="netdra",
-    show_default=True,
-    help="netdra's namespace.",
-)
+@shared.namespace
 @click.option(
     "--identity", metavar="NAME", envvar="NETDRA_POD", default="", help="The name of this process in the election."
 )

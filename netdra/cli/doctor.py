@@ -11,7 +11,7 @@ import click
 import msgspec
 
 from netdra import __version__
-from netdra.cli import terminal
+from netdra.cli import shared, terminal
 from netdra.doctor import node_look, node_verdicts
 from netdra.doctor.finding import Finding, worst
 from netdra.model import documents
@@ -26,14 +26,7 @@ _FOLDER = click.Path(path_type=Path)
     "--kubeconfig", metavar="PATH", type=_FOLDER, help="As of the daemons; without any, the cluster is not looked at."
 )
 @click.option("--context", metavar="NAME", help="The kubeconfig's context.")
-@click.option(
-    "--namespace",
-    metavar="NAME",
-    envvar="NETDRA_NAMESPACE",
-    default="netdra",
-    show_default=True,
-    help="netdra's namespace.",
-)
+@shared.namespace
 @click.option(
     "--node-name",
     metavar="NAME",
@@ -44,39 +37,10 @@ _FOLDER = click.Path(path_type=Path)
 @click.option(
     "--host-root", metavar="DIR", type=_FOLDER, default="/", show_default=True, help="The node's root, seen from here."
 )
-@click.option(
-    "--kubelet-root",
-    metavar="DIR",
-    type=_FOLDER,
-    default="/var/lib/kubelet",
-    show_default=True,
-    help="The kubelet's folder.",
-)
-@click.option(
-    "--nri-socket",
-    metavar="PATH",
-    type=_FOLDER,
-    default="/var/run/nri/nri.sock",
-    show_default=True,
-    help="The runtime's NRI.",
-)
-@click.option(
-    "--cdi-dir",
-    metavar="DIR",
-    type=_FOLDER,
-    default="/var/run/cdi",
-    show_default=True,
-    help="Where CDI files are written.",
-)
-@click.option(
-    "--cni-path",
-    metavar="DIR",
-    type=_FOLDER,
-    multiple=True,
-    default=["/opt/cni/bin"],
-    show_default=True,
-    help="CNI plugins' folders.",
-)
+@shared.kubelet_root
+@shared.nri_socket
+@shared.cdi_dir
+@shared.cni_path
 @click.option("--output", "-o", type=click.Choice(["table", "json", "yaml"]), default="table", show_default=True)
 def command(
     only: str | None,

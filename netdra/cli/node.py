@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from netdra.cli import daemons
+from netdra.cli import daemons, shared
 
 _FOLDER = click.Path(path_type=Path)
 
@@ -26,30 +26,9 @@ _FOLDER = click.Path(path_type=Path)
     show_default=True,
     help="What outlives a restart.",
 )
-@click.option(
-    "--kubelet-root",
-    metavar="DIR",
-    type=_FOLDER,
-    default="/var/lib/kubelet",
-    show_default=True,
-    help="The kubelet's folder.",
-)
-@click.option(
-    "--nri-socket",
-    metavar="PATH",
-    type=_FOLDER,
-    default="/var/run/nri/nri.sock",
-    show_default=True,
-    help="The runtime's NRI.",
-)
-@click.option(
-    "--cdi-dir",
-    metavar="DIR",
-    type=_FOLDER,
-    default="/var/run/cdi",
-    show_default=True,
-    help="Where CDI files are written.",
-)
+@shared.kubelet_root
+@shared.nri_socket
+@shared.cdi_dir
 @click.option(
     "--instance",
     metavar="UID",
@@ -68,15 +47,7 @@ _FOLDER = click.Path(path_type=Path)
     show_default=True,
     help="The root of the file system that plugins see.",
 )
-@click.option(
-    "--cni-path",
-    metavar="DIR",
-    type=_FOLDER,
-    multiple=True,
-    default=["/opt/cni/bin"],
-    show_default=True,
-    help="CNI plugins' folders.",
-)
+@shared.cni_path
 def command(
     options: daemons.Options,
     node_name: str,

@@ -6,21 +6,14 @@ from pathlib import Path
 
 import click
 
-from netdra.cli import daemons
+from netdra.cli import daemons, shared
 
 
 @click.command(name="webhook")
 @daemons.cluster_options
 @click.option("--address", metavar="ADDRESS", default="0.0.0.0", show_default=True, help="The address to listen on.")  # noqa: S104
 @click.option("--port", metavar="PORT", default=8443, show_default=True, help="The port to listen on.")
-@click.option(
-    "--namespace",
-    metavar="NAME",
-    envvar="NETDRA_NAMESPACE",
-    default="netdra",
-    show_default=True,
-    help="netdra's namespace.",
-)
+@shared.namespace
 @click.option(
     "--service",
     metavar="NAME",
