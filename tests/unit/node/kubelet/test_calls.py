@@ -1,0 +1,219 @@
+"""Calls and streams of the kubelet that end early, late, or not as they should; and a driver that ends under them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+
+from netdra.node.kubelet import health
+from netdra.node.kubelet.health import DeviceHealth
+from netdra.node.kubelet.plugin import serving
+from netdra.node.kubelet.sockets import sockets
+from netdra.node.wire import kubelet_pb2 as wire
+from tests.unit.node.kubelet.caller import (
+    V1,
+    WITHIN,
+    Handler,
+    calling,
+    failing,
+    prepare,
+    run,
+    watching,
+)
+
+
+def test_a_call_that_has_begun_is_let_end_when_the_daemon_stops(root: Path) -> None:
+    async def test() -> None:
+        handler = Handler(meet=asyncio.Barrier(2))
+        paths = sockets(root)
+        async with calling(paths.dra) as channel:
+            async with serving(paths, handler):
+                begun = asyncio.create_task(prepare(channel, "fine"))
+                await handler.until_asked(1)
+                ending = asyncio.create_task(later(handler))
+            await ending
+            assert (await begun).claims["uid-0"].error == ""
+
+    run(test)
+
+
+async def later(handler: Handler) -> None:
+    """Let the call that waits end, well after the daemon has begun to stop."""
+    await asyncio.sleep(0.5)
+    assert handler.meet is not None
+    await handler.meet.wait()
+
+
+def test_a_stream_that_is_open_ends_when_the_daemon_stops(root: Path) -> None:
+    async def source() -> AsyncIterator[Sequence[DeviceHealth]]:
+        yield (DeviceHealth(pool="p", device="d", state="healthy"),)
+        await asyncio.Event().wait()
+
+    async def test() -> None:
+        paths = sockets(root)
+        async with calling(paths.dra) as channel:
+            # A stream that nobody ends would hold the daemon for the whole grace, which is longer than the test.
+            async with serving(paths, Handler(), source, grace=2 * WITHIN):
+                stream = watching(channel)
+                assert (await stream.read()).devices[0].health == wire.HEALTHY
+            assert await stream.read() == grpc.aio.EOF
+
+    run(test)
+
+
+def test_what_is_no_call_of_the_kubelet_is_refused_and_the_next_call_is_answered(root: Path) -> None:
+    async def test() -> None:
+        handler = Handler()
+        paths = sockets(root)
+        async with serving(paths, handler), calling(paths.dra) as channel:
+
+            async def send(method: str, request: bytes) -> Any:
+                invoke: Any = channel.unary_unary(method)
+                return await invoke(request)
+
+            with failing(grpc.StatusCode.UNIMPLEMENTED, "Method not found"):
+                await send("/v1.Other/Call", b"")
+            with failing(grpc.StatusCode.UNKNOWN, "Internal Server Error"):
+                await send(f"{V1}/NodePrepareResources", b"no message")
+            assert handler.asked == []
+            # Far more than HTTP/2 lets pass before it has been read.
+            assert (await prepare(channel, "long-" * 200_000)).claims["uid-0"].error == ""
+
+    run(test)
+
+
+def test_a_call_that_its_caller_gives_up_is_cancelled(root: Path) -> None:
+    async def test() -> None:
+        handler = Handler(meet=asyncio.Barrier(2))
+        paths = sockets(root)
+        async with serving(paths, handler), calling(paths.dra) as channel:
+            given_up = asyncio.create_task(prepare(channel, "fine"))
+            await handler.until_asked(1)
+            given_up.cancel()
+            await handler.cancelled.wait()
+
+    run(test)
+
+
+def test_a_defect_in_a_stream_ends_it_and_only_the_log_knows_of_what(
+    root: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def source() -> AsyncIterator[Sequence[DeviceHealth]]:
+        yield (DeviceHealth(pool="p", device="d", state="healthy"),)
+        raise ZeroDivisionError("a secret detail")
+
+    async def test() -> None:
+        paths = sockets(root)
+        async with serving(paths, Handler(), source), calling(paths.dra) as channel:
+            with failing(grpc.StatusCode.UNKNOWN, "Internal Server Error"):
+                async for _ in watching(channel):
+                    pass
+
+    run(test)
+    assert "a secret detail" in caplog.text
+
+
+def test_the_health_of_thousands_of_devices_is_one_message(root: Path) -> None:
+    devices = [DeviceHealth(pool="p", device=f"device-{number}", state="healthy") for number in range(20_000)]
+
+    async def source() -> AsyncIterator[Sequence[DeviceHealth]]:
+        yield devices
+        await asyncio.Event().wait()
+
+    async def test() -> None:
+        paths = sockets(root)
+        async with serving(paths, Handler(), source), calling(paths.dra) as channel:
+            # Far more than HTTP/2 lets pass before the other end has read it.
+            told = await watching(channel).read()
+            assert [each.device.device_name for each in told.devices] == [each.device for each in devices]
+
+    run(test)
+
+
+def test_a_driver_that_ends_takes_no_more_calls_and_waits_for_those_that_it_has(root: Path) -> None:
+    async def source() -> AsyncIterator[Sequence[DeviceHealth]]:
+        yield ()
+        await asyncio.Event().wait()
+
+    async def test() -> None:
+        handler = Handler(meet=asyncio.Barrier(2))
+        paths = sockets(root)
+        async with calling(paths.dra) as channel:
+
+            async def ending(stream: Any) -> None:
+                while await stream.read() != grpc.aio.EOF:
+                    pass
+                assert handler.meet is not None
+                with failing(grpc.StatusCode.UNAVAILABLE, "the driver is ending"):
+                    await prepare(channel, "another")
+                await handler.meet.wait()
+
+            async with serving(paths, handler, source):
+                begun = asyncio.create_task(prepare(channel, "fine"))
+                await handler.until_asked(1)
+                stream = watching(channel)
+                await stream.read()
+                late = asyncio.create_task(ending(stream))
+            await late
+            assert (await begun).claims["uid-0"].error == ""
+            assert handler.asked == ["prepare ns/fine uid-0"]
+
+    run(test)
+
+
+def test_a_call_that_does_not_end_in_time_is_broken_off_with_the_daemon(root: Path) -> None:
+    async def test() -> None:
+        handler = Handler(meet=asyncio.Barrier(2))
+        paths = sockets(root)
+        async with calling(paths.dra) as channel:
+            async with serving(paths, handler, grace=0.2):
+                begun = asyncio.create_task(prepare(channel, "fine"))
+                await handler.until_asked(1)
+            assert handler.meet is not None
+            assert handler.meet.n_waiting == 0
+            with pytest.raises(grpc.aio.AioRpcError) as broken:
+                await begun
+            assert broken.value.code() == grpc.StatusCode.UNAVAILABLE
+
+    run(test)
+
+
+@pytest.mark.parametrize("version", health.VERSIONS)
+def test_health_is_told_at_once_again_in_time_and_on_each_change(
+    root: Path, version: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    usual = health.RESEND_SECONDS
+
+    async def test() -> None:
+        turn = asyncio.Event()
+
+        async def source() -> AsyncIterator[Sequence[DeviceHealth]]:
+            yield (DeviceHealth(pool="p", device="d", state="healthy"),)
+            await turn.wait()
+            yield (DeviceHealth(pool="p", device="d", state="unhealthy", message="x" * 2000),)
+            await asyncio.Event().wait()
+
+        paths = sockets(root)
+        async with serving(paths, Handler(), source), calling(paths.dra) as channel:
+            stream = watching(channel, version)
+            found = []
+            async for message in stream:
+                (device,) = message.devices
+                found.append(device.health)
+                assert (device.device.pool_name, device.device.device_name) == ("p", "d")
+                assert device.health_check_timeout_seconds >= 3 * usual
+                if len(found) == 2:
+                    turn.set()
+                if device.health == wire.UNHEALTHY:
+                    assert len(device.message) == 1024
+                    break
+            assert found[:2] == [wire.HEALTHY, wire.HEALTHY]
+            # The stream is still open here: leaving must end it and not wait for it.
+
+    monkeypatch.setattr(health, "RESEND_SECONDS", 0.05)
+    run(test)
