@@ -69,16 +69,20 @@ class Pool:
         Raises:
             TemporaryError: one of them is not in time, or ends before.
         """
+        starting = (self._start() for _ in range(self._count))
         try:
-            async with asyncio.TaskGroup() as tasks:
-                started = [tasks.create_task(self._start()) for _ in range(self._count)]
-        except BaseException as problem:
+            # All are waited for: of one that is cut off while its process is being made, the process would be nobody's.
+            started = await asyncio.gather(*starting, return_exceptions=True)
+        except BaseException:
             await self._end_all()
-            while isinstance(problem, BaseExceptionGroup):
-                problem = problem.exceptions[0]
-            raise problem from None
+            raise
+        failed = [each for each in started if isinstance(each, BaseException)]
+        if failed:
+            await self._end_all()
+            raise failed[0]
         for each in started:
-            self._free.put_nowait(each.result())
+            assert not isinstance(each, BaseException)
+            self._free.put_nowait(each)
         return self
 
     async def __aexit__(
@@ -137,9 +141,13 @@ class Pool:
         """A worker that is ready.
 
         Raises:
-            TemporaryError: it is not in time, or ends before.
+            TemporaryError: it cannot be started, is not ready in time, or ends before.
         """
-        process = await asyncio.create_subprocess_exec(*self.command, stdin=PIPE, stdout=PIPE)
+        called = f"a worker ({' '.join(self.command)})"
+        try:
+            process = await asyncio.create_subprocess_exec(*self.command, stdin=PIPE, stdout=PIPE)
+        except OSError as problem:
+            raise TemporaryError(f"{called} did not start: {problem.strerror}") from None
         self.running.add(process)
         assert process.stdout is not None
         try:
@@ -147,11 +155,9 @@ class Pool:
                 await process.stdout.readexactly(len(READY))
         except (TimeoutError, asyncio.IncompleteReadError) as problem:
             await self._end(process)
-            why = f"was not ready within {START_SECONDS:g} s" if isinstance(problem, TimeoutError) else "ended"
-            raise TemporaryError(
-                f"a worker did not start, it {why}: {' '.join(self.command)}",
-                hint="what it said is in the log before this",
-            ) from None
+            late = isinstance(problem, TimeoutError)
+            why = f"was not ready within {START_SECONDS:g} s" if late else "ended before it was ready"
+            raise TemporaryError(f"{called} {why}", hint="what it said is in the log before this") from None
         return process
 
     async def _end(self, process: Process) -> None:

@@ -20,3 +20,4 @@ GREEDY = _worker(
 )
 LONG = _worker(_SAYS_SO, "out.write(bytes([255] * 4)); out.flush()")
 STILLBORN = _worker()
+ABSENT = ("/nowhere/worker",)

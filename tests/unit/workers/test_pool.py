@@ -10,7 +10,7 @@ import pytest
 from netdra.model.errors import TemporaryError
 from netdra.workers import pool as pools
 from netdra.workers.pool import BusyError, EndedError, LateError, Pool
-from tests.unit.workers.commands import DEAD, DEAF, GREEDY, LONG, STILLBORN
+from tests.unit.workers.commands import ABSENT, DEAD, DEAF, GREEDY, LONG, STILLBORN
 
 ECHO = (sys.executable, "-c", "from netdra.workers import process; process.main(lambda body: body.decode())")
 
@@ -87,7 +87,7 @@ def test_a_question_that_is_given_up_leaves_its_place_to_the_next() -> None:
 def test_workers_that_do_not_become_ready_are_told_at_the_start() -> None:
     async def story() -> Pool:
         pool = Pool(STILLBORN, 2)
-        with pytest.raises(TemporaryError, match="did not start, it ended"):
+        with pytest.raises(TemporaryError, match="ended before it was ready"):
             async with pool:
                 pass
         return pool
@@ -105,12 +105,13 @@ def test_the_time_of_a_task_begins_when_its_worker_is_ready() -> None:
     assert asyncio.run(story()) == b'"1"'
 
 
-def test_a_worker_that_does_not_come_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("wrong", [STILLBORN, ABSENT], ids=["stillborn", "absent"])
+def test_a_worker_that_does_not_come_is_tried_again(wrong: tuple[str, ...], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pools, "AGAIN_SECONDS", 0.01)
 
     async def story() -> bytes:
         async with Pool(DEAD, 1, seconds=60.0) as pool:
-            pool.command = STILLBORN
+            pool.command = wrong
             with pytest.raises(EndedError):
                 await pool.ask(1)
             with monkeypatch.context() as patch:
