@@ -140,17 +140,6 @@ def bind(sysfs: Sysfs, address: str, driver: str) -> None:
         raise KernelMissingError(19, f'driver "{driver}" does not take PCI device {address}')
 
 
-def bind_default(sysfs: Sysfs, address: str) -> None:
-    """Give a device back to the driver that the kernel would choose.
-
-    Raises:
-        KernelError: there is no such device, or the kernel refused.
-    """
-    sysfs.write(f"bus/pci/devices/{address}/driver_override", "\n")
-    unbind(sysfs, address)
-    sysfs.write("bus/pci/drivers_probe", address)
-
-
 def unbind(sysfs: Sysfs, address: str) -> None:
     """Take a device from its driver; one that has none is no error.
 

@@ -6,12 +6,12 @@ Follows rdma(8) and include/uapi/rdma/rdma_netlink.h. Discovery reads, the rdma 
 from __future__ import annotations
 
 from netdra.kernel.errors import KernelMissingError
-from netdra.kernel.netlink import NETLINK_RDMA, Socket, attribute, attributes, to_text, to_u8, to_u32, u8, u32
+from netdra.kernel.netlink import NETLINK_RDMA, Socket, attribute, attributes, to_text, to_u8, to_u32, u32
 from netdra.kernel.sysfs import Sysfs, printable
 
 NETNS_MODES = ("exclusive", "shared")
 _NLDEV = 5 << 10
-_GET, _SET, _SYS_GET, _SYS_SET = (_NLDEV | command for command in (1, 2, 6, 7))
+_GET, _SET, _SYS_GET = (_NLDEV | command for command in (1, 2, 6))
 _DEVICE_INDEX, _DEVICE_NAME, _NETNS_MODE, _NETNS_FD = 1, 2, 66, 68
 
 
@@ -38,16 +38,6 @@ def netns_mode(sock: Socket) -> str:
     replies = sock.request(_SYS_GET, b"", doing="cannot read the RDMA namespace mode")
     mode = attributes(replies[0]).get(_NETNS_MODE) if replies else None
     return NETNS_MODES[1 if mode is None or to_u8(mode) else 0]
-
-
-def set_netns_mode(sock: Socket, mode: str) -> None:
-    """Set the mode of the whole system; refused (EBUSY) while other namespaces exist.
-
-    Raises:
-        KernelError: the kernel refused.
-    """
-    body = attribute(_NETNS_MODE, u8(NETNS_MODES.index(mode)))
-    sock.request(_SYS_SET, body, doing=f"cannot set the RDMA namespace mode to {mode}")
 
 
 def index_of(sock: Socket, name: str) -> int:

@@ -107,15 +107,6 @@ def of_custom_devices(found: ReportedSlice) -> Mapping[str, CustomDeviceReport]:
     return _reports(found, CUSTOM_DEVICES, _custom_devices.decode)
 
 
-def of_text(text: str) -> Mapping[str, PolicyReport]:
-    """The reports by policy in an annotation's value; none if it is empty.
-
-    Raises:
-        InvalidInputError: it cannot be read.
-    """
-    return _read(text, ANNOTATION, _policies.decode)
-
-
 def _reports(
     found: ReportedSlice, annotation: str, decode: Callable[[str], Mapping[str, Report]]
 ) -> Mapping[str, Report]:
