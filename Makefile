@@ -11,7 +11,7 @@ PYTEST := $(BIN)/python -m pytest
 # Tests start many processes of netdra. Where this is set, as in many images, each of them compiles all that it imports.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo test lint format test-unit test-kernel test-cluster soak hardware hardware-pods testbed bench crds docs protos lock clean
+.PHONY: help demo test lint format test-unit test-kernel test-cluster explore soak hardware hardware-pods testbed bench crds docs protos lock clean
 
 help: ## List the commands
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -40,8 +40,12 @@ test-kernel: $(DEV) system testbed-cni ## Real network namespaces, netlink and C
 test-cluster: $(DEV) system testbed ## Real control plane, kubelet, containerd (root, Go)
 	$(PYTEST) tests/cluster
 
+explore: $(DEV) system testbed-cni ## Unit and kernel tests, their properties held against examples drawn anew (root)
+	NETDRA_DRAW=anew $(PYTEST) tests/unit tests/kernel
+
 soak: $(DEV) system testbed ## 200 random pods and faults on a real node; NETDRA_SOAK_RUNS, NETDRA_SOAK_SEED (root, Go)
 	NETDRA_SOAK_RUNS=$${NETDRA_SOAK_RUNS:-200} NETDRA_SOAK_AWAY=$${NETDRA_SOAK_AWAY:-60} \
+	  NETDRA_SOAK_SEED=$${NETDRA_SOAK_SEED:-$$RANDOM} \
 	  $(PYTEST) tests/cluster/pods/test_soak.py
 
 hardware: $(DEV) system testbed ## An SR-IOV node in QEMU: VFs, IOMMU, RDMA, Open vSwitch (root, apt)

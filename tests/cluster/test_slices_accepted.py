@@ -195,7 +195,7 @@ def policies() -> st.SearchStrategy[list[DeviceExposurePolicy]]:
     return drawn.map(lambda found: [policy(f"p{at}", cel, **exposure) for at, (cel, exposure) in enumerate(found)])
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.lists(nics(), min_size=1, max_size=4, unique_by=lambda nic: nic[0].if_name), policies())
 def test_whatever_is_found_and_whatever_policies_say_the_slices_are_stored_whole(
     api: Api, found: list[tuple[Interface, ...]], drawn: list[DeviceExposurePolicy]

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import HealthCheck, example, given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from netdra.chain.attach import attach
@@ -92,7 +92,7 @@ def test_what_was_is_again(bed: Bed, parallel: bool) -> None:
         Drawn("tuning", (1, 0), {"mtu": 1300}),
         Drawn("tuning", (0,), {"mtu": 1301}),
     ])  # fmt: skip  # the last is ready before the third, which comes first all the same
-    @settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+    @settings(max_examples=12)
     @given(graphs())
     def holds(drawn: list[Drawn]) -> None:
         (fault,) = {each.fault for each in drawn if each.fault} or {""}

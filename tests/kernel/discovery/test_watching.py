@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from netdra.discovery import live
@@ -159,7 +159,7 @@ operations = st.one_of(
 START: tuple[Operation, ...] = (veth("a", "b"), veth("c", "d"), bridge("br0"), macvlan("mv0", "d"))
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=40)
 @given(st.lists(st.lists(operations, min_size=1, max_size=4), min_size=1, max_size=8))
 def test_incremental_is_full(batches: list[list[Operation]]) -> None:
     with (

@@ -2,7 +2,7 @@ import threading
 from collections.abc import Mapping, Sequence
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from netdra.chain import order
@@ -36,7 +36,6 @@ def kept_order(edges: Mapping[str, Sequence[str]], acted: Sequence[str]) -> bool
     return all(acted.index(before) < acted.index(key) for key in acted for before in edges[key])
 
 
-@settings(deadline=None)  # threads
 @given(graphs(), st.sets(st.integers(0, 7)))
 def test_every_step_runs_once_and_after_those_it_comes_after(
     edges: dict[str, tuple[str, ...]], apart: set[int]
@@ -48,7 +47,6 @@ def test_every_step_runs_once_and_after_those_it_comes_after(
     assert kept_order(edges, log.acted)
 
 
-@settings(deadline=None)  # threads
 @given(graphs(), st.integers(0, 7), st.sets(st.integers(0, 7)))
 def test_nothing_begins_after_a_failure(edges: dict[str, tuple[str, ...]], bad: int, apart: set[int]) -> None:
     name = f"s{bad % len(edges)}"
@@ -64,7 +62,6 @@ def test_nothing_begins_after_a_failure(edges: dict[str, tuple[str, ...]], bad: 
         assert log.acted[-1] == name
 
 
-@settings(deadline=None)  # threads
 @given(graphs(), st.sets(st.integers(0, 7)), st.sets(st.integers(0, 7)))
 def test_undoing_goes_on_after_failures(edges: dict[str, tuple[str, ...]], bad: set[int], apart: set[int]) -> None:
     backwards = order.reverse(edges)

@@ -77,7 +77,7 @@ def intact(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(data=st.data())
 def test_no_damage_raises(data: st.DataObject, intact: Path) -> None:
     with tempfile.TemporaryDirectory() as folder:

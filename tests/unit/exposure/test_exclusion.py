@@ -136,7 +136,7 @@ def greatest(devices: Sequence[ExposedDevice], nic: Drawn) -> list[ExposedDevice
     return found
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=120)
 @given(nic=drawn(), data=st.data())
 def test_devices_can_be_had_together_exactly_if_they_do_not_exclude_each_other(nic: Drawn, data: st.DataObject) -> None:
     result = exposed(nic)

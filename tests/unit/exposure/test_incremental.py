@@ -39,7 +39,7 @@ def start() -> list[Interface]:
     return [*sriov("ens1", 3), *sriov("ens2", 1, bus=4), *bridges]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.lists(st.tuples(st.integers(0, 8), st.none() | st.sampled_from(CHANGES)), max_size=6))
 def test_after_any_changes_the_answer_is_that_of_a_first_pass(steps: list[tuple[int, dict[str, Any] | None]]) -> None:
     exposer = Exposer(POLICIES)

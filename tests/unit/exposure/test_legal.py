@@ -62,7 +62,7 @@ def nodes(draw: st.DrawFn) -> Inventory:
     return Inventory(node=Node(name=draw(st.sampled_from(["n", "n" * 253]))), interfaces=(parent, *vfs, *plain))
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 @given(nodes(), policies(), st.builds(Features, list_attributes=st.booleans(), partitionable_devices=st.booleans()))
 def test_what_is_exposed_can_be_published(
     node: Inventory, given: list[DeviceExposurePolicy], features: Features

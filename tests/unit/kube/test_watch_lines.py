@@ -5,13 +5,11 @@ import itertools
 from collections.abc import AsyncIterator
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from netdra.kube import watch
 from netdra.kube.errors import UnavailableError
-
-UNHURRIED = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 
 def lines_of(chunks: list[bytes]) -> list[bytes]:
@@ -25,7 +23,6 @@ def lines_of(chunks: list[bytes]) -> list[bytes]:
     return asyncio.run(collected())
 
 
-@UNHURRIED
 @given(st.lists(st.binary(min_size=1, max_size=8).filter(lambda line: line.strip() and b"\n" not in line)), st.data())
 def test_lines_are_the_same_however_the_stream_is_chunked(lines: list[bytes], data: st.DataObject) -> None:
     stream = b"".join(line + b"\n" for line in lines)

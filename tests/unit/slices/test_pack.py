@@ -225,7 +225,7 @@ def offers(draw: st.DrawFn) -> ExposureResult:
     return ExposureResult(devices=tuple(devices), counter_sets=tuple(sets))
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(offers(), st.booleans())
 def test_no_limit_is_ever_broken(offered: ExposureResult, partitionable: bool) -> None:
     packed = layout(offered, node="n", features=Features(partitionable_devices=partitionable))

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator
 from xml.etree import ElementTree as ET
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from netdra.model.meta import ObjectMeta
@@ -15,7 +15,6 @@ from netdra.topology.drawing import draw
 from netdra.topology.graph import Graph, compile_topology
 from netdra.topology.interfaces import assign
 
-UNHURRIED = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 Topology = Callable[..., NetworkTopology]
 
 BONDED = """\
@@ -160,7 +159,6 @@ def check(graph: Graph) -> None:
     assert edges(text, names) == {(source, step.name) for step in graph.steps for source in step.depend_on}
 
 
-@UNHURRIED
 @given(st.lists(st.lists(st.integers(0, 99), max_size=3), min_size=1, max_size=12))
 def test_every_line_of_any_graph_leads_from_a_step_to_one_that_depends_on_it(dependencies: list[list[int]]) -> None:
     check(graph_of(dependencies))

@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import msgspec
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from netdra.model.errors import InvalidInputError
@@ -14,7 +14,6 @@ from netdra.model.policy import Selector
 from netdra.model.topology import MAX_STEPS, NetworkTopology, NetworkTopologySpec, Step
 from netdra.topology.graph import compile_topology, examine, is_extended_resource
 
-UNHURRIED = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 Topology = Callable[..., NetworkTopology]
 
 
@@ -189,7 +188,6 @@ def step_lists(draw: st.DrawFn) -> tuple[Step, ...]:
     return tuple(steps)
 
 
-@UNHURRIED
 @given(step_lists())
 def test_any_graph_is_ordered_or_refused_for_its_circle(steps: tuple[Step, ...]) -> None:
     graph, findings = examine(_of(steps))

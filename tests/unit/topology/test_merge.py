@@ -1,14 +1,12 @@
 """Merging is concatenation that keeps what is seen twice once, with indices that stay right."""
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from netdra.model.errors import InvalidInputError
 from netdra.model.result import CNIDNS, CNIAddress, CNIInterface, CNIRoute, StepDevice, StepResult
 from netdra.topology.merge import merge
-
-UNHURRIED = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 
 def interface(name: str, sandbox: str = "/ns") -> CNIInterface:
@@ -96,7 +94,6 @@ def results(draw: st.DrawFn) -> StepResult:
     )
 
 
-@UNHURRIED
 @given(results(), results(), results())
 def test_merging_is_associative(first: StepResult, second: StepResult, third: StepResult) -> None:
     whole = merge([first, second, third])
@@ -104,7 +101,6 @@ def test_merging_is_associative(first: StepResult, second: StepResult, third: St
     assert merge([first, merge([second, third])]) == whole
 
 
-@UNHURRIED
 @given(st.lists(results(), min_size=2, max_size=4))
 def test_every_address_stays_on_its_interface(several: list[StepResult]) -> None:
     def placed(result: StepResult) -> set[tuple[str, str, str]]:

@@ -4,7 +4,7 @@ import time
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from netdra.model.result import CNIAddress, CNIInterface, StepDevice, StepResult
@@ -12,7 +12,6 @@ from netdra.topology import references
 from netdra.topology.references import BadReferenceError, Reference
 from netdra.topology.values import MAX_CHARACTERS, MAX_DEPTH, MAX_VALUES, ConfigError
 
-UNHURRIED = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 VLAN = StepResult(
     interfaces=(
         CNIInterface(name="net1", mac="52:54:00:aa:bb:01", sandbox="/run/netns/p", pci_id="0000:03:00.2"),
@@ -217,7 +216,6 @@ _PIECES = st.sampled_from(
 )
 
 
-@UNHURRIED
 @given(st.lists(_PIECES, max_size=24).map("".join) | st.text(max_size=60))
 def test_any_text_is_parsed_whole_or_refused(text: str) -> None:
     try:
@@ -236,7 +234,6 @@ _JSON = st.recursive(
 )
 
 
-@UNHURRIED
 @given(st.dictionaries(st.text(max_size=8), _JSON, max_size=4))
 def test_any_config_is_copied_equal_or_refused(config: dict[str, Any]) -> None:
     try:

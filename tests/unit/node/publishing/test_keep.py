@@ -108,7 +108,7 @@ def some_allocation(pool: Pool, order: list[int]) -> list[str]:
 orders = st.lists(st.integers(0, 100), max_size=4)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(pools, pools, orders)
 def test_what_is_held_stays_as_it_was_and_no_counter_is_overdrawn(before: Pool, wanted: Pool, order: list[int]) -> None:
     held = some_allocation(before, order)
@@ -128,7 +128,7 @@ def test_what_is_held_stays_as_it_was_and_no_counter_is_overdrawn(before: Pool, 
             assert all(after[counter] >= before_totals[counter] for counter in amounts(device))
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(pools, pools, orders)
 def test_what_excluded_something_that_is_held_still_does(before: Pool, wanted: Pool, order: list[int]) -> None:
     held = some_allocation(before, order)
@@ -145,7 +145,7 @@ def test_what_excluded_something_that_is_held_still_does(before: Pool, wanted: P
                 assert not meet(kept, holding, other), (holding, other)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(pools, pools, orders)
 def test_a_passthrough_never_joins_what_is_held_of_the_same_nic(before: Pool, wanted: Pool, order: list[int]) -> None:
     held = some_allocation(before, order)
@@ -154,7 +154,7 @@ def test_a_passthrough_never_joins_what_is_held_of_the_same_nic(before: Pool, wa
         assert all(not meet(kept, "p0", holding) for holding in held)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(pools, pools, orders)
 @example(  # a device that takes from no counter is held beside one that does, and a passthrough takes their place
     pool_of(*personas(0, 8, group="", passthrough=False, vfs=True), num_vfs=1, link_speed=0),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import msgspec
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from netdra.model.resource import (
@@ -25,9 +25,6 @@ from tests.unit.node.publishing.server import (
     wanted,
 )
 
-UNHURRIED = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
-
-
 parts = st.lists(
     st.lists(st.tuples(st.sampled_from("abcdefgh"), st.integers(0, 2), st.sampled_from(["", "gone"])), max_size=4),
     max_size=5,
@@ -48,7 +45,6 @@ def pools(draw: st.DrawFn) -> list[ResourceSlice]:
     return wanted(*found)
 
 
-@UNHURRIED
 @given(st.lists(pools(), min_size=1, max_size=4))
 def test_every_sequence_of_states_is_reached_and_a_second_sync_writes_nothing(
     states: list[list[ResourceSlice]],
@@ -60,7 +56,6 @@ def test_every_sequence_of_states_is_reached_and_a_second_sync_writes_nothing(
         assert reconcile(state, server.stored(), NODE) == {}
 
 
-@UNHURRIED
 @given(pools(), pools())
 def test_readers_see_the_old_pool_or_the_new_or_an_incomplete_one(
     old: list[ResourceSlice], new: list[ResourceSlice]
@@ -74,7 +69,6 @@ def test_readers_see_the_old_pool_or_the_new_or_an_incomplete_one(
     assert seen(server.stored()) == as_seen(new)
 
 
-@UNHURRIED
 @given(pools(), pools(), pools(), st.integers(0, 6))
 def test_a_writer_that_dies_in_the_middle_is_made_good_by_the_next(
     old: list[ResourceSlice], half: list[ResourceSlice], new: list[ResourceSlice], most: int
@@ -92,7 +86,6 @@ def test_a_writer_that_dies_in_the_middle_is_made_good_by_the_next(
     assert reconcile(new, server.stored(), NODE) == {}
 
 
-@UNHURRIED
 @given(pools(), st.data())
 def test_slices_that_others_delete_or_change_are_mended(state: list[ResourceSlice], data: st.DataObject) -> None:
     server = Server()
@@ -113,7 +106,6 @@ def test_slices_that_others_delete_or_change_are_mended(state: list[ResourceSlic
     assert reconcile(state, server.stored(), NODE) == {}
 
 
-@UNHURRIED
 @given(pools(), pools())
 def test_taints_that_stay_keep_their_time(old: list[ResourceSlice], new: list[ResourceSlice]) -> None:
     server = Server()

@@ -1,0 +1,14 @@
+"""How property tests draw: the same examples in each run of one commit, new ones with NETDRA_DRAW=anew."""
+
+from __future__ import annotations
+
+import os
+
+from hypothesis import HealthCheck, settings
+
+# Examples touch the kernel, threads and files, on machines that do other things too: none of them is timed.
+_UNHURRIED = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow], print_blob=True)
+
+settings.register_profile("same", _UNHURRIED, derandomize=True)
+settings.register_profile("anew", _UNHURRIED)
+settings.load_profile(os.environ.get("NETDRA_DRAW", "same"))
