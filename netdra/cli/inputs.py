@@ -15,7 +15,7 @@ import click
 import msgspec
 
 from netdra.cli import terminal
-from netdra.model import documents, names
+from netdra.model import documents, names, yaml_text
 from netdra.model.device import Features
 from netdra.model.errors import InvalidInputError
 from netdra.model.inventory import Inventory
@@ -28,7 +28,7 @@ GATES = {
     "DRAListTypeAttributes": "list_attributes",
     "DRADeviceTaints": "device_taints",
 }
-MAX_BYTES = 4 * documents.MAX_TEXT
+MAX_BYTES = 4 * yaml_text.MAX_TEXT
 SUFFIXES = (".yaml", ".yml", ".json")
 
 policies_option = click.option(

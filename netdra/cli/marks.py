@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import yaml
 
-from netdra.model import documents
+from netdra.model import documents, yaml_text
 from netdra.model.errors import InvalidInputError
 
 Path = tuple[str | int, ...]
@@ -40,22 +40,22 @@ def read(text: str) -> Iterator[Document]:
     Raises:
         InvalidInputError: the text is no YAML; the message is YAML's own, with the line.
     """
-    if len(text) > documents.MAX_TEXT or documents.nests_too_deeply(text):
+    if len(text) > yaml_text.MAX_TEXT or yaml_text.nests_too_deeply(text):
         raise InvalidInputError("larger or nested deeper than is read")
-    loader: Any = documents.Loader(text)
+    loader: Any = yaml_text.Loader(text)
     try:
         while loader.check_node():
             node = loader.get_node()
             value = loader.construct_document(node)
-            documents.refuse_many_values(value, f"line {node.start_mark.line + 1}")
+            yaml_text.refuse_many_values(value, f"line {node.start_mark.line + 1}")
             yield from _opened(Document(value, node))
     except yaml.MarkedYAMLError as problem:
         mark = problem.problem_mark or problem.context_mark
         line = f"line {mark.line + 1}: " if mark is not None else ""
         what = f"{line}not YAML: {problem.problem or problem.context}"
-        raise InvalidInputError(what, hint=documents.SYNTAX) from None
+        raise InvalidInputError(what, hint=yaml_text.SYNTAX) from None
     except (yaml.YAMLError, ValueError, RecursionError) as problem:
-        raise InvalidInputError(f"not YAML: {documents.yaml_problem(problem)}", hint=documents.SYNTAX) from None
+        raise InvalidInputError(f"not YAML: {yaml_text.described(problem)}", hint=yaml_text.SYNTAX) from None
     finally:
         loader.dispose()
 

@@ -5,14 +5,12 @@ Used by everything that reads files or stdin. It opens nothing itself: text in, 
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from typing import Any, TypeVar
 
 import msgspec
-import yaml
 
-from netdra.model import names
+from netdra.model import names, yaml_text
 from netdra.model.claim import DeviceClass, ResourceClaim, ResourceClaimTemplate
 from netdra.model.cni_plugin import CNIPlugin
 from netdra.model.custom_device import CustomDevice
@@ -50,24 +48,13 @@ KINDS: dict[str, type[Document]] = {
         DeviceClass,
     )
 }
-_NUMERIC = re.compile(r"[-+.]?\d\S*\Z")
-MAX_TEXT = 16 * 1024 * 1024
-MAX_NESTING = 500
 MAX_SHOWN = 80
-MAX_VALUES = 1_000_000
-MAX_MERGED = 1_000
 RECORD = "record one with: netdra capture FILE"
 OBJECT = "an object begins with apiVersion and kind"
 PLAN = "make one with: netdra render TOPOLOGY --claim CLAIM --output plan"
-SYNTAX = "the mistake may also be on a line before"
 NAME_RULE = "a name is a DNS subdomain: up to 253 of a-z, 0-9, - and ., letters or digits at both ends"
 
 T = TypeVar("T")
-_BaseLoader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-_BaseDumper: Any = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
-_MERGE = "tag:yaml.org,2002:merge"
-_BRACKETS = re.compile(r"[\[\]{}]")
-_INDENTED = re.compile(rf"^(?:[ ]|[-?:][ \t]){{{MAX_NESTING},}}", re.MULTILINE)
 
 
 def read(text: str, origin: str) -> Iterator[Document]:
@@ -80,7 +67,7 @@ def read(text: str, origin: str) -> Iterator[Document]:
     Raises:
         InvalidInputError: the text is no YAML, or a document is of no known kind or breaks its schema.
     """
-    for number, value in enumerate(_documents(text, origin), 1):
+    for number, value in enumerate(yaml_text.load(text, origin), 1):
         place = f"{origin}, document {number}"
         for item in _items(value, place):
             yield decode(item, place)
@@ -126,7 +113,7 @@ def inventory(text: str, origin: str) -> Inventory:
     Raises:
         InvalidInputError: it is neither, breaks the schema, or is of another version of the format.
     """
-    values = [value for value in _documents(text, origin) if value is not None]
+    values = [value for value in yaml_text.load(text, origin) if value is not None]
     if len(values) != 1:
         raise InvalidInputError(f"{origin}: {len(values) or 'no'} documents, expected one inventory", hint=RECORD)
     if isinstance(values[0], dict) and "kind" in values[0]:
@@ -152,7 +139,7 @@ def plans(text: str, origin: str) -> list[Plan]:
     """
     found: list[Plan] = []
     try:
-        for value in _documents(text, origin):
+        for value in yaml_text.load(text, origin):
             listed = value.get("plans") if isinstance(value, dict) and "plans" in value else value
             for each in listed if isinstance(listed, list) else [] if listed is None else [listed]:
                 found.append(convert(each, Plan, f"{origin}: plan {len(found) + 1}"))
@@ -171,9 +158,7 @@ def plain(value: Any) -> Any:
 def to_yaml(values: Any) -> str:
     """One object, or a list of them as several documents, as YAML in the model's field order, its kind first."""
     documents = values if isinstance(values, list | tuple) else [values]
-    plains = [_kind_first(plain(value)) for value in documents]
-    text: str = yaml.dump_all(plains, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=120)
-    return text
+    return yaml_text.dump(_kind_first(plain(value)) for value in documents)
 
 
 def _kind_first(value: Any) -> Any:
@@ -182,118 +167,9 @@ def _kind_first(value: Any) -> Any:
     return {key: value[key] for key in ("apiVersion", "kind") if key in value} | value
 
 
-def _represent_mapping(dumper: Any, value: dict[Any, Any]) -> Any:
-    """A mapping in YAML; one of a single scalar on its line, as people write `{string: pf}`."""
-    node = dumper.represent_mapping("tag:yaml.org,2002:map", value.items())
-    node.flow_style = len(value) == 1 and not isinstance(next(iter(value.values())), dict | list)
-    return node
-
-
-def _represent_text(dumper: Any, value: str) -> Any:
-    """A string in YAML; quoted where it begins like a number: other readers take the PCI id `15e3` for one."""
-    return dumper.represent_scalar("tag:yaml.org,2002:str", value, style="'" if _NUMERIC.match(value) else None)
-
-
-class Loader(_BaseLoader):  # type: ignore[misc]
-    """YAML in which a mapping merges (`<<`) a limited number of others: each merge copies all that it names."""
-
-    def flatten_mapping(self, node: Any) -> None:
-        """Put what a mapping merges into it.
-
-        Raises:
-            YAMLError: it merges too many mappings, or too much.
-        """
-        merged = [value for key, value in node.value if key.tag == _MERGE]
-        if sum(len(value.value) for value in merged) <= MAX_MERGED:
-            super().flatten_mapping(node)
-            if not merged or len(node.value) <= MAX_MERGED:
-                return
-        raise yaml.constructor.ConstructorError(None, None, f"merges more than {MAX_MERGED} keys", node.start_mark)
-
-
-class _Dumper(_BaseDumper):  # type: ignore[misc]
-    """YAML without anchors, which nobody writes by hand."""
-
-    def ignore_aliases(self, data: Any) -> bool:
-        return True
-
-
-_Dumper.add_representer(dict, _represent_mapping)
-_Dumper.add_representer(str, _represent_text)
-
-
-def nests_too_deeply(text: str) -> bool:
-    """Whether a YAML text may nest so deeply that PyYAML's C parser, which recurses, would end the process.
-
-    Decided by brackets and indentation alone, so a scalar with hundreds of opening brackets counts as well.
-    """
-    if _INDENTED.search(text) is not None:
-        return True
-    if text.count("[") + text.count("{") <= MAX_NESTING:
-        return False
-    depth = 0
-    for bracket in _BRACKETS.finditer(text):
-        depth += 1 if bracket.group() in "[{" else -1 if depth else 0
-        if depth > MAX_NESTING:
-            return True
-    return False
-
-
-def _documents(text: str, origin: str) -> Iterator[Any]:
-    if len(text) > MAX_TEXT:
-        raise InvalidInputError(f"{origin}: {len(text)} characters, more than the {MAX_TEXT} that are read")
-    if nests_too_deeply(text):
-        raise InvalidInputError(f"{origin}: nested deeper than {MAX_NESTING} levels")
-    try:  # JSON is YAML too, but its own reader is many times faster
-        value = msgspec.json.decode(text)
-    except (msgspec.DecodeError, RecursionError):
-        pass
-    else:
-        yield value
-        return
-    try:
-        for value in yaml.load_all(text, Loader=Loader):
-            refuse_many_values(value, origin)
-            yield value
-    except (yaml.YAMLError, RecursionError, ValueError) as problem:
-        raise InvalidInputError(f"{origin}: not YAML: {yaml_problem(problem)}", hint=SYNTAX) from None
-
-
-def refuse_many_values(value: Any, origin: str) -> None:
-    """Refuse a value that aliases (`*name`) make huge: a short text can name a part of itself over and over.
-
-    Raises:
-        InvalidInputError: written out, it would have more than MAX_VALUES values, or be endless.
-        RecursionError: it is nested too deeply to be counted.
-    """
-    if _size(value, {}) > MAX_VALUES:
-        what = f"{origin}: more than {MAX_VALUES} values, with the aliases written out"
-        raise InvalidInputError(what, hint="write less into one document, and without anchors and aliases")
-
-
-def _size(value: Any, known: dict[int, int]) -> int:
-    """How many values a value has when it is written out, at most one more than are read."""
-    if not isinstance(value, dict | list):
-        return 1
-    if id(value) not in known:
-        known[id(value)] = MAX_VALUES + 1  # what only a value that holds itself finds there
-        inside = value.values() if isinstance(value, dict) else value
-        known[id(value)] = min(MAX_VALUES + 1, 1 + sum(_size(each, known) for each in inside))
-    return known[id(value)]
-
-
 def _called(value: Any) -> str:
     """How a value that is no object is called in a message."""
     return {str: "a text", list: "a list", type(None): "nothing"}.get(type(value), ascii(value)[:MAX_SHOWN])
-
-
-def yaml_problem(problem: Exception) -> str:
-    """What a YAML reader objects to on one line, where it knows with the line and the column, from 1."""
-    if isinstance(problem, yaml.MarkedYAMLError):
-        mark = problem.problem_mark or problem.context_mark
-        place = f"line {mark.line + 1}, column {mark.column + 1}: " if mark is not None else ""
-        return f"{place}{problem.problem or problem.context}"
-    return str(problem).splitlines()[0].partition(";")[0]
 
 
 def list_items(value: Any) -> list[Any] | None:
