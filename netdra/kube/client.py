@@ -6,11 +6,9 @@ Used by every process that talks to the cluster. One request is one attempt: who
 
 from __future__ import annotations
 
-import time
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
-from functools import cache
 from types import TracebackType
 from typing import Any, Protocol, Self, TypeVar
 from urllib.parse import quote, urlencode
@@ -19,10 +17,10 @@ import httpx2
 import msgspec
 from lightkube.core.exceptions import ConfigError
 
-from netdra.kube.errors import GoneError, Status, api_error, no_answer
-from netdra.kube.metrics import REQUEST_SECONDS, REQUESTS
+from netdra.kube import answers
+from netdra.kube.answers import Asked, Page
+from netdra.kube.errors import GoneError, no_answer
 from netdra.kube.resources import KubernetesObject, Resource
-from netdra.model import depth
 from netdra.model.errors import InvalidInputError
 
 FIELD_MANAGER = "netdra"
@@ -50,30 +48,6 @@ class Selection:
         """The selection as parameters of a request."""
         found = {"fieldSelector": self.field_selector, "labelSelector": self.label_selector}
         return {name: value for name, value in found.items() if value}
-
-
-class ListMeta(msgspec.Struct, frozen=True, rename="camel"):
-    """Of when a list is, and where it goes on."""
-
-    resource_version: str = ""
-    continue_: str = msgspec.field(default="", name="continue")
-
-
-class Page(msgspec.Struct, frozen=True):
-    """A part of a list, its objects not yet read."""
-
-    metadata: ListMeta
-    items: tuple[msgspec.Raw, ...] | None = ()
-
-
-_page = msgspec.json.Decoder(Page)
-_status = msgspec.json.Decoder(Status)
-
-
-@cache
-def decoder(kind: type[T]) -> msgspec.json.Decoder[T]:
-    """The reader of a type's objects."""
-    return msgspec.json.Decoder(kind)
 
 
 class Following(Protocol):
@@ -128,7 +102,7 @@ class Client:
             ApiError: there is none, or it is not to be had.
         """
         path = resource.path(namespace, name)
-        return _read(resource, await self._send("GET", path, f'get {resource.plural} "{name}"'))
+        return answers.one(resource, await self._send("GET", path, f'get {resource.plural} "{name}"'))
 
     async def page(self, resource: Resource[T], selection: Selection, *, limit: int = 0, continue_: str = "") -> Page:
         """A part of a list, as it is now (or, for a following part, as it was when the first was read).
@@ -147,10 +121,7 @@ class Client:
             parameters["continue"] = continue_
         what = f"list {resource.plural}"
         body = await self._send("GET", resource.path(selection.namespace), what, parameters=parameters)
-        try:
-            return depth.decode(_page, body)
-        except msgspec.DecodeError as problem:
-            raise no_answer(what, problem) from None
+        return answers.page(what, body)
 
     async def list(self, resource: Resource[T], selection: Selection = Selection()) -> list[T]:
         """All objects of a selection, as they were at one moment from now on; others have their turn between pages.
@@ -174,7 +145,7 @@ class Client:
         parameters = {"fieldManager": FIELD_MANAGER} | ({"dryRun": "All"} if dry_run else {})
         what = f'create {resource.plural} "{new.metadata.name or new.metadata.generate_name}"'
         path = resource.path(new.metadata.namespace)
-        return _read(resource, await self._send("POST", path, what, parameters=parameters, body=new))
+        return answers.one(resource, await self._send("POST", path, what, parameters=parameters, body=new))
 
     async def replace(self, resource: Resource[T], changed: T, *, subresource: str = "") -> T:
         """Put an object in the place of the one of its name; with a resourceVersion, only if that is still current.
@@ -186,7 +157,7 @@ class Client:
         path = resource.path(metadata.namespace, metadata.name, subresource)
         what = f'update {resource.plural} "{metadata.name}"'
         parameters = {"fieldManager": FIELD_MANAGER}
-        return _read(resource, await self._send("PUT", path, what, parameters=parameters, body=changed))
+        return answers.one(resource, await self._send("PUT", path, what, parameters=parameters, body=changed))
 
     async def apply(
         self,
@@ -212,7 +183,7 @@ class Client:
         parameters = {"fieldManager": manager, "force": "true"}
         what = f'apply {resource.plural} "{name}"'
         sent = await self._send("PATCH", path, what, parameters=parameters, body=wanted, content_type=_APPLY)
-        return _read(resource, sent)
+        return answers.one(resource, sent)
 
     async def merge(self, resource: Resource[T], name: str, patch: Mapping[str, Any], namespace: str = "") -> T:
         """Change the fields that are given, and remove those that are given as None (merge patch).
@@ -224,7 +195,7 @@ class Client:
         what = f'patch {resource.plural} "{name}"'
         parameters = {"fieldManager": FIELD_MANAGER}
         sent = await self._send("PATCH", path, what, parameters=parameters, body=patch, content_type=_MERGE)
-        return _read(resource, sent)
+        return answers.one(resource, sent)
 
     async def delete(self, resource: Resource[T], seen: T) -> None:
         """Delete an object if it is still the one, in the state, that was seen.
@@ -255,13 +226,13 @@ class Client:
             ApiError: the server refuses, or the connection breaks.
         """
         timeout = httpx2.Timeout(idle_seconds, connect=CONNECT_SECONDS, pool=None)
-        asked, answered = _Asked(what), False
+        asked, answered = Asked(what), False
         try:
             async with self._http.stream("GET", path, params=dict(parameters), timeout=timeout) as response:
                 answered = True
                 asked.answered(response.status_code)
                 if response.is_error:
-                    raise _refusal(what, response, await response.aread())
+                    raise answers.refusal(what, response, await response.aread())
                 yield response.aiter_bytes()
         except httpx2.HTTPError as problem:
             if not answered:
@@ -281,7 +252,7 @@ class Client:
         content_type: str = _JSON,
     ) -> bytes:
         request = self._request(method, path, parameters or {}, body, content_type)
-        asked = _Asked(what)
+        asked = Asked(what)
         try:
             response = await self._http.send(request)
         except httpx2.HTTPError as problem:
@@ -291,7 +262,7 @@ class Client:
             raise InvalidInputError(f"kubeconfig: {problem}") from None
         asked.answered(response.status_code)
         if response.is_error:
-            raise _refusal(what, response, response.content)
+            raise answers.refusal(what, response, response.content)
         return response.content
 
     def _request(
@@ -316,54 +287,16 @@ class Client:
         return found
 
 
-class _Asked:
-    """A request for the metrics: `what` begins with its verb and the kind's plural."""
-
-    def __init__(self, what: str) -> None:
-        self._verb, _, rest = what.partition(" ")
-        self._resource = rest.partition(" ")[0]
-        self._began = time.perf_counter()
-
-    def answered(self, code: int) -> None:
-        REQUEST_SECONDS.labels(self._verb).observe(time.perf_counter() - self._began)
-        REQUESTS.labels(self._verb, self._resource, str(code)).inc()
-
-    def failed(self) -> None:
-        REQUESTS.labels(self._verb, self._resource, "none").inc()
-
-
 async def _whole(client: Client, resource: Resource[T], selection: Selection) -> list[T]:
     """A list, page by page."""
     found: list[T] = []
     continue_ = ""
     while True:
         page = await client.page(resource, selection, limit=PAGE, continue_=continue_)
-        found += [_read(resource, item) for item in page.items or ()]
+        found += [answers.one(resource, item) for item in page.items or ()]
         continue_ = page.metadata.continue_
         if not continue_:
             return found
-
-
-def _refusal(what: str, response: httpx2.Response, body: bytes) -> Exception:
-    try:
-        status = depth.decode(_status, body)
-    except msgspec.DecodeError:
-        # Not every refusal comes from the API server itself: a proxy or a load balancer answers in its own way.
-        status = Status(message=body[:200].decode(errors="replace").strip())
-    header = response.headers.get("Retry-After", "")
-    wait = float(header) if header.isdecimal() else 0.0
-    return api_error(what, msgspec.structs.replace(status, code=response.status_code), retry_after=wait)
-
-
-def _read(resource: Resource[T], body: bytes | msgspec.Raw) -> T:
-    try:
-        found: T = depth.decode(decoder(resource.type), body)
-    except (msgspec.DecodeError, RecursionError) as problem:  # opaque parameters can be nested as deep as 10 KiB go
-        raise InvalidInputError(
-            f"API server: an object of {resource.plural} cannot be read: {problem}",
-            hint="is the CustomResourceDefinition of another version of netdra?",
-        ) from None
-    return found
 
 
 def _identity(wanted: KubernetesObject | Mapping[str, Any]) -> tuple[str, str]:

@@ -18,8 +18,9 @@ from typing import Generic, TypeVar
 import msgspec
 
 from netdra.kube import metrics
+from netdra.kube.answers import decoder
 from netdra.kube.backoff import Backoff
-from netdra.kube.client import PAGE, Client, Selection, decoder
+from netdra.kube.client import PAGE, Client, Selection
 from netdra.kube.errors import ApiError, GoneError, Status, api_error, no_answer
 from netdra.kube.resources import KubernetesObject, Resource
 from netdra.kube.store import Store, key_of, order

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from netdra.kube.client import Page
+from netdra.kube.answers import Page
 from netdra.model.depth import MOST, decode, shallow
 
 VALUES = st.recursive(

@@ -1,0 +1,103 @@
+"""What the API server answered: typed objects out of bytes, errors out of refusals, and both counted.
+
+Used by `netdra.kube.client` for requests and by the reflector for what it watches.
+"""
+
+from __future__ import annotations
+
+import time
+from functools import cache
+from typing import TypeVar
+
+import httpx2
+import msgspec
+
+from netdra.kube.errors import Status, api_error, no_answer
+from netdra.kube.metrics import REQUEST_SECONDS, REQUESTS
+from netdra.kube.resources import KubernetesObject, Resource
+from netdra.model import depth
+from netdra.model.errors import InvalidInputError
+
+T = TypeVar("T", bound=KubernetesObject)
+
+
+class ListMeta(msgspec.Struct, frozen=True, rename="camel"):
+    """Of when a list is, and where it goes on."""
+
+    resource_version: str = ""
+    continue_: str = msgspec.field(default="", name="continue")
+
+
+class Page(msgspec.Struct, frozen=True):
+    """A part of a list, its objects not yet read."""
+
+    metadata: ListMeta
+    items: tuple[msgspec.Raw, ...] | None = ()
+
+
+_page = msgspec.json.Decoder(Page)
+_status = msgspec.json.Decoder(Status)
+
+
+@cache
+def decoder(kind: type[T]) -> msgspec.json.Decoder[T]:
+    """The reader of a type's objects."""
+    return msgspec.json.Decoder(kind)
+
+
+def page(what: str, body: bytes) -> Page:
+    """A part of a list.
+
+    Raises:
+        ApiError: the bytes are no list.
+    """
+    try:
+        return depth.decode(_page, body)
+    except msgspec.DecodeError as problem:
+        raise no_answer(what, problem) from None
+
+
+def one(resource: Resource[T], body: bytes | msgspec.Raw) -> T:
+    """An object of a kind.
+
+    Raises:
+        InvalidInputError: it does not have the form that the kind has here.
+    """
+    try:
+        found: T = depth.decode(decoder(resource.type), body)
+    except (msgspec.DecodeError, RecursionError) as problem:  # opaque parameters can be nested as deep as 10 KiB go
+        raise InvalidInputError(
+            f"API server: an object of {resource.plural} cannot be read: {problem}",
+            hint="is the CustomResourceDefinition of another version of netdra?",
+        ) from None
+    return found
+
+
+def refusal(what: str, response: httpx2.Response, body: bytes) -> Exception:
+    """The error that a refusal is."""
+    try:
+        status = depth.decode(_status, body)
+    except msgspec.DecodeError:
+        # Not every refusal comes from the API server itself: a proxy or a load balancer answers in its own way.
+        status = Status(message=body[:200].decode(errors="replace").strip())
+    header = response.headers.get("Retry-After", "")
+    wait = float(header) if header.isdecimal() else 0.0
+    return api_error(what, msgspec.structs.replace(status, code=response.status_code), retry_after=wait)
+
+
+class Asked:
+    """A request for the metrics: `what` begins with its verb and the kind's plural."""
+
+    def __init__(self, what: str) -> None:
+        self._verb, _, rest = what.partition(" ")
+        self._resource = rest.partition(" ")[0]
+        self._began = time.perf_counter()
+
+    def answered(self, code: int) -> None:
+        """Count an answer with this HTTP status."""
+        REQUEST_SECONDS.labels(self._verb).observe(time.perf_counter() - self._began)
+        REQUESTS.labels(self._verb, self._resource, str(code)).inc()
+
+    def failed(self) -> None:
+        """Count that there was none."""
+        REQUESTS.labels(self._verb, self._resource, "none").inc()
