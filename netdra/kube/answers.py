@@ -9,7 +9,6 @@ import time
 from functools import cache
 from typing import TypeVar
 
-import httpx2
 import msgspec
 
 from netdra.kube.errors import Status, api_error, no_answer
@@ -73,16 +72,22 @@ def one(resource: Resource[T], body: bytes | msgspec.Raw) -> T:
     return found
 
 
-def refusal(what: str, response: httpx2.Response, body: bytes) -> Exception:
-    """The error that a refusal is."""
+def refusal(what: str, code: int, body: bytes, retry_after: str) -> Exception:
+    """The error that a refusal is.
+
+    Args:
+        what: what was asked.
+        code: the HTTP status.
+        body: the Status object, as a rule.
+        retry_after: the header of that name, "" without one.
+    """
     try:
         status = depth.decode(_status, body)
     except msgspec.DecodeError:
         # Not every refusal comes from the API server itself: a proxy or a load balancer answers in its own way.
         status = Status(message=body[:200].decode(errors="replace").strip())
-    header = response.headers.get("Retry-After", "")
-    wait = float(header) if header.isdecimal() else 0.0
-    return api_error(what, msgspec.structs.replace(status, code=response.status_code), retry_after=wait)
+    wait = float(retry_after) if retry_after.isdecimal() else 0.0
+    return api_error(what, msgspec.structs.replace(status, code=code), retry_after=wait)
 
 
 class Asked:

@@ -232,7 +232,7 @@ class Client:
                 answered = True
                 asked.answered(response.status_code)
                 if response.is_error:
-                    raise answers.refusal(what, response, await response.aread())
+                    raise _refusal(what, response, await response.aread())
                 yield response.aiter_bytes()
         except httpx2.HTTPError as problem:
             if not answered:
@@ -262,7 +262,7 @@ class Client:
             raise InvalidInputError(f"kubeconfig: {problem}") from None
         asked.answered(response.status_code)
         if response.is_error:
-            raise answers.refusal(what, response, response.content)
+            raise _refusal(what, response, response.content)
         return response.content
 
     def _request(
@@ -297,6 +297,10 @@ async def _whole(client: Client, resource: Resource[T], selection: Selection) ->
         continue_ = page.metadata.continue_
         if not continue_:
             return found
+
+
+def _refusal(what: str, response: httpx2.Response, body: bytes) -> Exception:
+    return answers.refusal(what, response.status_code, body, response.headers.get("Retry-After", ""))
 
 
 def _identity(wanted: KubernetesObject | Mapping[str, Any]) -> tuple[str, str]:
