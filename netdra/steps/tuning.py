@@ -1,8 +1,8 @@
 """The tuning step: change an interface of the pod: MTU, MAC, flags, sysctls, addresses, routes, ethtool settings.
 
-Takes the parameters of the CNI plugin of that name too (`txQLen`, `runtimeConfig.mac`, `args.cni`). The interface is
-`dev`, or the one that the step's dependencies made last. Undone also when the pod's namespace is gone and the device is
-back on the host: rings, features, MTU and MAC belong to the device, not to the namespace.
+What it takes is in `tuning_params`. The interface is `dev`, or the one that the step's dependencies made last. Undone
+also when the pod's namespace is gone and the device is back on the host: rings, features, MTU and MAC belong to the
+device, not to the namespace.
 """
 
 from __future__ import annotations
@@ -18,31 +18,15 @@ from netdra.kernel.errors import KernelBusyError, KernelMissingError
 from netdra.kernel.link import Link
 from netdra.kernel.netlink import Socket
 from netdra.kernel.netns import Namespace
-from netdra.model.errors import InvalidInputError, PermanentError
+from netdra.model.errors import PermanentError
 from netdra.model.result import CNIInterface, StepResult
 from netdra.steps import addressing, identity, moving, offload, sysctl
-from netdra.steps.addressing import Added, RouteParams
-from netdra.steps.contract import Builtin, Count, MacText, Mtu, Order, Params, Record, Site, check_mac
+from netdra.steps.addressing import Added
+from netdra.steps.contract import Builtin, Order, Record, Site
 from netdra.steps.drift import check_interface
 from netdra.steps.identity import Identity
-from netdra.steps.offload import EthtoolParams, Offloads
-
-
-class TuningParams(Params, frozen=True, kw_only=True):
-    """What to change; what is not given stays."""
-
-    dev: str = ""
-    mtu: Mtu | None = None
-    mac: MacText | None = None
-    promisc: bool | None = None
-    allmulti: bool | None = None
-    txqlen: Count | None = None
-    tx_q_len: Count | None = msgspec.field(default=None, name="txQLen")
-    sysctl: Mapping[str, str | int | bool] = {}
-    addresses: tuple[str, ...] = ()
-    routes: tuple[RouteParams, ...] = ()
-    ethtool: EthtoolParams = EthtoolParams()
-    data_dir: str = ""
+from netdra.steps.offload import Offloads
+from netdra.steps.tuning_params import TuningParams, Wanted, wanted_by
 
 
 class Tuned(Record, frozen=True, kw_only=True):
@@ -61,70 +45,12 @@ class Tuned(Record, frozen=True, kw_only=True):
     offloads: Offloads = Offloads()
 
 
-class _Wanted(msgspec.Struct, frozen=True, kw_only=True):
-    """The parameters with the two vocabularies made one."""
-
-    mtu: int | None
-    mac: str | None
-    promisc: bool | None
-    allmulti: bool | None
-    txqlen: int | None
-    sysctl: Mapping[str, str]
-    added: Added
-
-    @property
-    def settings(self) -> dict[str, Any]:
-        """Those that one message to the kernel sets."""
-        given = {
-            "mtu": self.mtu,
-            "promiscuous": self.promisc,
-            "all_multicast": self.allmulti,
-            "txqlen": self.txqlen,
-        }
-        return {name: value for name, value in given.items() if value is not None}
-
-
 def _prepare(order: Order, params: TuningParams) -> None:
-    _wanted(order, params)
-
-
-def _wanted(order: Order, params: TuningParams) -> _Wanted:
-    """The parameters, checked.
-
-    Raises:
-        InvalidInputError: an address, a route, a MAC or a sysctl cannot be meant.
-    """
-    for_plugins = _arguments(order, params)
-    mac = for_plugins.mac or params.mac
-    if mac:
-        check_mac(mac, f"{order.called}, mac")
-    settings = {
-        sysctl.path_of(key, order.if_name): str(int(value)) if isinstance(value, bool) else str(value)
-        for key, value in {**params.sysctl, **for_plugins.sysctl}.items()
-    }
-    return _Wanted(
-        mtu=_first(for_plugins.mtu, params.mtu),
-        mac=mac.lower() if mac else None,
-        promisc=_first(for_plugins.promisc, params.promisc),
-        allmulti=_first(for_plugins.allmulti, params.allmulti),
-        txqlen=_first(for_plugins.tx_q_len, params.txqlen, params.tx_q_len),
-        sysctl=settings,
-        added=Added(
-            if_name=order.if_name,
-            addresses=tuple(
-                addressing.checked_address(text, f"{order.called}, addresses[{place}]")
-                for place, text in enumerate(params.addresses)
-            ),
-            routes=tuple(
-                addressing.checked_route(each, f"{order.called}, routes[{place}]")
-                for place, each in enumerate(params.routes)
-            ),
-        ),
-    )
+    wanted_by(order, params)
 
 
 def _observe(order: Order, params: TuningParams, site: Site) -> Tuned:
-    wanted = _wanted(order, params)
+    wanted = wanted_by(order, params)
     pod = site.inside
     found = link.find(pod.sock, order.if_name)
     if found is None:
@@ -150,7 +76,7 @@ def _observe(order: Order, params: TuningParams, site: Site) -> Tuned:
 
 
 def _apply(order: Order, params: TuningParams, tuned: Tuned, site: Site) -> StepResult:
-    wanted = _wanted(order, params)
+    wanted = wanted_by(order, params)
     pod = site.inside
     index = unlocked.index_of(pod.sock, tuned.if_name)
     if not index:
@@ -215,7 +141,7 @@ def _undo_on_device(tuned: Tuned, found: Link, sock: Socket, space: Namespace) -
 
 def _check(order: Order, params: TuningParams, final: StepResult, site: Site) -> tuple[str, ...]:
     later = [msgspec.convert(each, Tuned) for each in order.later]
-    wanted = _left(_wanted(order, params), later)
+    wanted = _left(wanted_by(order, params), later)
     drift = list(check_interface(order.if_name, _without(final, order.if_name, later), site))
     found = link.find(site.inside.sock, order.if_name)
     if found is None:
@@ -240,7 +166,7 @@ def _check(order: Order, params: TuningParams, final: StepResult, site: Site) ->
     return (*drift, *offload.drift(offloads, now, f'interface "{order.if_name}"'))
 
 
-def _left(wanted: _Wanted, later: Sequence[Tuned]) -> _Wanted:
+def _left(wanted: Wanted, later: Sequence[Tuned]) -> Wanted:
     """What of it no later step has changed."""
     changed: dict[str, Any] = {
         name: None
@@ -261,7 +187,7 @@ def _without(final: StepResult, if_name: str, later: Sequence[Tuned]) -> StepRes
     return msgspec.structs.replace(final, interfaces=tuple(interfaces))
 
 
-def _result(order: Order, wanted: _Wanted, now: CNIInterface, site: Site) -> StepResult:
+def _result(order: Order, wanted: Wanted, now: CNIInterface, site: Site) -> StepResult:
     """What the step was given, its interface as it is now, and the addresses and routes that it asked for."""
     given = order.previous
     places = [
@@ -288,34 +214,6 @@ def _set_mac(sock: Socket, index: int, mac: str, *, up: bool) -> None:
         link.change(sock, index, up=False)
         link.change(sock, index, mac=mac)
         link.change(sock, index, up=up)
-
-
-class _Arguments(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """What the runtime may give to the plugin of that name beside its config."""
-
-    mac: MacText | None = None
-    mtu: Mtu | None = None
-    promisc: bool | None = None
-    allmulti: bool | None = None
-    tx_q_len: Count | None = msgspec.field(default=None, name="txQLen")
-    sysctl: Mapping[str, str | int | bool] = {}
-
-
-def _arguments(order: Order, params: TuningParams) -> _Arguments:
-    given: dict[str, Any] = {}
-    if "mac" in params.runtime_config:
-        given["mac"] = params.runtime_config["mac"]
-    of_cni = params.args.get("cni", {})
-    if isinstance(of_cni, Mapping):
-        given |= of_cni
-    try:
-        return msgspec.convert(given, _Arguments)
-    except msgspec.ValidationError as problem:
-        raise InvalidInputError(f"{order.called}: runtimeConfig or args: {problem}") from None
-
-
-def _first(*values: Any) -> Any:
-    return next((value for value in values if value is not None), None)
 
 
 TUNING = Builtin(

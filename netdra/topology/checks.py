@@ -13,8 +13,7 @@ from typing import Any
 import msgspec
 
 from netdra.model.plan import Plan, PlannedStep
-from netdra.topology.findings import Finding
-from netdra.topology.graph import about
+from netdra.topology.findings import Finding, about
 from netdra.topology.interfaces import known_text
 from netdra.topology.values import Path
 

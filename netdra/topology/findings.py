@@ -10,6 +10,7 @@ from collections.abc import Sequence
 import msgspec
 
 from netdra.model.errors import InvalidInputError
+from netdra.model.plan import called
 from netdra.topology.values import Path
 
 
@@ -32,6 +33,11 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
         if not self.hint:
             return self.what
         return f"{self.what} {self.hint}" if self.what.endswith(".") else f"{self.what}; {self.hint}"
+
+
+def about(topology: str, step: str, what: str, *, hint: str = "", path: Path = ()) -> Finding:
+    """A finding about a step, worded as all of them are."""
+    return Finding(what=f"{called(topology, step)}: {what}", hint=hint, path=path)
 
 
 def refuse(findings: Sequence[Finding]) -> None:

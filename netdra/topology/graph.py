@@ -7,26 +7,19 @@ on it. Called at admission, by the controller, at Prepare and by the command lin
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
 
 import msgspec
 
 from netdra.model import names
-from netdra.model.plan import called
 from netdra.model.topology import MAX_STEPS, NetworkTopology, Step
 from netdra.topology import references
-from netdra.topology.findings import Finding, refuse
+from netdra.topology.findings import Finding, about, refuse
 from netdra.topology.references import Reference
+from netdra.topology.step_check import examine_step, shown_name
 from netdra.topology.values import ConfigError, Path, dotted, quoted
 
-RESERVED_KEYS = ("cniVersion", "type", "prevResult")
-"""Keys of a CNI configuration that netdra itself writes, so a step's config must not."""
-
 _LISTED = 10
-_TYPE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}\Z")
-# k8s.io/apimachinery IsQualifiedName with the domain that extended resources need.
-_EXTENDED_RESOURCE = re.compile(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?/[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?\Z")
 
 
 class Graph(msgspec.Struct, frozen=True, kw_only=True):
@@ -58,11 +51,6 @@ class Graph(msgspec.Struct, frozen=True, kw_only=True):
         return about(self.topology, step, what, hint=hint, path=("spec", "steps", self.positions[step], *path))
 
 
-def about(topology: str, step: str, what: str, *, hint: str = "", path: Path = ()) -> Finding:
-    """A finding about a step, worded as all of them are."""
-    return Finding(what=f"{called(topology, step)}: {what}", hint=hint, path=path)
-
-
 def compile_topology(topology: NetworkTopology) -> Graph:
     """The topology's graph.
 
@@ -77,8 +65,11 @@ def compile_topology(topology: NetworkTopology) -> Graph:
 
 def examine(topology: NetworkTopology) -> tuple[Graph | None, tuple[Finding, ...]]:
     """The topology's graph, or all that is wrong with its structure and no graph."""
-    name, steps = _shown(topology.name), topology.spec.steps
-    findings = [*_topology(topology), *(finding for at, step in enumerate(steps) for finding in _step(name, at, step))]
+    name, steps = shown_name(topology.name), topology.spec.steps
+    findings = [
+        *_topology(topology),
+        *(finding for at, step in enumerate(steps) for finding in examine_step(name, at, step)),
+    ]
     findings += _dependencies(name, steps)
     if findings:
         return None, tuple(findings)
@@ -115,86 +106,6 @@ def _topology(topology: NetworkTopology) -> Iterator[Finding]:
         )
 
 
-def _shown(name: str) -> str:
-    """A topology's or step's name for an error, also where it is none."""
-    return name if names.is_subdomain(name) else quoted(name)[1:-1]
-
-
-def _step(topology: str, at: int, step: Step) -> Iterator[Finding]:
-    """What is wrong with a step by itself."""
-    path = ("spec", "steps", at)
-    shown = _shown(step.name)
-    if not names.is_label(step.name):
-        yield about(
-            topology,
-            shown,
-            "the name is no DNS label",
-            hint=f"use at most {names.MAX_LABEL} lower-case letters, digits and dashes",
-            path=(*path, "name"),
-        )
-    if not is_plugin_name(step.type):
-        yield about(
-            topology,
-            shown,
-            f"type {quoted(step.type)} is no CNI plugin's name",
-            hint="a type is the name of a program in the CNI path: no slash, no path",
-            path=(*path, "type"),
-        )
-    for key in RESERVED_KEYS:
-        if key in step.config:
-            yield about(
-                topology, shown, f"config.{key} is written by netdra", hint="remove it", path=(*path, "config", key)
-            )
-    yield from _root_or_derived(topology, shown, step, path)
-
-
-def _root_or_derived(topology: str, shown: str, step: Step, path: Path) -> Iterator[Finding]:
-    if step.is_root and step.selector is None:
-        yield about(
-            topology,
-            shown,
-            "a step without dependOn is an allocated device and needs a selector",
-            hint="add selector.cel, or the steps that it depends on",
-            path=path,
-        )
-    if not step.is_root and step.selector is not None:
-        yield about(
-            topology,
-            shown,
-            "a step with dependOn is not allocated, so its selector would select nothing",
-            hint="remove the selector or dependOn",
-            path=(*path, "selector"),
-        )
-    resource = step.extended_resource_name
-    if resource and not step.is_root:
-        yield about(
-            topology,
-            shown,
-            "only a step without dependOn can have an extendedResourceName",
-            path=(*path, "extendedResourceName"),
-        )
-    if resource and not is_extended_resource(resource):
-        yield about(
-            topology,
-            shown,
-            f"extendedResourceName {quoted(resource)} is no name of an extended resource",
-            hint='write "<domain>/<name>" with a domain other than kubernetes.io',
-            path=(*path, "extendedResourceName"),
-        )
-
-
-def is_plugin_name(text: str) -> bool:
-    """Whether it can be the name of a program in the CNI path: no path, and no letter that only looks like one."""
-    return _TYPE.match(text) is not None and ".." not in text
-
-
-def is_extended_resource(name: str) -> bool:
-    """Whether Kubernetes takes the name for an extended resource (pkg/apis/core/v1/helper IsExtendedResourceName)."""
-    domain = name.split("/", 1)[0]
-    native = domain == "kubernetes.io" or domain.endswith(".kubernetes.io") or name.startswith("requests.")
-    return _EXTENDED_RESOURCE.match(name) is not None and names.is_subdomain(domain) and not native
-
-
 def _dependencies(topology: str, steps: Sequence[Step]) -> Iterator[Finding]:
     """Names that appear twice, and edges that lead nowhere."""
     known: set[str] = set()
@@ -202,19 +113,19 @@ def _dependencies(topology: str, steps: Sequence[Step]) -> Iterator[Finding]:
     for at, step in enumerate(steps):
         path = ("spec", "steps", at)
         if step.name in known:
-            yield about(topology, _shown(step.name), "the name appears twice", path=(*path, "name"))
+            yield about(topology, shown_name(step.name), "the name appears twice", path=(*path, "name"))
         known.add(step.name)
         named: set[str] = set()
         for place, dependency in enumerate(step.depend_on):
             if problem := _edge(step.name, dependency, everyone, named):
                 hint = "" if dependency in everyone else f"its steps are {_listed(everyone)}"
-                yield about(topology, _shown(step.name), problem, hint=hint, path=(*path, "dependOn", place))
+                yield about(topology, shown_name(step.name), problem, hint=hint, path=(*path, "dependOn", place))
             named.add(dependency)
 
 
 def _listed(steps: set[str]) -> str:
     """The steps' names, or the first of them."""
-    shown = ", ".join(map(_shown, sorted(steps)[:_LISTED]))
+    shown = ", ".join(map(shown_name, sorted(steps)[:_LISTED]))
     return f"{shown} and {len(steps) - _LISTED} more" if len(steps) > _LISTED else shown
 
 

@@ -23,7 +23,8 @@ from netdra.model.policy import Selector
 from netdra.model.topology import NetworkTopology, NetworkTopologySpec, Step
 from netdra.topology import references
 from netdra.topology.classes import parameters as topology_parameters
-from netdra.topology.graph import RESERVED_KEYS, Graph, compile_topology, is_plugin_name
+from netdra.topology.graph import Graph, compile_topology
+from netdra.topology.step_check import RESERVED_KEYS, is_plugin_name
 from netdra.topology.values import ConfigError, quoted
 
 DEFAULT_TYPES = ("sriov", "host-device", "macvlan", "ipvlan", "bridge", "vfio-pci", "rdma")

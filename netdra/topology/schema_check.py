@@ -16,7 +16,8 @@ from netdra.topology.config_check import Complaint, check_config
 from netdra.topology.contract import Contract
 from netdra.topology.findings import Finding
 from netdra.topology.flow_check import check_flow, flows
-from netdra.topology.graph import Graph, is_plugin_name
+from netdra.topology.graph import Graph
+from netdra.topology.step_check import is_plugin_name
 from netdra.topology.values import quoted
 
 MAX_COMPLAINTS = 50

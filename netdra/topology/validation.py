@@ -15,7 +15,7 @@ from netdra.model.topology import NetworkTopology
 from netdra.topology import bind, graph, interfaces, schema_check, shipped
 from netdra.topology.checks import check_plans
 from netdra.topology.classes import class_name, device_classes
-from netdra.topology.findings import Finding
+from netdra.topology.findings import Finding, about
 from netdra.topology.graph import Graph
 from netdra.topology.values import Path
 
@@ -69,13 +69,13 @@ def check_together(topologies: Mapping[str, NetworkTopology]) -> Iterator[tuple[
             made = class_name(name, step.name)
             if made in classes:
                 what = f'its DeviceClass "{made}" is also that of {classes[made]}'
-                yield name, graph.about(name, step.name, what, hint="rename the step", path=(*path, "name"))
+                yield name, about(name, step.name, what, hint="rename the step", path=(*path, "name"))
             classes[made] = f'step "{step.name}" of NetworkTopology "{name}"'
             resource = step.extended_resource_name
             if resource and resource in resources:
                 what = f'extendedResourceName "{resource}" is also that of {resources[resource]}'
                 hint = "an extended resource is of one DeviceClass"
-                yield name, graph.about(name, step.name, what, hint=hint, path=(*path, "extendedResourceName"))
+                yield name, about(name, step.name, what, hint=hint, path=(*path, "extendedResourceName"))
             resources[resource] = classes[made]
 
 

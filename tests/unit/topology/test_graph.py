@@ -12,7 +12,8 @@ from netdra.model.errors import InvalidInputError
 from netdra.model.meta import ObjectMeta
 from netdra.model.policy import Selector
 from netdra.model.topology import MAX_STEPS, NetworkTopology, NetworkTopologySpec, Step
-from netdra.topology.graph import compile_topology, examine, is_extended_resource
+from netdra.topology.graph import compile_topology, examine
+from netdra.topology.step_check import is_extended_resource
 
 Topology = Callable[..., NetworkTopology]
 

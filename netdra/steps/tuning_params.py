@@ -1,0 +1,117 @@
+"""What a tuning step is to change: its parameters, in netdra's words and in those of the CNI plugin of that name."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from netdra.model.errors import InvalidInputError
+from netdra.steps import addressing, sysctl
+from netdra.steps.addressing import Added, RouteParams
+from netdra.steps.contract import Count, MacText, Mtu, Order, Params, check_mac
+from netdra.steps.offload import EthtoolParams
+
+
+class TuningParams(Params, frozen=True, kw_only=True):
+    """What to change; what is not given stays."""
+
+    dev: str = ""
+    mtu: Mtu | None = None
+    mac: MacText | None = None
+    promisc: bool | None = None
+    allmulti: bool | None = None
+    txqlen: Count | None = None
+    tx_q_len: Count | None = msgspec.field(default=None, name="txQLen")
+    sysctl: Mapping[str, str | int | bool] = {}
+    addresses: tuple[str, ...] = ()
+    routes: tuple[RouteParams, ...] = ()
+    ethtool: EthtoolParams = EthtoolParams()
+    data_dir: str = ""
+
+
+class Wanted(msgspec.Struct, frozen=True, kw_only=True):
+    """The parameters with the two vocabularies made one."""
+
+    mtu: int | None
+    mac: str | None
+    promisc: bool | None
+    allmulti: bool | None
+    txqlen: int | None
+    sysctl: Mapping[str, str]
+    added: Added
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """Those that one message to the kernel sets."""
+        given = {
+            "mtu": self.mtu,
+            "promiscuous": self.promisc,
+            "all_multicast": self.allmulti,
+            "txqlen": self.txqlen,
+        }
+        return {name: value for name, value in given.items() if value is not None}
+
+
+def wanted_by(order: Order, params: TuningParams) -> Wanted:
+    """The parameters, checked.
+
+    Raises:
+        InvalidInputError: an address, a route, a MAC or a sysctl cannot be meant.
+    """
+    for_plugins = _arguments(order, params)
+    mac = for_plugins.mac or params.mac
+    if mac:
+        check_mac(mac, f"{order.called}, mac")
+    settings = {
+        sysctl.path_of(key, order.if_name): str(int(value)) if isinstance(value, bool) else str(value)
+        for key, value in {**params.sysctl, **for_plugins.sysctl}.items()
+    }
+    return Wanted(
+        mtu=_first(for_plugins.mtu, params.mtu),
+        mac=mac.lower() if mac else None,
+        promisc=_first(for_plugins.promisc, params.promisc),
+        allmulti=_first(for_plugins.allmulti, params.allmulti),
+        txqlen=_first(for_plugins.tx_q_len, params.txqlen, params.tx_q_len),
+        sysctl=settings,
+        added=Added(
+            if_name=order.if_name,
+            addresses=tuple(
+                addressing.checked_address(text, f"{order.called}, addresses[{place}]")
+                for place, text in enumerate(params.addresses)
+            ),
+            routes=tuple(
+                addressing.checked_route(each, f"{order.called}, routes[{place}]")
+                for place, each in enumerate(params.routes)
+            ),
+        ),
+    )
+
+
+class _Arguments(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """What the runtime may give to the plugin of that name beside its config."""
+
+    mac: MacText | None = None
+    mtu: Mtu | None = None
+    promisc: bool | None = None
+    allmulti: bool | None = None
+    tx_q_len: Count | None = msgspec.field(default=None, name="txQLen")
+    sysctl: Mapping[str, str | int | bool] = {}
+
+
+def _arguments(order: Order, params: TuningParams) -> _Arguments:
+    given: dict[str, Any] = {}
+    if "mac" in params.runtime_config:
+        given["mac"] = params.runtime_config["mac"]
+    of_cni = params.args.get("cni", {})
+    if isinstance(of_cni, Mapping):
+        given |= of_cni
+    try:
+        return msgspec.convert(given, _Arguments)
+    except msgspec.ValidationError as problem:
+        raise InvalidInputError(f"{order.called}: runtimeConfig or args: {problem}") from None
+
+
+def _first(*values: Any) -> Any:
+    return next((value for value in values if value is not None), None)

@@ -1,0 +1,107 @@
+"""What can be wrong with a step of a topology by itself: its name, its type, its reserved keys, its kind of step.
+
+The first thing that `netdra.topology.graph` asks of each step, before it looks at how they hang together.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from netdra.model import names
+from netdra.model.topology import Step
+from netdra.topology.findings import Finding, about
+from netdra.topology.values import Path, quoted
+
+RESERVED_KEYS = ("cniVersion", "type", "prevResult")
+"""Keys of a CNI configuration that netdra itself writes, so a step's config must not."""
+
+_TYPE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}\Z")
+# k8s.io/apimachinery IsQualifiedName with the domain that extended resources need.
+_EXTENDED_RESOURCE = re.compile(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?/[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?\Z")
+
+
+def examine_step(topology: str, at: int, step: Step) -> Iterator[Finding]:
+    """What is wrong with a step by itself.
+
+    Args:
+        topology: the topology's name.
+        at: the step's place in `spec.steps`.
+        step: the step.
+    """
+    path = ("spec", "steps", at)
+    shown = shown_name(step.name)
+    if not names.is_label(step.name):
+        yield about(
+            topology,
+            shown,
+            "the name is no DNS label",
+            hint=f"use at most {names.MAX_LABEL} lower-case letters, digits and dashes",
+            path=(*path, "name"),
+        )
+    if not is_plugin_name(step.type):
+        yield about(
+            topology,
+            shown,
+            f"type {quoted(step.type)} is no CNI plugin's name",
+            hint="a type is the name of a program in the CNI path: no slash, no path",
+            path=(*path, "type"),
+        )
+    for key in RESERVED_KEYS:
+        if key in step.config:
+            yield about(
+                topology, shown, f"config.{key} is written by netdra", hint="remove it", path=(*path, "config", key)
+            )
+    yield from _root_or_derived(topology, shown, step, path)
+
+
+def _root_or_derived(topology: str, shown: str, step: Step, path: Path) -> Iterator[Finding]:
+    if step.is_root and step.selector is None:
+        yield about(
+            topology,
+            shown,
+            "a step without dependOn is an allocated device and needs a selector",
+            hint="add selector.cel, or the steps that it depends on",
+            path=path,
+        )
+    if not step.is_root and step.selector is not None:
+        yield about(
+            topology,
+            shown,
+            "a step with dependOn is not allocated, so its selector would select nothing",
+            hint="remove the selector or dependOn",
+            path=(*path, "selector"),
+        )
+    resource = step.extended_resource_name
+    if resource and not step.is_root:
+        yield about(
+            topology,
+            shown,
+            "only a step without dependOn can have an extendedResourceName",
+            path=(*path, "extendedResourceName"),
+        )
+    if resource and not is_extended_resource(resource):
+        yield about(
+            topology,
+            shown,
+            f"extendedResourceName {quoted(resource)} is no name of an extended resource",
+            hint='write "<domain>/<name>" with a domain other than kubernetes.io',
+            path=(*path, "extendedResourceName"),
+        )
+
+
+def is_plugin_name(text: str) -> bool:
+    """Whether it can be the name of a program in the CNI path: no path, and no letter that only looks like one."""
+    return _TYPE.match(text) is not None and ".." not in text
+
+
+def is_extended_resource(name: str) -> bool:
+    """Whether Kubernetes takes the name for an extended resource (pkg/apis/core/v1/helper IsExtendedResourceName)."""
+    domain = name.split("/", 1)[0]
+    native = domain == "kubernetes.io" or domain.endswith(".kubernetes.io") or name.startswith("requests.")
+    return _EXTENDED_RESOURCE.match(name) is not None and names.is_subdomain(domain) and not native
+
+
+def shown_name(name: str) -> str:
+    """A topology's or step's name for an error, also where it is none."""
+    return name if names.is_subdomain(name) else quoted(name)[1:-1]
