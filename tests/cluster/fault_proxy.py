@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
 import ssl
 import time
 from collections.abc import AsyncIterator, Callable
@@ -91,9 +92,9 @@ class FaultProxy:
         for connection in self._connections:
             connection.transport.abort()
 
-    def count(self, since: float = 0.0) -> int:
-        """How many requests came after a moment of `time.monotonic`."""
-        return sum(request.at >= since for request in self.requests)
+    def count(self, since: float = 0.0, until: float = math.inf) -> int:
+        """How many requests came after a moment of `time.monotonic`, and before another."""
+        return sum(since <= request.at < until for request in self.requests)
 
     @asynccontextmanager
     async def serving(self) -> AsyncIterator[FaultProxy]:

@@ -190,6 +190,6 @@ def test_no_component_survives_a_test_run_that_is_killed() -> None:
         parent.send_signal(signal.SIGKILL)
     assert len(handles) == 3
     for handle in handles:
-        ended, _, _ = select.select([handle], [], [], 10)
+        ended, _, _ = select.select([handle], [], [], 60)
         os.close(handle)
         assert ended

@@ -69,7 +69,7 @@ class Daemon:
 
     def get(self, path: str) -> tuple[int, str]:
         """Status and body; 0 where nobody answers."""
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=5)
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=WITHIN)
         try:
             connection.request("GET", path)
             answer = connection.getresponse()
@@ -251,7 +251,9 @@ def test_a_webhook_that_drains_is_not_ready_and_still_answers_and_a_second_signa
             webhook.until_ready(503)
             assert webhook.get("/readyz") == (503, "stopping: told to stop")
             assert webhook.get("/healthz") == (200, "ok")
-            asked = http.client.HTTPSConnection("127.0.0.1", port, context=ssl._create_unverified_context(), timeout=5)
+            asked = http.client.HTTPSConnection(
+                "127.0.0.1", port, context=ssl._create_unverified_context(), timeout=WITHIN
+            )
             with closing(asked):
                 asked.request("POST", "/validate", body="no review")
                 assert asked.getresponse().status == 400

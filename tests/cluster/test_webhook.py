@@ -194,15 +194,15 @@ def test_while_the_webhook_is_away_claims_are_let_through_and_topologies_wait(
     api = workspace.api
     webhook.process.pause()
     try:
-        begun = time.monotonic()
         api.create(manifest(CLAIM, "lacking", workspace.namespace, spec=claim(f"{topology}-vf0")))
-        assert time.monotonic() - begun < 5
         api.patch(TOPOLOGY, topology, {"metadata": {"finalizers": ["example.com/kept"], "labels": {"a": "b"}}})
         api.patch(TOPOLOGY, topology, {"status": {"users": 3}}, subresource="status")
         api.patch(TOPOLOGY, topology, {"metadata": {"finalizers": None}})
         api.delete(TOPOLOGY, topology)
     finally:
         webhook.process.resume()
+    shipped = {each["metadata"]["name"]: each["webhooks"] for each in identities.template("webhook.yaml")}
+    assert [one["timeoutSeconds"] for one in shipped["netdra-claims"]] == [2]  # here it is longer: see `daemons`
     webhook.process.kill()
     written = manifest(TOPOLOGY, workspace.name("new"), spec=steps("vf0"))
     error = refusal(lambda: api.create(written, dry_run=True))

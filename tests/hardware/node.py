@@ -87,7 +87,7 @@ def run(*command: str, check: bool = True) -> str:
     Raises:
         AssertionError: it failed (the text has what it said).
     """
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
     assert done.returncode == 0 or not check, f"{' '.join(command)}: {done.stderr or done.stdout}"
     return done.stdout
 
@@ -132,7 +132,7 @@ def ping(target: str, netns: str, count: int = 3) -> bool:
     return done.returncode == 0
 
 
-def until(condition: Callable[[], bool], what: str, limit: float = 20.0) -> None:
+def until(condition: Callable[[], bool], what: str, limit: float = 120.0) -> None:
     """Wait for something that the kernel announces to nobody.
 
     Raises:

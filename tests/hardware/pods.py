@@ -129,7 +129,7 @@ def differences(before: Any, after: Any, path: str = "") -> list[str]:
     return [] if before == after else [f"{path}: {before} became {after}"]
 
 
-def assert_as_before(before: dict[str, Any], settings: Settings, limit: float = 10.0) -> None:
+def assert_as_before(before: dict[str, Any], settings: Settings, limit: float = 60.0) -> None:
     """The node is as it was, and no checkpoint is left; the kernel may take a moment to end a namespace."""
     deadline = time.monotonic() + limit
     while (found := differences(before, node_state())) and time.monotonic() < deadline:

@@ -52,7 +52,7 @@ def open_vswitch() -> Iterator[None]:
 
 def follow(watcher: Watcher, condition: Callable[[Inventory], bool], what: str) -> Inventory:
     """Handle events until they have told of something, and hold the outcome against a fresh scan."""
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 120
     while not condition(watcher.inventory):
         assert time.monotonic() < deadline, f"the events have not told: {what}"
         watcher.wait(1.0)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import subprocess
+import time
 import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -11,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from netdra.kernel import kinds, link, netns
+from netdra.kernel import kinds, link, netns, uapi
 from netdra.kernel.netlink import Socket
 from netdra.kernel.netns import Namespace
 
@@ -44,6 +45,18 @@ class Machine:
     def index(self, name: str) -> int:
         """A link's index."""
         return link.get(self.sock, name).index
+
+    def at_rest(self) -> None:
+        """Wait until each link's state is that of its carrier: the kernel brings that about in the background."""
+        deadline = time.monotonic() + 60
+        while moving := [each.name for each in link.dump(self.sock) if not _at_rest(each)]:
+            assert time.monotonic() < deadline, f"the states of {moving} do not come to rest"
+            time.sleep(0.01)
+
+
+def _at_rest(found: link.Link) -> bool:
+    has_carrier = bool(found.flags & uapi.IFF_LOWER_UP)
+    return not found.is_up or found.state in (("up",) if has_carrier else ("down", "lowerlayerdown"))
 
 
 @pytest.fixture

@@ -134,6 +134,7 @@ def test_a_device_or_topology_that_the_node_does_not_know_is_told(tell: Any, mon
         slices, scene.view.slices = scene.view.slices, ()
         with pytest.raises(TemporaryError, match="is not known on this node"):
             await scene.claims.prepare(wanted)
+        monkeypatch.setattr(preparing, "VIEW_SECONDS", 60.0)
         asyncio.get_running_loop().call_later(0.1, setattr, scene.view, "slices", slices)
         assert len(await scene.claims.prepare(wanted)) == 1
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
@@ -37,7 +38,7 @@ from testbed.objects import NODE, SLICE
 from testbed.workspace import Workspace
 from tests.cluster.fault_proxy import FaultProxy
 
-WITHIN = 10.0
+WITHIN = 60.0
 SLOTS = {"dra.networking/slots": DeviceCapacity(value="64", request_policy=CapacityRequestPolicy(default="1"))}
 
 
@@ -89,8 +90,8 @@ class Scene:
     def content(self) -> list[ResourceSliceSpec]:
         return contents(msgspec.convert(item["spec"], ResourceSliceSpec) for item in self.stored())
 
-    def written(self, since: float) -> int:
-        return sum(request.method != "GET" for request in self.proxy.requests if request.at >= since)
+    def written(self, since: float, until: float = math.inf) -> int:
+        return sum(request.method != "GET" for request in self.proxy.requests if since <= request.at < until)
 
 
 def contents(specs: Iterator[ResourceSliceSpec]) -> list[ResourceSliceSpec]:

@@ -36,6 +36,7 @@ def test_slices_that_the_kubelet_wipes_come_back_and_a_successor_writes_nothing(
             await asyncio.to_thread(scene.api.delete_all, SLICE, fields=f"spec.nodeName={scene.node}")
             assert await scene.devices(*everything) == before
 
+            await scene.at_rest()
             stored = scene.slices()
             watch = scene.publishing._watch
             async with FaultProxy(control_plane).serving() as proxy, Client(connect(proxy.config)) as client:

@@ -23,7 +23,7 @@ from testbed.control_plane import ControlPlane
 from testbed.objects import NAMESPACE, manifest
 from tests.cluster.fault_proxy import FaultProxy
 
-WITHIN = 5.0
+WITHIN = 60.0  # less than an idle watch may last (`Timing`)
 KIND = "v1/ConfigMap"
 
 

@@ -44,7 +44,7 @@ from testbed.objects import CLAIM, POD, SLICE, manifest
 from testbed.workspace import Workspace
 from tests.cluster.fault_proxy import FaultProxy
 
-WITHIN = 30.0
+WITHIN = 60.0
 BUDGET = 20.0
 BINARIES = ("macvlan", "static")
 

@@ -15,7 +15,7 @@ from testbed.objects import pod as pod_manifest
 from tests.cluster.fault_proxy import Answer, Stall
 from tests.cluster.sandboxes.scene import Daemon, Scene, chain_of_three, step
 
-SECONDS = 10.0
+SECONDS = 60.0
 
 
 async def names(daemon: Daemon, scene: Scene, of: Object, seconds: float = SECONDS) -> list[str]:

@@ -138,7 +138,7 @@ def bed(tmp_path: Path) -> Iterator[Bed]:
             host=host,
             pod=pod,
             container=Pod(sandbox=f"sb-{uuid.uuid4().hex[:8]}", name="p", namespace="default", uid="u"),
-            settings=Settings(state=tmp_path / "state", plugins=PluginPath(directories=(str(plugins),)), budget=20.0),
+            settings=Settings(state=tmp_path / "state", plugins=PluginPath(directories=(str(plugins),)), budget=60.0),
             plugins=plugins,
         )
     finally:
@@ -149,9 +149,9 @@ def bed(tmp_path: Path) -> Iterator[Bed]:
             space.close()
 
 
-def with_budget(bed: Bed, seconds: float) -> Bed:
+def with_budget(bed: Bed, seconds: float, **shares: float) -> Bed:
     """The same bed, with another budget for attaching and detaching."""
-    return dataclasses.replace(bed, settings=msgspec.structs.replace(bed.settings, budget=seconds))
+    return dataclasses.replace(bed, settings=msgspec.structs.replace(bed.settings, budget=seconds, **shares))
 
 
 def recorder(bed: Bed, name: str) -> Recorder:

@@ -38,7 +38,7 @@ spec:
 
 def netdra(bed: Bed, *arguments: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
     """Run a command as a person does; the state and the plugins are the test's."""
-    named = ("--state", str(bed.settings.state), "--cni-path", str(bed.plugins), "--timeout", "20")
+    named = ("--state", str(bed.settings.state), "--cni-path", str(bed.plugins), "--timeout", "60")
     return subprocess.run(
         (sys.executable, "-m", "netdra", *arguments, *named),
         input=stdin,

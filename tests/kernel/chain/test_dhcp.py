@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import subprocess
 import time
 from collections.abc import Iterator
@@ -56,14 +57,22 @@ def dhcp(bed: Bed, tmp_path: Path) -> Iterator[str]:
     (tmp_path / "leases").touch()
     config = tmp_path / "udhcpd.conf"
     config.write_text(SERVER.format(folder=tmp_path))
-    socket = str(tmp_path / "dhcp.sock")
+    path = str(tmp_path / "dhcp.sock")
     with (
         running("busybox", "udhcpd", "-f", str(config), until="started"),
-        running(str(bed.plugins / "dhcp"), "daemon", "-socketpath", socket, until=""),
+        running(str(bed.plugins / "dhcp"), "daemon", "-socketpath", path, until=""),
     ):
-        while not Path(socket).exists():
-            time.sleep(0.01)  # the daemon tells no one that it listens
-        yield socket
+        listens(path)
+        yield path
+
+
+def listens(path: str) -> None:
+    """Wait until somebody listens on a socket, which is there before that; the daemon tells no one."""
+    deadline = time.monotonic() + 60
+    with socket.socket(socket.AF_UNIX) as probe:
+        while probe.connect_ex(path) != 0:
+            assert time.monotonic() < deadline, f"nobody listens on {path}"
+            time.sleep(0.01)
 
 
 def test_a_lease_is_taken_over_the_network_and_given_back(bed: Bed, dhcp: str) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from netdra.chain import readiness
 from netdra.chain.attach import attach
 from netdra.chain.detach import detach
 from netdra.model.errors import PermanentError, TemporaryError
@@ -13,12 +14,19 @@ from tests.kernel.chain.conftest import Bed, device, differences, recorder
 from tests.plans import plan, step
 
 
+@pytest.fixture
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An answer that comes is heard, however slowly the machine runs the plugin that gives it."""
+    monkeypatch.setattr(readiness, "MAX_SECONDS", 60.0)
+
+
 def two(bed: Bed) -> tuple[Plan, ...]:
     bed.veth("eth7", "peer7")
     dev = step("dev", "host-device", "net1", device=device("eth7"))
     return (plan(dev, step("a", "one", "net1", {"mark": 1}, after=["dev"]), step("b", "two", "net2")),)
 
 
+@pytest.mark.usefixtures("patient")
 @pytest.mark.parametrize(("code", "kind"), [(50, TemporaryError), (51, TemporaryError), (999, PermanentError)])
 def test_a_plugin_that_is_not_ready_stops_all_before_it_begins(bed: Bed, code: int, kind: type[Exception]) -> None:
     one, other = recorder(bed, "one"), recorder(bed, "two")
@@ -33,6 +41,7 @@ def test_a_plugin_that_is_not_ready_stops_all_before_it_begins(bed: Bed, code: i
     attach(plans, bed.container, bed.pod.path, bed.settings)
 
 
+@pytest.mark.usefixtures("patient")
 def test_a_plugin_is_asked_with_its_configuration_and_of_no_container(bed: Bed) -> None:
     one, _ = recorder(bed, "one"), recorder(bed, "two")
     attach(two(bed), bed.container, bed.pod.path, bed.settings)
@@ -41,6 +50,7 @@ def test_a_plugin_is_asked_with_its_configuration_and_of_no_container(bed: Bed) 
     assert "CNI_CONTAINERID" not in call.environment
 
 
+@pytest.mark.usefixtures("patient")
 def test_all_are_asked_at_once_and_all_that_are_not_ready_are_named(bed: Bed) -> None:
     for name, other in (("one", "two"), ("two", "one")):
         fake = recorder(bed, name)
@@ -64,6 +74,7 @@ def test_a_plugin_that_is_too_old_for_it_is_not_asked(bed: Bed) -> None:
     assert one.calls("STATUS") == []
 
 
+@pytest.mark.usefixtures("patient")
 def test_a_plugin_that_was_ready_just_now_is_not_asked_again(bed: Bed) -> None:
     one, _ = recorder(bed, "one"), recorder(bed, "two")
     plans = two(bed)
@@ -73,6 +84,7 @@ def test_a_plugin_that_was_ready_just_now_is_not_asked_again(bed: Bed) -> None:
     assert [call.verb for call in one.calls()] == ["STATUS", "ADD", "DEL", "ADD", "DEL"]
 
 
+@pytest.mark.usefixtures("patient")
 def test_the_ipam_plugin_of_a_built_in_step_is_asked_too(bed: Bed) -> None:
     fake = recorder(bed, "addresses")
     fake.fails("STATUS", code=50, message="no addresses left")

@@ -3,7 +3,6 @@
 import json
 import os
 import signal
-import threading
 import time
 from pathlib import Path
 
@@ -23,7 +22,8 @@ from testbed.recorder import Recorder
 HERE = Attachment(container_id="c1", if_name="net1", netns="/run/netns/x")
 NETWORK = NetworkConfig(network="net-a", type="fake", config={"answer": 42})
 RESULT = StepResult(interfaces=(CNIInterface(name="net1", mac="02:00:00:00:00:01", sandbox="/run/netns/x"),))
-SOON = 5.0
+SOON = 60.0  # no plugin here needs it, but on a machine that has much else to do
+ENOUGH = 5.0  # for a plugin to begin, before its time is over
 
 
 @pytest.fixture
@@ -156,8 +156,8 @@ def test_only_the_end_of_a_long_stderr_is_kept(recorder: Recorder) -> None:
 def test_a_hanging_plugin_is_ended_with_all_that_it_started(recorder: Recorder) -> None:
     recorder.does("ADD", 'sleep 1000 & echo $! >"$call/child"; echo $$ >"$call/self"; wait')
     started = time.monotonic()
-    problem = failure_of(recorder, timeout=0.5)
-    assert 0.5 <= time.monotonic() - started < 3
+    problem = failure_of(recorder, timeout=ENOUGH)
+    assert time.monotonic() - started >= ENOUGH
     assert isinstance(problem, PluginTemporaryError)
     assert problem.failure.kind == "timeout"
     assert_ended(*ids(recorder))
@@ -171,10 +171,9 @@ def test_a_failing_plugin_leaves_no_process(recorder: Recorder) -> None:
 
 def test_a_daemon_that_a_plugin_leaves_holds_nothing_up_and_lives(recorder: Recorder) -> None:
     recorder.does("ADD", 'sleep 1000 & echo $! >"$call/child"; echo "{}"')
-    started = time.monotonic()
     protocol.add(found(recorder), NETWORK, HERE, None, SOON)
-    assert time.monotonic() - started < 3
     (daemon,) = ids(recorder)
+    assert process_state(daemon) not in {"", "Z"}
     os.kill(daemon, signal.SIGKILL)
 
 
@@ -200,17 +199,24 @@ def test_a_program_that_the_machine_cannot_run_is_named(tmp_path: Path) -> None:
         protocol.find("fake", PluginPath(directories=(str(tmp_path),)))
 
 
-def test_a_binary_that_is_just_being_written_is_waited_for(recorder: Recorder) -> None:
+def test_a_binary_that_is_just_being_written_is_waited_for(recorder: Recorder, monkeypatch: pytest.MonkeyPatch) -> None:
     plugin = found(recorder)
     program = recorder.path.with_name("real")
     program.write_bytes(Path("/bin/true").read_bytes())
     program.chmod(0o755)
     writer = program.open("ab")
     busy = Plugin(binary=msgspec.structs.replace(plugin.binary, path=str(program)), where=plugin.where, version="1.1.0")
-    closing = threading.Timer(0.06, writer.close)
-    closing.start()
+    pauses: list[float] = []
+
+    def pause(seconds: float) -> None:
+        pauses.append(seconds)
+        if len(pauses) == 3:
+            writer.close()
+
+    monkeypatch.setattr("netdra.cni.process.time.sleep", pause)
     protocol.delete(busy, NETWORK, HERE, None, SOON)
-    closing.join()
+    assert len(pauses) == 3
+    assert all(pauses)
 
 
 def test_signals_that_python_ignores_work_in_the_plugin(recorder: Recorder) -> None:
@@ -293,7 +299,7 @@ def ids(recorder: Recorder) -> list[int]:
 def assert_ended(*pids: int) -> None:
     """The processes are gone; one that init has yet to reap counts as gone."""
     assert pids
-    deadline = time.monotonic() + 5
+    deadline = time.monotonic() + 60
     for pid in pids:
         while (state := process_state(pid)) not in {"", "Z"}:
             assert time.monotonic() < deadline, f"process {pid} is still there, in state {state}"

@@ -43,6 +43,7 @@ def busy(machine: Machine, other: Machine) -> Machine:
     address.add(sock, machine.index("br0"), "fd00::3/64")
     address.add(sock, machine.index("mv0"), "10.5.0.1/16")
     route.add(sock, Route(destination="0.0.0.0/0", gateway="10.1.2.1", index=machine.index("br0")))
+    machine.at_rest()
     return machine
 
 

@@ -22,7 +22,7 @@ from netdra.model.inventory import Inventory, Node
 from tests.kernel.conftest import Machine
 
 NODE = Node(name="worker-1")
-DEADLINE = 10.0
+DEADLINE = 60.0
 
 
 def watcher_of(namespace: Namespace, rescan_every: float = RESCAN_EVERY) -> Watcher:
@@ -206,6 +206,7 @@ def test_a_rename_reaches_the_relatives(machine: Machine) -> None:
 def test_only_what_changed_is_read_again(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
     for each in range(20):
         machine.veth(f"a{each}", f"b{each}", up=True)
+    machine.at_rest()
     with watcher_of(machine.namespace) as watcher:
         link.change(machine.sock, "a3", mtu=1400)
         requests: list[int] = []

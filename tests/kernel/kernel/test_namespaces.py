@@ -130,7 +130,7 @@ def test_an_anonymous_namespace_is_gone_when_it_is_closed(machine: Machine) -> N
         # The kernel takes a namespace down in its own time; the end of the veth pair tells.
         gone: set[str] = set()
         while "a" not in gone:
-            assert select.select([monitor], [], [], 10)[0], "the namespace still holds the veth's peer"
+            assert select.select([monitor], [], [], 60)[0], "the namespace still holds the veth's peer"
             gone |= {each.link.name for each in monitor.read() if isinstance(each, LinkEvent) and each.gone}
     assert link.find(machine.sock, "a") is None
 

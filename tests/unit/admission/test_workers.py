@@ -15,10 +15,17 @@ from netdra.admission.messages import AdmissionRequest
 from netdra.admission.workers import COMMAND, Workers
 from netdra.cel import engine
 from netdra.model.topology import NetworkTopology
+from netdra.workers import pool
 from tests.builders import exclusive
 from tests.unit.workers.commands import DEAD, DEAF, GREEDY
 
 Request = Callable[..., AdmissionRequest]
+
+
+@pytest.fixture(autouse=True)
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A worker that takes another's place is waited for, however slowly the machine starts it."""
+    monkeypatch.setattr(pool, "PATIENCE", 60.0)
 
 
 def test_objects_are_reviewed_one_after_the_other_and_side_by_side(
@@ -43,12 +50,12 @@ def test_what_no_worker_can_review_is_refused_and_the_next_is_not(
     request_of: Request, command: tuple[str, ...], message: str
 ) -> None:
     async def story() -> None:
-        workers = Workers(1, seconds=0.2 if command is DEAF else 20.0, command=command)
+        workers = Workers(1, seconds=0.2 if command is DEAF else 60.0, command=command)
         async with workers:
             workers.pool.command = COMMAND
             (error,) = (await workers.review(request_of(exclusive("p", "true")), Cluster())).errors
             assert message in error
-            workers.pool.seconds = 30.0
+            workers.pool.seconds = 60.0
             assert (await workers.review(request_of(exclusive("p", "true")), Cluster())).allowed
 
     asyncio.run(story())

@@ -86,7 +86,7 @@ def test_independent_steps_run_at_the_same_time() -> None:
 
     def act(key: str) -> None:
         if key != "end":
-            together.wait(timeout=10)
+            together.wait(timeout=60)
 
     assert not order.run(edges, act, beside=lambda key: key != "here", stop_on_failure=True)
 
@@ -119,7 +119,7 @@ def test_what_is_running_when_another_fails_is_waited_for() -> None:
         if key == "here":
             failed_first.set()
             raise ValueError(key)
-        assert failed_first.wait(timeout=10)
+        assert failed_first.wait(timeout=60)
         ended.append(key)
 
     failed = order.run(

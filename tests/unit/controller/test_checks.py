@@ -9,6 +9,7 @@ from msgspec.structs import replace
 
 from netdra.controller.checks import Checks
 from netdra.model.policy import DeviceExposurePolicyStatus
+from netdra.workers import pool
 from netdra.workers.pool import BusyError
 from tests.builders import exclusive, policy
 from tests.unit.controller.test_classes import topology
@@ -16,6 +17,12 @@ from tests.unit.controller.test_statuses import schema
 from tests.unit.workers.commands import DEAF
 
 SOUND = "- {name: vf0, type: sriov}"
+
+
+@pytest.fixture(autouse=True)
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A worker that takes another's place is waited for, however slowly the machine starts it."""
+    monkeypatch.setattr(pool, "PATIENCE", 60.0)
 
 
 def test_sound_objects_have_nothing_wrong_and_others_are_told() -> None:

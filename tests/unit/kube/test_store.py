@@ -63,7 +63,7 @@ def test_a_waiter_wakes_when_what_it_waits_for_is_true() -> None:
         await asyncio.sleep(0)
         assert not waiter.done()
         store.put("b", thing("b", 2))
-        await asyncio.wait_for(waiter, 1.0)
+        await asyncio.wait_for(waiter, 60.0)
 
     asyncio.run(story())
 
@@ -75,7 +75,7 @@ def test_synced_and_reached_follow_the_version() -> None:
         waiter = asyncio.create_task(store.wait_synced())
         await asyncio.sleep(0)
         store.advance("9")
-        await asyncio.wait_for(waiter, 1.0)
+        await asyncio.wait_for(waiter, 60.0)
         assert (store.reached("9"), store.reached("10"), store.reached("8")) == (True, False, True)
 
     asyncio.run(story())

@@ -24,7 +24,7 @@ def test_it_is_calm_when_the_last_of_several_has_ended() -> None:
         with shared.made():
             with shared.made():
                 pass
-            waiting = asyncio.ensure_future(shared.calm())
+            waiting = asyncio.ensure_future(shared.calm(1000.0))
             await asyncio.sleep(0.02)
             assert not waiting.done()
         async with asyncio.timeout(10):
@@ -38,7 +38,7 @@ def test_one_that_begins_just_after_another_has_ended_is_let_go_first_too(monkey
         shared = Haste()
         with shared.made():
             waiting = asyncio.ensure_future(shared.calm())
-        await asyncio.sleep(0)
+            await asyncio.sleep(0)  # it waits by now; between the two no time passes for the event loop
         with shared.made():
             await asyncio.sleep(0.2)
             assert not waiting.done()

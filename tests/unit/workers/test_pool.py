@@ -15,6 +15,12 @@ from tests.unit.workers.commands import ABSENT, DEAD, DEAF, GREEDY, LONG, STILLB
 ECHO = (sys.executable, "-c", "from netdra.workers import process; process.main(lambda body: body.decode())")
 
 
+@pytest.fixture(autouse=True)
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A worker that comes is waited for, however slowly the machine starts it."""
+    monkeypatch.setattr(pools, "PATIENCE", 60.0)
+
+
 def test_tasks_are_answered_side_by_side() -> None:
     async def story() -> list[bytes]:
         async with Pool(ECHO, 2, seconds=60.0) as pool:
@@ -96,10 +102,10 @@ def test_workers_that_do_not_become_ready_are_told_at_the_start() -> None:
 
 
 def test_the_time_of_a_task_begins_when_its_worker_is_ready() -> None:
-    slow = "import time; time.sleep(1.0); from netdra.workers import process; process.main(lambda body: body.decode())"
+    slow = "import time; time.sleep(4.0); from netdra.workers import process; process.main(lambda body: body.decode())"
 
     async def story() -> bytes:
-        async with Pool((sys.executable, "-c", slow), 1, seconds=0.9) as pool:
+        async with Pool((sys.executable, "-c", slow), 1, seconds=3.9) as pool:
             return await pool.ask(1)
 
     assert asyncio.run(story()) == b'"1"'
@@ -118,7 +124,6 @@ def test_a_worker_that_does_not_come_is_tried_again(wrong: tuple[str, ...], monk
                 patch.setattr(pools, "PATIENCE", 0.2)
                 with pytest.raises(BusyError):
                     await pool.ask(2)
-            monkeypatch.setattr(pools, "PATIENCE", 60.0)
             pool.command = ECHO
             return await pool.ask(3)
 

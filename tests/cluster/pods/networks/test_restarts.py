@@ -9,6 +9,7 @@ import pytest
 from testbed.api import Object
 from testbed.objects import POD
 from testbed.pods import is_running, lives
+from tests.cluster.pods import witness
 from tests.cluster.pods.conftest import Machine
 from tests.cluster.pods.driver import Offer
 
@@ -45,9 +46,15 @@ def runtime_killed(machine: Machine, offer: Offer) -> None:
 
 
 def lasting(offer: Offer) -> dict[str, Object]:
-    """The pod's interfaces without what changes by itself, as IPv6 addresses do that are just being detected."""
-    facts = ("ifindex", "address", "mtu", "flags", "link_index")
-    return {name: {fact: link[fact] for fact in facts if fact in link} for name, link in offer.inside("pod").items()}
+    """The pod's interfaces without what changes by itself: the kernel's note of a carrier, and what follows from it.
+
+    IPv6 addresses that are just being detected do so too.
+    """
+    facts = ("ifindex", "address", "mtu", "link_index")
+    return {
+        name: {fact: link[fact] for fact in facts if fact in link} | {"flags": set(link["flags"]) - {"NO-CARRIER"}}
+        for name, link in offer.inside("pod").items()
+    }
 
 
 @pytest.mark.parametrize("restart", [driver_stopped, driver_killed, kubelet_killed, runtime_killed])
@@ -55,6 +62,7 @@ def test_a_pod_keeps_its_network_and_goes_cleanly_afterwards(machine: Machine, o
     offer.whole("keep0")
     claim = offer.claim("claim", nic=offer.device_class("host-device", "keep0"))
     before = offer.pods.run("pod", claim)
+    witness.wait_status(offer.pods, claim)
     network, status = lasting(offer), offer.status(claim)
 
     restart(machine, offer)

@@ -68,7 +68,7 @@ def test_a_deployment_grows_to_twenty_pods_and_shrinks_to_none_and_nothing_is_le
 
     offer.workspace.api.wait_for_all(CLAIM, lambda found: not found, namespace=offer.workspace.namespace)
     offer.driver.until_nothing_is_left()
-    assert (offer.links(), offer.driver.node.run("ls", "/run/netns").split()) == before
+    offer.until(lambda: (offer.links(), offer.driver.node.run("ls", "/run/netns").split()) == before)
     assert offer.metric("netdra_claims_prepared") == 0
     assert offer.metric("netdra_held_devices") == 0
     assert offer.metric("netdra_attachments") == 0

@@ -43,10 +43,10 @@ def test_a_runtime_of_the_old_style_tells_pods_by_state_change_alone(play: Play)
         await peer.handshake()
         for event in (RUN, nri_pb2.STOP_POD_SANDBOX, nri_pb2.REMOVE_POD_SANDBOX):
             change = nri_pb2.StateChangeEvent(event=event, pod=pod("a", "/run/netns/x"))
-            assert (await peer.ask("StateChange", change, seconds=4)).status.code == Code.OK
+            assert (await peer.ask("StateChange", change, seconds=400)).status.code == Code.OK
         of_a = seen("a", "/run/netns/x")
         assert scene.diary.told == [("synchronize", ()), ("run", of_a), ("stop", of_a), ("remove", of_a)]
-        assert all(2.9 < budget <= 3.0 for budget in scene.diary.budgets)
+        assert all(200 < budget <= 300 for budget in scene.diary.budgets)
 
     play(act)
 
@@ -54,7 +54,7 @@ def test_a_runtime_of_the_old_style_tells_pods_by_state_change_alone(play: Play)
 def test_a_runtime_of_the_new_style_has_a_method_for_each_event(play: Play) -> None:
     async def act(scene: Scene) -> None:
         peer = await scene.come()
-        await peer.handshake(request_timeout=8000)
+        await peer.handshake(request_timeout=800_000)
         for method in (
             "RunPodSandbox",
             "UpdatePodSandbox",
@@ -64,7 +64,7 @@ def test_a_runtime_of_the_new_style_has_a_method_for_each_event(play: Play) -> N
         ):
             assert (await peer.ask(method, nri_pb2.PodSandboxRequest(pod=pod("a")))).status.code == Code.OK
         assert [what for what, _ in scene.diary.told] == ["synchronize", "run", "stop", "remove"]
-        assert all(5.9 < budget <= 6.0 for budget in scene.diary.budgets)
+        assert all(500 < budget <= 600 for budget in scene.diary.budgets)
 
     play(act)
 
@@ -145,11 +145,11 @@ def test_a_slow_sandbox_is_answered_in_time_and_holds_up_no_other(play: Play) ->
         scene.diary.act = lambda about: stuck if about.name == "slow" else done
         peer = await scene.come()
         await peer.handshake()
-        slow = peer.begin("RunPodSandbox", nri_pb2.PodSandboxRequest(pod=pod("slow")), seconds=1.0)
+        slow = nri_pb2.PodSandboxRequest(pod=pod("slow"))
+        patient = peer.begin("RunPodSandbox", slow, seconds=PATIENCE)
         assert (await peer.ask("RunPodSandbox", nri_pb2.PodSandboxRequest(pod=pod("quick")))).status.code == Code.OK
-        assert not slow.done()
-        async with asyncio.timeout(PATIENCE):
-            answer = await slow
+        answer = await peer.ask("RunPodSandbox", slow, seconds=1.0)
+        assert not patient.done()
         assert answer.status.code == Code.ABORTED
         assert "the run hook of pod ns/slow, sandbox id-slow, has not ended after" in answer.status.message
         stuck.set_result(None)
