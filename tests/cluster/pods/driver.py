@@ -13,6 +13,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from netdra.model import names
 from testbed.api import Object
 from testbed.driver import Driver
+from testbed.node import CommandError
 from testbed.objects import CLAIM, CLASS, POD, SLICE, manifest
 from testbed.pods import Pods
 from testbed.workspace import Workspace
@@ -188,8 +189,11 @@ class Offer:
     def close(self) -> None:
         """Remove the interfaces."""
         for name in self.made:
-            if name in self.links():
+            try:
                 self.driver.node.run("ip", "link", "delete", name)
+            except CommandError:  # it may have gone with its other end, and with a namespace that ends just now
+                if name in self.links():
+                    raise
 
 
 def why(pod: Object | None) -> str:

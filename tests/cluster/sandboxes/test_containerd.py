@@ -48,7 +48,8 @@ def shared_runtime() -> Iterator[Containerd]:
     """The containerd of this module's tests."""
     # Not in pytest's folder, whose length leaves too little for the socket's name.
     with Node("sandboxes") as node:
-        yield Containerd(node)
+        # No kubelet tries again here what a busy machine has not done in time.
+        yield Containerd(node, nri={"plugin_request_timeout": f"{WITHIN:.0f}s"})
 
 
 @pytest.fixture
