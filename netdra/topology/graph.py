@@ -110,16 +110,17 @@ def _dependencies(topology: str, steps: Sequence[Step]) -> Iterator[Finding]:
     """Names that appear twice, and edges that lead nowhere."""
     known: set[str] = set()
     everyone = {step.name for step in steps}
+    there_are = f"its steps are {_listed(everyone)}"
     for at, step in enumerate(steps):
-        path = ("spec", "steps", at)
+        path, shown = ("spec", "steps", at), shown_name(step.name)
         if step.name in known:
-            yield about(topology, shown_name(step.name), "the name appears twice", path=(*path, "name"))
+            yield about(topology, shown, "the name appears twice", path=(*path, "name"))
         known.add(step.name)
         named: set[str] = set()
         for place, dependency in enumerate(step.depend_on):
             if problem := _edge(step.name, dependency, everyone, named):
-                hint = "" if dependency in everyone else f"its steps are {_listed(everyone)}"
-                yield about(topology, shown_name(step.name), problem, hint=hint, path=(*path, "dependOn", place))
+                hint = "" if dependency in everyone else there_are
+                yield about(topology, shown, problem, hint=hint, path=(*path, "dependOn", place))
             named.add(dependency)
 
 

@@ -130,7 +130,7 @@ def test_a_mounted_certificate_is_taken_when_it_changes(tmp_path: Path) -> None:
 
 
 async def until_trusted(port: int, authorities: str) -> None:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while True:
             try:
                 await presented(port, authorities)
