@@ -40,7 +40,7 @@ def told_by(request: pytest.FixtureRequest) -> Demo:
     def run(**environment: str) -> dict[str, Any]:
         command = [*request.param, sys.executable, "-m", "netdra", "lab", "demo", "--output", "json"]
         done = subprocess.run(
-            command, cwd=ROOT, env=os.environ | environment, capture_output=True, text=True, timeout=60, check=False
+            command, cwd=ROOT, env=os.environ | environment, capture_output=True, text=True, timeout=120, check=False
         )
         assert done.returncode == 0, done.stderr
         told: dict[str, Any] = json.loads(done.stdout)
@@ -94,7 +94,7 @@ def test_on_a_terminal_it_reads_like_a_story() -> None:
         cwd=ROOT,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=120,
         check=False,
     )
     assert done.returncode == 0, done.stderr
@@ -114,7 +114,7 @@ def test_a_failure_inside_is_an_error_outside_and_nothing_is_left(tmp_path: Path
         env=os.environ | {"CNI_PATH": str(tmp_path)},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=120,
         check=False,
     )
     assert done.returncode in {3, 4}

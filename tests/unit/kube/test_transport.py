@@ -183,10 +183,19 @@ def test_a_connection_that_the_server_closes_while_it_is_idle_is_not_used_again(
                 closed.clear()
                 assert (await client.get("/")).content == b"{}"
                 await closed.wait()
-                await asyncio.sleep(0.05)  # until the client's side has heard of it
+                await heard_of_the_end(client)
                 assert server.connections == number
 
     asyncio.run(story())
+
+
+async def heard_of_the_end(client: httpx2.AsyncClient) -> None:
+    """Wait until the client knows that none of its connections is of use any more."""
+    transport = client._transport
+    assert isinstance(transport, Transport)
+    async with asyncio.timeout(60):
+        while not all(each.has_expired() for each in transport._pool.connections):  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
 
 
 def test_a_server_that_is_silent_is_given_up(authority: Authority) -> None:
