@@ -268,6 +268,8 @@ class Scene:
                 if watching:
                     async with asyncio.timeout(WITHIN):
                         await pods.tracker.pods.wait_synced()
+                        while not pods.orphans.rounds:  # noqa: ASYNC110 - the first look must not meet what a test does
+                            await asyncio.sleep(0.01)
                 yield Daemon(pods, proxy)
             finally:
                 task.cancel()
