@@ -2,7 +2,8 @@
 
 A container that asks for a CDI device whose specification is missing is not created, so a pod that began while the
 driver was away does not run without its network. A claim that pods share has one specification for all of them: while
-one of them is being attached it is taken away, or a crash in that moment would let that pod's containers through.
+one of them is being attached it is taken away, or a crash in that moment would let that pod's containers through. That
+it is away is then all that is left of that moment, so the next process does not write it before it has seen who has it.
 Called by `netdra.node.pods.attachments` and `reconcile` from worker threads.
 """
 
@@ -25,7 +26,28 @@ class Guard:
         self.files, self.prepared = files, prepared
         self._attached: dict[str, dict[str, Outcome]] = {}
         self._begun: dict[str, set[str]] = {}
+        self._withheld: frozenset[str] = frozenset()
         self._lock = threading.Lock()
+
+    def withhold(self, uids: Iterable[str]) -> None:
+        """Until `release`, write no specification of these claims that is not there now.
+
+        A former process died before it wrote it, or took it away for another sandbox, which may still wait for its
+        network.
+        """
+        with self._lock:
+            self._withheld = frozenset(uids) - frozenset(self.files.specified())
+
+    def withholds(self, uids: Iterable[str]) -> bool:
+        """Whether the specification of one of these claims is withheld."""
+        with self._lock:
+            return not self._withheld.isdisjoint(uids)
+
+    def release(self) -> bool:
+        """Withhold nothing any more; whether anything was: its sandboxes are to be confirmed again."""
+        with self._lock:
+            withheld, self._withheld = self._withheld, frozenset()
+            return bool(withheld)
 
     def begin(self, sandbox: str, claims: Iterable[ClaimReference]) -> None:
         """A sandbox with these claims is about to be attached.
@@ -112,7 +134,8 @@ class Guard:
     def _settle(self, uid: str) -> None:
         users = self._attached.get(uid, {})
         if users and not self._begun.get(uid):
-            self._write(next(iter(users.values())))
+            if uid not in self._withheld:
+                self._write(next(iter(users.values())))
             return
         self.files.detached(uid)
         if not users:

@@ -38,34 +38,46 @@ class Reconciler:
 
     Attributes:
         settled: set while there is nothing left to look at.
+        _unseen: the sandboxes that may yet turn out to wait for a claim's network; None until the runtime has spoken.
     """
 
     attachments: Attachments
     settled: asyncio.Event = field(default_factory=asyncio.Event)
     _due: dict[str, None] = field(default_factory=dict)
-    _backoffs: dict[str, Backoff] = field(default_factory=dict)
     _wake: asyncio.Event = field(default_factory=asyncio.Event)
+    _unseen: set[str] | None = None
 
     def look(self) -> None:
         """Look at every sandbox that runs, soon."""
+        if self._unseen is None:
+            self._unseen = set(self.attachments.live)
+            self._release()
         self._due |= dict.fromkeys(self.attachments.live)
         self.settled.clear()
         self._wake.set()
 
     async def recall(self) -> None:
-        """Before the runtime has said anything: let the containers be made again whose network is seen to stand.
+        """Before the runtime has said anything: let the containers go on being made whose network is seen to stand.
 
-        Everything else that a former process may have let pass is taken back.
+        Everything else that a former process may have let pass is taken back, and what it did not let pass waits until
+        it is known which of the sandboxes that run have those claims.
         """
-        attachments = self.attachments
-        for saved in await attachments.in_thread(attachments.network.checkpoints):
-            sandbox = sandbox_of(saved)
+        attachments, network = self.attachments, self.attachments.network
+        stand: list[Saved] = []
+        for saved in await attachments.in_thread(network.checkpoints):
             try:
-                if await attachments.in_thread(partial(attachments.network.standing, sandbox)) is not None:
-                    await self._confirm(sandbox, (), saved)
+                if await attachments.in_thread(partial(network.standing, sandbox_of(saved))) is not None:
+                    stand.append(saved)
             except NetdraError as problem:
-                log.warning("sandbox %s: its containers cannot be made again yet: %s", sandbox.id, problem)
-        await attachments.in_thread(attachments.network.guard.keep_only_attached)
+                _not_yet(saved, problem)
+        claims = {plan.claim.uid for saved in stand for plan in saved.header.plans}
+        await attachments.in_thread(lambda: network.guard.withhold(claims))
+        for saved in stand:
+            try:
+                await self._confirm(sandbox_of(saved), (), saved)
+            except NetdraError as problem:
+                _not_yet(saved, problem)
+        await attachments.in_thread(network.guard.keep_only_attached)
 
     async def run(self) -> None:
         """Work until cancelled."""
@@ -90,7 +102,9 @@ class Reconciler:
                     done = await self._look_at(key)
                 if done:
                     self._due.pop(key, None)
-                else:
+                    self._seen(key)
+                self._release()
+                if not done:
                     await asyncio.sleep(backoff.next())
         finally:
             busy.discard(key)
@@ -125,15 +139,31 @@ class Reconciler:
             unknown = problem
         if saved is not None:
             await self._confirm(sandbox, claims, saved)
+            self._seen(sandbox.id)
             await self._report_drift(sandbox)
             return unknown is None
         if unknown is not None:
             raise unknown
+        if not network.guard.withholds(claim.metadata.uid for claim in claims):
+            self._seen(sandbox.id)
         if claims:
             with counted(REPAIRS):
                 await attachments.attach(sandbox, claims, time.monotonic() + ATTACH_SECONDS)
             attachments.reports.late(sandbox)
         return True
+
+    def _seen(self, sandbox: str) -> None:
+        """It has its network, or no claim whose specification is withheld."""
+        if self._unseen is not None:
+            self._unseen.discard(sandbox)
+
+    def _release(self) -> None:
+        """Once all sandboxes are seen that ran when the runtime first said which do, withhold nothing any more.
+
+        All others begin by a hook, and a claim's specification is away while it attaches one.
+        """
+        if not self._unseen and self.attachments.network.guard.release():
+            self.look()
 
     async def _confirm(self, sandbox: Sandbox, claims: tuple[ResourceClaim, ...], saved: Saved) -> None:
         attachments = self.attachments
@@ -146,3 +176,7 @@ class Reconciler:
         drift = await attachments.in_thread(lambda: attachments.network.drift(sandbox.id))
         if drift:
             attachments.reports.changed(sandbox, "; ".join(drift))
+
+
+def _not_yet(saved: Saved, problem: NetdraError) -> None:
+    log.warning("sandbox %s: its containers cannot be made again yet: %s", saved.header.pod.sandbox, problem)
