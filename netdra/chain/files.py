@@ -100,6 +100,21 @@ def place(path: Path, content: bytes, timeout: float, *, mode: int) -> None:
         replace(path, content, timeout, mode=mode, lasting=False)
 
 
+def make_room(path: Path) -> None:
+    """Have the next file of a folder written into one that is there: finding room for a file is what takes long.
+
+    Args:
+        path: the folder.
+
+    Raises:
+        TemporaryError: the file system does not take it.
+    """
+    try:
+        os.close(os.open(f"{path}/{_TEMPORARY}", os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, MODE))
+    except OSError as problem:
+        raise unwritable(path, problem) from None
+
+
 @contextmanager
 def folder(path: Path, timeout: float) -> Iterator[int]:
     """A folder, made if need be, open and locked: until the context ends no one else writes a file in it.
@@ -200,9 +215,11 @@ def _named_at_last(path: Path, content: bytes, mode: int) -> None:
 def _written(path: Path, content: bytes, mode: int = MODE, *, lasting: bool = True) -> int:
     """A file with that content, if it is to last on the disk before it has its name; open and locked."""
     temporary = f"{path.parent}/{_TEMPORARY}"
-    fd = os.open(temporary, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, MODE)
+    fd = os.open(temporary, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, MODE)
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if os.fstat(fd).st_size:  # cutting an empty one would have ext4 write it to the disk when it is closed
+            os.ftruncate(fd, 0)
         os.fchmod(fd, mode)  # the umask is whoever's, and what was left of another file has a mode of its own
         append(fd, content)
         if lasting:
