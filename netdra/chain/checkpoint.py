@@ -278,7 +278,8 @@ def _opened(path: Path, lock: int) -> Journal | None:
         return None
     saved = read(text, str(path))
     size = text.rfind(b"\n") + 1
-    os.ftruncate(lock, size)
+    if size < len(text):
+        os.ftruncate(lock, size)
     return Journal(path, lock, saved, size)
 
 

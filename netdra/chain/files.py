@@ -11,7 +11,7 @@ import fcntl
 import os
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from netdra.model.errors import TemporaryError
@@ -98,6 +98,15 @@ def place(path: Path, content: bytes, timeout: float, *, mode: int) -> None:
         _named_at_last(path, content, mode)
     except OSError:  # there is one of that name, or the file system knows no files without one
         replace(path, content, timeout, mode=mode, lasting=False)
+
+
+def make_room(path: Path) -> None:
+    """Have the next file of a folder written into one that is there: finding room for a file is what takes long.
+
+    If the folder or room on the disk is missing, whoever writes the file will say so.
+    """
+    with suppress(OSError):
+        os.close(os.open(f"{path}/{_TEMPORARY}", os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, MODE))
 
 
 @contextmanager
@@ -200,9 +209,11 @@ def _named_at_last(path: Path, content: bytes, mode: int) -> None:
 def _written(path: Path, content: bytes, mode: int = MODE, *, lasting: bool = True) -> int:
     """A file with that content, if it is to last on the disk before it has its name; open and locked."""
     temporary = f"{path.parent}/{_TEMPORARY}"
-    fd = os.open(temporary, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, MODE)
+    fd = os.open(temporary, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, MODE)
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if os.fstat(fd).st_size:  # cutting an empty one would have ext4 write it to the disk when it is closed
+            os.ftruncate(fd, 0)
         os.fchmod(fd, mode)  # the umask is whoever's, and what was left of another file has a mode of its own
         append(fd, content)
         if lasting:

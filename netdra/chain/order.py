@@ -47,6 +47,8 @@ def run(
         workers: how many threads there may be.
     """
     run = _Run(edges, act, beside, stop_on_failure)
+    if not any(map(beside, edges)):
+        return run.to_the_end(None)  # as most chains; an executor takes longer to make than some steps take
     # Threads are made by the executor as they are needed, from this thread and so in its network namespace.
     with ThreadPoolExecutor(workers, thread_name_prefix="netdra-step") as threads:
         try:
@@ -67,7 +69,7 @@ class _Run:
         self._running: dict[Future[None], str] = {}
         self._failed: dict[str, Exception] = {}
 
-    def to_the_end(self, threads: ThreadPoolExecutor) -> dict[str, Exception]:
+    def to_the_end(self, threads: ThreadPoolExecutor | None) -> dict[str, Exception]:
         while not self._is_over():
             self._begin_some(threads)
             if self._running:
@@ -78,7 +80,7 @@ class _Run:
         stopped = self._stop and self._failed
         return not self._running and (not self._waiting or bool(stopped))
 
-    def _begin_some(self, threads: ThreadPoolExecutor) -> None:
+    def _begin_some(self, threads: ThreadPoolExecutor | None) -> None:
         """Begin what can run beside others, then do one of the rest here."""
         if self._stop and self._failed:
             return
@@ -88,6 +90,7 @@ class _Run:
         if not here and not self._running:
             here = [apart.pop()] if apart else []
         for key in apart:
+            assert threads is not None
             self._waiting.remove(key)
             self._running[threads.submit(self._act, key)] = key
         if here:

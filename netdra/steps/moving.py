@@ -225,7 +225,7 @@ def _move_out(moved: Moved, pod: PodSpace, site: Site) -> Link | None:
     up = True if same and moved.up and not moved.master else None
     try:
         link.change(pod.sock, inside.index, netns_fd=home, name=moved.name, up=up)
-        return link.get(site.host, moved.name)
+        return _arrived(moved, inside, site)
     except KernelExistsError:
         # Either it stayed, because its name in the pod is taken on the host too, or it went and kept that name.
         if link.find(pod.sock, inside.index) is None:
@@ -237,6 +237,16 @@ def _move_out(moved: Moved, pod: PodSpace, site: Site) -> Link | None:
         if up is None or link.find(pod.sock, inside.index) is not None:
             raise
         return link.get(site.host, moved.name)  # it went and could not be brought up: `restore` tells why
+
+
+def _arrived(moved: Moved, inside: Link, site: Site) -> Link:
+    """The device on the host, where it has just come under its old name; `inside` is what it was in the pod."""
+    sock, name = site.host, moved.name
+    # What has no driver of its own is what it was, without a master: the kernel's lock need not be waited for.
+    index = 0 if moved.device.is_physical else unlocked.index_of(sock, name)
+    if not index or (unlocked.mac_of(sock, name), unlocked.mtu_of(sock, name)) != (inside.address, inside.mtu):
+        return link.get(sock, name)
+    return msgspec.structs.replace(inside, index=index, name=name, master=0, alt_names=())
 
 
 def restore(moved: Moved, back: Link, site: Site) -> tuple[str, ...]:

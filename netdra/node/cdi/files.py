@@ -49,6 +49,8 @@ class ClaimFiles(msgspec.Struct, frozen=True, kw_only=True):
             NetdraError: a name cannot be a file's, or the file system does not take it.
         """
         self._describe(claim, ())
+        for request in claim.requests:
+            files.make_room(self._folder(claim.claim.uid) / _part(request))  # a pod will wait for the next one
 
     def attached(self, claim: PreparedClaim, done: Sequence[DonePlan]) -> None:
         """Let containers be made with a claim's devices: its pod's chain has succeeded.

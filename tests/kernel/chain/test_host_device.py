@@ -76,7 +76,7 @@ def test_a_device_comes_and_goes_with_few_requests_that_wait_for_the_moves_of_ot
     assert waiting == [uapi.RTM_GETLINK, uapi.RTM_NEWLINK]
     waiting.clear()
     assert detach(bed.container.sandbox, bed.settings).is_clean
-    assert waiting == [uapi.RTM_GETLINK, uapi.RTM_NEWLINK, uapi.RTM_GETLINK]
+    assert waiting == [uapi.RTM_GETLINK, uapi.RTM_NEWLINK]
 
 
 def test_a_port_of_a_bridge_comes_back_into_the_bridge(bed: Bed) -> None:

@@ -61,6 +61,19 @@ def test_it_has_its_name_only_once_its_bytes_are_on_the_disk(tmp_path: Path, mon
     assert not path.exists()
 
 
+@pytest.mark.parametrize("left", ["", "of a longer one that somebody was killed over"])
+def test_a_file_is_written_into_the_one_that_was_made_for_it(tmp_path: Path, left: str) -> None:
+    files.make_room(tmp_path)
+    (room,) = tmp_path.iterdir()
+    room.write_text(left)
+    made = room.stat().st_ino
+    files.make_room(tmp_path)
+    files.replace(tmp_path / "a", b"one", 1.0, mode=0o644, lasting=False)
+    assert [path.name for path in tmp_path.iterdir()] == ["a"]
+    found = (tmp_path / "a").stat()
+    assert ((tmp_path / "a").read_text(), found.st_ino, found.st_mode & 0o777) == ("one", made, 0o644)
+
+
 def test_a_placed_file_has_its_name_only_once_it_is_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "a"
     write = os.write

@@ -243,6 +243,17 @@ def test_the_metadata_is_fuller_once_the_network_is_there(tmp_path: Path) -> Non
     }
 
 
+def test_the_fuller_metadata_is_written_into_a_file_that_was_made_before_a_pod_waited_for_it(tmp_path: Path) -> None:
+    files = ClaimFiles(plugin=tmp_path / "plugin", cdi=tmp_path / "cdi")
+    files.prepared(WHOLE)
+    folder = tmp_path / "plugin" / metadata.FOLDER / UID / "vf0"
+    with (folder / "metadata.json").open() as first:  # kept open, so that no other file gets its number
+        (made,) = {path.stat().st_ino for path in folder.iterdir()} - {os.fstat(first.fileno()).st_ino}
+        files.attached(WHOLE, [BONDED, VFIO])
+    assert [path.name for path in folder.iterdir()] == ["metadata.json"]
+    assert (folder / "metadata.json").stat().st_ino == made
+
+
 def test_a_running_container_keeps_the_file_that_it_was_given(tmp_path: Path) -> None:
     """A claim that pods share is described anew for the second; a mount of the first one's file must not change."""
     files = ClaimFiles(plugin=tmp_path / "plugin", cdi=tmp_path / "cdi")
