@@ -11,7 +11,7 @@ import fcntl
 import os
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 
 from netdra.model.errors import TemporaryError
@@ -103,10 +103,16 @@ def place(path: Path, content: bytes, timeout: float, *, mode: int) -> None:
 def make_room(path: Path) -> None:
     """Have the next file of a folder written into one that is there: finding room for a file is what takes long.
 
-    If the folder or room on the disk is missing, whoever writes the file will say so.
+    Args:
+        path: the folder.
+
+    Raises:
+        TemporaryError: the file system does not take it.
     """
-    with suppress(OSError):
+    try:
         os.close(os.open(f"{path}/{_TEMPORARY}", os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, MODE))
+    except OSError as problem:
+        raise unwritable(path, problem) from None
 
 
 @contextmanager

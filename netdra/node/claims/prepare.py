@@ -8,7 +8,7 @@ checks against other claims and the writing are one at a time on the node, which
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Protocol
 
 from netdra.chain.checkpoint import boot_id
@@ -59,7 +59,6 @@ class Claims:
         files: SideFiles,
         on_host_network: WatchedPods = unwatched,
         just_read: JustRead = unread,
-        make_room: Callable[[], None] = lambda: None,
     ) -> None:
         """Begin.
 
@@ -72,11 +71,10 @@ class Claims:
             files: what else is written of a claim.
             on_host_network: what is known of pods without asking the API server.
             just_read: what is known of a claim without asking it.
-            make_room: called before a pod begins, to have the room made for what will be written then.
         """
         self._client, self._node, self._view, self._holder = client, node, view, holder
         self._store, self._files = store, files
-        self._on_host_network, self._just_read, self._make_room = on_host_network, just_read, make_room
+        self._on_host_network, self._just_read = on_host_network, just_read
 
     async def prepare(self, claim: ClaimReference) -> tuple[PreparedDevice, ...]:
         """Make a claim ready; see `ClaimHandler`.
@@ -206,7 +204,6 @@ class Claims:
             self._files.prepared(made)
             faults.point("prepare-described")
             self._store.put(made)
-        self._make_room()
         faults.point("prepare-done")
 
     def _stuck(self, claims: Iterable[PreparedClaim], uid: str) -> Iterator[Holding]:

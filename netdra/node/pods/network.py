@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from netdra.chain import checkpoint, files, standing
+from netdra.chain import checkpoint, standing
 from netdra.chain.attach import attach
 from netdra.chain.check import check
 from netdra.chain.checkpoint import Pod, Saved
@@ -63,10 +63,6 @@ class Network:
             InvalidInputError: the id cannot be a sandbox's.
         """
         return checkpoint.path_of(self.settings.state, sandbox).exists()
-
-    def make_room(self) -> None:
-        """Have the next sandbox's checkpoint written into a file that is there."""
-        files.make_room(self.settings.state)
 
     def standing(self, sandbox: Sandbox) -> Saved | None:
         """The checkpoint of a sandbox whose network is complete in its namespace, else None."""

@@ -186,7 +186,6 @@ def assemble(given: Surroundings) -> Pods:
         files,
         tracker.on_host_network,
         tracker.just_read,
-        network.make_room,
     )
     claims = Announced(handler, given.changed, lambda uid: orphans.settle(uid), given.haste)
     orphans = Orphans(attachments, claims)
