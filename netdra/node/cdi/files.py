@@ -43,11 +43,13 @@ class ClaimFiles(msgspec.Struct, frozen=True, kw_only=True):
     cdi: Path = CDI_FOLDER
 
     def prepared(self, claim: PreparedClaim) -> None:
-        """Write what can be said of a claim before any pod has it.
+        """Write what can be said of a claim before any pod has it; what its pod's containers read is left as it is.
 
         Raises:
             NetdraError: a name cannot be a file's, or the file system does not take it.
         """
+        if self.spec_path(claim.claim.uid).exists():
+            return  # the kubelet asks again after its start
         self._describe(claim, ())
         for request in claim.requests:
             files.make_room(self._folder(claim.claim.uid) / _part(request))  # a pod will wait for the next one

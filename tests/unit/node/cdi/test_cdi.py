@@ -260,9 +260,20 @@ def test_a_running_container_keeps_the_file_that_it_was_given(tmp_path: Path) ->
     files.attached(WHOLE, [BONDED, VFIO])
     path = tmp_path / "plugin" / metadata.FOLDER / UID / "vf0" / "metadata.json"
     with path.open() as mounted:
+        files.detached(UID)
         files.prepared(WHOLE)
         assert "networkData" in mounted.read()
     assert "networkData" not in path.read_text()
+
+
+def test_what_containers_read_is_left_when_the_kubelet_prepares_again_while_they_run(tmp_path: Path) -> None:
+    files = ClaimFiles(plugin=tmp_path / "plugin", cdi=tmp_path / "cdi")
+    files.attached(WHOLE, [BONDED, VFIO])
+    path = tmp_path / "plugin" / metadata.FOLDER / UID / "vf0" / "metadata.json"
+    before = path.read_text()
+    files.prepared(WHOLE)
+    assert "networkData" in before
+    assert path.read_text() == before
 
 
 def test_files_go_in_their_order_and_twice_is_no_error(tmp_path: Path) -> None:
