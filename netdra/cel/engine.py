@@ -7,7 +7,7 @@ Follows k8s.io/dynamic-resource-allocation/cel/compile.go; what differs is told 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import cache, lru_cache
 from typing import Any, Final
 
@@ -21,6 +21,7 @@ from netdra.model.resource import QuantityText
 
 MAX_BINDS = 8
 _BOOL = cel.Type.BOOL
+_AS_IT_IS = frozenset({bool, int})
 _PLACE = re.compile(r"ERROR: <input>:(\d+):(\d+): ([^\n]*)")
 _TOO_DEEP = re.compile(r"recursion limit|nest|too deep", re.IGNORECASE)
 
@@ -123,7 +124,7 @@ def device_variables(
     return DeviceVariables(
         {
             "driver": driver,
-            "attributes": _by_domain(driver, tuple(attributes), [_value(value) for value in attributes.values()]),
+            "attributes": _by_domain(driver, tuple(attributes), _values(attributes.values())),
             "capacity": _by_domain(driver, tuple(capacity), [values.of_quantity(text) for text in capacity.values()]),
             "allowMultipleAllocations": shared,
         }
@@ -186,19 +187,27 @@ def _plain(text: str) -> str:
 def _by_domain(driver: str, entries: tuple[str, ...], found: list[Any]) -> dict[str, dict[str, Any]]:
     """Values by domain and name. Devices of one kind have the same names, so these are taken apart once."""
     return {
-        domain: dict(zip(identifiers, map(found.__getitem__, positions), strict=True))
-        for domain, identifiers, positions in _layout(driver, entries)
+        domain: {identifier: found[position] for identifier, position in places}
+        for domain, places in _layout(driver, entries)
     }
 
 
 @lru_cache(maxsize=256)
-def _layout(driver: str, entries: tuple[str, ...]) -> tuple[tuple[str, tuple[str, ...], tuple[int, ...]], ...]:
-    """Names by domain: the domain, the names in it, and where each stands among all."""
+def _layout(driver: str, entries: tuple[str, ...]) -> tuple[tuple[str, tuple[tuple[str, int], ...]], ...]:
+    """Names by domain: the domain, and of each name in it where it stands among all."""
     found: dict[str, dict[str, int]] = {}
     for position, name in enumerate(entries):
         domain, _, identifier = name.rpartition("/")
         found.setdefault(domain or driver, {})[identifier] = position
-    return tuple((domain, tuple(group), tuple(group.values())) for domain, group in found.items())
+    return tuple((domain, tuple(group.items())) for domain, group in found.items())
+
+
+def _values(found: Iterable[AttributeValue]) -> list[Any]:
+    """Values as the engine takes them; most are already, and a device has three dozen."""
+    return [
+        value if value.__class__ in _AS_IT_IS or (value.__class__ is str and value.isascii()) else _value(value)
+        for value in found
+    ]
 
 
 def _value(value: AttributeValue) -> Any:

@@ -15,14 +15,18 @@ from netdra.model.resource import MAX_ATTRIBUTES_AND_CAPACITIES, MAX_STRING
 SUPPORTED_CNIS = names.qualified(names.SUPPORTED_CNIS)
 
 
-def publishable(facts: Mapping[str, AttributeValue]) -> dict[str, AttributeValue]:
-    """The facts with every string short enough, always cut in the same way: a list between two entries."""
+def publishable(facts: Mapping[str, AttributeValue]) -> Mapping[str, AttributeValue]:
+    """The facts with every string short enough, always cut in the same way: a list between two entries.
+
+    Most have nothing to cut, and are returned as they are.
+    """
     long = [
         (name, value)
         for name, value in facts.items()
         if value.__class__ is str and (len(value) > MAX_STRING or not value.isascii())
     ]
-    return {**facts, **{name: _cut(value, listed=name in LISTED_ATTRIBUTES) for name, value in long}}
+    cut = {name: _cut(value, listed=name in LISTED_ATTRIBUTES) for name, value in long}
+    return {**facts, **cut} if cut else facts
 
 
 def of_device(
@@ -46,8 +50,9 @@ def of_device(
             left_out.append(f"{name} is cut to {fitting}: the API server takes no lists, and a string has {MAX_STRING}")
         found[name] = fitting
     room = MAX_ATTRIBUTES_AND_CAPACITIES - len(found) - len(template.capacity)
-    further = [name for name in FURTHER_ATTRIBUTES if name in facts][: max(0, room)]
-    return found | {name: facts[name] for name in further}, tuple(left_out)
+    for name in [name for name in FURTHER_ATTRIBUTES if name in facts][: max(0, room)]:
+        found[name] = facts[name]
+    return found, tuple(left_out)
 
 
 def _cut(text: str, *, listed: bool) -> str:

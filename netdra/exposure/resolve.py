@@ -96,9 +96,10 @@ def _winners(
     for suffix in sorted({rule.suffix for rule in matching}):
         rivals = [rule for rule in matching if rule.suffix == suffix]
         best = min(rivals, key=lambda rule: (-rule.priority, rule.policy))
-        reason = f'policy "{best.policy}" of priority {best.priority} comes first for the suffix "{suffix}"'
-        _mark(verdicts, [rule for rule in rivals if rule is not best], "outranked", reason)
-        _mark(verdicts, [best], "wins", "")
+        if len(rivals) > 1:
+            reason = f'policy "{best.policy}" of priority {best.priority} comes first for the suffix "{suffix}"'
+            _mark(verdicts, [rule for rule in rivals if rule is not best], "outranked", reason)
+        verdicts[best.policy] = best.won
         winners.append(best)
     return winners, ""
 

@@ -56,6 +56,7 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         policy: its name; `excludes`, `priority`, `suffix`, `allows_uplink` as it says.
         selector: None where the policy is not to be asked, and `standing` is its verdict on every interface.
+        won: its verdict where it makes devices.
         gone: the effect of the taint of its devices whose interface is gone.
         hides_all: it is an exclude that cannot be read, so nothing is known to be outside of it.
         templates: the devices that it makes.
@@ -68,6 +69,7 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True):
     allows_uplink: bool
     selector: Selector | None
     standing: PolicyVerdict
+    won: PolicyVerdict
     gone: TaintEffect
     hides_all: bool
     templates: tuple[Template, ...]
@@ -107,6 +109,14 @@ def _rule(policy: DeviceExposurePolicy, node: Node, errors: tuple[str, ...]) -> 
     fatal = check_targets(policy) if excludes else errors
     outcome = _standing(policy, node, fatal)
     asked = outcome == "no-match"
+    standing = PolicyVerdict(
+        policy=policy.name,
+        action=spec.action,
+        priority=spec.priority,
+        outcome=outcome,
+        detail="; ".join(fatal) if outcome == "invalid" else "",
+        suffix=exposure.device_name_suffix,
+    )
     return Rule(
         policy=policy.name,
         excludes=excludes,
@@ -114,14 +124,8 @@ def _rule(policy: DeviceExposurePolicy, node: Node, errors: tuple[str, ...]) -> 
         suffix=exposure.device_name_suffix,
         allows_uplink=exposure.allow_host_uplink,
         selector=compile_selector(spec.selector.cel) if asked else None,
-        standing=PolicyVerdict(
-            policy=policy.name,
-            action=spec.action,
-            priority=spec.priority,
-            outcome=outcome,
-            detail="; ".join(fatal) if outcome == "invalid" else "",
-            suffix=exposure.device_name_suffix,
-        ),
+        standing=standing,
+        won=msgspec.structs.replace(standing, outcome="wins", detail=""),
         gone=exposure.taints.gone,
         hides_all=excludes and outcome == "invalid",
         templates=_templates(policy, exposure) if asked and not excludes else (),

@@ -146,6 +146,7 @@ PUBLISHED_FIELDS: tuple[tuple[str, str], ...] = tuple(
     (name, field) for name, field in _ALL_ATTRIBUTES if field not in {"ipv4", "ipv6", "alt_names"}
 )
 """Attributes by qualified name with the field that each is of, so far as it can be read back from one."""
+_NAMES = tuple(name for name, _ in _ALL_ATTRIBUTES)
 _VALUES = attrgetter(*(field for _, field in _ALL_ATTRIBUTES))
 
 
@@ -154,12 +155,14 @@ def attributes(interface: Interface) -> dict[str, AttributeValue]:
 
     Lists are joined by commas: the API's list attributes are behind a gate, and these are for reading, not for sets.
     """
-    missing = interface.unreadable
-    return {
-        name: ",".join(value) if isinstance(value, tuple) else value
-        for (name, field), value in zip(_ALL_ATTRIBUTES, _VALUES(interface), strict=True)
-        if field not in missing
-    }
+    found = dict(zip(_NAMES, _VALUES(interface), strict=True))
+    for name in LISTED_ATTRIBUTES:
+        found[name] = ",".join(found[name])
+    if interface.unreadable:
+        for name, field in _ALL_ATTRIBUTES:
+            if field in interface.unreadable:
+                del found[name]
+    return found
 
 
 class Node(msgspec.Struct, frozen=True, kw_only=True):
