@@ -21,7 +21,7 @@ from testbed.certificates import KeyPair
 
 Object = dict[str, Any]
 Objects = list[Object]
-TIMEOUT = 30.0
+TIMEOUT = 60.0
 FIELD_MANAGER = "netdra-testbed"
 _PATCHES = {
     "apply": "application/apply-patch+yaml",

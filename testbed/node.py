@@ -30,7 +30,7 @@ _UNSHARE_BESIDE = ("--net", "--cgroup")
 _JOIN = 'for group in $NODE_CGROUPS; do echo $$ >"$group/cgroup.procs"; done; exec "$@"'
 # Entering a cgroup namespace joins none of its cgroups.
 _JOIN_INSIDE = 'for group in /sys/fs/cgroup/*/cgroup.procs; do echo 0 >"$group"; done; exec "$@"'
-_CGROUP_TIMEOUT = 10.0
+_CGROUP_TIMEOUT = 60.0
 _LISTEN = "0A"  # TCP_LISTEN of <net/tcp_states.h>, as /proc/net/tcp has it
 
 

@@ -23,7 +23,7 @@ StartControlPlane = Callable[[Settings], ControlPlane]
 
 DEFINITION = "apiextensions.k8s.io/v1/CustomResourceDefinition"
 
-DISCOVERY_SECONDS = 30.0
+DISCOVERY_SECONDS = 60.0
 
 RUNNING = pytest.StashKey[list[ControlPlane]]()
 LOG_SIZES = pytest.StashKey[dict[ControlPlane, dict[str, int]]]()

@@ -6,6 +6,7 @@ import json
 import ssl
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack, closing
 from pathlib import Path
@@ -23,6 +24,8 @@ from testbed.control_plane import ControlPlane
 from testbed.process import Ports, answers
 from tests.cluster import identities
 from tests.cluster.conftest import DEFINITION, StartControlPlane, is_established
+from tests.cluster.daemons import WITHIN, until_asked
+from tests.cluster.test_rights import may
 
 OFF = {
     "DRAPartitionableDevices": False,
@@ -73,6 +76,7 @@ def installed(start_control_plane: StartControlPlane) -> Iterator[ControlPlane]:
         ]
         ready = answers(f"https://127.0.0.1:{port}/readyz", ssl._create_unverified_context())
         plane.run("netdra-webhook", command, ready)
+        until_asked(api)
         yield plane
 
 
@@ -141,12 +145,21 @@ def test_a_webhook_that_does_not_answer_is_found(installed: ControlPlane) -> Non
     assert "connection refused" in found["webhook"]["seen"]
 
 
+def until_controller_may_read(api: Api, *, allowed: bool) -> None:
+    """Wait until the API server judges by the bindings of now, of which it hears a moment later."""
+    deadline = time.monotonic() + WITHIN
+    while may(api, "netdra-controller", "get", "resourceclaims.resource.k8s.io") != allowed:
+        assert time.monotonic() < deadline
+
+
 def test_a_right_that_was_taken_away_is_named(installed: ControlPlane, api: Api) -> None:
     installed.kubectl("delete", "clusterrolebinding", "netdra-controller")
     try:
+        until_controller_may_read(api, allowed=False)
         _, found = doctor(installed.kubeconfig())
     finally:
         identities.install(api)
+        until_controller_may_read(api, allowed=True)
     assert levels(found, "error") == {"rights of netdra controller"}
     assert "may not: get resourceclaims.resource.k8s.io, " in found["rights of netdra controller"]["seen"]
 

@@ -19,7 +19,7 @@ from tests.cluster.identities import NETDRA
 
 pytestmark = pytest.mark.usefixtures("installed")
 
-HEEDED_SECONDS = 30.0
+HEEDED_SECONDS = 60.0
 VERBS = ("get", "list", "watch", "create", "update", "patch", "delete", "deletecollection")
 READ = frozenset({"get", "list", "watch"})
 OURS, CNI, DRA = "networking.dra.io", "cni.networking.k8s.io", "resource.k8s.io"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -31,6 +32,7 @@ from tests.builders import OURS, exclusive, inventory, policy, shared, sriov
 from tests.cluster.fault_proxy import FaultProxy
 
 WITHIN = 60.0
+_NUMBERS = itertools.count(1)
 PF, VF = f'{OURS}.type == "pf"', f'{OURS}.type == "vf"'
 POLICIES = (
     exclusive("vfs", VF, "sriov", "host-device"),
@@ -95,7 +97,7 @@ class Scene:
 
     def device_class(self, expression: str, parameters: Any = None, **spec: Any) -> str:
         """A class that an administrator wrote by hand."""
-        name = self.workspace.name(f"class-{len(spec)}-{abs(hash((expression, str(parameters)))) % 10_000}")
+        name = self.workspace.name(f"class-{next(_NUMBERS)}")
         opaque = {"opaque": {"driver": names.DRIVER, "parameters": parameters}}
         selectors = [{"cel": {"expression": f'device.driver == "{names.DRIVER}" && {expression}'}}]
         config = [opaque] if parameters is not None else []

@@ -120,7 +120,7 @@ with Node(folder=Path({str(folder)!r})) as node:
         assert run.stdout.readline() == "running\n"
         assert len(traces(folder.name)["processes"]) > 3
         os.kill(run.pid, signal.SIGKILL)
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 60
     while traces(folder.name)["processes"]:
         assert time.monotonic() < deadline
         time.sleep(0.05)
