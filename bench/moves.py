@@ -1,7 +1,7 @@
 """The kernel's own share of a pod's network: a veth moved into another namespace and back, by nothing but netlink.
 
-Measured by `bench.podruns` beside each pod, so that both stand under the same load: what the kernel takes is its wait
-for all CPUs (rcu_barrier), which a busy machine lengthens, and so does the namespace of the pod that has just gone.
+Measured by `bench.podruns` beside each pod while it runs, so that both stand under the same load: what the kernel takes
+is its wait for all CPUs (rcu_barrier), which a busy machine lengthens, and so does a namespace that has just gone.
 Two namespaces of its own: no driver sees it.
 """
 

@@ -111,12 +111,11 @@ class _Run:
         """Pods with a claim, every second time one without before it; the first of each is no measurement."""
         for number in _within_time(SINGLES):
             if number % 2 and number // 2 < PLAIN:
-                took = self._one(f"plain-{number + 1}")
+                took, _ = self._one(f"plain-{number + 1}")
                 self._found.plain += [took] if number > 0 else []
             before = self._times()
-            took = self._one(f"claimed-{number + 1}", self._class)
+            took, move = self._one(f"claimed-{number + 1}", self._class)
             after = self._times()
-            move = self._moving.move()
             if number < 0:
                 continue
             self._found.claimed.append(took)
@@ -129,9 +128,8 @@ class _Run:
         made = _chain(self._workspace)
         for number in _within_time(CHAINS):
             before = self._timers.driver()[RUN]
-            self._one(f"chain-{number + 1}", made)
+            _, move = self._one(f"chain-{number + 1}", made, chain=True)
             took = (self._timers.driver()[RUN].seconds - before.seconds) * 1000
-            move = self._moving.move(chain=True)
             if number >= 0:
                 self._found.chains.append(took)
                 self._found.chain_moves.append(move)
@@ -155,17 +153,22 @@ class _Run:
         found.idle = (_cpu(process) - used) / IDLE_SECONDS * 100
         self._pods.delete_all()
 
-    def _one(self, name: str, device_class: str = "") -> float:
-        """Milliseconds until a pod runs, with a claim of a class if there is one; it is gone when this returns."""
+    def _one(self, name: str, device_class: str = "", *, chain: bool = False) -> tuple[float, Move]:
+        """Milliseconds until a pod runs, with a claim of a class if there is one, and the kernel's move beside it.
+
+        The move is made while the pod runs: a namespace that has just gone makes one half as long again. The pod is
+        gone when this returns.
+        """
         claims = [_claim(self._workspace, name, device_class)] if device_class else []
         started = time.perf_counter()
         self._pods.add(name, *claims)
         self._pods.wait(name, is_running, TIMEOUT)
         took = (time.perf_counter() - started) * 1000
+        move = self._moving.move(chain=chain)
         self._pods.delete(name)
         for claim in claims:
             self._workspace.api.delete(CLAIM, claim, self._workspace.namespace)
-        return took
+        return took, move
 
     def _burst(self, name: str, *, claimed: bool) -> tuple[float, int]:
         """Milliseconds until pods that are made at once all run, and how many do."""
