@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import atexit
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
@@ -22,7 +23,9 @@ from netdra.node.wire import kubelet_pb2 as wire
 V1 = "/k8s.io.kubelet.pkg.apis.dra.v1.DRAPlugin"
 V1BETA1 = "/k8s.io.kubelet.pkg.apis.dra.v1beta1.DRAPlugin"
 REGISTRATION = "/pluginregistration.Registration"
-WITHIN = 30.0
+WITHIN = 60.0
+_RUNNER = asyncio.Runner()  # gRPC's client has one poller for all event loops, which trips over one that is closed
+atexit.register(_RUNNER.close)
 SHARED = PreparedDevice(
     requests=("main/sub",),
     pool="n1-nic-eth1",
@@ -74,7 +77,7 @@ def run(test: Callable[[], Coroutine[Any, Any, None]]) -> None:
         async with asyncio.timeout(WITHIN):
             await test()
 
-    asyncio.run(bounded())
+    _RUNNER.run(bounded())
 
 
 @asynccontextmanager
