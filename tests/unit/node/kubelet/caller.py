@@ -74,8 +74,14 @@ class Handler:
 
 def run(test: Callable[[], Coroutine[Any, Any, None]]) -> None:
     async def bounded() -> None:
-        async with asyncio.timeout(WITHIN):
-            await test()
+        try:
+            async with asyncio.timeout(WITHIN):
+                await test()
+        finally:
+            left = asyncio.all_tasks() - {asyncio.current_task()}
+            for task in left:
+                task.cancel()
+            await asyncio.gather(*left, return_exceptions=True)
 
     _RUNNER.run(bounded())
 
