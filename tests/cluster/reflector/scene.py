@@ -23,7 +23,7 @@ from testbed.control_plane import ControlPlane
 from testbed.objects import NAMESPACE, manifest
 from tests.cluster.fault_proxy import FaultProxy
 
-WITHIN = 60.0  # less than an idle watch may last (`Timing`)
+WITHIN = 5.0
 KIND = "v1/ConfigMap"
 
 

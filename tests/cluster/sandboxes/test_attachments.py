@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 
 import msgspec
 import pytest
@@ -14,6 +13,7 @@ from netdra.node.nri.hooks import Sandbox
 from testbed.api import ApiError
 from testbed.objects import CLAIM, POD, SLICE, manifest
 from testbed.recorder import Recorder
+from tests.cluster.sandboxes.gate import shared
 from tests.cluster.sandboxes.scene import WITHIN, Scene, chain_of_three, ready, step
 
 
@@ -235,24 +235,17 @@ def test_pods_that_share_a_claim_each_get_its_network(scene: Scene) -> None:
 
 
 def test_a_shared_claim_is_not_usable_while_one_of_its_pods_is_being_attached(scene: Scene) -> None:
-    scene.publish("eth7", shared=True)
-    slow = Recorder(scene.machine.plugins, "recorded")
-    begun, gate = (scene.machine.folder / name for name in ("begun", "gate"))
-    for pipe in (begun, gate):
-        os.mkfifo(pipe)
-    steps = (step("mac", "macvlan", {"mode": "bridge"}), step("slow", "recorded", after=("mac",)))
-    claim = scene.claim(scene.topology("shares", *steps))
-    one, other = (scene.machine.sandbox(scene.pod(claim)) for _ in range(2))
+    claim, one, other, gate = shared(scene)
 
     async def story() -> None:
         async with scene.daemon() as daemon:
             await daemon.run(one)
             assert scene.machine.specified()
-            slow.does("ADD", f'echo >"{begun}"; read _ <"{gate}"; echo "{{}}"')
+            gate.holds()
             running = asyncio.create_task(daemon.run(other))
-            await asyncio.to_thread(begun.read_text)
+            await gate.reached()
             assert not scene.machine.specified()
-            await asyncio.to_thread(gate.write_text, "go\n")
+            await gate.opens()
             await running
             assert scene.machine.specified() == {scene.uid(claim)}
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import re
 import signal
 import subprocess
@@ -16,9 +15,9 @@ import pytest
 from netdra.model.plan import ClaimReference
 from netdra.node import faults
 from netdra.node.nri.hooks import Sandbox
-from testbed.recorder import Recorder
+from tests.cluster.sandboxes.gate import shared
 from tests.cluster.sandboxes.killed import Job
-from tests.cluster.sandboxes.scene import BUDGET, Scene, chain_of_three, step
+from tests.cluster.sandboxes.scene import BUDGET, Scene, chain_of_three
 
 ROOT = Path(__file__).parents[3]
 NODE = ROOT / "netdra/node"
@@ -83,14 +82,7 @@ def test_killed_while_attaching_no_container_is_made_before_the_network_is_compl
 def test_killed_while_attaching_the_second_pod_of_a_shared_claim_no_container_is_made_until_both_are_complete(
     scene: Scene,
 ) -> None:
-    scene.publish("eth7", shared=True)
-    slow = Recorder(scene.machine.plugins, "recorded")
-    begun, gate = (scene.machine.folder / name for name in ("begun", "gate"))
-    for pipe in (begun, gate):
-        os.mkfifo(pipe)
-    steps = (step("mac", "macvlan", {"mode": "bridge"}), step("slow", "recorded", after=("mac",)))
-    claim = scene.claim(scene.topology("shares", *steps))
-    one, other = (scene.machine.sandbox(scene.pod(claim)) for _ in range(2))
+    claim, one, other, gate = shared(scene)
     assert call(scene, "run", one, claim) == 0
     assert scene.machine.specified() == {scene.uid(claim)}
     assert call(scene, "run", other, claim, "attach-begun") == -signal.SIGKILL
@@ -99,11 +91,11 @@ def test_killed_while_attaching_the_second_pod_of_a_shared_claim_no_container_is
     async def back() -> None:
         async with scene.daemon() as daemon:
             assert not scene.machine.specified()
-            slow.does("ADD", f'echo >"{begun}"; read _ <"{gate}"; echo "{{}}"')
+            gate.holds()
             compared = asyncio.create_task(daemon.synchronize(one, other))
-            await asyncio.to_thread(begun.read_text)
+            await gate.reached()
             assert not scene.machine.specified()
-            await asyncio.to_thread(gate.write_text, "go\n")
+            await gate.opens()
             await compared
             assert "net1" in scene.machine.links(other)
             assert scene.machine.specified() == {scene.uid(claim)}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
 
 import msgspec
@@ -80,9 +81,10 @@ def test_a_hanging_plugin_costs_its_share_of_the_budget_and_no_more(bed: Bed) ->
     fake.does("ADD", "sleep 1000")
     plans = (chain(bed, step("bad", "fake", "net9", after=["tune"]), 2),)
     before = bed.state()
+    started = time.monotonic()
     report = failed(plans, with_budget(bed, 30.0, setup_share=0.15))
+    assert time.monotonic() - started < 30.0
     assert report.failures[0].kind == "timeout"
-    assert report.seconds < 30.0
     assert report.is_clean
     assert differences(before, bed.state()) == []
 
@@ -93,8 +95,9 @@ def test_what_cannot_be_undone_in_time_is_left_for_detach(bed: Bed) -> None:
     fake.does("DEL", "sleep 1000")
     plans = (chain(bed, step("bad", "fake", "net9", after=["tune"]), 2),)
     before = bed.state()
+    started = time.monotonic()
     report = failed(plans, with_budget(bed, 8.0))
-    assert report.seconds < 60.0
+    assert time.monotonic() - started < 12.0
     assert {each.step: each.outcome for each in report.undone}["bad"] == "failed"
     assert {each.step: each.outcome for each in report.undone}["dev"] == "left"
     assert bed.settings.state.exists()

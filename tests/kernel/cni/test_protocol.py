@@ -157,7 +157,7 @@ def test_a_hanging_plugin_is_ended_with_all_that_it_started(recorder: Recorder) 
     recorder.does("ADD", 'sleep 1000 & echo $! >"$call/child"; echo $$ >"$call/self"; wait')
     started = time.monotonic()
     problem = failure_of(recorder, timeout=ENOUGH)
-    assert time.monotonic() - started >= ENOUGH
+    assert ENOUGH <= time.monotonic() - started < 3 * ENOUGH
     assert isinstance(problem, PluginTemporaryError)
     assert problem.failure.kind == "timeout"
     assert_ended(*ids(recorder))

@@ -190,7 +190,7 @@ def test_a_hostile_config_is_an_error_in_bounded_time(config: dict[str, Any]) ->
         references.resolve(config, RESULTS)
     with pytest.raises(ConfigError):
         references.find(config)
-    assert time.process_time() - started < 5
+    assert time.process_time() - started < 1
     assert len(str(caught.value)) < 2000
 
 
