@@ -21,6 +21,7 @@ from tests.cluster import identities
 from tests.cluster.daemons import (
     CONFIGURATION,
     DENIED,
+    PATIENCE,
     POLICY,
     SECRET,
     WITHIN,
@@ -194,7 +195,9 @@ def test_while_the_webhook_is_away_claims_are_let_through_and_topologies_wait(
     api = workspace.api
     webhook.process.pause()
     try:
+        begun = time.monotonic()
         api.create(manifest(CLAIM, "lacking", workspace.namespace, spec=claim(f"{topology}-vf0")))
+        assert time.monotonic() - begun < PATIENCE + 3
         api.patch(TOPOLOGY, topology, {"metadata": {"finalizers": ["example.com/kept"], "labels": {"a": "b"}}})
         api.patch(TOPOLOGY, topology, {"status": {"users": 3}}, subresource="status")
         api.patch(TOPOLOGY, topology, {"metadata": {"finalizers": None}})
