@@ -7,7 +7,10 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
+
+from testbed.build import locked
 
 # program -> the Debian package that has it
 PROGRAMS = {
@@ -19,6 +22,8 @@ PROGRAMS = {
     "busybox": "busybox-static",
     "runc": "runc",
 }
+APT = "apt"
+"""The lock of those who install packages: apt itself does not wait for others that read its lists anew."""
 # What Go checks the module proxy's certificate with.
 AUTHORITIES = Path("/etc/ssl/certs/ca-certificates.crt")
 
@@ -33,7 +38,13 @@ def ensure_packages() -> list[str]:
     Raises:
         MissingPackagesError: something is missing, and this is not root on a machine with apt.
     """
-    missing = _missing()
+    if not _missing():
+        return []
+    with locked(APT):
+        return _install(_missing())
+
+
+def _install(missing: Sequence[str]) -> list[str]:
     if not missing:
         return []
     if os.geteuid() != 0 or shutil.which("apt-get") is None:
@@ -46,7 +57,7 @@ def ensure_packages() -> list[str]:
         if done.returncode != 0:
             raise MissingPackagesError(f"'{' '.join(command)}' failed:\n{done.stderr[-2000:]}")
     print(f"testbed: installed {' '.join(missing)}", file=sys.stderr)
-    return missing
+    return [*missing]
 
 
 def _missing() -> list[str]:

@@ -1,14 +1,29 @@
-"""How property tests draw: the same examples in each run of one commit, new ones with NETDRA_DRAW=anew."""
+"""What all levels of the tests have in common: what is drawn from, and what is told of each test to `make test`."""
 
 from __future__ import annotations
 
 import os
 
+import pytest
 from hypothesis import HealthCheck, settings
 
-# Examples touch the kernel, threads and files, on machines that do other things too: none of them is timed.
-_UNHURRIED = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow], print_blob=True)
+from tests import draws, reporting
 
-settings.register_profile("same", _UNHURRIED, derandomize=True)
-settings.register_profile("anew", _UNHURRIED)
-settings.load_profile(os.environ.get("NETDRA_DRAW", "same"))
+# Examples touch the kernel, threads and files, on machines that do other things too: none of them is timed.
+settings.register_profile("unhurried", deadline=None, suppress_health_check=[HealthCheck.too_slow], print_blob=True)
+settings.load_profile("unhurried")
+
+
+# Before the plugin of hypothesis, which reads the option in its own.
+@pytest.hookimpl(tryfirst=True)
+def pytest_configure(config: pytest.Config) -> None:
+    """Draw from one number in all processes of a run, and tell what becomes of each test."""
+    os.environ["NETDRA_SEED"] = str(draws.seed())  # that of processes which run a part of these tests, too
+    if config.getoption("hypothesis_seed", None) is None:
+        config.option.hypothesis_seed = str(draws.seed())
+    reporting.register(config)
+
+
+def pytest_report_header() -> str:
+    """How to draw the same again."""
+    return f"drawn from NETDRA_SEED={draws.seed()}"
