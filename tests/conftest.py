@@ -5,13 +5,10 @@ from __future__ import annotations
 import os
 
 import pytest
-from hypothesis import HealthCheck, settings
 
 from tests import draws, reporting
 
-# Examples touch the kernel, threads and files, on machines that do other things too: none of them is timed.
-settings.register_profile("unhurried", deadline=None, suppress_health_check=[HealthCheck.too_slow], print_blob=True)
-settings.load_profile("unhurried")
+_HYPOTHESIS = "hypothesispytest"
 
 
 # Before the plugin of hypothesis, which reads the option in its own.
@@ -19,9 +16,21 @@ settings.load_profile("unhurried")
 def pytest_configure(config: pytest.Config) -> None:
     """Draw from one number in all processes of a run, and tell what becomes of each test."""
     os.environ["NETDRA_SEED"] = str(draws.seed())  # that of processes which run a part of these tests, too
-    if config.getoption("hypothesis_seed", None) is None:
-        config.option.hypothesis_seed = str(draws.seed())
+    if config.pluginmanager.has_plugin(_HYPOTHESIS):
+        _have_hypothesis_draw(config)
     reporting.register(config)
+
+
+def _have_hypothesis_draw(config: pytest.Config) -> None:
+    # Only where it is loaded anyway: in the SR-IOV machine the import takes seconds, and nothing draws.
+    from hypothesis import HealthCheck, settings
+
+    # Examples touch the kernel, threads and files, on machines that do other things too: none of them is timed.
+    unhurried = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow], print_blob=True)
+    settings.register_profile("unhurried", unhurried)
+    settings.load_profile("unhurried")
+    if config.getoption("hypothesis_seed") is None:
+        config.option.hypothesis_seed = str(draws.seed())
 
 
 def pytest_report_header() -> str:
