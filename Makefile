@@ -11,7 +11,7 @@ PYTEST := $(BIN)/python -m pytest
 # Tests start many processes of netdra. Where this is set, as in many images, each of them compiles all that it imports.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo test lint format test-unit test-kernel test-cluster explore soak hardware hardware-pods testbed bench crds docs protos lock clean
+.PHONY: help demo test lint format test-unit test-kernel test-cluster test-recorded explore soak hardware hardware-pods testbed bench crds docs protos lock clean
 
 help: ## List the commands
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -39,6 +39,9 @@ test-kernel: $(DEV) system testbed-cni ## Real network namespaces, netlink and C
 
 test-cluster: $(DEV) system testbed ## Real control plane, kubelet, containerd (root, Go)
 	$(PYTEST) tests/cluster
+
+test-recorded: recordings $(DEV) ## Descriptions of servers against recorded trees, NETDRA_FIXTURES=folder; not in `make test`
+	$(PYTEST) tests/recorded
 
 explore: $(DEV) system testbed-cni ## Unit and kernel tests, their properties held against examples drawn anew (root)
 	NETDRA_DRAW=anew $(PYTEST) tests/unit tests/kernel
@@ -83,6 +86,11 @@ testbed-cni:
 
 testbed-bench:
 	@$(PYTHON) -m testbed build --for bench >/dev/null
+
+.PHONY: recordings
+recordings:
+	@test -n "$$NETDRA_FIXTURES" || { \
+	  echo 'netdra: set NETDRA_FIXTURES to the folder of the recorded trees (docs/testing.md)' >&2; exit 1; }
 
 # Debian packages that tests read the kernel with, or that a bare image lacks; no work where they are there.
 system:

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import os
 
+import pytest
 from hypothesis import HealthCheck, settings
+
+# The assertions there belong to tests, too.
+pytest.register_assert_rewrite("tests.servers.facts")
 
 # Examples touch the kernel, threads and files, on machines that do other things too: none of them is timed.
 _UNHURRIED = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow], print_blob=True)
