@@ -1,4 +1,7 @@
-"""How property tests draw: the same examples in each run of one commit, new ones with NETDRA_DRAW=anew."""
+"""What holds for the tests of every level: they stay inside the checkout, and property tests draw alike in each run.
+
+With NETDRA_DRAW=anew they draw new examples.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,7 @@ import os
 import pytest
 from hypothesis import HealthCheck, settings
 
+pytest_plugins = ["tests.confined"]
 # The assertions there belong to tests, too.
 pytest.register_assert_rewrite("tests.servers.facts")
 

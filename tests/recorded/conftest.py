@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.confined import PLACES
 from tests.servers.facts import Trees
 
 _NEEDED = re.compile(
@@ -26,10 +27,11 @@ _NEEDED = re.compile(
 
 
 @pytest.fixture(scope="session")
-def recordings() -> Path:
+def recordings(pytestconfig: pytest.Config) -> Path:
     folder = os.environ.get("NETDRA_FIXTURES")
     if not folder:
         pytest.fail("NETDRA_FIXTURES is not set: it names the folder of the recorded trees", pytrace=False)
+    pytestconfig.stash[PLACES].allow(folder)
     return Path(folder)
 
 
