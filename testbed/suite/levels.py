@@ -47,6 +47,7 @@ class Level:
         after: the jobs that must have succeeded before.
         cores: how many it can use.
         again: whether a test that fails is run once more, alone: on a real machine, yes; of pure functions, never.
+        alone_with: something that one level at a time can have.
         folder: where the report and the log are, for a level that empties a folder of its own first.
     """
 
@@ -55,6 +56,7 @@ class Level:
     after: tuple[str, ...]
     cores: int = 1
     again: bool = False
+    alone_with: str = ""
     folder: Path = field(default=RESULTS)
 
     @property
@@ -124,7 +126,7 @@ PREPARATIONS: Mapping[str, Job] = {
         Job("cni", ("python3", "-m", "testbed", "build", "cni-plugins", "cnitool"), after=("packages",)),
         Job("components", ("python3", "-m", "testbed", "build"), after=("cni",)),
         Job("hardware-components", ("python3", "-m", "testbed", "build", "--for", "hardware"), after=("components",)),
-        Job("machine", ("python3", "-m", "testbed.vm", "install"), after=("packages",)),
+        Job("emulator", ("python3", "-m", "testbed.vm", "install"), after=("packages",)),
     )
 }
 
@@ -134,9 +136,10 @@ LEVELS: Mapping[str, Level] = {
         Level(
             "hardware",
             _machine,
-            after=("environment", "components", "hardware-components", "machine"),
+            after=("environment", "components", "hardware-components", "emulator"),
             again=True,
             folder=_HARDWARE,
+            alone_with="the SR-IOV machine",
         ),
         Level("lint", _lint, after=("environment",)),
         Level("unit", _pytest("tests/unit"), after=("environment",), cores=4),
@@ -147,6 +150,13 @@ LEVELS: Mapping[str, Level] = {
             after=("environment", "components"),
             cores=4,
             again=True,
+        ),
+        Level(
+            "machine",
+            _pytest("tests/testbed"),
+            after=("environment", "emulator"),
+            again=True,
+            alone_with="the SR-IOV machine",
         ),
     )
 }
