@@ -65,7 +65,8 @@ def until(
         holds: what is asked.
         subject: what is waited for, in the account and in the error.
         seconds: how long at most.
-        pause: seconds between two questions.
+        pause: seconds between two questions; twice what a question takes, if that is longer, because who is asked
+            often runs on the same processor.
         detail: what else the error says, asked at the end.
 
     Raises:
@@ -73,11 +74,14 @@ def until(
     """
     deadline = time.monotonic() + seconds
     with waiting(subject):
-        while not (answer := holds()):
-            if time.monotonic() > deadline:
+        while True:
+            asked = time.monotonic()
+            if answer := holds():
+                return answer
+            now = time.monotonic()
+            if now > deadline:
                 raise _late(subject, seconds, detail)
-            time.sleep(pause)
-    return answer
+            time.sleep(max(pause, 2 * (now - asked)))
 
 
 async def until_async(

@@ -91,8 +91,8 @@ def test_a_namespace_that_dies_gives_its_vf_back_as_it_was_and_the_pod_has_it_ag
     offer.pods.wait("brief", has_failed)
     until(lambda: bool(brief.name), "the VF is back on the host", limit=60)
     offer.until(lambda: not [line for line in differences(before, node_state()) if brief.pci in line])
-    offer.until(lambda: offer.pods.sandbox("lasting") != former)
     offer.pods.wait("lasting", lambda found: is_running(found) and restarts(found) > 0)
+    assert offer.pods.sandbox("lasting") != former
     assert offer.inside("lasting")["net1"]["address"] == MAC
     assert (of_pf(lasting)["vlan_list"], of_pf(lasting)["trust"]) == ([{"vlan": 100}], True)
     assert taints(offer, device_of(lasting)) == {}
