@@ -26,7 +26,9 @@ REPEAT_SECONDS = 60.0
 MAX_TEXT = 8192
 
 _KEY = "netdra_fields"
-_QUIET = ("httpx2", "httpcore2", "aiohttp.access", "asyncio")
+# Each request is a line of httpx2's; what these say of every header and every byte is of no use to who asks for that.
+_INNARDS = ("httpcore2", "hpack")
+_QUIET = ("httpx2", "aiohttp.access", "asyncio")
 _SECRETS = (
     (re.compile(r"-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(-----END [A-Z ]*PRIVATE KEY-----|\Z)", re.DOTALL), "[key]"),
     (re.compile(r"\beyJ[\w-]{8,}\.[\w-]+\.[\w-]*"), "[token]"),
@@ -94,6 +96,8 @@ def set_up(
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(level.upper())
+    for name in _INNARDS:
+        logging.getLogger(name).setLevel(logging.WARNING)
     if level != "debug":
         for name in _QUIET:
             logging.getLogger(name).setLevel(logging.WARNING)
