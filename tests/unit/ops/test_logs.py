@@ -135,6 +135,7 @@ def test_who_asks_for_requests_gets_a_line_each_and_not_what_the_libraries_do_wi
 ) -> None:
     levels = {name: logging.getLogger(name).level for name in ("httpcore2", "hpack", "httpx2")}
     try:
+        logging.getLogger("httpx2").setLevel(logging.NOTSET)  # as in a process that sets up its log once
         set_up("text", "debug", told)
         logging.getLogger("httpcore2.http11").debug("receive_response_headers.started")
         logging.getLogger("hpack.hpack").debug("Encoding 63 with 7 bits")
