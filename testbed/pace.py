@@ -21,6 +21,7 @@ The least of 200, as `python -m testbed.pace` finds it: other work only adds to 
 """
 MOST = 30.0
 """No limit is stretched further; two cores with thirty processes that want them are about as slow."""
+_GLANCE_SECONDS = 0.15
 _CALIBRATION_SECONDS = 10.0
 
 # A process of its own: in ours the interpreter's lock would make what is measured part of the measure. A unit is some
@@ -115,19 +116,32 @@ def measured() -> Iterator[Pace]:
 
 
 @contextmanager
-def within(seconds: float, what: str) -> Iterator[Pace]:
+def within(seconds: float, what: str, *, after: float = 0.0) -> Iterator[Pace]:
     """Assert that a block takes no longer than that many seconds, stretched by how slow the machine is meanwhile.
+
+    Args:
+        seconds: the limit on an idle machine.
+        what: what takes the time, in the error.
+        after: seconds that pass before on any machine, such as a time-out that must run out.
 
     Raises:
         AssertionError: it took longer; the text has the limit, the stretch and what it was measured by.
     """
     with measured() as pace:
         yield pace
-    limit = seconds * pace.slowness
+    limit = after + seconds * pace.slowness
+    first = f"{after:g} s and " if after else ""
     assert pace.seconds <= limit, (
-        f"{what} took {pace.seconds:.2f} s; the limit is {seconds:g} s, stretched {pace.slowness:.2f} times to "
+        f"{what} took {pace.seconds:.2f} s; the limit is {first}{seconds:g} s, stretched {pace.slowness:.2f} times, "
         f"{limit:.2f} s: {pace}"
     )
+
+
+def stretched(seconds: float) -> float:
+    """A time-out that a test gives netdra: what is ample on an idle machine, stretched by how slow this one is now."""
+    with measured() as pace:
+        time.sleep(_GLANCE_SECONDS)
+    return seconds * pace.slowness
 
 
 if __name__ == "__main__":

@@ -53,7 +53,7 @@ def account() -> dict[str, float]:
 
 
 def until(
-    holds: Callable[[], T],
+    holds: Callable[[], T | None],
     subject: str,
     *,
     seconds: float = PATIENCE,

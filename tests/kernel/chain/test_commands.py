@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,6 +15,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from testbed.waiting import until
 from tests.kernel.chain.conftest import Bed, device, differences, recorder
 from tests.plans import plan, step
 
@@ -151,10 +151,7 @@ def attaching(bed: Bed, plan_path: str, begun: Path) -> Iterator[subprocess.Pope
 
 def appears(path: Path) -> None:
     """Wait until a file is there."""
-    deadline = time.monotonic() + 60
-    while not path.exists():
-        assert time.monotonic() < deadline, f"{path} does not appear"
-        time.sleep(0.01)
+    until(path.exists, f"{path.name} to appear")
 
 
 def slow_chains(bed: Bed, count: int) -> Any:

@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 
 from testbed import pace
-from testbed.pace import MOST, REFERENCE_MS, Pace, measured, within
+from testbed.pace import MOST, REFERENCE_MS, Pace, measured, stretched, within
 from testbed.waiting import until
 
 ROOT = Path(__file__).parents[3]
@@ -99,10 +99,23 @@ def test_what_takes_too_long_is_told_with_the_limit_the_stretch_and_the_unit() -
         time.sleep(0.02 * MOST)
     number = r"\d+\.\d+"
     told = (
-        rf"the kettle took {number} s; the limit is 0\.01 s, stretched {number} times to {number} s: a unit of "
-        rf"work took {number} ms, at least {number} and at most {number}, and takes {REFERENCE_MS:g} ms on an idle machine"
+        rf"the kettle took {number} s; the limit is 0\.01 s, stretched {number} times, {number} s: a unit of "
+        rf"work took {number} ms, at least {number} and at most {number}, and takes {REFERENCE_MS:g} ms on an idle "
+        r"machine"
     )
     assert re.fullmatch(told, str(caught.value))
+
+
+def test_a_time_out_that_must_run_out_before_is_not_stretched(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pace, "REFERENCE_MS", REFERENCE_MS * 1000)
+    with within(0.1, "the kettle", after=10.0), within(10.0, "the kettle"):
+        pass
+    with (
+        pytest.raises(AssertionError, match=r"limit is 0\.1 s and 0\.1 s, stretched 1\.00 times, 0\.20 s: "),
+        within(0.1, "the kettle", after=0.1),
+    ):
+        time.sleep(0.3)
+    assert stretched(3.0) == 3.0
 
 
 def test_a_slow_machine_is_given_the_time_that_it_needs(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -111,6 +124,7 @@ def test_a_slow_machine_is_given_the_time_that_it_needs(monkeypatch: pytest.Monk
         time.sleep(0.5)
     assert found.seconds >= 0.5
     assert found.slowness >= 5.0
+    assert stretched(3.0) >= 15.0
 
 
 def test_the_shortest_block_is_between_two_units() -> None:
