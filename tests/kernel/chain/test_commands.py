@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from testbed.waiting import until
+from testbed.waiting import until, waiting
 from tests.kernel.chain.conftest import Bed, device, differences, recorder
 from tests.plans import plan, step
 
@@ -39,14 +39,15 @@ spec:
 def netdra(bed: Bed, *arguments: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
     """Run a command as a person does; the state and the plugins are the test's."""
     named = ("--state", str(bed.settings.state), "--cni-path", str(bed.plugins), "--timeout", "60")
-    return subprocess.run(
-        (sys.executable, "-m", "netdra", *arguments, *named),
-        input=stdin,
-        capture_output=True,
-        text=True,
-        check=False,
-        env=os.environ | {"COLUMNS": "200"},
-    )
+    with waiting(f"netdra {arguments[0]}"):
+        return subprocess.run(
+            (sys.executable, "-m", "netdra", *arguments, *named),
+            input=stdin,
+            capture_output=True,
+            text=True,
+            check=False,
+            env=os.environ | {"COLUMNS": "200"},
+        )
 
 
 @pytest.fixture
