@@ -211,8 +211,8 @@ def test_while_the_webhook_is_away_claims_are_let_through_and_topologies_wait(
     webhook.process.start()
     webhook.process.wait_ready()
     assert "failed calling webhook" in error
-    until_asked(api)
     asked_about_claims(api, "validate.networking.dra.io", PATIENCE)
+    until_asked(api)
 
 
 def asked_about_claims(api: Api, name: str, seconds: int) -> None:
