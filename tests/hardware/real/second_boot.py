@@ -13,10 +13,11 @@ import pytest
 
 from testbed.objects import CLAIM
 from testbed.pods import Pods, is_running
+from testbed.waiting import until
 from testbed.workspace import Workspace
-from tests.cluster.pods.driver import Offer, addresses
-from tests.hardware.node import PF, until
-from tests.hardware.pods import differences, node_state, of_pf
+from tests.cluster.pods.driver import WITHIN, Offer, addresses
+from tests.hardware.node import PF
+from tests.hardware.pods import node_state, of_pf, until_as_before
 from tests.hardware.real.boots import Left, boot_id, found
 from tests.hardware.real.offers import ready
 from tests.hardware.real.test_reboot import ADDRESS
@@ -57,7 +58,11 @@ def test_after_a_reboot_pods_have_their_devices_anew_and_nothing_of_the_boot_bef
     pods = Pods(worker.api, left.namespace, worker.machine.containerd)
     offer = Offer(Workspace(worker.api), worker.driver, pods)
     offer.workspace.namespace = left.namespace
-    offer.until(lambda: all(pods.sandbox(name) not in ("", former) for name, former in left.sandboxes.items()))
+    until(
+        lambda: all(pods.sandbox(name) not in ("", former) for name, former in left.sandboxes.items()),
+        "new sandboxes of all pods",
+        seconds=WITHIN,
+    )
     for name in left.sandboxes:
         pods.wait(name, is_running)
 
@@ -67,9 +72,13 @@ def test_after_a_reboot_pods_have_their_devices_anew_and_nothing_of_the_boot_bef
     assert pfs[1].vf(5).driver == "vfio-pci"
     for name in left.sandboxes:
         assert ready(offer, name) == ("True", "Attached")
-    offer.until(lambda: checkpoints() == {(pods.sandbox(name), boot_id()) for name in left.sandboxes})
+    until(
+        lambda: checkpoints() == {(pods.sandbox(name), boot_id()) for name in left.sandboxes},
+        "checkpoints of the new sandboxes alone",
+        seconds=WITHIN,
+    )
 
     pods.delete_all()
     offer.driver.until_nothing_is_left()
-    until(lambda: not differences(before, node_state()), "the node is as after its boot", limit=60)
+    until_as_before(before)
     worker.api.delete_all(CLAIM, left.namespace)
