@@ -9,7 +9,6 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -17,6 +16,7 @@ import pytest
 
 from testbed.containerd import Containerd
 from testbed.node import ADDRESS, UPLINK, CommandError, Node
+from testbed.waiting import until
 from tests.cluster.pods.traces import all_namespaces, namespaces_of, traces
 
 CDI_SPEC = {
@@ -120,10 +120,7 @@ with Node(folder=Path({str(folder)!r})) as node:
         assert run.stdout.readline() == "running\n"
         assert len(traces(folder.name)["processes"]) > 3
         os.kill(run.pid, signal.SIGKILL)
-    deadline = time.monotonic() + 60
-    while traces(folder.name)["processes"]:
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+    until(lambda: not traces(folder.name)["processes"], "the node's processes to end")
     assert traces(folder.name)["mounts"] == []
     for group in sorted(Path("/sys/fs/cgroup").rglob(f"{folder.name}-*/**"), reverse=True):
         group.rmdir()

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-
 import pytest
 
 from testbed.api import Object
@@ -12,6 +10,7 @@ from testbed.image import NAME
 from testbed.node import Node
 from testbed.objects import CLAIM, POD
 from testbed.pods import CONTAINER, Pods, is_running, lives
+from testbed.waiting import until
 from testbed.workspace import Workspace
 from tests.cluster.pods import witness
 from tests.cluster.pods.running import links, make_topology, publish, step
@@ -50,9 +49,7 @@ def ready(pods: Pods, claim: str, status: str = "True") -> Object:
 
 def given_back(node: Node, name: str) -> None:
     """Wait until an interface is the node's own: a pod that is tried again and again has it for a moment each time."""
-    deadline = time.monotonic() + witness.WITHIN
-    while name not in links(node):
-        assert time.monotonic() < deadline, f"{name} is not given back"
+    until(lambda: name in links(node), "the device to be given back", seconds=witness.WITHIN, detail=lambda: name)
 
 
 def test_a_pod_runs_with_the_chain_of_its_claim_and_gives_the_device_back(
