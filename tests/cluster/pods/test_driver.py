@@ -103,7 +103,7 @@ def test_a_step_that_fails_keeps_the_pod_from_running_and_is_told_until_it_is_me
     given_back(driver.node, "nicb")
     assert 'step "far"' in ready(pods, claim, "False")["message"]
     far.prints("ADD", {})
-    pods.wait("waiting", is_running)
+    witness.hurry(pods, "waiting", is_running)
     assert "net1" in interfaces(pods, "waiting")
     assert ready(pods, claim)["reason"] == "Attached"
 
@@ -122,7 +122,7 @@ def test_killed_or_hanging_while_attaching_the_pod_runs_only_when_the_driver_is_
     driver.kill()
     assert set(interfaces(pods, "guarded")) == {"lo", "eth0"}
     driver.start()
-    pods.wait("guarded", is_running)
+    witness.hurry(pods, "guarded", is_running)
     assert "192.0.2.7" in {each["local"] for each in interfaces(pods, "guarded")["net1"]["addr_info"]}
 
 

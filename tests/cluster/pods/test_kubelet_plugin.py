@@ -19,6 +19,7 @@ from testbed.process import Process
 from testbed.waiting import until
 from testbed.workspace import Workspace
 from tests.builders import OURS, exclusive, inventory, sriov
+from tests.cluster.pods import witness
 from tests.cluster.pods.conftest import Machine
 
 ROOT = Path(__file__).parents[3]
@@ -105,7 +106,7 @@ def test_a_pod_starts_when_its_claim_is_attached_and_sees_its_device(driver: Dri
     uid = claim["metadata"]["uid"]
     assert driver.records() == {uid}
     driver.attach(claim)
-    driver.pods.wait("p", is_running)
+    witness.hurry(driver.pods, "p", is_running)
     environment = driver.pods.exec("p", "env").splitlines()
     (device,) = driver.workspace.devices("c")
     assert f"NETDRA_C_NET_DEVICES={device}" in environment
@@ -134,7 +135,7 @@ def test_the_kubelet_takes_the_driver_again_after_either_restarts(driver: Driver
     driver.pods.add("p", "c")
     until(lambda: driver.records() == {claim["metadata"]["uid"]}, "the claim to be prepared", seconds=WITHIN)
     driver.attach(claim)
-    driver.pods.wait("p", is_running)
+    witness.hurry(driver.pods, "p", is_running)
 
     driver.machine.kubelet.process.restart()
     until(lambda: times(driver.registered()) > 1, "the kubelet to register the driver again", seconds=WITHIN)
@@ -153,7 +154,7 @@ def test_a_new_daemon_takes_over_before_the_old_one_stops(driver: Driver) -> Non
     driver.start("new")
     driver.stop("old")
     driver.attach(claim)
-    driver.pods.wait("p", is_running)
+    witness.hurry(driver.pods, "p", is_running)
     plugins = driver.node.folder / "lib" / "kubelet" / "plugins" / names.DRIVER
     assert [path.name for path in plugins.glob("*.sock")] == ["dra-new.sock"]
     driver.pods.delete("p")
@@ -166,7 +167,7 @@ def test_the_pod_s_status_tells_of_its_device_s_health(driver: Driver) -> None:
     driver.pods.add("p", "c")
     until(lambda: driver.records() == {claim["metadata"]["uid"]}, "the claim to be prepared", seconds=WITHIN)
     driver.attach(claim)
-    driver.pods.wait("p", is_running)
+    witness.hurry(driver.pods, "p", is_running)
     driver.pods.wait("p", lambda pod: health_of((pod or {})["status"]) == "Healthy")
     sick = driver.node.folder / "lib" / "netdra" / "sick"
     sick.touch()
