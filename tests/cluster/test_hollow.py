@@ -28,6 +28,7 @@ from netdra.kube.connection import connect, find_config
 from testbed.api import Api
 from testbed.control_plane import ControlPlane
 from testbed.objects import NODE, SLICE
+from testbed.waiting import waiting
 from testbed.workspace import Workspace
 from tests.cluster.daemons import running_controller, start_controller
 from tests.cluster.identities import NETDRA
@@ -65,7 +66,8 @@ def with_fleet(plane: ControlPlane, nodes: dict[str, str], story: Callable[[Holl
         config = find_config(plane.kubeconfig())
         fleet = HollowNodes(lambda: Client(connect(config)))
         async with fleet.running(nodes, recorded()):
-            await fleet.settled(lambda node: len(node.store.objects) == SLICES)
+            with waiting("all nodes to publish"):
+                await fleet.settled(lambda node: len(node.store.objects) == SLICES)
             await story(fleet)
 
     asyncio.run(run())
@@ -77,7 +79,8 @@ async def change_policy(api: Api, change: Change) -> None:
 
 async def is_everywhere(api: Api, fleet: HollowNodes, change: Change) -> None:
     """Wait until all slices are as a change makes them, and the status says so."""
-    await fleet.settled(lambda node: says(node, change))
+    with waiting("all nodes to publish"):
+        await fleet.settled(lambda node: says(node, change))
     await asyncio.to_thread(wait_status, api, change.policy, NODES, change.devices, failing=change.failing)
 
 
