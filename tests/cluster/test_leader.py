@@ -35,8 +35,8 @@ def plane(start_control_plane: StartControlPlane) -> ControlPlane:
 
 @pytest.fixture
 def short() -> Terms:
-    """Terms that run out soon, and that a machine as busy as this one can keep."""
-    duration = math.ceil(stretched(2.0))
+    """Terms that run out soon, in two seconds or, on a busy machine, as late as it can keep them."""
+    duration = math.ceil(stretched(1.5))
     return Terms(duration=duration, deadline=0.75 * duration, retry=0.075 * duration)
 
 

@@ -183,7 +183,7 @@ def restored(request: pytest.FixtureRequest, machine: None) -> Iterator[None]:
 
 
 def _state() -> tuple[object, ...]:
-    """Read from sysfs alone: `ip` takes a second to begin there, and this is asked twice a test."""
+    """Read from sysfs alone: a program takes long to begin there, and this is asked twice a test."""
     functions = [function for pf in PFS for function in (pf, *pf.vfs())]
     names = {function.name for function in functions}
     masters = {link.name: _master(link) for link in Path("/sys/class/net").iterdir() if link.is_symlink()}

@@ -89,7 +89,7 @@ def run(*command: str, check: bool = True) -> str:
     Raises:
         AssertionError: it failed (the text has what it said).
     """
-    with waiting(command[0]):
+    with waiting(Path(command[0]).name):
         done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=PATIENCE)
     assert done.returncode == 0 or not check, f"{' '.join(command)}: {done.stderr or done.stdout}"
     return done.stdout
