@@ -10,6 +10,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -93,13 +94,16 @@ def test_two_nodes_share_nothing(containerd: Containerd, tmp_path: Path) -> None
 def test_nothing_is_left_when_a_node_ends_with_pods_running(tmp_path: Path) -> None:
     folder = tmp_path / "node-ended"
     before = traces(folder.name)
-    with Node(folder=folder) as node:
-        containerd = Containerd(node)
-        containerd.run_container(containerd.run_pod_sandbox("forgotten"))
-        own = namespaces_of([node.pid])
-        assert traces(folder.name)["processes"]
-    assert traces(folder.name) == before
-    assert not own & all_namespaces()
+    with ExitStack() as opened:
+        with Node(folder=folder) as node:
+            containerd = Containerd(node)
+            containerd.run_container(containerd.run_pod_sandbox("forgotten"))
+            own = namespaces_of([node.pid])
+            for kind in ("net", "mnt"):  # the kernel gives the numbers of those that are open to no others
+                opened.enter_context(Path(f"/proc/{node.pid}/ns/{kind}").open("rb"))
+            assert traces(folder.name)["processes"]
+        assert traces(folder.name) == before
+        assert not own & all_namespaces()
 
 
 def test_processes_and_mounts_end_with_a_test_run_that_is_killed(tmp_path: Path) -> None:
