@@ -17,7 +17,7 @@ from dataclasses import dataclass
 REFERENCE_MS = 3.0
 """What a unit takes on an idle core of the machine on which the limits were set.
 
-The least of 200, as `python -m testbed.pace` finds it: other work only adds to what a unit takes.
+The least of 18,000, found as `python -m testbed.pace` does: other work only adds to what a unit takes.
 """
 MOST = 30.0
 """No limit is stretched further; two cores with thirty processes that want them are about as slow."""
