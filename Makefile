@@ -11,7 +11,7 @@ PYTEST := $(BIN)/python -m pytest
 # Tests start many processes of netdra. Where this is set, as in many images, each of them compiles all that it imports.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo test quick lint format test-unit test-kernel test-cluster test-hardware test-times explore soak testbed bench crds docs protos lock clean
+.PHONY: help demo test quick lint format test-unit test-kernel test-cluster test-hardware test-machine test-times test-recorded explore soak testbed bench crds docs protos lock clean
 
 help: ## List the commands
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -51,8 +51,14 @@ test-cluster: ## Real control plane, kubelet, containerd (root, Go)
 test-hardware: ## An SR-IOV node in QEMU: VFs, IOMMU, RDMA, Open vSwitch, pods with its hardware, a reboot (root, apt)
 	$(SUITE) hardware --arguments='$(ARGS)'
 
+test-machine: ## The SR-IOV machine from outside: what it says when it fails, and that nothing is left of it (root, apt)
+	$(SUITE) machine --arguments='$(ARGS)'
+
 test-times: ## Where the last run was slower or faster than the one before; BEFORE, AFTER
 	$(SUITE) --times $(or $(BEFORE),build/tests.before.json) $(or $(AFTER),build/tests.json)
+
+test-recorded: recordings $(DEV) ## Descriptions of servers against recorded trees, NETDRA_FIXTURES=folder; not in `make test`
+	$(PYTEST) tests/recorded
 
 explore: $(DEV) system testbed-cni ## Unit and kernel tests, their properties held against examples drawn anew (root)
 	NETDRA_DRAW=anew $(PYTEST) tests/unit tests/kernel
@@ -83,6 +89,11 @@ testbed-cni:
 
 testbed-bench:
 	@$(PYTHON) -m testbed build --for bench >/dev/null
+
+.PHONY: recordings
+recordings:
+	@test -n "$$NETDRA_FIXTURES" || { \
+	  echo 'netdra: set NETDRA_FIXTURES to the folder of the recorded trees (docs/testing.md)' >&2; exit 1; }
 
 # Debian packages that tests read the kernel with, or that a bare image lacks; no work where they are there.
 system:

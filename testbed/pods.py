@@ -117,21 +117,26 @@ class Pods:
         Raises:
             CommandError: it failed.
         """
-        return self.containerd.crictl("exec", "--sync", self._container(name), *command)
+        return self.containerd.crictl("exec", "--sync", self.container(name), *command)
 
     def pid(self, name: str) -> int:
         """The process that a pod's container began with, as the node counts."""
-        return int(json.loads(self.containerd.crictl("inspect", self._container(name)))["info"]["pid"])
+        return int(json.loads(self.containerd.crictl("inspect", self.container(name)))["info"]["pid"])
 
-    def _container(self, name: str) -> str:
+    def container(self, name: str) -> str:
         """The id of a pod's container."""
-        (state,) = self.api.get(POD, name, self.namespace)["status"]["containerStatuses"]
-        return str(state["containerID"].partition("://")[2])
+        return container_of(self.api.get(POD, name, self.namespace))
 
     def claim_status(self, claim: str) -> list[Object]:
         """What drivers have written of a claim's devices (`status.devices`)."""
         devices: list[Object] = self.api.get(CLAIM, claim, self.namespace)["status"].get("devices", [])
         return devices
+
+
+def container_of(pod: Object | None) -> str:
+    """The id of a pod's container, as the runtime has it."""
+    (state,) = (pod or {})["status"]["containerStatuses"]
+    return str(state["containerID"].partition("://")[2])
 
 
 def lives(pod: Object) -> list[tuple[str, int, Object]]:

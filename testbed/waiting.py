@@ -18,7 +18,7 @@ from typing import TypeVar
 T = TypeVar("T")
 
 PATIENCE = 60.0
-_PAUSE, _MOST_PAUSE = 0.02, 1.0
+_PAUSE, _MOST_PAUSE = 0.02, 3.0
 
 _inside: ContextVar[bool] = ContextVar("inside", default=False)
 _account: defaultdict[str, float] = defaultdict(float)
@@ -122,8 +122,8 @@ async def awaited(event: Awaitable[T], subject: str, *, seconds: float = PATIENC
 
 
 def _pause(asked: float) -> float:
-    """How long to wait before asking again: where it takes long, asking all the time would hold up what is awaited."""
-    return min(max(_PAUSE, time.monotonic() - asked), _MOST_PAUSE)
+    """How long to wait before asking again: twice what asking took, since what is awaited often needs the same core."""
+    return min(max(_PAUSE, 2 * (time.monotonic() - asked)), _MOST_PAUSE)
 
 
 def _late(subject: str, seconds: float, detail: Callable[[], object] | None) -> TimeoutError:

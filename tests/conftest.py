@@ -1,4 +1,4 @@
-"""What all levels of the tests have in common: what is drawn from, and what is told of each test to `make test`."""
+"""What all levels have in common: where tests may look, what they draw from, and what `make test` is told of them."""
 
 from __future__ import annotations
 
@@ -7,6 +7,10 @@ import os
 import pytest
 
 from tests import draws, reporting
+
+pytest_plugins = ["tests.confined"]
+# The assertions there belong to tests, too.
+pytest.register_assert_rewrite("tests.servers.facts")
 
 _HYPOTHESIS = "hypothesispytest"
 

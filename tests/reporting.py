@@ -21,14 +21,13 @@ _WAITS = "waits"  # an attribute of a report, which travels between processes wi
 
 
 class Reporter:
-    """Writes the lines."""
+    """Adds the lines to a file: a level may be several calls of pytest."""
 
     def __init__(self, path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         self._path = path
         self._phases: dict[str, list[pytest.TestReport]] = {}
         self._collected = 0
-        path.write_bytes(b"")
 
     def pytest_collection_finish(self, session: pytest.Session) -> None:
         """Tests that run in this process."""

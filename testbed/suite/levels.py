@@ -14,6 +14,7 @@ from pathlib import Path
 PYTHON = ".venv/bin/python"
 RESULTS = Path("build/test")
 """Logs and reports of the last run, by level."""
+_COMPILE = f"{PYTHON} -m compileall -q netdra testbed && {PYTHON} -m pytest --collect-only -q tests/hardware"
 _HARDWARE = Path("build/hardware")
 _SECOND_BOOT = "tests/hardware/real/second_boot.py"
 _BEFORE_SECOND_BOOT = "tests/hardware/real/test_reboot.py"
@@ -47,6 +48,7 @@ class Level:
         after: the jobs that must have succeeded before.
         cores: how many it can use.
         again: whether a test that fails is run once more, alone: on a real machine, yes; of pure functions, never.
+        alone_with: something that one level at a time can have.
         folder: where the report and the log are, for a level that empties a folder of its own first.
     """
 
@@ -55,6 +57,7 @@ class Level:
     after: tuple[str, ...]
     cores: int = 1
     again: bool = False
+    alone_with: str = ""
     folder: Path = field(default=RESULTS)
 
     @property
@@ -121,10 +124,12 @@ PREPARATIONS: Mapping[str, Job] = {
     for job in (
         Job("packages", ("python3", "-m", "testbed", "system")),
         Job("environment", ("make", "--no-print-directory", ".venv/.dev")),
+        # Under emulation compiling takes half a minute, and pytest's own form is found by no other compiler.
+        Job("bytecode", ("sh", "-c", _COMPILE), after=("environment",)),
         Job("cni", ("python3", "-m", "testbed", "build", "cni-plugins", "cnitool"), after=("packages",)),
         Job("components", ("python3", "-m", "testbed", "build"), after=("cni",)),
         Job("hardware-components", ("python3", "-m", "testbed", "build", "--for", "hardware"), after=("components",)),
-        Job("machine", ("python3", "-m", "testbed.vm", "install"), after=("packages",)),
+        Job("emulator", ("python3", "-m", "testbed.vm", "install"), after=("packages",)),
     )
 }
 
@@ -134,9 +139,10 @@ LEVELS: Mapping[str, Level] = {
         Level(
             "hardware",
             _machine,
-            after=("environment", "components", "hardware-components", "machine"),
+            after=("bytecode", "components", "hardware-components", "emulator"),
             again=True,
             folder=_HARDWARE,
+            alone_with="the SR-IOV machine",
         ),
         Level("lint", _lint, after=("environment",)),
         Level("unit", _pytest("tests/unit"), after=("environment",), cores=4),
@@ -147,6 +153,13 @@ LEVELS: Mapping[str, Level] = {
             after=("environment", "components"),
             cores=4,
             again=True,
+        ),
+        Level(
+            "machine",
+            _pytest("tests/testbed"),
+            after=("environment", "emulator"),
+            again=True,
+            alone_with="the SR-IOV machine",
         ),
     )
 }

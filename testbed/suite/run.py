@@ -93,7 +93,8 @@ class Suite:
             self._preparing[job.name] = Command(job.command, RESULTS / f"{job.name}.log", {})
         for level in [each for each in self._levels if self._ready.issuperset(each.after)]:
             free = self._cores - sum(each.command.cores for each in self._under_way)
-            if free > 0:
+            taken = {each.level.alone_with for each in self._under_way} - {""}
+            if free > 0 and level.alone_with not in taken:
                 self._levels.remove(level)
                 self._start(level, min(free, level.cores))
 

@@ -79,11 +79,13 @@ class Scene:
 
     async def at_rest(self) -> None:
         """Wait until what came of the last change is over: events of the kernel may be told one by one."""
+        passes, since = self.publishing.passes, time.monotonic()
 
-        async def rests() -> bool:
-            passes = self.publishing.passes
-            await asyncio.sleep(REST_SECONDS)
-            return passes == self.publishing.passes
+        def rests() -> bool:
+            nonlocal passes, since
+            if passes != self.publishing.passes:
+                passes, since = self.publishing.passes, time.monotonic()
+            return time.monotonic() - since >= REST_SECONDS
 
         await until_async(rests, "publishing to come to rest")
 

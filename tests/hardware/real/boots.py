@@ -19,12 +19,14 @@ class Left(msgspec.Struct, frozen=True):
         boot_id: of the boot that they began in.
         namespace: theirs.
         sandboxes: pod -> its sandbox.
+        containers: pod -> its container.
         devices: pod -> what its claim, of the same name, has.
     """
 
     boot_id: str
     namespace: str
     sandboxes: dict[str, str]
+    containers: dict[str, str]
     devices: dict[str, list[str]]
 
 

@@ -96,8 +96,8 @@ def test_a_namespace_that_dies_gives_its_vf_back_as_it_was_and_the_pod_has_it_ag
         "the VF to be as it was",
         seconds=WITHIN,
     )
-    until(lambda: offer.pods.sandbox("lasting") != former, "a new sandbox", seconds=WITHIN)
     offer.pods.wait("lasting", lambda found: is_running(found) and restarts(found) > 0)
+    assert offer.pods.sandbox("lasting") != former
     assert offer.inside("lasting")["net1"]["address"] == MAC
     assert (of_pf(lasting)["vlan_list"], of_pf(lasting)["trust"]) == ([{"vlan": 100}], True)
     assert taints(offer, device_of(lasting)) == {}

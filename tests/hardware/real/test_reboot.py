@@ -38,6 +38,7 @@ def test_pods_with_a_vf_and_with_a_device_file_run_and_are_left_for_the_next_boo
             boot_id=boot_id(),
             namespace=workspace.namespace,
             sandboxes={name: pods.sandbox(name) for name in wanted},
+            containers={name: pods.container(name) for name in wanted},
             devices={name: workspace.devices(name) for name in wanted},
         )
     )

@@ -113,7 +113,7 @@ def test_the_slower_the_asking_the_rarer() -> None:
         return len(asked) == 3
 
     until(slow, "the kettle")
-    assert asked[1] - asked[0] >= 4 * STEP
+    assert asked[1] - asked[0] >= 6 * STEP
 
 
 def test_a_coroutine_waits_without_holding_up_others_for_what_is_asked_or_awaited() -> None:
