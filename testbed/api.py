@@ -214,7 +214,7 @@ class Api:
         timeout = self._patience if timeout is None else timeout
         deadline = time.monotonic() + timeout
         current: Objects = []
-        with waiting(kind.rpartition("/")[2]), suppress(TimeoutError):
+        with waiting(self.path(kind).rpartition("/")[2]), suppress(TimeoutError):
             for current in self._states(kind, namespace, labels, fields, deadline):
                 if condition(current):
                     return current

@@ -115,7 +115,7 @@ class Driver:
 
     def until_nothing_is_left(self) -> None:
         """Wait until there is nothing of any pod or claim on the node."""
-        until(lambda: not self.left(), "nothing to be left on the node", seconds=_WITHIN, pause=0.05, detail=self.left)
+        until(lambda: not self.left(), "nothing to be left on the node", seconds=_WITHIN, detail=self.left)
 
     def recorder(self, name: str) -> Recorder:
         """A CNI plugin that does as it is told."""

@@ -125,11 +125,13 @@ class Process:
         """Kill the program (SIGKILL) and wait for its end; no error if it is not running."""
         self._signal(signal.SIGKILL)
         if self._child is not None:
-            # A wrapper outlives its child by a moment, or has none yet; alone it has nothing more to do.
-            with suppress(subprocess.TimeoutExpired):
-                self._child.wait(STOP_TIMEOUT if self._wrapped else None)
-            self._child.kill()
-            self._child.wait()
+            self._wake()
+            with waiting(f"{self.name} to end"):
+                # A wrapper outlives its child by a moment, or has none yet; alone it has nothing more to do.
+                with suppress(subprocess.TimeoutExpired):
+                    self._child.wait(STOP_TIMEOUT if self._wrapped else None)
+                self._child.kill()
+                self._child.wait()
             self._child = None
 
     def pause(self) -> None:
@@ -139,6 +141,7 @@ class Process:
     def resume(self) -> None:
         """Let a paused program go on (SIGCONT)."""
         self._signal(signal.SIGCONT)
+        self._wake()
 
     def restart(self) -> None:
         """Stop the program, start it again and wait until it is ready.
@@ -177,6 +180,11 @@ class Process:
         elif (pid := self.pid) is not None:
             with suppress(ProcessLookupError):
                 os.kill(pid, number)
+
+    def _wake(self) -> None:
+        """Let a wrapper go on: nsenter and unshare stop when their child does, and would not see it end."""
+        if self._child is not None:
+            self._child.send_signal(signal.SIGCONT)
 
     def _exit_code(self, timeout: float) -> int | None:
         if self._child is None:

@@ -6,9 +6,10 @@ Used by the test bed wherever it waits, and by tests. The account is what `make 
 from __future__ import annotations
 
 import asyncio
+import inspect
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from threading import Lock
@@ -17,7 +18,7 @@ from typing import TypeVar
 T = TypeVar("T")
 
 PATIENCE = 60.0
-_PAUSE = 0.02
+_PAUSE, _MOST_PAUSE = 0.02, 3.0
 
 _inside: ContextVar[bool] = ContextVar("inside", default=False)
 _account: defaultdict[str, float] = defaultdict(float)
@@ -26,7 +27,7 @@ _lock = Lock()
 
 @contextmanager
 def waiting(subject: str) -> Iterator[None]:
-    """Count the seconds of a block as waited for a subject ("pods", "kubelet ready").
+    """Count the seconds of a block as waited for a subject ("pods", "the kubelet to be ready").
 
     A block inside another one counts for the outer one alone.
     """
@@ -52,11 +53,10 @@ def account() -> dict[str, float]:
 
 
 def until(
-    holds: Callable[[], T],
+    holds: Callable[[], T | None],
     subject: str,
     *,
     seconds: float = PATIENCE,
-    pause: float = _PAUSE,
     detail: Callable[[], object] | None = None,
 ) -> T:
     """Ask again and again until the answer is true, and return it.
@@ -65,8 +65,6 @@ def until(
         holds: what is asked.
         subject: what is waited for, in the account and in the error.
         seconds: how long at most.
-        pause: seconds between two questions; twice what a question takes, if that is longer, because who is asked
-            often runs on the same processor.
         detail: what else the error says, asked at the end.
 
     Raises:
@@ -78,32 +76,54 @@ def until(
             asked = time.monotonic()
             if answer := holds():
                 return answer
-            now = time.monotonic()
-            if now > deadline:
+            if asked > deadline:
                 raise _late(subject, seconds, detail)
-            time.sleep(max(pause, 2 * (now - asked)))
+            time.sleep(_pause(asked))
 
 
 async def until_async(
-    holds: Callable[[], T],
+    holds: Callable[[], object],
     subject: str,
     *,
     seconds: float = PATIENCE,
-    pause: float = _PAUSE,
     detail: Callable[[], object] | None = None,
-) -> T:
-    """`until` for what happens in the same event loop.
+) -> None:
+    """`until` for what happens in the same event loop; what is asked may be a coroutine.
 
     Raises:
         TimeoutError: as `until`.
     """
     deadline = time.monotonic() + seconds
     with waiting(subject):
-        while not (answer := holds()):
-            if time.monotonic() > deadline:
+        while True:
+            asked = time.monotonic()
+            answer = holds()
+            if await answer if inspect.isawaitable(answer) else answer:
+                return
+            if asked > deadline:
                 raise _late(subject, seconds, detail)
-            await asyncio.sleep(pause)
-    return answer
+            await asyncio.sleep(_pause(asked))
+
+
+async def awaited(event: Awaitable[T], subject: str, *, seconds: float = PATIENCE) -> T:
+    """Await what comes by itself, such as `asyncio.Event.wait`.
+
+    Raises:
+        TimeoutError: it did not come in time.
+    """
+    with waiting(subject):
+        try:
+            async with asyncio.timeout(seconds) as patience:
+                return await event
+        except TimeoutError:
+            if patience.expired():
+                raise _late(subject, seconds, None) from None
+            raise
+
+
+def _pause(asked: float) -> float:
+    """How long to wait before asking again: twice what asking took, since what is awaited often needs the same core."""
+    return min(max(_PAUSE, 2 * (time.monotonic() - asked)), _MOST_PAUSE)
 
 
 def _late(subject: str, seconds: float, detail: Callable[[], object] | None) -> TimeoutError:

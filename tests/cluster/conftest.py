@@ -5,7 +5,6 @@ When a test fails, what the components logged during it is shown with the failur
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Generator, Iterator
 from contextlib import ExitStack, closing
 
@@ -13,17 +12,15 @@ import pytest
 
 from netdra.cli.crds import text
 from netdra.model import crd, kinds
-from testbed.api import Api, Object
+from testbed.api import Api, ApiError, Object
 from testbed.commands import Settings
 from testbed.control_plane import ControlPlane
-from testbed.kubectl import KubectlError
+from testbed.waiting import until
 from testbed.workspace import Workspace, open_workspace
 
 StartControlPlane = Callable[[Settings], ControlPlane]
 
 DEFINITION = "apiextensions.k8s.io/v1/CustomResourceDefinition"
-
-DISCOVERY_SECONDS = 60.0
 
 RUNNING = pytest.StashKey[list[ControlPlane]]()
 LOG_SIZES = pytest.StashKey[dict[ControlPlane, dict[str, int]]]()
@@ -66,9 +63,7 @@ def custom_kinds(control_plane: ControlPlane, api: Api) -> None:
     """netdra's own kinds are served by the shared control plane."""
     serve_kinds(control_plane, api)
     # What kubectl explains things by follows a moment later and cannot be watched.
-    deadline = time.monotonic() + DISCOVERY_SECONDS
-    while not all(_is_documented(control_plane, kind) for kind in kinds.KINDS):
-        assert time.monotonic() < deadline
+    until(lambda: all(_is_documented(api, kind) for kind in kinds.KINDS), "netdra's kinds to be documented")
     # kubectl remembers what it discovered before; this renews it.
     control_plane.kubectl("api-resources")
 
@@ -80,11 +75,11 @@ def serve_kinds(plane: ControlPlane, api: Api) -> None:
         api.wait_for(DEFINITION, kind.name, is_established)
 
 
-def _is_documented(plane: ControlPlane, kind: crd.CustomKind) -> bool:
-    path = f"apis/{kind.group}/{crd.VERSION}"
+def _is_documented(api: Api, kind: crd.CustomKind) -> bool:
+    path = f"/apis/{kind.group}/{crd.VERSION}"
     try:
-        return f'"/{path}/{kind.plural}"' in plane.kubectl("get", "--raw", f"/openapi/v3/{path}")
-    except KubectlError:
+        return f"{path}/{kind.plural}" in api.request("GET", f"/openapi/v3{path}")["paths"]
+    except ApiError:
         return False
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 import itertools
 import ssl
 import sys
-import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
@@ -19,15 +18,21 @@ from testbed.api import Api, ApiError, Object
 from testbed.control_plane import ControlPlane
 from testbed.objects import CLAIM, manifest
 from testbed.process import Ports, Process, answers
+from testbed.waiting import until
 from tests.cluster import identities
 from tests.cluster.identities import NETDRA
 
 POLICY = "networking.dra.io/v1alpha1/DeviceExposurePolicy"
 CONFIGURATION = "admissionregistration.k8s.io/v1/ValidatingWebhookConfiguration"
 SECRET = "v1/Secret"
-WITHIN = 60.0
 PATIENCE = 10  # seconds: a claim that the webhook has not judged in time is let through, on a busy machine too
 DENIED = 'admission webhook "validate.networking.dra.io" denied the request: '
+WRONG_POLICY = manifest(POLICY, "asked", spec={"selector": {"cel": "device.driver =="}})
+_OPAQUE = {"driver": "dra.networking", "parameters": {"networkTopologyRef": {"name": "x"}, "step": "a"}}
+_REQUESTS = [{"name": "a", "exactly": {"deviceClassName": "x-a"}}]
+WRONG_CLAIM = manifest(
+    CLAIM, "asked", "default", spec={"devices": {"requests": _REQUESTS, "config": [{"opaque": _OPAQUE}]}}
+)
 _NUMBERS = itertools.count(1)
 
 
@@ -94,15 +99,17 @@ def running_webhook(plane: ControlPlane, api: Api) -> Iterator[Webhook]:
 
 def until_asked(api: Api) -> None:
     """Wait until the API server asks the webhook, of both configurations, and trusts it; that cannot be watched."""
-    wrong = manifest(POLICY, "asked", spec={"selector": {"cel": "device.driver =="}})
-    opaque = {"driver": "dra.networking", "parameters": {"networkTopologyRef": {"name": "x"}, "step": "a"}}
-    requests = [{"name": "a", "exactly": {"deviceClassName": "x-a"}}]
-    spec = {"devices": {"requests": requests, "config": [{"opaque": opaque}]}}
-    brought = manifest(CLAIM, "asked", "default", spec=spec)
-    deadline = time.monotonic() + WITHIN
-    for each in (wrong, brought):
-        while not refusal(partial(api.create, each, dry_run=True)).startswith(DENIED):
-            assert time.monotonic() < deadline
+    for each in (WRONG_POLICY, WRONG_CLAIM):
+        until_refused(api, each)
+
+
+def until_refused(api: Api, wrong: Object, by: str = DENIED) -> None:
+    """Wait until the webhook refuses something; the API server hears of what it should do a moment later."""
+
+    def refused() -> bool:
+        return refusal(partial(api.create, wrong, dry_run=True)).startswith(by)
+
+    until(refused, "the API server to ask the webhook")
 
 
 def refusal(write: Callable[[], Any]) -> str:

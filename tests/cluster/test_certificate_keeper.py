@@ -6,7 +6,7 @@ import asyncio
 import base64
 import ssl
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from datetime import UTC, datetime, timedelta
 
 from netdra.admission import serving
@@ -17,6 +17,7 @@ from netdra.kube.connection import connect, find_config
 from testbed.api import Object
 from testbed.control_plane import ControlPlane
 from testbed.objects import manifest
+from testbed.waiting import until_async
 from testbed.workspace import Workspace
 
 CONFIGURATION = "admissionregistration.k8s.io/v1/ValidatingWebhookConfiguration"
@@ -75,15 +76,17 @@ async def running(replica: Replica) -> AsyncIterator[int]:
 async def until_served(port: int, bundle: bytes) -> bytes:
     """Connect, trusting these authorities, until that succeeds; the certificate that was shown."""
     trust = ssl.create_default_context(cadata=bundle.decode())
-    async with asyncio.timeout(30):
-        while True:
-            try:
-                _, writer = await asyncio.open_connection("127.0.0.1", port, ssl=trust, server_hostname=HOSTS[0])
-            except (ssl.SSLError, ConnectionError):
-                continue
-            shown: bytes = writer.get_extra_info("ssl_object").getpeercert(binary_form=True)
+    shown: list[bytes] = []
+
+    async def served() -> bool:
+        with suppress(ssl.SSLError, ConnectionError):
+            _, writer = await asyncio.open_connection("127.0.0.1", port, ssl=trust, server_hostname=HOSTS[0])
+            shown.append(writer.get_extra_info("ssl_object").getpeercert(binary_form=True))
             writer.close()
-            return shown
+        return bool(shown)
+
+    await until_async(served, "the certificate to be served")
+    return shown[0]
 
 
 def test_two_replicas_serve_one_certificate_and_it_is_renewed_at_two_thirds_of_its_life(

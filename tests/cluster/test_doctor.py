@@ -6,7 +6,6 @@ import json
 import ssl
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import ExitStack, closing
 from pathlib import Path
@@ -22,9 +21,10 @@ from testbed.api import Api
 from testbed.commands import Settings
 from testbed.control_plane import ControlPlane
 from testbed.process import Ports, answers
+from testbed.waiting import until, waiting
 from tests.cluster import identities
 from tests.cluster.conftest import DEFINITION, StartControlPlane, is_established
-from tests.cluster.daemons import WITHIN, until_asked
+from tests.cluster.daemons import until_asked
 from tests.cluster.test_rights import may
 
 OFF = {
@@ -40,7 +40,8 @@ Findings = dict[str, dict[str, Any]]
 def doctor(kubeconfig: Path, *more: str) -> tuple[int, Findings]:
     """The exit code and the findings by check."""
     command = [sys.executable, "-m", "netdra", "doctor", "--only=cluster", f"--kubeconfig={kubeconfig}", *more]
-    done = subprocess.run([*command, "--output=json"], capture_output=True, text=True, timeout=120, check=False)
+    with waiting("netdra doctor"):
+        done = subprocess.run([*command, "--output=json"], capture_output=True, text=True, timeout=120, check=False)
     assert "Traceback" not in done.stderr, done.stderr
     return done.returncode, {each["check"]: each for each in json.loads(done.stdout)}
 
@@ -147,9 +148,10 @@ def test_a_webhook_that_does_not_answer_is_found(installed: ControlPlane) -> Non
 
 def until_controller_may_read(api: Api, *, allowed: bool) -> None:
     """Wait until the API server judges by the bindings of now, of which it hears a moment later."""
-    deadline = time.monotonic() + WITHIN
-    while may(api, "netdra-controller", "get", "resourceclaims.resource.k8s.io") != allowed:
-        assert time.monotonic() < deadline
+    until(
+        lambda: may(api, "netdra-controller", "get", "resourceclaims.resource.k8s.io") == allowed,
+        "the API server to judge by the bindings",
+    )
 
 
 def test_a_right_that_was_taken_away_is_named(installed: ControlPlane, api: Api) -> None:

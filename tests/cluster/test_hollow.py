@@ -28,11 +28,14 @@ from netdra.kube.connection import connect, find_config
 from testbed.api import Api
 from testbed.control_plane import ControlPlane
 from testbed.objects import NODE, SLICE
+from testbed.waiting import waiting
 from testbed.workspace import Workspace
 from tests.cluster.daemons import running_controller, start_controller
+from tests.cluster.identities import NETDRA
 
 pytestmark = pytest.mark.usefixtures("controller")
 
+LEASE = "coordination.k8s.io/v1/Lease"
 NODES = 50
 IN_A_ROW = 5
 
@@ -63,7 +66,8 @@ def with_fleet(plane: ControlPlane, nodes: dict[str, str], story: Callable[[Holl
         config = find_config(plane.kubeconfig())
         fleet = HollowNodes(lambda: Client(connect(config)))
         async with fleet.running(nodes, recorded()):
-            await fleet.settled(lambda node: len(node.store.objects) == SLICES)
+            with waiting("all nodes to publish"):
+                await fleet.settled(lambda node: len(node.store.objects) == SLICES)
             await story(fleet)
 
     asyncio.run(run())
@@ -75,7 +79,8 @@ async def change_policy(api: Api, change: Change) -> None:
 
 async def is_everywhere(api: Api, fleet: HollowNodes, change: Change) -> None:
     """Wait until all slices are as a change makes them, and the status says so."""
-    await fleet.settled(lambda node: says(node, change))
+    with waiting("all nodes to publish"):
+        await fleet.settled(lambda node: says(node, change))
     await asyncio.to_thread(wait_status, api, change.policy, NODES, change.devices, failing=change.failing)
 
 
@@ -123,7 +128,8 @@ def test_what_changes_while_no_controller_lives_is_said_by_the_one_that_takes_ov
         await first.store.until(lambda: says(first, change))
         control_plane.processes["netdra-controller"].kill()
         await change_policy(api, later)
-        # It did not give the lease back, which has to run out.
+        # It did not give the lease back, which has to run out, if not after as long as usual.
+        api.patch(LEASE, "netdra-controller", {"spec": {"leaseDurationSeconds": 2}}, namespace=NETDRA)
         await asyncio.to_thread(start_controller, control_plane, api)
         for each in (change, later):
             await is_everywhere(api, fleet, each)

@@ -28,6 +28,8 @@ from netdra.model.policy import DeviceExposurePolicy, DeviceExposurePolicySpec, 
 from testbed.api import Api
 from testbed.control_plane import ControlPlane
 from testbed.objects import manifest
+from testbed.pace import within
+from testbed.waiting import PATIENCE, awaited
 from testbed.workspace import Workspace
 
 
@@ -252,8 +254,8 @@ def test_a_pods_token_is_read_again_once_the_server_no_longer_takes_the_old_one(
             reflector = Reflector(client, CONFIG_MAPS, Store(), selection)
             task = asyncio.create_task(reflector.run())
             service_account(control_plane, workspace, tmp_path, token)
-            async with asyncio.timeout(5.0):
-                await reflector.store.wait_synced()
+            with within(5.0, "reading the token again"):
+                await awaited(reflector.store.wait_synced(), "the token to be read again")
             assert f"{workspace.namespace}/kube-root-ca.crt" in reflector.store.objects
             task.cancel()
 
@@ -273,7 +275,7 @@ def test_an_object_that_the_model_cannot_read_is_reported_and_holds_up_nobody(
             task = asyncio.create_task(reflector.run())
             kind = "networking.dra.io/v1alpha1/DeviceExposurePolicy"
             mixed = {"selector": {"cel": "true"}, "exposure": {"additionalAttributes": {"a": ["x", True]}}}
-            async with asyncio.timeout(10.0):
+            async with asyncio.timeout(PATIENCE):
                 workspace.create(manifest(kind, odd, spec=mixed))
                 workspace.create(manifest(kind, good, spec={"selector": {"cel": "true"}}))
                 await store.until(lambda: good in store.objects and odd in store.unreadable)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
@@ -16,19 +17,27 @@ from netdra.kube.errors import NotFoundError
 from netdra.kube.leader import LEASES, Election, Terms, since_boot
 from testbed.commands import Settings
 from testbed.control_plane import ControlPlane
+from testbed.pace import stretched, within
+from testbed.waiting import awaited, until_async, waiting
 from tests.cluster.conftest import StartControlPlane
 from tests.cluster.fault_proxy import Answer, FaultProxy, Stall
 
-TERMS = Terms(duration=4.0, deadline=3.0, retry=0.3)
 LONG = Terms(duration=120.0, deadline=100.0, retry=0.2)  # nothing runs out while a test lasts
 NAMESPACE = "default"
-TAKES_OVER = TERMS.duration + 60.0
+TAKES_OVER = 120.0
 
 
 @pytest.fixture(scope="module")
 def plane(start_control_plane: StartControlPlane) -> ControlPlane:
     """A control plane of this module's own, since it is paused."""
     return start_control_plane(Settings(scheduler=False, controller_manager=False))
+
+
+@pytest.fixture
+def short() -> Terms:
+    """Terms that run out soon, in two seconds or, on a busy machine, as late as it can keep them."""
+    duration = math.ceil(stretched(1.5))
+    return Terms(duration=duration, deadline=0.75 * duration, retry=0.075 * duration)
 
 
 @dataclass
@@ -56,8 +65,8 @@ async def candidate(
     lease: str,
     name: str,
     diary: list[tuple[float, str, str]],
+    terms: Terms,
     clock: Callable[[], float] = since_boot,
-    terms: Terms = TERMS,
 ) -> AsyncIterator[Candidate]:
     async with FaultProxy(plane).serving() as proxy, Client(connect(proxy.config)) as client:
         found = Candidate(Election(client, NAMESPACE, lease, name, terms, clock), proxy, diary)
@@ -83,22 +92,22 @@ def assert_never_two(diary: list[tuple[float, str, str]]) -> None:
 
 async def at_work(*candidates: Candidate) -> Candidate:
     """The one that works, as soon as one does."""
-    async with asyncio.timeout(TAKES_OVER):
-        waits = [asyncio.create_task(one.working.wait()) for one in candidates]
-        await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
-        for wait in waits:
-            wait.cancel()
+    waits = [asyncio.create_task(one.working.wait()) for one in candidates]
+    await awaited(asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED), "one to lead", seconds=TAKES_OVER)
+    for wait in waits:
+        wait.cancel()
     return next(one for one in candidates if one.working.is_set())
 
 
 def test_one_leads_and_the_next_follows_at_once_when_it_leaves(plane: ControlPlane) -> None:
     async def story() -> None:
         diary: list[tuple[float, str, str]] = []
-        async with candidate(plane, "leaves", "b", diary, terms=LONG) as second:
-            async with candidate(plane, "leaves", "a", diary, terms=LONG) as first:
+        async with candidate(plane, "leaves", "b", diary, LONG) as second:
+            async with candidate(plane, "leaves", "a", diary, LONG) as first:
                 leader = await at_work(first, second)
                 other = second if leader is first else first
-                await asyncio.sleep(3 * LONG.retry)
+                with waiting("another one not to lead"):
+                    await asyncio.sleep(3 * LONG.retry)
                 assert not other.election.leads
                 lease = await other.election.client.get(LEASES, "leaves", NAMESPACE)
                 assert lease.spec.holder_identity == leader.election.identity
@@ -111,20 +120,26 @@ def test_one_leads_and_the_next_follows_at_once_when_it_leaves(plane: ControlPla
     asyncio.run(story())
 
 
-@pytest.mark.parametrize("fault", [Stall(), Answer.status(500), Answer.status(429, retry_after=1)], ids=str)
-def test_a_leader_that_cannot_renew_stops_before_another_begins(fault: Stall | Answer, plane: ControlPlane) -> None:
+@pytest.mark.parametrize(
+    "fault", [Stall(), Answer.status(500), Answer.status(429, retry_after=1)], ids=["stall", "500", "429"]
+)
+def test_a_leader_that_cannot_renew_stops_before_another_begins(
+    fault: Stall | Answer, plane: ControlPlane, short: Terms
+) -> None:
     async def story() -> None:
         diary: list[tuple[float, str, str]] = []
         lease = f"cut-off-{abs(hash(fault))}"
-        async with candidate(plane, lease, "a", diary) as first:
+        async with candidate(plane, lease, "a", diary, short) as first:
             await at_work(first)
-            async with candidate(plane, lease, "b", diary) as second:
+            async with candidate(plane, lease, "b", diary, short) as second:
                 first.proxy.fault = lambda _: fault
                 first.proxy.cut_all()
                 await at_work(second)
                 assert not first.election.leads
                 first.proxy.fault = lambda _: None
-                await asyncio.sleep(2 * TERMS.duration)
+                # Were it not renewed, the lease would have run out, and the first one would have seen that.
+                with waiting("a former leader not to lead"):
+                    await asyncio.sleep(short.duration + 3 * short.retry)
                 assert second.election.leads
                 assert not first.election.leads
         assert_never_two(diary)
@@ -132,16 +147,18 @@ def test_a_leader_that_cannot_renew_stops_before_another_begins(fault: Stall | A
     asyncio.run(story())
 
 
-def test_a_paused_server_leaves_one_leader_when_it_goes_on(plane: ControlPlane) -> None:
+def test_a_paused_server_leaves_one_leader_when_it_goes_on(plane: ControlPlane, short: Terms) -> None:
     async def story() -> None:
         diary: list[tuple[float, str, str]] = []
-        async with candidate(plane, "paused", "a", diary) as first, candidate(plane, "paused", "b", diary) as second:
+        async with (
+            candidate(plane, "paused", "a", diary, short) as first,
+            candidate(plane, "paused", "b", diary, short) as second,
+        ):
             await at_work(first, second)
             plane.apiserver.pause()
             try:
-                await asyncio.sleep(TERMS.duration)
-                assert not first.election.leads
-                assert not second.election.leads
+                with within(0.5, "a leader that cannot renew", after=short.deadline):
+                    await until_async(lambda: not first.election.leads and not second.election.leads, "nobody to lead")
             finally:
                 plane.apiserver.resume()
             await at_work(first, second)
@@ -156,14 +173,12 @@ def test_a_leader_that_slept_an_hour_is_not_sure_until_it_has_asked(plane: Contr
     async def story() -> None:
         nonlocal slept
         diary: list[tuple[float, str, str]] = []
-        async with candidate(plane, "slept", "a", diary, lambda: since_boot() + slept, LONG) as first:
+        async with candidate(plane, "slept", "a", diary, LONG, lambda: since_boot() + slept) as first:
             await at_work(first)
             before = first.election.leads
             slept = 3600.0
             assert (before, first.election.leads) == (True, False)
-            async with asyncio.timeout(TAKES_OVER):
-                while not first.election.leads:  # noqa: ASYNC110 - the next renewal tells
-                    await asyncio.sleep(LONG.retry)
+            await until_async(lambda: first.election.leads, "the next renewal")
         assert_never_two(diary)
 
     asyncio.run(story())
@@ -177,9 +192,8 @@ def test_the_lease_is_given_up_when_the_work_is_done(plane: ControlPlane) -> Non
             async def work() -> None:
                 done.append("done")
 
-            election = Election(client, NAMESPACE, "short", "a", TERMS)
-            async with asyncio.timeout(TAKES_OVER):
-                await election.run(work)
+            election = Election(client, NAMESPACE, "short", "a", LONG)
+            await awaited(election.run(work), "the work to be done")
             lease = await client.get(LEASES, "short", NAMESPACE)
             assert (done, lease.spec.holder_identity, election.leads) == (["done"], "", False)
 
@@ -194,31 +208,28 @@ def test_works_failure_ends_the_election_and_gives_the_lease_up(plane: ControlPl
                 raise ValueError("broken")
 
             with pytest.raises(ValueError, match="broken"):
-                await Election(client, NAMESPACE, "failing", "a", TERMS).run(work)
+                await Election(client, NAMESPACE, "failing", "a", LONG).run(work)
             lease = await client.get(LEASES, "failing", NAMESPACE)
             assert lease.spec.holder_identity == ""
 
     asyncio.run(story())
 
 
-async def uid(client: Client, name: str) -> str:
-    """A lease's uid, "" where there is none."""
-    try:
-        return (await client.get(LEASES, name, NAMESPACE)).metadata.uid
-    except NotFoundError:
-        return ""
-
-
 def test_a_lease_deleted_under_the_leader_is_made_again(plane: ControlPlane) -> None:
     async def story() -> None:
         diary: list[tuple[float, str, str]] = []
-        async with candidate(plane, "deleted", "a", diary, terms=LONG) as first:
+        async with candidate(plane, "deleted", "a", diary, LONG) as first:
             await at_work(first)
-            lease = await first.election.client.get(LEASES, "deleted", NAMESPACE)
+            client = first.election.client
+            lease = await client.get(LEASES, "deleted", NAMESPACE)
+
+            async def made_again() -> bool:
+                with suppress(NotFoundError):
+                    return (await client.get(LEASES, "deleted", NAMESPACE)).metadata.uid != lease.metadata.uid
+                return False
+
             plane.kubectl("delete", "lease", "deleted", "-n", NAMESPACE)
-            async with asyncio.timeout(TAKES_OVER):
-                while await uid(first.election.client, "deleted") in ("", lease.metadata.uid):  # noqa: ASYNC110
-                    await asyncio.sleep(LONG.retry)
+            await until_async(made_again, "the lease to be made again")
             assert first.election.leads
         assert_never_two(diary)
 

@@ -26,10 +26,10 @@ from testbed.api import Api
 from testbed.commands import Settings
 from testbed.control_plane import ControlPlane
 from testbed.process import Ports
+from testbed.waiting import PATIENCE, until, waiting
 from tests.cluster import identities
 from tests.cluster.conftest import DEFINITION, StartControlPlane, is_established
 
-WITHIN = 60.0
 LEASE = "coordination.k8s.io/v1/Lease"
 NODE = "operated"
 
@@ -69,7 +69,7 @@ class Daemon:
 
     def get(self, path: str) -> tuple[int, str]:
         """Status and body; 0 where nobody answers."""
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=WITHIN)
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=PATIENCE)
         try:
             connection.request("GET", path)
             answer = connection.getresponse()
@@ -83,20 +83,29 @@ class Daemon:
         """The checks of /readyz by name."""
         return {each["name"]: each for each in json.loads(self.get("/readyz?verbose")[1])["checks"]}
 
-    def until(self, what: str, met: Callable[[], bool]) -> None:
-        """Wait for something that cannot be watched."""
-        deadline = time.monotonic() + WITHIN
-        while not met():
-            assert time.monotonic() < deadline, f"{what}\n{self.get('/readyz?verbose')}\n{self.log.read_text()}"
+    @property
+    def name(self) -> str:
+        """What it is called."""
+        return f"netdra {self.log.stem}"
+
+    def until(self, does: str, met: Callable[[], bool]) -> None:
+        """Wait until it does something that cannot be watched."""
+
+        def done() -> bool:
             assert self.process.poll() is None, f"ended: {self.process.returncode}\n{self.log.read_text()}"
-            time.sleep(0.05)
+            return met()
+
+        until(done, f"{self.name} {does}", detail=lambda: f"{self.get('/readyz?verbose')}\n{self.log.read_text()}")
 
     def until_ready(self, status: int = 200) -> None:
-        self.until(f"/readyz {status}", lambda: self.get("/readyz")[0] == status)
+        self.until("to be ready" if status == 200 else "not to be ready", lambda: self.get("/readyz")[0] == status)
 
     def until_well(self, check: str) -> None:
         """Wait until a check is there and well."""
-        self.until(check, lambda: self.get("/readyz")[0] != 0 and self.checks().get(check, {}).get("ok", False))
+        self.until(
+            f"to say that all is well with its {check}",
+            lambda: self.get("/readyz")[0] != 0 and self.checks().get(check, {}).get("ok", False),
+        )
 
     def scrape(self) -> dict[tuple[str, tuple[tuple[str, str], ...]], float]:
         """Every sample: name and labels -> value."""
@@ -113,7 +122,8 @@ class Daemon:
 
     def ended(self) -> int:
         """The exit code, once it has ended."""
-        return self.process.wait(WITHIN)
+        with waiting(f"{self.name} to end"):
+            return self.process.wait(PATIENCE)
 
 
 @contextmanager
@@ -148,7 +158,7 @@ def test_a_controller_is_ready_when_it_leads_and_has_read_the_cluster(
         assert checks["caches"]["detail"].endswith(" copies")
         assert json.loads(daemon.get("/healthz?verbose")[1])["checks"][0]["name"] == "event-loop"
         written = "netdra_controller_class_writes_total"
-        daemon.until("a class", lambda: daemon.sample(written, verb="create", outcome="ok") == 1)
+        daemon.until("to write a class", lambda: daemon.sample(written, verb="create", outcome="ok") == 1)
         assert daemon.sample("netdra_leader", lease="netdra-controller") == 1
         assert daemon.sample("netdra_reflector_objects", resource="networktopologies") == 1
         assert daemon.sample("netdra_reflector_lists_total", resource="networktopologies") == 1
@@ -167,7 +177,7 @@ def test_a_controller_is_ready_when_it_leads_and_has_read_the_cluster(
             assert daemon.ended() == 0
             (lease,) = admin.list(LEASE, "netdra", fields="metadata.name=netdra-controller")
             assert lease["spec"].get("holderIdentity", "") in ("", "two")
-            second.until("leads", lambda: second.sample("netdra_leader", lease="netdra-controller") == 1)
+            second.until("to lead", lambda: second.sample("netdra_leader", lease="netdra-controller") == 1)
         lines = [json.loads(line) for line in daemon.log.read_text().splitlines()]
         assert {"time", "level", "logger", "message"} <= set(lines[0])
         assert lines[-1]["message"] == "ended"
@@ -184,11 +194,11 @@ def test_a_daemon_is_not_ready_while_the_api_server_is_away(
             running(tmp_path, "controller", plane.kubeconfig()) as controller,
             running(tmp_path, "node", account, *begun) as node,
         ):
-            controller.until("/readyz 503", lambda: controller.get("/readyz")[0] == 503)
+            controller.until_ready(503)
             assert controller.get("/healthz") == (200, "ok")
             assert "cannot be read or renewed" in controller.checks()["leadership"]["detail"]
             # Without its slices too, a node serves the kubelet and the runtime as soon as they are there.
-            node.until("looks for the kubelet", lambda: "plugins_registry" in node.get("/readyz")[1])
+            node.until("to look for the kubelet", lambda: "plugins_registry" in node.get("/readyz")[1])
             assert node.get("/healthz") == (200, "ok")
             plane.apiserver.start()
             plane.apiserver.wait_ready()
@@ -203,7 +213,7 @@ def test_a_daemon_is_not_ready_while_the_api_server_is_away(
         assert node.checks()["api-server"]["ok"]
         plane.apiserver.kill()
         try:
-            node.until("trouble", lambda: not node.checks()["api-server"]["ok"])
+            node.until("to miss the API server", lambda: not node.checks()["api-server"]["ok"])
             assert node.get("/readyz")[0] == 503
             assert node.get("/healthz") == (200, "ok")
         finally:
@@ -252,7 +262,7 @@ def test_a_webhook_that_drains_is_not_ready_and_still_answers_and_a_second_signa
             assert webhook.get("/readyz") == (503, "stopping: told to stop")
             assert webhook.get("/healthz") == (200, "ok")
             asked = http.client.HTTPSConnection(
-                "127.0.0.1", port, context=ssl._create_unverified_context(), timeout=WITHIN
+                "127.0.0.1", port, context=ssl._create_unverified_context(), timeout=PATIENCE
             )
             with closing(asked):
                 asked.request("POST", "/validate", body="no review")
@@ -268,7 +278,7 @@ def test_an_address_that_is_taken_is_an_error_and_no_traceback(plane: ControlPla
         first.until_ready()
         again = [sys.executable, "-m", "netdra", "controller", f"--kubeconfig={account}"]
         done = subprocess.run(
-            [*again, f"--health-address=127.0.0.1:{first.port}"], capture_output=True, text=True, timeout=WITHIN
+            [*again, f"--health-address=127.0.0.1:{first.port}"], capture_output=True, text=True, timeout=PATIENCE
         )
     assert done.returncode == 3
     assert "address already in use" in done.stderr

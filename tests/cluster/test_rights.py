@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -13,13 +12,13 @@ from testbed.api import Api, Object
 from testbed.control_plane import ControlPlane
 from testbed.kubectl import KubectlError, kubectl
 from testbed.objects import CLAIM, POD, SLICE, manifest
+from testbed.waiting import until
 from testbed.workspace import Workspace
 from tests.cluster import identities
 from tests.cluster.identities import NETDRA
 
 pytestmark = pytest.mark.usefixtures("installed")
 
-HEEDED_SECONDS = 60.0
 VERBS = ("get", "list", "watch", "create", "update", "patch", "delete", "deletecollection")
 READ = frozenset({"get", "list", "watch"})
 OURS, CNI, DRA = "networking.dra.io", "cni.networking.k8s.io", "resource.k8s.io"
@@ -89,14 +88,15 @@ def installed(control_plane: ControlPlane, api: Api, custom_kinds: None) -> Iter
     # The API server heeds a policy a moment after it is written, which cannot be watched.
     unbound = identities.kubeconfig(control_plane, api, "netdra-node")
     written = yaml.safe_dump(slice_of("nobody", "heeded"))
-    deadline = time.monotonic() + HEEDED_SECONDS
-    while True:
+
+    def refused() -> bool:
         try:
             kubectl(unbound, "create", "--dry-run=server", "-f", "-", text=written)
         except KubectlError as problem:
-            if "bound to a node" in problem.stderr:
-                break
-        assert time.monotonic() < deadline
+            return "bound to a node" in problem.stderr
+        return False
+
+    until(refused, "the API server to heed a policy")
     yield
     api.delete_all(POD, NETDRA)
 

@@ -12,7 +12,8 @@ import pytest
 from netdra.chain.site import Settings
 from netdra.cni.plugins import PluginPath
 from testbed import build
-from tests.hardware.node import PF, PFS, TOTAL_VFS, VF, Function, bind, ip, links, run, until
+from testbed.waiting import until
+from tests.hardware.node import PATIENCE, PF, PFS, TOTAL_VFS, VF, Function, bind, ip, run
 from tests.hardware.pods import PLUGINS, Pod, assert_as_before, node_state
 
 ACROSS_BOOTS = "across_boots"
@@ -173,13 +174,25 @@ def restored(request: pytest.FixtureRequest, machine: None) -> Iterator[None]:
         return
     before = _state()
     yield
-    until(lambda: _state() == before, f"the node is as before the test: {before}, not {_state()}")
+    until(
+        lambda: _state() == before,
+        "the node to be as before the test",
+        seconds=PATIENCE,
+        detail=lambda: f"{before}, not {_state()}",
+    )
 
 
 def _state() -> tuple[object, ...]:
+    """Read from sysfs alone: a program takes long to begin there, and this is asked twice a test."""
     functions = [function for pf in PFS for function in (pf, *pf.vfs())]
     names = {function.name for function in functions}
+    masters = {link.name: _master(link) for link in Path("/sys/class/net").iterdir() if link.is_symlink()}
     return (
         [(function.pci, function.driver, bool(function.name)) for function in functions],
-        {name: link.get("master", "") for name, link in links().items() if name not in names or "master" in link},
+        {name: master for name, master in masters.items() if name not in names or master},
     )
+
+
+def _master(link: Path) -> str:
+    master = link / "master"
+    return master.readlink().name if master.is_symlink() else ""

@@ -7,16 +7,18 @@ from __future__ import annotations
 
 import json
 import subprocess
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from testbed.vm.hardware import PCIE_ROOTS
+from testbed.waiting import until, waiting
 
 PCI = Path("/sys/bus/pci/devices")
 TOTAL_VFS = 7
+PATIENCE = 120.0
+"""How long at most is waited, in seconds: emulated, everything takes long."""
 
 
 @dataclass(frozen=True)
@@ -87,7 +89,8 @@ def run(*command: str, check: bool = True) -> str:
     Raises:
         AssertionError: it failed (the text has what it said).
     """
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+    with waiting(Path(command[0]).name):
+        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=PATIENCE)
     assert done.returncode == 0 or not check, f"{' '.join(command)}: {done.stderr or done.stdout}"
     return done.stdout
 
@@ -109,7 +112,7 @@ def up(name: str, netns: str = "") -> None:
     A VF's driver asks the PF for leave then, every two seconds; before that it takes no VLANs.
     """
     ip("link", "set", name, "up", netns=netns)
-    until(lambda: "LOWER_UP" in links(netns)[name]["flags"], f"{name} has a carrier")
+    until(lambda: "LOWER_UP" in links(netns)[name]["flags"], "a carrier", seconds=PATIENCE, detail=lambda: name)
 
 
 def bind(function: Function, driver: str) -> None:
@@ -128,17 +131,6 @@ def unbind(function: Function) -> None:
 def ping(target: str, netns: str, count: int = 3) -> bool:
     """Whether a target answers within the time that a link may take to come up."""
     command: Sequence[str] = ("busybox", "ping", "-c", str(count), "-w", "60", target)
-    done = subprocess.run(("ip", "netns", "exec", netns, *command), capture_output=True, check=False)
+    with waiting("ping"):
+        done = subprocess.run(("ip", "netns", "exec", netns, *command), capture_output=True, check=False)
     return done.returncode == 0
-
-
-def until(condition: Callable[[], bool], what: str, limit: float = 120.0) -> None:
-    """Wait for something that the kernel announces to nobody.
-
-    Raises:
-        AssertionError: it did not come about in time.
-    """
-    deadline = time.monotonic() + limit
-    while not condition():
-        assert time.monotonic() < deadline, f"not within {limit:.0f} s: {what}"
-        time.sleep(0.05)

@@ -6,7 +6,6 @@ What chains do comes from netdra, what they did is read with `ip -j -d`, ethtool
 from __future__ import annotations
 
 import json
-import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,7 +18,8 @@ from netdra.chain.detach import detach
 from netdra.chain.report import AttachReport, DetachReport
 from netdra.chain.site import Settings
 from netdra.model.plan import Plan, PlannedDevice
-from tests.hardware.node import PFS, VF, Function, ip, links, run
+from testbed.waiting import until
+from tests.hardware.node import PATIENCE, PFS, VF, Function, ip, links, run
 
 PLUGINS = (
     "bridge", "macvlan", "ipvlan", "vlan", "host-device", "dummy", "tuning", "vrf", "sbr", "static", "host-local",
@@ -129,11 +129,18 @@ def differences(before: Any, after: Any, path: str = "") -> list[str]:
     return [] if before == after else [f"{path}: {before} became {after}"]
 
 
-def assert_as_before(before: dict[str, Any], settings: Settings, limit: float = 60.0) -> None:
-    """The node is as it was, and no checkpoint is left; the kernel may take a moment to end a namespace."""
-    deadline = time.monotonic() + limit
-    while (found := differences(before, node_state())) and time.monotonic() < deadline:
-        time.sleep(0.1)
-    assert not found, "\n".join(found)
+def until_as_before(before: dict[str, Any]) -> None:
+    """Wait until the node is as it was: the kernel may take a moment to end a namespace."""
+    until(
+        lambda: not differences(before, node_state()),
+        "the node to be as it was",
+        seconds=PATIENCE,
+        detail=lambda: "\n".join(differences(before, node_state())),
+    )
+
+
+def assert_as_before(before: dict[str, Any], settings: Settings) -> None:
+    """The node comes to be as it was, and no checkpoint is left."""
+    until_as_before(before)
     left = [str(path) for path in Path(settings.state).rglob("*") if path.is_file() and path.name != ".new"]
     assert not left, f"left: {left}"

@@ -6,7 +6,6 @@ What is expected is read by hand from sysfs, `ip` and `ethtool`.
 from __future__ import annotations
 
 import re
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -16,8 +15,9 @@ from netdra.discovery.scan import scan
 from netdra.discovery.watch import Watcher
 from netdra.exposure.expose import expose
 from netdra.model.inventory import Interface, Inventory
+from testbed.waiting import until
 from tests.builders import OURS, exclusive
-from tests.hardware.node import PF, VF, Function, bind, ip, links, run, unbind, up
+from tests.hardware.node import PATIENCE, PF, VF, Function, bind, ip, links, run, unbind, up
 
 NewNetns = Callable[[], str]
 Rebind = Callable[[Function, str], None]
@@ -52,13 +52,17 @@ def open_vswitch() -> Iterator[None]:
 
 def follow(watcher: Watcher, condition: Callable[[Inventory], bool], what: str) -> Inventory:
     """Handle events until they have told of something, and hold the outcome against a fresh scan."""
-    deadline = time.monotonic() + 120
-    while not condition(watcher.inventory):
-        assert time.monotonic() < deadline, f"the events have not told: {what}"
-        watcher.wait(1.0)
-    while differing := differences(watcher.inventory, scan()):
-        assert time.monotonic() < deadline, f"{what}: a fresh scan says otherwise: {differing}"
-        watcher.wait(0.1)
+
+    def differing() -> list[str]:
+        watcher.handle()
+        return differences(watcher.inventory, scan())
+
+    def told() -> bool:
+        watcher.handle()
+        return condition(watcher.inventory)
+
+    until(told, f"events to tell: {what}", seconds=PATIENCE)
+    until(lambda: not differing(), "a fresh scan to agree", seconds=PATIENCE, detail=differing)
     assert watcher.rescans == 0
     return watcher.inventory
 

@@ -15,8 +15,9 @@ import pytest
 
 from netdra.chain.check import check
 from netdra.chain.site import Settings
+from testbed.waiting import until
 from tests.hardware.conftest import making_pods
-from tests.hardware.node import PF, TOTAL_VFS, VF, bind, ip, links, unbind, until
+from tests.hardware.node import PATIENCE, PF, TOTAL_VFS, VF, bind, ip, links, unbind
 from tests.hardware.pods import Pod, allocated, assert_as_before, node_state
 from tests.plans import plan, step
 
@@ -71,7 +72,7 @@ def test_vfs_that_are_removed_under_a_pod_leave_nothing_to_give_back(
     losing_pod.attach(plan(step("vf", "sriov", "net1", SETTINGS, device=allocated(vf))))
 
     set_num_vfs(pfs[0], 0)
-    until(lambda: "net1" not in links(losing_pod.netns), "the VF is gone from the pod")
+    until(lambda: "net1" not in links(losing_pod.netns), "the VF to be gone from the pod", seconds=PATIENCE)
     assert not check(losing_pod.netns, losing_pod.settings).is_clean
     report = losing_pod.detach()
 
@@ -106,7 +107,7 @@ def test_a_pf_whose_driver_goes_takes_the_pods_vf_along_and_both_come_back(
 
     unbind(pf)
     try:
-        until(lambda: "net1" not in links(losing_pod.netns), "the VF is gone from the pod")
+        until(lambda: "net1" not in links(losing_pod.netns), "the VF to be gone from the pod", seconds=PATIENCE)
         report = losing_pod.detach()
     finally:
         bind(pf, "")
@@ -141,7 +142,7 @@ def test_a_pod_whose_namespace_dies_with_a_bond_of_vfs_gives_both_back_as_they_w
         ip("link", "set", "net2", "name", "mine", netns=pod.netns)
 
     ip("netns", "delete", pod.netns)
-    until(lambda: all(vf.name for vf in vfs), "the VFs are back on the host")
+    until(lambda: all(vf.name for vf in vfs), "the VFs to be back on the host", seconds=PATIENCE)
     report = pod.detach()
 
     assert report.namespace_gone

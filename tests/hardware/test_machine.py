@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.hardware.node import PF, TOTAL_VFS, Function, ip, links, ping, run, until, up
+from testbed.waiting import until
+from tests.hardware.node import PATIENCE, PF, TOTAL_VFS, Function, ip, links, ping, run, up
 
 NewNetns = Callable[[], str]
 
@@ -95,7 +96,7 @@ def test_a_vf_comes_back_to_the_host_when_its_namespace_dies(pfs: tuple[PF, ...]
     finally:
         ip("netns", "delete", "dying")
 
-    until(lambda: vf.name != "", "the VF is back")
+    until(lambda: vf.name != "", "the VF to be back", seconds=PATIENCE)
 
 
 def test_the_guest_writes_to_memory_and_not_to_the_hosts_files() -> None:

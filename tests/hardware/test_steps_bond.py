@@ -15,7 +15,8 @@ import pytest
 from netdra.chain.check import check
 from netdra.chain.report import AttachError
 from netdra.model.plan import PlannedStep
-from tests.hardware.node import PF, VF, ip, until
+from testbed.waiting import until
+from tests.hardware.node import PATIENCE, PF, VF, ip
 from tests.hardware.pods import Pod, allocated, assert_as_before, feature_of, node_state, of_pf, settings_of
 from tests.plans import plan, step
 
@@ -93,9 +94,13 @@ def test_a_bond_of_two_vfs_in_every_mode_of_the_kernel(vfs: tuple[VF, VF], pod: 
         name: {"True": "1", "False": "0"}.get(str(value), str(value)).lower() for name, value in options.items()
     }
     assert [pod.link(name)["master"] for name in ("net1", "net2")] == ["bond0", "bond0"]
-    until(lambda: pod.link("bond0")["operstate"] == "UP", "the bond is up")
+    until(lambda: pod.link("bond0")["operstate"] == "UP", "the bond to be up", seconds=PATIENCE)
     # A member whose carrier came late is "going back" until the bond's next look at it.
-    until(lambda: [member_state(pod, name) for name in ("net1", "net2")] == ["UP", "UP"], "both members are up")
+    until(
+        lambda: [member_state(pod, name) for name in ("net1", "net2")] == ["UP", "UP"],
+        "both members to be up",
+        seconds=PATIENCE,
+    )
     assert check(pod.netns, pod.settings).is_clean
 
     assert pod.detach().is_clean

@@ -15,7 +15,8 @@ import pytest
 from netdra.chain.check import check
 from netdra.chain.report import AttachError
 from netdra.model.plan import PlannedStep
-from tests.hardware.node import PF, run, until
+from testbed.waiting import until
+from tests.hardware.node import PATIENCE, PF, run
 from tests.hardware.pods import Pod, allocated, assert_as_before, node_state
 from tests.plans import plan, step
 
@@ -41,7 +42,7 @@ def exclusive(rxe: str) -> Iterator[None]:
     """Each RDMA device is in one namespace; the kernel lets the mode change only while there is no other namespace."""
     run("rdma", "system", "set", "netns", "exclusive")
     yield
-    until(_shared_again, "the mode is shared, after the pods' namespaces have ended")
+    until(_shared_again, "RDMA devices to be shared again", seconds=PATIENCE)
 
 
 def _shared_again() -> bool:

@@ -30,7 +30,8 @@ from netdra.slices.pack import pack
 from netdra.topology.bind import bind
 from netdra.topology.classes import device_classes
 from netdra.topology.devices import from_slices
-from tests.hardware.node import PF, VF, ip, ping, run, until
+from testbed.waiting import until
+from tests.hardware.node import PATIENCE, PF, VF, ip, ping, run
 from tests.hardware.pods import Pod, assert_as_before, node_state, of_pf
 
 TOPOLOGY = Path("tests/unit/topology/topologies/ai-bonded-rdma.yaml")
@@ -144,7 +145,11 @@ def test_two_pods_of_ai_bonded_rdma_ping_over_their_bonded_vlans(
     for number, (pod, planned) in enumerate(zip((first, second), plans(pfs, 2), strict=True)):
         (only,) = planned
         pod.attach(in_active_backup(only, f"10.100.0.{5 + number}/24", f"10.200.0.{5 + number}/24"))
-    until(lambda: first.link("bond0")["operstate"] == second.link("bond0")["operstate"] == "UP", "the bonds are up")
+    until(
+        lambda: first.link("bond0")["operstate"] == second.link("bond0")["operstate"] == "UP",
+        "the bonds to be up",
+        seconds=PATIENCE,
+    )
 
     assert ping("10.100.0.6", first.netns)
     assert ping("10.200.0.6", first.netns)
@@ -180,7 +185,7 @@ def test_a_process_killed_while_attaching_leaves_a_checkpoint_that_is_enough(
     job = msgspec.json.encode(
         {"plan": planned, "netns": pod.netns, "settings": pod.settings, "after": after}, enc_hook=str
     )
-    killed = subprocess.run((sys.executable, "-m", "tests.hardware.killed"), input=job, check=False, timeout=120)
+    killed = subprocess.run((sys.executable, "-m", "tests.hardware.killed"), input=job, check=False, timeout=PATIENCE)
     assert killed.returncode == -signal.SIGKILL
     assert differs(before)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import subprocess
-import time
 import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -15,6 +14,7 @@ import pytest
 from netdra.kernel import kinds, link, netns, uapi
 from netdra.kernel.netlink import Socket
 from netdra.kernel.netns import Namespace
+from testbed.waiting import until
 
 
 @dataclass(frozen=True)
@@ -48,10 +48,11 @@ class Machine:
 
     def at_rest(self) -> None:
         """Wait until each link's state is that of its carrier: the kernel brings that about in the background."""
-        deadline = time.monotonic() + 60
-        while moving := [each.name for each in link.dump(self.sock) if not _at_rest(each)]:
-            assert time.monotonic() < deadline, f"the states of {moving} do not come to rest"
-            time.sleep(0.01)
+
+        def moving() -> list[str]:
+            return [each.name for each in link.dump(self.sock) if not _at_rest(each)]
+
+        until(lambda: not moving(), "the links to come to rest", detail=moving)
 
 
 def _at_rest(found: link.Link) -> bool:

@@ -5,13 +5,12 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from testbed.vm import ingredients, machine
+from testbed.waiting import until
 
 
 def qemu_of(results: Path) -> list[int]:
@@ -25,13 +24,6 @@ def qemu_of(results: Path) -> list[int]:
         if command.startswith(b"/") and f"path={results}/console.log".encode() in command:
             found.append(int(entry.name))
     return found
-
-
-def wait_for(condition: Callable[[], bool], limit: float = 280.0) -> None:
-    deadline = time.monotonic() + limit
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.1)
 
 
 def test_a_command_that_takes_too_long_is_stopped_and_changes_nothing_outside(tmp_path: Path) -> None:
@@ -63,8 +55,8 @@ def test_the_machine_dies_with_who_started_it(tmp_path: Path) -> None:
     results = tmp_path / "results"
     starter = subprocess.Popen((sys.executable, "-m", "testbed.vm", "run", "--results", str(results), "true"))
     try:
-        wait_for(lambda: qemu_of(results) != [])
+        until(lambda: qemu_of(results), "QEMU to be started", seconds=280)
     finally:
         starter.send_signal(signal.SIGKILL)
         starter.wait()
-    wait_for(lambda: qemu_of(results) == [])
+    until(lambda: not qemu_of(results), "QEMU to end", seconds=280)

@@ -79,12 +79,16 @@ def test_what_a_claim_s_author_says_of_the_driver_is_refused_by_the_rule(tell: A
     tell(story)
 
 
-def test_another_claim_of_the_name_and_one_that_is_gone_are_refused(tell: Any) -> None:
+def test_another_claim_of_the_name_and_one_that_is_gone_are_refused(tell: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(preparing, "API_SECONDS", 1.0)
+
     async def story(scene: Scene) -> None:
         wanted = scene.allocated("c", request("net", scene.device_class(VF)))
         former = msgspec.structs.replace(wanted, uid="00000000-0000-4000-8000-000000000000")
+        asked = len(scene.proxy.requests)
         with pytest.raises(NetdraError, match="it was deleted and made anew"):
             await scene.claims.prepare(former)
+        assert len(scene.proxy.requests) > asked + 1  # the answer may have been an old one
         with pytest.raises(PermanentError, match="is not there any more"):
             await scene.claims.prepare(msgspec.structs.replace(wanted, name="gone"))
 
@@ -107,7 +111,7 @@ def test_faults_of_the_api_server_are_waited_out_and_refusals_are_not(tell: Any)
         answers = [Answer.status(503), Answer.status(429), Answer.status(500)]
         scene.proxy.fault = lambda _: answers.pop() if answers else None
         scene.view.ready = False
-        asyncio.get_running_loop().call_later(0.5, setattr, scene.view, "ready", True)
+        asyncio.get_running_loop().call_later(0.05, setattr, scene.view, "ready", True)
         assert len(await scene.claims.prepare(wanted)) == 1
         assert not answers
 

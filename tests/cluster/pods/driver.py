@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -178,13 +177,6 @@ class Offer:
             for sample in family.samples
             if sample.name == name and labels.items() <= sample.labels.items()
         )
-
-    def until(self, holds: Callable[[], bool]) -> None:
-        """Wait until something holds that cannot be watched."""
-        deadline = time.monotonic() + WITHIN
-        while not holds():
-            assert time.monotonic() < deadline
-            time.sleep(0.1)
 
     def close(self) -> None:
         """Remove the interfaces."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 
 from testbed.api import Object
@@ -17,6 +17,7 @@ from testbed.control_plane import ControlPlane
 from testbed.driver import Driver
 from testbed.objects import CLAIM, POD, SLICE
 from testbed.pods import Pods, is_running
+from testbed.waiting import until, waiting
 from testbed.workspace import Workspace
 from tests.cluster.pods import witness
 from tests.cluster.pods.running import links, make_topology, publish, step
@@ -135,8 +136,9 @@ class Soak:
         if run.point:
             self._heal(run)
         elif moment == run.moment:
-            time.sleep(run.delay)
-            with self._fault(run.fault):
+            with waiting("the moment of a fault"):
+                time.sleep(run.delay)
+            with self._fault(run.fault), waiting("what is away to be missed"):
                 time.sleep(run.away)
 
     @contextmanager
@@ -168,9 +170,8 @@ class Soak:
         """Give a fault point its time to be come to, and start the driver anew without one, unless there is none."""
         if not self._armed:
             return
-        deadline = time.monotonic() + run.delay + run.away
-        while time.monotonic() < deadline and self.driver.process.pid is not None:
-            time.sleep(0.05)
+        with suppress(TimeoutError):
+            until(lambda: self.driver.process.pid is None, "a fault point", seconds=run.delay + run.away)
         self._arm("")
 
     def _arm(self, point: str) -> None:
@@ -189,16 +190,20 @@ class Soak:
         """Wait until a pod has its network: of one that began while the driver was away it comes late.
 
         Raises:
-            AssertionError: it does not come.
+            TimeoutError: it does not come.
         """
-        deadline = time.monotonic() + witness.WITHIN
-        while True:
-            found = witness.interfaces(self.pods, name)
-            have = len(witness.addresses(self.pods, name)) if "net1" in found else 0
-            if set(found) == {"lo", "eth0", "net1"} and have == (0 if kind == "moved" else 1):
-                return
-            assert time.monotonic() < deadline, f"{name} ({kind}) has {sorted(found)} with {have} addresses"
-            time.sleep(0.2)
+
+        def network() -> tuple[set[str], int]:
+            found = set(witness.interfaces(self.pods, name))
+            return found, len(witness.addresses(self.pods, name)) if "net1" in found else 0
+
+        whole = {"lo", "eth0", "net1"}, 0 if kind == "moved" else 1
+        until(
+            lambda: network() == whole,
+            "a pod's network",
+            seconds=witness.WITHIN,
+            detail=lambda: f"{name} ({kind}) has {network()}",
+        )
 
     def _check_gone(self) -> None:
         """The pods end; nothing of them is on the node, and every device can be had again."""

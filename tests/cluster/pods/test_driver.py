@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-
 import pytest
 
 from testbed.api import Object
@@ -12,6 +10,7 @@ from testbed.image import NAME
 from testbed.node import Node
 from testbed.objects import CLAIM, POD
 from testbed.pods import CONTAINER, Pods, is_running, lives
+from testbed.waiting import until
 from testbed.workspace import Workspace
 from tests.cluster.pods import witness
 from tests.cluster.pods.running import links, make_topology, publish, step
@@ -50,9 +49,7 @@ def ready(pods: Pods, claim: str, status: str = "True") -> Object:
 
 def given_back(node: Node, name: str) -> None:
     """Wait until an interface is the node's own: a pod that is tried again and again has it for a moment each time."""
-    deadline = time.monotonic() + witness.WITHIN
-    while name not in links(node):
-        assert time.monotonic() < deadline, f"{name} is not given back"
+    until(lambda: name in links(node), "the device to be given back", seconds=witness.WITHIN, detail=lambda: name)
 
 
 def test_a_pod_runs_with_the_chain_of_its_claim_and_gives_the_device_back(
@@ -106,7 +103,7 @@ def test_a_step_that_fails_keeps_the_pod_from_running_and_is_told_until_it_is_me
     given_back(driver.node, "nicb")
     assert 'step "far"' in ready(pods, claim, "False")["message"]
     far.prints("ADD", {})
-    pods.wait("waiting", is_running)
+    witness.hurry(pods, "waiting", is_running)
     assert "net1" in interfaces(pods, "waiting")
     assert ready(pods, claim)["reason"] == "Attached"
 
@@ -125,7 +122,7 @@ def test_killed_or_hanging_while_attaching_the_pod_runs_only_when_the_driver_is_
     driver.kill()
     assert set(interfaces(pods, "guarded")) == {"lo", "eth0"}
     driver.start()
-    pods.wait("guarded", is_running)
+    witness.hurry(pods, "guarded", is_running)
     assert "192.0.2.7" in {each["local"] for each in interfaces(pods, "guarded")["net1"]["addr_info"]}
 
 

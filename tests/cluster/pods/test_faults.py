@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import time
-
 import pytest
 
 from testbed.api import Object
 from testbed.image import NAME
 from testbed.kubelet import answered_claims
 from testbed.pods import CONTAINER, is_running
+from testbed.waiting import until
 from tests.cluster.pods import witness
 from tests.cluster.pods.stage import Stage, whole
 
@@ -48,10 +47,11 @@ def dead_between(stage: Stage, name: str, claim: str, **spec: Object | list[Obje
     runtime.pause()
     try:
         witness.add(stage.pods, name, claim, **spec)
-        deadline = time.monotonic() + witness.WITHIN
-        while (stage.pods.namespace, claim) not in answered_claims(stage.driver.node):
-            assert time.monotonic() < deadline, "the kubelet has no devices of the claim"
-            time.sleep(0.05)
+        until(
+            lambda: (stage.pods.namespace, claim) in answered_claims(stage.driver.node),
+            "the kubelet to have the claim's devices",
+            seconds=witness.WITHIN,
+        )
         stage.driver.kill()
     finally:
         runtime.resume()

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -17,8 +16,10 @@ from testbed.control_plane import ControlPlane
 from testbed.objects import CLAIM, CLASS, manifest
 from testbed.pods import Pods, is_running
 from testbed.process import Process
+from testbed.waiting import until
 from testbed.workspace import Workspace
 from tests.builders import OURS, exclusive, inventory, sriov
+from tests.cluster.pods import witness
 from tests.cluster.pods.conftest import Machine
 
 ROOT = Path(__file__).parents[3]
@@ -87,13 +88,6 @@ def health_of(status: Object) -> str:
     )
 
 
-def until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + WITHIN
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
-
-
 @pytest.fixture
 def driver(machine: Machine, control_plane: ControlPlane, workspace: Workspace, pods: Pods) -> Iterator[Driver]:
     made = Driver(machine, control_plane, workspace, pods)
@@ -112,7 +106,7 @@ def test_a_pod_starts_when_its_claim_is_attached_and_sees_its_device(driver: Dri
     uid = claim["metadata"]["uid"]
     assert driver.records() == {uid}
     driver.attach(claim)
-    driver.pods.wait("p", is_running)
+    witness.hurry(driver.pods, "p", is_running)
     environment = driver.pods.exec("p", "env").splitlines()
     (device,) = driver.workspace.devices("c")
     assert f"NETDRA_C_NET_DEVICES={device}" in environment
@@ -121,7 +115,7 @@ def test_a_pod_starts_when_its_claim_is_attached_and_sees_its_device(driver: Dri
     assert f'"name": "{device}"' in driver.pods.exec("p", "cat", path)
 
     driver.pods.delete("p")
-    until(lambda: driver.records() == set())
+    until(lambda: not driver.records(), "the claim to be given back", seconds=WITHIN)
     assert list((driver.node.folder / "run" / "cdi").glob(f"*{uid}*")) == []
 
 
@@ -139,41 +133,41 @@ def test_the_kubelet_takes_the_driver_again_after_either_restarts(driver: Driver
     driver.start()
     claim = driver.claim("c")
     driver.pods.add("p", "c")
-    until(lambda: driver.records() == {claim["metadata"]["uid"]})
+    until(lambda: driver.records() == {claim["metadata"]["uid"]}, "the claim to be prepared", seconds=WITHIN)
     driver.attach(claim)
-    driver.pods.wait("p", is_running)
+    witness.hurry(driver.pods, "p", is_running)
 
     driver.machine.kubelet.process.restart()
-    until(lambda: times(driver.registered()) > 1)
+    until(lambda: times(driver.registered()) > 1, "the kubelet to register the driver again", seconds=WITHIN)
     # Killed, it leaves its sockets behind.
     driver.running[""].kill()
     driver.start()
     driver.pods.delete("p")
-    until(lambda: driver.records() == set())
+    until(lambda: not driver.records(), "the claim to be given back", seconds=WITHIN)
 
 
 def test_a_new_daemon_takes_over_before_the_old_one_stops(driver: Driver) -> None:
     driver.start("old")
     claim = driver.claim("c")
     driver.pods.add("p", "c")
-    until(lambda: driver.records() == {claim["metadata"]["uid"]})
+    until(lambda: driver.records() == {claim["metadata"]["uid"]}, "the claim to be prepared", seconds=WITHIN)
     driver.start("new")
     driver.stop("old")
     driver.attach(claim)
-    driver.pods.wait("p", is_running)
+    witness.hurry(driver.pods, "p", is_running)
     plugins = driver.node.folder / "lib" / "kubelet" / "plugins" / names.DRIVER
     assert [path.name for path in plugins.glob("*.sock")] == ["dra-new.sock"]
     driver.pods.delete("p")
-    until(lambda: driver.records() == set())
+    until(lambda: not driver.records(), "the claim to be given back", seconds=WITHIN)
 
 
 def test_the_pod_s_status_tells_of_its_device_s_health(driver: Driver) -> None:
     driver.start()
     claim = driver.claim("c")
     driver.pods.add("p", "c")
-    until(lambda: driver.records() == {claim["metadata"]["uid"]})
+    until(lambda: driver.records() == {claim["metadata"]["uid"]}, "the claim to be prepared", seconds=WITHIN)
     driver.attach(claim)
-    driver.pods.wait("p", is_running)
+    witness.hurry(driver.pods, "p", is_running)
     driver.pods.wait("p", lambda pod: health_of((pod or {})["status"]) == "Healthy")
     sick = driver.node.folder / "lib" / "netdra" / "sick"
     sick.touch()

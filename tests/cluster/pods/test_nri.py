@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import sys
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -17,9 +18,11 @@ from netdra.node.nri.hooks import Sandbox
 from netdra.node.nri.plugin import Plugin, Settings
 from testbed.containerd import Containerd
 from testbed.node import CommandError, Node
+from testbed.pace import measured
+from testbed.waiting import awaited, until_async
 
-PATIENCE = 60.0
 ROOT = Path(__file__).parents[3]
+UNENDED = r"pod default/a, sandbox [0-9a-f]+, has not ended after (\d+\.\d+) s"
 HOST_NETWORK_POD = {
     "metadata": {"name": "a", "namespace": "default", "uid": "uid-of-a"},
     "linux": {"security_context": {"namespace_options": {"network": 2}}},
@@ -81,27 +84,17 @@ async def registered(containerd: Containerd, hooks: Hooks) -> AsyncIterator[Plug
     plugin = Plugin(hooks, Settings(socket=containerd.nri_socket), backoff=Backoff(0.05, 0.2))
     running = asyncio.create_task(plugin.run())
     try:
-        await wait(plugin.connected)
+        await awaited(plugin.connected.wait(), "the plugin to be connected")
         yield plugin
     finally:
         running.cancel()
         await asyncio.gather(running, return_exceptions=True)
 
 
-async def wait(event: asyncio.Event) -> None:
-    async with asyncio.timeout(PATIENCE):
-        await event.wait()
-
-
-async def until(true: Callable[[], bool]) -> None:
-    async with asyncio.timeout(PATIENCE):
-        while not true():  # noqa: ASYNC110 - what a file or another process does sets no event
-            await asyncio.sleep(0.02)
-
-
 def test_a_sandbox_is_told_from_its_beginning_to_its_end(containerd: Containerd) -> None:
+    hooks = Hooks()
+
     async def main() -> None:
-        hooks = Hooks()
         async with registered(containerd, hooks) as plugin:
             assert plugin.runtime is not None
             assert (plugin.runtime.name, plugin.runtime.request_timeout) == ("containerd", 2.0)
@@ -116,9 +109,10 @@ def test_a_sandbox_is_told_from_its_beginning_to_its_end(containerd: Containerd)
         assert hooks.story("a") == ["run", "stop", "remove"]
         assert {about.id for _, about in hooks.told} == {sandbox}
         assert hooks.told[1][1].netns == begun.netns
-        assert all(1.2 < budget <= 1.5 for budget in hooks.budgets)
 
-    asyncio.run(main())
+    with measured() as pace:
+        asyncio.run(main())
+    assert all(1.5 - 0.3 * pace.slowness < budget <= 1.5 for budget in hooks.budgets), pace
 
 
 def test_a_pod_on_the_hosts_network_has_no_namespace_of_its_own(containerd: Containerd) -> None:
@@ -178,12 +172,14 @@ def test_a_hook_over_its_time_refuses_the_sandbox_and_runs_to_its_end(containerd
         hooks = Hooks()
         async with registered(containerd, hooks) as plugin:
             hooks.release = asyncio.Event()
-            with pytest.raises(CommandError, match=r"pod default/a, sandbox [0-9a-f]+, has not ended after 1\.[4-7]"):
+            with measured() as pace, pytest.raises(CommandError, match=UNENDED) as refused:
                 await asyncio.to_thread(containerd.run_pod_sandbox, "a")
+            (seconds,) = set(re.findall(UNENDED, str(refused.value)))
+            assert 1.75 - 0.35 * pace.slowness < float(seconds) <= 1.75, pace
             assert plugin.connected.is_set()
             assert not hooks.ended.is_set()
             hooks.release.set()
-            await wait(hooks.ended)
+            await awaited(hooks.ended.wait(), "the hook to end")
             await asyncio.to_thread(containerd.run_pod_sandbox, "b")
         assert len(hooks.lists) == 1
 
@@ -196,11 +192,11 @@ def test_after_a_restart_of_the_runtime_all_sandboxes_are_told_again(containerd:
         hooks = Hooks()
         async with registered(containerd, hooks) as plugin:
             containerd.process.stop()
-            await until(lambda: not plugin.connected.is_set())
+            await until_async(lambda: not plugin.connected.is_set(), "the runtime to be missed")
             assert plugin.problem
             containerd.process.start()
             containerd.process.wait_ready()
-            await wait(plugin.connected)
+            await awaited(plugin.connected.wait(), "the plugin to be connected")
             await asyncio.to_thread(containerd.run_pod_sandbox, "b")
         assert [set(listed) for listed in hooks.lists] == [{"a"}, {"a"}]
         assert hooks.story("b") == ["run"]
@@ -214,13 +210,15 @@ def test_a_plugin_that_was_killed_is_told_what_it_missed(containerd: Containerd,
         diary.touch()
         command = [sys.executable, "-m", "tests.cluster.pods.nri_process", str(diary), str(containerd.nri_socket)]
         first = await asyncio.create_subprocess_exec(*command, cwd=ROOT)
-        await until(lambda: diary.read_text() == "synchronize\n")
+        await until_async(lambda: diary.read_text() == "synchronize\n", "the first list")
         await asyncio.to_thread(containerd.run_pod_sandbox, "a")
         first.kill()
         await first.wait()
         await asyncio.to_thread(containerd.run_pod_sandbox, "b")
         second = await asyncio.create_subprocess_exec(*command, cwd=ROOT)
-        await until(lambda: diary.read_text() == "synchronize\nrun a\nsynchronize a b\n")
+        await until_async(
+            lambda: diary.read_text() == "synchronize\nrun a\nsynchronize a b\n", "the list of what was missed"
+        )
         await asyncio.to_thread(containerd.run_pod_sandbox, "c")
         assert diary.read_text().endswith("run c\n")
         second.kill()

@@ -10,13 +10,14 @@ import pytest
 from testbed.control_plane import ControlPlane
 from testbed.objects import POD
 from testbed.pods import is_running
+from testbed.waiting import waiting
 from tests.cluster.pods import witness
 from tests.cluster.pods.conftest import Machine
 from tests.cluster.pods.reboot import NEW, rebooted
 from tests.cluster.pods.running import publish
 from tests.cluster.pods.stage import SHARED, Stage, whole
 
-AWAY_SECONDS = 10.0
+AWAY_SECONDS = 4.0  # twice as long as the runtime waits for a hook
 
 
 @pytest.mark.parametrize("program", ["kubelet", "containerd"])
@@ -51,7 +52,8 @@ def test_while_the_api_server_does_not_answer_no_pod_begins_without_its_network(
     claim = stage.claim("c-new")
     witness.add(stage.pods, "new", claim)
     control_plane.apiserver.pause()
-    time.sleep(AWAY_SECONDS)
+    with waiting("no pod to begin"):
+        time.sleep(AWAY_SECONDS)
     control_plane.apiserver.resume()
     witness.hurry(stage.pods, "new", is_running)
     for name in ("old", "new"):

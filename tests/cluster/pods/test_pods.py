@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-import time
 
 from testbed.objects import POD
 from testbed.pods import Pods, is_running, lives
+from testbed.waiting import until
 from tests.cluster.pods.conftest import Machine
 
 
@@ -28,9 +28,7 @@ def test_a_deleted_pod_leaves_nothing_on_its_node(machine: Machine, pods: Pods) 
     pods.run("brief")
     assert len(left()) == len(before) + 2
     pods.delete("brief")
-    deadline = time.monotonic() + 60
-    while left() != before:
-        assert time.monotonic() < deadline, f"{left()} are left, not {before}"
+    until(lambda: left() == before, "nothing to be left on the node", detail=lambda: f"{left()}, not {before}")
 
 
 def test_pods_go_on_when_the_kubelet_is_restarted(machine: Machine, pods: Pods) -> None:

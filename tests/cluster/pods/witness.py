@@ -18,6 +18,7 @@ from testbed.image import NAME
 from testbed.node import CommandError
 from testbed.objects import CLAIM, POD
 from testbed.pods import CONTAINER, Pods, is_running
+from testbed.waiting import until
 
 WITHIN = 180.0
 _LOOK = 3.0
@@ -38,15 +39,14 @@ def add(pods: Pods, name: str, *claims: str, **spec: Any) -> None:
 
 def began_with(pods: Pods, name: str) -> set[str]:
     """The interfaces that a pod's container saw when it began."""
-    deadline = time.monotonic() + WITHIN
-    while True:
+
+    def written() -> set[str]:
         try:
-            found = set(pods.exec(name, "cat", "/began").split())
+            return set(pods.exec(name, "cat", "/began").split())
         except CommandError:  # the container runs, and its first command has not ended
-            found = set()
-        if found:
-            return found
-        assert time.monotonic() < deadline, f"the container of {name} has written nothing"
+            return set()
+
+    return until(written, "the container to write what it sees", seconds=WITHIN, detail=lambda: name)
 
 
 def hurry(pods: Pods, name: str, condition: Callable[[Object | None], bool], within: float = WITHIN) -> Object:

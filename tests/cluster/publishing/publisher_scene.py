@@ -35,10 +35,10 @@ from netdra.slices.pack import layout
 from testbed.api import Api, Object
 from testbed.control_plane import ControlPlane
 from testbed.objects import NODE, SLICE
+from testbed.waiting import awaited
 from testbed.workspace import Workspace
 from tests.cluster.fault_proxy import FaultProxy
 
-WITHIN = 60.0
 SLOTS = {"dra.networking/slots": DeviceCapacity(value="64", request_policy=CapacityRequestPolicy(default="1"))}
 
 
@@ -81,8 +81,7 @@ class Scene:
         await self.settled()
 
     async def settled(self) -> None:
-        async with asyncio.timeout(WITHIN):
-            await self.publisher.settled.wait()
+        await awaited(self.publisher.settled.wait(), "the publisher to settle")
 
     def stored(self) -> list[Object]:
         return self.api.list(SLICE, fields=f"spec.nodeName={self.node}")

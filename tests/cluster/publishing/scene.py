@@ -18,15 +18,15 @@ from netdra.node.view import HeldDevice
 from testbed.api import Api, Object, Objects
 from testbed.control_plane import ControlPlane
 from testbed.objects import SLICE
+from testbed.waiting import until_async, waiting
 from testbed.workspace import Workspace
 from tests.cluster.fault_proxy import FaultProxy
 from tests.kernel.conftest import Machine
 
 POLICY = "networking.dra.io/v1alpha1/DeviceExposurePolicy"
 EVENT = "events.k8s.io/v1/Event"
-WITHIN = 60.0
 VETHS = 'device.attributes["dra.networking"].ifName.startsWith("eth")'
-QUIET_SECONDS = 2.0
+QUIET_SECONDS = 0.5  # what is written comes of something that happened, which is over by then
 REST_SECONDS = 1.5  # the kernel tells a change of carrier within a second
 
 
@@ -49,7 +49,7 @@ class Scene:
     hands: Hands = field(default_factory=Hands)
 
     def until(self, condition: Callable[[Objects], bool]) -> Objects:
-        return self.api.wait_for_all(SLICE, condition, fields=f"spec.nodeName={self.node}", timeout=WITHIN)
+        return self.api.wait_for_all(SLICE, condition, fields=f"spec.nodeName={self.node}")
 
     async def wait(self, condition: Callable[[dict[str, Object]], bool]) -> dict[str, Object]:
         """Wait until the published devices are as they should be."""
@@ -72,17 +72,27 @@ class Scene:
         """Assert that nothing is written while nothing happens."""
         await self.at_rest()
         since, passes = time.monotonic(), self.publishing.passes
-        await asyncio.sleep(QUIET_SECONDS)
+        with waiting("nothing to be published"):
+            await asyncio.sleep(QUIET_SECONDS)
         assert self.writes(since) == []
         assert self.publishing.passes == passes
 
     async def at_rest(self) -> None:
         """Wait until what came of the last change is over: events of the kernel may be told one by one."""
-        deadline, passes = time.monotonic() + WITHIN, -1
-        while passes != self.publishing.passes:
-            assert time.monotonic() < deadline
-            passes = self.publishing.passes
-            await asyncio.sleep(REST_SECONDS)
+        passes, since = self.publishing.passes, time.monotonic()
+
+        def rests() -> bool:
+            nonlocal passes, since
+            if passes != self.publishing.passes:
+                passes, since = self.publishing.passes, time.monotonic()
+            return time.monotonic() - since >= REST_SECONDS
+
+        await until_async(rests, "publishing to come to rest")
+
+    async def looks_again(self) -> None:
+        """Wait until it was worked out anew what is to be published."""
+        passes = self.publishing.passes
+        await until_async(lambda: self.publishing.passes > passes, "the next pass")
 
     def hold(self, device: str, trouble: str = "") -> None:
         key = (f"{self.node}-veth-{device.removesuffix('-macvlan')}", device)

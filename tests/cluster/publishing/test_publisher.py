@@ -18,9 +18,10 @@ from netdra.node.publishing.publisher import Publisher
 from testbed.api import Api, Object
 from testbed.control_plane import ControlPlane
 from testbed.objects import NODE, SLICE
+from testbed.waiting import awaited, waiting
 from testbed.workspace import Workspace
 from tests.cluster.fault_proxy import Answer
-from tests.cluster.publishing.publisher_scene import WITHIN, as_stored, contents, one_slice, packed, publishing
+from tests.cluster.publishing.publisher_scene import as_stored, contents, one_slice, packed, publishing
 
 
 def test_the_server_has_what_is_wanted_and_a_second_sync_writes_nothing(
@@ -53,8 +54,7 @@ def test_a_new_publisher_finds_its_slices_and_writes_nothing(control_plane: Cont
             successor = Publisher(scene.publisher.client, scene.publisher.store, scene.publisher.owner)
             successor.want(packed(scene.node, 70))
             task = asyncio.create_task(successor.run())
-            async with asyncio.timeout(WITHIN):
-                await successor.settled.wait()
+            await awaited(successor.settled.wait(), "the successor to settle")
             assert scene.written(since) == 0
             task.cancel()
 
@@ -95,7 +95,7 @@ def test_whoever_watches_never_sees_a_mixture(control_plane: ControlPlane, works
 
             def watch() -> None:
                 with closing(control_plane.client()) as other, suppress(TimeoutError):
-                    stream = other.watch(SLICE, fields=f"spec.nodeName={scene.node}", timeout=WITHIN)
+                    stream = other.watch(SLICE, fields=f"spec.nodeName={scene.node}")
                     for change, item in stream:
                         watched[item["metadata"]["name"]] = item
                         if change == "DELETED":
@@ -153,7 +153,6 @@ def test_what_others_do_to_the_slices_is_mended(
                 SLICE,
                 lambda items: as_scheduled(items) == as_stored(slices),
                 fields=f"spec.nodeName={scene.node}",
-                timeout=WITHIN,
             )
             assert len(found) == 3
 
@@ -165,8 +164,8 @@ def test_a_taint_keeps_the_time_that_the_server_gave_it(control_plane: ControlPl
         async with publishing(control_plane, workspace) as scene:
             await scene.settle(one_slice(scene.node, "a", taint="dra.networking/gone"))
             before = scene.stored()[0]["spec"]["devices"][0]["taints"][0]["timeAdded"]
-            # The server counts whole seconds.
-            await asyncio.sleep(1.1)
+            with waiting("the next whole second, which is what the server counts"):
+                await asyncio.sleep(1.0 - time.time() % 1.0)
             await scene.settle(one_slice(scene.node, "a", "b", taint="dra.networking/gone"))
             after = {found["name"]: found["taints"][0]["timeAdded"] for found in scene.stored()[0]["spec"]["devices"]}
             assert after["a"] == before

@@ -85,8 +85,8 @@ def test_a_server_that_is_away_gets_the_latest_state_when_it_is_back(
             since = time.monotonic()
             for mtu in range(2, 30):
                 scene.publisher.want(packed(scene.node, 10, mtu=mtu))
-                await asyncio.sleep(0.1)
-            assert scene.written(since, since + 3.0) <= 8
+                await asyncio.sleep(0.05)
+            assert scene.written(since, since + 1.5) <= 7
             scene.proxy.fault = lambda request: None
             await scene.settled()
             assert scene.content() == as_stored(packed(scene.node, 10, mtu=29))

@@ -18,8 +18,9 @@ from netdra.node.publishing import damping
 from testbed.api import Object
 from testbed.control_plane import ControlPlane
 from testbed.objects import NODE, SLICE
+from testbed.waiting import PATIENCE
 from testbed.workspace import Workspace
-from tests.cluster.publishing.scene import EVENT, POLICY, VETHS, WITHIN, about, devices, policy, publishing, taints
+from tests.cluster.publishing.scene import EVENT, POLICY, VETHS, about, devices, policy, publishing, taints
 from tests.kernel.conftest import Machine
 
 
@@ -152,7 +153,6 @@ def test_what_fails_is_reported_on_slices_and_told_once_as_an_event(
                 EVENT,
                 lambda items: len(about(items, bad)) == 2,
                 namespace="default",
-                timeout=WITHIN,
             )
             assert {each["reason"] for each in about(found, bad)} == {"PolicyProblem"}
             assert all("series" not in each for each in about(found, bad))
@@ -173,7 +173,7 @@ def test_a_device_in_use_stays_when_it_disappears_and_goes_when_it_is_given_back
             health = scene.publishing.health.changes()
             await anext(health)
             scene.hold("eth0")
-            await asyncio.sleep(0.1)
+            await scene.looks_again()
             since = time.monotonic()
             link.change(machine.sock, "eth0", netns_fd=other.namespace.fd)
             machine.veth("eth2", "far2")
@@ -210,10 +210,10 @@ def test_the_command_publishes_this_machine_and_ends_in_good_order_with_its_slic
         command += [option, str(tmp_path)]
     child = subprocess.Popen([*command, "--kubeconfig", str(control_plane.kubeconfig())], stderr=subprocess.PIPE)
     try:
-        items = workspace.api.wait_for_all(SLICE, bool, fields=f"spec.nodeName={node}", timeout=WITHIN)
+        items = workspace.api.wait_for_all(SLICE, bool, fields=f"spec.nodeName={node}")
         assert set(devices(items)) == {"lo"}
         child.send_signal(signal.SIGTERM)
-        _, log = child.communicate(timeout=WITHIN)
+        _, log = child.communicate(timeout=PATIENCE)
         assert (child.returncode, b"Traceback" in log) == (0, False)
         left = workspace.api.list(SLICE, fields=f"spec.nodeName={node}")
         assert [each["metadata"] for each in left] == [each["metadata"] for each in items]

@@ -15,11 +15,21 @@ from testbed.api import Objects
 from testbed.commands import Settings
 from testbed.control_plane import ControlPlane
 from testbed.objects import SLICE
+from testbed.waiting import awaited, waiting
 from testbed.workspace import Workspace, open_workspace
 from tests.cluster.conftest import StartControlPlane, serve_kinds
 from tests.cluster.fault_proxy import FaultProxy
-from tests.cluster.publishing.scene import EVENT, QUIET_SECONDS, SHARED, WITHIN, about, policy, publishing
+from tests.cluster.publishing.scene import EVENT, QUIET_SECONDS, SHARED, about, policy, publishing
 from tests.kernel.conftest import Machine
+
+
+@pytest.fixture(scope="module")
+def with_lists(start_control_plane: StartControlPlane) -> ControlPlane:
+    """A control plane that may be restarted, and takes attributes that are lists."""
+    plane = start_control_plane(Settings(feature_gates={"DRAListTypeAttributes": True}, scheduler=False))
+    with closing(plane.client()) as api:
+        serve_kinds(plane, api)
+    return plane
 
 
 @pytest.mark.usefixtures("custom_kinds")
@@ -42,8 +52,9 @@ def test_slices_that_the_kubelet_wipes_come_back_and_a_successor_writes_nothing(
             async with FaultProxy(control_plane).serving() as proxy, Client(connect(proxy.config)) as client:
                 successor = Publishing(client, scene.node, watch)
                 task = asyncio.create_task(successor.run())
-                await successor.health.changes().__anext__()
-                await asyncio.sleep(QUIET_SECONDS)
+                await awaited(successor.published.wait(), "the successor to be content")
+                with waiting("nothing to be published"):
+                    await asyncio.sleep(QUIET_SECONDS)
                 task.cancel()
                 writes = [each for each in proxy.requests if each.method != "GET" and not each.parameters.get("dryRun")]
             assert writes == []
@@ -52,10 +63,8 @@ def test_slices_that_the_kubelet_wipes_come_back_and_a_successor_writes_nothing(
     asyncio.run(story())
 
 
-def test_a_server_that_restarts_gets_what_happened_meanwhile(
-    start_control_plane: StartControlPlane, machine: Machine
-) -> None:
-    plane = start_control_plane(Settings(scheduler=False))
+def test_a_server_that_restarts_gets_what_happened_meanwhile(with_lists: ControlPlane, machine: Machine) -> None:
+    plane = with_lists
 
     async def story(workspace: Workspace) -> None:
         machine.veth("eth0", "far0")
@@ -69,10 +78,8 @@ def test_a_server_that_restarts_gets_what_happened_meanwhile(
             await asyncio.to_thread(plane.apiserver.wait_ready)
             await scene.devices("eth1")
 
-    with closing(plane.client()) as api:
-        serve_kinds(plane, api)
-        with open_workspace(api) as workspace:
-            asyncio.run(story(workspace))
+    with closing(plane.client()) as api, open_workspace(api) as workspace:
+        asyncio.run(story(workspace))
 
 
 def test_a_server_with_the_gates_off_gets_one_persona_a_nic_and_nothing_that_it_would_drop(
@@ -95,7 +102,6 @@ def test_a_server_with_the_gates_off_gets_one_persona_a_nic_and_nothing_that_it_
                 EVENT,
                 lambda items: len(features_off(items, scene.node)) == 3,
                 namespace="default",
-                timeout=WITHIN,
             )
             notes = " ".join(each["note"] for each in features_off(events, scene.node))
             assert all(gate in notes for gate in gates[:3])
@@ -110,17 +116,13 @@ def features_off(events: Objects, node: str) -> Objects:
     return [each for each in about(events, node) if each["reason"] == "FeatureOff"]
 
 
-def test_a_server_with_list_attributes_gets_lists(start_control_plane: StartControlPlane, machine: Machine) -> None:
-    plane = start_control_plane(Settings(feature_gates={"DRAListTypeAttributes": True}, scheduler=False))
-
+def test_a_server_with_list_attributes_gets_lists(with_lists: ControlPlane, machine: Machine) -> None:
     async def story(workspace: Workspace) -> None:
         machine.veth("eth0", "far0")
         policy(workspace, exposure={"supportedCNIPlugins": [{"name": "host-device", "exclusive": True}]})
-        async with publishing(plane, workspace, machine) as scene:
+        async with publishing(with_lists, workspace, machine) as scene:
             found = await scene.devices("eth0")
             assert found["eth0"]["attributes"]["dra.networking/supportedCNIs"] == {"strings": ["host-device"]}
 
-    with closing(plane.client()) as api:
-        serve_kinds(plane, api)
-        with open_workspace(api) as workspace:
-            asyncio.run(story(workspace))
+    with closing(with_lists.client()) as api, open_workspace(api) as workspace:
+        asyncio.run(story(workspace))

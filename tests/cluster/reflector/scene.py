@@ -21,6 +21,8 @@ from netdra.model.meta import ObjectMeta
 from testbed.api import Api
 from testbed.control_plane import ControlPlane
 from testbed.objects import NAMESPACE, manifest
+from testbed.pace import within
+from testbed.waiting import awaited
 from tests.cluster.fault_proxy import FaultProxy
 
 WITHIN = 5.0
@@ -57,14 +59,14 @@ class Scene:
         for name in names:
             self.api.delete(KIND, name, self.namespace)
 
-    async def equal(self, within: float = WITHIN) -> None:
-        """Wait until the store is what the server has, which must not change meanwhile."""
+    async def equal(self) -> None:
+        """Wait until the store is what the server has, which must not change meanwhile; that takes seconds."""
         listed = await asyncio.to_thread(self.api.list, KIND, self.namespace)
         expected = {
             f"{self.namespace}/{item['metadata']['name']}": item["metadata"]["resourceVersion"] for item in listed
         }
-        async with asyncio.timeout(within):
-            await self.store.until(lambda: self.versions() == expected)
+        with within(WITHIN, "following the server"):
+            await awaited(self.store.until(lambda: self.versions() == expected), "the store to be what the server has")
 
     def versions(self) -> dict[str, str]:
         return {key: found.metadata.resource_version for key, found in self.store.objects.items()}

@@ -12,8 +12,11 @@ from collections.abc import Callable
 from testbed.api import Api
 from testbed.control_plane import ControlPlane
 from testbed.objects import NAMESPACE
+from testbed.waiting import waiting
 from tests.cluster.fault_proxy import Answer
 from tests.cluster.reflector.scene import replayed, run, scene
+
+PAUSE_SECONDS = 3.0  # a watch is given up after one
 
 
 def test_a_killed_server_costs_nothing_but_time(plane: ControlPlane, server: Api) -> None:
@@ -37,14 +40,15 @@ def test_a_paused_server_is_waited_for(plane: ControlPlane, server: Api) -> None
             paused = time.monotonic()
             plane.apiserver.pause()
             try:
-                await asyncio.sleep(7.0)
+                with waiting("few requests"):
+                    await asyncio.sleep(PAUSE_SECONDS)
             finally:
                 plane.apiserver.resume()
             found.delete("first-1")
             found.write("after")
             await found.equal()
             assert replayed(found.changes) == found.versions()
-            assert found.proxy.count(paused, paused + 9.0) <= 12
+            assert found.proxy.count(paused, paused + PAUSE_SECONDS + 2.0) <= 8
 
     run(story())
 

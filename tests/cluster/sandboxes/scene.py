@@ -41,6 +41,7 @@ from testbed import build
 from testbed.api import Object
 from testbed.control_plane import ControlPlane
 from testbed.objects import CLAIM, POD, SLICE, manifest
+from testbed.waiting import awaited, until_async
 from testbed.workspace import Workspace
 from tests.cluster.fault_proxy import FaultProxy
 
@@ -266,10 +267,9 @@ class Scene:
             task = asyncio.create_task(pods.run() if watching else _without_watch(pods))
             try:
                 if watching:
-                    async with asyncio.timeout(WITHIN):
-                        await pods.tracker.pods.wait_synced()
-                        while not pods.orphans.rounds:  # noqa: ASYNC110 - the first look must not meet what a test does
-                            await asyncio.sleep(0.01)
+                    await awaited(pods.tracker.pods.wait_synced(), "the watch of pods to begin")
+                    # The first look for orphans must not meet what a test does.
+                    await until_async(lambda: pods.orphans.rounds, "the first look for orphans")
                 yield Daemon(pods, proxy)
             finally:
                 task.cancel()
@@ -294,22 +294,19 @@ class Daemon:
 
     async def written(self) -> None:
         """Wait until the claims' statuses say all that was told."""
-        async with asyncio.timeout(WITHIN):
-            await self.pods.writer.settled()
+        await awaited(self.pods.writer.settled(), "the claims' statuses to be written")
 
     async def seen(self, pod: Object) -> None:
         """Wait until the watch knows of a pod, and its claims are read."""
         key = f"{pod['metadata']['namespace']}/{pod['metadata']['name']}"
         tracker = self.pods.tracker
-        async with asyncio.timeout(WITHIN):
-            await tracker.pods.until(lambda: key in tracker.pods.objects)
-            await tracker.at_rest()
+        await awaited(tracker.pods.until(lambda: key in tracker.pods.objects), "the watch to bring a pod")
+        await awaited(tracker.at_rest(), "the pod's claims to be read")
 
     async def synchronize(self, *sandboxes: Sandbox) -> None:
         """The runtime says what runs; wait until all is compared."""
         await self.pods.hooks.synchronize(sandboxes)
-        async with asyncio.timeout(WITHIN):
-            await self.pods.reconciler.settled.wait()
+        await awaited(self.pods.reconciler.settled.wait(), "what runs to be compared")
 
 
 async def _without_watch(pods: Pods) -> None:

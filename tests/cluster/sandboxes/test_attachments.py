@@ -13,8 +13,9 @@ from netdra.node.nri.hooks import Sandbox
 from testbed.api import ApiError
 from testbed.objects import CLAIM, POD, SLICE, manifest
 from testbed.recorder import Recorder
+from testbed.waiting import awaited
 from tests.cluster.sandboxes.gate import shared
-from tests.cluster.sandboxes.scene import WITHIN, Scene, chain_of_three, ready, step
+from tests.cluster.sandboxes.scene import Scene, chain_of_three, ready, step
 
 
 def test_a_chain_of_three_steps_is_there_before_the_hook_returns_and_gone_after_the_stop(scene: Scene) -> None:
@@ -185,8 +186,7 @@ def test_why_a_pod_was_refused_is_told_until_the_pod_is_gone(scene: Scene) -> No
             assert bad["metadata"]["name"] in ready(scene.stored(claim))["message"]
             scene.workspace.api.delete(POD, bad["metadata"]["name"], scene.workspace.namespace)
             tracker = daemon.pods.tracker
-            async with asyncio.timeout(WITHIN):
-                await tracker.pods.until(lambda: len(tracker.pods.objects) == 1)
+            await awaited(tracker.pods.until(lambda: len(tracker.pods.objects) == 1), "the watch to miss a pod")
             await daemon.written()
             assert ready(scene.stored(claim))["status"] == "True"
 

@@ -16,6 +16,7 @@ from testbed.api import Object
 from testbed.containerd import Containerd
 from testbed.node import CommandError, Node
 from testbed.recorder import Recorder
+from testbed.waiting import awaited
 from tests.cluster.sandboxes.scene import WITHIN, Daemon, Scene, chain_of_three, step
 
 
@@ -69,9 +70,8 @@ async def driving(
         plugin = Plugin(hooks, Settings(socket=runtime.nri_socket), backoff=Backoff(0.05, 0.2), changed=changed)
         running = asyncio.create_task(plugin.run())
         try:
-            async with asyncio.timeout(WITHIN):
-                await plugin.connected.wait()
-                await daemon.pods.reconciler.settled.wait()
+            await awaited(plugin.connected.wait(), "the plugin to be connected")
+            await awaited(daemon.pods.reconciler.settled.wait(), "what runs to be compared")
             yield daemon
         finally:
             running.cancel()
@@ -180,10 +180,9 @@ def test_a_restart_of_the_runtime_changes_nothing_and_a_stop_that_it_does_not_te
             runtime.process.stop()
             runtime.process.start()
             runtime.process.wait_ready()
-            async with asyncio.timeout(WITHIN):
-                assert not await connected.get()
-                assert await connected.get()
-                await daemon.pods.reconciler.settled.wait()
+            assert not await awaited(connected.get(), "the runtime to be missed")
+            assert await awaited(connected.get(), "the plugin to be connected")
+            await awaited(daemon.pods.reconciler.settled.wait(), "what runs to be compared")
             assert path.read_text() == before
             assert scene.machine.specified()
             assert "net1" in scene.machine.links(live(daemon, key))

@@ -15,8 +15,9 @@ from netdra.node.nri.hooks import Sandbox
 from netdra.node.pods.attachments import MOST_TRIES
 from testbed.objects import CLAIM, POD
 from testbed.recorder import Recorder
+from testbed.waiting import until_async
 from tests.cluster.sandboxes.former import attached, rounds
-from tests.cluster.sandboxes.scene import WITHIN, Scene, step
+from tests.cluster.sandboxes.scene import Scene, step
 
 
 @pytest.mark.parametrize("stopped", [True, False], ids=["stopped", "unknown to the runtime"])
@@ -199,15 +200,11 @@ def test_a_stop_that_the_runtime_did_not_tell_of_is_found_out_when_the_claim_is_
     async def story() -> None:
         async with scene.daemon() as daemon:
             await daemon.synchronize(sandbox)
-            async with asyncio.timeout(WITHIN):
-                while not daemon.pods.orphans.rounds:  # noqa: ASYNC110 - no event is set for what no one else waits for
-                    await asyncio.sleep(0.02)
+            await until_async(lambda: daemon.pods.orphans.rounds, "the first look for orphans")
             assert scene.machine.checkpoints() == {sandbox.id}
             scene.machine.end(sandbox)
             await daemon.pods.claims.unprepare(reference)
-            async with asyncio.timeout(WITHIN):
-                while scene.machine.checkpoints():  # noqa: ASYNC110 - what is on the disk sets no event
-                    await asyncio.sleep(0.02)
+            await until_async(lambda: not scene.machine.checkpoints(), "the checkpoint to be removed")
 
     asyncio.run(story())
 
@@ -220,15 +217,15 @@ def test_a_pods_new_sandbox_finds_the_device_free_though_the_end_of_its_former_o
         async with scene.daemon() as daemon:
             await daemon.synchronize(sandbox)
             scene.machine.end(sandbox)
-            async with asyncio.timeout(WITHIN):
-                while "eth7p" in scene.machine.links():  # noqa: ASYNC110 - the kernel ends the namespace's links in time
-                    await asyncio.sleep(0.02)
+            await until_async(lambda: "eth7p" not in scene.machine.links(), "the kernel to end the namespace's links")
             scene.machine.veth("eth7")
             new = scene.machine.sandbox(pod)
-            async with asyncio.timeout(WITHIN):
-                while scene.machine.checkpoints() != {new.id}:
-                    with suppress(TemporaryError):  # the former sandbox has the device
-                        await daemon.run(new)
-                    await asyncio.sleep(0.1)
+
+            async def taken_over() -> bool:
+                with suppress(TemporaryError):  # the former sandbox has the device
+                    await daemon.run(new)
+                return scene.machine.checkpoints() == {new.id}
+
+            await until_async(taken_over, "the former sandbox to give the device back")
 
     asyncio.run(story())

@@ -10,8 +10,9 @@ from netdra.model.errors import TemporaryError
 from netdra.model.plan import ClaimReference
 from netdra.node.claims import prepare as preparing
 from netdra.node.pods.tracker import AT_ONCE
+from testbed.waiting import awaited
 from tests.cluster.fault_proxy import Answer, Stall
-from tests.cluster.sandboxes.scene import WITHIN, Scene, chain_of_three, step
+from tests.cluster.sandboxes.scene import Scene, chain_of_three, step
 
 
 def reference(scene: Scene, claim: str) -> ClaimReference:
@@ -75,8 +76,7 @@ def test_while_readings_of_other_pods_claims_hang_a_pod_that_comes_gets_its_netw
                 await asyncio.to_thread(scene.pod, scene.claim(topology, name), prepare=False)
             pod = await asyncio.to_thread(scene.pod, scene.claim(topology))
             key = f"{pod['metadata']['namespace']}/{pod['metadata']['name']}"
-            async with asyncio.timeout(WITHIN):
-                await tracker.pods.until(lambda: key in tracker.pods.objects)
+            await awaited(tracker.pods.until(lambda: key in tracker.pods.objects), "the watch to bring a pod")
             sandbox = scene.machine.sandbox(pod)
             await daemon.run(sandbox, 30.0)
             assert "net1" in scene.machine.links(sandbox)

@@ -12,6 +12,7 @@ from netdra.model.errors import TemporaryError
 from testbed.api import Object
 from testbed.objects import CLAIM, POD, manifest
 from testbed.objects import pod as pod_manifest
+from testbed.waiting import awaited
 from tests.cluster.fault_proxy import Answer, Stall
 from tests.cluster.sandboxes.scene import Daemon, Scene, chain_of_three, step
 
@@ -195,8 +196,8 @@ def test_claims_are_forgotten_with_the_last_pod_that_names_them(scene: Scene) ->
             for pod, left in ((one, [claim]), (other, [])):
                 scene.workspace.api.delete(POD, pod["metadata"]["name"], scene.workspace.namespace)
                 key = f"{scene.workspace.namespace}/{pod['metadata']['name']}"
-                async with asyncio.timeout(SECONDS):
-                    await tracker.pods.until(lambda key=key: key not in tracker.pods.objects)  # type: ignore[misc]
+                gone = tracker.pods.until(lambda key=key: key not in tracker.pods.objects)  # type: ignore[misc]
+                await awaited(gone, "the watch to miss a pod")
                 assert [kept.metadata.name for kept in tracker.kept] == left
 
     asyncio.run(story())

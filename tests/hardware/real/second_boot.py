@@ -15,10 +15,11 @@ import pytest
 from testbed.api import Object
 from testbed.objects import CLAIM
 from testbed.pods import Pods, container_of, is_running
+from testbed.waiting import until
 from testbed.workspace import Workspace
-from tests.cluster.pods.driver import Offer, addresses
-from tests.hardware.node import PF, until
-from tests.hardware.pods import differences, node_state, of_pf
+from tests.cluster.pods.driver import WITHIN, Offer, addresses
+from tests.hardware.node import PF
+from tests.hardware.pods import node_state, of_pf, until_as_before
 from tests.hardware.real.boots import Left, boot_id, found
 from tests.hardware.real.offers import ready
 from tests.hardware.real.test_reboot import ADDRESS
@@ -75,9 +76,13 @@ def test_after_a_reboot_pods_have_their_devices_anew_and_nothing_of_the_boot_bef
     assert pfs[1].vf(5).driver == "vfio-pci"
     for name in left.sandboxes:
         assert ready(offer, name) == ("True", "Attached")
-    offer.until(lambda: checkpoints() == {(pods.sandbox(name), boot_id()) for name in left.sandboxes})
+    until(
+        lambda: checkpoints() == {(pods.sandbox(name), boot_id()) for name in left.sandboxes},
+        "checkpoints of the new sandboxes alone",
+        seconds=WITHIN,
+    )
 
     pods.delete_all()
     offer.driver.until_nothing_is_left()
-    until(lambda: not differences(before, node_state()), "the node is as after its boot", limit=60)
+    until_as_before(before)
     worker.api.delete_all(CLAIM, left.namespace)

@@ -9,9 +9,10 @@ from netdra.model import names
 from testbed.api import Object
 from testbed.objects import POD
 from testbed.pods import is_running
-from tests.cluster.pods.driver import Offer
-from tests.hardware.node import PF, TOTAL_VFS, bind, ip, unbind, until
-from tests.hardware.pods import differences, node_state, of_pf
+from testbed.waiting import until
+from tests.cluster.pods.driver import WITHIN, Offer
+from tests.hardware.node import PATIENCE, PF, TOTAL_VFS, bind, ip, unbind
+from tests.hardware.pods import differences, node_state, of_pf, until_as_before
 from tests.hardware.real.offers import device_of, offer_vf, published, ready, taints
 
 MAC = "02:00:00:00:98:01"
@@ -57,17 +58,17 @@ def test_a_pfs_driver_that_goes_takes_the_pods_vf_along_and_all_is_had_again_wit
 
 def lost(offer: Offer, pod: str, device: str) -> None:
     """A device that is gone from under its pod stays published and tainted until the pod has ended."""
-    offer.until(lambda: taints(offer, device) == {names.GONE: ""})
+    until(lambda: taints(offer, device) == {names.GONE: ""}, "the device to be tainted", seconds=WITHIN)
     assert "net1" not in offer.inside(pod)
     assert is_running(offer.workspace.api.get(POD, pod, offer.workspace.namespace))
     offer.pods.delete(pod)
     offer.driver.until_nothing_is_left()
-    offer.until(lambda: taints(offer, device) is None)
+    until(lambda: taints(offer, device) is None, "the device to be withdrawn", seconds=WITHIN)
 
 
 def again(offer: Offer, pod: str, offered: str, device: str) -> None:
     """A device that is back is published as ever, and the next pod has it, set up as it should be."""
-    offer.until(lambda: published(offer, [device]))
+    until(lambda: published(offer, [device]), "the device to be published again", seconds=WITHIN)
     claim = offer.claim(pod, nic=offered)
     offer.pods.run(pod, claim)
     assert offer.inside(pod)["net1"]["address"] == MAC
@@ -89,8 +90,12 @@ def test_a_namespace_that_dies_gives_its_vf_back_as_it_was_and_the_pod_has_it_ag
         offer.driver.node.run("sh", "-c", END, "sh", namespace)
 
     offer.pods.wait("brief", has_failed)
-    until(lambda: bool(brief.name), "the VF is back on the host", limit=60)
-    offer.until(lambda: not [line for line in differences(before, node_state()) if brief.pci in line])
+    until(lambda: bool(brief.name), "the VF to be back on the host", seconds=PATIENCE)
+    until(
+        lambda: not [line for line in differences(before, node_state()) if brief.pci in line],
+        "the VF to be as it was",
+        seconds=WITHIN,
+    )
     offer.pods.wait("lasting", lambda found: is_running(found) and restarts(found) > 0)
     assert offer.pods.sandbox("lasting") != former
     assert offer.inside("lasting")["net1"]["address"] == MAC
@@ -99,7 +104,7 @@ def test_a_namespace_that_dies_gives_its_vf_back_as_it_was_and_the_pod_has_it_ag
 
     offer.pods.delete("brief", "lasting")
     offer.driver.until_nothing_is_left()
-    until(lambda: not differences(before, node_state()), "the node is as it was", limit=60)
+    until_as_before(before)
 
 
 def has_failed(pod: Object | None) -> bool:
@@ -123,12 +128,12 @@ def test_a_device_that_a_program_still_has_open_is_held_and_tainted_until_it_is_
     with Path(f"/dev/vfio/{vf.iommu_group}").open("r+b", buffering=0):
         offer.workspace.api.delete(POD, "dpdk", offer.workspace.namespace, grace=1)
         offer.pods.wait_event("dpdk", "NetworkNotDetached", "a program still has it open")
-        offer.until(lambda: list(taints(offer, device) or ()) == [names.TROUBLE])
+        until(lambda: list(taints(offer, device) or ()) == [names.TROUBLE], "the device to be tainted", seconds=WITHIN)
         assert vf.pci.replace(":", "-") in (taints(offer, device) or {})[names.TROUBLE]
         assert vf.driver == "vfio-pci"
 
-    offer.until(lambda: vf.driver == "igbvf")
+    until(lambda: vf.driver == "igbvf", "the VF to be back with its driver", seconds=WITHIN)
     offer.pods.wait("dpdk", lambda found: found is None)
     offer.driver.until_nothing_is_left()
-    until(lambda: not differences(before, node_state()), "the node is as it was", limit=60)
-    offer.until(lambda: published(offer, [device]))
+    until_as_before(before)
+    until(lambda: published(offer, [device]), "the device to be published again", seconds=WITHIN)

@@ -15,9 +15,10 @@ from testbed.api import Object
 from testbed.image import NAME
 from testbed.objects import manifest
 from testbed.pods import CONTAINER
-from tests.cluster.pods.driver import POLICY, Offer, addresses
-from tests.hardware.node import PF, VF, Function, until
-from tests.hardware.pods import differences, node_state, of_pf
+from testbed.waiting import until
+from tests.cluster.pods.driver import POLICY, WITHIN, Offer, addresses
+from tests.hardware.node import PF, VF, Function
+from tests.hardware.pods import node_state, of_pf, until_as_before
 from tests.hardware.real.offers import device_of, offer_vf, published, ready
 
 TOPOLOGY = Path("tests/unit/topology/topologies/ai-bonded-rdma.yaml")
@@ -67,7 +68,7 @@ def test_ai_bonded_rdma_is_in_a_real_pod_and_its_vfs_come_back_as_they_were(
     before, spent = node_state(), sums(offer)
     offer_vfs(offer)
     rdma = {device_of(vf) for pair in rdma_vfs for vf in pair}
-    offer.until(lambda: rdma_devices(offer) == rdma)
+    until(lambda: rdma_devices(offer) == rdma, "the RDMA devices to be published", seconds=WITHIN)
     name = make_topology(offer, pfs)
     began = time.monotonic()
     offer.pods.run("training", offer.claim("network", vf0=f"{name}-vf0", vf1=f"{name}-vf1"))
@@ -89,8 +90,8 @@ def test_ai_bonded_rdma_is_in_a_real_pod_and_its_vfs_come_back_as_they_were(
 
     offer.pods.delete("training")
     offer.driver.until_nothing_is_left()
-    until(lambda: not differences(before, node_state()), "the node is as it was", limit=60)
-    offer.until(lambda: published(offer, [device_of(vf) for vf in given]))
+    until_as_before(before)
+    until(lambda: published(offer, [device_of(vf) for vf in given]), "the devices to be published", seconds=WITHIN)
 
 
 def assert_told_of(devices: Sequence[Object], expected: set[str]) -> None:
@@ -131,4 +132,4 @@ def test_a_vf_for_userspace_is_opened_by_the_pods_process_and_is_a_netdev_again_
 
     offer.pods.delete("dpdk")
     offer.driver.until_nothing_is_left()
-    until(lambda: not differences(before, node_state()), "the node is as it was", limit=60)
+    until_as_before(before)

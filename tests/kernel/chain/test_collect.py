@@ -18,6 +18,7 @@ from netdra.chain.site import Settings
 from netdra.model.errors import TemporaryError
 from netdra.model.plan import Plan
 from testbed.recorder import Recorder
+from testbed.waiting import until
 from tests.kernel.chain.conftest import Bed, device, recorder
 from tests.kernel.chain.test_commands import netdra
 from tests.plans import plan, step
@@ -98,9 +99,8 @@ def test_no_sandbox_begins_while_plugins_collect(bed: Bed) -> None:
     fake.does("GC", f"touch {begun}; while [ ! -e {go_on} ]; do sleep 0.01; done")
     worker = threading.Thread(target=collect, args=(bed.settings,))
     worker.start()
-    while not begun.exists():
-        worker.join(0.01)
-        assert worker.is_alive()
+    until(lambda: begun.exists() or not worker.is_alive(), "the plugin to collect")
+    assert worker.is_alive()
     header = checkpoint.load_all(bed.settings.state)[0][0].header
     with pytest.raises(TemporaryError, match="has held"):
         checkpoint.create(bed.settings.state, msgspec.structs.replace(header, pod=Pod(sandbox="s2")), 0.05)

@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,6 +15,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from testbed.waiting import until, waiting
 from tests.kernel.chain.conftest import Bed, device, differences, recorder
 from tests.plans import plan, step
 
@@ -39,14 +39,15 @@ spec:
 def netdra(bed: Bed, *arguments: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
     """Run a command as a person does; the state and the plugins are the test's."""
     named = ("--state", str(bed.settings.state), "--cni-path", str(bed.plugins), "--timeout", "60")
-    return subprocess.run(
-        (sys.executable, "-m", "netdra", *arguments, *named),
-        input=stdin,
-        capture_output=True,
-        text=True,
-        check=False,
-        env=os.environ | {"COLUMNS": "200"},
-    )
+    with waiting(f"netdra {arguments[0]}"):
+        return subprocess.run(
+            (sys.executable, "-m", "netdra", *arguments, *named),
+            input=stdin,
+            capture_output=True,
+            text=True,
+            check=False,
+            env=os.environ | {"COLUMNS": "200"},
+        )
 
 
 @pytest.fixture
@@ -151,10 +152,7 @@ def attaching(bed: Bed, plan_path: str, begun: Path) -> Iterator[subprocess.Pope
 
 def appears(path: Path) -> None:
     """Wait until a file is there."""
-    deadline = time.monotonic() + 60
-    while not path.exists():
-        assert time.monotonic() < deadline, f"{path} does not appear"
-        time.sleep(0.01)
+    until(path.exists, f"{path.name} to appear")
 
 
 def slow_chains(bed: Bed, count: int) -> Any:

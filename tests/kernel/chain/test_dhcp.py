@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import socket
 import subprocess
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from ipaddress import IPv4Address, IPv4Interface
@@ -16,6 +15,7 @@ from netdra.chain.attach import attach
 from netdra.chain.check import check
 from netdra.chain.detach import detach
 from testbed import build
+from testbed.waiting import until
 from tests.kernel.chain.conftest import Bed, device, differences, with_budget
 from tests.plans import plan, step
 
@@ -68,11 +68,8 @@ def dhcp(bed: Bed, tmp_path: Path) -> Iterator[str]:
 
 def listens(path: str) -> None:
     """Wait until somebody listens on a socket, which is there before that; the daemon tells no one."""
-    deadline = time.monotonic() + 60
     with socket.socket(socket.AF_UNIX) as probe:
-        while probe.connect_ex(path) != 0:
-            assert time.monotonic() < deadline, f"nobody listens on {path}"
-            time.sleep(0.01)
+        until(lambda: probe.connect_ex(path) == 0, "the daemon of dhcp to listen")
 
 
 def test_a_lease_is_taken_over_the_network_and_given_back(bed: Bed, dhcp: str) -> None:

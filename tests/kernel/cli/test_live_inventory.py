@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 import yaml
 
+from testbed.waiting import waiting
+
 POLICY = """
 apiVersion: networking.dra.io/v1alpha1
 kind: DeviceExposurePolicy
@@ -38,7 +40,8 @@ def namespace() -> Iterator[str]:
 
 def netdra(namespace: str, *arguments: str) -> str:
     command = ["ip", "netns", "exec", namespace, sys.executable, "-m", "netdra", *arguments]
-    return subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    with waiting(f"netdra {arguments[0]}"):
+        return subprocess.run(command, check=True, capture_output=True, text=True).stdout
 
 
 def test_plan_offers_what_is_there(namespace: str, tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from netdra.kernel import link
+from testbed.waiting import PATIENCE
 from tests.kernel.conftest import Machine
 
 
@@ -26,7 +27,7 @@ def watching(machine: Machine, *arguments: str) -> Iterator[subprocess.Popen[str
             process.kill()
             raise
         process.send_signal(signal.SIGINT)
-        _, errors = process.communicate(timeout=20)
+        _, errors = process.communicate(timeout=PATIENCE)
     assert (process.returncode, errors) == (0, "")
 
 

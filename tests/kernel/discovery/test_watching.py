@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import time
 from collections.abc import Callable
 
 import pytest
@@ -19,10 +18,10 @@ from netdra.kernel.errors import KernelError, kernel_error
 from netdra.kernel.netns import Namespace
 from netdra.kernel.route import Route
 from netdra.model.inventory import Inventory, Node
+from testbed.waiting import awaited, until
 from tests.kernel.conftest import Machine
 
 NODE = Node(name="worker-1")
-DEADLINE = 60.0
 
 
 def watcher_of(namespace: Namespace, rescan_every: float = RESCAN_EVERY) -> Watcher:
@@ -36,12 +35,12 @@ def fresh(namespace: Namespace) -> Inventory:
 
 def agree(watcher: Watcher, namespace: Namespace) -> None:
     """Wait until the watcher knows what a scan says: the kernel brings some states (carrier, IPv6) about by and by."""
-    deadline = time.monotonic() + DEADLINE
-    watcher.handle()
-    while watcher.inventory != (expected := fresh(namespace)):
-        if time.monotonic() > deadline:
-            assert watcher.inventory == expected
-        watcher.wait(0.5)
+
+    def agrees() -> bool:
+        watcher.handle()
+        return watcher.inventory == fresh(namespace)
+
+    until(agrees, "the watcher to agree with a scan", detail=lambda: (watcher.inventory, fresh(namespace)))
 
 
 NAMES = ("a", "b", "c", "d", "br0", "br1", "mv0", "eth9")
@@ -294,7 +293,7 @@ def test_it_hangs_on_an_event_loop(machine: Machine) -> None:
         loop.add_reader(watcher.fileno(), lambda: arrived.set_result(watcher.handle()))
         try:
             machine.veth("a", "b")
-            return await asyncio.wait_for(arrived, DEADLINE)
+            return await awaited(arrived, "a change")
         finally:
             loop.remove_reader(watcher.fileno())
 

@@ -9,15 +9,16 @@ import socket
 import subprocess
 import sys
 import tempfile
-import time
 from pathlib import Path
 
 import pytest
 
 from netdra.doctor import node_look
+from netdra.doctor.node_facts import NodeFacts
 from netdra.doctor.node_look import Places, look
 from netdra.doctor.node_verdicts import KINDS
 from testbed import build
+from testbed.waiting import until
 from tests.kernel.conftest import Machine
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -33,16 +34,18 @@ def test_a_kind_of_link_is_there_where_ip_link_knows_it(machine: Machine, kind: 
 
 
 def test_this_machine_is_told_as_the_system_tells_it() -> None:
-    before, found = links(), look(Places())
-    deadline = time.monotonic() + 60
-    while before != links():  # others make and end some meanwhile
-        assert time.monotonic() < deadline, "this machine's links do not come to rest"
-        before, found = links(), look(Places())
+    found, count = until(looked_at_rest, "this machine's links to come to rest")
     assert found.privileged
     assert found.kernel == platform.release()
-    assert found.interfaces == len(before)
+    assert found.interfaces == count
     fstype = subprocess.run(("stat", "-fc", "%T", "/sys/fs/cgroup"), capture_output=True, text=True, check=True).stdout
     assert (found.cgroup == 2) == (fstype.strip() == "cgroup2fs")
+
+
+def looked_at_rest() -> tuple[NodeFacts, int] | None:
+    """What is told, and how many links there are; nothing if others make or end some meanwhile."""
+    before, found = links(), look(Places())
+    return (found, len(before)) if before == links() else None
 
 
 def links() -> set[str]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import socket
-import time
 
 import msgspec
 import pytest
@@ -12,6 +11,7 @@ from netdra.kernel import address, link, route
 from netdra.kernel.errors import KernelExistsError, KernelMissingError, KernelRefusedError
 from netdra.kernel.route import Route
 from netdra.model.errors import InvalidInputError
+from testbed.waiting import until
 from tests.kernel.conftest import Machine
 
 
@@ -92,15 +92,13 @@ def test_routes_through_one_link_are_listed_without_all_others(machine: Machine,
 
 def _both(machine: Machine, index: int) -> tuple[list[Route], list[Route]]:
     """All routes and those through one link, of one state: the kernel adds some of IPv6 in the background."""
-    until = time.monotonic() + 10
-    before = route.dump(machine.sock)
-    while True:
+
+    def at_rest() -> tuple[list[Route], list[Route]] | None:
+        before = route.dump(machine.sock)
         through = route.dump(machine.sock, through=index)
-        after = route.dump(machine.sock)
-        if before == after:
-            return after, through
-        assert time.monotonic() < until, "the routes do not come to rest"
-        before = after
+        return (before, through) if before == route.dump(machine.sock) else None
+
+    return until(at_rest, "the routes to come to rest")
 
 
 def test_iproute2_sees_the_same_route(machine: Machine, index: int) -> None:

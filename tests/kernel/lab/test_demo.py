@@ -13,6 +13,7 @@ import pytest
 from netdra.kernel import netns
 from netdra.lab import demo, isolation
 from netdra.lab.plugin import VERSION_IN_SHELL
+from testbed.waiting import waiting
 
 ROOT = Path(__file__).resolve().parents[3]
 CHAPTERS = [
@@ -39,9 +40,11 @@ Demo = Callable[..., dict[str, Any]]
 def told_by(request: pytest.FixtureRequest) -> Demo:
     def run(**environment: str) -> dict[str, Any]:
         command = [*request.param, sys.executable, "-m", "netdra", "lab", "demo", "--output", "json"]
-        done = subprocess.run(
-            command, cwd=ROOT, env=os.environ | environment, capture_output=True, text=True, timeout=120, check=False
-        )
+        surrounding = os.environ | environment
+        with waiting("netdra lab demo"):
+            done = subprocess.run(
+                command, cwd=ROOT, env=surrounding, capture_output=True, text=True, timeout=120, check=False
+            )
         assert done.returncode == 0, done.stderr
         told: dict[str, Any] = json.loads(done.stdout)
         return told

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import ssl
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from netdra.admission import certificates, serving
 from netdra.admission.certificates import LIFETIME, Certificate
 from netdra.admission.mounted import Mounted
 from netdra.model.errors import InvalidInputError
+from testbed.waiting import until_async
 
 HOSTS = ("netdra-webhook.netdra.svc", "127.0.0.1")
 
@@ -130,13 +132,13 @@ def test_a_mounted_certificate_is_taken_when_it_changes(tmp_path: Path) -> None:
 
 
 async def until_trusted(port: int, authorities: str) -> None:
-    async with asyncio.timeout(60):
-        while True:
-            try:
-                await presented(port, authorities)
-            except ssl.SSLCertVerificationError:
-                continue
-            return
+    async def trusted() -> bool:
+        with suppress(ssl.SSLCertVerificationError):
+            await presented(port, authorities)
+            return True
+        return False
+
+    await until_async(trusted, "the new certificate to be served")
 
 
 def write(folder: Path, chain: str, key: str) -> None:

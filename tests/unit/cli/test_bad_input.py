@@ -17,6 +17,7 @@ from netdra.cli.main import COMMANDS, cli, main
 from netdra.model import documents
 from netdra.model.errors import InvalidInputError
 from netdra.model.inventory import Interface, Inventory, Node
+from testbed.waiting import waiting
 
 ROOT = Path(__file__).parents[3]
 WORKER_1 = ROOT / "examples" / "worker-1"
@@ -28,17 +29,18 @@ POLICY = "apiVersion: networking.dra.io/v1alpha1\nkind: DeviceExposurePolicy\nsp
 def netdra(
     *arguments: str | bytes, stdout: int = subprocess.PIPE, environment: dict[str, str] | None = None
 ) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "netdra", *arguments],
-        stdin=subprocess.DEVNULL,
-        stdout=stdout,
-        stderr=subprocess.PIPE,
-        text=True,
-        errors="replace",
-        check=False,
-        cwd=ROOT,
-        env={**os.environ, **(environment or {})},
-    )
+    with waiting("netdra"):
+        return subprocess.run(
+            [sys.executable, "-m", "netdra", *arguments],
+            stdin=subprocess.DEVNULL,
+            stdout=stdout,
+            stderr=subprocess.PIPE,
+            text=True,
+            errors="replace",
+            check=False,
+            cwd=ROOT,
+            env={**os.environ, **(environment or {})},
+        )
 
 
 @pytest.mark.parametrize("before", [PLAN, ["graph"], ["render"]])

@@ -11,11 +11,13 @@ import yaml
 
 from netdra.model import documents
 from netdra.model.inventory import BASE_ATTRIBUTES, FURTHER_ATTRIBUTES
+from testbed.waiting import waiting
 from tests.trees import sriov_machine
 
 
 def netdra(*arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run((sys.executable, "-m", "netdra", *arguments), capture_output=True, text=True, check=False)
+    with waiting(f"netdra {arguments[0]}"):
+        return subprocess.run((sys.executable, "-m", "netdra", *arguments), capture_output=True, text=True, check=False)
 
 
 def test_json_is_a_list_of_attributes_by_name(tmp_path: Path) -> None:

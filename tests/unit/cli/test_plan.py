@@ -14,6 +14,7 @@ from click.testing import CliRunner, Result
 from netdra.cli.plan import command
 from netdra.model import documents
 from netdra.model.resource import ResourceSlice
+from testbed.waiting import waiting
 
 WORKER_1 = Path(__file__).parents[3] / "examples" / "worker-1"
 INVENTORY = str(WORKER_1 / "inventory.json")
@@ -31,9 +32,9 @@ def plan(*arguments: str, policies: Path = WORKER_1 / "policies") -> Result:
 
 
 def whole_process(*arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "netdra", "plan", *arguments], capture_output=True, text=True, check=False
-    )
+    command = [sys.executable, "-m", "netdra", "plan", *arguments]
+    with waiting("netdra plan"):
+        return subprocess.run(command, capture_output=True, text=True, check=False)
 
 
 def test_yaml_is_the_slices_themselves() -> None:

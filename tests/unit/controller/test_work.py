@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 
 from netdra.controller.work import Key, Work
+from testbed.waiting import PATIENCE
 
 A, B = Key("k", "a"), Key("k", "b")
 
@@ -24,7 +25,7 @@ def done(story: Callable[[Work], None], look: Callable[[Key], float | None], cou
 
         story(work)
         running = asyncio.create_task(run(work, one))
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(PATIENCE):
             await enough.wait()
         running.cancel()
         return looked
@@ -65,7 +66,7 @@ def test_what_becomes_urgent_does_not_wait() -> None:
             looked.set()
 
         running = asyncio.create_task(run(work, look))
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(PATIENCE):
             await looked.wait()
         assert work.idle
         running.cancel()

@@ -20,6 +20,7 @@ from netdra.kube.errors import UnavailableError
 from netdra.kube.events import EVENTS
 from netdra.kube.transport import MAX_UNREAD, MAX_UNSENT, Transport
 from testbed.certificates import Authority, new_authority
+from testbed.waiting import until_async
 
 Answer = Callable[["Server", asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 NEVER = 3600.0
@@ -193,9 +194,9 @@ async def heard_of_the_end(client: httpx2.AsyncClient) -> None:
     """Wait until the client knows that none of its connections is of use any more."""
     transport = client._transport
     assert isinstance(transport, Transport)
-    async with asyncio.timeout(60):
-        while not all(each.has_expired() for each in transport._pool.connections):  # noqa: ASYNC110
-            await asyncio.sleep(0.01)
+    await until_async(
+        lambda: all(each.has_expired() for each in transport._pool.connections), "the client to hear of the end"
+    )
 
 
 def test_a_server_that_is_silent_is_given_up(authority: Authority) -> None:

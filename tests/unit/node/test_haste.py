@@ -8,11 +8,12 @@ import pytest
 
 from netdra.node import haste
 from netdra.node.haste import Haste
+from testbed.waiting import PATIENCE
 
 
 def test_nothing_in_hand_holds_nobody_up() -> None:
     async def work() -> None:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(PATIENCE):
             await Haste().calm()
 
     asyncio.run(work())
@@ -27,7 +28,7 @@ def test_it_is_calm_when_the_last_of_several_has_ended() -> None:
             waiting = asyncio.ensure_future(shared.calm(1000.0))
             await asyncio.sleep(0.02)
             assert not waiting.done()
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(PATIENCE):
             await waiting
 
     asyncio.run(work())
@@ -42,7 +43,7 @@ def test_one_that_begins_just_after_another_has_ended_is_let_go_first_too(monkey
         with shared.made():
             await asyncio.sleep(0.2)
             assert not waiting.done()
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(PATIENCE):
             await waiting
 
     monkeypatch.setattr(haste, "MOST_SECONDS", 1000.0)
@@ -53,7 +54,7 @@ def test_one_that_begins_just_after_another_has_ended_is_let_go_first_too(monkey
 def test_nobody_is_held_up_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
     async def work() -> None:
         shared = Haste()
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(PATIENCE):
             with shared.made():
                 await shared.calm()
 

@@ -10,6 +10,7 @@ import pytest
 from netdra.model.errors import TemporaryError
 from netdra.workers import pool as pools
 from netdra.workers.pool import BusyError, EndedError, LateError, Pool
+from testbed.pace import stretched
 from tests.unit.workers.commands import ABSENT, DEAD, DEAF, GREEDY, LONG, STILLBORN
 
 ECHO = (sys.executable, "-c", "from netdra.workers import process; process.main(lambda body: body.decode())")
@@ -102,10 +103,12 @@ def test_workers_that_do_not_become_ready_are_told_at_the_start() -> None:
 
 
 def test_the_time_of_a_task_begins_when_its_worker_is_ready() -> None:
-    slow = "import time; time.sleep(4.0); from netdra.workers import process; process.main(lambda body: body.decode())"
+    enough = stretched(1.0)
+    worker = "from netdra.workers import process; process.main(lambda body: body.decode())"
+    slow = f"import time; time.sleep({enough}); {worker}"
 
     async def story() -> bytes:
-        async with Pool((sys.executable, "-c", slow), 1, seconds=3.9) as pool:
+        async with Pool((sys.executable, "-c", slow), 1, seconds=enough) as pool:
             return await pool.ask(1)
 
     assert asyncio.run(story()) == b'"1"'

@@ -5,6 +5,7 @@ from __future__ import annotations
 from netdra.model import names
 from testbed.objects import POD
 from testbed.pods import is_running
+from testbed.waiting import until
 from tests.cluster.pods.driver import Offer, addresses
 
 
@@ -35,7 +36,7 @@ def test_a_pods_own_network_is_the_same_with_a_claim_as_without(offer: Offer) ->
     offer.pods.run("with", offer.claim("one", nic=offer.device_class("host-device", "data1")))
     seen = []
     for name in ("without", "with"):
-        offer.until(lambda name=name: offer.inside(name)["eth0"]["operstate"] == "UP")  # type: ignore[misc]
+        until(lambda name=name: offer.inside(name)["eth0"]["operstate"] == "UP", "eth0 to be up")  # type: ignore[misc]
         eth0 = offer.inside(name)["eth0"]
         address = offer.workspace.api.get(POD, name, offer.workspace.namespace)["status"]["podIP"]
         assert addresses(eth0) == {f"{address}/16"}

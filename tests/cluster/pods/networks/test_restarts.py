@@ -9,9 +9,10 @@ import pytest
 from testbed.api import Object
 from testbed.objects import POD
 from testbed.pods import is_running, lives
+from testbed.waiting import until
 from tests.cluster.pods import witness
 from tests.cluster.pods.conftest import Machine
-from tests.cluster.pods.driver import Offer
+from tests.cluster.pods.driver import WITHIN, Offer
 
 Restart = Callable[[Machine, Offer], None]
 
@@ -33,7 +34,11 @@ def kubelet_killed(machine: Machine, offer: Offer) -> None:
     machine.kubelet.process.start()
     machine.kubelet.process.wait_ready()
     machine.kubelet.wait_ready()
-    offer.until(lambda: offer.metric("netdra_kubelet_registrations_total", outcome="ok") > registrations)
+    until(
+        lambda: offer.metric("netdra_kubelet_registrations_total", outcome="ok") > registrations,
+        "the kubelet to register netdra again",
+        seconds=WITHIN,
+    )
 
 
 def runtime_killed(machine: Machine, offer: Offer) -> None:
@@ -42,7 +47,11 @@ def runtime_killed(machine: Machine, offer: Offer) -> None:
     machine.containerd.process.kill()
     machine.containerd.process.start()
     machine.containerd.process.wait_ready()
-    offer.until(lambda: offer.metric("netdra_nri_connections_total") > connections)
+    until(
+        lambda: offer.metric("netdra_nri_connections_total") > connections,
+        "netdra to connect to the runtime again",
+        seconds=WITHIN,
+    )
 
 
 def lasting(offer: Offer) -> dict[str, Object]:
@@ -79,7 +88,7 @@ def test_a_pod_keeps_its_network_and_goes_cleanly_afterwards(machine: Machine, o
     # A runtime that was restarted tells of no stop of an older sandbox, and a veth ends with the pod's namespace.
     assert ("keep0" in offer.links()) is (restart is not runtime_killed)
     if restart is runtime_killed:
-        offer.until(lambda: "keep0-far" not in offer.links())  # the kernel ends a namespace in its own time
+        until(lambda: "keep0-far" not in offer.links(), "the kernel to end a namespace")
         offer.veth("keep0")
 
     offer.pods.run("next", claim)

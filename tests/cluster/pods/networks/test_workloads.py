@@ -15,8 +15,9 @@ from testbed import pods as running
 from testbed.api import Object
 from testbed.objects import CLAIM, POD, manifest
 from testbed.pods import is_running
+from testbed.waiting import until
 from tests import draws
-from tests.cluster.pods.driver import Offer
+from tests.cluster.pods.driver import WITHIN, Offer
 
 DEPLOYMENT = "apps/v1/Deployment"
 SCALE = 20
@@ -69,7 +70,11 @@ def test_a_deployment_grows_to_twenty_pods_and_shrinks_to_none_and_nothing_is_le
 
     offer.workspace.api.wait_for_all(CLAIM, lambda found: not found, namespace=offer.workspace.namespace)
     offer.driver.until_nothing_is_left()
-    offer.until(lambda: (offer.links(), offer.driver.node.run("ls", "/run/netns").split()) == before)
+    until(
+        lambda: (offer.links(), offer.driver.node.run("ls", "/run/netns").split()) == before,
+        "the node's links and namespaces to be as before",
+        seconds=WITHIN,
+    )
     assert offer.metric("netdra_claims_prepared") == 0
     assert offer.metric("netdra_held_devices") == 0
     assert offer.metric("netdra_attachments") == 0

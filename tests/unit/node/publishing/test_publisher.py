@@ -24,7 +24,7 @@ from netdra.node.metrics import NODE
 from netdra.node.publishing.publisher import Publisher, StoredSlice
 from netdra.node.publishing.reconcile import owner_of
 
-WITHIN = 10.0
+WITHIN = 60.0
 SLICES = 60
 
 
