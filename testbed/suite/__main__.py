@@ -5,15 +5,18 @@ from __future__ import annotations
 import argparse
 import fcntl
 import shlex
+import shutil
 import signal
 import sys
+import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
 from testbed.suite import changed, results, summary
 from testbed.suite.levels import LEVELS, RESULTS
+from testbed.suite.results import Run
 from testbed.suite.run import PreparationError, Suite
 from testbed.suite.screen import Screen
 from testbed.suite.times import compared
@@ -44,19 +47,29 @@ def main() -> int:
 
 def _run(levels: list[str], arguments: list[str]) -> int:
     signal.signal(signal.SIGTERM, signal.getsignal(signal.SIGINT))
+    runs: list[Run] = []
     screen, started = Screen(), time.monotonic()
+    temporary = Path(tempfile.mkdtemp(prefix="nt-"))
     try:
         with _alone():
-            runs = Suite(levels, arguments, screen).run()
+            runs = Suite(levels, arguments, screen, temporary).run()
     except PreparationError as problem:
         screen.say(f"testbed: {problem}")
         return 1
     except KeyboardInterrupt:
         screen.say("testbed: interrupted; everything that was started has ended")
         return _INTERRUPTED
+    finally:
+        if not _is_kept(temporary, runs):
+            shutil.rmtree(temporary, ignore_errors=True)
     for text in summary.conclusion(runs, time.monotonic() - started):
         screen.say(text)
     return 0 if summary.passed(runs) else 1
+
+
+def _is_kept(temporary: Path, runs: Sequence[Run]) -> bool:
+    """Whether somebody will want to look at what tests wrote."""
+    return any(run.of("failed") or run.of("flaky") for run in runs) and any(temporary.iterdir())
 
 
 def _quick(since: str) -> int:

@@ -19,8 +19,23 @@ _HARDWARE = Path("build/hardware")
 _SECOND_BOOT = "tests/hardware/real/second_boot.py"
 _BEFORE_SECOND_BOOT = "tests/hardware/real/test_reboot.py"
 
-Make = Callable[[Sequence[str], int], Sequence[str]]
-"""(pytest's arguments, or none for all of a level; cores) -> a command."""
+Make = Callable[["Call"], Sequence[str]]
+
+
+@dataclass(frozen=True)
+class Call:
+    """How a level is run this time.
+
+    Attributes:
+        arguments: pytest's; all of the level's tests if there are none.
+        cores: how many it has.
+        temporary: a folder that is not there yet, for what tests write; its name is short, since that of a socket in
+            it has 107 bytes at most.
+    """
+
+    arguments: Sequence[str] = ()
+    cores: int = 1
+    temporary: Path | None = None
 
 
 @dataclass(frozen=True)
@@ -78,10 +93,11 @@ class Level:
 def _pytest(*paths: str, workers_a_core: int = 1, options: Sequence[str] = ()) -> Make:
     """A level that is one call of pytest, in several processes where there are cores for it."""
 
-    def make(arguments: Sequence[str], cores: int) -> Sequence[str]:
-        workers = 0 if arguments and cores == 1 else cores * workers_a_core
+    def make(call: Call) -> Sequence[str]:
+        workers = 0 if call.arguments and call.cores == 1 else call.cores * workers_a_core
         spread = ("-n", str(workers), "--dist=loadscope", "--no-loadscope-reorder") if workers > 1 else ()
-        return (PYTHON, "-m", "pytest", *options, *spread, *(_with_paths(arguments, paths)))
+        place = (f"--basetemp={call.temporary}",) if call.temporary is not None else ()
+        return (PYTHON, "-m", "pytest", *place, *options, *spread, *_with_paths(call.arguments, paths))
 
     return make
 
@@ -91,17 +107,17 @@ def _with_paths(arguments: Sequence[str], paths: Sequence[str]) -> Sequence[str]
     return arguments if any(each.startswith("tests/") for each in arguments) else (*paths, *arguments)
 
 
-def _lint(_arguments: Sequence[str], _cores: int) -> Sequence[str]:
+def _lint(_call: Call) -> Sequence[str]:
     return ("make", "--no-print-directory", "--keep-going", "lint")
 
 
-def _machine(arguments: Sequence[str], _cores: int) -> Sequence[str]:
+def _machine(call: Call) -> Sequence[str]:
     """The SR-IOV machine, booted once, and a second time for what is looked at after a reboot."""
     # What pytest would load by itself costs seconds there.
     pytest = ("env", "PYTEST_DISABLE_PLUGIN_AUTOLOAD=1", PYTHON, "-m", "pytest", "-p", "pytest_timeout")
-    paths = _with_paths(arguments, ("tests/hardware",))
+    paths = _with_paths(call.arguments, ("tests/hardware",))
     first = [path for path in paths if not path.startswith(_SECOND_BOOT)]
-    reboots = not arguments or any(path.startswith((_SECOND_BOOT, _BEFORE_SECOND_BOOT)) for path in paths)
+    reboots = not call.arguments or any(path.startswith((_SECOND_BOOT, _BEFORE_SECOND_BOOT)) for path in paths)
     if reboots and not any(path.startswith((_BEFORE_SECOND_BOOT, "tests/hardware")) for path in first):
         first.append(_BEFORE_SECOND_BOOT)
     then = ("--then", shlex.join((*pytest, _SECOND_BOOT))) if reboots else ()

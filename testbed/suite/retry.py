@@ -13,7 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from testbed.suite.jobs import Command
-from testbed.suite.levels import LEVELS, Level
+from testbed.suite.levels import LEVELS, Call, Level
 from testbed.suite.results import Outcome, Report, Run
 
 FLAKES = Path("build/flakes")
@@ -31,14 +31,15 @@ def candidates(runs: Sequence[Run]) -> list[Outcome]:
     return failed
 
 
-def begin(outcome: Outcome, cores: int) -> Command:
+def begin(outcome: Outcome, cores: int, temporary: Path) -> Command:
     """Run a test once more, with its first failure kept."""
     level, folder = LEVELS[outcome.level], folder_of(outcome)
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     (folder / "first.txt").write_text(f"{outcome.test}\n{outcome.text}\n")
     level.report.unlink(missing_ok=True)
-    return Command(level.make([outcome.test], 1), folder / "second.txt", level.environment(), cores)
+    command = level.make(Call([outcome.test], 1, temporary))
+    return Command(command, folder / "second.txt", level.environment(), cores)
 
 
 def false_start(level: Level, command: Command) -> Outcome:

@@ -10,10 +10,11 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 from testbed.suite import results, retry, summary
 from testbed.suite.jobs import Command
-from testbed.suite.levels import LEVELS, RESULTS, Level, needed
+from testbed.suite.levels import LEVELS, RESULTS, Call, Level, needed
 from testbed.suite.results import Outcome, Report, Run
 from testbed.suite.screen import Screen, clock
 from testbed.suite.times import slowest
@@ -49,16 +50,18 @@ class _UnderWay:
 class Suite:
     """A run of some levels."""
 
-    def __init__(self, levels: Sequence[str], arguments: Sequence[str], screen: Screen) -> None:
+    def __init__(self, levels: Sequence[str], arguments: Sequence[str], screen: Screen, temporary: Path) -> None:
         """Start nothing yet.
 
         Args:
             levels: which ones.
             arguments: for pytest; all tests of the levels if there are none.
             screen: where it is shown.
+            temporary: the folder for what tests write.
         """
         self._arguments = arguments
         self._screen = screen
+        self._temporary = temporary
         self._cores = max(_LEAST_CORES, len(os.sched_getaffinity(0)))
         self._jobs = needed(levels)
         self._levels = [level for name, level in LEVELS.items() if name in levels]
@@ -100,7 +103,8 @@ class Suite:
 
     def _start(self, level: Level, cores: int) -> None:
         level.report.unlink(missing_ok=True)
-        command = Command(level.make(self._arguments, cores), level.log, level.environment(), cores)
+        call = Call(self._arguments, cores, self._temporary / level.name)
+        command = Command(level.make(call), level.log, level.environment(), cores)
         self._under_way.append(_UnderWay(level, command, Report(level.name, level.report)))
 
     def _look(self) -> None:
@@ -147,7 +151,7 @@ class Suite:
         judged: dict[str, Outcome] = {}
         for outcome in retry.candidates(self._runs):
             self._screen.say(f"{outcome.level:10} once more, alone: {outcome.test}")
-            command = retry.begin(outcome, self._cores)
+            command = retry.begin(outcome, self._cores, self._temporary / f"again-{len(judged)}")
             self._preparing[outcome.test] = command
             while (code := command.code()) is None:
                 time.sleep(_LOOK_SECONDS)

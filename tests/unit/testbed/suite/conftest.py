@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import sys
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from textwrap import dedent
@@ -12,7 +11,7 @@ from textwrap import dedent
 import pytest
 
 from testbed.suite import levels, summary
-from testbed.suite.levels import Level
+from testbed.suite.levels import Level, Make
 from testbed.suite.results import Run
 from testbed.suite.run import Suite
 from testbed.suite.screen import Screen
@@ -39,16 +38,16 @@ class Project:
         """A level with the tests of one file."""
         (self.folder / "tests" / level).mkdir(parents=True)
         (self.folder / "tests" / level / "test_it.py").write_text(dedent(text))
-        self.level(level, lambda arguments, _: (*_PYTEST, *(arguments or [f"tests/{level}"])), again=again, **more)
+        self.level(level, lambda call: (*_PYTEST, *(call.arguments or [f"tests/{level}"])), again=again, **more)
 
-    def level(self, name: str, make: Callable[[Sequence[str], int], Sequence[str]], **more: object) -> None:
+    def level(self, name: str, make: Make, **more: object) -> None:
         """A level of any command."""
         self.levels[name] = Level(name, make, after=(), **more)  # type: ignore[arg-type]
 
     def run(self, *arguments: str) -> list[Run]:
         """Run all levels."""
         self.shown = io.StringIO()
-        return Suite(list(self.levels), arguments, Screen(self.shown)).run()
+        return Suite(list(self.levels), arguments, Screen(self.shown), self.folder / "temporary").run()
 
     def conclusion(self, runs: list[Run]) -> str:
         """What is said in the end."""

@@ -36,7 +36,7 @@ sys.path.insert(0, {str(ROOT)!r})
 from testbed.suite import __main__ as program, levels
 levels.LEVELS.clear()
 command = [sys.executable, "-m", "pytest", "-p", "no:xdist", "test_it.py"]
-levels.LEVELS["a"] = levels.Level("a", lambda arguments, cores: command, after=())
+levels.LEVELS["a"] = levels.Level("a", lambda call: command, after=())
 sys.argv[1:] = ["a"]
 sys.exit(program.main())
 """

@@ -7,14 +7,14 @@ import re
 import subprocess
 from pathlib import Path
 
-from testbed.suite.levels import LEVELS, PREPARATIONS, needed
+from testbed.suite.levels import LEVELS, PREPARATIONS, Call, needed
 
 ROOT = Path(__file__).parents[4]
 
 
 def commands(*arguments: str) -> list[str]:
     """What the levels of tests run."""
-    return [" ".join(level.make(arguments, 1)) for level in LEVELS.values()]
+    return [" ".join(level.make(Call(arguments))) for level in LEVELS.values()]
 
 
 def make(*arguments: str) -> subprocess.CompletedProcess[str]:
@@ -45,16 +45,16 @@ def test_what_a_level_needs_is_prepared_in_an_order_that_can_be_kept() -> None:
 
 def test_one_test_of_the_second_boot_brings_the_first_one_along() -> None:
     level, second = LEVELS["hardware"], "tests/hardware/real/second_boot.py"
-    first, then = " ".join(level.make([f"{second}::test_x"], 1)), "tests/hardware/real/test_reboot.py"
+    first, then = " ".join(level.make(Call([f"{second}::test_x"]))), "tests/hardware/real/test_reboot.py"
     assert "--then" in first
     assert first.endswith(then)
-    assert "--then" not in level.make(["tests/hardware/test_discovery.py"], 1)
-    assert "--then" in level.make([], 1)
+    assert "--then" not in level.make(Call(["tests/hardware/test_discovery.py"]))
+    assert "--then" in level.make(Call())
 
 
 def test_a_level_is_spread_over_its_cores() -> None:
-    assert "-n" not in LEVELS["unit"].make([], 1)
-    assert " ".join(LEVELS["unit"].make([], 2)).count("-n 2") == 1
+    assert "-n" not in LEVELS["unit"].make(Call())
+    assert " ".join(LEVELS["unit"].make(Call(cores=2))).count("-n 2") == 1
 
 
 def test_without_recorded_trees_make_says_what_to_set() -> None:

@@ -131,9 +131,7 @@ def test_a_level_that_does_not_begin_is_begun_once_more_and_that_is_flaky(projec
     project.test("a", "def test_it(): pass")
     make = project.levels["a"].make
     boot = "test -e booted && shift || { touch booted; echo no carrier; exit 1; }"
-    project.level(
-        "a", lambda arguments, cores: ("sh", "-c", f'{boot}; exec "$@"', "sh", "x", *make(arguments, cores)), again=True
-    )
+    project.level("a", lambda call: ("sh", "-c", f'{boot}; exec "$@"', "sh", "x", *make(call)), again=True)
     runs = project.run()
     assert summary.passed(runs)
     assert [found.test for found in runs[0].of("flaky")] == ["the beginning of a"]
