@@ -61,13 +61,28 @@ def program(name: str) -> Path:
     Raises:
         BuildError: no component has it, or its component is not built yet (the text says how).
     """
-    for known in COMPONENTS:
-        if name in known.programs:
-            path = programs_of(known) / name
-            if path.exists():
-                return path
-            raise BuildError(f"{name} is not built: run 'python3 -m testbed build {known.name}'")
-    raise BuildError(f"no test bed component has a program {name!r}")
+    wanted = component_of(name)
+    path = programs_of(wanted) / name
+    if not path.exists():
+        raise BuildError(f"{name} is not built: run 'python3 -m testbed build {wanted.name}'")
+    return path
+
+
+def component_of(name: str) -> Component:
+    """The component that a program is of; of several versions, the one that the environment names, else the first.
+
+    Raises:
+        BuildError: there is none, or none of that version.
+    """
+    known = [each for each in COMPONENTS if name in each.programs]
+    if not known:
+        raise BuildError(f"no test bed component has a program {name!r}")
+    variable = known[0].variable
+    minor = os.environ.get(variable, "") if variable else ""
+    for each in known:
+        if minor in ("", each.minor):
+            return each
+    raise BuildError(f"{variable}={minor}: there are {', '.join(each.minor for each in known)}")
 
 
 def ensure(wanted: Component) -> Path:
@@ -104,8 +119,12 @@ def _build_module(wanted: Component, module: Path, output: Path) -> None:
     head = f"module testbed/{wanted.name}\n\ngo {GO_TEXT}.0\n\n"
     (module / "go.mod").write_text(head + requires + "".join(f"replace {line}\n" for line in replaces))
     # A main package cannot be imported by code that is compiled, only by a file that a build tag leaves out.
-    imports = "".join(f'import _ "{path}"\n' for path in wanted.programs.values())
+    imports = "".join(f'import _ "{path}"\n' for path in wanted.programs.values() if not path.startswith("./"))
     (module / "tools.go").write_text(f"//go:build tools\n\npackage tools\n\n{imports}")
+    if wanted.source:
+        (name,) = wanted.programs
+        (module / name).mkdir()
+        shutil.copy(Path(__file__).with_name(wanted.source), module / name / "main.go")
     _go(wanted, module, "mod", "tidy")
     ldflags = " ".join(("-s", "-w", *wanted.ldflags))
     flags = ("-trimpath", "-ldflags", ldflags)

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from testbed.build import component, program, programs_of
+from testbed.build import component, component_of, program, programs_of
 from testbed.image import NAME, write_image
 from testbed.node import CommandError, Node
 from testbed.process import Process
@@ -27,6 +27,8 @@ POD_RANGE = "10.244.0.0/16"
 
 _CONFIGURATION = "/run/containerd/config.toml"
 _CRICTL_TIMEOUT = "60s"
+_FIRST_OF_2 = (2, 0)
+_SINCE_BIN_DIRS = (2, 1)
 # Of snapshotters and the like that nothing here uses, and that take their time to find out that they cannot work.
 _UNUSED = tuple(
     f"io.containerd.{plugin}"
@@ -43,7 +45,7 @@ _UNUSED = tuple(
 
 
 class Containerd:
-    """The containerd of a node; it ends with the node.
+    """The containerd of a node, of the version that the environment names; it ends with the node.
 
     Attributes:
         process: to be paused, killed, restarted. Containers stay, as they do on any node.
@@ -181,12 +183,30 @@ def _sandbox(name: str, uid: str, namespace: str, annotations: Mapping[str, str]
     }
 
 
+def version() -> tuple[int, int]:
+    """The minor version of the containerd that is started."""
+    first, second = component_of("containerd").minor.split(".")
+    return int(first), int(second)
+
+
 def _configuration(nri: Mapping[str, str]) -> str:
-    """The configuration file: what differs from the defaults."""
+    """The configuration file: what differs from the defaults, and on 1.7 what its users must switch on too."""
     settings = "".join(f"{name} = {json.dumps(value)}\n" for name, value in nri.items())
+    return f"""{_cri_of_2() if version() >= _FIRST_OF_2 else _cri_of_1()}
+
+[plugins."io.containerd.nri.v1.nri"]
+disable = false
+socket_path = "{NRI_SOCKET}"
+plugin_path = "/run/nri/plugins"
+plugin_config_path = "/run/nri/conf.d"
+{settings}"""
+
+
+def _cri_of_2() -> str:
     plugins = programs_of(component("cni-plugins"))
-    return f"""version = 4
-disabled_plugins = [{", ".join(f'"{plugin}"' for plugin in _UNUSED)}]
+    bin_dirs = f'bin_dirs = ["{plugins}"]' if version() >= _SINCE_BIN_DIRS else f'bin_dir = "{plugins}"'
+    return f"""version = 3
+disabled_plugins = [{_disabled()}]
 
 [plugins."io.containerd.cri.v1.images"]
 # Copies instead of mounts: the node's folder may itself be on an overlay.
@@ -199,14 +219,30 @@ cdi_spec_dirs = ["{CDI_FOLDER}"]
 # Where lowering the score is not allowed, runc ends without a reason.
 restrict_oom_score_adj = true
 [plugins."io.containerd.cri.v1.runtime".cni]
-bin_dirs = ["{plugins}"]
+{bin_dirs}
 conf_dir = "{CNI_FOLDER}"
+"""
 
-[plugins."io.containerd.nri.v1.nri"]
-socket_path = "{NRI_SOCKET}"
-plugin_path = "/run/nri/plugins"
-plugin_config_path = "/run/nri/conf.d"
-{settings}"""
+
+def _cri_of_1() -> str:
+    return f"""version = 2
+disabled_plugins = [{_disabled()}]
+
+[plugins."io.containerd.grpc.v1.cri"]
+sandbox_image = "{NAME}"
+enable_cdi = true
+cdi_spec_dirs = ["{CDI_FOLDER}"]
+restrict_oom_score_adj = true
+[plugins."io.containerd.grpc.v1.cri".containerd]
+snapshotter = "native"
+[plugins."io.containerd.grpc.v1.cri".cni]
+bin_dir = "{programs_of(component("cni-plugins"))}"
+conf_dir = "{CNI_FOLDER}"
+"""
+
+
+def _disabled() -> str:
+    return ", ".join(f'"{plugin}"' for plugin in _UNUSED)
 
 
 def _network() -> dict[str, Any]:

@@ -20,8 +20,9 @@ class Sandbox(msgspec.Struct, frozen=True, kw_only=True):
         name: the pod's name.
         namespace: the pod's namespace.
         uid: the pod's uid.
-        netns: the path of its network namespace; "" for a pod on the host's network, and for one that has stopped.
-        pid: a process in it, 0 once it has stopped.
+        netns: the path of its network namespace. "" for a pod on the host's network and for one that has stopped, or,
+            as of CRI-O, a path of the host's and one at which there is nothing any more.
+        pid: a process in it; 0 once it has stopped, and always where a sandbox has no process of its own.
     """
 
     id: str

@@ -65,6 +65,7 @@ class Reconciler:
         attachments, network = self.attachments, self.attachments.network
         stand: list[Saved] = []
         for saved in await attachments.in_thread(network.checkpoints):
+            await attachments.in_thread(partial(network.hold, saved))
             try:
                 if await attachments.in_thread(partial(network.standing, sandbox_of(saved))) is not None:
                     stand.append(saved)
@@ -173,7 +174,7 @@ class Reconciler:
     async def _report_drift(self, sandbox: Sandbox) -> None:
         """Tell what a pod's network no longer is. It is left so: what changed it may have been the pod itself."""
         attachments = self.attachments
-        drift = await attachments.in_thread(lambda: attachments.network.drift(sandbox.id))
+        drift = await attachments.in_thread(lambda: attachments.network.drift(sandbox))
         if drift:
             attachments.reports.changed(sandbox, "; ".join(drift))
 

@@ -115,7 +115,7 @@ def test_a_sandbox_is_told_from_its_beginning_to_its_end(containerd: Containerd)
             await asyncio.to_thread(containerd.remove_pod_sandbox, sandbox)
         assert hooks.story("a") == ["run", "stop", "remove"]
         assert {about.id for _, about in hooks.told} == {sandbox}
-        assert hooks.told[1][1].netns == begun.netns
+        assert hooks.told[1][1].netns in ("", begun.netns)  # 1.7 and 2.0 tell none of a sandbox that stops
         assert all(1.2 < budget <= 1.5 for budget in hooks.budgets)
 
     asyncio.run(main())
@@ -140,7 +140,9 @@ def test_sandboxes_that_were_there_before_are_listed_the_stopped_ones_too(contai
             (listed,) = hooks.lists
         assert set(listed) == {"a", "b"}
         assert containerd.node.path(listed["a"].netns).exists()
-        assert (listed["b"].netns, listed["b"].pid) == ("", 0)
+        # 2.1 and 2.2 tell the path that its namespace had.
+        assert not listed["b"].netns or not containerd.node.path(listed["b"].netns).exists()
+        assert listed["b"].pid == 0
 
     asyncio.run(main())
 
