@@ -1,20 +1,20 @@
 """What the test bed is made of: each component's version and how its Go programs are built.
 
 Read by `testbed.build`. A component is built once per machine and kept under its version, so that raising a version
-here is all that is needed to get the new one. Of containerd and Kubernetes there are several: the first is what is
-started unless the environment names another (`NETDRA_CONTAINERD=1.7`, `NETDRA_KUBERNETES=1.36`).
+here is all that is needed to get the new one. Of container runtimes and of Kubernetes there are several: the first is
+started unless the environment names another (`NETDRA_RUNTIME=containerd-1.7`, `NETDRA_KUBERNETES=kubernetes-1.36`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 Need = Literal["tests", "runtimes", "charts", "hardware", "bench"]
 NEEDS: dict[Need, str] = {
     "tests": "what `make test` starts",
-    "runtimes": "the other versions of containerd and Kubernetes that `make test-runtimes` starts",
+    "runtimes": "the other container runtimes and versions of Kubernetes that `make test-runtimes` starts",
     "charts": "installing the charts",
     "hardware": "CNI plugins for SR-IOV hardware",
     "bench": "hollow nodes by the hundred, and the driver that the benchmarks run beside netdra",
@@ -24,9 +24,11 @@ KUBERNETES_VERSIONS = ("v1.37.1", "v1.36.3")
 """The newest patch of each minor version that netdra supports, the one that most tests start first."""
 KUBERNETES_VERSION = KUBERNETES_VERSIONS[0]
 CONTAINERD_VERSIONS = ("v2.4.2", "v2.3.7", "v2.2.9", "v2.1.9", "v2.0.14", "v1.7.35")
-"""The newest patch of each minor version that netdra supports, the one that most tests start first."""
-OLDEST_CONTAINERD = "1.7"
-"""The minor version that `make test` starts too."""
+"""The newest patch of each minor version that netdra supports, the one that most tests start first. `make test` starts
+the last one too."""
+CRIO_VERSION = "v1.36.3"
+RUNTIME, KUBERNETES = "NETDRA_RUNTIME", "NETDRA_KUBERNETES"
+"""The environment variables that name another one."""
 
 
 @dataclass(frozen=True)
@@ -42,7 +44,9 @@ class Component:
         ldflags: linker flags on top of `-s -w`.
         staging_of: a module whose path replaces in its own go.mod become versioned replaces here
             (Kubernetes publishes its staging modules that way), with the version to give them.
-        variable: the environment variable that chooses among components with the same programs, by minor version.
+        tags: Go's build tags.
+        c_programs: program name -> the folder of its C sources in the module of the first of `requires`.
+        variable: the environment variable that names another component in place of this one.
         source: the file beside this one that a program of the test bed's own is, "" where there is none.
         needed_by: what is built when nothing is named are those that the `tests` need.
     """
@@ -54,6 +58,8 @@ class Component:
     replaces: tuple[str, ...] = ()
     ldflags: tuple[str, ...] = ()
     staging_of: tuple[str, str] | None = None
+    tags: tuple[str, ...] = ()
+    c_programs: Mapping[str, str] = field(default_factory=dict)
     variable: str = ""
     source: str = ""
     needed_by: Need = "tests"
@@ -62,6 +68,10 @@ class Component:
     def minor(self) -> str:
         """The minor version: 1.37 of v1.37.1."""
         return minor(self.version)
+
+    def is_called(self, name: str) -> bool:
+        """Whether it is meant by a name: its own, or with its minor version (`containerd-2.4`)."""
+        return name in (self.name, f"{self.name}-{self.minor}")
 
 
 def minor(version: str) -> str:
@@ -86,7 +96,7 @@ def _kubernetes(version: str) -> Component:
             f"-X {stamp}.gitMinor={second}",
         ),
         staging_of=("k8s.io/kubernetes", version.replace("v1.", "v0.", 1)),
-        variable="NETDRA_KUBERNETES",
+        variable=KUBERNETES,
         needed_by="tests" if is_default else "runtimes",
     )
 
@@ -117,8 +127,22 @@ def _containerd(version: str) -> Component:
         programs={name: f"{module}/cmd/{name}" for name in names},
         requires=(f"{module} {version}",),
         ldflags=(f"-X {module}/version.Version={version}",),
-        variable="NETDRA_CONTAINERD",
-        needed_by="tests" if is_default or minor(version) == OLDEST_CONTAINERD else "runtimes",
+        variable=RUNTIME,
+        needed_by="tests" if version in (CONTAINERD_VERSIONS[0], CONTAINERD_VERSIONS[-1]) else "runtimes",
+    )
+
+
+def _crio() -> Component:
+    module = "github.com/cri-o/cri-o"
+    return Component(
+        name="cri-o",
+        version=CRIO_VERSION,
+        programs={"crio": f"{module}/cmd/crio"},
+        requires=(f"{module} {CRIO_VERSION}",),
+        tags=("containers_image_openpgp", "exclude_graphdriver_btrfs"),
+        c_programs={"pinns": "pinns/src"},
+        variable=RUNTIME,
+        needed_by="runtimes",
     )
 
 
@@ -155,6 +179,7 @@ COMPONENTS: tuple[Component, ...] = (
         requires=("github.com/containernetworking/cni v1.3.1",),
     ),
     *map(_containerd, CONTAINERD_VERSIONS),
+    _crio(),
     Component(
         name="crictl",
         version="v1.36.0",

@@ -12,9 +12,9 @@ from typing import Any
 
 from testbed import objects
 from testbed.api import Api, Object
-from testbed.containerd import Containerd
 from testbed.image import NAME
 from testbed.objects import CLAIM, POD
+from testbed.runtime import Runtime
 
 EVENT = "v1/Event"
 CONTAINER = "main"
@@ -42,7 +42,7 @@ class Pods:
         containerd: what runs them.
     """
 
-    def __init__(self, api: Api, namespace: str, containerd: Containerd) -> None:
+    def __init__(self, api: Api, namespace: str, containerd: Runtime) -> None:
         self.api = api
         self.namespace = namespace
         self.containerd = containerd

@@ -19,6 +19,9 @@ PROGRAMS = {
     "busybox": "busybox-static",
     "runc": "runc",
 }
+# What other runtimes than containerd need; the C compiler only to be built.
+PROGRAMS_OF_RUNTIMES = {"conmon": "conmon", "cc": "gcc"}
+_C_LIBRARY = Path("/usr/include/stdlib.h")
 # What Go checks the module proxy's certificate with.
 AUTHORITIES = Path("/etc/ssl/certs/ca-certificates.crt")
 
@@ -27,13 +30,16 @@ class MissingPackagesError(Exception):
     """Packages are missing and cannot be installed here; the text names them."""
 
 
-def ensure_packages() -> list[str]:
+def ensure_packages(*, runtimes: bool = False) -> list[str]:
     """Install what is missing, and return the names of what was installed.
+
+    Args:
+        runtimes: also what runtimes need that are not started by `make test`.
 
     Raises:
         MissingPackagesError: something is missing, and this is not root on a machine with apt.
     """
-    missing = _missing()
+    missing = _missing(runtimes=runtimes)
     if not missing:
         return []
     if os.geteuid() != 0 or shutil.which("apt-get") is None:
@@ -49,10 +55,13 @@ def ensure_packages() -> list[str]:
     return missing
 
 
-def _missing() -> list[str]:
+def _missing(*, runtimes: bool) -> list[str]:
     # Debian keeps some of them where only root's PATH goes.
     path = f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin"
-    missing = {package for program, package in PROGRAMS.items() if shutil.which(program, path=path) is None}
+    programs = PROGRAMS | (PROGRAMS_OF_RUNTIMES if runtimes else {})
+    missing = {package for program, package in programs.items() if shutil.which(program, path=path) is None}
+    if runtimes and not _C_LIBRARY.exists():
+        missing.add("libc6-dev")
     if importlib.util.find_spec("ensurepip") is None:
         missing.add("python3-venv")
     if not AUTHORITIES.exists():

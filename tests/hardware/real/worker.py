@@ -18,11 +18,11 @@ from netdra.model import crd, kinds
 from testbed.access import Access
 from testbed.api import Api
 from testbed.build import program
-from testbed.containerd import Containerd
 from testbed.driver import CNI_PROGRAMS, Driver
 from testbed.kubelet import Kubelet
 from testbed.node import Node
 from testbed.objects import NODE
+from testbed.runtime import started
 from testbed.vm.beside import PATIENCE, joined_control_plane
 from testbed.vm.hardware import DISK, DISK_FOLDER, GUEST
 from tests.cluster.conftest import is_established
@@ -33,7 +33,7 @@ from tests.hardware.node import run
 NAME = "sriov"
 FOLDER = Path(DISK_FOLDER)
 # The runtime waits so long for a hook; under emulation the usual 2 s are too few.
-HOOK_TIMEOUT = "40s"
+HOOK_SECONDS = 40.0
 DEFINITION = "apiextensions.k8s.io/v1/CustomResourceDefinition"
 PROGRAMS = ("kubelet", "containerd", "containerd-shim-runc-v2", "ctr", "crictl", *CNI_PROGRAMS)
 _CACHE = "NETDRA_TESTBED_CACHE"
@@ -63,7 +63,7 @@ def running_worker(config: pytest.Config) -> Iterator[Worker]:
         _serve_kinds(api)
         node = Node(NAME, folder=FOLDER / "node", address=GUEST, alone=True, patience=PATIENCE)
         with node, logs_shown(config, node):
-            containerd = Containerd(node, nri={"plugin_request_timeout": HOOK_TIMEOUT})
+            containerd = started(node, hook_seconds=HOOK_SECONDS)
             machine = Machine(node, containerd, Kubelet(containerd, plane))
             worker = Worker(machine, Driver(node, account(node, plane, api)), plane, api)
             worker.driver.start()

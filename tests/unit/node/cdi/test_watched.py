@@ -1,7 +1,7 @@
 """What a runtime's CDI library sees of netdra's files: the oldest one reads the folder anew on few kinds of events.
 
 `watch` in pkg/cdi/cache.go, from 0.7 to 1.1.0: renamed, removed, or a `.json` or `.yaml` file written to. 1.1.1 is the
-first to take a creation for one. The real library is asked in `tests/cluster/sandboxes/test_cdi_library.py`.
+first to take a creation for one. The real library is asked in `tests/cluster/sandboxes/test_stand_in.py`.
 """
 
 from __future__ import annotations
