@@ -32,6 +32,10 @@ class Sandbox(msgspec.Struct, frozen=True, kw_only=True):
     netns: str = ""
     pid: int = 0
 
+    def is_of_pod_of(self, other: Sandbox) -> bool:
+        """Whether two sandboxes are of one pod: a uid alone may be given to a sandbox by whoever may make one."""
+        return (self.namespace, self.name, self.uid) == (other.namespace, other.name, other.uid)
+
 
 class SandboxHooks(Protocol):
     """Who acts when a sandbox begins, stops and goes."""

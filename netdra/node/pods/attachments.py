@@ -90,7 +90,6 @@ class Attachments:
             NetdraError: it has none, and nothing of it is left.
         """
         self.live[sandbox.id] = sandbox
-        self._succeed(sandbox)
         if self.tracker.knows_to_be_claimless(sandbox):
             return
         try:
@@ -209,14 +208,15 @@ class Attachments:
             if saved is not None:
                 return await self.in_thread(lambda: self.network.confirm(sandbox, claims, saved))
         plans = self._plans(sandbox, claims)
+        self._succeed(sandbox)
         if sandbox.id not in self.live:
             raise TemporaryError(f"sandbox {sandbox.id} was stopped before its network was attached")
         return await self.in_thread(lambda: self.network.attach(sandbox, claims, plans, deadline))
 
     def _succeed(self, sandbox: Sandbox) -> None:
         """A pod has one sandbox at a time: if a former one has a device, the next try of this one finds it free."""
-        former = {each.id for each in self.live.values() if each.uid == sandbox.uid and each.id != sandbox.id}
-        if former and sandbox.uid:
+        former = {key for key, each in self.live.items() if key != sandbox.id and each.is_of_pod_of(sandbox)}
+        if former:
             for key in former:
                 del self.live[key]
             self.strangers |= former

@@ -76,14 +76,14 @@ class Network:
         by a path of the host's (CRI-O does both): the kernel is asked what is there. A pod has one sandbox at a time.
         """
         host = netns.inode_at()
-        newest: dict[str, tuple[int, Sandbox]] = {}
+        newest: dict[tuple[str, str, str], tuple[int, Sandbox]] = {}
         for sandbox in sandboxes:
             found = netns.status_at(sandbox.netns) if sandbox.netns else None
             if found is None or found.st_ino == host:
                 continue
-            former = newest.get(sandbox.uid or sandbox.id)
-            if former is None or former[0] <= found.st_mtime_ns:
-                newest[sandbox.uid or sandbox.id] = (found.st_mtime_ns, sandbox)
+            pod = (sandbox.namespace, sandbox.name, sandbox.uid)
+            if pod not in newest or newest[pod][0] <= found.st_mtime_ns:
+                newest[pod] = (found.st_mtime_ns, sandbox)
         return tuple(sandbox for _, sandbox in newest.values())
 
     def is_on_hosts(self, sandbox: Sandbox) -> bool:

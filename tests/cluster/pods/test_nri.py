@@ -15,7 +15,9 @@ from netdra.kube.backoff import Backoff
 from netdra.model.errors import TemporaryError
 from netdra.node.nri.hooks import Sandbox
 from netdra.node.nri.plugin import Plugin, Settings
+from testbed.build import named_runtime
 from testbed.node import CommandError, Node
+from testbed.process import ProcessError
 from testbed.runtime import Runtime, started
 
 PATIENCE = 60.0
@@ -195,8 +197,8 @@ def test_a_hook_over_its_time_refuses_the_sandbox_and_runs_to_its_end(containerd
     asyncio.run(main())
 
 
-def test_after_a_restart_of_the_runtime_all_sandboxes_are_told_again(containerd: Runtime) -> None:
-    async def main() -> None:
+def test_after_a_restart_of_the_runtime_all_sandboxes_are_told_again() -> None:
+    async def main(containerd: Runtime) -> None:
         await asyncio.to_thread(containerd.run_pod_sandbox, "a")
         hooks = Hooks()
         async with registered(containerd, hooks) as plugin:
@@ -210,7 +212,8 @@ def test_after_a_restart_of_the_runtime_all_sandboxes_are_told_again(containerd:
         assert [set(listed) for listed in hooks.lists] == [{"a"}, {"a"}]
         assert hooks.story("b") == ["run"]
 
-    asyncio.run(main())
+    with Node("restarting") as node:  # what was refused before would be told too by containerd 2.0 and 2.1
+        asyncio.run(main(started(node)))
 
 
 def test_a_plugin_that_was_killed_is_told_what_it_missed(containerd: Runtime, tmp_path: Path) -> None:
@@ -245,6 +248,28 @@ def test_two_plugins_of_one_name_are_both_told(containerd: Runtime) -> None:
         assert (set(new.lists[0]), new.story("b")) == ({"a"}, ["run"])
 
     asyncio.run(main())
+
+
+@pytest.mark.xfail(
+    named_runtime().version.startswith(("v2.0.", "v2.1.")),
+    reason="containerd 2.0 and 2.1 leave the sandbox of a refused pod behind, with its name; 2.2 does not",
+    raises=ProcessError,
+    strict=True,
+)
+def test_a_runtime_starts_again_after_it_had_to_refuse_a_pod_that_has_come_up_since() -> None:
+    async def main(runtime: Runtime) -> None:
+        hooks = Hooks()
+        async with registered(runtime, hooks):
+            hooks.refusal = TemporaryError("eth9 is busy")
+            with pytest.raises(CommandError, match="eth9 is busy"):
+                await asyncio.to_thread(runtime.run_pod_sandbox, "a")
+            hooks.refusal = None
+            await asyncio.to_thread(runtime.run_pod_sandbox, "a")
+
+    with Node("refusing") as node:
+        runtime = started(node)
+        asyncio.run(main(runtime))
+        runtime.process.restart()
 
 
 def test_a_runtime_that_starts_the_plugin_itself_leaves_it_a_socket(tmp_path: Path) -> None:

@@ -189,6 +189,25 @@ def test_a_pod_whose_former_sandbox_still_lives_gets_its_device_at_the_next_try(
     play(scene, story)
 
 
+def test_a_sandbox_that_only_has_a_pods_uid_takes_nothing_from_it(scene: Scene) -> None:
+    _, (pod,) = three(scene, "eth7")
+    other = {"metadata": pod["metadata"] | {"namespace": "another"}}
+
+    async def story(runtime: StandIn, daemon: Daemon) -> None:
+        box = await runtime.run(pod)
+        with pytest.raises(RefusedError, match="cannot be known"):
+            await runtime.run(other)
+        assert scene.machine.checkpoints() == {box.key}
+        assert held(daemon) == 1
+        await runtime.die()
+        unseen = await runtime.run(other)
+        await runtime.connect()
+        assert set(daemon.pods.hooks.live) == {box.key, unseen.key}
+        assert scene.machine.checkpoints() == {box.key}
+
+    play(scene, story)
+
+
 def test_a_pod_on_the_hosts_network_is_known_by_its_namespace_not_by_an_empty_path(scene: Scene) -> None:
     (claim,), (pod,) = three(scene, "eth7")
     without = scene.pod()
