@@ -53,7 +53,7 @@ class Containerd(Runtime):
         # It finds its shim, and the shim finds runc, by the PATH.
         path = f"{program('containerd').parent}:/usr/sbin:/usr/bin:/sbin:/bin"
         command = (str(program("containerd")), f"--config={_CONFIGURATION}")
-        self.process = node.start("containerd", command, self.answers(), {"PATH": path})
+        self.process = node.start("runtime", command, self.answers(), {"PATH": path})
         archive = node.folder / "image.tar"
         write_image(archive)
         self.ctr("--namespace=k8s.io", "images", "import", "--local", str(archive))

@@ -55,7 +55,7 @@ class Crio(Runtime):
             *(str(program("crio")), "--config=/run/crio/crio.conf", "--config-dir=", "--log-level=info"),
             f"--registries-conf={registries}",
         )
-        self.process = node.start("crio", command, self.answers(), {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin"})
+        self.process = node.start("runtime", command, self.answers(), {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin"})
         self._pull()
 
     def _pull(self) -> None:
