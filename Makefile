@@ -11,7 +11,7 @@ PYTEST := $(BIN)/python -m pytest
 # Tests start many processes of netdra. Where this is set, as in many images, each of them compiles all that it imports.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo test lint format test-unit test-kernel test-cluster explore soak hardware hardware-pods testbed bench crds docs protos lock clean
+.PHONY: help demo test quick lint format test-unit test-kernel test-cluster test-hardware test-machine test-times test-recorded explore soak testbed bench crds docs protos lock clean
 
 help: ## List the commands
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -19,7 +19,12 @@ help: ## List the commands
 demo: $(RUNTIME) ## Build a node, schedule a pod's network on it, attach it, show it, take it down
 	@$(BIN)/netdra lab demo
 
-test: lint test-unit test-kernel test-cluster hardware hardware-pods ## Everything that CI runs
+# Levels of tests are run by testbed/suite: side by side, each prepared as it needs. ARGS is what pytest is given of one
+# level: make test-cluster ARGS='tests/cluster/test_webhook.py -k refused'
+SUITE := @$(PYTHON) -m testbed.suite
+
+test: ## Everything that CI runs, side by side (root, Go)
+	$(SUITE)
 
 lint: $(DEV) ## Format check, lint, strict types, import contracts
 	$(BIN)/ruff format --check .
@@ -31,14 +36,29 @@ format: $(DEV) ## Format the code and mend what ruff can mend
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-test-unit: $(DEV) ## Pure functions: tables, properties, golden files
-	$(PYTEST) tests/unit
+quick: ## Lint, types, and the unit tests that what you changed can break; SINCE=COMMIT
+	$(SUITE) --changed --since='$(SINCE)'
 
-test-kernel: $(DEV) system testbed-cni ## Real network namespaces, netlink and CNI plugins (root)
-	$(PYTEST) tests/kernel
+test-unit: ## Pure functions: tables, properties, golden files
+	$(SUITE) unit --arguments='$(ARGS)'
 
-test-cluster: $(DEV) system testbed ## Real control plane, kubelet, containerd (root, Go)
-	$(PYTEST) tests/cluster
+test-kernel: ## Real network namespaces, netlink and CNI plugins (root)
+	$(SUITE) kernel --arguments='$(ARGS)'
+
+test-cluster: ## Real control plane, kubelet, containerd (root, Go)
+	$(SUITE) cluster --arguments='$(ARGS)'
+
+test-hardware: ## An SR-IOV node in QEMU: VFs, IOMMU, RDMA, Open vSwitch, pods with its hardware, a reboot (root, apt)
+	$(SUITE) hardware --arguments='$(ARGS)'
+
+test-machine: ## The SR-IOV machine from outside: what it says when it fails, and that nothing is left of it (root, apt)
+	$(SUITE) machine --arguments='$(ARGS)'
+
+test-times: ## Where the last run was slower or faster than the one before; BEFORE, AFTER
+	$(SUITE) --times $(or $(BEFORE),build/tests.before.json) $(or $(AFTER),build/tests.json)
+
+test-recorded: recordings $(DEV) ## Descriptions of servers against recorded trees, NETDRA_FIXTURES=folder; not in `make test`
+	$(PYTEST) tests/recorded
 
 explore: $(DEV) system testbed-cni ## Unit and kernel tests, their properties held against examples drawn anew (root)
 	NETDRA_DRAW=anew $(PYTEST) tests/unit tests/kernel
@@ -47,20 +67,6 @@ soak: $(DEV) system testbed ## 200 random pods and faults on a real node; NETDRA
 	NETDRA_SOAK_RUNS=$${NETDRA_SOAK_RUNS:-200} NETDRA_SOAK_AWAY=$${NETDRA_SOAK_AWAY:-60} \
 	  NETDRA_SOAK_SEED=$${NETDRA_SOAK_SEED:-$$RANDOM} \
 	  $(PYTEST) tests/cluster/pods/test_soak.py
-
-hardware: $(DEV) system testbed ## An SR-IOV node in QEMU: VFs, IOMMU, RDMA, Open vSwitch (root, apt)
-	@$(PYTHON) -m testbed build --for hardware >/dev/null
-	@$(PYTHON) -m testbed.vm install
-	$(PYTEST) tests/testbed
-	@$(PYTHON) -m testbed.vm run --control-plane \
-	  $(PYTEST) tests/hardware --ignore=tests/hardware/real --junitxml=build/hardware/junit.xml
-
-hardware-pods: $(DEV) system testbed ## The same node with a real kubelet: pods with its hardware, faults, a reboot (root, apt)
-	@$(PYTHON) -m testbed build --for hardware >/dev/null
-	@$(PYTHON) -m testbed.vm install
-	@$(PYTHON) -m testbed.vm run --control-plane --results build/hardware-pods \
-	  --then '$(PYTEST) tests/hardware/real/second_boot.py --junitxml=build/hardware-pods/junit-2.xml' \
-	  $(PYTEST) tests/hardware/real --junitxml=build/hardware-pods/junit.xml
 
 testbed: ## Build the real components that tests start, once per machine and version
 	@$(PYTHON) -m testbed build >/dev/null
@@ -84,6 +90,11 @@ testbed-cni:
 testbed-bench:
 	@$(PYTHON) -m testbed build --for bench >/dev/null
 
+.PHONY: recordings
+recordings:
+	@test -n "$$NETDRA_FIXTURES" || { \
+	  echo 'netdra: set NETDRA_FIXTURES to the folder of the recorded trees (docs/testing.md)' >&2; exit 1; }
+
 # Debian packages that tests read the kernel with, or that a bare image lacks; no work where they are there.
 system:
 	@$(PYTHON) -m testbed system
@@ -96,7 +107,7 @@ lock: $(DEV) ## Pin the dependencies anew, with hashes and without any registry'
 	  --extra build --extra cluster --extra dev --upgrade pyproject.toml -o requirements-dev.lock
 
 clean: ## Remove what these commands made in the checkout (built test components stay in the cache)
-	rm -rf $(VENV) build/hardware build/hardware-pods .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) build .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 
 # Debian splits ensurepip off Python; as root it can be had, otherwise the error says which package is missing.
 $(VENV)/bin/python:

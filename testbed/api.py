@@ -12,12 +12,13 @@ import select
 import ssl
 import time
 from collections.abc import Callable, Generator, Iterator, Mapping
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlencode, urlsplit
 
 from testbed.certificates import KeyPair
+from testbed.waiting import waiting
 
 Object = dict[str, Any]
 Objects = list[Object]
@@ -213,12 +214,10 @@ class Api:
         timeout = self._patience if timeout is None else timeout
         deadline = time.monotonic() + timeout
         current: Objects = []
-        try:
+        with waiting(kind.rpartition("/")[2]), suppress(TimeoutError):
             for current in self._states(kind, namespace, labels, fields, deadline):
                 if condition(current):
                     return current
-        except TimeoutError:
-            pass
         last = json.dumps([_brief(item) for item in current], indent=1)
         raise TimeoutError(f"waited {timeout:g} s for {kind} {fields}{labels}; they were last: {last}")
 

@@ -108,8 +108,7 @@ def ensure(wanted: Component) -> Path:
     target = programs_of(wanted)
     if target.is_dir():
         return target
-    cache_root().mkdir(parents=True, exist_ok=True)
-    with _locked(cache_root() / f".{target.name}.lock"):
+    with locked(target.name):
         if target.is_dir():
             return target
         started = time.monotonic()
@@ -212,7 +211,9 @@ def go_program() -> str:
 
 
 @contextmanager
-def _locked(path: Path) -> Iterator[None]:
-    with path.open("w") as handle:
+def locked(name: str) -> Iterator[None]:
+    """Hold a lock of that name in the cache, which other runs on this machine wait for."""
+    cache_root().mkdir(parents=True, exist_ok=True)
+    with (cache_root() / f".{name}.lock").open("w") as handle:
         fcntl.flock(handle, fcntl.LOCK_EX)
         yield

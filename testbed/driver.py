@@ -6,14 +6,13 @@ Used by the tests of real pods, which also ask it what it has kept of pods that 
 from __future__ import annotations
 
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 from testbed.build import program
 from testbed.node import CommandError, Node
 from testbed.process import Process
 from testbed.recorder import Recorder
+from testbed.waiting import until
 
 HEALTH_PORT = 8490
 CNI_PROGRAMS = ("bridge", "macvlan", "static", "host-local", "tuning", "vlan", "ipvlan", "ptp", "loopback")
@@ -95,7 +94,7 @@ class Driver:
 
     def wait_end(self) -> None:
         """Wait until it has died by itself."""
-        _until(lambda: self.process.pid is None, lambda: "the driver has not come to its fault point")
+        until(lambda: self.process.pid is None, "the driver to come to its fault point", seconds=_WITHIN)
 
     def is_ready(self) -> bool:
         """Whether it says that it is ready."""
@@ -116,7 +115,7 @@ class Driver:
 
     def until_nothing_is_left(self) -> None:
         """Wait until there is nothing of any pod or claim on the node."""
-        _until(lambda: not self.left(), lambda: f"left on the node: {', '.join(self.left())}")
+        until(lambda: not self.left(), "nothing to be left on the node", seconds=_WITHIN, pause=0.05, detail=self.left)
 
     def recorder(self, name: str) -> Recorder:
         """A CNI plugin that does as it is told."""
@@ -128,11 +127,3 @@ class Driver:
             return self.node.run("busybox", "wget", "-q", "-O", "-", f"http://127.0.0.1:{self._port}{path}")
         except CommandError:
             return None
-
-
-def _until(holds: Callable[[], bool], why_not: Callable[[], str]) -> None:
-    """Wait until something holds that cannot be watched."""
-    deadline = time.monotonic() + _WITHIN
-    while not holds():
-        assert time.monotonic() < deadline, why_not()
-        time.sleep(0.05)

@@ -6,6 +6,7 @@ import subprocess
 from pathlib import Path
 
 from testbed.build import program
+from testbed.waiting import waiting
 
 
 class KubectlError(Exception):
@@ -26,7 +27,8 @@ def kubectl(kubeconfig: Path, *arguments: str, text: str = "") -> str:
     """
     options = (f"--kubeconfig={kubeconfig}", f"--cache-dir={kubeconfig.parent / 'kubectl-cache'}")
     command = (str(program("kubectl")), *options, *arguments)
-    done = subprocess.run(command, input=text, capture_output=True, text=True, check=False)
+    with waiting("kubectl"):
+        done = subprocess.run(command, input=text, capture_output=True, text=True, check=False)
     if done.returncode != 0:
         raise KubectlError(done)
     return done.stdout

@@ -19,6 +19,7 @@ from types import TracebackType
 from typing import Self
 
 from testbed.process import READY_TIMEOUT, Process, ProcessError
+from testbed.waiting import waiting
 
 ADDRESS = "192.0.2.2"
 UPLINK = "uplink"
@@ -131,7 +132,8 @@ class Node:
         Raises:
             CommandError: it ended with another code than 0.
         """
-        done = subprocess.run(self.inside(*command), input=text, capture_output=True, text=True, check=False)
+        with waiting(Path(command[0]).name):
+            done = subprocess.run(self.inside(*command), input=text, capture_output=True, text=True, check=False)
         if done.returncode != 0:
             raise CommandError(f"'{' '.join(command)}' on {self.name} ended with {done.returncode}:\n{done.stderr}")
         return done.stdout

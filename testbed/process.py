@@ -19,6 +19,8 @@ from contextlib import suppress
 from pathlib import Path
 from urllib.parse import urlsplit
 
+from testbed.waiting import waiting
+
 READY_TIMEOUT = 60.0
 STOP_TIMEOUT = 5.0
 _POLL, _MOST_POLL = 0.02, 1.0
@@ -99,23 +101,25 @@ class Process:
             ProcessError: it ended before, or was not ready in time.
         """
         deadline = time.monotonic() + timeout
-        while True:
-            asked = time.monotonic()
-            if self._ready():
-                return
-            # Where asking is slow, asking all the time would slow down the program's start.
-            code = self._exit_code(min(max(_POLL, time.monotonic() - asked), _MOST_POLL))
-            if code is not None:
-                raise ProcessError(self._report(f"ended with code {code} before it was ready"))
-            if time.monotonic() > deadline:
-                raise ProcessError(self._report(f"was not ready within {timeout:.0f} s"))
+        with waiting(f"{self.name} to be ready"):
+            while True:
+                asked = time.monotonic()
+                if self._ready():
+                    return
+                # Where asking is slow, asking all the time would slow down the program's start.
+                code = self._exit_code(min(max(_POLL, time.monotonic() - asked), _MOST_POLL))
+                if code is not None:
+                    raise ProcessError(self._report(f"ended with code {code} before it was ready"))
+                if time.monotonic() > deadline:
+                    raise ProcessError(self._report(f"was not ready within {timeout:.0f} s"))
 
     def stop(self) -> None:
         """Ask the program to end (SIGTERM), and kill it if it does not; no error if it is not running."""
         self._signal(signal.SIGTERM)
         self.resume()
-        if self._exit_code(STOP_TIMEOUT) is None:
-            self.kill()
+        with waiting(f"{self.name} to end"):
+            if self._exit_code(STOP_TIMEOUT) is None:
+                self.kill()
 
     def kill(self) -> None:
         """Kill the program (SIGKILL) and wait for its end; no error if it is not running."""

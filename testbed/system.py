@@ -7,7 +7,10 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
+
+from testbed.build import locked
 
 # program -> the Debian package that has it
 PROGRAMS = {
@@ -22,6 +25,8 @@ PROGRAMS = {
 # What other runtimes than containerd need; the C compiler only to be built.
 PROGRAMS_OF_RUNTIMES = {"conmon": "conmon", "cc": "gcc"}
 _C_LIBRARY = Path("/usr/include/stdlib.h")
+APT = "apt"
+"""The lock of those who install packages: apt itself does not wait for others that read its lists anew."""
 # What Go checks the module proxy's certificate with.
 AUTHORITIES = Path("/etc/ssl/certs/ca-certificates.crt")
 
@@ -39,7 +44,13 @@ def ensure_packages(*, runtimes: bool = False) -> list[str]:
     Raises:
         MissingPackagesError: something is missing, and this is not root on a machine with apt.
     """
-    missing = _missing(runtimes=runtimes)
+    if not _missing(runtimes=runtimes):
+        return []
+    with locked(APT):
+        return _install(_missing(runtimes=runtimes))
+
+
+def _install(missing: Sequence[str]) -> list[str]:
     if not missing:
         return []
     if os.geteuid() != 0 or shutil.which("apt-get") is None:
@@ -52,7 +63,7 @@ def ensure_packages(*, runtimes: bool = False) -> list[str]:
         if done.returncode != 0:
             raise MissingPackagesError(f"'{' '.join(command)}' failed:\n{done.stderr[-2000:]}")
     print(f"testbed: installed {' '.join(missing)}", file=sys.stderr)
-    return missing
+    return [*missing]
 
 
 def _missing(*, runtimes: bool) -> list[str]:

@@ -1,14 +1,42 @@
-"""How property tests draw: the same examples in each run of one commit, new ones with NETDRA_DRAW=anew."""
+"""What all levels have in common: where tests may look, what they draw from, and what `make test` is told of them."""
 
 from __future__ import annotations
 
 import os
 
-from hypothesis import HealthCheck, settings
+import pytest
 
-# Examples touch the kernel, threads and files, on machines that do other things too: none of them is timed.
-_UNHURRIED = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow], print_blob=True)
+from tests import draws, reporting
 
-settings.register_profile("same", _UNHURRIED, derandomize=True)
-settings.register_profile("anew", _UNHURRIED)
-settings.load_profile(os.environ.get("NETDRA_DRAW", "same"))
+pytest_plugins = ["tests.confined"]
+# The assertions there belong to tests, too.
+pytest.register_assert_rewrite("tests.servers.facts")
+
+_HYPOTHESIS = "hypothesispytest"
+
+
+# Before the plugin of hypothesis, which reads the option in its own.
+@pytest.hookimpl(tryfirst=True)
+def pytest_configure(config: pytest.Config) -> None:
+    """Draw from one number in all processes of a run, and tell what becomes of each test."""
+    os.environ["NETDRA_SEED"] = str(draws.seed())  # that of processes which run a part of these tests, too
+    if config.pluginmanager.has_plugin(_HYPOTHESIS):
+        _have_hypothesis_draw(config)
+    reporting.register(config)
+
+
+def _have_hypothesis_draw(config: pytest.Config) -> None:
+    # Only where it is loaded anyway: in the SR-IOV machine the import takes seconds, and nothing draws.
+    from hypothesis import HealthCheck, settings
+
+    # Examples touch the kernel, threads and files, on machines that do other things too: none of them is timed.
+    unhurried = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow], print_blob=True)
+    settings.register_profile("unhurried", unhurried)
+    settings.load_profile("unhurried")
+    if config.getoption("hypothesis_seed") is None:
+        config.option.hypothesis_seed = str(draws.seed())
+
+
+def pytest_report_header() -> str:
+    """How to draw the same again."""
+    return f"drawn from NETDRA_SEED={draws.seed()}"

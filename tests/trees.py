@@ -8,6 +8,9 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+ETHERNET, NVME = "0x020000", "0x010802"
+"""Classes of PCI functions, as sysfs writes them."""
+
 
 class Tree:
     """A tree below `root`; every method adds something to it and returns the folder."""
@@ -48,12 +51,12 @@ class Tree:
         iommu_group: str = "",
         vendor: str = "0x8086",
         device: str = "0x1592",
-        network: bool = True,
+        pci_class: str = ETHERNET,
         **files: object,
     ) -> Path:
         """A PCI function at `devices/<below>/<address>`; its driver link dangles, as in most recorded trees."""
         path = Path("devices") / below / address
-        files |= {"vendor": vendor, "device": device, "class": "0x020000" if network else "0x010802"}
+        files |= {"vendor": vendor, "device": device, "class": pci_class}
         if numa_node is not None:
             files["numa_node"] = numa_node
         folder = self.write(path, **files)
@@ -145,7 +148,7 @@ def sriov_machine(root: Path) -> Tree:
         sriov_totalvfs=64,
         sriov_numvfs=0,
     )
-    tree.pci("0000:01:00.0", driver="nvme", network=False)
+    tree.pci("0000:01:00.0", driver="nvme", pci_class=NVME)
     tree.netdev("ens1", "0000:41:00.0", speed=1000)
     tree.netdev("ens1v0", "0000:41:10.0", speed=1000)
     tree.netdev("renamed0", "0000:41:10.6", operstate="down", speed=-1)

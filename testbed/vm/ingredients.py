@@ -17,7 +17,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from testbed.build import cache_root
+from testbed.build import cache_root, locked
+from testbed.system import APT
 
 QEMU = "qemu-system-x86_64"
 # Programs that only the guest has: unpacked, not installed, so that nothing of them ever runs on the host.
@@ -67,10 +68,20 @@ def ensure() -> Ingredients:
     Raises:
         IngredientError: a package could not be had (not root, no mirror, no network), or is not what it should be.
     """
-    present = {"qemu-system-x86": _has_nic(), "busybox-static": _program("busybox"), "kmod": _program("modprobe")}
-    missing = [package for package, found in present.items() if not found]
-    kernel = _cached_kernel()
     extras = cache_root() / "vm-extras"
+    if _missing() or _cached_kernel() is None or not extras.is_dir():
+        with locked(APT):
+            return _get(extras)
+    return _get(extras)
+
+
+def _missing() -> list[str]:
+    present = {"qemu-system-x86": _has_nic(), "busybox-static": _program("busybox"), "kmod": _program("modprobe")}
+    return [package for package, found in present.items() if not found]
+
+
+def _get(extras: Path) -> Ingredients:
+    missing, kernel = _missing(), _cached_kernel()
     if missing or kernel is None or not extras.is_dir():
         _add_backports()
     if missing:

@@ -1,7 +1,7 @@
 """The allocator does what the real kube-scheduler does, on random devices, claims and sequences of them.
 
-`NETDRA_AGREEMENT_CASES` says how many sequences are drawn (200), `NETDRA_AGREEMENT_SEED` from what; a difference names
-its seed, and its slices and claims are written where pytest keeps the test's files.
+`NETDRA_AGREEMENT_CASES` says how many sequences are drawn, `NETDRA_SEED` from what; a difference names its seed, and
+its slices and claims are written where pytest keeps the test's files.
 """
 
 from __future__ import annotations
@@ -14,12 +14,13 @@ from pathlib import Path
 import pytest
 
 from testbed.commands import Settings
+from tests import draws
 from tests.cluster.agreement import DifferenceError, driver
 from tests.cluster.conftest import StartControlPlane
 from tests.drawn.cases import Case, draw
 
-CASES = int(os.environ.get("NETDRA_AGREEMENT_CASES", "200"))
-SEED = os.environ.get("NETDRA_AGREEMENT_SEED", "netdra")
+CASES = int(os.environ.get("NETDRA_AGREEMENT_CASES") or draws.count(50, 600))
+SEED = str(draws.seed())
 AT_ONCE = 50
 
 

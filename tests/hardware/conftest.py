@@ -1,4 +1,4 @@
-"""Fixtures of the hardware level. Its tests run inside the SR-IOV machine and nowhere else: `make hardware`."""
+"""Fixtures of the hardware level. Its tests run inside the SR-IOV machine and nowhere else: `make test-hardware`."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def pytest_runtest_logreport(report: pytest.TestReport) -> None:
 def machine() -> None:
     """Refuse to run elsewhere: a test that is skipped proves nothing and looks as if it did."""
     if any(pf.driver != "igb" for pf in PFS):
-        pytest.fail("this test needs the SR-IOV machine, which has its NICs: run 'make hardware'", pytrace=False)
+        pytest.fail("this test needs the SR-IOV machine, which has its NICs: run 'make test-hardware'", pytrace=False)
 
 
 @pytest.fixture

@@ -38,8 +38,8 @@ def offer(worker: Worker) -> Iterator[Offer]:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """What the next boot finds comes at the end; tests of real pods have more time than all others."""
-    items.sort(key=lambda item: item.get_closest_marker(ACROSS_BOOTS) is not None)
-    for item in items:
+    """Tests of real pods come last, for their node's programs stay, and of them what the next boot finds."""
+    items.sort(key=lambda item: (item.path.is_relative_to(FOLDER), item.get_closest_marker(ACROSS_BOOTS) is not None))
+    for item in items:  # and they have more time than all others
         if item.path.is_relative_to(FOLDER):
             item.add_marker(pytest.mark.timeout(MOST_SECONDS))

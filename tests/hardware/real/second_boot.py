@@ -1,4 +1,4 @@
-"""The machine after a reboot with pods: run by `make hardware-pods` in a boot of its own, after all other tests.
+"""The machine after a reboot with pods: run by `make test-hardware` in a boot of its own, after all other tests.
 
 The disk is as the first boot left it: checkpoints, prepared claims, the kubelet's and the runtime's own state. The
 kernel knows nothing of any pod, and VFs and their drivers are as at every boot.

@@ -15,12 +15,13 @@ from testbed import pods as running
 from testbed.api import Object
 from testbed.objects import CLAIM, POD, manifest
 from testbed.pods import is_running
+from tests import draws
 from tests.cluster.pods.driver import Offer
 
 DEPLOYMENT = "apps/v1/Deployment"
 SCALE = 20
 LONG = 240.0
-PODS = int(os.environ.get("NETDRA_PODS", "20"))
+PODS = int(os.environ.get("NETDRA_PODS") or draws.count(8, 200))
 
 
 def deployment(offer: Offer, template: str) -> Object:

@@ -1,0 +1,173 @@
+"""What `make test` does: what is prepared, which levels there are, and in which order they begin.
+
+Read by `testbed.suite.run`. A level names what must be ready before it; the order here is that in which they are
+begun as cores become free, so what takes longest and needs least of the machine is first.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+PYTHON = ".venv/bin/python"
+RESULTS = Path("build/test")
+"""Logs and reports of the last run, by level."""
+_HARDWARE = Path("build/hardware")
+_SECOND_BOOT = "tests/hardware/real/second_boot.py"
+_BEFORE_SECOND_BOOT = "tests/hardware/real/test_reboot.py"
+
+Make = Callable[[Sequence[str], int], Sequence[str]]
+"""(pytest's arguments, or none for all of a level; cores) -> a command."""
+
+
+@dataclass(frozen=True)
+class Job:
+    """Something to be done by one command.
+
+    Attributes:
+        name: what it is called, on the screen and on the command line.
+        command: the program and its arguments.
+        after: the jobs that must have succeeded before.
+    """
+
+    name: str
+    command: Sequence[str]
+    after: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Level:
+    """A level of tests.
+
+    Attributes:
+        name: what it is called, on the screen and on the command line.
+        make: its command.
+        after: the jobs that must have succeeded before.
+        cores: how many it can use.
+        again: whether a test that fails is run once more, alone: on a real machine, yes; of pure functions, never.
+        alone_with: something that one level at a time can have.
+        folder: where the report and the log are, for a level that empties a folder of its own first.
+    """
+
+    name: str
+    make: Make
+    after: tuple[str, ...]
+    cores: int = 1
+    again: bool = False
+    alone_with: str = ""
+    folder: Path = field(default=RESULTS)
+
+    @property
+    def report(self) -> Path:
+        """The file that its tests are told in, line by line."""
+        return self.folder / f"{self.name}.jsonl"
+
+    @property
+    def log(self) -> Path:
+        """The file that it prints to."""
+        return RESULTS / f"{self.name}.log"
+
+    def environment(self) -> Mapping[str, str]:
+        """The variables that it is run with."""
+        return {"NETDRA_REPORT": str(self.report.absolute())}
+
+
+def _pytest(*paths: str, workers_a_core: int = 1, options: Sequence[str] = ()) -> Make:
+    """A level that is one call of pytest, in several processes where there are cores for it."""
+
+    def make(arguments: Sequence[str], cores: int) -> Sequence[str]:
+        workers = 0 if arguments and cores == 1 else cores * workers_a_core
+        spread = ("-n", str(workers), "--dist=loadscope", "--no-loadscope-reorder") if workers > 1 else ()
+        return (PYTHON, "-m", "pytest", *options, *spread, *(_with_paths(arguments, paths)))
+
+    return make
+
+
+def _with_paths(arguments: Sequence[str], paths: Sequence[str]) -> Sequence[str]:
+    """The arguments of pytest, with a level's own paths unless they name some."""
+    return arguments if any(each.startswith("tests/") for each in arguments) else (*paths, *arguments)
+
+
+def _lint(_arguments: Sequence[str], _cores: int) -> Sequence[str]:
+    return ("make", "--no-print-directory", "--keep-going", "lint")
+
+
+def _machine(arguments: Sequence[str], _cores: int) -> Sequence[str]:
+    """The SR-IOV machine, booted once, and a second time for what is looked at after a reboot."""
+    # What pytest would load by itself costs seconds there.
+    pytest = ("env", "PYTEST_DISABLE_PLUGIN_AUTOLOAD=1", PYTHON, "-m", "pytest", "-p", "pytest_timeout")
+    paths = _with_paths(arguments, ("tests/hardware",))
+    first = [path for path in paths if not path.startswith(_SECOND_BOOT)]
+    reboots = not arguments or any(path.startswith((_SECOND_BOOT, _BEFORE_SECOND_BOOT)) for path in paths)
+    if reboots and not any(path.startswith((_BEFORE_SECOND_BOOT, "tests/hardware")) for path in first):
+        first.append(_BEFORE_SECOND_BOOT)
+    then = ("--then", shlex.join((*pytest, _SECOND_BOOT))) if reboots else ()
+    return (
+        "python3",
+        "-m",
+        "testbed.vm",
+        "run",
+        "--control-plane",
+        "--results",
+        str(_HARDWARE),
+        *then,
+        *pytest,
+        *first,
+    )
+
+
+PREPARATIONS: Mapping[str, Job] = {
+    job.name: job
+    for job in (
+        Job("packages", ("python3", "-m", "testbed", "system")),
+        Job("environment", ("make", "--no-print-directory", ".venv/.dev")),
+        Job("cni", ("python3", "-m", "testbed", "build", "cni-plugins", "cnitool"), after=("packages",)),
+        Job("components", ("python3", "-m", "testbed", "build"), after=("cni",)),
+        Job("hardware-components", ("python3", "-m", "testbed", "build", "--for", "hardware"), after=("components",)),
+        Job("emulator", ("python3", "-m", "testbed.vm", "install"), after=("packages",)),
+    )
+}
+
+LEVELS: Mapping[str, Level] = {
+    level.name: level
+    for level in (
+        Level(
+            "hardware",
+            _machine,
+            after=("environment", "components", "hardware-components", "emulator"),
+            again=True,
+            folder=_HARDWARE,
+            alone_with="the SR-IOV machine",
+        ),
+        Level("lint", _lint, after=("environment",)),
+        Level("unit", _pytest("tests/unit"), after=("environment",), cores=4),
+        Level("kernel", _pytest("tests/kernel"), after=("environment", "packages", "cni"), again=True),
+        Level(
+            "cluster",
+            _pytest("tests/cluster", workers_a_core=2),
+            after=("environment", "components"),
+            cores=4,
+            again=True,
+        ),
+        Level(
+            "machine",
+            _pytest("tests/testbed"),
+            after=("environment", "emulator"),
+            again=True,
+            alone_with="the SR-IOV machine",
+        ),
+    )
+}
+
+
+def needed(levels: Sequence[str]) -> list[Job]:
+    """What must be prepared for some levels, in an order in which it can be done."""
+    wanted: set[str] = set()
+    names = [name for level in levels for name in LEVELS[level].after]
+    while names:
+        name = names.pop()
+        wanted.add(name)
+        names += PREPARATIONS[name].after
+    return [job for name, job in PREPARATIONS.items() if name in wanted]

@@ -1,0 +1,63 @@
+"""Which tests are run: each in a level of `make test`, but for those that need what the project does not have."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+from pathlib import Path
+
+from testbed.suite.levels import LEVELS, PREPARATIONS, needed
+
+ROOT = Path(__file__).parents[4]
+
+
+def commands(*arguments: str) -> list[str]:
+    """What the levels of tests run."""
+    return [" ".join(level.make(arguments, 1)) for level in LEVELS.values()]
+
+
+def make(*arguments: str) -> subprocess.CompletedProcess[str]:
+    ours = {name: value for name, value in os.environ.items() if name not in {"MAKEFLAGS", "NETDRA_FIXTURES"}}
+    return subprocess.run(("make", *arguments), cwd=ROOT, env=ours, capture_output=True, text=True, check=False)
+
+
+def test_the_tests_of_all_folders_are_in_a_level_but_those_of_recorded_trees() -> None:
+    folders = {file.relative_to(ROOT / "tests").parts[0] for file in ROOT.glob("tests/**/test_*.py")}
+    assert {name for text in commands() for name in re.findall(r"\btests/(\w+)", text)} == folders - {"recorded"}
+
+
+def test_each_level_is_a_target_of_make() -> None:
+    for name in LEVELS:
+        target = name if name == "lint" else f"test-{name}"
+        assert make("--dry-run", target).returncode == 0, target
+
+
+def test_what_a_level_needs_is_prepared_in_an_order_that_can_be_kept() -> None:
+    for name in LEVELS:
+        done: set[str] = set()
+        for job in needed([name]):
+            assert done.issuperset(job.after)
+            done.add(job.name)
+        assert done.issuperset(LEVELS[name].after)
+    assert {job.name for job in needed(list(LEVELS))} == set(PREPARATIONS)
+
+
+def test_one_test_of_the_second_boot_brings_the_first_one_along() -> None:
+    level, second = LEVELS["hardware"], "tests/hardware/real/second_boot.py"
+    first, then = " ".join(level.make([f"{second}::test_x"], 1)), "tests/hardware/real/test_reboot.py"
+    assert "--then" in first
+    assert first.endswith(then)
+    assert "--then" not in level.make(["tests/hardware/test_discovery.py"], 1)
+    assert "--then" in level.make([], 1)
+
+
+def test_a_level_is_spread_over_its_cores() -> None:
+    assert "-n" not in LEVELS["unit"].make([], 1)
+    assert " ".join(LEVELS["unit"].make([], 2)).count("-n 2") == 1
+
+
+def test_without_recorded_trees_make_says_what_to_set() -> None:
+    done = make("test-recorded")
+    assert done.returncode != 0
+    assert "set NETDRA_FIXTURES to the folder of the recorded trees" in done.stderr

@@ -1,0 +1,154 @@
+"""A run of the tests tells the truth: what failed, what is flaky, what was skipped, what never came to its end."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from testbed.suite import results, retry, summary
+from testbed.suite.times import compared
+from tests.unit.testbed.suite.conftest import Project
+
+FAILS_ONCE = """
+    from pathlib import Path
+
+    def test_it():
+        mark = Path("was-here")
+        first = not mark.exists()
+        mark.touch()
+        print("printed by the first" if first else "printed by the second")
+        assert not first, "not yet"
+"""
+
+
+def test_what_passes_is_told_with_its_times_and_kept(project: Project) -> None:
+    project.test(
+        "a",
+        """
+        import time
+        from testbed.waiting import waiting
+
+        def test_waits():
+            with waiting("a kettle"):
+                time.sleep(0.2)
+
+        def test_does_not():
+            pass
+        """,
+    )
+    project.test("b", "def test_it(): pass")
+    runs = project.run()
+    assert summary.passed(runs)
+    assert [len(run.of("passed")) for run in runs] == [2, 1]
+    assert "(waited 0.2 s for a kettle)" in project.shown.getvalue()
+    kept = json.loads(results.KEPT.read_text())["levels"]["a"]["tests"]["tests/a/test_it.py::test_waits"]
+    assert kept["outcome"] == "passed"
+    assert kept["seconds"] > kept["waits"]["a kettle"] >= 0.2
+
+
+def test_a_test_that_fails_is_shown_with_the_command_that_runs_it_again(project: Project) -> None:
+    project.test("a", "def test_it(): assert 1 == 2", again=False)
+    runs = project.run()
+    told = project.conclusion(runs)
+    assert not summary.passed(runs)
+    assert "assert 1 == 2" in told
+    assert "FAILED  make test-a ARGS=tests/a/test_it.py::test_it" in told
+
+
+def test_what_fails_on_a_real_machine_and_then_passes_is_flaky_and_both_logs_are_kept(project: Project) -> None:
+    project.test("a", FAILS_ONCE)
+    runs = project.run()
+    told = project.conclusion(runs)
+    assert summary.passed(runs)
+    assert "1 flaky" in told
+    (folder,) = retry.FLAKES.iterdir()
+    assert f"both logs: {folder}" in told
+    first, second = ((folder / name).read_text() for name in ("first.txt", "second.txt"))
+    assert "not yet" in first
+    assert "printed by the first" in first
+    assert "1 passed" in second
+
+
+def test_what_fails_twice_is_a_failure(project: Project) -> None:
+    project.test("a", "def test_it(): assert False")
+    runs = project.run()
+    assert not summary.passed(runs)
+    assert [len(run.of("failed")) for run in runs] == [1]
+
+
+def test_pure_functions_are_never_tried_again(project: Project) -> None:
+    project.test("a", FAILS_ONCE, again=False)
+    assert not summary.passed(project.run())
+    assert not retry.FLAKES.exists()
+
+
+def test_more_failures_than_can_be_an_accident_are_not_tried_again(project: Project) -> None:
+    once = FAILS_ONCE.replace(
+        "def test_it():", "import pytest\n    @pytest.mark.parametrize('x', range(4))\n    def test_it(x):"
+    )
+    project.test("a", once.replace('"was-here"', 'f"was-here-{x}"'))
+    runs = project.run()
+    assert not summary.passed(runs)
+    assert [len(run.of("failed")) for run in runs] == [4]
+
+
+def test_flaky_tests_of_all_levels_are_counted_together(project: Project) -> None:
+    runs = [results.Run(level, 1.0, 1.0, (results.Outcome(level, "x", "flaky", 1.0, {}),) * 2) for level in ("a", "b")]
+    project.test("a", "")
+    project.test("b", "")
+    assert not summary.passed(runs)
+    assert "4 flaky: more than 3 are no accident" in project.conclusion(runs)
+
+
+@pytest.mark.parametrize(
+    ("text", "trouble"),
+    [
+        ("import pytest\n\ndef test_it(): pytest.skip('no root')", "1 tests were skipped"),
+        (
+            "import os\n\ndef test_it(): os._exit(0)\n\ndef test_other(): pass",
+            "2 of 2 tests have not come to their end",
+        ),
+        ("", "it ended with code 5"),
+    ],
+)
+def test_what_does_not_run_has_not_passed(project: Project, text: str, trouble: str) -> None:
+    project.test("a", text, again=False)
+    runs = project.run()
+    assert not summary.passed(runs)
+    assert trouble in project.conclusion(runs)
+
+
+def test_a_file_that_cannot_be_imported_is_a_failure_with_its_reason(project: Project) -> None:
+    project.test("a", "import nothing_of_that_name", again=False)
+    runs = project.run()
+    assert not summary.passed(runs)
+    assert "No module named 'nothing_of_that_name'" in project.conclusion(runs)
+
+
+def test_a_level_that_does_not_begin_is_begun_once_more_and_that_is_flaky(project: Project) -> None:
+    project.test("a", "def test_it(): pass")
+    make = project.levels["a"].make
+    boot = "test -e booted && shift || { touch booted; echo no carrier; exit 1; }"
+    project.level(
+        "a", lambda arguments, cores: ("sh", "-c", f'{boot}; exec "$@"', "sh", "x", *make(arguments, cores)), again=True
+    )
+    runs = project.run()
+    assert summary.passed(runs)
+    assert [found.test for found in runs[0].of("flaky")] == ["the beginning of a"]
+    (folder,) = retry.FLAKES.iterdir()
+    assert "no carrier" in (folder / "first.txt").read_text()
+
+
+def test_two_runs_are_compared_by_level_and_by_test(tmp_path: Path) -> None:
+    def run(name: str, seconds: dict[str, float]) -> Path:
+        outcomes = tuple(results.Outcome("unit", test, "passed", taken, {}) for test, taken in seconds.items())
+        results.keep([results.Run("unit", sum(seconds.values()), 0.0, outcomes)], 60.0, tmp_path / name)
+        return tmp_path / name
+
+    before, after = run("before", {"slow": 70.0, "gone": 1.0}), run("after", {"slow": 10.0, "new": 2.0})
+    told = list(compared(before, after))
+    assert "unit            1:11     0:12" in told
+    assert "  -60.0 s  slow" in told
+    assert told[-2:] == ["- gone", "+ new"]
