@@ -24,8 +24,9 @@ KUBERNETES_VERSIONS = ("v1.37.1", "v1.36.3")
 """The newest patch of each minor version that netdra supports, the one that most tests start first."""
 KUBERNETES_VERSION = KUBERNETES_VERSIONS[0]
 CONTAINERD_VERSIONS = ("v2.4.2", "v2.3.7", "v2.2.9", "v2.1.9", "v2.0.14", "v1.7.35")
-"""The newest patch of each minor version that netdra supports, the one that most tests start first. `make test` starts
-the last one too."""
+"""The newest patch of each minor version that netdra supports, the one that most tests start first."""
+OLDEST_RUNTIME = "containerd-1.7"
+"""The one that `make test` starts too."""
 CRIO_VERSION = "v1.36.3"
 RUNTIME, KUBERNETES = "NETDRA_RUNTIME", "NETDRA_KUBERNETES"
 """The environment variables that name another one."""
@@ -128,7 +129,7 @@ def _containerd(version: str) -> Component:
         requires=(f"{module} {version}",),
         ldflags=(f"-X {module}/version.Version={version}",),
         variable=RUNTIME,
-        needed_by="tests" if version in (CONTAINERD_VERSIONS[0], CONTAINERD_VERSIONS[-1]) else "runtimes",
+        needed_by="tests" if is_default or f"containerd-{minor(version)}" == OLDEST_RUNTIME else "runtimes",
     )
 
 

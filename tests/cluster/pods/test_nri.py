@@ -101,6 +101,7 @@ async def until(true: Callable[[], bool]) -> None:
             await asyncio.sleep(0.02)
 
 
+@pytest.mark.oldest
 def test_a_sandbox_is_told_from_its_beginning_to_its_end(containerd: Runtime) -> None:
     async def main() -> None:
         hooks = Hooks()
@@ -152,6 +153,7 @@ def test_sandboxes_that_were_there_before_are_listed_the_stopped_ones_too(contai
     asyncio.run(main())
 
 
+@pytest.mark.oldest
 def test_an_error_refuses_the_sandbox_with_our_text_and_the_next_one_is_fine(containerd: Runtime) -> None:
     async def main() -> None:
         hooks = Hooks()
