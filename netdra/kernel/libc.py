@@ -1,6 +1,6 @@
-"""System calls that Python 3.11 lacks: setns(2), unshare(2), mount(2), umount2(2), prctl(2), inotify(7).
+"""System calls that Python 3.11 lacks: setns(2), unshare(2), mount(2), umount2(2), prctl(2).
 
-Called by `netns`, `inotify` and the lab.
+Called by `netns` and the lab.
 """
 
 from __future__ import annotations
@@ -24,7 +24,6 @@ _PR_SET_PDEATHSIG = 1
 _libc = ctypes.CDLL(None, use_errno=True)
 _libc.mount.argtypes = (ctypes.c_char_p, ctypes.c_char_p, ctypes.c_char_p, ctypes.c_ulong, ctypes.c_void_p)
 _libc.umount2.argtypes = (ctypes.c_char_p, ctypes.c_int)
-_libc.inotify_add_watch.argtypes = (ctypes.c_int, ctypes.c_char_p, ctypes.c_uint32)
 
 
 def setns(descriptor: int, kind: int) -> None:
@@ -71,28 +70,6 @@ def die_with_parent() -> None:
         KernelError: the kernel refused.
     """
     _check(_libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL), "cannot tie this process to its parent")
-
-
-def inotify() -> int:
-    """A descriptor of events of files, which never waits (inotify_init1(2)).
-
-    Raises:
-        KernelError: the kernel refused.
-    """
-    descriptor: int = _libc.inotify_init1(os.O_CLOEXEC | os.O_NONBLOCK)
-    _check(min(descriptor, 0), "cannot watch files")
-    return descriptor
-
-
-def inotify_watch(descriptor: int, path: str, mask: int) -> int:
-    """Have events of a file or folder told, and return the number that they are told under (inotify_add_watch(2)).
-
-    Raises:
-        KernelError: the kernel refused.
-    """
-    watch: int = _libc.inotify_add_watch(descriptor, os.fsencode(path), mask)
-    _check(min(watch, 0), f'cannot watch "{path}"')
-    return watch
 
 
 def _check(returned: int, doing: str) -> None:

@@ -11,23 +11,18 @@ pod that ends while there is no daemon. The next daemon holds those of the check
 from __future__ import annotations
 
 import asyncio
-import logging
 import os
 import threading
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import PurePath
 
 from netdra.kernel import netns
 from netdra.kernel.errors import KernelError
-from netdra.kernel.inotify import Removals
 from netdra.kernel.netns import Namespace
 
-log = logging.getLogger(__name__)
-
-GRACE_SECONDS = 1.0
-"""How long a runtime that has removed a namespace may take to tell of the stop, until it is looked for."""
+LOOK_SECONDS = 1.0
+"""How often the paths are looked at. A sandbox is looked for when its namespace was gone twice: CRI-O tells of the stop
+in between."""
 
 
 @dataclass(frozen=True)
@@ -44,7 +39,6 @@ class Namespaces:
     def __init__(self) -> None:
         self._held: dict[str, _Held] = {}
         self._lock = threading.Lock()
-        self._removals: Removals | None = None
 
     def __len__(self) -> int:
         """How many are held."""
@@ -67,7 +61,6 @@ class Namespaces:
             self._held[sandbox] = _Held(namespace, path)
             if former is not None:
                 former.namespace.close()
-        self._watch(path)
 
     def release(self, sandbox: str) -> None:
         """Hold a sandbox's namespace no longer; done already is no error."""
@@ -104,53 +97,19 @@ class Namespaces:
     async def follow(self, lost: Callable[[], None]) -> None:
         """Until cancelled, have those looked for that ended without our being told.
 
+        The paths are looked at, not watched: a node's programs may have used up all that can be watched (fs.inotify),
+        and what is below /proc cannot be.
+
         Args:
-            lost: called when a namespace is held that is there for nobody else any more.
+            lost: called once for each sandbox of which nothing has been heard for a while since its namespace went.
         """
-        try:
-            removals = Removals()
-        except KernelError as problem:
-            log.warning("sandboxes that end without a word of the runtime are found late: %s", problem)
-            return
-        loop = asyncio.get_running_loop()
-        timers: set[asyncio.TimerHandle] = set()
-
-        def look() -> None:
-            timers.clear()
-            if self.lost():
+        before: set[str] = set()
+        told: set[str] = set()
+        while True:
+            await asyncio.sleep(LOOK_SECONDS)
+            now = set(self.lost())
+            told &= now
+            if (now & before) - told:
+                told |= now & before
                 lost()
-
-        def read() -> None:
-            names = removals.read()
-            if names is None:
-                self._watch_all()
-            if not timers and (names is None or not self._names().isdisjoint(names)):
-                timers.add(loop.call_later(GRACE_SECONDS, look))
-
-        with removals:
-            self._removals = removals
-            self._watch_all()
-            loop.add_reader(removals.fileno(), read)
-            try:
-                await asyncio.Event().wait()
-            finally:
-                self._removals = None
-                loop.remove_reader(removals.fileno())
-                for timer in timers:
-                    timer.cancel()
-
-    def _names(self) -> set[str]:
-        with self._lock:
-            return {PurePath(held.path).name for held in self._held.values()}
-
-    def _watch_all(self) -> None:
-        with self._lock:
-            paths = {held.path for held in self._held.values()}
-        for path in paths:
-            self._watch(path)
-
-    def _watch(self, path: str) -> None:
-        removals = self._removals
-        if removals is not None:
-            with suppress(KernelError):  # a folder of /proc cannot be watched
-                removals.watch(str(PurePath(path).parent))
+            before = now

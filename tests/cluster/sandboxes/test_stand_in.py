@@ -164,7 +164,7 @@ def test_of_two_sandboxes_of_a_pod_that_both_live_the_newer_one_has_the_network(
         assert set(daemon.pods.hooks.live) == {boxes[1].key}
         await daemon.written()
         assert ready(scene.stored(claim))["status"] == "True"
-        assert scene.machine.checkpoints() == {boxes[1].key}
+        await until(lambda: scene.machine.checkpoints() == {boxes[1].key})
         assert held(daemon) == 1
 
     play(scene, before, after)

@@ -1,4 +1,4 @@
-"""The SR-IOV machine as a worker node: a real kubelet, containerd and `netdra node` in it, the control plane outside.
+"""The SR-IOV machine as a worker node: a real kubelet, runtime and `netdra node` in it, the control plane outside.
 
 Used by the tests of real pods on hardware. All that a node keeps over a reboot is on the machine's disk.
 """
@@ -17,7 +17,7 @@ import pytest
 from netdra.model import crd, kinds
 from testbed.access import Access
 from testbed.api import Api
-from testbed.build import program
+from testbed.build import named_runtime, program
 from testbed.driver import CNI_PROGRAMS, Driver
 from testbed.kubelet import Kubelet
 from testbed.node import Node
@@ -35,7 +35,7 @@ FOLDER = Path(DISK_FOLDER)
 # The runtime waits so long for a hook; under emulation the usual 2 s are too few.
 HOOK_SECONDS = 40.0
 DEFINITION = "apiextensions.k8s.io/v1/CustomResourceDefinition"
-PROGRAMS = ("kubelet", "containerd", "containerd-shim-runc-v2", "ctr", "crictl", *CNI_PROGRAMS)
+PROGRAMS = ("kubelet", "crictl", *CNI_PROGRAMS)
 _CACHE = "NETDRA_TESTBED_CACHE"
 
 
@@ -85,7 +85,8 @@ def mount_disk() -> None:
 def _programs_on_disk() -> Iterator[None]:
     """Have the test bed's programs on the disk: a big program that is run from the host's files starts slowly."""
     target, outside = FOLDER / "programs", os.environ.get(_CACHE)
-    for name in PROGRAMS:
+    runtime = named_runtime()
+    for name in (*PROGRAMS, *runtime.programs, *runtime.c_programs):
         built = program(name)
         copy = target / built.parent.name / name
         if not copy.exists():
