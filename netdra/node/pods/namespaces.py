@@ -86,8 +86,7 @@ class Namespaces:
 
     def lost(self) -> tuple[str, ...]:
         """The sandboxes whose namespace is there for nobody but us: no longer at its path."""
-        with self._lock:
-            return tuple(key for key, held in self._held.items() if netns.inode_at(held.path) != held.namespace.inode)
+        return tuple(sandbox for sandbox, _ in self._lost())
 
     def close(self) -> None:
         """Hold none any more."""
@@ -103,13 +102,19 @@ class Namespaces:
         Args:
             lost: called once for each sandbox of which nothing has been heard for a while since its namespace went.
         """
-        before: set[str] = set()
-        told: set[str] = set()
+        before: set[tuple[str, int]] = set()
+        told: set[tuple[str, int]] = set()
         while True:
             await asyncio.sleep(LOOK_SECONDS)
-            now = set(self.lost())
+            now = self._lost()
             told &= now
             if (now & before) - told:
                 told |= now & before
                 lost()
             before = now
+
+    def _lost(self) -> set[tuple[str, int]]:
+        """The same with the namespaces' numbers."""
+        with self._lock:
+            held = {(sandbox, each.namespace.inode): each.path for sandbox, each in self._held.items()}
+        return {key for key, path in held.items() if netns.inode_at(path) != key[1]}
