@@ -116,7 +116,8 @@ class Reconciler:
         attachments = self.attachments
         async with attachments.locks.held(key):
             sandbox = attachments.live.get(key)
-            if sandbox is None:
+            if sandbox is None or not await attachments.in_thread(lambda: attachments.network.alive((sandbox,))):
+                attachments.live.pop(key, None)  # it has ended by now, told or not, or has no network of its own
                 return True
             try:
                 return await self._settle(sandbox)

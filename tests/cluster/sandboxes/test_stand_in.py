@@ -291,6 +291,27 @@ def test_a_sandbox_that_ends_without_a_word_is_found_and_its_device_comes_back(s
     play(scene, story)
 
 
+def test_a_sandbox_that_ends_before_it_could_be_attached_is_not_tried_any_more(scene: Scene) -> None:
+    _, (pod,) = three(scene, "eth7")
+
+    async def story(runtime: StandIn, daemon: Daemon) -> None:
+        await runtime.die()
+        box = await runtime.run(pod)
+        scene.view.ready = False
+        await runtime.connect()
+        assert set(daemon.pods.hooks.live) == {box.key}
+        told = len(scene.told)
+        runtime.end(box)
+        async with asyncio.timeout(WITHIN):
+            await daemon.pods.reconciler.settled.wait()
+        assert not daemon.pods.hooks.live
+        assert len(scene.told) <= told + 1
+        assert not [event for event in scene.told if "cannot open network namespace" in event.note]
+        assert held(daemon) == 0
+
+    play(scene, story)
+
+
 def test_the_next_daemon_holds_what_a_former_one_held(scene: Scene) -> None:
     _, pods = three(scene, "eth7", "eth8")
     boxes: list[Box] = []
