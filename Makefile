@@ -11,7 +11,7 @@ PYTEST := $(BIN)/python -m pytest
 # Tests start many processes of netdra. Where this is set, as in many images, each of them compiles all that it imports.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo test quick lint format test-unit test-kernel test-cluster test-hardware test-machine test-times test-recorded explore soak testbed bench crds docs protos lock clean
+.PHONY: help demo test quick lint format test-unit test-kernel test-cluster test-oldest test-runtimes test-hardware test-machine test-times test-recorded explore soak testbed bench crds docs protos lock clean
 
 help: ## List the commands
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -47,6 +47,13 @@ test-kernel: ## Real network namespaces, netlink and CNI plugins (root)
 
 test-cluster: ## Real control plane, kubelet, containerd (root, Go)
 	$(SUITE) cluster --arguments='$(ARGS)'
+
+test-oldest: ## Pods, NRI, CDI, a crash and restarts on the oldest container runtime (root, Go)
+	$(SUITE) oldest --arguments='$(ARGS)'
+
+test-runtimes: system-runtimes $(DEV) ## The same, and all faults, on every container runtime and Kubernetes; ONLY (root, Go, an hour)
+	@$(PYTHON) -m testbed build >/dev/null && $(PYTHON) -m testbed build --for runtimes >/dev/null
+	@$(BIN)/python -m testbed.matrix $(ONLY)
 
 test-hardware: ## An SR-IOV node in QEMU: VFs, IOMMU, RDMA, Open vSwitch, pods with its hardware, a reboot (root, apt)
 	$(SUITE) hardware --arguments='$(ARGS)'
@@ -96,8 +103,9 @@ recordings:
 	  echo 'netdra: set NETDRA_FIXTURES to the folder of the recorded trees (docs/testing.md)' >&2; exit 1; }
 
 # Debian packages that tests read the kernel with, or that a bare image lacks; no work where they are there.
-system:
-	@$(PYTHON) -m testbed system
+.PHONY: system-runtimes
+system system-runtimes:
+	@$(PYTHON) -m testbed system --for $(if $(filter system,$@),tests,runtimes)
 
 lock: $(DEV) ## Pin the dependencies anew, with hashes and without any registry's address
 	$(BIN)/python -m pip install --quiet uv

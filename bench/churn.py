@@ -19,10 +19,10 @@ from bench.slices import watched
 from netdra.kernel import kinds, link
 from netdra.kernel.netlink import Socket
 from netdra.kernel.netns import Namespace
-from testbed.containerd import Containerd
 from testbed.control_plane import ControlPlane
 from testbed.kubelet import Kubelet
 from testbed.node import Node
+from testbed.runtime import started
 
 EVENTS, WARM_UP = 100_000, 20_000
 BATCH = 40
@@ -51,7 +51,7 @@ def run() -> list[Figure]:
     batches, figures = 0, list[Figure]()
     with ControlPlane() as plane, Node("bench") as node:
         prepare(plane)
-        Kubelet(Containerd(node), plane)
+        Kubelet(started(node), plane)
         with Namespace.open(str(node.path("/proc/1/ns/net"))) as namespace, namespace.socket() as sock:
             _add(sock, "stays")
             for driver in DRIVERS:

@@ -25,11 +25,11 @@ from netdra.kernel.netns import Namespace
 from netdra.model.topology import NetworkTopology
 from netdra.topology.classes import device_classes
 from testbed.api import Object
-from testbed.containerd import Containerd
 from testbed.control_plane import ControlPlane
 from testbed.objects import CLAIM, POD, manifest
 from testbed.pods import Pods, is_running
 from testbed.process import Process
+from testbed.runtime import Runtime
 from testbed.workspace import Workspace, open_workspace
 
 SINGLES, PLAIN, CHAINS, DEVICES = 30, 10, 8, 50
@@ -71,7 +71,7 @@ class Measured:
     idle: float = 0.0
 
 
-def measure(driver: Driver, containerd: Containerd, plane: ControlPlane, namespace: Namespace) -> Measured:
+def measure(driver: Driver, containerd: Runtime, plane: ControlPlane, namespace: Namespace) -> Measured:
     """All figures of a driver that is started and stopped here.
 
     Raises:
@@ -251,7 +251,7 @@ def _devices(namespace: Namespace) -> Iterator[None]:
 
 
 @contextmanager
-def _running(driver: Driver, containerd: Containerd, plane: ControlPlane) -> Iterator[Process]:
+def _running(driver: Driver, containerd: Runtime, plane: ControlPlane) -> Iterator[Process]:
     """A driver that has published the devices."""
     wanted = {f"{_PREFIX}{number}" for number in range(DEVICES)}
     with watched(plane, driver.name) as seen:

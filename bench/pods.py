@@ -16,10 +16,10 @@ from bench.figures import Figure
 from bench.podruns import DEVICES, IDLE_SECONDS, Measured, measure
 from bench.timers import KUBELET
 from netdra.kernel.netns import Namespace
-from testbed.containerd import Containerd
 from testbed.control_plane import ControlPlane
 from testbed.kubelet import Kubelet
 from testbed.node import Node
+from testbed.runtime import started
 
 BESIDE_MOVE_MS, PREPARE_MS, CHAIN_MS, P99_MS, SLOWEST_MS, IDLE_PERCENT = 3.0, 4.0, 6.0, 100.0, 1500.0, 0.2
 
@@ -28,7 +28,7 @@ def run() -> list[Figure]:
     """The figures of both drivers, and netdra's as ratios of dranet's."""
     with ControlPlane() as plane, Node("bench") as node:
         prepare(plane)
-        containerd = Containerd(node)
+        containerd = started(node)
         Kubelet(containerd, plane, administrator=True)
         with Namespace.open(str(node.path("/proc/1/ns/net"))) as namespace:
             found = {driver.title: measure(driver, containerd, plane, namespace) for driver in DRIVERS}

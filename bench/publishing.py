@@ -25,12 +25,12 @@ from bench.slices import Watched, watched
 from netdra.kernel.netlink import Socket
 from netdra.kernel.netns import Namespace
 from testbed.api import Object
-from testbed.containerd import Containerd
 from testbed.control_plane import ControlPlane
 from testbed.kubelet import Kubelet
 from testbed.node import Node
 from testbed.objects import SLICE
 from testbed.process import Process
+from testbed.runtime import started
 
 # With the burst it must stay below 128 devices, past which dranet publishes nothing.
 BURST_BASE = 50
@@ -111,7 +111,7 @@ def run() -> list[Figure]:
     """The figures of every driver, and netdra's as ratios of dranet's and of the least that is possible."""
     with ControlPlane() as plane, Node("bench") as node:
         prepare(plane)
-        Kubelet(Containerd(node), plane)
+        Kubelet(started(node), plane)
         with Namespace.open(str(node.path("/proc/1/ns/net"))) as namespace, namespace.socket() as sock:
             found = _measure(_Scene(plane, node, sock))
     figures = [figure for title, measured in found.items() for figure in _figures(title, measured)]

@@ -18,11 +18,12 @@ def main() -> int:
     build.add_argument("names", nargs="*", metavar="COMPONENT", help="which ones (if none is named: those for --for)")
     needs = "; ".join(f"{need}: {meaning}" for need, meaning in NEEDS.items())
     build.add_argument("--for", dest="need", choices=NEEDS, default="tests", help=f"what they are for ({needs})")
-    verbs.add_parser("system", help="install the Debian packages that are missing")
+    system = verbs.add_parser("system", help="install the Debian packages that are missing")
+    system.add_argument("--for", dest="need", choices=["tests", "runtimes"], default="tests", help="what they are for")
     arguments = parser.parse_args()
     try:
         if arguments.verb == "system":
-            ensure_packages()
+            ensure_packages(runtimes=arguments.need == "runtimes")
             return 0
         named = [component(name) for name in arguments.names]
         for wanted in named or [known for known in COMPONENTS if known.needed_by == arguments.need]:

@@ -20,7 +20,7 @@ from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 
-from testbed.components import COMPONENTS, KUBERNETES_VERSION, Component
+from testbed.components import COMPONENTS, KUBERNETES_VERSION, RUNTIME, Component
 
 GO = (1, 26)
 GO_TEXT = ".".join(map(str, GO))
@@ -61,13 +61,42 @@ def program(name: str) -> Path:
     Raises:
         BuildError: no component has it, or its component is not built yet (the text says how).
     """
-    for known in COMPONENTS:
-        if name in known.programs:
-            path = programs_of(known) / name
-            if path.exists():
-                return path
-            raise BuildError(f"{name} is not built: run 'python3 -m testbed build {known.name}'")
-    raise BuildError(f"no test bed component has a program {name!r}")
+    wanted = component_of(name)
+    path = programs_of(wanted) / name
+    if not path.exists():
+        raise BuildError(f"{name} is not built: run 'python3 -m testbed build {wanted.name}'")
+    return path
+
+
+def component_of(name: str) -> Component:
+    """The component that a program is of; of several, the one that the environment names, else the first.
+
+    Raises:
+        BuildError: there is none, or the one that is named has no such program.
+    """
+    known = [each for each in COMPONENTS if name in each.programs or name in each.c_programs]
+    if not known:
+        raise BuildError(f"no test bed component has a program {name!r}")
+    variable = known[0].variable
+    named = os.environ.get(variable, "") if variable else ""
+    for each in known:
+        if not named or each.is_called(named):
+            return each
+    raise BuildError(f"{variable}={named} has no program {name!r}; it is in {', '.join(each.name for each in known)}")
+
+
+def named_runtime() -> Component:
+    """The container runtime that is started: the one that the environment names, else the first.
+
+    Raises:
+        BuildError: there is none of that name.
+    """
+    known = [each for each in COMPONENTS if each.variable == RUNTIME]
+    named = os.environ.get(RUNTIME, "")
+    for each in known:
+        if not named or each.is_called(named):
+            return each
+    raise BuildError(f"{RUNTIME}={named}: there are {', '.join(each.name for each in known)}")
 
 
 def ensure(wanted: Component) -> Path:
@@ -103,16 +132,37 @@ def _build_module(wanted: Component, module: Path, output: Path) -> None:
     head = f"module testbed/{wanted.name}\n\ngo {GO_TEXT}.0\n\n"
     (module / "go.mod").write_text(head + requires + "".join(f"replace {line}\n" for line in replaces))
     # A main package cannot be imported by code that is compiled, only by a file that a build tag leaves out.
-    imports = "".join(f'import _ "{path}"\n' for path in wanted.programs.values())
+    imports = "".join(f'import _ "{path}"\n' for path in wanted.programs.values() if not path.startswith("./"))
     (module / "tools.go").write_text(f"//go:build tools\n\npackage tools\n\n{imports}")
+    if wanted.source:
+        (name,) = wanted.programs
+        (module / name).mkdir()
+        shutil.copy(Path(__file__).with_name(wanted.source), module / name / "main.go")
     _go(wanted, module, "mod", "tidy")
     ldflags = " ".join(("-s", "-w", *wanted.ldflags))
-    flags = ("-trimpath", "-ldflags", ldflags)
+    flags = ("-trimpath", "-ldflags", ldflags, "-tags", ",".join(wanted.tags))
+    for name, folder in wanted.c_programs.items():
+        _compile(wanted, module, folder, output / name)
     if all(path.rsplit("/", 1)[1] == name for name, path in wanted.programs.items()):
         _go(wanted, module, "build", *flags, "-o", f"{output}/", *wanted.programs.values())
         return
     for name, path in wanted.programs.items():
         _go(wanted, module, "build", *flags, "-o", str(output / name), path)
+
+
+def _compile(wanted: Component, module: Path, folder: str, target: Path) -> None:
+    """Build a program from C sources of a module, for a machine of any distribution."""
+    path = wanted.requires[0].partition(" ")[0]
+    sources = Path(_go(wanted, module, "list", "-m", "-f", "{{.Dir}}", path).strip(), folder)
+    command = ("cc", "-std=c99", "-Os", "-static", "-o", str(target), *map(str, sorted(sources.glob("*.c"))))
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+    except FileNotFoundError:
+        raise BuildError(
+            f"{wanted.name}: there is no C compiler: run 'python3 -m testbed system --for runtimes'"
+        ) from None
+    if done.returncode != 0:
+        raise BuildError(f"{wanted.name} {wanted.version}: {target.name} does not compile:\n{done.stderr[-4000:]}")
 
 
 def _staging_replaces(wanted: Component) -> Iterator[str]:

@@ -1,25 +1,35 @@
 """What the test bed is made of: each component's version and how its Go programs are built.
 
 Read by `testbed.build`. A component is built once per machine and kept under its version, so that raising a version
-here is all that is needed to get the new one.
+here is all that is needed to get the new one. Of container runtimes and of Kubernetes there are several: the first is
+started unless the environment names another (`NETDRA_RUNTIME=containerd-1.7`, `NETDRA_KUBERNETES=kubernetes-1.36`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
-Need = Literal["tests", "charts", "hardware", "bench"]
+Need = Literal["tests", "runtimes", "charts", "hardware", "bench"]
 NEEDS: dict[Need, str] = {
     "tests": "what `make test` starts",
+    "runtimes": "the other container runtimes and versions of Kubernetes that `make test-runtimes` starts",
     "charts": "installing the charts",
     "hardware": "CNI plugins for SR-IOV hardware",
     "bench": "hollow nodes by the hundred, and the driver that the benchmarks run beside netdra",
 }
 
-KUBERNETES_VERSION = "v1.37.1"
-KUBERNETES_STAGING_VERSION = "v0.37.1"
+KUBERNETES_VERSIONS = ("v1.37.1", "v1.36.3")
+"""The newest patch of each minor version that netdra supports, the one that most tests start first."""
+KUBERNETES_VERSION = KUBERNETES_VERSIONS[0]
+CONTAINERD_VERSIONS = ("v2.4.2", "v2.3.7", "v2.2.9", "v2.1.9", "v2.0.14", "v1.7.35")
+"""The newest patch of each minor version that netdra supports, the one that most tests start first."""
+OLDEST_RUNTIME = "containerd-1.7"
+"""The one that `make test` starts too."""
+CRIO_VERSION = "v1.36.3"
+RUNTIME, KUBERNETES = "NETDRA_RUNTIME", "NETDRA_KUBERNETES"
+"""The environment variables that name another one."""
 
 
 @dataclass(frozen=True)
@@ -29,12 +39,16 @@ class Component:
     Attributes:
         name: the component's name on the command line of the test bed.
         version: the version that keys the cache.
-        programs: program name -> import path of its main package.
+        programs: program name -> import path of its main package; "./NAME" for that of `source`.
         requires: `module version` lines of the throw-away module that the programs are built in.
         replaces: `old => new version` lines of that module.
         ldflags: linker flags on top of `-s -w`.
         staging_of: a module whose path replaces in its own go.mod become versioned replaces here
             (Kubernetes publishes its staging modules that way), with the version to give them.
+        tags: Go's build tags.
+        c_programs: program name -> the folder of its C sources in the module of the first of `requires`.
+        variable: the environment variable that names another component in place of this one.
+        source: the file beside this one that a program of the test bed's own is, "" where there is none.
         needed_by: what is built when nothing is named are those that the `tests` need.
     """
 
@@ -45,25 +59,46 @@ class Component:
     replaces: tuple[str, ...] = ()
     ldflags: tuple[str, ...] = ()
     staging_of: tuple[str, str] | None = None
+    tags: tuple[str, ...] = ()
+    c_programs: Mapping[str, str] = field(default_factory=dict)
+    variable: str = ""
+    source: str = ""
     needed_by: Need = "tests"
 
+    @property
+    def minor(self) -> str:
+        """The minor version: 1.37 of v1.37.1."""
+        return minor(self.version)
 
-def _kubernetes() -> Component:
-    version = "k8s.io/component-base/version"
-    major, minor, _ = KUBERNETES_VERSION.removeprefix("v").split(".")
+    def is_called(self, name: str) -> bool:
+        """Whether it is meant by a name: its own, or with its minor version (`containerd-2.4`)."""
+        return name in (self.name, f"{self.name}-{self.minor}")
+
+
+def minor(version: str) -> str:
+    """The minor version of a version: 1.37 of v1.37.1."""
+    return ".".join(version.removeprefix("v").split(".")[:2])
+
+
+def _kubernetes(version: str) -> Component:
+    stamp = "k8s.io/component-base/version"
+    first, second = minor(version).split(".")
+    is_default = version == KUBERNETES_VERSION
     names = ("kube-apiserver", "kube-scheduler", "kube-controller-manager", "kubelet", "kubectl")
     return Component(
-        name="kubernetes",
-        version=KUBERNETES_VERSION,
+        name="kubernetes" if is_default else f"kubernetes-{minor(version)}",
+        version=version,
         programs={name: f"k8s.io/kubernetes/cmd/{name}" for name in names},
-        requires=(f"k8s.io/kubernetes {KUBERNETES_VERSION}",),
+        requires=(f"k8s.io/kubernetes {version}",),
         # Without these the servers report v0.0.0 and clients refuse to negotiate with them.
         ldflags=(
-            f"-X {version}.gitVersion={KUBERNETES_VERSION}",
-            f"-X {version}.gitMajor={major}",
-            f"-X {version}.gitMinor={minor}",
+            f"-X {stamp}.gitVersion={version}",
+            f"-X {stamp}.gitMajor={first}",
+            f"-X {stamp}.gitMinor={second}",
         ),
-        staging_of=("k8s.io/kubernetes", KUBERNETES_STAGING_VERSION),
+        staging_of=("k8s.io/kubernetes", version.replace("v1.", "v0.", 1)),
+        variable=KUBERNETES,
+        needed_by="tests" if is_default else "runtimes",
     )
 
 
@@ -83,15 +118,32 @@ def _cni_plugins() -> Component:
     )
 
 
-def _containerd() -> Component:
-    module, version = "github.com/containerd/containerd/v2", "v2.4.2"
+def _containerd(version: str) -> Component:
+    module = "github.com/containerd/containerd" + ("/v2" if version.startswith("v2.") else "")
+    is_default = version == CONTAINERD_VERSIONS[0]
     names = ("containerd", "containerd-shim-runc-v2", "ctr")
     return Component(
-        name="containerd",
+        name="containerd" if is_default else f"containerd-{minor(version)}",
         version=version,
         programs={name: f"{module}/cmd/{name}" for name in names},
         requires=(f"{module} {version}",),
         ldflags=(f"-X {module}/version.Version={version}",),
+        variable=RUNTIME,
+        needed_by="tests" if is_default or f"containerd-{minor(version)}" == OLDEST_RUNTIME else "runtimes",
+    )
+
+
+def _crio() -> Component:
+    module = "github.com/cri-o/cri-o"
+    return Component(
+        name="cri-o",
+        version=CRIO_VERSION,
+        programs={"crio": f"{module}/cmd/crio"},
+        requires=(f"{module} {CRIO_VERSION}",),
+        tags=("containers_image_openpgp", "exclude_graphdriver_btrfs"),
+        c_programs={"pinns": "pinns/src"},
+        variable=RUNTIME,
+        needed_by="runtimes",
     )
 
 
@@ -113,7 +165,7 @@ def _sriov_cni() -> Component:
 
 
 COMPONENTS: tuple[Component, ...] = (
-    _kubernetes(),
+    *map(_kubernetes, KUBERNETES_VERSIONS),
     Component(
         name="etcd",
         version="v3.6.8",
@@ -127,12 +179,21 @@ COMPONENTS: tuple[Component, ...] = (
         programs={"cnitool": "github.com/containernetworking/cni/cnitool"},
         requires=("github.com/containernetworking/cni v1.3.1",),
     ),
-    _containerd(),
+    *map(_containerd, CONTAINERD_VERSIONS),
+    _crio(),
     Component(
         name="crictl",
         version="v1.36.0",
         programs={"crictl": "sigs.k8s.io/cri-tools/cmd/crictl"},
         requires=("sigs.k8s.io/cri-tools v1.36.0",),
+    ),
+    # The oldest CDI library that the module proxy serves; CRI-O 1.30 has it.
+    Component(
+        name="cdi-cache",
+        version="v0.7.2",
+        programs={"cdi-cache": "./cdi-cache"},
+        requires=("tags.cncf.io/container-device-interface v0.7.2",),
+        source="cdi_cache.go",
     ),
     Component(
         name="kwok",

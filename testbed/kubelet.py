@@ -17,10 +17,10 @@ from urllib.parse import urlsplit
 from testbed.access import Access
 from testbed.api import Object
 from testbed.build import program
-from testbed.containerd import SOCKET, Containerd
 from testbed.node import Node
 from testbed.objects import NODE
 from testbed.process import Process
+from testbed.runtime import Runtime
 
 ROOT = "/var/lib/kubelet"
 
@@ -42,7 +42,7 @@ class Kubelet:
 
     def __init__(
         self,
-        containerd: Containerd,
+        runtime: Runtime,
         plane: Access,
         *,
         feature_gates: Mapping[str, bool] | None = None,
@@ -51,7 +51,7 @@ class Kubelet:
         """Start it, and wait until its node is Ready.
 
         Args:
-            containerd: the node's.
+            runtime: the node's.
             plane: where it registers.
             feature_gates: on top of those of the control plane.
             administrator: it has an administrator's credentials. With a node's own, the API server now and then refuses
@@ -61,13 +61,13 @@ class Kubelet:
             ProcessError: it did not become ready.
             TimeoutError: its node did not.
         """
-        self.node = node = containerd.node
+        self.node = node = runtime.node
         self._plane, self._administrator = plane, administrator
         if not node.alone:
             self.relay = join(node, plane)
         gates = {**plane.feature_gates, **(feature_gates or {})}
         configuration = node.folder / "kubelet.json"
-        configuration.write_text(json.dumps(_configuration(plane.authority.own.certificate, gates)))
+        configuration.write_text(json.dumps(_configuration(plane.authority.own.certificate, gates, runtime.socket)))
         command = (
             str(program("kubelet")),
             f"--config={configuration}",
@@ -131,7 +131,7 @@ def _is_ready(node: Object | None) -> bool:
     return node is not None and ready and not node["spec"].get("taints")
 
 
-def _configuration(authority: Path, gates: Mapping[str, bool]) -> dict[str, Any]:
+def _configuration(authority: Path, gates: Mapping[str, bool], socket: str) -> dict[str, Any]:
     """The kubelet's configuration file: for cgroups of version 1 too, and without the right to give out resources."""
     return {
         "apiVersion": "kubelet.config.k8s.io/v1beta1",
@@ -143,7 +143,7 @@ def _configuration(authority: Path, gates: Mapping[str, bool]) -> dict[str, Any]
             "x509": {"clientCAFile": str(authority)},
         },
         "authorization": {"mode": "Webhook"},
-        "containerRuntimeEndpoint": f"unix://{SOCKET}",
+        "containerRuntimeEndpoint": f"unix://{socket}",
         "cgroupDriver": "cgroupfs",
         "cgroupsPerQOS": False,
         "enforceNodeAllocatable": [],

@@ -12,9 +12,9 @@ from typing import Any
 
 from testbed import objects
 from testbed.api import Api, Object
-from testbed.containerd import Containerd
 from testbed.image import NAME
 from testbed.objects import CLAIM, POD
+from testbed.runtime import Runtime
 
 EVENT = "v1/Event"
 CONTAINER = "main"
@@ -42,7 +42,7 @@ class Pods:
         containerd: what runs them.
     """
 
-    def __init__(self, api: Api, namespace: str, containerd: Containerd) -> None:
+    def __init__(self, api: Api, namespace: str, containerd: Runtime) -> None:
         self.api = api
         self.namespace = namespace
         self.containerd = containerd
@@ -107,9 +107,17 @@ class Pods:
 
     def ip(self, name: str, *arguments: str) -> Any:
         """What `ip -j -d` prints in a pod's network namespace, decoded; None if it prints nothing."""
-        enter = ("nsenter", f"--net={self.containerd.netns(self.sandbox(name))}")
-        printed = self.containerd.node.run(*enter, "ip", "-j", "-d", *arguments)
+        printed = self.run_inside(name, "ip", "-j", "-d", *arguments)
         return json.loads(printed) if printed.strip() else None
+
+    def run_inside(self, name: str, *command: str) -> str:
+        """Run a program of the node in a pod's network namespace, with the node's rights; return what it printed.
+
+        Raises:
+            CommandError: it failed.
+        """
+        enter = ("nsenter", f"--net={self.containerd.netns(self.sandbox(name))}")
+        return self.containerd.node.run(*enter, *command)
 
     def exec(self, name: str, *command: str) -> str:
         """Run a command in a pod's container, and return what it printed.

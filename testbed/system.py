@@ -22,6 +22,9 @@ PROGRAMS = {
     "busybox": "busybox-static",
     "runc": "runc",
 }
+# What other runtimes than containerd need; the C compiler only to be built.
+PROGRAMS_OF_RUNTIMES = {"conmon": "conmon", "cc": "gcc"}
+_C_LIBRARY = Path("/usr/include/stdlib.h")
 APT = "apt"
 """The lock of those who install packages: apt itself does not wait for others that read its lists anew."""
 # What Go checks the module proxy's certificate with.
@@ -32,16 +35,19 @@ class MissingPackagesError(Exception):
     """Packages are missing and cannot be installed here; the text names them."""
 
 
-def ensure_packages() -> list[str]:
+def ensure_packages(*, runtimes: bool = False) -> list[str]:
     """Install what is missing, and return the names of what was installed.
+
+    Args:
+        runtimes: also what runtimes need that are not started by `make test`.
 
     Raises:
         MissingPackagesError: something is missing, and this is not root on a machine with apt.
     """
-    if not _missing():
+    if not _missing(runtimes=runtimes):
         return []
     with locked(APT):
-        return _install(_missing())
+        return _install(_missing(runtimes=runtimes))
 
 
 def _install(missing: Sequence[str]) -> list[str]:
@@ -60,10 +66,13 @@ def _install(missing: Sequence[str]) -> list[str]:
     return [*missing]
 
 
-def _missing() -> list[str]:
+def _missing(*, runtimes: bool) -> list[str]:
     # Debian keeps some of them where only root's PATH goes.
     path = f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin"
-    missing = {package for program, package in PROGRAMS.items() if shutil.which(program, path=path) is None}
+    programs = PROGRAMS | (PROGRAMS_OF_RUNTIMES if runtimes else {})
+    missing = {package for program, package in programs.items() if shutil.which(program, path=path) is None}
+    if runtimes and not _C_LIBRARY.exists():
+        missing.add("libc6-dev")
     if importlib.util.find_spec("ensurepip") is None:
         missing.add("python3-venv")
     if not AUTHORITIES.exists():

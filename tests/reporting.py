@@ -93,12 +93,13 @@ def _told(phases: Sequence[pytest.TestReport]) -> dict[str, Any]:
             waits[subject] = waits.get(subject, 0.0) + seconds
     failed = [phase for phase in phases if phase.failed]
     skipped = any(phase.skipped for phase in phases)
+    known = [phase.wasxfail for phase in phases if phase.skipped and hasattr(phase, "wasxfail")]
     return {
         "test": phases[0].nodeid,
         "outcome": "failed" if failed else "skipped" if skipped else "passed",
         "seconds": sum(phase.duration for phase in phases),
         "waits": waits,
-        "text": "\n".join(_text(phase) for phase in failed),
+        "text": "\n".join([*map(_text, failed), *known]),
     }
 
 

@@ -32,7 +32,7 @@ def check(sandbox: str, settings: Settings) -> CheckReport:
         unfit = _problem(journal.saved)
         if unfit:
             return CheckReport(sandbox=sandbox, problems=(unfit,))
-        with sites.reopen_pod(header.namespace, "", same_boot=True) as space:
+        with sites.reopen_pod(header.namespace, same_boot=True) as space:
             if space is None:
                 return CheckReport(sandbox=sandbox, problems=("its network namespace is gone",))
             with sites.opened(header.pod, space, settings, settings.budget, plugins=header.plugins) as site:

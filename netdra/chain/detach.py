@@ -22,7 +22,7 @@ from netdra.chain.undo import undo
 from netdra.model.errors import NetdraError
 
 
-def detach(sandbox: str, settings: Settings, netns: str = "", *, give_up: bool = False) -> DetachReport:
+def detach(sandbox: str, settings: Settings, netns: str = "", *, held: str = "", give_up: bool = False) -> DetachReport:
     """Undo a sandbox's networks; one that has none is no error, and neither is a namespace that is gone.
 
     What cannot be undone stays in the checkpoint, so calling again tries again.
@@ -31,6 +31,7 @@ def detach(sandbox: str, settings: Settings, netns: str = "", *, give_up: bool =
         sandbox: the sandbox's id.
         settings: how chains are run here; plugins are looked for where they were at attaching.
         netns: a path of the pod's namespace, where it may have another one than at attaching.
+        held: a path by which whoever calls holds that namespace, which may be there for nobody else any more.
         give_up: try for the last time: a checkpoint of what is left is put aside for a person.
 
     Raises:
@@ -47,7 +48,7 @@ def detach(sandbox: str, settings: Settings, netns: str = "", *, give_up: bool =
     if journal is None:
         return DetachReport(sandbox=sandbox, found=False)
     try:
-        report = _undo(journal, settings, netns, started)
+        report = _undo(journal, settings, netns, held, started)
     except BaseException:
         journal.close()
         raise
@@ -67,7 +68,7 @@ def _given_up(journal: Journal, report: DetachReport) -> DetachReport:
     return msgspec.structs.replace(report, problems=(*report.problems, text))
 
 
-def _undo(journal: Journal, settings: Settings, netns: str, started: float) -> DetachReport:
+def _undo(journal: Journal, settings: Settings, netns: str, held: str, started: float) -> DetachReport:
     header = journal.saved.header
     problems: list[str] = []
     if journal.saved.damaged:
@@ -85,7 +86,7 @@ def _undo(journal: Journal, settings: Settings, netns: str, started: float) -> D
         problems.append("a plugin that an earlier attempt began is still running; undone all the same")
     left = settings.budget - (time.monotonic() - started)
     with (
-        sites.reopen_pod(header.namespace, netns, same_boot=same_boot) as space,
+        sites.reopen_pod(header.namespace, netns, held, same_boot=same_boot) as space,
         sites.opened(header.pod, space, settings, left, plugins=header.plugins) as site,
         closing(Executor(found, journal, site, settings)) as executor,
     ):
@@ -93,7 +94,7 @@ def _undo(journal: Journal, settings: Settings, netns: str, started: float) -> D
     return DetachReport(
         sandbox=header.pod.sandbox,
         found=True,
-        namespace_gone=space is None,
+        namespace_gone=space is None or space.path == held,
         undone=undone,
         problems=tuple(problems),
         seconds=time.monotonic() - started,

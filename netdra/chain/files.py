@@ -11,7 +11,7 @@ import fcntl
 import os
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from netdra.model.errors import TemporaryError
@@ -80,24 +80,27 @@ def replace(path: Path, content: bytes, timeout: float, *, mode: int = MODE, las
 
 
 def place(path: Path, content: bytes, timeout: float, *, mode: int) -> None:
-    """Write a file that need not outlast a power failure, whole or not at all; best where there is none of its name.
+    """Write a file that need not outlast a power failure, whole or not at all, where others watch its folder.
 
-    A file without a name gets it when all is in it (open(2), O_TMPFILE), so those who watch the folder, as runtimes
-    watch that of CDI specifications, see one event and not the five of a temporary file, and do not get in the way.
+    Runtimes watch that of CDI specifications. Their library looks at it again when a file is renamed, removed or
+    written to, and before 1.1.1 not when one is created (`watch` in pkg/cdi/cache.go), so the file is given its name by
+    a rename. What is renamed had no name while it was written (open(2), O_TMPFILE): they see one change, not five.
 
     Args:
         path: its name.
         content: all of it.
-        timeout: as of `replace`, where it comes to that.
+        timeout: as of `create`.
         mode: its permissions.
 
     Raises:
         TemporaryError: as of `replace`.
     """
     try:
-        _named_at_last(path, content, mode)
-    except OSError:  # there is one of that name, or the file system knows no files without one
-        replace(path, content, timeout, mode=mode, lasting=False)
+        with folder(path.parent, timeout):
+            if not _linked(path, content, mode):
+                os.close(_written(path, content, mode, lasting=False))
+    except OSError as problem:
+        raise unwritable(path, problem) from None
 
 
 def make_room(path: Path) -> None:
@@ -201,15 +204,28 @@ def unwritable(path: Path, problem: OSError) -> TemporaryError:
     )
 
 
-def _named_at_last(path: Path, content: bytes, mode: int) -> None:
-    fd = os.open(path.parent, os.O_TMPFILE | os.O_WRONLY | os.O_CLOEXEC, MODE)
+def _linked(path: Path, content: bytes, mode: int) -> bool:
+    """Give a file its name when all is in it; False where the file system knows no files without a name.
+
+    Raises:
+        OSError: the file system does not take it.
+    """
+    temporary = f"{path.parent}/{_TEMPORARY}"
+    try:
+        fd = os.open(path.parent, os.O_TMPFILE | os.O_WRONLY | os.O_CLOEXEC, MODE)
+    except OSError:
+        return False
     try:
         os.fchmod(fd, mode)
         append(fd, content)
+        with suppress(FileNotFoundError):  # of a process that was killed: the folder is locked
+            os.unlink(temporary)  # noqa: PTH108 (a pod waits for each of these)
         # A descriptor of a folder has it call linkat(2), which alone follows the symbolic link to the file.
-        os.link(f"/proc/self/fd/{fd}", path, src_dir_fd=fd, follow_symlinks=True)
+        os.link(f"/proc/self/fd/{fd}", temporary, src_dir_fd=fd, follow_symlinks=True)
+        os.rename(temporary, path)  # noqa: PTH104
     finally:
         os.close(fd)
+    return True
 
 
 def _written(path: Path, content: bytes, mode: int = MODE, *, lasting: bool = True) -> int:

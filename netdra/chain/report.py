@@ -113,7 +113,7 @@ class DetachReport(msgspec.Struct, frozen=True, kw_only=True, rename="camel", om
 
     Attributes:
         found: whether there was a checkpoint.
-        namespace_gone: whether the pod's namespace was gone already.
+        namespace_gone: whether the pod's namespace was gone already for all but whoever called, who may have held it.
         undone: step by step.
         problems: what is wrong beside the steps, such as a checkpoint that was damaged.
     """
@@ -131,9 +131,19 @@ class DetachReport(msgspec.Struct, frozen=True, kw_only=True, rename="camel", om
         return all(each.outcome == "undone" for each in self.undone)
 
     @property
+    def is_tried(self) -> bool:
+        """Whether there was time for each step."""
+        return all(each.outcome != "left" for each in self.undone)
+
+    @property
     def is_clean(self) -> bool:
         """Whether no step is left to undo and nothing else is wrong."""
         return self.is_undone and not self.problems
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What of the steps that were undone could not be given back as it was."""
+        return tuple(f"{each}: {note}" for each in self.undone for note in each.notes)
 
     def __str__(self) -> str:
         """The report in lines."""

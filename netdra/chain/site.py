@@ -64,21 +64,21 @@ def open_pod(path: str) -> Iterator[PodSpace]:
 
 
 @contextmanager
-def reopen_pod(wanted: NamespaceId, other_path: str, *, same_boot: bool) -> Iterator[PodSpace | None]:
+def reopen_pod(wanted: NamespaceId, *others: str, same_boot: bool) -> Iterator[PodSpace | None]:
     """The namespace that a checkpoint is of, or None where it is gone: also where another one has its path by now.
 
     Args:
         wanted: what the checkpoint says.
-        other_path: where it may be too, or "".
+        others: where it may be too, each a path or "". The first path that leads to it is the one that it is opened by.
         same_boot: whether the checkpoint is of this boot; namespaces do not outlive one.
     """
     with ExitStack() as closing:
-        found = None
-        for path in dict.fromkeys((wanted.path, other_path)) if same_boot else ():
+        for path in dict.fromkeys((wanted.path, *others)) if same_boot else ():
             space = _opened_if_there(path, closing)
-            if found is None and space is not None and space.cookie == wanted.cookie:
-                found = space
-        yield found
+            if space is not None and space.cookie == wanted.cookie:
+                yield space
+                return
+        yield None
 
 
 @contextmanager

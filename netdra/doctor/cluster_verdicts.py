@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime, timedelta
+
+import msgspec
 
 from netdra.doctor.cluster_facts import (
     NETDRA_PODS,
@@ -19,10 +21,51 @@ from netdra.doctor.finding import Finding, Level
 from netdra.model.device import Features
 
 API_SINCE, COUNTERS_SINCE = (1, 34), (1, 36, 2)
-CONTAINERD_SINCE, CRIO_SINCE = (1, 7), (1, 26)
 SOON = timedelta(days=14)
 NAMED = 5
+NRI_OF_CRIO = "[crio.nri] enable_nri = true"
 AS_ADMINISTRATOR = "ask with a kubeconfig that may read it: netdra doctor --kubeconfig"
+
+
+class Shortcoming(msgspec.Struct, frozen=True):
+    """What a container runtime's versions, from one on and before another, cannot do, or only if they are told to."""
+
+    runtime: str
+    since: tuple[int, ...]
+    before: tuple[int, ...]
+    level: Level
+    seen: str
+    fix: str
+
+    def is_of(self, node: KubernetesNode) -> bool:
+        """Whether a node's runtime is of these versions."""
+        runtime, _, version = node.runtime.partition("://")
+        return runtime == self.runtime and self.since <= number(version) < self.before
+
+
+SHORTCOMINGS = (
+    Shortcoming("containerd", (), (1, 7), "error", "have no NRI", "upgrade containerd to 2.2 or later"),
+    Shortcoming("cri-o", (), (1, 26), "error", "have no NRI", "upgrade CRI-O to 1.30 or later"),
+    Shortcoming(
+        "containerd",
+        (1, 7),
+        (2, 0),
+        "warning",
+        "have NRI and CDI only where they are switched on",
+        "[plugins.'io.containerd.nri.v1.nri'] disable = false; [plugins.'io.containerd.grpc.v1.cri'] enable_cdi = true",
+    ),
+    # The sandbox of a pod that a plugin refuses keeps its name reserved (`RunPodSandbox` in internal/cri/server).
+    Shortcoming(
+        "containerd",
+        (2, 0),
+        (2, 2),
+        "warning",
+        "may not start again after a pod was refused: its sandbox is left over",
+        "upgrade containerd to 2.2 or later",
+    ),
+    Shortcoming("cri-o", (1, 26), (1, 30), "warning", "have NRI only where it is switched on", NRI_OF_CRIO),
+)
+"""Which versions of which runtime netdra does not work with as they are; docs/nri.md has those that it is tested on."""
 
 
 def verdicts(facts: ClusterFacts, own_version: str, now: datetime) -> list[Finding]:
@@ -185,19 +228,18 @@ def _nodes(facts: ClusterFacts) -> Iterator[Finding]:
         yield _found("kubelets", "error", seen, "upgrade them: they do not prepare claims of resource.k8s.io/v1")
     else:
         yield _found("kubelets", "ok", _versions(each.kubelet for each in facts.nodes) or "no nodes")
-    bad = [f"{each.name} {each.runtime}" for each in facts.nodes if _lacks_nri(each)]
-    if bad:
-        seen = f"of {len(bad)} nodes without NRI: {_some(bad)}"
-        yield _found("container runtimes", "error", seen, "netdra needs containerd 2 (1.7: with NRI on) or CRI-O 1.26")
-    elif facts.nodes:
-        yield _found("container runtimes", "ok", _versions(each.runtime for each in facts.nodes))
+    yield from _runtimes(facts.nodes)
 
 
-def _lacks_nri(node: KubernetesNode) -> bool:
-    """Whether a runtime is known to have no NRI; of one that is not known, nothing is said."""
-    kind, _, version = node.runtime.partition("://")
-    since = {"containerd": CONTAINERD_SINCE, "cri-o": CRIO_SINCE}.get(kind)
-    return since is not None and number(version) < since
+def _runtimes(nodes: Sequence[KubernetesNode]) -> Iterator[Finding]:
+    """What is known of the nodes' runtimes; of one that is not known, nothing is said."""
+    for each in SHORTCOMINGS:
+        bad = [f"{node.name} {node.runtime}" for node in nodes if each.is_of(node)]
+        if bad:
+            yield _found("container runtimes", each.level, f"of {len(bad)} nodes {each.seen}: {_some(bad)}", each.fix)
+    well = [node.runtime for node in nodes if not any(each.is_of(node) for each in SHORTCOMINGS)]
+    if well:
+        yield _found("container runtimes", "ok", _versions(well))
 
 
 def _components(facts: ClusterFacts, own: str) -> Iterator[Finding]:

@@ -119,7 +119,7 @@ def _nri(facts: NodeFacts) -> Finding:
         return _found("NRI", "ok", f"{facts.nri_socket} takes connections")
     fix = (
         "containerd 2: on by default; 1.7: [plugins.'io.containerd.nri.v1.nri'] disable = false; "
-        "CRI-O: [crio.nri] enable_nri = true"
+        "CRI-O from 1.30: on by default; before: [crio.nri] enable_nri = true"
     )
     what = "is not there" if facts.nri == "absent" else f"does not answer: {facts.nri}"
     return _found("NRI", "error", f"{facts.nri_socket} {what}; no pod can be given a network", fix)

@@ -142,6 +142,25 @@ class Namespace:
         return self.run(lambda: Socket(family))
 
 
+def inode_at(path: str = _OWN) -> int:
+    """The number by which the kernel tells the namespace at a path from others while it lives; 0 where none is.
+
+    The path's file may be there without its mount: a runtime that removes a namespace takes that away first. Without a
+    path it is the calling thread's.
+    """
+    found = status_at(path)
+    return found.st_ino if found is not None else 0
+
+
+def status_at(path: str) -> os.stat_result | None:
+    """What the kernel says of the namespace at a path, such as when that was made (st_mtime_ns); None where none is."""
+    try:
+        found = os.stat(path)  # noqa: PTH116 (many at once)
+    except OSError:
+        return None
+    return found if found.st_dev == os.stat(_OWN).st_dev else None  # noqa: PTH116
+
+
 def delete(name: str, folder: str = NAMED) -> None:
     """Take a namespace's name away; the kernel removes it, with all virtual links in it, when nothing holds it.
 

@@ -66,16 +66,23 @@ class Delay:
         self._since = None
 
 
-def on_scrape(prepared: Callable[[], int], attached: Callable[[], int], registered: Callable[[], bool]) -> None:
+def on_scrape(
+    prepared: Callable[[], int],
+    attached: Callable[[], int],
+    namespaces: Callable[[], int],
+    registered: Callable[[], bool],
+) -> None:
     """Have what is on the disk or in another part's hand looked up when somebody asks.
 
     Args:
         prepared: how many claims are prepared.
         attached: how many sandboxes have a network.
+        namespaces: of how many sandboxes the namespace is held.
         registered: whether the kubelet has the driver.
     """
     metrics.PREPARED.set_function(prepared)
     metrics.ATTACHMENTS.set_function(attached)
+    metrics.HELD_NAMESPACES.set_function(namespaces)
     metrics.REGISTERED.set_function(registered)
 
 

@@ -75,6 +75,10 @@ ATTACH_SECONDS = NODE.histogram(
 )
 DETACH_SECONDS = NODE.histogram("netdra_detach_duration_seconds", "Taking a pod's networks down.", OUTCOME)
 ATTACHMENTS = NODE.gauge("netdra_attachments", "Sandboxes that have networks of netdra.")
+HELD_NAMESPACES = NODE.gauge(
+    "netdra_held_namespaces",
+    "Network namespaces of sandboxes that are held so that none ends with a device of the node in it.",
+)
 REPAIRS = NODE.counter(
     "netdra_attachments_repaired_total", "Sandboxes that Synchronize found without their network.", OUTCOME
 )

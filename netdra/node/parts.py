@@ -65,6 +65,7 @@ def assembled(client: Client, settings: Settings, publishing: Publishing) -> Par
     measure.on_scrape(
         lambda: len(prepared.uids()),
         lambda: len(checkpoint.sandboxes(settings.sandboxes)),
+        lambda: len(pods.held.network.namespaces),
         lambda: kubelet.registered,
     )
     plugin = Plugin(pods.hooks, NriSettings(socket=settings.nri_socket, index=settings.nri_index))

@@ -120,6 +120,16 @@ def give_back(moved: Moved, site: Site) -> tuple[str, ...]:
         PermanentError: a device that the machine still has is neither in the pod nor on the host.
         KernelError: the kernel or the driver refused.
     """
+    try:
+        return _given_back(moved, site)
+    except KernelMissingError:
+        # A virtual device is anybody's once it is on the host: the next pod's step may have it before it is restored.
+        if moved.device.is_physical or (site.pod is not None and _inside(moved, site.pod) is not None):
+            raise
+        return (f'device "{moved.name}" came back and is gone again, to another pod or for good',)
+
+
+def _given_back(moved: Moved, site: Site) -> tuple[str, ...]:
     back = _move_out(moved, site.pod, site) if site.pod is not None else None
     if back is None:
         other = site.holder(moved.device.key)
@@ -215,7 +225,7 @@ def _move_out(moved: Moved, pod: PodSpace, site: Site) -> Link | None:
     None if the pod does not have it.
     """
     home = site.host_namespace.fd
-    inside = identity.find(pod.sock, moved.device, moved.pod_name, moved.name, same_mac=False)
+    inside = _inside(moved, pod)
     if inside is None:
         return None
     if inside.alt_names:
@@ -237,6 +247,10 @@ def _move_out(moved: Moved, pod: PodSpace, site: Site) -> Link | None:
         if up is None or link.find(pod.sock, inside.index) is not None:
             raise
         return link.get(site.host, moved.name)  # it went and could not be brought up: `restore` tells why
+
+
+def _inside(moved: Moved, pod: PodSpace) -> Link | None:
+    return identity.find(pod.sock, moved.device, moved.pod_name, moved.name, same_mac=False)
 
 
 def _arrived(moved: Moved, inside: Link, site: Site) -> Link:

@@ -11,6 +11,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from testbed.components import OLDEST_RUNTIME, RUNTIME
+
 PYTHON = ".venv/bin/python"
 RESULTS = Path("build/test")
 """Logs and reports of the last run, by level."""
@@ -64,6 +66,7 @@ class Level:
         cores: how many it can use.
         again: whether a test that fails is run once more, alone: on a real machine, yes; of pure functions, never.
         alone_with: something that one level at a time can have.
+        variables: further variables that it is run with.
         folder: where the report and the log are, for a level that empties a folder of its own first.
     """
 
@@ -73,6 +76,7 @@ class Level:
     cores: int = 1
     again: bool = False
     alone_with: str = ""
+    variables: Mapping[str, str] = field(default_factory=dict)
     folder: Path = field(default=RESULTS)
 
     @property
@@ -87,7 +91,7 @@ class Level:
 
     def environment(self) -> Mapping[str, str]:
         """The variables that it is run with."""
-        return {"NETDRA_REPORT": str(self.report.absolute())}
+        return {"NETDRA_REPORT": str(self.report.absolute()), **self.variables}
 
 
 def _pytest(*paths: str, workers_a_core: int = 1, options: Sequence[str] = ()) -> Make:
@@ -169,6 +173,13 @@ LEVELS: Mapping[str, Level] = {
             after=("environment", "components"),
             cores=4,
             again=True,
+        ),
+        Level(
+            "oldest",
+            _pytest("tests/cluster/pods", options=("-m", "oldest")),
+            after=("environment", "components"),
+            again=True,
+            variables={RUNTIME: OLDEST_RUNTIME},
         ),
         Level(
             "machine",

@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from testbed.build import cache_root
+from testbed.components import KUBERNETES, RUNTIME
 from testbed.vm import hardware, initramfs
 from testbed.vm.ingredients import Ingredients, make_disk
 
@@ -32,7 +33,7 @@ _KERNEL_ARGUMENTS = (
     "intel_iommu=on iommu=pt rdinit=/init"
 )
 # What the guest's processes need of the environment outside, since they run the same programs from the same places.
-_ENVIRONMENT = ("PATH", "HOME", "NETDRA_TESTBED_CACHE", "NETDRA_REPORT", "NETDRA_SEED")
+_ENVIRONMENT = ("PATH", "HOME", "NETDRA_TESTBED_CACHE", "NETDRA_REPORT", "NETDRA_SEED", RUNTIME, KUBERNETES)
 _READY = "machine: ready"
 
 

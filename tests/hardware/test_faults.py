@@ -14,7 +14,9 @@ from pathlib import Path
 import pytest
 
 from netdra.chain.check import check
+from netdra.chain.detach import detach
 from netdra.chain.site import Settings
+from netdra.node.pods.namespaces import Namespaces
 from testbed.waiting import until
 from tests.hardware.conftest import making_pods
 from tests.hardware.node import PATIENCE, PF, TOTAL_VFS, VF, bind, ip, links, unbind
@@ -148,3 +150,76 @@ def test_a_pod_whose_namespace_dies_with_a_bond_of_vfs_gives_both_back_as_they_w
     assert report.namespace_gone
     assert report.is_clean
     assert_as_before(before, pod.settings)
+
+
+VIRTUAL = {
+    "dummy": (),
+    "vlan": ("id", "7"),
+    "macvlan": ("mode", "bridge"),
+    "ipvlan": ("mode", "l2"),
+    "vxlan": ("id", "42", "dstport", "4789"),
+    "veth": (),
+}
+ON_A_LINK = ("vlan", "macvlan", "ipvlan")
+
+
+@pytest.fixture
+def virtual(pfs: tuple[PF, ...]) -> Iterator[dict[str, str]]:
+    """An interface of each kind that ends with its namespace, by kind; a bond or a bridge stays in its own."""
+    names = {kind: f"v{kind}" for kind in VIRTUAL}
+    for kind, name in names.items():
+        # An ipvlan and a macvlan cannot be on one link.
+        lower = ("link", pfs[kind == "ipvlan"].name) if kind in ON_A_LINK else ()
+        ip("link", "add", *lower, "name", name, "type", kind, *VIRTUAL[kind])
+        ip("link", "set", name, "mtu", "1400", "up")
+    yield names
+    for name in names.values():
+        if name in links():
+            ip("link", "delete", name)
+
+
+def test_virtual_devices_come_back_as_they_were_though_their_namespace_was_removed_before(
+    virtual: dict[str, str], losing_pod: Pod
+) -> None:
+    before, namespaces = whole(virtual), Namespaces()
+    namespaces.hold(losing_pod.netns, losing_pod.path)
+    losing_pod.attach(plan(*(step(name, "host-device", name, {"device": name}) for name in virtual.values())))
+    assert not set(virtual.values()) & set(links())
+
+    ip("netns", "delete", losing_pod.netns)
+    assert namespaces.lost() == (losing_pod.netns,)
+    report = detach(losing_pod.netns, losing_pod.settings, held=namespaces.path(losing_pod.netns))
+
+    assert report.is_clean, str(report)
+    assert report.namespace_gone
+    assert not report.notes
+    assert whole(virtual) == before
+    namespaces.release(losing_pod.netns)
+
+
+def whole(virtual: dict[str, str]) -> dict[str, object]:
+    """What there is to say of these interfaces, but for what the kernel counts and numbers anew."""
+    kept = ("address", "mtu", "linkinfo", "link")
+    found = links()
+    return {
+        name: {key: found[name].get(key) for key in kept} | {"up": "UP" in found[name]["flags"]}
+        for name in virtual.values()
+    }
+
+
+def test_a_vf_is_taken_out_of_a_namespace_that_is_held_and_need_not_be_waited_for(
+    pfs: tuple[PF, ...], losing_pod: Pod
+) -> None:
+    vf = pfs[0].vf(1)
+    before, namespaces = node_state(), Namespaces()
+    namespaces.hold(losing_pod.netns, losing_pod.path)
+    losing_pod.attach(plan(step("vf", "sriov", "net1", SETTINGS, device=allocated(vf))))
+    ip("netns", "delete", losing_pod.netns)
+    assert [vf.name] == [""]  # it is in the namespace that only we have
+
+    report = detach(losing_pod.netns, losing_pod.settings, held=namespaces.path(losing_pod.netns))
+
+    assert report.is_clean, str(report)
+    assert vf.name
+    namespaces.release(losing_pod.netns)
+    assert_as_before(before, losing_pod.settings)

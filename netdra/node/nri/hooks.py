@@ -20,8 +20,9 @@ class Sandbox(msgspec.Struct, frozen=True, kw_only=True):
         name: the pod's name.
         namespace: the pod's namespace.
         uid: the pod's uid.
-        netns: the path of its network namespace; "" for a pod on the host's network, and for one that has stopped.
-        pid: a process in it, 0 once it has stopped.
+        netns: the path of its network namespace. "" for a pod on the host's network and for one that has stopped, or,
+            as of CRI-O, a path of the host's and one at which there is nothing any more.
+        pid: a process in it; 0 once it has stopped, and always where a sandbox has no process of its own.
     """
 
     id: str
@@ -30,6 +31,10 @@ class Sandbox(msgspec.Struct, frozen=True, kw_only=True):
     uid: str
     netns: str = ""
     pid: int = 0
+
+    def is_of_pod_of(self, other: Sandbox) -> bool:
+        """Whether two sandboxes are of one pod: a uid alone may be given to a sandbox by whoever may make one."""
+        return (self.namespace, self.name, self.uid) == (other.namespace, other.name, other.uid)
 
 
 class SandboxHooks(Protocol):

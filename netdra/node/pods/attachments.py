@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from netdra.model.claim import ResourceClaim
-from netdra.model.errors import InvalidInputError, NetdraError, PermanentError, TemporaryError
+from netdra.model.errors import NetdraError, PermanentError, TemporaryError
 from netdra.model.plan import Plan
 from netdra.node.claims.checks import check_shared
 from netdra.node.haste import Haste
@@ -78,7 +78,8 @@ class Attachments:
 
     async def synchronize(self, sandboxes: Sequence[Sandbox]) -> None:
         """Take down which sandboxes there are; `reconcile` compares them with what is really there."""
-        self.live = {each.id: each for each in sandboxes if each.netns}
+        alive = await self.in_thread(lambda: self.network.alive(sandboxes))
+        self.live = {each.id: each for each in alive}
         self.strangers = frozenset(self.network.known()) - self.live.keys()
         self.work()
 
@@ -123,10 +124,17 @@ class Attachments:
         while self._running:
             await asyncio.wait(self._running)
         self.threads.shutdown()
+        self.network.namespaces.close()
 
     def has_anything(self, sandbox: str) -> bool:
         """Whether there is anything of a sandbox that would have to be undone."""
-        return self.network.guard.has(sandbox) or sandbox in self.troubles or self.network.has_checkpoint(sandbox)
+        network = self.network
+        return (
+            network.guard.has(sandbox)
+            or sandbox in self.troubles
+            or network.namespaces.has(sandbox)
+            or network.has_checkpoint(sandbox)
+        )
 
     async def attach(self, sandbox: Sandbox, claims: Sequence[ResourceClaim], deadline: float) -> None:
         """Attach a sandbox whose lock is held.
@@ -135,8 +143,6 @@ class Attachments:
             NetdraError: it is not attached; claim, pod and log say why.
         """
         try:
-            if not sandbox.netns:
-                raise _host_network(sandbox, claims)
             outcomes = await self._attached(sandbox, claims, deadline)
         except NetdraError as problem:
             if self.network.has_checkpoint(sandbox.id):
@@ -166,6 +172,8 @@ class Attachments:
             if undone.trouble and not undone.given_up:
                 self.troubles[sandbox.id] = msgspec.structs.replace(undone, tries=tries + undone.namespace_gone)
             self.changed()
+        if undone.notes:
+            self.reports.not_restored(sandbox, "\n".join(undone.notes))
         if not undone.trouble:
             return
         if undone.given_up:
@@ -185,8 +193,8 @@ class Attachments:
             try:
                 claims = await self.tracker.claims_of(sandbox, max(0.0, left * LOOKUP_SHARE))
             except TemporaryError as problem:
-                if not sandbox.netns:
-                    return  # a pod on the host's network has none to be attached to, and no CDI specification either
+                if await self.in_thread(lambda: self.network.is_on_hosts(sandbox)):
+                    return  # it has no network to be attached to, and no CDI specification either
                 self.reports.failed(sandbox, problem)
                 raise
             if claims:
@@ -200,11 +208,19 @@ class Attachments:
             if saved is not None:
                 return await self.in_thread(lambda: self.network.confirm(sandbox, claims, saved))
         plans = self._plans(sandbox, claims)
-        if any(each.uid == sandbox.uid and each.id != sandbox.id for each in self.live.values()):
-            self.missed()  # a pod has one sandbox at a time: if a former one holds a device, the next try finds it free
+        self._succeed(sandbox)
         if sandbox.id not in self.live:
             raise TemporaryError(f"sandbox {sandbox.id} was stopped before its network was attached")
         return await self.in_thread(lambda: self.network.attach(sandbox, claims, plans, deadline))
+
+    def _succeed(self, sandbox: Sandbox) -> None:
+        """A pod has one sandbox at a time: if a former one has a device, the next try of this one finds it free."""
+        former = {key for key, each in self.live.items() if key != sandbox.id and each.is_of_pod_of(sandbox)}
+        if former:
+            for key in former:
+                del self.live[key]
+            self.strangers |= former
+            self.missed()
 
     def _plans(self, sandbox: Sandbox, claims: Sequence[ResourceClaim]) -> tuple[Plan, ...]:
         """What the claims come to on this node, as it is now.
@@ -260,12 +276,3 @@ async def _told_apart(work: Awaitable[None]) -> NetdraError | None:
         log.exception("netdra has a defect")
         return PermanentError(f"netdra has a defect: {type(problem).__name__}: {problem}")
     return None
-
-
-def _host_network(sandbox: Sandbox, claims: Sequence[ResourceClaim]) -> InvalidInputError:
-    named = ", ".join(f'"{claim.metadata.name}"' for claim in claims)
-    return InvalidInputError(
-        f'pod "{sandbox.namespace}/{sandbox.name}" is on the host\'s network, and its claims {named} have network '
-        "devices",
-        hint="remove hostNetwork or the claims: a pod on the host's network sees the host's interfaces as they are",
-    )

@@ -16,15 +16,17 @@ from netdra.chain.check import check
 from netdra.chain.checkpoint import Pod, Saved
 from netdra.chain.collect import collect
 from netdra.chain.detach import detach
-from netdra.chain.report import AttachError, CollectReport
+from netdra.chain.report import AttachError, CollectReport, DetachReport
 from netdra.chain.site import Settings
 from netdra.chain.standing import PlanResults
+from netdra.kernel import netns
 from netdra.model.claim import ResourceClaim
-from netdra.model.errors import NetdraError, TemporaryError
+from netdra.model.errors import InvalidInputError, NetdraError, TemporaryError
 from netdra.model.plan import ClaimReference, Plan
 from netdra.node import faults, measure, metrics
 from netdra.node.nri.hooks import Sandbox
 from netdra.node.pods.guard import Guard
+from netdra.node.pods.namespaces import Namespaces
 from netdra.node.pods.outcome import Outcome, attached, reference
 from netdra.ops.metrics import measured
 
@@ -38,13 +40,15 @@ class Undone(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         claims: the claims whose network was run in it, as far as its checkpoint says.
         trouble: what could not be undone yet, "" if all is.
-        namespace_gone: its namespace is gone, so nothing that fails now can be mended in it.
+        notes: what was undone and could not be given back as it was.
+        namespace_gone: its namespace is gone for all but us, so nothing that fails now can be mended in it.
         given_up: what could not be undone is in a file that was put aside, and is tried no more.
         tries: how often it was tried so far since the namespace was gone; counted by `attachments`.
     """
 
     claims: tuple[ClaimReference, ...] = ()
     trouble: str = ""
+    notes: tuple[str, ...] = ()
     namespace_gone: bool = False
     given_up: bool = False
     tries: int = 0
@@ -55,6 +59,7 @@ class Network:
 
     def __init__(self, settings: Settings, guard: Guard) -> None:
         self.settings, self.guard = settings, guard
+        self.namespaces = Namespaces()
 
     def has_checkpoint(self, sandbox: str) -> bool:
         """Whether anything was ever begun for a sandbox, and not undone. Takes microseconds.
@@ -63,6 +68,33 @@ class Network:
             InvalidInputError: the id cannot be a sandbox's.
         """
         return checkpoint.path_of(self.settings.state, sandbox).exists()
+
+    def alive(self, sandboxes: Sequence[Sandbox]) -> tuple[Sandbox, ...]:
+        """Those that have a network namespace of their own now; of those of one pod, the newest.
+
+        A runtime may list a sandbox that has stopped by the path that its namespace had, and one on the host's network
+        by a path of the host's (CRI-O does both): the kernel is asked what is there. A pod has one sandbox at a time.
+        """
+        host = netns.inode_at()
+        newest: dict[tuple[str, str, str], tuple[int, Sandbox]] = {}
+        for sandbox in sandboxes:
+            found = netns.status_at(sandbox.netns) if sandbox.netns else None
+            if found is None or found.st_ino == host:
+                continue
+            pod = (sandbox.namespace, sandbox.name, sandbox.uid)
+            if pod not in newest or newest[pod][0] <= found.st_mtime_ns:
+                newest[pod] = (found.st_mtime_ns, sandbox)
+        return tuple(sandbox for _, sandbox in newest.values())
+
+    def is_on_hosts(self, sandbox: Sandbox) -> bool:
+        """Whether a sandbox is on the host's network: some runtimes tell of no namespace then, others of the host's."""
+        return not sandbox.netns or netns.inode_at(sandbox.netns) == netns.inode_at()
+
+    def hold(self, saved: Saved) -> None:
+        """Hold the namespace of a sandbox that a former process has left, if it is there."""
+        namespace = saved.header.namespace
+        if standing.is_there(namespace):
+            self.namespaces.hold(saved.header.pod.sandbox, namespace.path)
 
     def standing(self, sandbox: Sandbox) -> Saved | None:
         """The checkpoint of a sandbox whose network is complete in its namespace, else None."""
@@ -80,8 +112,11 @@ class Network:
             deadline: when all must be done, undoing included, on the monotonic clock.
 
         Raises:
+            InvalidInputError: it is on the host's network.
             NetdraError: it is not attached.
         """
+        if self.is_on_hosts(sandbox):
+            raise _host_network(sandbox, claims)
         with measured(metrics.ATTACH_SECONDS):
             try:
                 self.guard.begin(sandbox.id, [reference(claim) for claim in claims])
@@ -103,18 +138,20 @@ class Network:
         Raises:
             NetdraError: a CDI specification cannot be written.
         """
+        self.namespaces.hold(sandbox.id, sandbox.netns)
         outcomes = attached(sandbox, claims, standing.results_of(saved))
         self.guard.attached(outcomes)
         return outcomes
 
-    def drift(self, sandbox: str) -> tuple[str, ...]:
-        """In words, what of a sandbox's network is no longer as it was made.
+    def drift(self, sandbox: Sandbox) -> tuple[str, ...]:
+        """In words, what of a sandbox's network is no longer as it was made; nothing of one that ends just now.
 
         Raises:
             TemporaryError: the sandbox is just being attached or detached by another process.
         """
-        report = check(sandbox, self.settings)
-        return (*report.problems, *(f"{each}: {each.drift[0]}" for each in report.steps if each.drift))
+        report = check(sandbox.id, self.settings)
+        found = (*report.problems, *(f"{each}: {each.drift[0]}" for each in report.steps if each.drift))
+        return found if self.alive((sandbox,)) else ()
 
     def undo(self, sandbox: str, deadline: float, netns: str = "", *, give_up: bool = False) -> Undone:
         """Take a sandbox down: no container more, then its network. Tries everything, and says what is left.
@@ -128,7 +165,7 @@ class Network:
         began = time.perf_counter()
         trouble: list[str] = []
         claims: tuple[ClaimReference, ...] = ()
-        namespace_gone = False
+        report = DetachReport(sandbox=sandbox, found=True)
         try:
             self.guard.gone(sandbox)
         except NetdraError as problem:
@@ -137,9 +174,10 @@ class Network:
         try:
             saved = standing.load(self.settings.state, sandbox)
             claims = tuple(dict.fromkeys(plan.claim for plan in saved.header.plans)) if saved is not None else ()
-            report = detach(sandbox, self._within(deadline), netns, give_up=give_up)
-            namespace_gone = report.namespace_gone
+            held = self.namespaces.path(sandbox)
+            report = detach(sandbox, self._within(deadline), netns, held=held, give_up=give_up)
             measure.detached(report)
+            self._let_go(report, give_up=give_up)
             trouble += report.problems
             trouble += [
                 f"{each}: {each.message or 'no time left'}" for each in report.undone if each.outcome != "undone"
@@ -151,13 +189,14 @@ class Network:
         return Undone(
             claims=claims,
             trouble="\n".join(trouble),
-            namespace_gone=namespace_gone,
+            notes=report.notes,
+            namespace_gone=report.namespace_gone,
             given_up=give_up and bool(trouble) and not self.has_checkpoint(sandbox),
         )
 
     def known(self) -> tuple[str, ...]:
         """The sandboxes that anything is kept of."""
-        return (*checkpoint.sandboxes(self.settings.state), *self.guard.sandboxes())
+        return (*checkpoint.sandboxes(self.settings.state), *self.guard.sandboxes(), *self.namespaces.sandboxes())
 
     def checkpoints(self) -> list[Saved]:
         """All checkpoints that can be read; what cannot is put aside when its sandbox is next spoken of."""
@@ -184,12 +223,22 @@ class Network:
     def _run(self, plans: Sequence[Plan], sandbox: Sandbox, deadline: float) -> tuple[PlanResults, ...]:
         """Run the chains, and count their steps."""
         try:
+            self.namespaces.hold(sandbox.id, sandbox.netns)
             report = attach(plans, _pod(sandbox), sandbox.netns, self._within(deadline))
             measure.attached(report)
             return standing.reported(plans, report)
         except AttachError as problem:
             measure.attached(problem.report)
             raise
+
+    def _let_go(self, report: DetachReport, *, give_up: bool) -> None:
+        """Hold a namespace no longer once nothing is left in it, or once only we have it and all was tried.
+
+        What could not be taken out of it then goes the way of every namespace: the kernel gives back what is physical.
+        Longer it is not held, or a pod that has ended would go on answering on the network.
+        """
+        if report.is_undone or (report.namespace_gone and (report.is_tried or give_up)):
+            self.namespaces.release(report.sandbox)
 
     def _within(self, deadline: float) -> Settings:
         left = max(0.0, deadline - time.monotonic() - _AFTERWARDS)
@@ -206,6 +255,15 @@ def sandbox_of(saved: Saved) -> Sandbox:
 
 def _pod(sandbox: Sandbox) -> Pod:
     return Pod(sandbox=sandbox.id, name=sandbox.name, namespace=sandbox.namespace, uid=sandbox.uid)
+
+
+def _host_network(sandbox: Sandbox, claims: Sequence[ResourceClaim]) -> InvalidInputError:
+    named = ", ".join(f'"{claim.metadata.name}"' for claim in claims)
+    return InvalidInputError(
+        f'pod "{sandbox.namespace}/{sandbox.name}" is on the host\'s network, and its claims {named} have network '
+        "devices",
+        hint="remove hostNetwork or the claims: a pod on the host's network sees the host's interfaces as they are",
+    )
 
 
 def _check_in_time(sandbox: Sandbox, deadline: float) -> None:

@@ -113,6 +113,7 @@ class Orphans:
             for key, each in saved.items()
             if await attachments.in_thread(partial(attachments.network.is_of_a_lost_namespace, each))
         ]
+        lost += attachments.network.namespaces.lost()
         for key in dict.fromkeys([*lost, *attachments.strangers, *attachments.troubles]):
             if key in lost:
                 attachments.live.pop(key, None)

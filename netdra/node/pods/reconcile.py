@@ -65,6 +65,7 @@ class Reconciler:
         attachments, network = self.attachments, self.attachments.network
         stand: list[Saved] = []
         for saved in await attachments.in_thread(network.checkpoints):
+            await attachments.in_thread(partial(network.hold, saved))
             try:
                 if await attachments.in_thread(partial(network.standing, sandbox_of(saved))) is not None:
                     stand.append(saved)
@@ -115,7 +116,8 @@ class Reconciler:
         attachments = self.attachments
         async with attachments.locks.held(key):
             sandbox = attachments.live.get(key)
-            if sandbox is None:
+            if sandbox is None or not await attachments.in_thread(lambda: attachments.network.alive((sandbox,))):
+                attachments.live.pop(key, None)  # it has ended by now, told or not, or has no network of its own
                 return True
             try:
                 return await self._settle(sandbox)
@@ -173,7 +175,7 @@ class Reconciler:
     async def _report_drift(self, sandbox: Sandbox) -> None:
         """Tell what a pod's network no longer is. It is left so: what changed it may have been the pod itself."""
         attachments = self.attachments
-        drift = await attachments.in_thread(lambda: attachments.network.drift(sandbox.id))
+        drift = await attachments.in_thread(lambda: attachments.network.drift(sandbox))
         if drift:
             attachments.reports.changed(sandbox, "; ".join(drift))
 

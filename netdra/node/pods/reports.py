@@ -46,6 +46,11 @@ class Reports:
             log.warning("not given back yet: %s", trouble, extra=_about(sandbox))
             self._tell(sandbox, "Warning", "NetworkNotDetached", "Detach", trouble)
 
+    def not_restored(self, sandbox: Sandbox, notes: str) -> None:
+        """All of a sandbox is undone, and something of the node is not as it was before: a virtual device is lost."""
+        log.warning("not as it was before: %s", notes, extra=_about(sandbox))
+        self._tell(sandbox, "Warning", "NetworkNotRestored", "Detach", notes)
+
     def given_up(self, sandbox: Sandbox, trouble: str) -> None:
         """What could not be given back is tried no more, and left for a person."""
         log.error('pod "%s/%s", sandbox %s: %s', sandbox.namespace, sandbox.name, sandbox.id, trouble)

@@ -72,6 +72,7 @@ class Pods:
             tasks.create_task(self.writer.run())
             tasks.create_task(self.reconciler.run())
             tasks.create_task(self.orphans.run())
+            tasks.create_task(self.held.network.namespaces.follow(self.orphans.look_at_sandboxes))
 
     def _pod_changed(self, change: Change[WatchedPod]) -> None:
         if change.old is not None and (change.new is None or change.new.metadata.uid != change.old.metadata.uid):

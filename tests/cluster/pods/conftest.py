@@ -14,13 +14,13 @@ from pathlib import Path
 import pytest
 
 from testbed.api import Api
-from testbed.containerd import Containerd
 from testbed.control_plane import ControlPlane
 from testbed.driver import Driver
 from testbed.kubelet import Kubelet
 from testbed.node import Node
 from testbed.objects import NODE
 from testbed.pods import Pods
+from testbed.runtime import Runtime, started
 from testbed.workspace import Workspace
 from tests.cluster.pods.running import publish, running_driver
 from tests.cluster.pods.stage import SHARED, Stage, opened
@@ -40,7 +40,7 @@ class Machine:
     """A node with what runs on it, which a test may kill and restart if it waits for its return."""
 
     node: Node
-    containerd: Containerd
+    containerd: Runtime
     kubelet: Kubelet
 
 
@@ -48,7 +48,7 @@ class Machine:
 def running_machine(config: pytest.Config, plane: ControlPlane, api: Api, folder: Path) -> Iterator[Machine]:
     """A Ready node of a control plane, whose logs are shown with tests that fail."""
     with Node(f"node-{next(NUMBERS)}", folder=folder) as node, logs_shown(config, node):
-        containerd = Containerd(node)
+        containerd = started(node)
         try:
             yield Machine(node, containerd, Kubelet(containerd, plane))
         finally:

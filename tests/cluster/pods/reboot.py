@@ -18,7 +18,9 @@ for each in /proc/[0-9]*; do
   pid=${each#/proc/}
   [ "$pid" = 1 ] || [ "$pid" = $$ ] || kill -9 "$pid" 2>/dev/null
 done
-for each in /run/netns/cni-*; do umount "$each"; rm "$each"; done
+for each in /run/netns/* /run/ipcns/* /run/utsns/*; do
+  [ "$each" = /run/netns/outside ] || ! [ -e "$each" ] || { umount "$each"; rm "$each"; }
+done
 rm -f /run/cdi/*
 """
 
@@ -26,7 +28,7 @@ rm -f /run/cdi/*
 @contextmanager
 def rebooted(machine: Machine, folder: Path, *interfaces: str) -> Iterator[None]:
     """The node after a reboot, without these interfaces and without its driver; later its boot id is as before."""
-    for name in ("netdra", "kubelet", "containerd"):
+    for name in ("netdra", "kubelet", "runtime"):
         machine.node.processes[name].kill()
     # The node's processes only: its first process is 1 in the namespace that this runs in.
     machine.node.run("sh", "-c", _FORGET)

@@ -28,7 +28,7 @@ POINTS = (
     *("prepare-begun", "prepare-described", "prepare-done", "attach-begun", "attach-done", "attach-guarded"),
     *("detach-begun", "detach-done", "unprepare-begun", "unprepare-removed"),
 )
-FAULTS = (*(("point",) * 4), *(("kill",) * 3), "pause", "kubelet", "containerd", "api-server", "update")
+FAULTS = (*(("point",) * 4), *(("kill",) * 3), "pause", "kubelet", "runtime", "api-server", "update")
 _ROOT = {"moved": "nic", "chain": "nic", "share": "share", "shared": "share"}
 KINDS = tuple(_ROOT)
 MOMENTS = ("coming", "running", "going")

@@ -15,8 +15,8 @@ from pathlib import Path
 
 import pytest
 
-from testbed.containerd import Containerd
 from testbed.node import ADDRESS, UPLINK, CommandError, Node
+from testbed.runtime import Runtime, started
 from testbed.waiting import until
 from tests.cluster.pods.traces import all_namespaces, namespaces_of, traces
 
@@ -28,12 +28,12 @@ CDI_SPEC = {
 
 
 @pytest.fixture(scope="module")
-def containerd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Containerd]:
+def containerd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Runtime]:
     with Node("runtime", folder=tmp_path_factory.mktemp("node")) as node:
-        yield Containerd(node)
+        yield started(node)
 
 
-def test_a_nodes_interfaces_are_its_own(containerd: Containerd) -> None:
+def test_a_nodes_interfaces_are_its_own(containerd: Runtime) -> None:
     links = {link["ifname"] for link in json.loads(containerd.node.run("ip", "-j", "link"))}
     assert set(containerd.node.run("ls", "/sys/class/net").split()) == links
     assert {"lo", UPLINK} <= links
@@ -41,7 +41,7 @@ def test_a_nodes_interfaces_are_its_own(containerd: Containerd) -> None:
     assert (route["dev"], route["prefsrc"]) == (UPLINK, ADDRESS)
 
 
-def test_a_pod_has_its_network_until_it_is_stopped(containerd: Containerd) -> None:
+def test_a_pod_has_its_network_until_it_is_stopped(containerd: Runtime) -> None:
     sandbox = containerd.run_pod_sandbox("alone")
     namespace = containerd.netns(sandbox)
     (eth0,) = json.loads(containerd.node.run("nsenter", f"--net={namespace}", "ip", "-j", "address", "show", "eth0"))
@@ -53,7 +53,7 @@ def test_a_pod_has_its_network_until_it_is_stopped(containerd: Containerd) -> No
     assert sandbox not in containerd.crictl("pods", "--quiet", "--no-trunc")
 
 
-def test_containers_outlive_the_runtime(containerd: Containerd) -> None:
+def test_containers_outlive_the_runtime(containerd: Runtime) -> None:
     sandbox = containerd.run_pod_sandbox("outliving")
     container = containerd.run_container(sandbox)
     containerd.process.kill()
@@ -66,7 +66,7 @@ def test_containers_outlive_the_runtime(containerd: Containerd) -> None:
     containerd.remove_pod_sandbox(sandbox)
 
 
-def test_a_container_gets_what_a_cdi_spec_says_and_none_without_it(containerd: Containerd) -> None:
+def test_a_container_gets_what_a_cdi_spec_says_and_none_without_it(containerd: Runtime) -> None:
     sandbox = containerd.run_pod_sandbox("cdi")
     device = "testbed.local/thing=one"
     with pytest.raises(CommandError, match=f"unresolvable CDI devices {re.escape(device)}"):
@@ -78,14 +78,14 @@ def test_a_container_gets_what_a_cdi_spec_says_and_none_without_it(containerd: C
     containerd.remove_pod_sandbox(sandbox)
 
 
-def test_the_nri_socket_is_reached_from_outside(containerd: Containerd) -> None:
+def test_the_nri_socket_is_reached_from_outside(containerd: Runtime) -> None:
     with socket.socket(socket.AF_UNIX) as client:
-        client.connect(str(containerd.node.folder / "run" / "nri" / "nri.sock"))
+        client.connect(str(containerd.nri_socket))
 
 
-def test_two_nodes_share_nothing(containerd: Containerd, tmp_path: Path) -> None:
+def test_two_nodes_share_nothing(containerd: Runtime, tmp_path: Path) -> None:
     with Node("second", folder=tmp_path / "node-two") as second:
-        assert Containerd(second).crictl("pods", "--quiet") == ""
+        assert started(second).crictl("pods", "--quiet") == ""
         assert second.run("hostname").strip() == "second"
         second.run("ip", "link", "add", "only-here", "type", "veth", "peer", "name", "and-here")
         assert "only-here" not in containerd.node.run("ls", "/sys/class/net")
@@ -96,7 +96,7 @@ def test_nothing_is_left_when_a_node_ends_with_pods_running(tmp_path: Path) -> N
     before = traces(folder.name)
     with ExitStack() as opened:
         with Node(folder=folder) as node:
-            containerd = Containerd(node)
+            containerd = started(node)
             containerd.run_container(containerd.run_pod_sandbox("forgotten"))
             own = namespaces_of([node.pid])
             for kind in ("net", "mnt"):  # the kernel gives the numbers of those that are open to no others
@@ -110,10 +110,10 @@ def test_processes_and_mounts_end_with_a_test_run_that_is_killed(tmp_path: Path)
     folder = tmp_path / "node-killed"
     script = f"""
 from pathlib import Path
-from testbed.containerd import Containerd
+from testbed.runtime import Runtime, started
 from testbed.node import Node
 with Node(folder=Path({str(folder)!r})) as node:
-    containerd = Containerd(node)
+    containerd = started(node)
     containerd.run_container(containerd.run_pod_sandbox("forgotten"))
     print("running", flush=True)
     input()

@@ -1,4 +1,4 @@
-"""The plugin and a real containerd: what is told, and what becomes of pods when one of the two is in trouble."""
+"""The plugin and a real container runtime: what is told, and what becomes of pods when one of the two is in trouble."""
 
 from __future__ import annotations
 
@@ -16,9 +16,11 @@ from netdra.kube.backoff import Backoff
 from netdra.model.errors import TemporaryError
 from netdra.node.nri.hooks import Sandbox
 from netdra.node.nri.plugin import Plugin, Settings
-from testbed.containerd import Containerd
+from testbed.build import named_runtime
 from testbed.node import CommandError, Node
 from testbed.pace import measured
+from testbed.process import ProcessError
+from testbed.runtime import Runtime, started
 from testbed.waiting import awaited, until_async
 
 ROOT = Path(__file__).parents[3]
@@ -65,21 +67,21 @@ class Hooks:
 
 
 @pytest.fixture(scope="module")
-def shared_containerd() -> Iterator[Containerd]:
+def shared_containerd() -> Iterator[Runtime]:
     # Not in pytest's folder, whose length leaves too little for the socket's name.
     with Node("nri") as node:
-        yield Containerd(node)
+        yield started(node)
 
 
 @pytest.fixture
-def containerd(shared_containerd: Containerd) -> Iterator[Containerd]:
+def containerd(shared_containerd: Runtime) -> Iterator[Runtime]:
     """A containerd without sandboxes."""
     yield shared_containerd
     shared_containerd.remove_all()
 
 
 @asynccontextmanager
-async def registered(containerd: Containerd, hooks: Hooks) -> AsyncIterator[Plugin]:
+async def registered(containerd: Runtime, hooks: Hooks) -> AsyncIterator[Plugin]:
     """A plugin that knows all sandboxes."""
     plugin = Plugin(hooks, Settings(socket=containerd.nri_socket), backoff=Backoff(0.05, 0.2))
     running = asyncio.create_task(plugin.run())
@@ -91,41 +93,45 @@ async def registered(containerd: Containerd, hooks: Hooks) -> AsyncIterator[Plug
         await asyncio.gather(running, return_exceptions=True)
 
 
-def test_a_sandbox_is_told_from_its_beginning_to_its_end(containerd: Containerd) -> None:
+@pytest.mark.oldest
+def test_a_sandbox_is_told_from_its_beginning_to_its_end(containerd: Runtime) -> None:
     hooks = Hooks()
 
     async def main() -> None:
         async with registered(containerd, hooks) as plugin:
             assert plugin.runtime is not None
-            assert (plugin.runtime.name, plugin.runtime.request_timeout) == ("containerd", 2.0)
+            assert (plugin.runtime.name, plugin.runtime.request_timeout) == (containerd.name, 2.0)
             sandbox = await asyncio.to_thread(containerd.run_pod_sandbox, "a")
             ((_, begun),) = hooks.told
             assert begun.id == sandbox
             assert (begun.name, begun.namespace, begun.uid) == ("a", "default", "uid-of-a")
             assert containerd.node.path(begun.netns).exists()
-            assert containerd.node.path(f"/proc/{begun.pid}/ns/net").exists()
+            assert not begun.pid or containerd.node.path(f"/proc/{begun.pid}/ns/net").exists()
             await asyncio.to_thread(containerd.stop_pod_sandbox, sandbox)
             await asyncio.to_thread(containerd.remove_pod_sandbox, sandbox)
         assert hooks.story("a") == ["run", "stop", "remove"]
         assert {about.id for _, about in hooks.told} == {sandbox}
-        assert hooks.told[1][1].netns == begun.netns
+        assert hooks.told[1][1].netns in ("", begun.netns)  # 1.7 and 2.0 tell none of a sandbox that stops
 
     with measured() as pace:
         asyncio.run(main())
     assert all(1.5 - 0.3 * pace.slowness < budget <= 1.5 for budget in hooks.budgets), pace
 
 
-def test_a_pod_on_the_hosts_network_has_no_namespace_of_its_own(containerd: Containerd) -> None:
+def test_a_pod_on_the_hosts_network_has_no_namespace_of_its_own(containerd: Runtime) -> None:
     async def main() -> None:
         hooks = Hooks()
         async with registered(containerd, hooks):
             await asyncio.to_thread(containerd.crictl, "runp", "/dev/stdin", text=json.dumps(HOST_NETWORK_POD))
-        assert [about.netns for _, about in hooks.told] == [""]
+        ((_, begun),) = hooks.told
+        # CRI-O tells a path of the host's.
+        node = containerd.node
+        assert not begun.netns or node.path(begun.netns).stat().st_ino == node.path("/proc/1/ns/net").stat().st_ino
 
     asyncio.run(main())
 
 
-def test_sandboxes_that_were_there_before_are_listed_the_stopped_ones_too(containerd: Containerd) -> None:
+def test_sandboxes_that_were_there_before_are_listed_the_stopped_ones_too(containerd: Runtime) -> None:
     async def main() -> None:
         await asyncio.to_thread(containerd.run_pod_sandbox, "a")
         await asyncio.to_thread(containerd.stop_pod_sandbox, await asyncio.to_thread(containerd.run_pod_sandbox, "b"))
@@ -134,12 +140,15 @@ def test_sandboxes_that_were_there_before_are_listed_the_stopped_ones_too(contai
             (listed,) = hooks.lists
         assert set(listed) == {"a", "b"}
         assert containerd.node.path(listed["a"].netns).exists()
-        assert (listed["b"].netns, listed["b"].pid) == ("", 0)
+        # 2.1 and 2.2 tell the path that its namespace had.
+        assert not listed["b"].netns or not containerd.node.path(listed["b"].netns).exists()
+        assert listed["b"].pid == 0
 
     asyncio.run(main())
 
 
-def test_an_error_refuses_the_sandbox_with_our_text_and_the_next_one_is_fine(containerd: Containerd) -> None:
+@pytest.mark.oldest
+def test_an_error_refuses_the_sandbox_with_our_text_and_the_next_one_is_fine(containerd: Runtime) -> None:
     async def main() -> None:
         hooks = Hooks()
         async with registered(containerd, hooks):
@@ -154,7 +163,7 @@ def test_an_error_refuses_the_sandbox_with_our_text_and_the_next_one_is_fine(con
     asyncio.run(main())
 
 
-def test_an_error_of_any_length_keeps_the_connection(containerd: Containerd) -> None:
+def test_an_error_of_any_length_keeps_the_connection(containerd: Runtime) -> None:
     async def main() -> None:
         hooks = Hooks()
         async with registered(containerd, hooks) as plugin:
@@ -167,7 +176,7 @@ def test_an_error_of_any_length_keeps_the_connection(containerd: Containerd) -> 
     asyncio.run(main())
 
 
-def test_a_hook_over_its_time_refuses_the_sandbox_and_runs_to_its_end(containerd: Containerd) -> None:
+def test_a_hook_over_its_time_refuses_the_sandbox_and_runs_to_its_end(containerd: Runtime) -> None:
     async def main() -> None:
         hooks = Hooks()
         async with registered(containerd, hooks) as plugin:
@@ -186,8 +195,8 @@ def test_a_hook_over_its_time_refuses_the_sandbox_and_runs_to_its_end(containerd
     asyncio.run(main())
 
 
-def test_after_a_restart_of_the_runtime_all_sandboxes_are_told_again(containerd: Containerd) -> None:
-    async def main() -> None:
+def test_after_a_restart_of_the_runtime_all_sandboxes_are_told_again() -> None:
+    async def main(containerd: Runtime) -> None:
         await asyncio.to_thread(containerd.run_pod_sandbox, "a")
         hooks = Hooks()
         async with registered(containerd, hooks) as plugin:
@@ -201,10 +210,11 @@ def test_after_a_restart_of_the_runtime_all_sandboxes_are_told_again(containerd:
         assert [set(listed) for listed in hooks.lists] == [{"a"}, {"a"}]
         assert hooks.story("b") == ["run"]
 
-    asyncio.run(main())
+    with Node("restarting") as node:  # what was refused before would be told too by containerd 2.0 and 2.1
+        asyncio.run(main(started(node)))
 
 
-def test_a_plugin_that_was_killed_is_told_what_it_missed(containerd: Containerd, tmp_path: Path) -> None:
+def test_a_plugin_that_was_killed_is_told_what_it_missed(containerd: Runtime, tmp_path: Path) -> None:
     async def main() -> None:
         diary = tmp_path / "diary"
         diary.touch()
@@ -227,7 +237,7 @@ def test_a_plugin_that_was_killed_is_told_what_it_missed(containerd: Containerd,
     asyncio.run(main())
 
 
-def test_two_plugins_of_one_name_are_both_told(containerd: Containerd) -> None:
+def test_two_plugins_of_one_name_are_both_told(containerd: Runtime) -> None:
     async def main() -> None:
         old, new = Hooks(), Hooks()
         async with registered(containerd, old):
@@ -240,6 +250,28 @@ def test_two_plugins_of_one_name_are_both_told(containerd: Containerd) -> None:
     asyncio.run(main())
 
 
+@pytest.mark.xfail(
+    named_runtime().version.startswith(("v2.0.", "v2.1.")),
+    reason="containerd 2.0 and 2.1 leave the sandbox of a refused pod behind, with its name; 2.2 does not",
+    raises=ProcessError,
+    strict=True,
+)
+def test_a_runtime_starts_again_after_it_had_to_refuse_a_pod_that_has_come_up_since() -> None:
+    async def main(runtime: Runtime) -> None:
+        hooks = Hooks()
+        async with registered(runtime, hooks):
+            hooks.refusal = TemporaryError("eth9 is busy")
+            with pytest.raises(CommandError, match="eth9 is busy"):
+                await asyncio.to_thread(runtime.run_pod_sandbox, "a")
+            hooks.refusal = None
+            await asyncio.to_thread(runtime.run_pod_sandbox, "a")
+
+    with Node("refusing") as node:
+        runtime = started(node)
+        asyncio.run(main(runtime))
+        runtime.process.restart()
+
+
 def test_a_runtime_that_starts_the_plugin_itself_leaves_it_a_socket(tmp_path: Path) -> None:
     diary = tmp_path / "diary"
     with Node("starting") as node:
@@ -249,5 +281,5 @@ def test_a_runtime_that_starts_the_plugin_itself_leaves_it_a_socket(tmp_path: Pa
         command = f"{sys.executable} -m tests.cluster.pods.nri_process {diary}"
         script.write_text(f"#!/bin/sh\ncd {ROOT} && exec {command}\n")
         script.chmod(0o755)
-        Containerd(node).run_pod_sandbox("a")
+        started(node).run_pod_sandbox("a")
         assert diary.read_text() == "synchronize\nrun a\n"

@@ -89,6 +89,12 @@ class Machine:
         with Namespace.open(sandbox.netns) as space, space.socket() as sock:
             return {each.name for each in link.dump(sock)}
 
+    def ip(self, *arguments: str) -> Any:
+        """What `ip -j -d` prints on the node, decoded."""
+        command = ("nsenter", f"--net=/proc/self/fd/{self.host.fd}", "ip", "-j", "-d", *arguments)
+        done = subprocess.run(command, capture_output=True, text=True, check=True, pass_fds=(self.host.fd,))
+        return json.loads(done.stdout)
+
     def addresses(self, sandbox: Sandbox, interface: str) -> set[str]:
         """The IPv4 addresses of an interface of a sandbox."""
         command = ("nsenter", f"--net={sandbox.netns}", "ip", "-j", "-4", "addr", "show", "dev", interface)
@@ -311,9 +317,12 @@ class Daemon:
 
 async def _without_watch(pods: Pods) -> None:
     """A daemon whose watch of the pods has not brought anything yet."""
-    async with asyncio.TaskGroup() as tasks:
-        tasks.create_task(pods.writer.run())
-        tasks.create_task(pods.reconciler.run())
+    try:
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(pods.writer.run())
+            tasks.create_task(pods.reconciler.run())
+    finally:
+        await pods.hooks.aclose()
 
 
 def step(name: str, kind: str, config: Mapping[str, Any] | None = None, after: Sequence[str] = ()) -> Object:

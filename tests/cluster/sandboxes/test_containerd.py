@@ -13,9 +13,9 @@ from netdra.kube.backoff import Backoff
 from netdra.node.nri.hooks import Sandbox, SandboxHooks
 from netdra.node.nri.plugin import Plugin, Settings
 from testbed.api import Object
-from testbed.containerd import Containerd
 from testbed.node import CommandError, Node
 from testbed.recorder import Recorder
+from testbed.runtime import Runtime, started
 from testbed.waiting import awaited
 from tests.cluster.sandboxes.scene import WITHIN, Daemon, Scene, chain_of_three, step
 
@@ -45,16 +45,16 @@ class Outside:
 
 
 @pytest.fixture(scope="module")
-def shared_runtime() -> Iterator[Containerd]:
+def shared_runtime() -> Iterator[Runtime]:
     """The containerd of this module's tests."""
     # Not in pytest's folder, whose length leaves too little for the socket's name.
     with Node("sandboxes") as node:
         # No kubelet tries again here what a busy machine has not done in time.
-        yield Containerd(node, nri={"plugin_request_timeout": f"{WITHIN:.0f}s"})
+        yield started(node, hook_seconds=WITHIN)
 
 
 @pytest.fixture
-def runtime(shared_runtime: Containerd) -> Iterator[Containerd]:
+def runtime(shared_runtime: Runtime) -> Iterator[Runtime]:
     """A containerd without sandboxes."""
     yield shared_runtime
     shared_runtime.remove_all()
@@ -62,7 +62,7 @@ def runtime(shared_runtime: Containerd) -> Iterator[Containerd]:
 
 @asynccontextmanager
 async def driving(
-    scene: Scene, runtime: Containerd, changed: Callable[[bool], None] = lambda _: None
+    scene: Scene, runtime: Runtime, changed: Callable[[bool], None] = lambda _: None
 ) -> AsyncIterator[Daemon]:
     """A daemon that is registered with the runtime, and has compared all that runs."""
     async with scene.daemon() as daemon:
@@ -78,7 +78,7 @@ async def driving(
             await asyncio.gather(running, return_exceptions=True)
 
 
-async def begin(runtime: Containerd, pod: Object) -> str:
+async def begin(runtime: Runtime, pod: Object) -> str:
     metadata = pod["metadata"]
     return await asyncio.to_thread(
         runtime.run_pod_sandbox, metadata["name"], namespace=metadata["namespace"], uid=metadata["uid"]
@@ -89,7 +89,7 @@ def live(daemon: Daemon, key: str) -> Sandbox:
     return daemon.pods.hooks.live[key]
 
 
-def test_a_pods_interfaces_come_with_its_sandbox_and_go_with_it(scene: Scene, runtime: Containerd) -> None:
+def test_a_pods_interfaces_come_with_its_sandbox_and_go_with_it(scene: Scene, runtime: Runtime) -> None:
     scene.publish("eth7")
     claim = scene.claim(scene.topology("three", *chain_of_three()))
     pod = scene.pod(claim)
@@ -110,7 +110,7 @@ def test_a_pods_interfaces_come_with_its_sandbox_and_go_with_it(scene: Scene, ru
     asyncio.run(story())
 
 
-def test_shares_of_one_interface_are_in_two_pods(scene: Scene, runtime: Containerd) -> None:
+def test_shares_of_one_interface_are_in_two_pods(scene: Scene, runtime: Runtime) -> None:
     scene.publish("eth7", shared=True)
     topology = scene.topology("shares", step("mac", "macvlan", {"mode": "bridge"}))
     pods = [scene.pod(scene.claim(topology)) for _ in range(2)]
@@ -126,7 +126,7 @@ def test_shares_of_one_interface_are_in_two_pods(scene: Scene, runtime: Containe
     asyncio.run(story())
 
 
-def test_a_sandbox_whose_chain_fails_is_refused_with_the_steps_name(scene: Scene, runtime: Containerd) -> None:
+def test_a_sandbox_whose_chain_fails_is_refused_with_the_steps_name(scene: Scene, runtime: Runtime) -> None:
     scene.publish("eth7")
     broken = Recorder(scene.machine.plugins, "recorded")
     broken.fails("ADD", message="no carrier on the far side")
@@ -145,7 +145,7 @@ def test_a_sandbox_whose_chain_fails_is_refused_with_the_steps_name(scene: Scene
 
 
 def test_a_sandbox_that_began_and_one_that_ended_without_us_are_settled_when_we_are_back(
-    scene: Scene, runtime: Containerd
+    scene: Scene, runtime: Runtime
 ) -> None:
     scene.publish("eth7", "eth8")
     topology = scene.topology("nics", step("nic", "host-device"))
@@ -165,7 +165,7 @@ def test_a_sandbox_that_began_and_one_that_ended_without_us_are_settled_when_we_
 
 
 def test_a_restart_of_the_runtime_changes_nothing_and_a_stop_that_it_does_not_tell_of_is_found_out(
-    scene: Scene, runtime: Containerd
+    scene: Scene, runtime: Runtime
 ) -> None:
     scene.publish("eth7")
     pod = scene.pod(scene.claim(scene.topology("three", *chain_of_three())))

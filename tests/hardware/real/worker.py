@@ -1,4 +1,4 @@
-"""The SR-IOV machine as a worker node: a real kubelet, containerd and `netdra node` in it, the control plane outside.
+"""The SR-IOV machine as a worker node: a real kubelet, runtime and `netdra node` in it, the control plane outside.
 
 Used by the tests of real pods on hardware. All that a node keeps over a reboot is on the machine's disk.
 """
@@ -17,12 +17,12 @@ import pytest
 from netdra.model import crd, kinds
 from testbed.access import Access
 from testbed.api import Api
-from testbed.build import program
-from testbed.containerd import Containerd
+from testbed.build import named_runtime, program
 from testbed.driver import CNI_PROGRAMS, Driver
 from testbed.kubelet import Kubelet
 from testbed.node import Node
 from testbed.objects import NODE
+from testbed.runtime import started
 from testbed.vm.beside import PATIENCE, joined_control_plane
 from testbed.vm.hardware import DISK, DISK_FOLDER, GUEST
 from tests.cluster.conftest import is_established
@@ -33,9 +33,9 @@ from tests.hardware.node import run
 NAME = "sriov"
 FOLDER = Path(DISK_FOLDER)
 # The runtime waits so long for a hook; under emulation the usual 2 s are too few.
-HOOK_TIMEOUT = "40s"
+HOOK_SECONDS = 40.0
 DEFINITION = "apiextensions.k8s.io/v1/CustomResourceDefinition"
-PROGRAMS = ("kubelet", "containerd", "containerd-shim-runc-v2", "ctr", "crictl", *CNI_PROGRAMS)
+PROGRAMS = ("kubelet", "crictl", *CNI_PROGRAMS)
 _CACHE = "NETDRA_TESTBED_CACHE"
 
 
@@ -63,7 +63,7 @@ def running_worker(config: pytest.Config) -> Iterator[Worker]:
         _serve_kinds(api)
         node = Node(NAME, folder=FOLDER / "node", address=GUEST, alone=True, patience=PATIENCE)
         with node, logs_shown(config, node):
-            containerd = Containerd(node, nri={"plugin_request_timeout": HOOK_TIMEOUT})
+            containerd = started(node, hook_seconds=HOOK_SECONDS)
             machine = Machine(node, containerd, Kubelet(containerd, plane))
             worker = Worker(machine, Driver(node, account(node, plane, api)), plane, api)
             worker.driver.start()
@@ -85,7 +85,8 @@ def mount_disk() -> None:
 def _programs_on_disk() -> Iterator[None]:
     """Have the test bed's programs on the disk: a big program that is run from the host's files starts slowly."""
     target, outside = FOLDER / "programs", os.environ.get(_CACHE)
-    for name in PROGRAMS:
+    runtime = named_runtime()
+    for name in (*PROGRAMS, *runtime.programs, *runtime.c_programs):
         built = program(name)
         copy = target / built.parent.name / name
         if not copy.exists():

@@ -11,11 +11,12 @@ from netdra.chain.attach import attach
 from netdra.chain.check import check
 from netdra.chain.detach import detach
 from netdra.chain.report import AttachReport
-from netdra.kernel import uapi
+from netdra.kernel import link, uapi
 from netdra.kernel.netlink import Socket
 from netdra.model.errors import NetdraError
 from netdra.model.plan import PlannedDevice
 from tests.kernel.chain.conftest import Bed, device, differences, recorder
+from tests.kernel.conftest import Machine
 from tests.plans import plan, step
 
 
@@ -230,3 +231,23 @@ def test_the_disk_is_waited_for_only_where_something_outlives_the_machine(
     moved(bed, {"ipam": {"type": "pool"}}, device("eth7"))
     assert detach(bed.container.sandbox, bed.settings).is_clean
     assert len(waited) == 2
+
+
+def test_a_virtual_device_that_is_taken_again_as_soon_as_it_is_back_is_given_back_all_the_same(
+    bed: Bed, other: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing but its name tells whose it is, and the next pod's step may be waiting for it."""
+    nic(bed)
+    moved(bed, {"mtu": 1300}, device("eth7"))
+    change = link.change
+
+    def taken(sock: Socket, which: str | int, **wanted: Any) -> None:
+        change(sock, which, **wanted)
+        if "netns_fd" in wanted:
+            bed.run("ip", "link", "set", "eth7", "netns", other.name)
+
+    monkeypatch.setattr(link, "change", taken)
+    report = detach(bed.container.sandbox, bed.settings)
+    assert report.is_clean, str(report)
+    assert 'device "eth7" came back and is gone again' in report.notes[0]
+    assert not detach(bed.container.sandbox, bed.settings).found

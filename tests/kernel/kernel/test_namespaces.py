@@ -158,3 +158,35 @@ with netns.Namespace.create("pod") as pod, pod.socket() as sock:
 def test_names_that_are_paths_are_refused(name: str) -> None:
     with pytest.raises(InvalidInputError, match="cannot name a network namespace"):
         Namespace.create(name)
+
+
+def test_a_path_leads_to_a_namespace_only_while_one_is_mounted_on_it(machine: Machine, tmp_path: Path) -> None:
+    path = f"{netns.NAMED}/{machine.name}"
+    assert netns.inode_at(path) == machine.namespace.inode
+    assert netns.inode_at() == netns.inode_at("/proc/self/ns/net") != machine.namespace.inode
+    assert machine.namespace.run(netns.inode_at) == machine.namespace.inode
+    assert netns.inode_at(f"/proc/self/fd/{machine.namespace.fd}") == machine.namespace.inode
+    left = tmp_path / "left"
+    left.touch()
+    for nothing in (left, tmp_path / "missing", tmp_path):
+        assert netns.inode_at(str(nothing)) == 0
+
+
+def test_of_two_namespaces_the_kernel_says_which_was_made_first_whenever_it_is_asked(machine: Machine) -> None:
+    path = f"{netns.NAMED}/{machine.name}"
+    first = netns.status_at(path)
+    assert first is not None
+    made: list[int] = []
+    # The clock of files ticks every few milliseconds.
+    while not made or made[-1] == first.st_mtime_ns:
+        name = f"netdra-test-{uuid.uuid4().hex[:8]}"
+        with Namespace.create(name):
+            found = netns.status_at(f"{netns.NAMED}/{name}")
+            assert found is not None
+            made.append(found.st_mtime_ns)
+            netns.delete(name)
+    assert made == sorted(made)
+    assert made[-1] > first.st_mtime_ns
+    again = netns.status_at(path)
+    assert again is not None
+    assert again.st_mtime_ns == first.st_mtime_ns

@@ -109,6 +109,25 @@ def test_a_file_is_placed_where_there_is_one_and_on_every_file_system(
     assert path.stat().st_mode & 0o777 == 0o644
 
 
+def test_two_who_place_files_in_a_folder_do_not_get_in_each_others_way(tmp_path: Path) -> None:
+    held = os.open(tmp_path, os.O_RDONLY)
+    assert files.locked(held, 0)
+    with pytest.raises(TemporaryError, match="another process has held"):
+        files.place(tmp_path / "a", b"one", 0.05, mode=0o644)
+    os.close(held)
+    threads = [
+        threading.Thread(target=files.place, args=(tmp_path / name, name.encode() * 5000, 10), kwargs={"mode": 0o644})
+        for name in "abcd" * 5
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == {
+        name: name.encode() * 5000 for name in "abcd"
+    }
+
+
 def test_one_file_is_written_in_a_folder_at_a_time(tmp_path: Path) -> None:
     held = os.open(tmp_path, os.O_RDONLY)
     assert files.locked(held, 0)

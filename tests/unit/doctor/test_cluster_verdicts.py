@@ -112,7 +112,7 @@ def trusts(end: datetime | None) -> WebhookFacts:
             "container runtimes",
             "error",
             "n1 containerd://1.6.9",
-            "containerd 2",
+            "containerd to 2",
         ),
         ({"components": ()}, "versions of netdra", "warning", "part-of=netdra in namespace netdra", "--namespace"),
         ({"components": (Component("p", "node", "0.0.9"),)}, "versions of netdra", "warning", "node 0.0.9", "get pods"),
@@ -130,6 +130,50 @@ def test_what_is_missing_is_told_with_what_to_do(
     assert [each.level for each in found] == [level]
     assert seen in found[0].seen
     assert fix in found[0].fix
+
+
+@pytest.mark.parametrize(
+    ("runtime", "level", "word"),
+    [
+        ("containerd://1.6.36", "error", "NRI"),
+        ("containerd://1.7.0", "warning", "switched on"),
+        ("containerd://1.7.35", "warning", "CDI"),
+        ("containerd://2.0.0-rc.1", "warning", "start again"),
+        ("containerd://2.1.9", "warning", "start again"),
+        ("containerd://2.2.0", "ok", ""),
+        ("containerd://2.4.2", "ok", ""),
+        ("containerd://v2.5.0-beta.0+unknown", "ok", ""),
+        ("cri-o://1.25.4", "error", "NRI"),
+        ("cri-o://1.26.0", "warning", "switched on"),
+        ("cri-o://1.29.13", "warning", "switched on"),
+        ("cri-o://1.30.0", "ok", ""),
+        ("cri-o://1.36.3", "ok", ""),
+        ("docker://28.0.1", "ok", ""),
+        ("", "ok", ""),
+    ],
+)
+def test_each_runtime_is_told_with_what_it_lacks(runtime: str, level: str, word: str) -> None:
+    facts = msgspec.structs.replace(WELL, nodes=(KubernetesNode("n1", "v1.37.1", runtime),))
+    (found,) = [each for each in verdicts(facts, "0.1.0", NOW) if each.check == "container runtimes"]
+    assert found.level == level
+    assert word in found.seen
+    assert runtime in found.seen
+    assert bool(found.fix) is (level != "ok")
+
+
+def test_nodes_of_several_runtimes_are_told_apart() -> None:
+    runtimes = ("containerd://2.4.2", "cri-o://1.28.1", "containerd://2.1.9", "cri-o://1.28.1", "containerd://2.2.9")
+    nodes = tuple(KubernetesNode(f"n{at}", "v1.37.1", runtime) for at, runtime in enumerate(runtimes))
+    found = [
+        each
+        for each in verdicts(msgspec.structs.replace(WELL, nodes=nodes), "0.1.0", NOW)
+        if each.check == "container runtimes"
+    ]
+    assert [(each.level, each.seen.partition(":")[0]) for each in found[:-1]] == [
+        ("warning", "of 1 nodes may not start again after a pod was refused"),
+        ("warning", "of 2 nodes have NRI only where it is switched on"),
+    ]
+    assert (found[-1].level, found[-1].seen) == ("ok", "containerd://2.2.9, containerd://2.4.2")
 
 
 @pytest.mark.parametrize("part", ["dra", "features", "definitions", "webhook", "lacking", "nodes", "components"])

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from testbed import build
-from testbed.build import BuildError, component, ensure, program, programs_of
-from testbed.components import COMPONENTS
+from testbed.build import BuildError, component, component_of, ensure, named_runtime, program, programs_of
+from testbed.components import COMPONENTS, CONTAINERD_VERSIONS, OLDEST_RUNTIME, RUNTIME, minor
 
 ANY = component("cnitool")
 
@@ -78,11 +78,47 @@ def test_a_program_that_is_not_built_names_the_command_that_builds_it() -> None:
 
 
 def test_names_of_components_and_of_their_programs_are_unique() -> None:
+    first = {each.variable or each.name: each for each in reversed(COMPONENTS)}.values()
     names = Counter(known.name for known in COMPONENTS)
-    programs = Counter(name for known in COMPONENTS for name in known.programs)
+    programs = Counter(name for known in first for name in known.programs)
     assert set((names | programs).values()) == {1}
+
+
+@pytest.mark.parametrize(
+    ("named", "expected"),
+    [
+        ("", "containerd"),
+        ("containerd", "containerd"),
+        (f"containerd-{minor(CONTAINERD_VERSIONS[0])}", "containerd"),
+        ("containerd-2.1", "containerd-2.1"),
+        (OLDEST_RUNTIME, OLDEST_RUNTIME),
+    ],
+)
+def test_the_environment_names_the_runtime_that_is_started(
+    monkeypatch: pytest.MonkeyPatch, named: str, expected: str
+) -> None:
+    monkeypatch.setenv(RUNTIME, named)
+    assert named_runtime().name == expected
+    assert {component_of(name).name for name in ("containerd", "ctr", "containerd-shim-runc-v2")} == {expected}
+    assert component_of("kubelet").name == "kubernetes"
+
+
+def test_another_kind_of_runtime_has_programs_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(RUNTIME, "cri-o")
+    assert named_runtime().name == component_of("crio").name == component_of("pinns").name == "cri-o"
+    with pytest.raises(BuildError, match=f"{RUNTIME}=cri-o has no program 'ctr'"):
+        component_of("ctr")
+
+
+def test_a_runtime_that_there_is_not_is_told_with_those_that_there_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(RUNTIME, "containerd-1.6")
+    with pytest.raises(BuildError, match=r"there are containerd, containerd-2\.3, .*cri-o"):
+        named_runtime()
 
 
 def test_what_make_test_needs_is_what_it_starts() -> None:
     needed = {known.name for known in COMPONENTS if known.needed_by == "tests"}
-    assert needed == {"kubernetes", "etcd", "cni-plugins", "cnitool", "containerd", "crictl"}
+    assert needed == {
+        *("kubernetes", "etcd", "cni-plugins", "cnitool", "containerd", "crictl", "cdi-cache"),
+        OLDEST_RUNTIME,
+    }

@@ -1,0 +1,120 @@
+"""What must hold of real pods on every container runtime, whatever that does in another order than others do.
+
+`make test` runs these on the newest and on the oldest containerd, `make test-runtimes` on every runtime that there is.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from testbed.objects import POD
+from testbed.pods import is_running
+from testbed.waiting import until
+from tests.cluster.pods import witness
+from tests.cluster.pods.conftest import Machine
+from tests.cluster.pods.driver import Offer
+from tests.cluster.pods.running import make_topology, step
+
+pytestmark = pytest.mark.oldest
+
+EVENT = "v1/Event"
+
+
+def chain(offer: Offer, name: str) -> str:
+    """A claim for a chain of three steps on an interface of the node."""
+    offer.whole(name)
+    topology = make_topology(
+        offer.workspace,
+        "three",
+        step("nic", "host-device", prefix=name),
+        step("address", "tuning", {"dev": "{{ nic.interfaceName }}", "addresses": ["192.0.2.7/24"]}, after="nic"),
+        step("size", "tuning", {"dev": "{{ nic.interfaceName }}", "mtu": 1400}, after="address"),
+    )
+    return offer.claim(name, nic=f"{topology}-nic")
+
+
+def whole(offer: Offer, pod: str) -> None:
+    """A pod has its chain, and has had it from its first moment."""
+    found = offer.inside(pod)
+    assert set(found) == {"lo", "eth0", "net1"}
+    assert found["net1"]["mtu"] == 1400
+    assert witness.addresses(offer.pods, pod) == {"192.0.2.7/24"}
+    assert "net1" in witness.began_with(offer.pods, pod)
+
+
+def end_namespace(offer: Offer, pod: str) -> None:
+    """A pod's namespace goes before the runtime has been asked to stop it, as CRI-O has it."""
+    path = offer.pods.containerd.netns(offer.pods.sandbox(pod))
+    offer.driver.node.run("sh", "-c", 'umount --lazy "$1" && rm "$1"', "sh", path)
+
+
+def test_a_pods_chain_is_there_before_its_first_process_and_its_device_comes_back(offer: Offer) -> None:
+    claim = chain(offer, "run0")
+    for name in ("first", "second"):
+        witness.run(offer.pods, name, claim)
+        whole(offer, name)
+        witness.wait_status(offer.pods, claim)
+        assert offer.metric("netdra_held_namespaces") == 1
+        offer.pods.delete(name)
+        assert "run0" in offer.links()
+        assert offer.metric("netdra_held_namespaces") == 0
+
+
+def test_a_device_comes_back_whatever_has_become_of_its_pods_namespace_before_the_stop(offer: Offer) -> None:
+    claim = chain(offer, "run1")
+    witness.run(offer.pods, "pod", claim)
+    end_namespace(offer, "pod")
+    offer.pods.api.delete(POD, "pod", offer.pods.namespace, grace=1)
+    witness.hurry(offer.pods, "pod", lambda found: found is None)
+    offer.driver.until_nothing_is_left()
+    assert "run1" in offer.links()
+    assert offer.metric("netdra_held_namespaces") == 0
+
+
+def test_killed_while_attaching_no_container_begins_and_the_next_driver_lets_it(offer: Offer) -> None:
+    claim = chain(offer, "run2")
+    offer.driver.restart("attach-begun=kill")
+    witness.add(offer.pods, "pod", claim, restartPolicy="Never")
+    offer.driver.wait_end()
+    offer.pods.wait_event("pod", "Failed", "unresolvable CDI devices")
+    assert witness.never_began(offer.pods, "pod")
+    offer.driver.start()
+    witness.hurry(offer.pods, "pod", is_running)
+    whole(offer, "pod")
+    assert offer.metric("netdra_held_namespaces") == 1
+
+
+def test_killed_while_a_pod_goes_the_next_driver_gives_back_what_is_left(offer: Offer) -> None:
+    claim = chain(offer, "run3")
+    witness.run(offer.pods, "pod", claim)
+    offer.driver.restart("detach-done=kill")
+    offer.pods.api.delete(POD, "pod", offer.pods.namespace, grace=1)
+    offer.driver.wait_end()
+    offer.driver.start()
+    witness.hurry(offer.pods, "pod", lambda found: found is None)
+    offer.driver.until_nothing_is_left()
+    assert "run3" in offer.links()
+    assert offer.metric("netdra_held_namespaces") == 0
+
+
+def test_a_sandbox_that_was_stopped_says_nothing_of_its_pods_next_one(machine: Machine, offer: Offer) -> None:
+    """A runtime may list it by the path that its namespace had, after a restart of whichever of the two."""
+    claim = chain(offer, "run4")
+    witness.run(offer.pods, "pod", claim)
+    former = offer.pods.sandbox("pod")
+    offer.pods.containerd.stop_pod_sandbox(former)
+    witness.hurry(offer.pods, "pod", lambda found: is_running(found) and offer.pods.sandbox("pod") not in ("", former))
+    whole(offer, "pod")
+    connections = offer.metric("netdra_nri_connections_total")
+    machine.containerd.process.kill()
+    machine.containerd.process.start()
+    machine.containerd.process.wait_ready()
+    until(lambda: offer.metric("netdra_nri_connections_total") > connections, "netdra to be connected anew")
+    offer.driver.restart()
+    whole(offer, "pod")
+    witness.wait_status(offer.pods, claim)
+    events = offer.pods.api.list(EVENT, offer.pods.namespace)
+    assert [each["message"] for each in events if each["reason"].startswith("Network")] == []
+    offer.pods.delete("pod")
+    offer.driver.until_nothing_is_left()
+    assert "run4" in offer.links()

@@ -1,0 +1,145 @@
+"""Network namespaces that are held: they live until they are let go, and no longer, whoever removes them."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import uuid
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+
+import pytest
+
+from netdra.kernel import link, netns
+from netdra.kernel.errors import KernelMissingError
+from netdra.kernel.netns import Namespace
+from netdra.node.pods import namespaces as module
+from netdra.node.pods.namespaces import Namespaces
+from testbed.waiting import until, until_async
+from tests.kernel.conftest import Machine
+
+
+class Box:
+    """A sandbox's namespace with a wire to the machine, whose end there is gone as soon as the namespace is."""
+
+    def __init__(self, machine: Machine) -> None:
+        self.machine = machine
+        self.name = f"netdra-test-{uuid.uuid4().hex[:8]}"
+        self.wire = f"w{uuid.uuid4().hex[:8]}"
+        with Namespace.create(self.name) as made:
+            self.path = made.path
+            machine.veth(self.wire, "peer", peer_in=made)
+
+    def remove(self) -> None:
+        """As a runtime does."""
+        with suppress(KernelMissingError):
+            netns.delete(self.name)
+
+    def lives(self) -> bool:
+        return link.find(self.machine.sock, self.wire) is not None
+
+
+@pytest.fixture
+def boxes(machine: Machine) -> Iterator[list[Box]]:
+    made = [Box(machine) for _ in range(2)]
+    yield made
+    for box in made:
+        box.remove()
+
+
+@pytest.fixture
+def namespaces() -> Iterator[Namespaces]:
+    found = Namespaces()
+    yield found
+    found.close()
+
+
+def test_a_namespace_lives_while_it_is_held_and_ends_when_it_is_let_go(
+    boxes: list[Box], namespaces: Namespaces
+) -> None:
+    box = boxes[0]
+    namespaces.hold("s", box.path)
+    assert namespaces.lost() == ()
+    box.remove()
+    assert namespaces.lost() == ("s",)
+    assert (len(namespaces), namespaces.has("s"), namespaces.sandboxes()) == (1, True, ("s",))
+    seen = subprocess.run(
+        ("nsenter", f"--net={namespaces.path('s')}", "ip", "-o", "link"), capture_output=True, text=True, check=True
+    )
+    assert "peer@" in seen.stdout
+    assert box.lives()
+    namespaces.release("s")
+    until(lambda: not box.lives(), "the kernel to end the namespace")
+    namespaces.release("s")
+    assert (len(namespaces), namespaces.path("s"), namespaces.lost()) == (0, "", ())
+
+
+def test_held_again_it_is_held_once(boxes: list[Box], namespaces: Namespaces) -> None:
+    with ThreadPoolExecutor(8) as threads:
+        list(threads.map(lambda _: namespaces.hold("s", boxes[0].path), range(50)))
+    boxes[0].remove()
+    namespaces.release("s")
+    until(lambda: not boxes[0].lives(), "the kernel to end the namespace")
+
+
+def test_another_one_takes_its_place(boxes: list[Box], namespaces: Namespaces) -> None:
+    for box in boxes:
+        namespaces.hold("s", box.path)
+        box.remove()
+    until(lambda: not boxes[0].lives(), "the kernel to end the first namespace")
+    assert boxes[1].lives()
+    namespaces.hold("s", boxes[0].path)  # there is nothing any more: what is held stays
+    assert namespaces.has("s")
+    namespaces.hold("other", boxes[0].path)
+    assert not namespaces.has("other")
+
+
+def test_a_path_that_another_namespace_has_by_now_is_lost_too(
+    boxes: list[Box], namespaces: Namespaces, machine: Machine
+) -> None:
+    box = boxes[0]
+    namespaces.hold("s", box.path)
+    box.remove()
+    with Namespace.create(box.name):
+        assert namespaces.lost() == ("s",)
+
+
+def test_a_program_that_is_started_does_not_hold_it(boxes: list[Box], namespaces: Namespaces) -> None:
+    namespaces.hold("s", boxes[0].path)
+    with subprocess.Popen(("sleep", "600"), close_fds=False) as child:
+        try:
+            boxes[0].remove()
+            namespaces.release("s")
+            until(lambda: not boxes[0].lives(), "the kernel to end the namespace")
+        finally:
+            child.kill()
+
+
+def test_what_is_lost_is_told_once_and_not_if_it_is_let_go_meanwhile(
+    boxes: list[Box], namespaces: Namespaces, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "LOOK_SECONDS", 0.05)
+
+    async def main() -> None:
+        told: list[tuple[str, ...]] = []
+        following = asyncio.create_task(namespaces.follow(lambda: told.append(namespaces.lost())))
+        for number, box in enumerate(boxes):
+            namespaces.hold(str(number), box.path)
+        await asyncio.sleep(0.2)
+        assert told == []
+        boxes[0].remove()
+        namespaces.release("0")  # as a stop that is told in time
+        boxes[1].remove()
+        await until_async(lambda: bool(told), "the lost one to be told")
+        await asyncio.sleep(0.3)
+        assert told == [("1",)]
+        namespaces.release("1")
+        again = Box(boxes[1].machine)
+        namespaces.hold("1", again.path)
+        again.remove()
+        await until_async(lambda: len(told) > 1, "one of the same sandbox to be told anew")
+        following.cancel()
+        await asyncio.gather(following, return_exceptions=True)
+
+    asyncio.run(main())
