@@ -7,7 +7,7 @@ import sys
 
 from testbed.build import BuildError, component, ensure
 from testbed.components import COMPONENTS, NEEDS
-from testbed.system import MissingPackagesError, ensure_packages
+from testbed.system import MissingPackagesError, ensure_packages, ensure_watches
 
 
 def main() -> int:
@@ -18,12 +18,13 @@ def main() -> int:
     build.add_argument("names", nargs="*", metavar="COMPONENT", help="which ones (if none is named: those for --for)")
     needs = "; ".join(f"{need}: {meaning}" for need, meaning in NEEDS.items())
     build.add_argument("--for", dest="need", choices=NEEDS, default="tests", help=f"what they are for ({needs})")
-    system = verbs.add_parser("system", help="install the Debian packages that are missing")
+    system = verbs.add_parser("system", help="install the Debian packages that are missing, and make room for watches")
     system.add_argument("--for", dest="need", choices=["tests", "runtimes"], default="tests", help="what they are for")
     arguments = parser.parse_args()
     try:
         if arguments.verb == "system":
             ensure_packages(runtimes=arguments.need == "runtimes")
+            ensure_watches()
             return 0
         named = [component(name) for name in arguments.names]
         for wanted in named or [known for known in COMPONENTS if known.needed_by == arguments.need]:

@@ -1,4 +1,4 @@
-"""Debian packages that the tests need and a bare machine may lack; nothing is done where they are there."""
+"""What the tests need of a machine: Debian packages, and room for watches; nothing is done where it is there."""
 
 from __future__ import annotations
 
@@ -31,6 +31,11 @@ APT = "apt"
 AUTHORITIES = Path("/etc/ssl/certs/ca-certificates.crt")
 
 
+_INSTANCES = Path("/proc/sys/fs/inotify/max_user_instances")
+_ENOUGH_INSTANCES = 1024
+"""A kernel gives a user 128. A control plane takes 8 of them, a kubelet 6, a runtime 2, and a run has several nodes."""
+
+
 class MissingPackagesError(Exception):
     """Packages are missing and cannot be installed here; the text names them."""
 
@@ -48,6 +53,22 @@ def ensure_packages(*, runtimes: bool = False) -> list[str]:
         return []
     with locked(APT):
         return _install(_missing(runtimes=runtimes))
+
+
+def ensure_watches() -> None:
+    """Let root have as many inotify instances as several nodes take, until the machine is started anew."""
+    has = int(_INSTANCES.read_text(encoding="ascii"))
+    if os.geteuid() != 0 or has >= _ENOUGH_INSTANCES:
+        return
+    try:
+        _INSTANCES.write_text(str(_ENOUGH_INSTANCES), encoding="ascii")
+    except OSError as problem:  # in a container, it is its host's to say
+        print(
+            f"testbed: {_INSTANCES} is {has} and cannot be set here ({problem.strerror}); kubelets and runtimes of the "
+            f"cluster tests may find 'too many open files': on the host, set fs.inotify.max_user_instances to "
+            f"{_ENOUGH_INSTANCES}",
+            file=sys.stderr,
+        )
 
 
 def _install(missing: Sequence[str]) -> list[str]:

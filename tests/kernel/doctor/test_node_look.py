@@ -111,7 +111,8 @@ def test_whoever_is_not_root_is_told_what_could_not_be_seen_and_sees_the_rest() 
         cwd="/",
         check=False,
     )
-    assert done.stdout and "Traceback" not in done.stderr, done.stderr
+    assert done.stdout, done.stderr
+    assert "Traceback" not in done.stderr, done.stderr
     found = {each["check"]: each for each in json.loads(done.stdout)}
     assert found["API server"]["level"] == "warning"
     assert "not looked at" in found["API server"]["seen"]
