@@ -25,9 +25,13 @@ ip link set "$uplink" name uplink up && ip address add 10.0.2.15/24 dev uplink |
 hostname sriov-machine
 echo "machine: kernel $(uname -r) up after $(uptime) s"
 
+index=0
 for pf in /sys/bus/pci/drivers/igb/0000:*/; do
+  # By their slots, as udev names them: the kernel's names go by who is found first, and differ from boot to boot.
+  ip link set "$(ls "$pf/net")" name "nic$index" || die "no name for $pf"
   # A VF asks its PF for leave to work, and a PF that is down never answers.
-  ip link set "$(ls "$pf/net")" up
+  ip link set "nic$index" up
+  index=$((index + 1))
   cat "$pf/sriov_totalvfs" >"$pf/sriov_numvfs" || die "no VFs on $pf"
 done
 echo "machine: ready after $(uptime) s"
