@@ -67,8 +67,9 @@ test-times: ## Where the last run was slower or faster than the one before; BEFO
 test-recorded: recordings $(DEV) ## Descriptions of servers against recorded trees, NETDRA_FIXTURES=folder; not in `make test`
 	$(PYTEST) tests/recorded
 
-explore: $(DEV) system testbed-cni ## Unit and kernel tests, their properties held against examples drawn anew (root)
-	NETDRA_DRAW=anew $(PYTEST) tests/unit tests/kernel
+DRAWN := test_scheduler_agreement.py sandboxes/test_any_order.py pods/networks/test_workloads.py
+explore: $(DEV) system testbed ## All that is drawn, anew and longer: properties, agreement with the scheduler, sequences of pods (root, Go)
+	NETDRA_DRAW=anew $(PYTEST) tests/unit tests/kernel $(addprefix tests/cluster/,$(DRAWN))
 
 soak: $(DEV) system testbed ## 200 random pods and faults on a real node; NETDRA_SOAK_RUNS, NETDRA_SOAK_SEED (root, Go)
 	NETDRA_SOAK_RUNS=$${NETDRA_SOAK_RUNS:-200} NETDRA_SOAK_AWAY=$${NETDRA_SOAK_AWAY:-60} \

@@ -16,7 +16,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-from testbed.build import component
+from testbed.build import component, locked
 from testbed.components import COMPONENTS, KUBERNETES, RUNTIME, Component
 from testbed.suite.results import Outcome, Report
 
@@ -191,15 +191,28 @@ def _run(place: Place, tests: Sequence[str], suffix: str) -> list[Outcome]:
     return report.outcomes
 
 
-def _kept() -> dict[str, Place]:
-    """What was found before."""
-    if not KEPT.exists():
-        return {}
-    read = json.loads(KEPT.read_text())
-    return {
+def _kept(known: Sequence[Place]) -> list[Place]:
+    """The same places with what was found before, of those whose versions are the same."""
+    read = json.loads(KEPT.read_text()) if KEPT.exists() else []
+    before = {
         each["name"]: Place(**{**each, "found": {name: Found(**found) for name, found in each["found"].items()}})
         for each in read
     }
+    return [
+        former
+        if (former := before.get(each.name)) and (former.runtime, former.kubernetes) == (each.runtime, each.kubernetes)
+        else each
+        for each in known
+    ]
+
+
+def _keep(place: Place) -> None:
+    """Keep what was found of one place beside what others find meanwhile, and write the page once all is there."""
+    with locked("matrix"):
+        kept = [place if each.name == place.name else each for each in _kept(places())]
+        KEPT.write_text(json.dumps([asdict(each) for each in kept], indent=1) + "\n")
+        if all(each.found for each in kept):
+            PAGE.write_text(written(PAGE.read_text(), table(kept)))
 
 
 def main(names: Sequence[str]) -> int:
@@ -209,22 +222,17 @@ def main(names: Sequence[str]) -> int:
     if unknown:
         print(f"testbed: no {', '.join(sorted(unknown))}; there are {', '.join(each.name for each in known)}")
         return 2
-    before, well = _kept(), True
+    well = True
     for place in known:
         if names and place.name not in names:
-            former = before.get(place.name)
-            if former and (former.runtime, former.kubernetes) == (place.runtime, place.kubernetes):
-                place.found, place.seconds = former.found, former.seconds
             continue
         run(place)
+        _keep(place)
         failed = [test for found in place.found.values() for test in found.failed]
         well = well and not failed
         print(f"{place.runtime}, Kubernetes {place.kubernetes}: {_told(place)}", flush=True)
         for test in failed:
             print(f"    failed: {test}: {LOGS / place.name}.log", flush=True)
-    KEPT.write_text(json.dumps([asdict(each) for each in known], indent=1) + "\n")
-    if all(each.found for each in known):
-        PAGE.write_text(written(PAGE.read_text(), table(known)))
     return 0 if well else 1
 
 
