@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import subprocess
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -128,9 +127,11 @@ def unbind(function: Function) -> None:
     (function.folder / "driver" / "unbind").write_text(function.pci)
 
 
-def ping(target: str, netns: str, count: int = 3) -> bool:
-    """Whether a target answers within the time that a link may take to come up."""
-    command: Sequence[str] = ("busybox", "ping", "-c", str(count), "-w", "60", target)
-    with waiting("ping"):
-        done = subprocess.run(("ip", "netns", "exec", netns, *command), capture_output=True, check=False)
-    return done.returncode == 0
+def ping(target: str, netns: str) -> None:
+    """Wait until a target answers: a link that has just come up loses what is sent before its peer has come up, too."""
+
+    def answers() -> bool:
+        command = ("ip", "netns", "exec", netns, "busybox", "ping", "-c", "1", "-W", "2", target)
+        return subprocess.run(command, capture_output=True, check=False).returncode == 0
+
+    until(answers, f"{target} to answer", seconds=PATIENCE)

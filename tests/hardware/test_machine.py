@@ -83,8 +83,8 @@ def test_packets_travel_between_vfs_of_both_pfs_tagged_or_not(pfs: tuple[PF, ...
         ip("address", "add", f"10.9.1.{number}/24", "dev", "tagged", netns=netns)
         ip("link", "set", "tagged", "up", netns=netns)
 
-    assert ping("10.9.0.2", ends[0][1])
-    assert ping("10.9.1.2", ends[0][1])
+    ping("10.9.0.2", ends[0][1])
+    ping("10.9.1.2", ends[0][1])
 
 
 def test_a_vf_comes_back_to_the_host_when_its_namespace_dies(pfs: tuple[PF, ...]) -> None:

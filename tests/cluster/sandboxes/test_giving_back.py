@@ -219,7 +219,6 @@ def test_a_pods_new_sandbox_finds_the_device_free_though_the_end_of_its_former_o
         async with scene.daemon() as daemon:
             await daemon.synchronize(sandbox)
             scene.machine.end(sandbox)
-            scene.machine.veth("eth7")
             new = scene.machine.sandbox(pod)
 
             async def taken_over() -> bool:
