@@ -44,6 +44,10 @@ REMOVE_SECONDS = 5.0
 MOST_TRIES = 5  # of taking a sandbox down whose namespace is gone (decision D13)
 
 
+class StoppedError(TemporaryError):
+    """A sandbox is not attached, since it was stopped first, or another one of its pod has begun."""
+
+
 @dataclass
 class Attachments:
     """The sandboxes of this node.
@@ -144,6 +148,8 @@ class Attachments:
         """
         try:
             outcomes = await self._attached(sandbox, claims, deadline)
+        except StoppedError:
+            raise  # of a pod that has ended, or has another sandbox by now, nothing is to be said
         except NetdraError as problem:
             if self.network.has_checkpoint(sandbox.id):
                 self.troubles[sandbox.id] = Undone(trouble=message_of(problem))
@@ -210,7 +216,7 @@ class Attachments:
         plans = self._plans(sandbox, claims)
         self._succeed(sandbox)
         if sandbox.id not in self.live:
-            raise TemporaryError(f"sandbox {sandbox.id} was stopped before its network was attached")
+            raise StoppedError(f"sandbox {sandbox.id} was stopped before its network was attached")
         return await self.in_thread(lambda: self.network.attach(sandbox, claims, plans, deadline))
 
     def _succeed(self, sandbox: Sandbox) -> None:

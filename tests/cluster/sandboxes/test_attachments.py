@@ -13,7 +13,7 @@ from netdra.node.nri.hooks import Sandbox
 from testbed.api import ApiError
 from testbed.objects import CLAIM, POD, SLICE, manifest
 from testbed.recorder import Recorder
-from testbed.waiting import awaited
+from testbed.waiting import awaited, until_async
 from tests.cluster.sandboxes.gate import shared
 from tests.cluster.sandboxes.scene import Scene, chain_of_three, ready, step
 
@@ -286,6 +286,28 @@ def test_a_hook_answers_within_its_budget_and_what_comes_too_late_is_undone(scen
             assert "eth7" in scene.machine.links()
             assert not scene.machine.specified()
             assert not scene.machine.checkpoints()
+
+    asyncio.run(story())
+
+
+def test_nothing_is_said_of_a_pod_that_is_stopped_before_its_turn_comes(scene: Scene) -> None:
+    claim, sandbox = scene.of_three()
+
+    async def story() -> None:
+        async with scene.daemon() as daemon:
+            hooks = daemon.pods.hooks
+            async with hooks.locks.held(sandbox.id):
+                run = asyncio.create_task(daemon.run(sandbox))
+                await until_async(lambda: sandbox.id in hooks.live, "the hook to begin")
+                stop = asyncio.create_task(daemon.stop(sandbox))
+                await until_async(lambda: sandbox.id not in hooks.live, "the stop to be told")
+            with pytest.raises(TemporaryError, match="was stopped before its network was attached"):
+                await run
+            await stop
+            await daemon.written()
+            assert not scene.stored(claim)["status"].get("devices")
+            assert not scene.told
+            assert "eth7" in scene.machine.links()
 
     asyncio.run(story())
 
