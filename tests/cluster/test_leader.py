@@ -92,11 +92,12 @@ def assert_never_two(diary: list[tuple[float, str, str]]) -> None:
 
 async def at_work(*candidates: Candidate) -> Candidate:
     """The one that works, as soon as one does."""
-    waits = [asyncio.create_task(one.working.wait()) for one in candidates]
-    await awaited(asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED), "one to lead", seconds=TAKES_OVER)
-    for wait in waits:
-        wait.cancel()
-    return next(one for one in candidates if one.working.is_set())
+
+    def leaders() -> list[Candidate]:
+        return [one for one in candidates if one.election.leads and one.working.is_set()]
+
+    await until_async(leaders, "one to lead", seconds=TAKES_OVER)
+    return leaders()[0]
 
 
 def test_one_leads_and_the_next_follows_at_once_when_it_leaves(plane: ControlPlane) -> None:
