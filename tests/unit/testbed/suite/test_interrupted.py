@@ -45,7 +45,9 @@ sys.exit(program.main())
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
 def test_tests_clean_up_and_end(tmp_path: Path, number: signal.Signals) -> None:
     (tmp_path / "test_it.py").write_text(dedent(TEST))
-    with subprocess.Popen((sys.executable, "-c", RUN), cwd=tmp_path, stdout=subprocess.PIPE, text=True) as run:
+    environment = os.environ | {"TMPDIR": str(tmp_path)}  # what is killed cannot remove its folder
+    command = (sys.executable, "-c", RUN)
+    with subprocess.Popen(command, cwd=tmp_path, env=environment, stdout=subprocess.PIPE, text=True) as run:
         until((tmp_path / "pids").exists, "the test to begin")
         handle = os.pidfd_open(int((tmp_path / "pids").read_text()))
         run.send_signal(number)
