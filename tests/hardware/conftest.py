@@ -13,7 +13,7 @@ from netdra.chain.site import Settings
 from netdra.cni.plugins import PluginPath
 from testbed import build
 from testbed.waiting import until
-from tests.hardware.node import PATIENCE, PF, PFS, TOTAL_VFS, VF, Function, bind, ip, run
+from tests.hardware.node import NAMES, PATIENCE, PF, PFS, TOTAL_VFS, VF, Function, bind, ip, run
 from tests.hardware.pods import PLUGINS, Pod, assert_as_before, node_state
 
 ACROSS_BOOTS = "across_boots"
@@ -39,7 +39,8 @@ def machine() -> None:
 
 @pytest.fixture
 def pfs() -> tuple[PF, ...]:
-    """Both PFs, up, with 7 VFs each."""
+    """Both PFs, up, with 7 VFs each, under the names that they have after each boot, which go into those of devices."""
+    assert tuple(pf.name for pf in PFS) == NAMES
     return PFS
 
 
@@ -61,17 +62,19 @@ def set_num_vfs() -> Iterator[Callable[[PF, int], None]]:
 @pytest.fixture
 def rebind() -> Iterator[Callable[[Function, str], None]]:
     """Give a function to another driver, until the test ends."""
-    changed: dict[Function, str] = {}
+    changed: dict[Function, tuple[str, str]] = {}
 
     def change(function: Function, driver: str) -> None:
-        changed.setdefault(function, function.driver)
+        changed.setdefault(function, (function.driver, function.name))
         bind(function, driver)
 
     yield change
-    for function, driver in changed.items():
+    for function, (driver, name) in changed.items():
         if function.folder.exists():
             bind(function, "")
             assert function.driver == driver
+            if function in PFS:  # its driver has the kernel name it anew
+                ip("link", "set", function.name, "name", name)
 
 
 @pytest.fixture
