@@ -96,6 +96,10 @@ class Driver:
         """Wait until it has died by itself."""
         until(lambda: self.process.pid is None, "the driver to come to its fault point", seconds=_WITHIN)
 
+    def wait_stop(self) -> None:
+        """Wait until it hangs by itself; `process.resume` lets it go on."""
+        until(self.process.is_stopped, "the driver to come to its fault point", seconds=_WITHIN)
+
     def is_ready(self) -> bool:
         """Whether it says that it is ready."""
         return self._get("/readyz?verbose") is not None

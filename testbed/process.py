@@ -143,6 +143,14 @@ class Process:
         self._signal(signal.SIGCONT)
         self._wake()
 
+    def is_stopped(self) -> bool:
+        """Whether the program is paused, by `pause` or by itself ("T" in proc(5))."""
+        try:
+            status = Path(f"/proc/{self.pid}/stat").read_text(encoding="ascii", errors="replace")
+        except (FileNotFoundError, ProcessLookupError):
+            return False
+        return status.rpartition(")")[2].split()[0] == "T"
+
     def restart(self) -> None:
         """Stop the program, start it again and wait until it is ready.
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import signal
+import threading
 
 VARIABLE = "NETDRA_FAULT"
 _NAME, _, _ACT = os.environ.get(VARIABLE, "").partition("=")
@@ -18,4 +19,8 @@ def point(name: str) -> None:
     """A place that a test can name; anywhere else it does nothing."""
     if name != _NAME:
         return
-    os.kill(os.getpid(), signal.SIGSTOP if _ACT == "hang" else signal.SIGKILL)
+    if _ACT == "hang":
+        # To this thread: sent to the process, another one might have to run first to take it, and this one went on.
+        signal.pthread_kill(threading.get_ident(), signal.SIGSTOP)
+    else:
+        os.kill(os.getpid(), signal.SIGKILL)

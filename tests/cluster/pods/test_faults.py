@@ -44,9 +44,13 @@ def test_killed_while_a_pod_goes_the_next_driver_gives_back_what_is_left(stage: 
 def dead_between(stage: Stage, name: str, claim: str, **spec: Object | list[Object] | str) -> None:
     """A pod whose claim is prepared, and whose sandbox begins when the driver is dead."""
     runtime = stage.pods.containerd.process
+    stage.driver.restart("prepare-done=hang")
+    witness.add(stage.pods, name, claim, **spec)
+    stage.driver.wait_stop()
+    # Not before the kubelet is about the pod: it looks at the runtime every other second, and does nothing else then.
     runtime.pause()
     try:
-        witness.add(stage.pods, name, claim, **spec)
+        stage.driver.process.resume()
         until(
             lambda: (stage.pods.namespace, claim) in answered_claims(stage.driver.node),
             "the kubelet to have the claim's devices",
