@@ -22,7 +22,7 @@ from netdra.kernel.netns import Namespace
 from testbed.control_plane import ControlPlane
 from testbed.kubelet import Kubelet
 from testbed.node import Node
-from testbed.runtime import started
+from testbed.runtimes import started
 
 EVENTS, WARM_UP = 100_000, 20_000
 BATCH = 40

@@ -19,7 +19,7 @@ from netdra.kernel.netns import Namespace
 from testbed.control_plane import ControlPlane
 from testbed.kubelet import Kubelet
 from testbed.node import Node
-from testbed.runtime import started
+from testbed.runtimes import started
 
 BESIDE_MOVE_MS, PREPARE_MS, CHAIN_MS, P99_MS, SLOWEST_MS, IDLE_PERCENT = 3.0, 4.0, 6.0, 100.0, 1500.0, 0.2
 

@@ -30,7 +30,7 @@ from testbed.kubelet import Kubelet
 from testbed.node import Node
 from testbed.objects import SLICE
 from testbed.process import Process
-from testbed.runtime import started
+from testbed.runtimes import started
 
 # With the burst it must stay below 128 devices, past which dranet publishes nothing.
 BURST_BASE = 50

@@ -1,6 +1,6 @@
 """A real containerd on a node, with NRI and CDI, of the version that the environment names.
 
-Started by `testbed.runtime.started`. Its configuration is its version's: users of 1.7 have to switch NRI and CDI on.
+Started by `testbed.runtimes`. Its configuration is its version's: users of 1.7 have to switch NRI and CDI on.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """A real CRI-O on a node, with NRI and CDI.
 
-Started by `testbed.runtime.started`. It takes images from registries alone: it has `testbed.registry` while it pulls.
+Started by `testbed.runtimes`. It takes images from registries alone: it has `testbed.registry` while it pulls.
 Before runc stands `testbed.runc`, for machines without the right to raise limits.
 """
 

@@ -1,7 +1,7 @@
 """A real container runtime on a node: pods without a kubelet, by the CRI alone, whichever runtime it is.
 
-`started` starts the one that the environment names (`NETDRA_RUNTIME=cri-o`): `testbed.containerd` or `testbed.crio`.
-Everything is where a runtime has it by default, but in the node's own folders: the NRI socket is /run/nri/nri.sock, CDI
+What is the same of `testbed.containerd` and `testbed.crio`; `testbed.runtimes` starts the one that is wanted. Everything
+is where a runtime has it by default, but in the node's own folders: the NRI socket is /run/nri/nri.sock, CDI
 specifications are read in /var/run/cdi.
 """
 
@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from testbed.build import component, named_runtime, program, programs_of
+from testbed.build import component, program, programs_of
 from testbed.image import NAME
 from testbed.node import CommandError, Node
 from testbed.process import Process
@@ -129,24 +129,6 @@ class Runtime:
             return True
 
         return ready
-
-
-def started(node: Node, *, hook_seconds: float = 0.0) -> Runtime:
-    """Start the runtime that the environment names, with the image in it.
-
-    Args:
-        node: where.
-        hook_seconds: how long it waits for an NRI plugin, 0 for its default.
-
-    Raises:
-        ProcessError: it did not become ready.
-        BuildError: it is not built.
-    """
-    from testbed.containerd import Containerd
-    from testbed.crio import Crio
-
-    kind = Crio if named_runtime().name == "cri-o" else Containerd
-    return kind(node, hook_seconds=hook_seconds)
 
 
 def cni_plugins() -> Path:

@@ -20,7 +20,8 @@ from testbed.kubelet import Kubelet
 from testbed.node import Node
 from testbed.objects import NODE
 from testbed.pods import Pods
-from testbed.runtime import Runtime, started
+from testbed.runtime import Runtime
+from testbed.runtimes import started
 from testbed.workspace import Workspace
 from tests.cluster.pods.running import publish, running_driver
 from tests.cluster.pods.stage import SHARED, Stage, opened

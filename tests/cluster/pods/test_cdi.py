@@ -19,7 +19,8 @@ from netdra.node.cdi.files import ClaimFiles
 from netdra.node.claims.prepared import KeptDevice, PreparedClaim
 from netdra.node.kubelet.handler import PreparedDevice
 from testbed.node import CommandError, Node
-from testbed.runtime import Runtime, started
+from testbed.runtime import Runtime
+from testbed.runtimes import started
 from testbed.waiting import until
 
 WITHIN = 10.0

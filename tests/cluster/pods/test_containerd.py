@@ -16,7 +16,8 @@ from pathlib import Path
 import pytest
 
 from testbed.node import ADDRESS, UPLINK, CommandError, Node
-from testbed.runtime import Runtime, started
+from testbed.runtime import Runtime
+from testbed.runtimes import started
 from testbed.waiting import until
 from tests.cluster.pods.traces import all_namespaces, namespaces_of, traces
 
@@ -110,7 +111,7 @@ def test_processes_and_mounts_end_with_a_test_run_that_is_killed(tmp_path: Path)
     folder = tmp_path / "node-killed"
     script = f"""
 from pathlib import Path
-from testbed.runtime import Runtime, started
+from testbed.runtimes import started
 from testbed.node import Node
 with Node(folder=Path({str(folder)!r})) as node:
     containerd = started(node)

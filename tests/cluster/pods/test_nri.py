@@ -20,7 +20,8 @@ from testbed.build import named_runtime
 from testbed.node import CommandError, Node
 from testbed.pace import measured
 from testbed.process import ProcessError
-from testbed.runtime import Runtime, started
+from testbed.runtime import Runtime
+from testbed.runtimes import started
 from testbed.waiting import awaited, until_async
 
 ROOT = Path(__file__).parents[3]

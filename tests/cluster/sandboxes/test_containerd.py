@@ -15,7 +15,8 @@ from netdra.node.nri.plugin import Plugin, Settings
 from testbed.api import Object
 from testbed.node import CommandError, Node
 from testbed.recorder import Recorder
-from testbed.runtime import Runtime, started
+from testbed.runtime import Runtime
+from testbed.runtimes import started
 from testbed.waiting import awaited
 from tests.cluster.sandboxes.scene import WITHIN, Daemon, Scene, chain_of_three, step
 

@@ -22,7 +22,7 @@ from testbed.driver import CNI_PROGRAMS, Driver
 from testbed.kubelet import Kubelet
 from testbed.node import Node
 from testbed.objects import NODE
-from testbed.runtime import started
+from testbed.runtimes import started
 from testbed.vm.beside import PATIENCE, joined_control_plane
 from testbed.vm.hardware import DISK, DISK_FOLDER, GUEST
 from tests.cluster.conftest import is_established
