@@ -55,6 +55,7 @@ class Driver:
         self._kubeconfig = kubeconfig
         self._instance = instance
         self._port = port
+        self._fault = ""
         self.plugins = node.folder / "plugins"
         self.plugins.mkdir(exist_ok=True)
         for name in CNI_PROGRAMS:
@@ -77,6 +78,7 @@ class Driver:
             "PYTHONFAULTHANDLER": "1",  # a crash of the interpreter says where, in the log
             FAULT_VARIABLE: fault,
         }
+        self._fault = fault
         self.process = self.node.start(f"netdra{self._instance}", command, self.is_ready, variables)
 
     def beside(self, instance: str) -> Driver:
@@ -91,6 +93,13 @@ class Driver:
         """Kill it and start it again, perhaps with a fault point."""
         self.kill()
         self.start(fault)
+
+    def recover(self) -> None:
+        """Have it run, and without a fault point, whatever a test has left of it."""
+        if self.process.pid is None:
+            self.start()
+        elif self._fault or self.process.is_stopped():
+            self.restart()
 
     def wait_end(self) -> None:
         """Wait until it has died by itself."""

@@ -1,6 +1,6 @@
 """A real container runtime on a node: pods without a kubelet, by the CRI alone, whichever runtime it is.
 
-What is the same of `testbed.containerd` and `testbed.crio`; `testbed.runtimes` starts the one that is wanted. Everything
+What is the same of `testbed.containerd` and `testbed.crio`; `testbed.runtimes` starts the one that is wanted. All
 is where a runtime has it by default, but in the node's own folders: the NRI socket is /run/nri/nri.sock, CDI
 specifications are read in /var/run/cdi.
 """

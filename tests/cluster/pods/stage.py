@@ -40,8 +40,7 @@ class Stage:
 def opened(driver: Driver, workspace: Workspace, pods: Pods) -> Iterator[Stage]:
     """A stage; at the end a driver runs, and nothing of the test's pods is left."""
     yield Stage(driver, pods, workspace)
-    if driver.process.pid is None:
-        driver.start()
+    driver.recover()
     witness.end(pods, *(pod["metadata"]["name"] for pod in pods.api.list(POD, pods.namespace)))
     driver.until_nothing_is_left()
 

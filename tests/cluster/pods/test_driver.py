@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pytest
 
 from testbed.api import Object
@@ -14,6 +16,12 @@ from testbed.waiting import until
 from testbed.workspace import Workspace
 from tests.cluster.pods import witness
 from tests.cluster.pods.running import links, make_topology, publish, step
+
+
+@pytest.fixture(autouse=True)
+def _a_driver_for_the_next_test(driver: Driver) -> Iterator[None]:
+    yield
+    driver.recover()
 
 
 def claim_of(workspace: Workspace, name: str, topology: str, request: str) -> str:
