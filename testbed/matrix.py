@@ -7,9 +7,7 @@ written from it; with names only those are run, and the others' results stay as 
 from __future__ import annotations
 
 import json
-import os
 import re
-import subprocess
 import sys
 import time
 from collections.abc import Iterable, Mapping, Sequence
@@ -18,6 +16,7 @@ from pathlib import Path
 
 from testbed.build import component, locked
 from testbed.components import COMPONENTS, KUBERNETES, RUNTIME, Component
+from testbed.suite.jobs import Command
 from testbed.suite.results import Outcome, Report
 
 KEPT = Path("build/runtimes.json")
@@ -41,6 +40,7 @@ GROUPS: Mapping[str, Sequence[str]] = {
 }
 """What is run, under the table's headings."""
 _MOST_AGAIN = 3
+_LOOK_SECONDS = 0.5
 
 
 @dataclass
@@ -175,15 +175,14 @@ def _run(place: Place, tests: Sequence[str], suffix: str) -> list[Outcome]:
     lines, log = LOGS / f"{place.name}{suffix}.jsonl", LOGS / f"{place.name}{suffix}.log"
     lines.unlink(missing_ok=True)
     variable = component(place.name).variable
-    environment = os.environ | {variable: place.name, "NETDRA_REPORT": str(lines.absolute())}
-    with log.open("w") as target:
-        subprocess.run(
-            (sys.executable, "-m", "pytest", *tests),
-            env=environment,
-            stdout=target,
-            stderr=subprocess.STDOUT,
-            check=False,
-        )
+    environment = {variable: place.name, "NETDRA_REPORT": str(lines.absolute())}
+    command = Command((sys.executable, "-m", "pytest", *tests), log, environment)
+    try:
+        while command.code() is None:
+            time.sleep(_LOOK_SECONDS)
+    finally:
+        command.interrupt()
+        command.end()
     report = Report(place.name, lines)
     report.refresh()
     if not report.collected or len(report.outcomes) < report.collected:
