@@ -93,7 +93,7 @@ def test_two_nodes_share_nothing(containerd: Runtime, tmp_path: Path) -> None:
 
 
 def test_nothing_is_left_when_a_node_ends_with_pods_running(tmp_path: Path) -> None:
-    folder = tmp_path / "node-ended"
+    folder = tmp_path / f"ended{os.getpid()}"  # told from those of other runs on this machine
     before = traces(folder.name)
     with ExitStack() as opened:
         with Node(folder=folder) as node:
@@ -108,7 +108,7 @@ def test_nothing_is_left_when_a_node_ends_with_pods_running(tmp_path: Path) -> N
 
 
 def test_processes_and_mounts_end_with_a_test_run_that_is_killed(tmp_path: Path) -> None:
-    folder = tmp_path / "node-killed"
+    folder = tmp_path / f"killed{os.getpid()}"
     script = f"""
 from pathlib import Path
 from testbed.runtimes import started

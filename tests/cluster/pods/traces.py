@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,7 +12,7 @@ def traces(name: str) -> dict[str, list[str]]:
     return {
         "processes": sorted(_processes(name)),
         "mounts": sorted(line for line in Path("/proc/self/mountinfo").read_text().splitlines() if name in line),
-        "cgroups": sorted(str(path) for path in Path("/sys/fs/cgroup").rglob(f"{name}-*")),
+        "cgroups": sorted(_cgroups(name)),
     }
 
 
@@ -29,6 +30,12 @@ def all_namespaces() -> set[str]:
         except (FileNotFoundError, ProcessLookupError, PermissionError):  # ended, or the machine's own
             continue
     return found
+
+
+def _cgroups(name: str) -> Iterator[str]:
+    # Others of this machine come and go meanwhile, which os.walk passes over.
+    for folder, inside, _ in os.walk("/sys/fs/cgroup"):
+        yield from (f"{folder}/{each}" for each in inside if each.startswith(f"{name}-"))
 
 
 def _processes(name: str) -> Iterator[str]:
