@@ -30,7 +30,8 @@ class Call:
 
     Attributes:
         arguments: pytest's; all of the level's tests if there are none.
-        cores: how many it has.
+        cores: how many it has for the time being.
+        machine: how many the machine has.
         temporary: a folder that is not there yet, for what tests write; its name is short, since that of a socket in
             it has 107 bytes at most.
     """
@@ -38,6 +39,7 @@ class Call:
     arguments: Sequence[str] = ()
     cores: int = 1
     temporary: Path | None = None
+    machine: int = 1
 
 
 @dataclass(frozen=True)
@@ -94,11 +96,18 @@ class Level:
         return {"NETDRA_REPORT": str(self.report.absolute()), **self.variables}
 
 
-def _pytest(*paths: str, workers_a_core: int = 1, options: Sequence[str] = ()) -> Make:
-    """A level that is one call of pytest, in several processes where there are cores for it."""
+def _pytest(*paths: str, waits: bool = False, options: Sequence[str] = ()) -> Make:
+    """A level that is one call of pytest, in several processes where there are cores for it.
+
+    Args:
+        paths: its tests.
+        waits: whether they wait more than they work: two processes for each core that the machine has, since those that
+            others use now are free later.
+        options: further ones of pytest.
+    """
 
     def make(call: Call) -> Sequence[str]:
-        workers = 0 if call.arguments and call.cores == 1 else call.cores * workers_a_core
+        workers = 2 * call.machine if waits and call.machine > 1 else call.cores
         spread = ("-n", str(workers), "--dist=loadscope", "--no-loadscope-reorder") if workers > 1 else ()
         place = (f"--basetemp={call.temporary}",) if call.temporary is not None else ()
         return (PYTHON, "-m", "pytest", *place, *options, *spread, *_with_paths(call.arguments, paths))
@@ -169,7 +178,7 @@ LEVELS: Mapping[str, Level] = {
         Level("kernel", _pytest("tests/kernel"), after=("environment", "packages", "cni"), again=True),
         Level(
             "cluster",
-            _pytest("tests/cluster", workers_a_core=2),
+            _pytest("tests/cluster", waits=True),
             after=("environment", "components"),
             cores=4,
             again=True,

@@ -103,7 +103,7 @@ class Suite:
 
     def _start(self, level: Level, cores: int) -> None:
         level.report.unlink(missing_ok=True)
-        call = Call(self._arguments, cores, self._temporary / level.name)
+        call = Call(self._arguments, cores, self._temporary / level.name, self._cores)
         command = Command(level.make(call), level.log, level.environment(), cores)
         self._under_way.append(_UnderWay(level, command, Report(level.name, level.report)))
 
