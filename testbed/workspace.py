@@ -74,7 +74,7 @@ class Workspace:
         self.api.create(objects.manifest(SLICE, name, spec=spec))
         self.api.create(objects.manifest(CLASS, name, spec=_selecting(f'device.driver == "{_MARKER}"')))
         self.add_pod(name, self.add_claim(name, {"name": "marker", "exactly": {"deviceClassName": name}}), node=node)
-        self.api.wait_for(POD, name, lambda found: objects.scheduling(found)[0] == node, namespace=self.namespace)
+        self.wait_placed(name, node)
         self.release(name, name)
         self.api.delete(SLICE, name)
         self.api.delete(CLASS, name)
@@ -96,6 +96,10 @@ class Workspace:
             POD, name, lambda found: objects.scheduling(found) != ("", ""), namespace=self.namespace
         )
         return objects.scheduling(decided)
+
+    def wait_placed(self, name: str, node: str) -> None:
+        """Wait until the scheduler has put a pod on a node, also if it first does not know of a class that is new."""
+        self.api.wait_for(POD, name, lambda found: objects.scheduling(found)[0] == node, namespace=self.namespace)
 
     def place(self, *requests: Object, node: str, constraints: list[Object] | None = None) -> tuple[str, str]:
         """Make a claim, and a pod of the same name that uses it, and have them scheduled onto a node.

@@ -213,8 +213,7 @@ class Scene:
     def pod(self, *claims: str, name: str = "", prepare: bool = True) -> Object:
         """Make a pod that uses claims, have it scheduled here, and prepare its claims; return it."""
         name = self.workspace.add_pod(name or f"pod-{uuid.uuid4().hex[:6]}", *claims, node=self.node)
-        placed, reason = self.workspace.schedule(name)
-        assert placed == self.node, reason
+        self.workspace.wait_placed(name, self.node)
         if prepare:
             for claim in claims:
                 self.prepare(claim)
