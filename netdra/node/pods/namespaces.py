@@ -16,7 +16,6 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from netdra.kernel import netns
 from netdra.kernel.errors import KernelError
 from netdra.kernel.netns import Namespace
 
@@ -31,6 +30,16 @@ class _Held:
 
     namespace: Namespace
     path: str
+    file: tuple[int, int]
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether the path leads to it no longer. One system call: all are asked once a second."""
+        try:
+            found = os.stat(self.path)  # noqa: PTH116
+        except OSError:
+            return True
+        return (found.st_dev, found.st_ino) != self.file
 
 
 class Namespaces:
@@ -58,7 +67,8 @@ class Namespaces:
             if former is not None and former.path == path and former.namespace.inode == namespace.inode:
                 namespace.close()
                 return
-            self._held[sandbox] = _Held(namespace, path)
+            found = os.fstat(namespace.fd)
+            self._held[sandbox] = _Held(namespace, path, (found.st_dev, found.st_ino))
             if former is not None:
                 former.namespace.close()
 
@@ -116,5 +126,5 @@ class Namespaces:
     def _lost(self) -> set[tuple[str, int]]:
         """The same with the namespaces' numbers."""
         with self._lock:
-            held = {(sandbox, each.namespace.inode): each.path for sandbox, each in self._held.items()}
-        return {key for key, path in held.items() if netns.inode_at(path) != key[1]}
+            held = list(self._held.items())
+        return {(sandbox, each.namespace.inode) for sandbox, each in held if each.is_lost}
