@@ -26,7 +26,7 @@ in between."""
 
 @dataclass(frozen=True)
 class _Held:
-    """A namespace, open, and the path by which the runtime and others know it."""
+    """A namespace, open, the path by which the runtime and others know it, and the device and inode that it has."""
 
     namespace: Namespace
     path: str
@@ -127,4 +127,4 @@ class Namespaces:
         """The same with the namespaces' numbers."""
         with self._lock:
             held = list(self._held.items())
-        return {(sandbox, each.namespace.inode) for sandbox, each in held if each.is_lost}
+        return {(sandbox, each.file[1]) for sandbox, each in held if each.is_lost}

@@ -1,4 +1,4 @@
-"""The Debian packages that a bare machine lacks are named, and not looked for where everything is there."""
+"""What a bare machine lacks is named or set right, and left alone where everything is there."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from testbed import system
-from testbed.system import MissingPackagesError, ensure_packages
+from testbed.system import MissingPackagesError, ensure_packages, ensure_watches
 
 
 def test_without_root_what_is_missing_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -34,3 +34,25 @@ def test_programs_are_found_where_only_roots_path_goes(tmp_path: Path, monkeypat
     assert ensure_packages() == []
     assert searched
     assert all({"/usr/sbin", "/sbin"} <= set(path.split(":")) for path in searched)
+
+
+@pytest.mark.parametrize(("has", "then"), [("128\n", "1024"), ("8192\n", "8192\n")], ids=["too few", "enough"])
+def test_there_are_enough_inotify_instances_and_more_stay(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, has: str, then: str
+) -> None:
+    limit = tmp_path / "max_user_instances"
+    limit.write_text(has)
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    monkeypatch.setattr(system, "_INSTANCES", limit)
+    ensure_watches()
+    assert limit.read_text() == then
+
+
+def test_where_they_cannot_be_set_it_is_said_what_to_set(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    monkeypatch.setattr(system, "_INSTANCES", Path("/proc/sys/kernel/ngroups_max"))  # a number that nobody may set
+    monkeypatch.setattr(system, "_ENOUGH_INSTANCES", 2**40)
+    ensure_watches()
+    assert f"on the host, set fs.inotify.max_user_instances to {2**40}" in capsys.readouterr().err
