@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -239,7 +240,7 @@ def test_a_driver_adds_nothing_to_another_nodes_pool(workspace: Workspace, drive
     one, two = drivers
     for name in (f"{one.node}/sriov-eth0", f"{one.node}-sriov-eth0", f"{two.node}-b/sriov-eth0", f"{two.node}-x", "x"):
         pool = {"name": name, "generation": 9, "resourceSliceCount": 1}
-        text = refusal(lambda pool=pool: two.apply(slice_of(two.node, workspace.name("thief"), pool=pool)))
+        text = refusal(partial(two.apply, slice_of(two.node, workspace.name("thief"), pool=pool)))
         assert f"the driver of node {two.node} may not make a ResourceSlice of pool {name}" in text
     two.apply(slice_of(two.node, workspace.name("own")))
 
