@@ -11,6 +11,7 @@ from netdra.model import claim, crd, kinds, report, resource
 from netdra.model.cni_plugin import CNIPlugin
 from netdra.model.custom_device import CustomDevice
 from netdra.model.meta import ObjectMeta
+from netdra.model.node_network import NodeNetwork
 from netdra.model.policy import DeviceExposurePolicy
 from netdra.model.schema import CNIPluginSchema
 from netdra.model.topology import NetworkTopology
@@ -73,3 +74,4 @@ TOPOLOGIES = _custom(kinds.TOPOLOGY, NetworkTopology)
 SCHEMAS = _custom(kinds.SCHEMA, CNIPluginSchema)
 CUSTOM_DEVICES = _custom(kinds.CUSTOM_DEVICE, CustomDevice)
 CNI_PLUGINS = _custom(kinds.CNI_PLUGIN, CNIPlugin)
+NODE_NETWORKS = _custom(kinds.NODE_NETWORK, NodeNetwork)
