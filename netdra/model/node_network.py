@@ -59,11 +59,13 @@ class PublishedDevice(msgspec.Struct, frozen=True, kw_only=True, rename="camel",
         policy: The policy that offers it; empty where nobody knows any more.
         suffix: What follows the interface's name in the device's.
         name: The device's whole name, where it is not the interface's name with the suffix.
+        allocated: A claim has it.
     """
 
     policy: Name = ""
     suffix: Annotated[str, msgspec.Meta(max_length=MAX_LABEL)] = ""
     name: Name = ""
+    allocated: bool = False
 
     def called(self, interface: str) -> str:
         """The device's name for an interface of that name."""
@@ -83,10 +85,9 @@ class InterfaceGroup(msgspec.Struct, frozen=True, kw_only=True, rename="camel", 
         devices: The devices that are published for each of them; none if they are hidden.
         reason: Why they are hidden, in the words of `netdra explain`.
         policies: The policies that match them or fail on them, and what each comes to there.
-        allocated: The names of the devices that claims have.
         attributes: What is the same of all of them, as a selector sees it, without what does not apply. Names without
             a domain are of dra.networking.
-        varying: The attributes that are not the same of all of them.
+        varying: The attributes that differ among them.
         unreadable: The attributes that could not be read of any of them.
     """
 
@@ -97,7 +98,6 @@ class InterfaceGroup(msgspec.Struct, frozen=True, kw_only=True, rename="camel", 
     devices: Annotated[tuple[PublishedDevice, ...], msgspec.Meta(max_length=64)] = ()
     reason: Text = ""
     policies: Annotated[Mapping[str, Standing], msgspec.Meta(max_length=MAX_POLICIES)] = {}
-    allocated: Annotated[tuple[Name, ...], msgspec.Meta(max_length=MAX_NAMES)] = ()
     attributes: Annotated[Mapping[str, bool | int | str], msgspec.Meta(max_length=64)] = {}
     varying: Annotated[tuple[Name, ...], msgspec.Meta(max_length=64)] = ()
     unreadable: Annotated[tuple[Name, ...], msgspec.Meta(max_length=64)] = ()
@@ -125,20 +125,20 @@ class InterfaceGroup(msgspec.Struct, frozen=True, kw_only=True, rename="camel", 
         self, name: str, known: dict[str, AttributeValue], unknown: set[str]
     ) -> tuple[dict[str, AttributeValue], set[str]]:
         """What an interface's name tells beside what is common."""
+        if_name, pf_name, vf_index = (qualified(each) for each in ("ifName", "pfName", "vfIndex"))
         own: dict[str, AttributeValue] = {}
-        pf = known[qualified("pfName")]
-        index = name.removeprefix(f"{pf}v") if pf else ""
-        if self.type == "vf" and index.isdecimal():
-            own[qualified("vfIndex")] = int(index)
-        if self.type != "vf":
-            own[qualified("ifName")] = name
+        index = name.removeprefix(f"{known[pf_name]}v") if pf_name not in unknown else ""
+        if self.type == "vf" and vf_index in unknown and index.isdecimal():
+            own[vf_index] = int(index)
+        if self.type != "vf" and if_name in unknown:
+            own[if_name] = name
         return {**known, **own}, unknown - own.keys()
 
-    def published(self) -> Iterator[tuple[str, str, str]]:
-        """Each device of the group: its interface, its name, and its policy."""
+    def published(self) -> Iterator[tuple[str, PublishedDevice]]:
+        """Each device of the group: its name, and what is said of it."""
         for name in self.names:
             for device in self.devices:
-                yield name, device.called(name), device.policy
+                yield device.called(name), device
 
 
 class PolicyReport(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
@@ -239,3 +239,41 @@ class NodeNetwork(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omi
     def name(self) -> str:
         """The node's name."""
         return self.metadata.name
+
+
+class ReportedStatus(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """As much of a NodeNetwork's status as other objects' statuses are made of; see `NodeNetworkStatus`."""
+
+    policies: tuple[PolicyReport, ...] = ()
+    problems: tuple[NodeProblem, ...] = ()
+    custom_devices: tuple[CustomDeviceReport, ...] = ()
+    missing_features: tuple[Name, ...] = ()
+
+
+class NodeReport(msgspec.Struct, frozen=True, kw_only=True):
+    """As much of a NodeNetwork as the controller keeps; the interfaces of a thousand nodes it does not."""
+
+    metadata: ObjectMeta
+    status: ReportedStatus | None = None
+
+
+class PolicyAtNode(msgspec.Struct, frozen=True):
+    """What a node says of one policy."""
+
+    report: PolicyReport
+    problems: tuple[NodeProblem, ...] = ()
+
+
+def policies_of(found: NodeReport) -> Mapping[str, PolicyAtNode]:
+    """A node's reports by policy."""
+    if found.status is None:
+        return {}
+    problems: dict[str, list[NodeProblem]] = {}
+    for problem in found.status.problems:
+        problems.setdefault(problem.policy, []).append(problem)
+    return {each.name: PolicyAtNode(each, tuple(problems.get(each.name, ()))) for each in found.status.policies}
+
+
+def custom_devices_of(found: NodeReport) -> Mapping[str, CustomDeviceReport]:
+    """A node's reports by CustomDevice."""
+    return {each.name: each for each in found.status.custom_devices} if found.status is not None else {}

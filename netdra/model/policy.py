@@ -131,11 +131,13 @@ class PolicyProblem(msgspec.Struct, frozen=True, kw_only=True, rename="camel", o
         message: What is wrong, with the expression and the place in it where CEL failed.
         node: A node on which it was seen.
         nodes: On how many nodes it was seen.
+        interfaces: On how many interfaces of these; 0 if it is about the policy as a whole.
     """
 
     message: str
     node: str = ""
     nodes: int = 0
+    interfaces: int = 0
 
 
 class DeviceExposurePolicyStatus(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
