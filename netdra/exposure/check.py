@@ -12,10 +12,10 @@ from collections.abc import Iterator
 from netdra.cel import CelCompileError, compile_selector
 from netdra.exposure.capacities import MAX_QUANTITY, number, number_errors, sharing_errors, value_errors
 from netdra.model import names
-from netdra.model.inventory import ATTRIBUTES, PUBLISHED_ATTRIBUTES, AttributeValue
+from netdra.model.inventory import ATTRIBUTES, AttributeValue
 from netdra.model.meta import LabelSelector
 from netdra.model.policy import MAX_PLUGINS, MAX_SUFFIX, DeviceExposurePolicy, Exposure, SupportedCNIPlugin
-from netdra.model.resource import MAX_ATTRIBUTES_AND_CAPACITIES, MAX_STRING
+from netdra.model.resource import MAX_STRING
 
 ROOM = 4
 """How many capacities and additional attributes a device has room for beside its own facts and supportedCNIs."""

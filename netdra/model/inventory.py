@@ -101,11 +101,11 @@ class Attribute(NamedTuple):
 
     name: str
     field: str
-    type: type[bool] | type[int] | type[str]
+    type: type[bool | int | str]
     reach: Reach
 
 
-def _attribute(name: str, field: str, kind: type[bool] | type[int] | type[str], reach: Reach = "always") -> Attribute:
+def _attribute(name: str, field: str, kind: type[bool | int | str], reach: Reach = "always") -> Attribute:
     return Attribute(names.qualified(name), field, kind, reach)
 
 
@@ -152,7 +152,7 @@ A list is told as a text, its entries joined by commas: the API's list attribute
 PUBLISHED_ATTRIBUTES: tuple[str, ...] = tuple(each.name for each in ATTRIBUTES if each.reach != "policies")
 """What devices carry, so that a selector never meets a missing key on one of ours; those in PUBLISHED_IF_ANY may."""
 PUBLISHED_IF_ANY = frozenset(each.name for each in ATTRIBUTES if each.reach == "if-any")
-"""Left out where they are empty: two devices without a PCIe root have none in common, and `matchAttribute` would say so."""
+"""Left out where they are empty: `matchAttribute` would say of two devices without a PCIe root that they have one."""
 PUBLISHED_FIELDS: tuple[tuple[str, str], ...] = tuple(
     (each.name, each.field) for each in ATTRIBUTES if each.name in PUBLISHED_ATTRIBUTES
 )
