@@ -5,17 +5,30 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from netdra.admission.messages import Verdict
+from netdra.cel.analysis import examine
+from netdra.cel.vocabulary import Added, of_interfaces
 from netdra.exposure.check import check
 from netdra.model.policy import DeviceExposurePolicy, Exposure
 
 
-def review(new: DeviceExposurePolicy, policies: Mapping[str, DeviceExposurePolicy]) -> Verdict:
-    """What stands against a policy, and what its author should know."""
+def review(new: DeviceExposurePolicy, policies: Mapping[str, DeviceExposurePolicy], added: Added) -> Verdict:
+    """What stands against a policy, and what its author should know.
+
+    Args:
+        new: the policy.
+        policies: those that are there.
+        added: what policies and CustomDevices add to devices.
+    """
     named = f'DeviceExposurePolicy "{new.name}"'
-    errors = tuple(f"{named}: {text}" for text in check(new))
-    if errors or new.spec.action != "expose":
-        return Verdict(errors)
-    return Verdict((), tuple(f"{named}: {text}" for text in (*_unwise(new), *_shadows(new, policies))))
+    if errors := check(new):
+        return Verdict(tuple(f"{named}: {text}" for text in errors))
+    remarks = examine(new.spec.selector.cel, of_interfaces(added))
+    if wrong := [f"{named}: spec.selector.cel: {remark.what}" for remark in remarks if remark.wrong]:
+        return Verdict(tuple(wrong))
+    told = [f"spec.selector.cel: {remark.what}" for remark in remarks]
+    if new.spec.action == "expose":
+        told += [*_unwise(new), *_shadows(new, policies)]
+    return Verdict((), tuple(f"{named}: {text}" for text in told))
 
 
 def _unwise(new: DeviceExposurePolicy) -> Iterator[str]:

@@ -91,6 +91,10 @@ class Selector:
             raise CelEvaluationError(self.expression, _plain(str(problem))) from None
         raise CelEvaluationError(self.expression, _failure(result))
 
+    def serialized(self) -> bytes:
+        """The checked syntax tree as `netdra.cel.tree` reads it."""
+        return bytes(self._program.serialize())
+
 
 def compile_selector(expression: str) -> Selector:
     """A selector, compiled once per text.
