@@ -312,7 +312,10 @@ class _Walk:
         if given is not None and (known.of_devices or qualified in known.facts):
             return Meaning(given, name)
         near = known.nearest(domain, name)
-        if given is not None:
+        if qualified in known.withheld:
+            text = f'"{shown}" is known of interfaces and not published, so only policies can select by it'
+            self._wrong(at, text, "let a policy that selects by it add an attribute of its own")
+        elif given is not None:
             text = f'"{shown}" is added to devices after policies have chosen their interfaces, which do not have it'
             self._told_of(domain, at, text, "choose by what an interface has itself", wrong=known.is_own(domain))
         elif known.is_own(domain) and (near or not known.of_devices):

@@ -7,13 +7,13 @@ Made from the table of an interface's attributes and from what policies and Cust
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Set
 
 import msgspec
 
 from netdra.model import names
 from netdra.model.custom_device import CustomDevice
-from netdra.model.inventory import AttributeValue, Interface, attributes
+from netdra.model.inventory import ATTRIBUTES, PUBLISHED_ATTRIBUTES, AttributeValue
 from netdra.model.policy import DeviceExposurePolicy
 
 Kinds = tuple[str, ...]
@@ -36,14 +36,16 @@ class Vocabulary(msgspec.Struct, frozen=True, kw_only=True):
     """The names that a selector can ask for.
 
     Attributes:
-        facts: what netdra knows of every interface, by qualified name.
+        facts: what netdra knows of every interface, or publishes of every device, by qualified name.
         added: what stands beside it on devices.
         of_devices: whether devices are asked, as by a topology, or interfaces before any policy has chosen them.
+        withheld: facts of interfaces that devices do not carry (decision D25).
     """
 
     facts: Mapping[str, Kinds]
     added: Added
     of_devices: bool
+    withheld: Set[str] = frozenset()
 
     def kinds(self, name: str) -> Kinds | None:
         """The kinds of an attribute by its qualified name; None for one that nobody gives."""
@@ -89,13 +91,13 @@ class Vocabulary(msgspec.Struct, frozen=True, kw_only=True):
 def of_interfaces(added: Added | None = None) -> Vocabulary:
     """What a policy's selector may ask for: the facts alone, since what policies add comes after they have chosen."""
     given = added or Added()
-    after = msgspec.structs.replace(given, attributes={**_PUBLISHED, **given.attributes})
+    after = msgspec.structs.replace(given, attributes={**_PLUGINS, **given.attributes})
     return Vocabulary(facts=_FACTS, added=after, of_devices=False)
 
 
 def of_devices(added: Added | None = None) -> Vocabulary:
     """What a topology's selector may ask for."""
-    return Vocabulary(facts={**_FACTS, **_PUBLISHED}, added=added or Added(), of_devices=True)
+    return Vocabulary(facts=_PUBLISHED, added=added or Added(), of_devices=True, withheld=_FACTS.keys() - _PUBLISHED)
 
 
 def added(policies: Iterable[DeviceExposurePolicy], custom_devices: Iterable[CustomDevice] = ()) -> Added:
@@ -151,5 +153,7 @@ _FIELDS = {
     "strings": "list",
     "versions": "list",
 }
-_FACTS: Mapping[str, Kinds] = {name: _kinds(value) for name, value in attributes(Interface()).items()}
-_PUBLISHED: Mapping[str, Kinds] = {names.qualified(names.SUPPORTED_CNIS): _LIST}
+_TYPES: Mapping[type, Kinds] = {bool: ("bool",), int: ("int",), str: ("string",)}
+_FACTS: Mapping[str, Kinds] = {each.name: _TYPES[each.type] for each in ATTRIBUTES}
+_PLUGINS: Mapping[str, Kinds] = {names.qualified(names.SUPPORTED_CNIS): _LIST}
+_PUBLISHED: Mapping[str, Kinds] = {**{name: _FACTS[name] for name in PUBLISHED_ATTRIBUTES}, **_PLUGINS}

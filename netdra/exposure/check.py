@@ -12,17 +12,17 @@ from collections.abc import Iterator
 from netdra.cel import CelCompileError, compile_selector
 from netdra.exposure.capacities import MAX_QUANTITY, number, number_errors, sharing_errors, value_errors
 from netdra.model import names
-from netdra.model.inventory import BASE_ATTRIBUTES, FURTHER_ATTRIBUTES, AttributeValue
+from netdra.model.inventory import ATTRIBUTES, PUBLISHED_ATTRIBUTES, AttributeValue
 from netdra.model.meta import LabelSelector
 from netdra.model.policy import MAX_PLUGINS, MAX_SUFFIX, DeviceExposurePolicy, Exposure, SupportedCNIPlugin
 from netdra.model.resource import MAX_ATTRIBUTES_AND_CAPACITIES, MAX_STRING
 
-ROOM = MAX_ATTRIBUTES_AND_CAPACITIES - len(BASE_ATTRIBUTES) - 1
+ROOM = 4
 """How many capacities and additional attributes a device has room for beside its own facts and supportedCNIs."""
 
 _PLUGIN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,60}\Z", re.ASCII)
 _SUFFIX = re.compile(r"[a-z0-9-]*[a-z0-9]\Z", re.ASCII)
-_PUBLISHED = frozenset((*BASE_ATTRIBUTES, *FURTHER_ATTRIBUTES, names.qualified(names.SUPPORTED_CNIS)))
+_PUBLISHED = frozenset((*(each.name for each in ATTRIBUTES), names.qualified(names.SUPPORTED_CNIS)))
 
 
 def check(policy: DeviceExposurePolicy) -> tuple[str, ...]:
