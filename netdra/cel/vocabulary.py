@@ -7,7 +7,7 @@ Made from the table of an interface's attributes and from what policies and Cust
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Mapping, Set
+from collections.abc import Iterable, Mapping
 
 import msgspec
 
@@ -45,7 +45,7 @@ class Vocabulary(msgspec.Struct, frozen=True, kw_only=True):
     facts: Mapping[str, Kinds]
     added: Added
     of_devices: bool
-    withheld: Set[str] = frozenset()
+    withheld: frozenset[str] = frozenset()
 
     def kinds(self, name: str) -> Kinds | None:
         """The kinds of an attribute by its qualified name; None for one that nobody gives."""
@@ -97,7 +97,9 @@ def of_interfaces(added: Added | None = None) -> Vocabulary:
 
 def of_devices(added: Added | None = None) -> Vocabulary:
     """What a topology's selector may ask for."""
-    return Vocabulary(facts=_PUBLISHED, added=added or Added(), of_devices=True, withheld=_FACTS.keys() - _PUBLISHED)
+    return Vocabulary(
+        facts=_PUBLISHED, added=added or Added(), of_devices=True, withheld=frozenset(_FACTS) - frozenset(_PUBLISHED)
+    )
 
 
 def added(policies: Iterable[DeviceExposurePolicy], custom_devices: Iterable[CustomDevice] = ()) -> Added:
