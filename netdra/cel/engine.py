@@ -71,6 +71,11 @@ class Selector:
         self._attributes = usage.attributes
         self._capacity = usage.capacity
 
+    @property
+    def domains(self) -> frozenset[str]:
+        """The domains that it names attributes of."""
+        return self._attributes
+
     def matches(self, device: DeviceVariables) -> bool:
         """Whether the expression is true for the device.
 

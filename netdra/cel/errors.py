@@ -34,12 +34,14 @@ class CelEvaluationError(NetdraError):
         message: why.
         line: of the missing key, from 1; 0 where it is something else or its place cannot be told.
         column: of the missing key, from 1, in characters; 0 as for the line.
+        missing: the key that is asked for and not there, "" where it is something else.
     """
 
     def __init__(self, expression: str, message: str) -> None:
         missing = _MISSING_KEY.match(message)
         self.line, self.column = source.place_of_key(expression, missing.group(1)) if missing else (0, 0)
         self.expression, self.message = expression, message
+        self.missing: str = missing.group(1) if missing else ""
         place = f" at line {self.line}, column {self.column}" if self.line else ""
         shown = marked(expression, self.line, self.column)
         super().__init__(f"CEL expression fails on this device{place}: {message}\n{shown}")

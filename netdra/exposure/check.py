@@ -36,7 +36,12 @@ def check(policy: DeviceExposurePolicy) -> tuple[str, ...]:
 
 def check_targets(policy: DeviceExposurePolicy) -> tuple[str, ...]:
     """What is wrong with the policy's choice of nodes and devices."""
-    return (*_selector_errors(policy), *node_errors("spec.nodeSelector", policy.spec.node_selector))
+    return (*check_devices(policy), *node_errors("spec.nodeSelector", policy.spec.node_selector))
+
+
+def check_devices(policy: DeviceExposurePolicy) -> tuple[str, ...]:
+    """What is wrong with the policy's choice of devices."""
+    return tuple(_selector_errors(policy))
 
 
 def check_exposure(exposure: Exposure) -> tuple[str, ...]:
