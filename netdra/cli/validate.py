@@ -91,7 +91,7 @@ def command(context: click.Context, paths: tuple[str, ...], output: str) -> None
                 found.append(each)
     problems += _duplicates(found)
     problems += [each.problem(finding) for each, finding in _findings(found)]
-    problems += _named(found)
+    problems += [*_named(found), *_unwise(found)]
     problems.sort(key=lambda problem: (files.index(problem.file), problem.line))
     if output == "table":
         _print(problems, len(found))
@@ -190,6 +190,18 @@ def _named(found: Sequence[_Object]) -> Iterator[Problem]:
             yield each.problem(finding, "error" if wrong else "warning")
 
 
+def _unwise(found: Sequence[_Object]) -> Iterator[Problem]:
+    """What policies say that is legal and hardly meant."""
+    from netdra.exposure.check import check
+    from netdra.exposure.unwise import warnings
+
+    policies = _of(found, DeviceExposurePolicy)
+    for each, policy in policies:
+        if not check(policy):
+            told = warnings(policy, (other for _, other in policies))
+            yield from (each.problem(finding, "warning") for finding in _placed(policy, told))
+
+
 def _claims(found: Sequence[_Object], topologies: Mapping[str, NetworkTopology]) -> Iterator[tuple[_Object, Finding]]:
     """What is wrong with claims, templates and classes, and with claims against topologies."""
     from netdra.topology.claims import check_claim
@@ -211,10 +223,15 @@ def _claims(found: Sequence[_Object], topologies: Mapping[str, NetworkTopology])
 
 
 def _policy(policy: DeviceExposurePolicy) -> Iterator[Finding]:
-    """What is wrong with a policy; each text begins with the place."""
+    """What is wrong with a policy."""
     from netdra.exposure.check import check
 
-    for text in check(policy):
+    return _placed(policy, check(policy))
+
+
+def _placed(policy: DeviceExposurePolicy, texts: Iterable[str]) -> Iterator[Finding]:
+    """What is said of a policy, at the place that each text begins with."""
+    for text in texts:
         place, _, what = text.partition(": ")
         path = marks.parsed(place) if place.startswith("spec") else ()
         yield Finding(what=f'DeviceExposurePolicy "{policy.name}": {what if path else text}', path=path)

@@ -211,7 +211,7 @@ class TestPolicies:
     def test_no_plugin_and_the_nodes_uplink_are_warned_of(self, request_of: Request) -> None:
         warnings = review(request_of(policy("p", "true", allowHostUplink=True)), Cluster()).warnings
         assert [text.split()[2] for text in warnings] == [
-            "spec.exposure.supportedCNIPlugins",
+            "spec.exposure.supportedCNIPlugins:",
             "spec.exposure.allowHostUplink:",
         ]
 
