@@ -63,7 +63,8 @@ def _print_table(slices: tuple[ResourceSlice, ...], result: ExposureResult) -> N
     shown = (device for device in result.devices if (device.pool, device.name) in published)
     terminal.print_table(_COLUMNS, map(_row, shown))
     pools = len({pool for pool, _ in published})
-    click.echo(f"{pools} pools, {len(published)} devices, {len(slices)} slices")
+    counted = (("pool", pools), ("device", len(published)), ("slice", len(slices)))
+    click.echo(", ".join(f"{count} {name}{'s' * (count != 1)}" for name, count in counted))
 
 
 def _row(device: ExposedDevice) -> tuple[str, ...]:
