@@ -103,6 +103,10 @@ class Selector:
             raise CelEvaluationError(self.expression, _plain(str(problem))) from None
         raise CelEvaluationError(self.expression, _failure(result))
 
+    def serialized(self) -> bytes:
+        """The checked syntax tree as `netdra.cel.tree` reads it."""
+        return bytes(self._program.serialize())
+
 
 def compile_selector(expression: str) -> Selector:
     """A selector, compiled once per text.
@@ -177,7 +181,7 @@ def _compiled(expression: str) -> Selector:
         _give_up_without_memory(problem)
         raise _compile_error(expression, str(problem)) from None
     try:
-        bounds.check(tree.read(program.serialize()))
+        bounds.check(tree.read(bytes(program.serialize())))
     except bounds.UnboundedError as problem:
         raise CelCompileError(expression, 0, 0, f"{problem} (docs/cel.md, Bounds)") from None
     if program.return_type() not in (_BOOL, cel.Type.DYN):
@@ -190,7 +194,7 @@ def _excess(expression: str, longest: bounds.Longest) -> str:
     """Why an expression is not evaluated on a device with such long attributes, or ""."""
     program = _environment(extended=extensions.needed(source.usage(expression).calls)).compile(expression)
     try:
-        bounds.check(tree.read(program.serialize()), longest)
+        bounds.check(tree.read(bytes(program.serialize())), longest)
     except bounds.UnboundedError as problem:
         return f"on attributes of up to {longest.text} characters and {longest.values} values it {problem}"
     return ""

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from netdra.cel import CelCompileError, compile_selector, guarded
+from netdra.cel.analysis import examine
+from netdra.cel.vocabulary import Added, of_devices
 from netdra.model.errors import InvalidInputError
 from netdra.model.schema import CNIPluginSchema
 from netdra.model.topology import NetworkTopology
@@ -17,6 +19,7 @@ from netdra.topology.checks import check_plans
 from netdra.topology.classes import check_name, class_name
 from netdra.topology.findings import Finding, about
 from netdra.topology.graph import Graph
+from netdra.topology.step_check import shown_name
 from netdra.topology.values import Path
 
 
@@ -42,6 +45,25 @@ def check_topology(topology: NetworkTopology, schemas: Sequence[CNIPluginSchema]
         *schema_check.check(compiled, contracts),
         *(() if clashes else _plan(topology, compiled)),
     )
+
+
+def check_names(topology: NetworkTopology, added: Added) -> Iterator[tuple[Finding, bool]]:
+    """What a topology's selectors say that cannot be meant, and what its author should know; for admission alone.
+
+    Args:
+        topology: what administrators wrote; of selectors that do not compile nothing is said here.
+        added: what policies and CustomDevices add to devices.
+
+    Yields:
+        what was found, and whether it must be refused.
+    """
+    vocabulary = of_devices(added)
+    for at, step in enumerate(topology.spec.steps):
+        if step.selector is None or check_selector(step.selector.cel):
+            continue
+        path: Path = ("spec", "steps", at, "selector", "cel")
+        for remark in examine(step.selector.cel, vocabulary):
+            yield about(topology.name, shown_name(step.name), f"selector.cel: {remark.what}", path=path), remark.wrong
 
 
 def check_selector(expression: str) -> str:
