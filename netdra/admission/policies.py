@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from netdra.admission.messages import Verdict
-from netdra.exposure.check import check
+from netdra.exposure.check import check, try_out
 from netdra.model.policy import DeviceExposurePolicy, Exposure
 
 
@@ -13,6 +13,8 @@ def review(new: DeviceExposurePolicy, policies: Mapping[str, DeviceExposurePolic
     """What stands against a policy, and what its author should know."""
     named = f'DeviceExposurePolicy "{new.name}"'
     errors = tuple(f"{named}: {text}" for text in check(new))
+    if not errors:
+        try_out(new.spec.selector.cel)
     if errors or new.spec.action != "expose":
         return Verdict(errors)
     return Verdict((), tuple(f"{named}: {text}" for text in (*_unwise(new), *_shadows(new, policies))))

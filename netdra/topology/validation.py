@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from netdra.cel import CelCompileError, compile_selector
+from netdra.cel import CelCompileError, compile_selector, guarded
 from netdra.model.errors import InvalidInputError
 from netdra.model.schema import CNIPluginSchema
 from netdra.model.topology import NetworkTopology
 from netdra.topology import bind, graph, interfaces, schema_check, shipped
 from netdra.topology.checks import check_plans
-from netdra.topology.classes import class_name, device_classes
+from netdra.topology.classes import check_name, class_name
 from netdra.topology.findings import Finding, about
 from netdra.topology.graph import Graph
 from netdra.topology.values import Path
@@ -37,7 +37,7 @@ def check_topology(topology: NetworkTopology, schemas: Sequence[CNIPluginSchema]
     _, clashes = interfaces.examine([compiled])
     return (
         *_selectors(compiled),
-        *_class_names(topology),
+        *_class_names(compiled),
         *clashes,
         *schema_check.check(compiled, contracts),
         *(() if clashes else _plan(topology, compiled)),
@@ -82,15 +82,20 @@ def check_together(topologies: Mapping[str, NetworkTopology]) -> Iterator[tuple[
 def _selectors(compiled: Graph) -> Iterator[Finding]:
     for step in compiled.roots:
         assert step.selector is not None
-        if problem := check_selector(step.selector.cel):
-            yield compiled.about(step.name, f"selector.cel: {problem}", path=("selector", "cel"))
+        try:
+            guarded(step.selector.cel)
+        except InvalidInputError as problem:
+            path = ("selector", "cel")
+            yield compiled.about(step.name, f"selector.cel: {problem.what}", hint=problem.hint, path=path)
 
 
-def _class_names(topology: NetworkTopology) -> Iterator[Finding]:
-    try:
-        device_classes(topology)
-    except InvalidInputError as problem:
-        yield Finding(what=problem.what, hint=problem.hint, path=("metadata", "name"))
+def _class_names(compiled: Graph) -> Iterator[Finding]:
+    for step in compiled.roots:
+        try:
+            check_name(compiled.topology, step.name)
+        except InvalidInputError as problem:
+            yield Finding(what=problem.what, hint=problem.hint, path=("metadata", "name"))
+            return
 
 
 def _plan(topology: NetworkTopology, compiled: Graph) -> Iterator[Finding]:

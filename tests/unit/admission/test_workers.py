@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import msgspec
@@ -59,6 +60,35 @@ def test_what_no_worker_can_review_is_refused_and_the_next_is_not(
             assert (await workers.review(request_of(exclusive("p", "true")), Cluster())).allowed
 
     asyncio.run(story())
+
+
+def test_a_worker_that_had_no_memory_left_goes_and_the_policy_is_not_told_to_be_wrong(
+    request_of: Request, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The engine says so in the words of C++, as if the expression were no good."""
+
+    def exhausted(*_: object, **__: object) -> None:
+        raise RuntimeError("std::bad_alloc")
+
+    asked = msgspec.json.encode(worker.Task(request_of(exclusive("p", "device.driver == 'exhausted'")), Cluster()))
+    monkeypatch.setattr(engine, "_environment", lambda **_: SimpleNamespace(compile=exhausted))
+    with pytest.raises(MemoryError):
+        worker.answer(asked)
+
+
+def test_a_policy_is_asked_of_devices_before_it_is_let_through(
+    request_of: Request, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+
+    def matches(own: engine.Selector, _: object) -> bool:
+        asked.append(own.expression)
+        return False
+
+    monkeypatch.setattr(engine.Selector, "matches", matches)
+    policy = exclusive("p", "device.driver == 'asked'")
+    assert worker.answer(msgspec.json.encode(worker.Task(request_of(policy), Cluster()))).allowed
+    assert asked == ["device.driver == 'asked'"] * 2
 
 
 def test_no_process_is_left(request_of: Request) -> None:
