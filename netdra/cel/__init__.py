@@ -4,7 +4,7 @@ The only importer of the CEL engine. Used by `netdra.exposure` (policies), `netd
 `netdra.topology` (device classes).
 """
 
-from netdra.cel.engine import DeviceVariables, Selector, compile_selector, device_variables
+from netdra.cel.engine import DeviceVariables, Selector, compile_selector, device_variables, load_all
 from netdra.cel.errors import CelCompileError, CelEvaluationError
 from netdra.cel.values import Version
 
@@ -16,4 +16,5 @@ __all__ = [
     "Version",
     "compile_selector",
     "device_variables",
+    "load_all",
 ]
