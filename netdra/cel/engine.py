@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from functools import cache, lru_cache
 from typing import Any, Final
 
@@ -148,6 +149,14 @@ def device_variables(
         },
         _longer(taken),
     )
+
+
+def load_all() -> None:
+    """Load what is loaded with the first expression that needs it, for a process that can open no files later."""
+    device = device_variables("", {})
+    for expression in ('"a".lowerAscii().find("a") == "a"', "1 / 0 == 1"):
+        with suppress(CelEvaluationError):
+            compile_selector(expression).matches(device)
 
 
 @cache
