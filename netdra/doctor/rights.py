@@ -49,6 +49,7 @@ _WIDE: Mapping[str, tuple[_Row, ...]] = {
         (_OURS, "deviceexposurepolicies", READ),
         (_OURS, "networktopologies", READ),
         (_OURS, "customdevices", READ),
+        (_CNI, "cnipluginschemas", READ),
         _EVENTS,
     ),
     "controller": (

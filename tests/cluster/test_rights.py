@@ -37,6 +37,7 @@ NODE: Rights = {
     f"deviceexposurepolicies.{OURS}": READ,
     f"networktopologies.{OURS}": READ,
     f"customdevices.{OURS}": READ,
+    f"cnipluginschemas.{CNI}": READ,
     "events.events.k8s.io": frozenset({"create", "patch"}),
 }
 CONTROLLER: Rights = {
