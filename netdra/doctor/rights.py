@@ -51,6 +51,7 @@ _WIDE: Mapping[str, tuple[_Row, ...]] = {
         (_OURS, "customdevices", READ),
         (_OURS, "nodenetworks", (*READ, "create")),
         (_OURS, "nodenetworks/status", ("update",)),
+        (_CNI, "cnipluginschemas", READ),
         _EVENTS,
     ),
     "controller": (

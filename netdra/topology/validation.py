@@ -14,7 +14,7 @@ from netdra.cel.vocabulary import Added, of_devices
 from netdra.model.errors import InvalidInputError
 from netdra.model.schema import CNIPluginSchema
 from netdra.model.topology import NetworkTopology
-from netdra.topology import bind, graph, interfaces, schema_check, shipped
+from netdra.topology import bind, confine, graph, interfaces, schema_check, shipped
 from netdra.topology.checks import check_plans
 from netdra.topology.classes import check_name, class_name
 from netdra.topology.findings import Finding, about
@@ -38,12 +38,14 @@ def check_topology(topology: NetworkTopology, schemas: Sequence[CNIPluginSchema]
         return findings
     contracts = shipped.contracts(schema_check.plugins(compiled.steps), schemas)
     _, clashes = interfaces.examine([compiled])
+    configs = schema_check.check(compiled, contracts)
+    told = {finding.path for finding in configs}
     return (
         *_selectors(compiled),
         *_class_names(compiled),
         *clashes,
-        *schema_check.check(compiled, contracts),
-        *(() if clashes else _plan(topology, compiled)),
+        *configs,
+        *(each for each in (() if clashes else _plan(topology, compiled, schemas)) if each.path not in told),
     )
 
 
@@ -120,10 +122,11 @@ def _class_names(compiled: Graph) -> Iterator[Finding]:
             return
 
 
-def _plan(topology: NetworkTopology, compiled: Graph) -> Iterator[Finding]:
+def _plan(topology: NetworkTopology, compiled: Graph, schemas: Sequence[CNIPluginSchema]) -> Iterator[Finding]:
     """What the plan shows, at the places of the topology."""
     plan = bind.unbound(topology)
-    for finding in check_plans([plan]):
+    named = confine.check([plan], confine.contracts_of([plan], schemas), allocated=True)
+    for finding in (*check_plans([plan]), *named):
         _, at, *rest = finding.path
         assert isinstance(at, int)
         path = ("spec", "steps", compiled.positions[plan.steps[at].name], *rest)

@@ -41,6 +41,7 @@ NODE: Rights = {
     f"customdevices.{OURS}": READ,
     f"nodenetworks.{OURS}": READ | {"create"},
     f"nodenetworks/status.{OURS}": frozenset({"update"}),
+    f"cnipluginschemas.{CNI}": READ,
     "events.events.k8s.io": frozenset({"create", "patch"}),
 }
 CONTROLLER: Rights = {
