@@ -344,7 +344,8 @@ def test_sound_selectors_are_never_refused(vocabulary: Vocabulary) -> None:
         try:
             remarks = examine(expression, vocabulary)
         except CelCompileError as problem:
-            assert "binds a variable" in problem.message, problem.message  # after a loop: the engine misreads that
+            if "binds a variable" not in problem.message:  # after a loop: the engine misreads that
+                raise
             continue
         assert (expression, remarks) == (expression, ())
         examined += 1
