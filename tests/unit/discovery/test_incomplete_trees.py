@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner
@@ -38,7 +39,7 @@ def nic(tree: Tree, name: str = "ens1", address: str = "0000:41:00.0", **files: 
     ],
 )
 def test_what_stands_on_a_nic_is_known_by_its_link_to_it(
-    tree: Tree, name: str, files: dict[str, object], kind: str
+    tree: Tree, name: str, files: dict[str, Any], kind: str
 ) -> None:
     nic(tree)
     tree.netdev(name, **files)
