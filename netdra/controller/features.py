@@ -18,7 +18,8 @@ def published(nodes: Iterable[NodeReport]) -> Features | None:
 
     All of them ask one API server; while its replicas or theirs are being replaced they may differ for a while.
     """
-    forms = Counter(LIST_ATTRIBUTES not in node.status.missing_features for node in nodes if node.status is not None)
+    said = [node.status.features for node in nodes if node.status is not None and node.status.features]
+    forms = Counter(LIST_ATTRIBUTES in features for features in said)
     if not forms:
         return None
     return Features(list_attributes=forms[True] > forms[False])

@@ -175,7 +175,7 @@ class State:
 
 
 def _features(node: NodeReport | None) -> tuple[str, ...] | None:
-    return node.status.missing_features if node is not None and node.status is not None else None
+    return node.status.features if node is not None and node.status is not None else None
 
 
 def _is_status_alone(change: Change[Any]) -> bool:

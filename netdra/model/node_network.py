@@ -208,7 +208,7 @@ class NodeNetworkStatus(msgspec.Struct, frozen=True, kw_only=True, rename="camel
         left_out: Why devices are not published that a policy would make, and how many.
         custom_devices: What CustomDevices come to on the node.
         plugins: The CNI plugins that are installed on the node.
-        missing_features: The API server's feature gates that the node would use and that are off.
+        features: The API server's feature gates that the node has found to be on, of those that it uses.
     """
 
     summary: NodeNetworkSummary = NodeNetworkSummary()
@@ -218,7 +218,7 @@ class NodeNetworkStatus(msgspec.Struct, frozen=True, kw_only=True, rename="camel
     left_out: Mapping[LeftOut, Count] = {}
     custom_devices: Annotated[tuple[CustomDeviceReport, ...], msgspec.Meta(max_length=MAX_POLICIES)] = ()
     plugins: Annotated[tuple[Name, ...], msgspec.Meta(max_length=MAX_PLUGINS)] = ()
-    missing_features: Annotated[tuple[Name, ...], msgspec.Meta(max_length=16)] = ()
+    features: Annotated[tuple[Name, ...], msgspec.Meta(max_length=16)] = ()
 
 
 class NodeNetwork(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
@@ -247,7 +247,7 @@ class ReportedStatus(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     policies: tuple[PolicyReport, ...] = ()
     problems: tuple[NodeProblem, ...] = ()
     custom_devices: tuple[CustomDeviceReport, ...] = ()
-    missing_features: tuple[Name, ...] = ()
+    features: tuple[Name, ...] = ()
 
 
 class NodeReport(msgspec.Struct, frozen=True, kw_only=True):

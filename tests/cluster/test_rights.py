@@ -23,6 +23,8 @@ VERBS = ("get", "list", "watch", "create", "update", "patch", "delete", "deletec
 READ = frozenset({"get", "list", "watch"})
 OURS, CNI, DRA = "networking.dra.io", "cni.networking.k8s.io", "resource.k8s.io"
 
+REPORT = f"{OURS}/v1alpha1/NodeNetwork"
+
 Right = tuple[str, str, str]
 Rights = dict[str, frozenset[str]]
 
@@ -181,9 +183,21 @@ class Driver:
         """Create or change an object."""
         kubectl(self._kubeconfig, "apply", "--server-side", "-f", "-", text=yaml.safe_dump(written))
 
-    def delete(self, name: str) -> None:
-        """Delete a slice."""
-        kubectl(self._kubeconfig, "delete", "resourceslice", name)
+    def create(self, written: Object) -> None:
+        """Create an object."""
+        kubectl(self._kubeconfig, "create", "-f", "-", text=yaml.safe_dump(written))
+
+    def delete(self, name: str, kind: str = "resourceslice") -> None:
+        """Delete a slice, or another object."""
+        kubectl(self._kubeconfig, "delete", kind, name)
+
+    def report(self, node: str, offered: int) -> None:
+        """Write a node's NodeNetwork."""
+        if node == self.node:
+            self.create(manifest(REPORT, node))
+        found = yaml.safe_load(kubectl(self._kubeconfig, "get", "nodenetwork", node, "-o", "yaml"))
+        written = yaml.safe_dump({**found, "status": {"summary": {"offered": offered}}})
+        kubectl(self._kubeconfig, "replace", "--subresource=status", "-f", "-", text=written)
 
     def say(self, namespace: str, claim: str, *devices: Object) -> None:
         """Write what a claim's devices became."""
@@ -245,6 +259,27 @@ def test_a_token_that_is_bound_to_no_node_writes_no_slice(
     written = yaml.safe_dump(slice_of(one.node, workspace.name("stolen")))
     text = refusal(lambda: [kubectl(stolen, "apply", "--server-side", "-f", "-", text=written)].clear())
     assert "with a token that is bound to a node" in text
+
+
+def test_a_driver_reports_of_its_own_node_only(
+    control_plane: ControlPlane, workspace: Workspace, drivers: tuple[Driver, Driver]
+) -> None:
+    """A stolen token of a node says nothing in another node's name, and makes nobody disappear."""
+    one, two = drivers
+    one.report(one.node, 3)
+    assert workspace.api.get(REPORT, one.node)["status"]["summary"]["offered"] == 3
+    text = f"the driver of node {two.node} may not write the NodeNetwork of node {one.node}"
+    assert text in refusal(lambda: two.report(one.node, 0))
+    assert text in refusal(lambda: two.create(manifest(REPORT, one.node)))
+    other = workspace.name("nowhere")
+    assert f"may not write the NodeNetwork of node {other}" in refusal(lambda: two.create(manifest(REPORT, other)))
+    generated = {"apiVersion": f"{OURS}/v1alpha1", "kind": "NodeNetwork", "metadata": {"generateName": two.node}}
+    assert "may not write the NodeNetwork" in refusal(lambda: two.create(generated))
+    assert "cannot delete" in refusal(lambda: one.delete(one.node, "nodenetwork"))
+    stolen = identities.kubeconfig(control_plane, workspace.api, "netdra-node")
+    written = yaml.safe_dump(manifest(REPORT, other))
+    unbound = refusal(lambda: [kubectl(stolen, "create", "-f", "-", text=written)].clear())
+    assert "with a token that is bound to a node" in unbound
 
 
 def said(device: str, driver: str = "dra.networking", **more: object) -> Object:

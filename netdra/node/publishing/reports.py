@@ -34,6 +34,7 @@ from netdra.model.node_network import (
 from netdra.model.policy import DeviceExposurePolicy
 
 AWAY, GONE = "away", "gone"
+UNTOLD = "the report has no room to tell what became of them: ask netdra explain on the node"
 _STANDINGS = frozenset(get_args(Standing))
 _MATCHING = _STANDINGS - {"failed"}
 _NOTHING = object()
@@ -134,17 +135,35 @@ def _fitting(rest: NodeNetworkStatus, rows: Sequence[Row]) -> NodeNetworkStatus:
         found = msgspec.structs.replace(rest, interfaces=_groups(rows, alike))
         if len(found.interfaces) <= MAX_GROUPS and _size(found) <= MAX_STATUS:
             return found
-    groups = list(found.interfaces[:MAX_GROUPS])
+    groups = list(_merged(found.interfaces))
     for index in sorted(range(len(groups)), key=lambda index: -_size(groups[index])):
         groups[index] = msgspec.structs.replace(groups[index], attributes={}, varying=(), unreadable=(), names=())
         found = msgspec.structs.replace(rest, interfaces=tuple(groups))
         if _size(found) <= MAX_STATUS:
             return found
-    return _cut(msgspec.structs.replace(rest, interfaces=()))
+    return _cut(msgspec.structs.replace(rest, interfaces=tuple(_by_type(groups))))
+
+
+def _merged(groups: tuple[InterfaceGroup, ...]) -> Iterator[InterfaceGroup]:
+    """No more groups than a report takes: the smallest ones are counted by type."""
+    if len(groups) <= MAX_GROUPS:
+        yield from groups
+        return
+    largest = sorted(groups, key=lambda group: -group.count)
+    yield from largest[: MAX_GROUPS // 2]
+    yield from _by_type(largest[MAX_GROUPS // 2 :])
+
+
+def _by_type(groups: Sequence[InterfaceGroup]) -> Iterator[InterfaceGroup]:
+    counts: Counter[str] = Counter()
+    for group in groups:
+        counts[group.type] += group.count
+    for kind, count in sorted(counts.items()):
+        yield InterfaceGroup(type=kind, count=count, reason=UNTOLD)
 
 
 def _cut(found: NodeNetworkStatus) -> NodeNetworkStatus:
-    """A status without interfaces that is still too long: the last problems and policies are left out."""
+    """A status of few interfaces that is still too long: the last problems and policies are left out."""
     while _size(found) > MAX_STATUS:
         longer = "problems" if _size(found.problems) >= _size(found.policies) else "policies"
         kept: tuple[Any, ...] = getattr(found, longer)

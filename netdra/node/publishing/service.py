@@ -184,9 +184,8 @@ class Publishing:
         features, plugins = self._features, self.plugins
 
         def make() -> NodeNetworkStatus:
-            missing = (*gates.off(features), *(() if features.list_attributes else (gates.LIST_ATTRIBUTES,)))
             found = plugins()[:MAX_PLUGINS]
-            return msgspec.structs.replace(offering.report(refused), plugins=found, missing_features=missing)
+            return msgspec.structs.replace(offering.report(refused), plugins=found, features=gates.on(features))
 
         return await interfaces.run(make)
 

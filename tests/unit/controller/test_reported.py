@@ -12,13 +12,13 @@ from netdra.model.device import Features
 from netdra.model.node_network import NodeReport, PolicyAtNode, policies_of
 
 
-def node(name: str = "n", problems: tuple[str, ...] = (), missing: tuple[str, ...] = (), **devices: int) -> NodeReport:
+def node(name: str = "n", problems: tuple[str, ...] = (), features: tuple[str, ...] = (), **devices: int) -> NodeReport:
     """A node that reports of policies, by their devices; the problems are of the first."""
     first = next(iter(devices), "")
     status: dict[str, Any] = {
         "policies": [{"name": policy, "devices": number} for policy, number in devices.items()],
         "problems": [{"policy": first, "message": text} for text in problems],
-        "missingFeatures": list(missing),
+        "features": list(features),
     }
     return documents.convert({"metadata": {"name": name}, "status": status}, NodeReport, "test")
 
@@ -54,6 +54,7 @@ def test_a_node_that_has_not_reported_yet_says_nothing() -> None:
 
 
 def test_classes_ask_for_plugins_in_the_form_that_most_nodes_publish() -> None:
-    text, listed = node(missing=("DRAListTypeAttributes",)), node(missing=("DRADeviceTaints",))
+    text, listed = node(features=("DRADeviceTaints",)), node(features=("DRADeviceTaints", "DRAListTypeAttributes"))
     assert published([text, listed, listed]) == Features(list_attributes=True)
     assert published([text, listed]) == Features(list_attributes=False)
+    assert published([node()]) is None, "a node that says nothing of it is no vote"
