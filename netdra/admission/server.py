@@ -17,7 +17,7 @@ from netdra.admission import claims, messages, metrics
 from netdra.admission.copy import Copy
 from netdra.admission.messages import ALLOWED, AdmissionRequest, Verdict
 from netdra.admission.narrow import NOTHING, narrowed
-from netdra.admission.review import CLAIMS, CLASS, is_reshaped, review
+from netdra.admission.review import CLAIMS, CLASS, POLICY, is_reshaped, policies_of, review
 from netdra.admission.workers import Workers
 from netdra.kube.errors import ApiError
 from netdra.model.topology import NetworkTopology
@@ -72,6 +72,11 @@ class Server:
             except ApiError as problem:
                 what = f'NetworkTopology "{request.name}": it cannot be told who uses it; try again: {problem}'
                 return Verdict((what,))
+        if request.kind.kind == POLICY:
+            if request.operation not in {"CREATE", "UPDATE", "DELETE"}:
+                return ALLOWED
+            old, new = policies_of(request)
+            cluster = await self._copy.with_reports(old, new)
         return await self._workers.review(request, narrowed(request, cluster))
 
     async def _of_claim(self, request: AdmissionRequest) -> Verdict:
