@@ -13,6 +13,7 @@ import msgspec
 from netdra.model import names
 from netdra.model.claim import DeviceRequestAllocationResult, OpaqueDeviceConfiguration, ResourceClaim
 from netdra.model.errors import InvalidInputError, TemporaryError
+from netdra.model.meta import ObjectMeta
 from netdra.model.plan import Binding, ClaimReference, PlainDevice, Plan, PlannedDevice, PlannedStep
 from netdra.model.topology import NetworkTopology, TopologyParameters
 from netdra.topology import interfaces, plain
@@ -23,6 +24,18 @@ from netdra.topology.graph import Graph, compile_topology
 
 EXTENDED_RESOURCE_CLAIM = "resource.kubernetes.io/extended-resource-claim"
 """The annotation of claims that the scheduler makes for extended resources; their requests' names are its own."""
+
+
+def is_for_extended_resources(metadata: ObjectMeta) -> bool:
+    """Whether the scheduler made a claim for a pod's extended resources: it says so, and the claim is that pod's.
+
+    Anybody can write the annotation on a claim of their own; the scheduler's belong to the pod that it schedules
+    (pkg/scheduler/framework/plugins/dynamicresources, extended resources), and are named after it.
+    """
+    if metadata.annotations.get(EXTENDED_RESOURCE_CLAIM) != "true":
+        return False
+    owners = [each for each in metadata.owner_references if each.controller]
+    return [(each.api_version, each.kind) for each in owners] == [("v1", "Pod")] and bool(owners[0].uid)
 
 
 _MOST_GRAPHS = 256
@@ -197,7 +210,7 @@ def _runs(claim: ResourceClaim, graph: Graph, allotted: Sequence[_Allotted]) -> 
 
 def _answers(claim: ResourceClaim, request: str, step: str) -> bool:
     """Whether a request is the one for a step: it, or the alternative that was chosen, has the step's name."""
-    return step in request.split("/", 1) or claim.metadata.annotations.get(EXTENDED_RESOURCE_CLAIM) == "true"
+    return step in request.split("/", 1) or is_for_extended_resources(claim.metadata)
 
 
 def _missing(claim: ResourceClaim, graph: Graph, root: str) -> InvalidInputError:

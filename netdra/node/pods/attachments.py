@@ -30,6 +30,7 @@ from netdra.node.pods.locks import Locks
 from netdra.node.pods.network import Network, Undone
 from netdra.node.pods.outcome import Outcome, failed
 from netdra.node.pods.reports import Reports, message_of, reason_of
+from netdra.node.pods.threads import Threads
 from netdra.node.pods.tracker import Tracker
 from netdra.node.pods.writer import StatusWriter
 from netdra.node.view import NodeView
@@ -40,8 +41,6 @@ log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-WORKERS = 8
-UNDO_WORKERS = 2  # of sandboxes whose plugins do not answer: so many can wait for them, and nobody else does
 UNDO_SECONDS = 5.0
 LOOKUP_SHARE = 0.4
 REMOVE_SECONDS = 5.0
@@ -58,7 +57,6 @@ class Attachments:
 
     Attributes:
         threads: where blocking work is done.
-        undoing: where sandboxes are undone whose plugins do not answer.
         live: the sandboxes that run, by id, as the runtime told us.
         strangers: sandboxes that left something here and did not run when the runtime last said which ones do. One that
             comes later is none, even if nobody tells us of it: another daemon of this node may have it.
@@ -76,8 +74,7 @@ class Attachments:
     network: Network
     writer: StatusWriter
     reports: Reports
-    threads: ThreadPoolExecutor
-    undoing: ThreadPoolExecutor
+    threads: Threads
     live: dict[str, Sandbox] = field(default_factory=dict)
     strangers: frozenset[str] = frozenset()
     troubles: dict[str, Undone] = field(default_factory=dict)
@@ -158,7 +155,7 @@ class Attachments:
 
     async def aclose(self) -> None:
         """Wait for what has begun: nothing is left half done."""
-        self.undoing.shutdown(wait=False, cancel_futures=True)  # what waits there is in a checkpoint
+        self.threads.drop_undoing()
         while self._running:
             await asyncio.wait(self._running)
         self.threads.shutdown()
@@ -206,7 +203,7 @@ class Attachments:
             tries = self.troubles.get(sandbox.id, Undone()).tries
             undone = await self.in_thread(
                 lambda: self.network.undo(sandbox.id, deadline, sandbox.netns, give_up=tries + 1 >= MOST_TRIES),
-                self.undoing if self.hangs(sandbox.id) else self.threads,
+                self.threads.undoing if self.hangs(sandbox.id) else None,
             )
             self.circuits.hung(undone.hung)
             if not undone.trouble:
@@ -229,7 +226,7 @@ class Attachments:
     async def in_thread(self, work: Callable[[], T], threads: ThreadPoolExecutor | None = None) -> T:
         """Do blocking work in the pool, or in other threads."""
         context = contextvars.copy_context()  # what log lines are about goes along
-        return await asyncio.get_running_loop().run_in_executor(threads or self.threads, lambda: context.run(work))
+        return await asyncio.get_running_loop().run_in_executor(threads or self.threads.work, lambda: context.run(work))
 
     async def _run(self, sandbox: Sandbox, deadline: float) -> None:
         async with self.locks.held(sandbox.id):
@@ -237,8 +234,7 @@ class Attachments:
             try:
                 claims = await self.tracker.claims_of(sandbox, max(0.0, left * LOOKUP_SHARE))
             except TemporaryError as problem:
-                # Two looks at the kernel, in no thread: a pod without claims waits for nobody.
-                if self.network.is_on_hosts(sandbox):
+                if await self.in_thread(lambda: self.network.is_on_hosts(sandbox), self.threads.looking):
                     return  # it has no network to be attached to, and no CDI specification either
                 self.reports.failed(sandbox, problem)
                 raise

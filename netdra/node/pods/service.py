@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections.abc import Awaitable, Callable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
 from netdra.chain.site import Settings
@@ -23,7 +22,7 @@ from netdra.node.claims.store import ClaimStore
 from netdra.node.haste import Haste
 from netdra.node.kubelet.handler import ClaimHandler, PreparedDevice
 from netdra.node.permits import EVERYTHING, NodePermits
-from netdra.node.pods.attachments import UNDO_WORKERS, WORKERS, Attachments
+from netdra.node.pods.attachments import Attachments
 from netdra.node.pods.circuits import Circuits
 from netdra.node.pods.guard import Guard
 from netdra.node.pods.held import Held
@@ -32,6 +31,7 @@ from netdra.node.pods.objects import WatchedPod
 from netdra.node.pods.orphans import Orphans
 from netdra.node.pods.reconcile import Reconciler
 from netdra.node.pods.reports import Reports
+from netdra.node.pods.threads import Threads
 from netdra.node.pods.tracker import Tracker
 from netdra.node.pods.writer import StatusWriter
 from netdra.node.view import NodeView
@@ -139,8 +139,7 @@ class Surroundings:
         emit: takes an event.
         changed: told each time that other devices are held than before, or with other trouble.
         haste: told what pods wait for, so that other work can wait.
-        threads, undoing: where blocking work is done, in the host's network namespace; the second, where what a plugin
-            does not answer is undone.
+        threads: where blocking work is done, in the host's network namespace.
         permits: what those who write topologies may have of the node.
     """
 
@@ -151,8 +150,7 @@ class Surroundings:
     emit: Callable[[Occurrence], None]
     changed: Callable[[], None] = lambda: None
     haste: Haste = field(default_factory=Haste)
-    threads: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(WORKERS, "pods"))
-    undoing: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(UNDO_WORKERS, "undo"))
+    threads: Threads = field(default_factory=Threads.made)
     permits: NodePermits = EVERYTHING
 
 
@@ -181,7 +179,6 @@ def assemble(given: Surroundings) -> Pods:
         reports=reports,
         circuits=Circuits(reports.plugin_hangs),
         threads=given.threads,
-        undoing=given.undoing,
         troubles=given.held.troubles,
         changed=given.changed,
         haste=given.haste,
