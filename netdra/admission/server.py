@@ -10,6 +10,7 @@ import logging
 import ssl
 from collections.abc import Awaitable, Callable
 from http import HTTPStatus
+from traceback import clear_frames
 from typing import NamedTuple
 
 import msgspec
@@ -146,7 +147,7 @@ class Server:
                     refused = web.Response(status=HTTPStatus.FORBIDDEN, text=NO_CERTIFICATE)
                     refused.force_close()
                     return refused
-                await http.read()
+                await _read(http)
             connection.read()
             return await handler(http)
         finally:
@@ -174,6 +175,15 @@ class Server:
     async def _probed(self, http: web.Request) -> web.Response:
         answer = probed(self._process.health, http.path, http.query_string)
         return web.Response(body=answer.body, status=answer.status, headers={"Content-Type": answer.content_type})
+
+
+async def _read(http: web.Request) -> None:
+    """Have the whole request. What was read of one that does not come is given back now, and not with the next GC."""
+    try:
+        await http.read()
+    except Exception as problem:
+        clear_frames(problem.__traceback__)
+        raise
 
 
 def _of_aiohttp() -> logging.Logger:

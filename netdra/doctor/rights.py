@@ -99,6 +99,12 @@ _IN_NAMESPACE: Mapping[str, tuple[_Row, ...]] = {
 }
 
 
+def to_keep_a_certificate() -> frozenset[str]:
+    """What the webhook needs where it keeps its own certificate, and has none of where that is mounted."""
+    own = (each for each in needed("webhook") if each.resource in {"secrets", "validatingwebhookconfigurations"})
+    return frozenset(map(str, own))
+
+
 def needed(process: str) -> tuple[Right, ...]:
     """Every right of a process: one of `PROCESSES`."""
     return (*_rights(_WIDE[process], namespaced=False), *_rights(_IN_NAMESPACE[process], namespaced=True))
