@@ -7,8 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from netdra.exposure.foresight import Change, Foresight, Reported, Seen
+from netdra.exposure.foresight import UNCHANGED, Change, Foresight, Reported, Seen
 from netdra.model.policy import DeviceExposurePolicy
+
+_TOO_MUCH = "takes too long to be tried on all that nodes report; `netdra plan --cluster` tells what it will do"
 
 
 class _Effect:
@@ -22,6 +24,8 @@ class _Effect:
     def add(self, seen: Seen, change: Change | None) -> None:
         if change is None:
             self.untold += seen.count
+            return
+        if change is UNCHANGED:
             return
         nodes = int(seen.nodes, 16)
         self.matched += seen.count * change.matched
@@ -56,13 +60,16 @@ def effect(
     """
     if not reported.nodes:
         return ""
+    if reported.left and not reported.seen:
+        return _TOO_MUCH
     removed = [old] if old is not None else []
-    here = Foresight(policies, removed, [new] if new is not None else [])
-    elsewhere = Foresight(policies, removed, [])
+    present = tuple(policies)
+    here = Foresight(present, removed, [new] if new is not None else [])
+    elsewhere = here if new is None or new.spec.node_selector is None else Foresight(present, removed, [])
     found = _Effect(new.name if new is not None else "")
     for seen in reported.seen:
         if not in_time():
-            return "takes too long to be tried on all that nodes report; `netdra plan --cluster` tells what it will do"
+            return _TOO_MUCH
         found.add(seen, (here if seen.holds else elsewhere).of(seen))
     return _told(found, reported, written=new is not None)
 
@@ -79,7 +86,9 @@ def _told(found: _Effect, reported: Reported, *, written: bool) -> str:
     if found.left:
         parts.append(f"leaves {_counted(found.left, 'device')} on {_nodes(found.left_on)} to other policies")
     if written and not found.matched and not found.untold and not reported.left:
-        parts.append(f"matches no interface of the {_counted(reported.nodes, 'node')} that report")
+        parts.append(
+            f"matches no interface that {_counted(reported.nodes, 'node')} report{'s' * (reported.nodes == 1)}"
+        )
     if found.untold:
         parts.append(f"cannot be told for {_counted(found.untold, 'interface')}, of which nodes report too little")
     if parts and reported.left:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from typing import Any
 
@@ -39,7 +39,7 @@ class _Kind:
     def __init__(self, key: Key) -> None:
         self.key = key
 
-    def seen(self, count: int, nodes: int, holds: bool) -> Seen:
+    def seen(self, count: int, nodes: int, *, holds: bool) -> Seen:
         """So many of them, on these nodes."""
         facts, unknown, unreadable, standings, devices = self.key
         return Seen(dict(facts), unknown, unreadable, dict(standings), devices, count, f"{nodes:x}", holds)
@@ -49,18 +49,61 @@ Part = tuple[_Kind, int]
 """Interfaces of one node that are alike, and how many they are."""
 
 
+class _Selection:
+    """All nodes' interfaces, as far as some attributes go.
+
+    Attributes:
+        of_nodes: what was made of each node.
+        counts: of each kind how many interfaces all nodes have together.
+        nodes: of each kind the nodes that have it, a bit for each.
+        stale: the nodes that have reported since.
+    """
+
+    def __init__(self, nodes: Iterable[str]) -> None:
+        self.of_nodes: dict[str, tuple[Part, ...]] = {}
+        self.counts: dict[_Kind, int] = {}
+        self.nodes: dict[_Kind, int] = {}
+        self.stale = dict.fromkeys(nodes)
+        self._kinds: dict[Key, _Kind] = {}
+        self._seen: tuple[Seen, ...] | None = None
+
+    @property
+    def seen(self) -> tuple[Seen, ...]:
+        """The interfaces of all nodes."""
+        if self._seen is None:
+            self._seen = tuple(kind.seen(count, self.nodes[kind], holds=True) for kind, count in self.counts.items())
+        return self._seen
+
+    def count(self, node: str, bit: int, groups: Iterable[InterfaceGroup], asked: frozenset[str]) -> None:
+        """Count a node's interfaces, in the place of those that were counted for it."""
+        self._seen = None
+        for kind, count in self.of_nodes.pop(node, ()):
+            self.counts[kind] -= count
+            self.nodes[kind] &= ~bit
+            if not self.counts[kind]:
+                del self.counts[kind], self.nodes[kind], self._kinds[kind.key]
+        found: dict[_Kind, int] = {}
+        for key, count in (part for group in groups for part in _parts(group, asked)):
+            made = self._kinds.get(key) or self._kinds.setdefault(key, _Kind(key))
+            found[made] = found.get(made, 0) + count
+        for kind, count in found.items():
+            self.counts[kind] = self.counts.get(kind, 0) + count
+            self.nodes[kind] = self.nodes.get(kind, 0) | bit
+        if found:
+            self.of_nodes[node] = tuple(found.items())
+
+
 class Nodes:
     """The reports of all nodes, and their labels."""
 
     def __init__(self) -> None:
         self.reports: Store[NodeInterfaces] = Store()
         self.nodes: Store[ClusterNode] = Store()
-        self._kinds: dict[Key, _Kind] = {}
-        self._parts: dict[frozenset[str], dict[str, tuple[Part, ...]]] = {}
-        self._merged: dict[frozenset[str], Reported] = {}
+        self._bits: dict[str, int] = {}
+        self._selections: dict[frozenset[str], _Selection] = {}
 
     def following(self) -> AbstractContextManager[None]:
-        """Drop what is made of a node when it reports anew, while this is entered."""
+        """Notice what nodes report anew, while this is entered."""
         return self.reports.following(self._outdate)
 
     async def reported(self, asked: frozenset[str], policy: DeviceExposurePolicy | None) -> Reported:
@@ -70,66 +113,60 @@ class Nodes:
             asked: attributes by qualified name.
             policy: the policy that will be in force, on the nodes that it selects; None if it is deleted.
         """
+        selection = self._selections.get(asked)
+        if selection is None:
+            while len(self._selections) >= KEPT:
+                del self._selections[next(iter(self._selections))]
+            selection = self._selections[asked] = _Selection(self.reports.objects)
+        await self._refresh(selection, asked)
+        left, nodes = len(selection.stale), len(self.reports.objects)
+        if len(selection.counts) > MOST_SEEN:
+            return Reported((), nodes, nodes)
         selector = policy.spec.node_selector if policy is not None else None
-        if selector is None and asked in self._merged:
-            return self._merged[asked]
-        labels = {} if selector is None else {name: each.metadata.labels for name, each in self.nodes.objects.items()}
-        holds: Callable[[str], bool] = (
-            (lambda _: True) if selector is None else (lambda node: selector.matches(labels.get(node, {})))
-        )
-        merged = self._merged
-        found = await self._merge(asked, holds)
-        if selector is None and not found.left and len(merged) < KEPT:
-            merged[asked] = found
-        return found
+        if selector is None:
+            return Reported(selection.seen, nodes - left, left)
+        chosen = {
+            name
+            for name in selection.of_nodes
+            if name in self.nodes.objects and selector.matches(self.nodes.objects[name].metadata.labels)
+        }
+        return Reported(tuple(self._apart(selection, chosen)), nodes - left, left)
 
-    async def _merge(self, asked: frozenset[str], holds: Callable[[str], bool]) -> Reported:
+    async def _refresh(self, selection: _Selection, asked: frozenset[str]) -> None:
+        """Count what nodes have reported since; other requests go first now and then."""
         begun = turn = time.monotonic()
-        counts: dict[tuple[_Kind, bool], list[int]] = {}
-        nodes = tuple(self.reports.objects)
-        looked = 0
-        for bit, node in enumerate(nodes):
-            held = holds(node)
-            for kind, count in self._of_node(asked, node):
-                entry = counts.setdefault((kind, held), [0, 0])
-                entry[0] += count
-                entry[1] |= 1 << bit
-            looked += 1
+        while selection.stale:
+            node, _ = selection.stale.popitem()
+            report = self.reports.objects.get(node)
+            groups = report.status.interfaces if report is not None and report.status is not None else ()
+            selection.count(node, self._bit(node), groups, asked)
             now = time.monotonic()
-            if now - begun > MOST_SECONDS or len(counts) > MOST_SEEN:
-                break
+            if now - begun > MOST_SECONDS or len(selection.counts) > MOST_SEEN:
+                return
             if now - turn > SLICE_SECONDS:
                 await asyncio.sleep(0)
                 turn = time.monotonic()
-        seen = tuple(kind.seen(count, mask, held) for (kind, held), (count, mask) in counts.items())
-        return Reported(seen, looked, len(nodes) - looked)
 
-    def _of_node(self, asked: frozenset[str], node: str) -> tuple[Part, ...]:
-        of_nodes = self._parts.get(asked)
-        if of_nodes is None:
-            while len(self._parts) >= KEPT:
-                del self._parts[next(iter(self._parts))]
-            of_nodes = self._parts[asked] = {}
-        found = of_nodes.get(node)
-        if found is None:
-            report = self.reports.objects.get(node)
-            groups = report.status.interfaces if report is not None and report.status is not None else ()
-            counts: dict[_Kind, int] = {}
-            for key, count in (part for group in groups for part in _parts(group, asked)):
-                kind = self._kinds.get(key)
-                if kind is None:
-                    kind = self._kinds[key] = _Kind(key)
-                counts[kind] = counts.get(kind, 0) + count
-            found = of_nodes[node] = tuple(counts.items())
-        return found
+    def _apart(self, selection: _Selection, chosen: Container[str]) -> Iterator[Seen]:
+        """The interfaces of chosen nodes and those of the others."""
+        counts: dict[tuple[_Kind, bool], list[int]] = {}
+        for node, parts in selection.of_nodes.items():
+            held = node in chosen
+            for kind, count in parts:
+                entry = counts.setdefault((kind, held), [0, 0])
+                entry[0] += count
+                entry[1] |= self._bit(node)
+        return (kind.seen(count, mask, holds=held) for (kind, held), (count, mask) in counts.items())
+
+    def _bit(self, node: str) -> int:
+        return 1 << self._bits.setdefault(node, len(self._bits))
 
     def _outdate(self, change: Change[NodeInterfaces]) -> None:
-        self._merged = {}
-        for of_nodes in self._parts.values():
-            of_nodes.pop(change.key, None)
-        if len(self._kinds) > 16 * MOST_SEEN:
-            # Kinds that no node has any more are not told apart from others; all are made anew.
-            self._kinds, self._parts = {}, {}
+        if len(self._bits) > 2 * len(self.reports.objects) + KEPT:
+            # Many of them are of nodes that are no more.
+            self._bits, self._selections = {}, {}
+        for selection in self._selections.values():
+            selection.stale[change.key] = None
 
 
 def _parts(group: InterfaceGroup, asked: frozenset[str]) -> Iterator[tuple[Key, int]]:
@@ -139,12 +176,13 @@ def _parts(group: InterfaceGroup, asked: frozenset[str]) -> Iterator[tuple[Key, 
     missing = asked & unknown
     unreadable = tuple(sorted(asked - unknown - known.keys()))
     rest = unreadable, tuple(sorted(group.policies.items())), group.devices
-    named = group.names if missing else ()
-    for name in named:
+    if not missing:
+        yield _key(facts, missing, rest), group.count
+        return
+    # Those that are only counted are pods' own, and no policy has matched them: nothing is said of them.
+    for name in group.names:
         own = {key: value for key, value in group.told_by(name, known, unknown).items() if key in asked}
         yield _key({**facts, **own}, missing - own.keys(), rest), 1
-    if group.count > len(named):
-        yield _key(facts, missing, rest), group.count - len(named)
 
 
 def _key(facts: Mapping[str, AttributeValue], missing: Iterable[str], rest: Key) -> Key:

@@ -120,7 +120,7 @@ class TestInWords:
 
     def test_one_that_matches_nothing_is_told(self, fifty: Nodes) -> None:
         assert told(fifty, [VFS, PFS], None, exclusive("x", named("p00"))) == (
-            "matches no interface of the 50 nodes that report"
+            "matches no interface that 50 nodes report"
         )
 
     def test_without_reports_nothing_is_said(self) -> None:
