@@ -20,11 +20,8 @@ def publishable(facts: Mapping[str, AttributeValue]) -> Mapping[str, AttributeVa
 
     What could not be read is absent, and so is what says nothing where it is empty (decision D25).
     """
-    facts = {
-        name: facts[name]
-        for name in PUBLISHED_ATTRIBUTES
-        if name in facts and (facts[name] != "" or name not in PUBLISHED_IF_ANY)
-    }
+    silent = [name for name in PUBLISHED_IF_ANY if facts.get(name) == ""]
+    facts = {name: facts[name] for name in PUBLISHED_ATTRIBUTES if name in facts and name not in silent}
     long = [
         (name, value)
         for name, value in facts.items()
