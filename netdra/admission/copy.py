@@ -17,7 +17,7 @@ from netdra.admission.cluster import Cluster, topologies_of_class
 from netdra.admission.nodes import Nodes
 from netdra.admission.reads import Reads
 from netdra.cel.vocabulary import Added, added
-from netdra.exposure.foresight import asked_for
+from netdra.exposure.foresight import asked_for, folded
 from netdra.kube.client import Client
 from netdra.kube.reflector import Reflector
 from netdra.kube.resources import (
@@ -121,7 +121,10 @@ class Copy:
             new: the policy as it will be, None if it is deleted.
         """
         asked = asked_for([] if new is None else [new.spec.selector.cel])
-        return replace(self.cluster, reported=await self.nodes.reported(asked, new))
+        reported = await self.nodes.reported(asked, new)
+        if new is not None:
+            reported = replace(reported, seen=folded(reported.seen, new.spec.selector.cel))
+        return replace(self.cluster, reported=reported)
 
     async def confirmed(self, classes: Iterable[str]) -> Cluster:
         """The cluster, with these DeviceClasses and their topologies as the API server knows them now.

@@ -8,6 +8,7 @@ the report does not tell is not guessed. Pure.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from operator import attrgetter
 
@@ -26,6 +27,10 @@ PROTECTING = frozenset(map(names.qualified, ("type", "hostUplink", "hostUse", "m
     each.name for each in ATTRIBUTES
 }
 """The facts that decide whether an interface is offered, whatever a policy's selector asks for."""
+_IF_NAME = names.qualified("ifName")
+_TEXTS = re.compile(r"\"[^\"\\\n]*\"|'[^'\\\n]*'")
+# Fields, indexes and lists of texts, equality, logic, and has(): nothing that looks into a text or orders it.
+_COMPARES = re.compile(r"(?:[\w.\s\[\]\",]|[=!]=|&&|\|\||!|(?<=has)\(|(?<![\w.])\(|\))*", re.ASCII)
 _ALWAYS = Selector(cel="true")
 _ANY_NODE = Node(name="any")
 _NEUTRAL = Interface()
@@ -179,6 +184,33 @@ def asked_for(expressions: Iterable[str]) -> frozenset[str]:
         in_parts = "\\" in text or "+" in text
         found |= {each.name for each in ATTRIBUTES if in_parts or each.name.rpartition("/")[2] in text}
     return frozenset(found)
+
+
+def folded(seen: Sequence[Seen], expression: str) -> tuple[Seen, ...]:
+    """The same interfaces, with those together that a selector cannot tell apart: all of other names than it compares.
+
+    A cluster has thousands of interface names, and a selector that only compares them knows a few.
+    """
+    if not _COMPARES.fullmatch(_TEXTS.sub('""', expression)):
+        return tuple(seen)
+    known = {text[1:-1] for text in _TEXTS.findall(expression)}
+    together: dict[tuple[object, ...], list[Seen]] = {}
+    found: list[Seen] = []
+    for each in seen:
+        facts = tuple((name, value) for name, value in each.facts.items() if name != _IF_NAME)
+        own = each.facts.get(_IF_NAME, "")
+        if own in known or any(own == value for _, value in facts):
+            found.append(each)
+            continue
+        standings = tuple(each.standings.items())
+        key = facts, _IF_NAME in each.facts, each.unknown, each.unreadable, standings, each.devices, each.holds
+        together.setdefault(key, []).append(each)
+    for alike in together.values():
+        nodes = 0
+        for each in alike:
+            nodes |= int(each.nodes, 16)
+        found.append(replace(alike[0], count=sum(each.count for each in alike), nodes=f"{nodes:x}"))
+    return tuple(found)
 
 
 def _anywhere(policy: DeviceExposurePolicy) -> DeviceExposurePolicy:

@@ -16,7 +16,7 @@ from netdra.admission.messages import ALLOWED, AdmissionRequest
 from netdra.admission.narrow import narrowed
 from netdra.admission.nodes import Nodes
 from netdra.admission.review import review
-from netdra.exposure.foresight import Reported, asked_for
+from netdra.exposure.foresight import Reported, asked_for, folded
 from netdra.kube.resources import ClusterNode
 from netdra.model.device import DEFAULT_FEATURES
 from netdra.model.inventory import Interface
@@ -55,7 +55,8 @@ def known(reports: Iterable[NodeNetworkStatus], labels: Callable[[int], dict[str
 
 def reported(nodes: Nodes, new: DeviceExposurePolicy | None) -> Reported:
     asked = asked_for([] if new is None else [new.spec.selector.cel])
-    return asyncio.run(nodes.reported(asked, new))
+    found = asyncio.run(nodes.reported(asked, new))
+    return found if new is None else replace(found, seen=folded(found.seen, new.spec.selector.cel))
 
 
 def told(
@@ -175,6 +176,12 @@ class TestReports:
     def test_interfaces_that_are_alike_are_sent_once(self, fifty: Nodes) -> None:
         assert len(reported(fifty, exclude("e", f'{OURS}.type == "vf"')).seen) <= 8
 
+    def test_names_that_a_selector_cannot_tell_apart_are_sent_once(self, fifty: Nodes) -> None:
+        compared = reported(fifty, exclude("e", f'{OURS}.ifName in ["p0v1", "eno1"]'))
+        assert len(compared.seen) <= 8
+        assert sum(each.count for each in compared.seen) == 50 * 11
+        assert len(reported(fifty, exclude("e", f'{OURS}.ifName.endsWith("1")')).seen) > 8
+
 
 INTERFACES: Sequence[Interface] = (*sriov("p0", 3), *sriov("p1", 2, bus=4, speed=25_000), NIC, BRIDGE)
 CHOICES = (
@@ -186,6 +193,9 @@ CHOICES = (
     named("eno1"),
     f'{OURS}.type in ["bridge", "nic"]',
     f'{OURS}.type == "vf" && {OURS}.vfIndex < 2',
+    f'{OURS}.ifName in ["p0v1", "p1v0", "br-data"]',
+    f"{OURS}.ifName == {OURS}.bridgeName",
+    f'{OURS}.ifName.endsWith("1")',
     "true",
 )
 
