@@ -14,10 +14,11 @@ from typing import Any
 
 import msgspec
 
-from netdra.chain import checkpoint, flow, holders
+from netdra.chain import checkpoint, flow, holders, look
 from netdra.chain.checkpoint import Amended, Begun, Done, Journal, StepState, Undone
 from netdra.chain.flow import Task
 from netdra.chain.holders import RECORD
+from netdra.chain.look import UncheckableError
 from netdra.chain.site import Settings
 from netdra.cni import protocol
 from netdra.cni.config import Attachment, NetworkConfig
@@ -145,15 +146,26 @@ class Executor:
             order = msgspec.structs.replace(order, later=self._later(key))
             prepared = builtin.prepare(order, self.site.plugins, self.site.remaining())
             return builtin.check(prepared, flow.expected(key, self.tasks, results), self.site)
+        drift, unasked = self._ask(task, state)
+        own = look.own_interfaces(task, flow.previous(task, self.tasks, results), results.get(key, StepResult()))
+        seen = look.drift(task, state.config, own, flow.expected(key, self.tasks, results), self.site)
+        if unasked and not (own or seen):
+            raise UncheckableError(unasked)
+        return (*drift, *seen)
+
+    def _ask(self, task: Task, state: StepState) -> tuple[tuple[str, ...], str]:
+        """What a binary's CHECK says is wrong, and why it could not be asked, "" if it was."""
         plugin = self._plugin(task, state.config)
         if not protocol.can_check(plugin):
-            raise UncheckableError(f"it speaks CNI {plugin.version}, which has no CHECK")
-        final = flow.final(key, self.tasks, results) or StepResult()
+            return (), f"it speaks CNI {plugin.version}, which has no CHECK"
+        final = flow.to_check(task.key, self.tasks, self._results())
         try:
             protocol.check(plugin, network_of(task, state.config), self._attachment(task), final, self._timeout())
         except PluginError as problem:
-            return (problem.what,)
-        return ()
+            if problem.failure.is_unimplemented or isinstance(problem, TemporaryError):
+                return (), problem.what
+            return (problem.what,), ""
+        return (), ""
 
     def _later(self, key: str) -> tuple[Mapping[str, Any], ...]:
         """What built-in steps of a step's type that came after it on its interface wrote down before they acted."""
@@ -350,10 +362,6 @@ class NotUndoneError(PermanentError):
 
 class NoTimeError(TemporaryError):
     """A step was not undone because the time was up."""
-
-
-class UncheckableError(PermanentError):
-    """A step's plugin cannot be asked whether all is well."""
 
 
 def network_of(task: Task, config: Mapping[str, Any]) -> NetworkConfig:

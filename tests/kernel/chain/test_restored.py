@@ -298,3 +298,73 @@ def test_the_device_of_a_step_that_was_not_done_is_nobodys(bed: Bed) -> None:
     refusing(bed)
     failed(bed, step("nic", "strict", "net1", device=device("eth7")))
     assert holders.holder(bed.settings.state, "veth:eth7") == ""
+
+
+# What a plugin may do with its device, and what of that it takes back: nothing, all, the half, or it falls on the way.
+TAKES = {
+    "leaves it": "true",
+    "changes it": 'ip link set "$dev" mtu 1300 address 02:00:00:00:00:98 down',
+    "takes it": f'ip link set "$dev" netns {POD} && ip -n {POD} link set "$dev" name "$CNI_IFNAME"',
+    "spoils it": f'ip link set "$dev" address 02:00:00:00:00:97 netns {POD} && ip -n {POD} link set "$dev" '
+    'name "$CNI_IFNAME" mtu 1280 up',
+    "renames it": f'ip link set "$dev" netns {POD} && ip -n {POD} link set "$dev" name away',
+}
+ENDS = {"well": RESULT, "badly": "exit 1", "killed": "kill -KILL $$", "in nonsense": "echo ["}
+GIVES = {
+    "nothing": "true",
+    "it": f'ip -n {POD} link set "$CNI_IFNAME" name "$dev" && ip -n {POD} link set "$dev" netns $$; true',
+    "half": f'ip -n {POD} link set "$CNI_IFNAME" name "$dev"; exit 1',
+    "refuses": "exit 1",
+    "dies": "kill -KILL $$",
+}
+WHERE = ("there", "held", "away")
+
+
+@given(
+    takes=st.sampled_from(sorted(TAKES)),
+    ends=st.sampled_from(sorted(ENDS)),
+    gives=st.sampled_from(sorted(GIVES)),
+    then=st.sampled_from(sorted(GIVES)),
+    where=st.sampled_from(WHERE),
+)
+@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_after_any_attach_fault_and_detach_a_device_is_what_it_was_or_told(
+    bed: Bed, takes: str, ends: str, gives: str, then: str, where: str
+) -> None:
+    """A virtual device may be lost with its namespace alone, if nobody holds that; then it is told."""
+    plugin = _plugin(bed)
+    before, sandbox = _seen(bed), Pod(sandbox=f"sb-{uuid.uuid4().hex[:8]}")
+    with Namespace.create(f"netdra-test-{uuid.uuid4().hex[:8]}") as space:
+        plugin.does("ADD", f"dev=eth7; {TAKES[takes]} || exit 1; {ENDS[ends]}")
+        plugin.does("DEL", f"dev=eth7; {GIVES[gives]}")
+        with suppress(AttachError):
+            attach(mine(), sandbox, space.path, bed.settings)
+        if where != "there":
+            netns.delete(Path(space.path).name)
+        held = f"/proc/self/fd/{space.fd}" if where == "held" else ""
+        if where == "away":
+            space.close()
+        reports = [detach(sandbox.sandbox, bed.settings, held=held)]
+        plugin.does("DEL", f"dev=eth7; {GIVES[then]}")
+        reports.append(detach(sandbox.sandbox, bed.settings, held=held))
+        plugin.succeeds("DEL")
+        reports.append(detach(sandbox.sandbox, bed.settings, held=held))
+        if where == "there":
+            netns.delete(Path(space.path).name)
+    assert not list(bed.settings.state.glob(f"{sandbox.sandbox}*"))
+    assert not any(report.is_stranded for report in reports)
+    told = any("is gone" in note for report in reports for note in report.notes)
+    if told:
+        assert where == "away"
+        bed.run("ip", "link", "del", "eth7") if "eth7" in before and _seen(bed) else None
+        _device(bed)
+    else:
+        assert _seen(bed) == before
+
+
+def _plugin(bed: Bed) -> Recorder:
+    """The plugin, and its device if that is not there yet; examples follow each other in one bed."""
+    if not (bed.plugins / "mover").exists():
+        _device(bed)
+        return recorder(bed, "mover")
+    return Recorder.there(bed.plugins, "mover")
