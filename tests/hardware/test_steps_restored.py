@@ -1,4 +1,4 @@
-"""VFs that binaries had: whatever a plugin leaves behind, the next pod finds the VF as this one did; and what check sees.
+"""VFs that binaries had: the next pod finds one as this pod did, whatever the plugin left; and what check sees.
 
 The emulated 82576 (igb) has no link state and no minimum rate, so those are not among what is spoiled.
 """
@@ -33,9 +33,8 @@ def liar(plugins: PluginPath) -> Recorder:
 def spoils(plugin: Recorder, pf: PF, index: int) -> None:
     """ADD sets the VF up through its PF and takes it into the pod with another name and MTU."""
     vf, name = f"ip link set {pf.name} vf {index}", pf.vf(index).name
-    through = (
-        f"{vf} vlan 100 qos 3 && {vf} mac 02:00:00:00:00:99 && {vf} trust on && {vf} spoofchk off && {vf} rate 200"
-    )
+    settings = ("vlan 100 qos 3", "mac 02:00:00:00:00:99", "trust on", "spoofchk off", "max_tx_rate 200")
+    through = " && ".join(f"{vf} {each}" for each in settings)
     move = f'ip link set {name} netns {POD} && ip -n {POD} link set {name} name "$CNI_IFNAME" mtu 1400 up'
     plugin.does("ADD", f"{through} && {move} || exit 1; {RESULT}")
 

@@ -24,11 +24,8 @@ BEFORE = VF(
     ("now", "told", "matters"),
     [
         ({"vlan": 100}, "VLAN 100, not 0", True),
-        (
-            {"vlan": 100, "qos": 3, "protocol": "802.1ad"},
-            "VLAN 100, not 0; QoS 3, not 0; VLAN protocol 802.1ad, not 802.1q",
-            True,
-        ),
+        ({"vlan": 100, "qos": 3}, "VLAN 100, not 0; QoS 3, not 0", True),
+        ({"protocol": "802.1ad"}, "VLAN protocol 802.1ad, not 802.1q", True),
         ({"spoof_check": False}, "spoof check off, not on", True),
         ({"trust": True}, "trust on, not off", True),
         ({"link_state": "enable"}, "link state enable, not auto", True),
