@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from typing import Any
 
@@ -24,6 +24,7 @@ from netdra.cni import protocol
 from netdra.cni.config import Attachment, NetworkConfig
 from netdra.cni.errors import PluginError, PluginFailure
 from netdra.cni.protocol import Plugin
+from netdra.kernel import link, unlocked
 from netdra.kernel.netlink import Socket
 from netdra.model import decoders
 from netdra.model.errors import NetdraError, PermanentError, TemporaryError
@@ -42,6 +43,7 @@ _IN_THE_POD = frozenset({
 _PROCESSES = "/proc/"  # a path below it may be another process's by now
 _REFUSED = "refused"  # in a binary's undo: what it said when ADD failed
 _UNREADABLE = frozenset({6, 7})  # the CNI errors for a config that cannot be decoded, or is invalid
+_STACKED = frozenset({"ipvlan", "ipvtap", "macsec", "macvlan", "macvtap", "vlan"})  # made on another interface
 _ON_THE_HOST = ("ipMasq", "macspoofchk")  # what lets bridge and ptp write firewall rules there
 
 
@@ -194,12 +196,35 @@ class Executor:
         self.journal.append(Begun(step=task.key, config=config, undo=record))
         given = previous if task.after else None
         attachment = self._attachment(task)
+        before = {each.name for each in previous.interfaces}
+        if task.after:
+            with self._own_sockets() as site:
+                before |= {task.step.if_name} if unlocked.index_of(site.inside.sock, task.step.if_name) else set()
         try:
-            return protocol.add(plugin, network_of(task, config), attachment, given, self._timeout())
+            result = protocol.add(plugin, network_of(task, config), attachment, given, self._timeout())
         except PluginError as problem:
             if problem.failure.kind == "error":
                 self.journal.append(Amended(step=task.key, undo={**record, _REFUSED: _words(problem.failure)}))
             raise
+        if task.after:
+            told = {each.name for each in result.interfaces if each.sandbox == self.site.inside.path}
+            self._check_made(task, {task.step.if_name, *told} - before)
+        return result
+
+    def _check_made(self, task: Task, names: Collection[str]) -> None:
+        """What a derived step made stands on interfaces of the pod: what a program was told, it need not have heeded.
+
+        Raises:
+            PermanentError: it stands on an interface of the node.
+        """
+        with self._own_sockets() as site:
+            for name in sorted(names):
+                made = link.find(site.inside.sock, name)
+                if made is not None and made.kind in _STACKED and made.lower and made.lower_netns != -1:
+                    raise PermanentError(
+                        f'"{name}" was made on an interface of the node, not of the pod',
+                        hint=f'see whether this version of "{task.step.type}" can look in the pod',
+                    )
 
     def _recorded(self, task: Task) -> Mapping[str, Any]:
         """What a binary's device is before ADD, as its undo; the device is this sandbox's from now on."""
@@ -229,11 +254,12 @@ class Executor:
             given = self._device_back(state)
         except NetdraError as stranded:
             text = "; ".join(each.what for each in (problem, stranded) if each is not None)
-            raise NotUndoneError(text, stranded=True) from None
+            raise NotUndoneError(text, stranded=True, hung=_hung(problem)) from None
         if problem is not None:
             refused = _is_refused(state, problem)
             if not refused or RECORD not in state.undo:
-                raise NotUndoneError(problem.what, restored=given.restored, refused=refused) from None
+                what, hung = problem.what, _hung(problem)
+                raise NotUndoneError(what, restored=given.restored, refused=refused, hung=hung) from None
             notes = (f"its plugin refuses its config on DEL too; its device is what it was: {problem.what}",)
         return GivenBack(given.restored, (*notes, *given.notes))
 
@@ -243,7 +269,7 @@ class Executor:
         except NetdraError as problem:
             # An IPAM plugin's failure alone says nothing of the device.
             stranded = bool(_holds(task, state)) and not isinstance(problem, PluginError)
-            raise NotUndoneError(problem.what, stranded=stranded) from None
+            raise NotUndoneError(problem.what, stranded=stranded, hung=_hung(problem)) from None
 
     def _device_back(self, state: StepState) -> GivenBack:
         if RECORD not in state.undo:
@@ -269,9 +295,13 @@ class Executor:
             network, final = network_of(task, config), flow.final(task.key, self.tasks, self._results())
             if path:
                 # With it plugins reset what is on the host too; one that insists on a namespace is called without.
-                with suppress(PluginError):
+                try:
                     there = msgspec.structs.replace(attachment, netns=path)
                     protocol.delete(plugin, network, there, final, self._timeout())
+                except PluginError as problem:
+                    if problem.failure.kind in {"timeout", "stopped"}:
+                        raise
+                else:
                     return ()
             protocol.delete(plugin, network, attachment, final, self._timeout())
         except PluginError as problem:
@@ -344,6 +374,11 @@ def _is_refused(state: StepState, problem: NetdraError) -> bool:
     return bool(added == deleted or {added["code"], deleted["code"]} <= _UNREADABLE)
 
 
+def _hung(problem: NetdraError | None) -> str:
+    """The plugin that did not answer in time, "" if none."""
+    return problem.failure.hung if isinstance(problem, PluginError) else ""
+
+
 class NotUndoneError(PermanentError):
     """A step is not undone.
 
@@ -351,13 +386,20 @@ class NotUndoneError(PermanentError):
         restored: what of its device netdra restored by itself all the same.
         stranded: its device is not what it was.
         refused: its plugin cannot read its config.
+        hung: the plugin that did not answer in time, "" if none.
     """
 
     def __init__(
-        self, what: str, *, restored: tuple[str, ...] = (), stranded: bool = False, refused: bool = False
+        self,
+        what: str,
+        *,
+        restored: tuple[str, ...] = (),
+        stranded: bool = False,
+        refused: bool = False,
+        hung: str = "",
     ) -> None:
         super().__init__(what)
-        self.restored, self.stranded, self.refused = restored, stranded, refused
+        self.restored, self.stranded, self.refused, self.hung = restored, stranded, refused, hung
 
 
 class NoTimeError(TemporaryError):

@@ -1,4 +1,4 @@
-"""What of a binary's work is no longer as its result said, asked of the kernel and not of the plugin (decision D26).
+"""What of a binary's work is no longer as its result said, asked of the kernel and not of the plugin (decision D27).
 
 Called by `netdra.chain.execute` on check: many plugins have a CHECK that does nothing, or says that it is not there.
 """

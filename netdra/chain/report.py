@@ -46,7 +46,10 @@ class StepReport(StepName, frozen=True, kw_only=True):
 
 
 class StepFailure(StepName, frozen=True, kw_only=True):
-    """A step that failed. `kind`, `code`, `details` and `stderr` are those of `netdra.cni.errors.PluginFailure`."""
+    """A step that failed. `kind`, `code`, `details` and `stderr` are those of `netdra.cni.errors.PluginFailure`.
+
+    `hung` is the plugin that did not answer in time, which may be the one that gives addresses to a step; "" if none.
+    """
 
     message: str
     hint: str = ""
@@ -55,6 +58,7 @@ class StepFailure(StepName, frozen=True, kw_only=True):
     details: str = ""
     stderr: str = ""
     temporary: bool = False
+    hung: str = ""
 
 
 class UndoReport(StepName, frozen=True, kw_only=True):
@@ -66,6 +70,7 @@ class UndoReport(StepName, frozen=True, kw_only=True):
         restored: what of the step's device its plugin had left otherwise than it was, and netdra restored.
         stranded: its device is not what it was, and nobody else may have it.
         refused: its plugin cannot read its config, and has never done anything.
+        hung: the plugin that did not answer in time, "" if none.
     """
 
     outcome: Literal["undone", "failed", "left"]
@@ -75,6 +80,7 @@ class UndoReport(StepName, frozen=True, kw_only=True):
     stranded: bool = False
     refused: bool = False
     seconds: float = 0.0
+    hung: str = ""
 
 
 class AttachReport(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
@@ -264,6 +270,7 @@ def failure_of(topology: str, step: PlannedStep, problem: Exception) -> StepFail
             details=told.details,
             stderr=told.stderr,
             temporary=temporary,
+            hung=told.hung,
         )
     if isinstance(problem, NetdraError):
         return StepFailure(**named, message=_without_name(named, problem.what), hint=problem.hint, temporary=temporary)

@@ -14,6 +14,7 @@ from netdra.chain.checkpoint import Saved
 from netdra.chain.execute import Executor, NoTimeError, NotUndoneError
 from netdra.chain.flow import Task
 from netdra.chain.report import UndoReport, name_of
+from netdra.cni.errors import PluginError
 from netdra.model.errors import NetdraError
 from netdra.steps.allocated import GivenBack
 
@@ -62,10 +63,13 @@ def _undo_one(task: Task, act: Callable[[], GivenBack]) -> UndoReport:
             restored=problem.restored,
             stranded=problem.stranded,
             refused=problem.refused,
+            hung=problem.hung,
             seconds=time.monotonic() - started,
         )
     except Exception as problem:  # noqa: BLE001 (whatever it is, the step is not undone, and the others must be)
         message = problem.what if isinstance(problem, NetdraError) else f"{type(problem).__name__}: {problem}"
-        return UndoReport(**named, outcome="failed", message=message, seconds=time.monotonic() - started)
+        hung = problem.failure.hung if isinstance(problem, PluginError) else ""
+        seconds = time.monotonic() - started
+        return UndoReport(**named, outcome="failed", message=message, seconds=seconds, hung=hung)
     seconds = time.monotonic() - started
     return UndoReport(**named, outcome="undone", notes=given.notes, restored=given.restored, seconds=seconds)

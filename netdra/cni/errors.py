@@ -15,6 +15,8 @@ from netdra.model.errors import NetdraError, PermanentError, TemporaryError
 TRY_AGAIN_LATER = 11
 MAX_MESSAGE = 1024
 MAX_STDERR = 4096
+HUNG_SECONDS = 0.25
+"""A plugin that had less time than this and did not answer may just have been called too late."""
 
 _BAD_VERSION, _BAD_ENVIRONMENT = 1, 4
 _UNIMPLEMENTED = re.compile(
@@ -40,6 +42,7 @@ class PluginFailure(msgspec.Struct, frozen=True, kw_only=True, rename="camel", o
         code: the CNI error code, 0 where there is none.
         details: the plugin's `details`.
         stderr: the end of what it wrote there.
+        waited: of a `timeout`, the seconds that it had.
     """
 
     plugin: str
@@ -49,6 +52,12 @@ class PluginFailure(msgspec.Struct, frozen=True, kw_only=True, rename="camel", o
     code: int = 0
     details: str = ""
     stderr: str = ""
+    waited: float = 0.0
+
+    @property
+    def hung(self) -> str:
+        """The plugin, if it had time enough and did not answer; "" if not."""
+        return self.plugin if self.kind == "timeout" and self.waited >= HUNG_SECONDS else ""
 
     @property
     def is_unimplemented(self) -> bool:

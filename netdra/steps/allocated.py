@@ -1,4 +1,4 @@
-"""An allocated device as it is before a plugin gets it, and how it becomes that again, whatever the plugin did (D26).
+"""An allocated device as it is before a plugin gets it, and how it becomes that again, whatever the plugin did (D27).
 
 Built-in steps write down what they change and give it back. Of a binary nothing is known but its word, so
 `netdra.chain.execute` has its device looked at before ADD and after DEL: what differs is restored here, without the

@@ -46,6 +46,7 @@ class Undone(msgspec.Struct, frozen=True, kw_only=True):
         namespace_gone: its namespace is gone for all but us, so nothing that fails now can be mended in it.
         given_up: what could not be undone is in a file that was put aside, and is tried no more.
         tries: how often it was tried so far since the namespace was gone, or without hope; counted by `attachments`.
+        hung: the plugins that did not answer in time.
     """
 
     claims: tuple[ClaimReference, ...] = ()
@@ -56,6 +57,7 @@ class Undone(msgspec.Struct, frozen=True, kw_only=True):
     namespace_gone: bool = False
     given_up: bool = False
     tries: int = 0
+    hung: tuple[str, ...] = ()
 
 
 class Network:
@@ -164,7 +166,7 @@ class Network:
             sandbox: its id.
             deadline: when it must be done, on the monotonic clock.
             netns: where its namespace is now.
-            give_up: try for the last time (decision D13), but for a device that is not what it was (decision D26).
+            give_up: try for the last time (decision D13), but for a device that is not what it was (decision D27).
         """
         began = time.perf_counter()
         trouble: list[str] = []
@@ -199,6 +201,7 @@ class Network:
             hopeless=report.is_refused,
             namespace_gone=report.namespace_gone,
             given_up=give_up and bool(trouble) and not self.has_checkpoint(sandbox),
+            hung=tuple(each.hung for each in report.undone if each.hung),
         )
 
     def known(self) -> tuple[str, ...]:
