@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from functools import cache, lru_cache
 from typing import Any, Final
 
@@ -103,6 +104,10 @@ class Selector:
             raise CelEvaluationError(self.expression, _plain(str(problem))) from None
         raise CelEvaluationError(self.expression, _failure(result))
 
+    def serialized(self) -> bytes:
+        """The checked syntax tree as `netdra.cel.tree` reads it."""
+        return bytes(self._program.serialize())
+
 
 def compile_selector(expression: str) -> Selector:
     """A selector, compiled once per text.
@@ -146,6 +151,14 @@ def device_variables(
     )
 
 
+def load_all() -> None:
+    """Load what is loaded with the first expression that needs it, for a process that can open no files later."""
+    device = device_variables("", {})
+    for expression in ('"a".lowerAscii().find("a") == "a"', "1 / 0 == 1"):
+        with suppress(CelEvaluationError):
+            compile_selector(expression).matches(device)
+
+
 @cache
 def _environment(*, extended: bool = False) -> cel.Env:
     """The engine; what one has compiled can be asked of the other's activations."""
@@ -176,8 +189,14 @@ def _compiled(expression: str) -> Selector:
     except RuntimeError as problem:
         _give_up_without_memory(problem)
         raise _compile_error(expression, str(problem)) from None
+    read = tree.read(bytes(program.serialize()))
+    if tree.binds_after_a_loop(read):
+        message = (
+            "binds a variable (cel.bind, optMap, optFlatMap) after all() or exists(): write the binding before them"
+        )
+        raise CelCompileError(expression, 0, 0, message)
     try:
-        bounds.check(tree.read(program.serialize()))
+        bounds.check(read)
     except bounds.UnboundedError as problem:
         raise CelCompileError(expression, 0, 0, f"{problem} (docs/cel.md, Bounds)") from None
     if program.return_type() not in (_BOOL, cel.Type.DYN):
@@ -190,7 +209,7 @@ def _excess(expression: str, longest: bounds.Longest) -> str:
     """Why an expression is not evaluated on a device with such long attributes, or ""."""
     program = _environment(extended=extensions.needed(source.usage(expression).calls)).compile(expression)
     try:
-        bounds.check(tree.read(program.serialize()), longest)
+        bounds.check(tree.read(bytes(program.serialize())), longest)
     except bounds.UnboundedError as problem:
         return f"on attributes of up to {longest.text} characters and {longest.values} values it {problem}"
     return ""

@@ -18,6 +18,7 @@ from netdra.doctor.cluster_facts import (
     WebhookFacts,
 )
 from netdra.doctor.finding import Finding, Level
+from netdra.doctor.rights import to_keep_a_certificate
 from netdra.model.device import Features
 
 API_SINCE, COUNTERS_SINCE = (1, 34), (1, 36, 2)
@@ -211,7 +212,9 @@ def _rights(facts: ClusterFacts) -> Iterator[Finding]:
         yield _unseen("rights", facts.lacking)
         return
     for process, lacking in facts.lacking.items():
-        if lacking:
+        if process == "webhook" and set(lacking) == to_keep_a_certificate():
+            yield _found("rights of netdra webhook", "ok", "has all that it needs with --certificates, and not without")
+        elif lacking:
             fix = "helm upgrade installs the roles; kubectl auth can-i VERB KIND --as=system:serviceaccount:"
             account = f"{facts.namespace}:netdra-{process}"
             yield _found(f"rights of netdra {process}", "error", f"may not: {_some(lacking)}", fix + account)

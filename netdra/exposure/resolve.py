@@ -23,6 +23,10 @@ from netdra.model.inventory import AttributeValue, Interface, attributes
 ALL_ATTRIBUTES = frozenset(attributes(Interface()))
 """What a selector can ask of an interface; one of these that is missing could not be read."""
 UPLINK = "it carries the node's own traffic, and no policy that matches it sets allowHostUplink"
+UPLINK_UNKNOWN = (
+    "whether it carries the node's own traffic is unknown, so it is kept: no policy that matches it sets "
+    "allowHostUplink"
+)
 
 
 class Resolution(msgspec.Struct, frozen=True, kw_only=True):
@@ -93,10 +97,11 @@ def _winners(
         return [], hiding
     # A fact that could not be read protects as if it held.
     if interface.host_uplink or "host_uplink" in interface.unreadable:
-        _mark(verdicts, [rule for rule in matching if not rule.allows_uplink], "overruled", UPLINK)
+        reason = UPLINK if interface.host_uplink else UPLINK_UNKNOWN
+        _mark(verdicts, [rule for rule in matching if not rule.allows_uplink], "overruled", reason)
         matching = [rule for rule in matching if rule.allows_uplink]
         if not matching:
-            return [], UPLINK
+            return [], reason
     winners: list[Rule] = []
     for suffix in sorted({rule.suffix for rule in matching}):
         rivals = [rule for rule in matching if rule.suffix == suffix]

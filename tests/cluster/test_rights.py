@@ -41,6 +41,7 @@ NODE: Rights = {
     f"customdevices.{OURS}": READ,
     f"nodenetworks.{OURS}": READ | {"create"},
     f"nodenetworks/status.{OURS}": frozenset({"update"}),
+    f"cnipluginschemas.{CNI}": READ,
     "events.events.k8s.io": frozenset({"create", "patch"}),
 }
 CONTROLLER: Rights = {
@@ -376,7 +377,7 @@ def test_a_driver_says_what_became_of_its_devices_on_its_node_only(
 def test_the_manifests_are_taken_by_kubectl_and_a_second_time_change_nothing(control_plane: ControlPlane) -> None:
     for path in sorted(identities.TEMPLATES.glob("*.yaml")):
         control_plane.kubectl("apply", "--server-side", "--force-conflicts", "--dry-run=server", "-f", str(path))
-    for name in ("rights.yaml", "own-node.yaml"):
+    for name in identities.INSTALLED:
         path = identities.TEMPLATES / name
         control_plane.kubectl("apply", "--server-side", "--force-conflicts", "-f", str(path))
         assert control_plane.kubectl("diff", "--server-side", "-f", str(path)) == ""

@@ -15,7 +15,9 @@ from netdra.admission.cluster import Cluster
 from netdra.admission.messages import AdmissionRequest
 from netdra.admission.workers import COMMAND, Workers
 from netdra.cel import engine
+from netdra.model import documents
 from netdra.model.topology import NetworkTopology
+from netdra.topology import shipped
 from netdra.workers import pool
 from tests.builders import exclusive
 from tests.unit.workers.commands import DEAD, DEAF, GREEDY
@@ -62,6 +64,31 @@ def test_what_no_worker_can_review_is_refused_and_the_next_is_not(
     asyncio.run(story())
 
 
+def test_a_worker_opens_nothing_that_it_has_not_opened_before(
+    request_of: Request, recorded: Callable[[str], Any], topology: Callable[..., NetworkTopology]
+) -> None:
+    """What it may need is loaded before it gives up to open files; what it lacked would end it."""
+    steps = "\n".join(f"- {{name: s{number}, type: {kind}}}" for number, kind in enumerate(shipped.names()))
+    expressions = (
+        '"a".upperAscii().find("[A-Z]") == device.driver.split("")[0]',
+        'quantity("1Gi").isGreaterThan(quantity("x")) && semver("1.2.3").major() == 1',
+        'timestamp("2026-01-01T00:00:00Z").getHours("Europe/Berlin") == 1',
+        '"%.3f é".format([1.5]).matches(r"\\pL")',
+        "device.driver ==",
+    )
+    written = [exclusive("p", text) for text in expressions] + [topology("net", steps)]
+    written.append(documents.convert(recorded("topologies/ai-bonded-rdma.yaml"), NetworkTopology, "test"))
+
+    async def story() -> list[Any]:
+        async with Workers(1, seconds=60.0) as workers:
+            before = tuple(workers.pool.running)
+            answers = [await workers.review(request_of(each), Cluster()) for each in written]
+            assert tuple(workers.pool.running) == before
+            return answers
+
+    assert not any("memory" in error for each in asyncio.run(story()) for error in each.errors)
+
+
 def test_a_worker_that_had_no_memory_left_goes_and_the_policy_is_not_told_to_be_wrong(
     request_of: Request, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -83,7 +110,7 @@ def test_a_policy_is_asked_of_devices_before_it_is_let_through(
 
     def matches(own: engine.Selector, _: object) -> bool:
         asked.append(own.expression)
-        return False
+        return True
 
     monkeypatch.setattr(engine.Selector, "matches", matches)
     policy = exclusive("p", "device.driver == 'asked'")

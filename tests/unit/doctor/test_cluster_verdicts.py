@@ -23,6 +23,7 @@ from netdra.doctor.cluster_facts import (
 from netdra.doctor.cluster_look import differing, trusted_until
 from netdra.doctor.cluster_verdicts import not_looked_at, number, unreachable, verdicts
 from netdra.doctor.finding import worst
+from netdra.doctor.rights import to_keep_a_certificate
 from netdra.model import crd, kinds
 from netdra.model.device import Features
 from netdra.model.meta import ObjectMeta
@@ -237,3 +238,9 @@ def test_what_a_configuration_trusts_ends_with_the_first_that_trusts_nobody() ->
     assert trusted_until(configuration(bundle)) == NOW + certificates.LIFETIME
     for without in (ClientConfig(), ClientConfig("bm8gY2VydGlmaWNhdGU=")):
         assert trusted_until(configuration(bundle, without)) is None
+
+
+def test_a_webhook_whose_certificate_is_mounted_needs_no_right_to_write() -> None:
+    facts = msgspec.structs.replace(WELL, lacking={"webhook": tuple(sorted(to_keep_a_certificate()))})
+    (found,) = (each for each in verdicts(facts, "0.1.0", NOW) if each.check == "rights of netdra webhook")
+    assert (found.level, found.seen) == ("ok", "has all that it needs with --certificates, and not without")

@@ -153,9 +153,32 @@ def test_a_claim_for_extended_resources_is_bound_by_class_alone(topology: Topolo
         [result("container-0-request-0", "vf1"), result("container-1-request-0", "vf2")],
         [config("net", "vf")],
         annotations={EXTENDED_RESOURCE_CLAIM: "true"},
+        ownerReferences=[{"apiVersion": "v1", "kind": "Pod", "name": "web", "uid": "u", "controller": True}],
     )
     plans = bound([made], topology(ONE)).plans
     assert [(plan.steps[0].if_name, plan.steps[1].if_name) for plan in plans] == [("net1", "net1"), ("net2", "net2")]
+
+
+@pytest.mark.parametrize(
+    "owners",
+    [
+        [],
+        [{"apiVersion": "v1", "kind": "Pod", "name": "web", "uid": "u"}],
+        [{"apiVersion": "v1", "kind": "ConfigMap", "name": "web", "uid": "u", "controller": True}],
+        [{"apiVersion": "example.com/v1", "kind": "Pod", "name": "web", "uid": "u", "controller": True}],
+    ],
+)
+def test_a_claim_that_only_says_it_is_for_extended_resources_is_bound_by_its_requests(
+    topology: Topology, owners: list[dict[str, Any]]
+) -> None:
+    made = claim(
+        [result("mine", "vf1")],
+        [config("net", "vf")],
+        annotations={EXTENDED_RESOURCE_CLAIM: "true"},
+        ownerReferences=owners,
+    )
+    with pytest.raises(InvalidInputError, match='root step "vf" has no matching device request'):
+        bound([made], topology(ONE))
 
 
 def test_a_topology_of_one_device_is_run_once_for_each_that_was_asked_for(topology: Topology) -> None:
