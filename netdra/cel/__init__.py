@@ -6,6 +6,7 @@ The only importer of the CEL engine. Used by `netdra.exposure` (policies), `netd
 
 from netdra.cel.engine import DeviceVariables, Selector, compile_selector, device_variables, load_all
 from netdra.cel.errors import CelCompileError, CelEvaluationError
+from netdra.cel.guards import guarded
 from netdra.cel.values import Version
 
 __all__ = [
@@ -16,5 +17,6 @@ __all__ = [
     "Version",
     "compile_selector",
     "device_variables",
+    "guarded",
     "load_all",
 ]

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
 from netdra.cel import patterns
-from netdra.cel.tree import Call, Collection, Field, Literal, Loop, Name, Node
+from netdra.cel.tree import Call, Entries, Fold, Items, Literal, Name, Node, Select
 
 MAX_WORK = 200_000
 """Units of about 50 ns: 10 ms for one device, and a hundred times what a selector takes that compares attributes."""
@@ -80,6 +80,18 @@ _NUMBER_TEXT: Final = Size(64, _ENTRY + 64)
 _QUANTITY: Final = Size(512, _ENTRY + 512)
 
 
+def _is(node: Node, name: str) -> bool:
+    return isinstance(node, Name) and node.name == name
+
+
+def _written(node: Literal) -> Size:
+    """A constant."""
+    texts = frozenset({node.value}) if isinstance(node.value, str) else frozenset[str]()
+    value = node.value.encode() if isinstance(node.value, str) else node.value
+    size = len(value) if isinstance(value, bytes) else _ENTRY
+    return Size(1 + size, _ENTRY + size, texts)
+
+
 def check(tree: Node, longest: Longest = PLAIN) -> None:
     """Make sure that an expression is bounded.
 
@@ -119,30 +131,29 @@ class _Bounds:
         self.work += _CALL
         match node:
             case Literal():
-                texts = frozenset[str]() if node.text is None else frozenset({node.text})
-                return Size(1 + node.size, _ENTRY + node.size, texts)
+                return _written(node)
             case Name():
                 found = self._scope.get(node.name, _SCALAR)
                 if found is None:
                     raise UnboundedError("uses the result of a loop within the loop")
                 return found
-            case Field():
+            case Select():
                 found = _part(self.of(node.operand))
-                plain = node.operand == Name(_DEVICE) and node.name in _PLAIN_FIELDS
-                return _SCALAR if node.tests else self._word if plain else found
-            case Collection():
-                parts = [self.of(part) for part in node.parts]
+                plain = _is(node.operand, _DEVICE) and node.field in _PLAIN_FIELDS
+                return _SCALAR if node.test else self._word if plain else found
+            case Items() | Entries():
+                parts = [self.of(part) for part in node.items]
                 return Size(
                     len(parts), _ENTRY + sum(part.bytes for part in parts), element=_larger(*parts) if parts else None
                 )
             case Call():
                 return self._called(node)
-            case Loop():
+            case Fold():
                 return self._looped(node)
 
     def _called(self, node: Call) -> Size:
         name = node.function
-        given = [self.of(argument) for argument in node.arguments]
+        given = [self.of(argument) for argument in node.given]
         if name in _ELEMENT:
             return _part(given[0])
         cost = _FUNCTIONS.get(name)
@@ -156,24 +167,25 @@ class _Bounds:
             )
         return size
 
-    def _looped(self, node: Loop) -> Size:
+    def _looped(self, node: Fold) -> Size:
         start = self.of(node.start)
-        if isinstance(node.over, Collection) and not node.over.parts:  # a binding: its "loop" makes no round
-            return self._bound(node.result, {node.result_name: start})
-        over = self.of(node.over)
+        _, step, result = node.parts
+        if node.is_binding:  # its "loop" makes no round
+            return self._bound(result, {node.result_name: start})
+        over = self.of(node.range)
         rounds = min(_items(over), MAX_ROUNDS)
         before, self.work = self.work, 0
         variables = dict.fromkeys(node.variables, over.key or _part(over))
         if len(node.variables) > 1:
             variables[node.variables[1]] = _part(over)
-        added = self._bound(node.step, {**variables, node.result_name: None}, collecting=node.result_name)
+        added = self._bound(step, {**variables, node.result_name: None}, collecting=node.result_name)
         self.work = before + rounds * (self.work + _ROUND)
         final = Size(start.length + rounds * added.length, start.bytes + rounds * added.bytes, element=added.element)
         if final.bytes > MAX_SIZE:
             raise UnboundedError(
                 f"may make a value of {_times(final.bytes, MAX_SIZE)} the size that is allowed, by a loop"
             )
-        return self._bound(node.result, {node.result_name: final})
+        return self._bound(result, {node.result_name: final})
 
     def _bound(self, node: Node, names: dict[str, Size | None] | dict[str, Size], collecting: str = "") -> Size:
         """A node with further names in scope: its size, or by how much it makes the result of a loop larger."""
@@ -187,17 +199,17 @@ class _Bounds:
     def _growth(self, step: Node, result: str) -> Size:
         """By how much a round makes the result larger; it is only ever added to, tested, or left as it is."""
         nothing = Size(0, 0)
-        if step == Name(result):
+        if _is(step, result):
             return nothing
         if not isinstance(step, Call) or step.function not in {"_+_", "_?_:_", "_&&_", "_||_"}:
             self.of(step)
             return nothing
-        first, *others = step.arguments
+        first, *others = step.given
         if step.function == "_?_:_":
             self.of(first)
             grown = [self._growth(other, result) for other in others]
             return _larger(*grown)
-        if first != Name(result):
+        if not _is(first, result):
             self.of(step)
             return nothing
         (other,) = others

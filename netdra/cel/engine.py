@@ -76,6 +76,11 @@ class Selector:
         self._attributes = usage.attributes
         self._capacity = usage.capacity
 
+    @property
+    def domains(self) -> frozenset[str]:
+        """The domains that it names attributes of."""
+        return self._attributes
+
     def matches(self, device: DeviceVariables) -> bool:
         """Whether the expression is true for the device.
 
@@ -98,6 +103,10 @@ class Selector:
             _give_up_without_memory(problem)
             raise CelEvaluationError(self.expression, _plain(str(problem))) from None
         raise CelEvaluationError(self.expression, _failure(result))
+
+    def serialized(self) -> bytes:
+        """The checked syntax tree as `netdra.cel.tree` reads it."""
+        return bytes(self._program.serialize())
 
 
 def compile_selector(expression: str) -> Selector:
@@ -180,8 +189,14 @@ def _compiled(expression: str) -> Selector:
     except RuntimeError as problem:
         _give_up_without_memory(problem)
         raise _compile_error(expression, str(problem)) from None
+    read = tree.read(bytes(program.serialize()))
+    if tree.binds_after_a_loop(read):
+        message = (
+            "binds a variable (cel.bind, optMap, optFlatMap) after all() or exists(): write the binding before them"
+        )
+        raise CelCompileError(expression, 0, 0, message)
     try:
-        bounds.check(tree.read(program.serialize()))
+        bounds.check(read)
     except bounds.UnboundedError as problem:
         raise CelCompileError(expression, 0, 0, f"{problem} (docs/cel.md, Bounds)") from None
     if program.return_type() not in (_BOOL, cel.Type.DYN):
@@ -194,7 +209,7 @@ def _excess(expression: str, longest: bounds.Longest) -> str:
     """Why an expression is not evaluated on a device with such long attributes, or ""."""
     program = _environment(extended=extensions.needed(source.usage(expression).calls)).compile(expression)
     try:
-        bounds.check(tree.read(program.serialize()), longest)
+        bounds.check(tree.read(bytes(program.serialize())), longest)
     except bounds.UnboundedError as problem:
         return f"on attributes of up to {longest.text} characters and {longest.values} values it {problem}"
     return ""

@@ -69,7 +69,8 @@ def usage(expression: str) -> Usage:
             unknown = unknown or tokens[min(after + 1, len(tokens) - 1)]
         elif field in _MAPS:
             domains[field] |= _looked_up(tokens, after + 2)
-            tested[field] |= _tested(tokens, index)
+            if _text(tokens, after + 2) not in {"[", "."}:
+                tested[field] |= _tested(tokens, index)
     return Usage(
         attributes=frozenset(domains["attributes"] - tested["attributes"]),
         capacity=frozenset(domains["capacity"] - tested["capacity"]),

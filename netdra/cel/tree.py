@@ -1,177 +1,268 @@
-"""A compiled expression as a tree, macros expanded: what `netdra.cel.bounds` works out its cost from.
+"""The syntax tree of a compiled expression, read from the bytes in which the engine hands it out.
 
-The engine hands out what it compiled as a `cel.expr.CheckedExpr` in protobuf's wire format
-(cel-spec/proto/cel/expr/checked.proto, syntax.proto), and nothing else. Of that only the expression is read, by a dozen
-lines, for protobuf itself is no dependency of commands without a cluster.
+The engine's Python interface shows no tree, but serializes it as `cel.expr.CheckedExpr` (cel-spec, proto/cel/expr:
+checked.proto, syntax.proto). Macros are expanded in it: `has` is a presence test, loops and `cel.bind` are folds. Only
+the fields that `netdra.cel.analysis` and `netdra.cel.bounds` ask for are read, without protobuf, which neither commands
+nor the webhook need otherwise.
 """
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Iterator
 from typing import NamedTuple
 
-_VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
-_ANY_VALUE, _CHECKED_EXPRESSION = 2, 4
+Wire = list[tuple[int, int | bytes]]
+"""A message: its fields by number, in order; numbers as they travel, the rest as bytes."""
 
 
 class Literal(NamedTuple):
-    """A constant: the text of a string, None for any other; and how many bytes it has."""
+    """A constant; its kind is one of those in `netdra.cel.analysis`, its value a Python one."""
 
-    text: str | None
-    size: int
+    at: int
+    kind: str
+    value: object
 
 
 class Name(NamedTuple):
-    """A variable or a type."""
+    """A variable."""
 
+    at: int
     name: str
 
 
-class Field(NamedTuple):
-    """`operand.field`, or `has(operand.field)` where it only tests."""
+class Select(NamedTuple):
+    """`operand.field`, or, where it is a test, `has(operand.field)`."""
 
+    at: int
     operand: Node
-    name: str
-    tests: bool
+    field: str
+    test: bool
 
 
 class Call(NamedTuple):
-    """A function or operator; what it is called on is the first argument."""
+    """A function or operator: `_==_`, `_[_]`, `size`. The target is what stands before the dot."""
 
+    at: int
     function: str
+    target: Node | None
     arguments: tuple[Node, ...]
 
+    @property
+    def given(self) -> tuple[Node, ...]:
+        """What it is called on, if it is, and the arguments."""
+        return self.arguments if self.target is None else (self.target, *self.arguments)
 
-class Collection(NamedTuple):
-    """A list, or a map or message with keys and values in turn."""
 
-    parts: tuple[Node, ...]
+class Items(NamedTuple):
+    """A list that is written out."""
+
+    at: int
+    items: tuple[Node, ...]
 
 
-class Loop(NamedTuple):
-    """A comprehension (cel-spec, "Macros"): a macro over a list or a map, or `cel.bind`."""
+class Entries(NamedTuple):
+    """A map that is written out: the expressions in it, keys and values in turn."""
 
+    at: int
+    items: tuple[Node, ...]
+
+
+class Fold(NamedTuple):
+    """A loop over the range, or a variable that is bound (then the range is an empty list).
+
+    Attributes:
+        variables: of the loop: one, or two.
+        result_name: the variable that holds what was found so far, first `start`.
+        parts: the condition for going on, the step, and the result, in which both variables are known.
+    """
+
+    at: int
     variables: tuple[str, ...]
-    over: Node
+    range: Node
     result_name: str
     start: Node
-    step: Node
-    result: Node
+    parts: tuple[Node, ...]
+
+    @property
+    def is_binding(self) -> bool:
+        """Whether it is `cel.bind`, `optMap` or `optFlatMap`."""
+        return isinstance(self.range, Items) and not self.range.items
+
+    @property
+    def may_stop(self) -> bool:
+        """Whether it is a loop that ends as soon as its result is known: `all` or `exists`."""
+        return not (self.is_binding or isinstance(self.parts[0], Literal))
 
 
-Node = Literal | Name | Field | Call | Collection | Loop
+Node = Literal | Name | Select | Call | Items | Entries | Fold
+
+_ANY_VALUE, _EXPRESSION, _SOURCE, _POSITIONS = 2, 4, 5, 4
+_ID = 2
+_VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
+_CONSTANTS = {1: "null", 2: "bool", 3: "int", 4: "uint", 5: "double", 6: "string", 7: "bytes"}
+_SIGN = 1 << 63
 
 
 def read(serialized: bytes) -> Node:
-    """The tree of an expression as the engine serializes it.
+    """The tree of an expression.
+
+    Args:
+        serialized: what the engine's `Expression.serialize` gives.
 
     Raises:
-        ValueError: it is no such thing.
+        ValueError: these are other bytes.
     """
     try:
-        checked = _one(_one(serialized, _ANY_VALUE), _CHECKED_EXPRESSION)
-        return _node(checked)
-    except (IndexError, KeyError, UnicodeDecodeError) as problem:
-        raise ValueError(f"no checked expression: {problem!r}") from None
+        checked = _fields(_last(_fields(serialized), _ANY_VALUE))
+        places: dict[int, int] = {}
+        for entry in _all(_fields(_last(checked, _SOURCE)), _POSITIONS):
+            pair = dict(_fields(entry))
+            places[_integer(pair.get(1, 0))] = _integer(pair.get(2, 0))
+        return _Reader(places).node(_last(checked, _EXPRESSION))
+    except (IndexError, KeyError, TypeError, struct.error, UnicodeDecodeError) as problem:
+        raise ValueError("no serialized CEL expression") from problem
 
 
-def _node(message: bytes) -> Node:
-    for number, value in _fields(message):
-        if isinstance(value, bytes) and number in _KINDS:
-            return _KINDS[number](value)
-    raise KeyError("expression")
+def binds_after_a_loop(node: Node) -> bool:
+    """Whether a variable may be bound after `all` or `exists`, beside it or in the next round of a loop around both.
+
+    cel-cpp, as cel-expr-python 0.1 has it, leaves what a loop that stopped early had in the variable's place.
+    """
+    return _flow(node)[2]
 
 
-def _literal(message: bytes) -> Node:
-    for number, value in _fields(message):
-        if isinstance(value, bytes):
-            return Literal(value.decode() if number == 6 else None, len(value))
-    return Literal(None, 0)
+def _flow(node: Node) -> tuple[bool, bool, bool]:
+    """Of a part: whether a loop in it may stop early, whether it binds a variable, and whether one comes after one."""
+    if isinstance(node, Fold) and node.is_binding:
+        value, _, _, result = (_flow(each) for each in (node.start, *node.parts))
+        return value[0] or result[0], True, value[2] or result[2]
+    if isinstance(node, Fold):
+        parts = [_flow(each) for each in (node.range, node.start, *node.parts)]
+        stops, binds = any(each[0] for each in parts), any(each[1] for each in parts)
+        return stops or node.may_stop, binds, (stops and binds) or any(each[2] for each in parts)
+    given: tuple[Node, ...] = ()
+    if isinstance(node, Call):
+        given = node.given
+    elif isinstance(node, Items | Entries):
+        given = node.items
+    elif isinstance(node, Select):
+        given = (node.operand,)
+    stops = binds = wrong = False
+    for each in map(_flow, given):
+        wrong = wrong or each[2] or (stops and each[1])
+        stops, binds = stops or each[0], binds or each[1]
+    return stops, binds, wrong
 
 
-def _name(message: bytes) -> Node:
-    return Name(_text(message, 1))
+class _Reader:
+    """Messages to nodes; positions are kept beside the tree, by the nodes' numbers."""
+
+    def __init__(self, places: dict[int, int]) -> None:
+        self._places = places
+
+    def node(self, data: bytes) -> Node:
+        message = _fields(data)
+        at = self._places.get(_integer(dict(message).get(_ID, 0)), 0)
+        ((kind, fields),) = ((field, _fields(content)) for field, content in message if isinstance(content, bytes))
+        match kind:
+            case 3:
+                return _literal(at, fields)
+            case 4:
+                return Name(at, _text(fields, 1))
+            case 5:
+                return Select(at, self.node(_last(fields, 1)), _text(fields, 2), bool(dict(fields).get(3)))
+            case 6:
+                target = next((self.node(each) for each in _all(fields, 1)), None)
+                return Call(at, _text(fields, 2), target, self._nodes(fields, 3))
+            case 7:
+                return Items(at, self._nodes(fields, 1))
+            case 8:
+                parts = [part for entry in _all(fields, 2) for part in self._entry(_fields(entry))]
+                return Entries(at, tuple(parts))
+            case 9:
+                return self._fold(at, fields)
+        raise KeyError(kind)
+
+    def _nodes(self, fields: Wire, number: int) -> tuple[Node, ...]:
+        return tuple(self.node(each) for each in _all(fields, number))
+
+    def _entry(self, fields: Wire) -> Iterator[Node]:
+        return (self.node(each) for number in (3, 4) for each in _all(fields, number))
+
+    def _fold(self, at: int, fields: Wire) -> Fold:
+        variables = tuple(name for name in (_text(fields, 1), _text(fields, 8)) if name)
+        condition, step, result = (self.node(_last(fields, number)) for number in (5, 6, 7))
+        return Fold(
+            at,
+            variables,
+            self.node(_last(fields, 2)),
+            _text(fields, 3),
+            self.node(_last(fields, 4)),
+            (condition, step, result),
+        )
 
 
-def _field(message: bytes) -> Node:
-    return Field(
-        _node(_one(message, 1)),
-        _text(message, 2),
-        tests=any(number == 3 and value for number, value in _fields(message)),
-    )
+def _literal(at: int, fields: Wire) -> Literal:
+    ((number, content),) = fields
+    kind = _CONSTANTS.get(number, "")
+    value: object = content
+    if kind == "bool":
+        value = bool(content)
+    elif kind == "int" and isinstance(content, int):
+        value = content - 2 * _SIGN if content >= _SIGN else content
+    elif kind == "double" and isinstance(content, bytes):
+        (value,) = struct.unpack("<d", content)
+    elif kind == "string" and isinstance(content, bytes):
+        value = content.decode()
+    return Literal(at, kind, value)
 
 
-def _call(message: bytes) -> Node:
-    target = [_node(value) for number, value in _fields(message) if number == 1 and isinstance(value, bytes)]
-    given = [_node(value) for number, value in _fields(message) if number == 3 and isinstance(value, bytes)]
-    return Call(_text(message, 2), (*target, *given))
-
-
-def _list(message: bytes) -> Node:
-    return Collection(
-        tuple(_node(value) for number, value in _fields(message) if number == 1 and isinstance(value, bytes))
-    )
-
-
-def _struct(message: bytes) -> Node:
-    parts: list[Node] = []
-    for number, entry in _fields(message):
-        if number == 2 and isinstance(entry, bytes):
-            parts += [_node(each) for kind, each in _fields(entry) if kind in {3, 4} and isinstance(each, bytes)]
-    return Collection(tuple(parts))
-
-
-def _loop(message: bytes) -> Node:
-    variables = tuple(text for text in (_text(message, 1), _text(message, 8)) if text)
-    over, start, step, result = (_node(_one(message, number)) for number in (2, 4, 6, 7))
-    return Loop(variables, over, _text(message, 3), start, step, result)
-
-
-_KINDS = {3: _literal, 4: _name, 5: _field, 6: _call, 7: _list, 8: _struct, 9: _loop}
-
-
-def _one(message: bytes, wanted: int) -> bytes:
-    """The submessage of a number; KeyError if there is none."""
-    for number, value in _fields(message):
-        if number == wanted and isinstance(value, bytes):
-            return value
-    raise KeyError(wanted)
-
-
-def _text(message: bytes, wanted: int) -> str:
-    """The string of a number, "" if there is none."""
-    try:
-        return _one(message, wanted).decode()
-    except KeyError:
-        return ""
-
-
-def _fields(message: bytes) -> Iterator[tuple[int, bytes | int]]:
-    """Numbers and values of a message; of fixed width, which only numbers have, 0."""
-    place, end = 0, len(message)
-    while place < end:
-        tag, place = _varint(message, place)
-        kind = tag & 7
+def _fields(data: bytes) -> Wire:
+    """A message's fields (protobuf encoding)."""
+    found: Wire = []
+    at = 0
+    while at < len(data):
+        key, at = _varint(data, at)
+        number, kind = key >> 3, key & 7
         if kind == _VARINT:
-            value, place = _varint(message, place)
-            yield tag >> 3, value
-        elif kind == _BYTES:
-            length, place = _varint(message, place)
-            yield tag >> 3, message[place : place + length]
-            place += length
-        elif kind in {_FIXED64, _FIXED32}:
-            place += 8 if kind == _FIXED64 else 4
-            yield tag >> 3, 0
-        else:
-            raise ValueError(f"no checked expression: wire type {kind}")
+            value, at = _varint(data, at)
+            found.append((number, value))
+            continue
+        size = {_FIXED64: 8, _FIXED32: 4}.get(kind, 0)
+        if kind == _BYTES:
+            size, at = _varint(data, at)
+        elif not size:
+            raise KeyError(kind)
+        found.append((number, data[at : at + size]))
+        at += size
+    return found
 
 
-def _varint(message: bytes, place: int) -> tuple[int, int]:
+def _varint(data: bytes, at: int) -> tuple[int, int]:
     value = shift = 0
     while True:
-        byte = message[place]
+        byte = data[at]
+        at += 1
         value |= (byte & 0x7F) << shift
-        place += 1
         if byte < 0x80:
-            return value, place
+            return value, at
         shift += 7
+
+
+def _all(fields: Wire, number: int) -> Iterator[bytes]:
+    return (content for field, content in fields if field == number and isinstance(content, bytes))
+
+
+def _last(fields: Wire, number: int) -> bytes:
+    return [*_all(fields, number)][-1]
+
+
+def _text(fields: Wire, number: int) -> str:
+    return next((content.decode() for content in _all(fields, number)), "")
+
+
+def _integer(content: int | bytes) -> int:
+    if isinstance(content, bytes):
+        raise KeyError(content)
+    return content

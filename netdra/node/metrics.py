@@ -42,6 +42,8 @@ OVERTAKEN = NODE.counter("netdra_publisher_overtaken_total", "Pools whose writes
 DROPPED = NODE.counter(
     "netdra_publisher_dropped_fields_total", "Fields that the API server did not keep, by its feature gate.", "gate"
 )
+REPORTS = NODE.counter("netdra_reports_total", "Writes of this node's NodeNetwork.")
+REPORT_FAILURES = NODE.counter("netdra_report_failures_total", "Writes of this node's NodeNetwork that failed.")
 PUBLISH_SECONDS = NODE.histogram(
     "netdra_publish_delay_seconds",
     "From reading a change of the kernel until the API server has all that came of it.",
@@ -90,6 +92,12 @@ ORPHANS = NODE.counter(
 )
 HELD = NODE.gauge("netdra_held_devices", "Devices that claims of this node have.")
 STUCK = NODE.gauge("netdra_held_devices_in_trouble", "Devices that could not be given back yet.")
+
+CIRCUITS_OPEN = NODE.gauge(
+    "netdra_plugin_left_alone",
+    "1 for a CNI plugin that did not answer in time: its pods are refused at once until it is tried again, else 0.",
+    "type",
+)
 
 # Chains.
 STEP_SECONDS = NODE.histogram(

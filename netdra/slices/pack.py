@@ -56,7 +56,7 @@ def pack(
 
 
 def layout(result: ExposureResult, *, node: str, features: Features = DEFAULT_FEATURES, generation: int = 1) -> Packed:
-    """A node's slices: by pool, slices of counter sets before slices of devices, named `<pool>-<n>`.
+    """A node's slices: by pool, slices of counter sets before slices of devices, named `<pool>-<n>` with `/` as `-`.
 
     A device that cannot be legal is left out, with a problem, and never breaks its pool.
 
@@ -123,7 +123,16 @@ def _legal_devices(
         if faults:
             message = f'pool "{exposed.pool}": device "{exposed.name}" is left out: {"; ".join(faults)}'
             why: LeftOut = "name-taken" if taken else "limit"
-            problems.append(Problem(policy=exposed.policy, message=message, interface=exposed.interface, left_out=why))
+            problems.append(
+                Problem(
+                    policy=exposed.policy,
+                    message=message,
+                    interface=exposed.interface,
+                    left_out=why,
+                    device=exposed.name,
+                    cause=f"its device is left out: {'; '.join(faults)}",
+                )
+            )
         else:
             legal[exposed.name] = device
     return list(legal.values())
@@ -160,7 +169,7 @@ def arrange(
     content += [((), part) for part in device_parts]
     # The scheduler takes slices in the order of their names, so the numbers are of one width, and at the end.
     width = len(str(count - 1))
-    prefix = names.subdomain(pool, limit=names.MAX_SUBDOMAIN - 1 - width)
+    prefix = names.subdomain(pool.replace("/", "-"), limit=names.MAX_SUBDOMAIN - 1 - width)
     for number, (counters, part) in enumerate(content):
         yield ResourceSlice(
             metadata=ObjectMeta(name=f"{prefix}-{number:0{width}}"),

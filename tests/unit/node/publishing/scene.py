@@ -8,6 +8,7 @@ import msgspec
 
 from netdra.model.device import DEFAULT_FEATURES, Features
 from netdra.model.inventory import Interface
+from netdra.model.node_network import NodeNetworkStatus
 from netdra.model.policy import DeviceExposurePolicy
 from netdra.model.resource import Device
 from netdra.node.publishing.offering import Offered, Offering, Slices
@@ -16,9 +17,9 @@ from netdra.topology.devices import DeviceKey
 from tests.builders import OURS, exclusive, inventory, shared
 
 NODE = "worker-1"
-POOL = f"{NODE}-sriov-p0"
+POOL = f"{NODE}/sriov-p0"
 ETH = Interface(if_name="eth7", type="veth", mac="02:00:00:00:00:07", mtu=1500, oper_state="up")
-ETH_KEY = (f"{NODE}-veth-eth7", "eth7")
+ETH_KEY = (f"{NODE}/veth-eth7", "eth7")
 POLICIES = (exclusive("pfs", f'{OURS}.type == "pf"'), exclusive("vfs", f'{OURS}.type == "vf"', "sriov"))
 ALL = (*POLICIES, exclusive("veths", f'{OURS}.type == "veth"'))
 
@@ -31,8 +32,9 @@ class Scene:
         *policies: DeviceExposurePolicy,
         published: dict[str, Slices] | None = None,
         features: Features = DEFAULT_FEATURES,
+        reported: NodeNetworkStatus | None = None,
     ) -> None:
-        self.offering = Offering(NODE, published or {})
+        self.offering = Offering(NODE, published or {}, reported)
         self.offering.follow(policies or ALL, features)
         self.left_names: set[str] = set()
         self.on_bus = {"0000:03:00.0"}
