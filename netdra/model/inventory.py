@@ -21,6 +21,9 @@ AttributeValue = bool | int | str | tuple[str, ...]
 class Interface(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True, cache_hash=True):
     """One network device of the node, with a netdev just now or without (a VF in a pod or under vfio-pci has none).
 
+    `host_use` is what the host itself uses it for (`bridge-port br0`, `vlan-parent`, `address` ...); where that is
+    unreadable, it is what is known of it. `representor` is the name of the netdev that stands for a VF on its NIC's
+    switch; `port_name` is which port of that switch this one is.
     `no_carrier` is true of one that is set up and has no carrier: its cable or what it stands on is away.
     Units: `link_speed` in Mbit/s, `mtu` in bytes. `ifindex` is the kernel's handle of the moment and never identity.
     Its hash is kept, because what exposure remembers is keyed by the interface as it was.
@@ -58,12 +61,15 @@ class Interface(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_
     pcie_root: str = ""
     iommu_group: str = ""
     eswitch_mode: str = ""
+    port_name: str = ""
+    representor: str = ""
     encapsulation: str = ""
     alias: str = ""
     alt_names: tuple[str, ...] = ()
     ipv4: tuple[str, ...] = ()
     ipv6: tuple[str, ...] = ()
     host_uplink: bool = False
+    host_use: tuple[str, ...] = ()
     no_carrier: bool = False
     ifindex: int = 0
     unreadable: tuple[str, ...] = ()
@@ -72,8 +78,11 @@ class Interface(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_
     def identity(self) -> str:
         """What the device is known by for good: its PCI address, else its permanent MAC, else its name.
 
-        Some NICs have several netdevs on one PCI function: from the second on, the port's number follows the address.
+        Some NICs have several netdevs on one PCI function: from the second on, the port's number follows the address,
+        and of a representor, which has no function of its own, the port's name follows its PF's.
         """
+        if self.type == "representor" and self.pf_pci_address:
+            return f"{self.pf_pci_address}/{self.port_name}"
         if self.pci_address and self.dev_port:
             return f"{self.pci_address}/{self.dev_port}"
         return self.pci_address or self.permanent_mac or self.if_name
@@ -87,8 +96,21 @@ class Interface(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_
 
     @property
     def in_host_use(self) -> bool:
-        """Whether the host itself uses the device: it is enslaved, has devices stacked on it, or is an uplink."""
-        return bool(self.master or self.upper_devices or self.host_uplink)
+        """Whether the host itself uses the device, as far as is known: also as a part of its uplink."""
+        return bool(self.uses or self.host_uplink)
+
+    @property
+    def uses(self) -> tuple[str, ...]:
+        """What the host uses the device for, as far as is known; a capture of before there was `host_use` tells less."""
+        if self.host_use or not (self.master or self.upper_devices):
+            return self.host_use
+        ports = (f"port {self.master}",) if self.master else ()
+        return (*ports, *(f"parent {each}" for each in self.upper_devices if each != self.master))
+
+    @property
+    def host_use_unknown(self) -> bool:
+        """Whether the host may use the device in ways that could not be read."""
+        return "host_use" in self.unreadable
 
 
 _PLAIN_ATTRIBUTES: tuple[tuple[str, str], ...] = (
@@ -130,6 +152,8 @@ _FURTHER_ATTRIBUTES: tuple[tuple[str, str], ...] = (
     ("alias", "alias"),
     ("altName", "alt_names"),
     ("master", "master"),
+    ("hostUse", "host_use"),
+    ("representor", "representor"),
 )
 BASE_ATTRIBUTES: tuple[str, ...] = tuple(
     names.qualified(name) for name, _ in (*_PLAIN_ATTRIBUTES, *_STANDARD_ATTRIBUTES)
@@ -137,13 +161,13 @@ BASE_ATTRIBUTES: tuple[str, ...] = tuple(
 """Published on every device, so that a selector never meets a missing key on one of ours (decision D6)."""
 FURTHER_ATTRIBUTES: tuple[str, ...] = tuple(names.qualified(name) for name, _ in _FURTHER_ATTRIBUTES)
 """Published in this order as far as the API's limit of 32 attributes and capacities leaves room."""
-LISTED_ATTRIBUTES = frozenset(names.qualified(name) for name in ("ipv4", "ipv6", "altName"))
+LISTED_ATTRIBUTES = frozenset(names.qualified(name) for name in ("ipv4", "ipv6", "altName", "hostUse"))
 """Several values joined by commas; one that is too long is cut between two of them."""
 _ALL_ATTRIBUTES = tuple(
     (names.qualified(name), field) for name, field in (*_PLAIN_ATTRIBUTES, *_STANDARD_ATTRIBUTES, *_FURTHER_ATTRIBUTES)
 )
 PUBLISHED_FIELDS: tuple[tuple[str, str], ...] = tuple(
-    (name, field) for name, field in _ALL_ATTRIBUTES if field not in {"ipv4", "ipv6", "alt_names"}
+    (name, field) for name, field in _ALL_ATTRIBUTES if field not in {"ipv4", "ipv6", "alt_names", "host_use"}
 )
 """Attributes by qualified name with the field that each is of, so far as it can be read back from one."""
 _NAMES = tuple(name for name, _ in _ALL_ATTRIBUTES)

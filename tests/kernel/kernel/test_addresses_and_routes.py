@@ -120,7 +120,7 @@ def test_the_default_routes_of_all_tables_are_found(machine: Machine, index: int
     ):
         route.add(machine.sock, each)
     machine.run("ip", "route", "add", "unreachable", "default", "table", "5")
-    found = route.defaults(machine.sock)
+    found = route.used_links(machine.sock)
     assert {(each.destination, each.table, each.links) for each in found} == {
         ("0.0.0.0/0", 254, (index,)),
         ("0.0.0.0/0", 4000, (machine.index("b"),)),
