@@ -57,7 +57,7 @@ CHURNS = 3
 IN_A_ROW = 5
 APART_SECONDS = 0.5
 DEFINITION = "apiextensions.k8s.io/v1/CustomResourceDefinition"
-POOLS = {"bridge-br-data": "-bridge-br-data", "pf0-vfs": "-sriov-enp3s0f0", "pf1-vfs": "-sriov-enp3s0f1"}
+POOLS = {"bridge-br-data": "/bridge-br-data", "pf0-vfs": "/sriov-enp3s0f0", "pf1-vfs": "/sriov-enp3s0f1"}
 """By policy, how the pools of its devices end."""
 LEASE = "coordination.k8s.io/v1/Lease"
 CONTROLLER = "netdra-controller"

@@ -65,7 +65,7 @@ class Pattern:
         return {self._on(node, pool): tuple(self._moved(one, node) for one in found) for pool, found in pools.items()}
 
     def _on(self, node: str, name: str) -> str:
-        assert name.startswith(f"{self.NAME}-"), name
+        assert name.startswith((f"{self.NAME}/", f"{self.NAME}-")), name
         return node + name.removeprefix(self.NAME)
 
     def _moved(self, one: ResourceSlice, node: str) -> ResourceSlice:

@@ -45,9 +45,18 @@ class Nic(msgspec.Struct, frozen=True):
 
 
 def pool_name(node: str, pf_name: str, root: Interface | None) -> str:
-    """The pool of a NIC: `<node>-sriov-<pf>`, or `<node>-<type>-<name>` of what is no PF."""
+    """The pool of a NIC: `<node>/sriov-<pf>`, or `<node>/<type>-<name>` of what is no PF."""
+    return names.pool(node, _of_node(pf_name, root))
+
+
+def former_pool_name(node: str, pf_name: str, root: Interface | None) -> str:
+    """What a NIC's pool was called before it said exactly whose it is; one in use keeps that name."""
+    return names.subdomain(f"{node}-{_of_node(pf_name, root)}")
+
+
+def _of_node(pf_name: str, root: Interface | None) -> str:
     kind = "sriov" if root is None or root.type == "pf" else root.type
-    return names.subdomain(f"{node}-{kind}-{root.device_name if root else pf_name}")
+    return f"{kind}-{root.device_name if root else pf_name}"
 
 
 def assemble(nic: Nic, *, pool: str, features: Features) -> ExposureResult:

@@ -88,6 +88,14 @@ def subdomain(name: str, *, limit: int = MAX_SUBDOMAIN) -> str:
     return _likeness(name, limit, allowed="a-z0-9.")
 
 
+def pool(node: str, name: str) -> str:
+    """The name of a node's pool: `<node>/<name>`, a DNS subdomain on each side as Kubernetes asks of pool names.
+
+    No node's name has a `/`, so a pool says exactly whose it is: with a dash, `a-b-c` could be of `a` or of `a-b`.
+    """
+    return f"{node}/{subdomain(name, limit=MAX_SUBDOMAIN - len(node) - 1)}"
+
+
 def _likeness(name: str, limit: int, *, allowed: str) -> str:
     digest = hashlib.sha256(name.encode(errors="surrogatepass")).hexdigest()[:8]
     bent = re.sub(rf"[^{allowed}]+", "-", name.lower())

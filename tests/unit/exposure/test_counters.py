@@ -118,7 +118,7 @@ def test_a_vf_in_host_use_counts_once_however_many_personas_it_has() -> None:
 def test_a_vf_without_its_pf_has_a_pool_and_counters_of_its_pfs_name() -> None:
     parent = pf("ens1", vfs=2)
     result = expose(inventory(vf(parent, 0), vf(parent, 1)), [exclusive("p", "true")])
-    assert {device.pool for device in result.devices} == {"worker-1-sriov-ens1"}
+    assert {device.pool for device in result.devices} == {"worker-1/sriov-ens1"}
     assert counters(result) == {"ens1-counters": {"exclusion-slots": 3}}
 
 

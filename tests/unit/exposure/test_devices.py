@@ -111,7 +111,8 @@ def test_an_exclusive_device_has_capacities_to_ask_for_but_not_to_consume() -> N
 def test_names_that_are_no_dns_labels_become_some_without_meeting() -> None:
     interfaces = [Interface(if_name=name, type="vlan") for name in ("eth0.1", "eth0_1", "eth0-1", "ETH0-1")]
     result = expose(inventory(*interfaces), [exclusive("p", "true", deviceNameSuffix="-x"), shared("q", "true")])
-    assert all(names.is_label(device.name) and names.is_subdomain(device.pool) for device in result.devices)
+    assert all(names.is_label(device.name) for device in result.devices)
+    assert all(names.is_subdomain(part) for device in result.devices for part in device.pool.split("/"))
     assert len({device.name for device in result.devices}) == 8
     assert len({device.pool for device in result.devices}) == 4
     assert len({each.name for each in result.counter_sets}) == 4
@@ -120,11 +121,21 @@ def test_names_that_are_no_dns_labels_become_some_without_meeting() -> None:
 def test_pools_are_named_after_the_node_the_kind_and_the_interface() -> None:
     result = expose(inventory(NIC, pf("ens1"), *sriov("ens2", 1)), [exclusive("p", "true")])
     assert [(device.pool, device.name) for device in result.devices] == [
-        ("worker-1-nic-eth1", "eth1"),
-        ("worker-1-sriov-ens1", "ens1"),
-        ("worker-1-sriov-ens2", "ens2"),
-        ("worker-1-sriov-ens2", "ens2v0"),
+        ("worker-1/nic-eth1", "eth1"),
+        ("worker-1/sriov-ens1", "ens1"),
+        ("worker-1/sriov-ens2", "ens2"),
+        ("worker-1/sriov-ens2", "ens2v0"),
     ]
+
+
+def test_no_pool_of_a_node_begins_like_one_of_another() -> None:
+    long = "n" * 63
+    for node in ("a", "a-b", "a.b", long):
+        interfaces = [Interface(if_name="sriov-c", type="b"), Interface(if_name="x" * 15, type="t" * 300)]
+        result = expose(inventory(*interfaces, node=node), [exclusive("p", "true")])
+        for device in result.devices:
+            assert device.pool.split("/")[0] == node
+            assert len(device.pool) <= names.MAX_SUBDOMAIN
 
 
 def test_two_interfaces_never_share_a_pool_by_accident() -> None:

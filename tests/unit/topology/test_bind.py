@@ -16,7 +16,7 @@ from netdra.topology.bind import EXTENDED_RESOURCE_CLAIM, bind, unbound
 from netdra.topology.devices import from_slices
 
 Topology = Callable[..., NetworkTopology]
-POOL = "n1-sriov-pf"
+POOL = "n1/sriov-pf"
 DEVICES = {
     (POOL, f"vf{index}"): PlannedDevice(
         request="",
@@ -198,7 +198,7 @@ def test_what_is_not_there_yet_is_a_temporary_error(topology: Topology) -> None:
         bound([waiting], topology(ONE))
     with pytest.raises(TemporaryError, match=r'NetworkTopology "gone".* is not there'):
         bound([claim([result("vf", "vf1")], [config("gone", "vf")])], topology(ONE))
-    with pytest.raises(TemporaryError, match='device "vf99" of pool "n1-sriov-pf" is not known'):
+    with pytest.raises(TemporaryError, match='device "vf99" of pool "n1/sriov-pf" is not known'):
         bound([claim([result("vf", "vf99")], [config("net", "vf")])], topology(ONE))
 
 
