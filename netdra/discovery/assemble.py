@@ -20,6 +20,7 @@ REPRESENTOR = "representor"
 
 _OWN_TYPES = {"bridge": "bridge", "vlan": "vlan", "bond": "bond"}
 _IPV4, _IPV6 = 2, 10
+_OF_PF = frozenset({"eswitch_mode"})  # what a VF has of its PF
 # ARPHRD_* as ip-link(8) calls them
 _ENCAPSULATIONS = {
     uapi.ARPHRD_ETHER: "ether",
@@ -267,7 +268,7 @@ def reasons(facts: Facts, key: Key) -> dict[str, str]:
     """Why fields of an interface could not be read."""
     common = facts.problems.get(EVERY_LINK, {})
     if isinstance(key, str):
-        of_pf = {field: common[field] for field in ("eswitch_mode", "representor") if field in common}
+        of_pf = {field: why for field, why in common.items() if field in _OF_PF}
         return {**of_pf, **facts.functions[key].unreadable}
     device = facts.devices.get(key, NO_DEVICE)
     found = {**common, **device.unreadable, **facts.problems.get(key, {})}

@@ -82,7 +82,7 @@ class _Batch:
         self.routes = self.routes or index in self.facts.routed_links
 
     def route(self, event: RouteEvent) -> None:
-        """A route that is new on its link is noted; all are read again only where it takes that to know what is left."""
+        """A route is noted; all are read again only where it takes that to know what is left."""
         if not event.route.is_made:
             return
         links = frozenset(event.route.links)

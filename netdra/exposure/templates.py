@@ -35,6 +35,9 @@ class Template(msgspec.Struct, frozen=True, kw_only=True):
         group: the exclusion group, "" for none.
         plugins: the CNI plugins that may attach it.
         additional: the policy's attributes under qualified names.
+        whole: whether whoever has it has the interface for himself: it is exclusive, and not because of its policy
+            alone (decision D24).
+        allow_host_use: whether it is offered whole though the host uses the interface.
         bandwidth: what the policy gives one claim of the link by default, in Mbit/s; 0 if it does not say.
     """
 
@@ -47,7 +50,17 @@ class Template(msgspec.Struct, frozen=True, kw_only=True):
     group: str = ""
     plugins: tuple[str, ...] = ()
     additional: Mapping[str, AttributeValue] = {}
+    whole: bool = False
+    allow_host_use: bool = False
     bandwidth: int = 0
+
+    @property
+    def beside_host(self) -> Template | None:
+        """What of it can be offered while the host uses the interface, None for nothing: no plugin that moves it."""
+        staying = tuple(plugin for plugin in self.plugins if plugin not in names.MOVING_PLUGINS)
+        if self.allow_host_use or (not self.whole and staying == self.plugins):
+            return self
+        return None if self.whole or not staying else msgspec.structs.replace(self, plugins=staying)
 
 
 class Rule(msgspec.Struct, frozen=True, kw_only=True):
@@ -167,6 +180,7 @@ def _shared(policy: DeviceExposurePolicy, exposure: Exposure) -> Template:
         group=exposure.exclusion_group,
         plugins=tuple(plugin.name for plugin in exposure.supported_cni_plugins if not plugin.exclusive),
         additional=_additional(exposure),
+        allow_host_use=exposure.allow_host_use,
         bandwidth=_bandwidth(exposure),
     )
 
@@ -176,6 +190,7 @@ def _exclusive(
 ) -> Template:
     plugins = exposure.supported_cni_plugins
     marked = [plugin.name for plugin in plugins if plugin.exclusive]
+    moving = any(plugin.name in names.MOVING_PLUGINS for plugin in plugins)
     return Template(
         policy=policy.name,
         priority=policy.spec.priority,
@@ -184,6 +199,8 @@ def _exclusive(
         capacity=capacity,
         plugins=tuple(marked or (plugin.name for plugin in plugins)),
         additional=_additional(exposure),
+        whole=bool(marked) or moving or not plugins,
+        allow_host_use=exposure.allow_host_use,
         bandwidth=_bandwidth(exposure),
     )
 

@@ -101,7 +101,7 @@ class Interface(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_
 
     @property
     def uses(self) -> tuple[str, ...]:
-        """What the host uses the device for, as far as is known; a capture of before there was `host_use` tells less."""
+        """What the host uses the device for, as far as is known; an older capture tells less of it."""
         if self.host_use or not (self.master or self.upper_devices):
             return self.host_use
         ports = (f"port {self.master}",) if self.master else ()
