@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from netdra.discovery.watch import Change
 
 _COLUMNS = ("INTERFACE", "TYPE", "STATE", "MAC", "MTU", "MBIT/S", "PCI", "NUMA", "DRIVER", "MASTER", "MORE")
-_LISTS = (("ipv4", "ipv4"), ("ipv6", "ipv6"), ("altName", "alt_names"))
+_LISTS = (("ipv4", "ipv4"), ("ipv6", "ipv6"), ("altName", "alt_names"), ("hostUse", "host_use"))
 _RELATIONS = (("master", "master"), ("lowerDevices", "lower_devices"), ("upperDevices", "upper_devices"))
 
 
@@ -110,6 +110,10 @@ def _more(each: Interface) -> Iterator[str]:
         yield f"RDMA {each.rdma_device}"
     if each.eswitch_mode == "switchdev":
         yield "switchdev"
+    if each.uses:
+        yield f"in use: {', '.join(each.uses)}"
+    if each.type == "representor" and each.vf_index >= 0:
+        yield f"represents VF {each.vf_index} of {each.pf_name or each.pf_pci_address}"
     if each.lower_devices:
         yield f"on {','.join(each.lower_devices)}"
     yield from (*each.ipv4, *each.ipv6)

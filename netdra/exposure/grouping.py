@@ -168,7 +168,7 @@ class _Grouping:
         by_name: dict[str, _Members] = {}
         by_address: dict[str, _Members] = {}
         for pf in sorted(pfs, key=lambda pf: pf.dev_port):
-            first = by_address.get(pf.pci_address) if pf.pci_address else None
+            first = by_address.get(pf.pci_address) if pf.pci_address and pf.dev_port else None
             # A port that is in use may be in a pool of its own, from before its function's other port was there.
             pin = self._pinned.get(pf.identity, "") if first is not None else ""
             if first is None or (pin and pin != self._name(first)):

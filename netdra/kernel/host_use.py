@@ -14,6 +14,7 @@ from netdra.kernel import address, link, route, uapi
 from netdra.kernel.address import Address
 from netdra.kernel.link import Link
 from netdra.kernel.netlink import Socket
+from netdra.kernel.sysfs import Sysfs
 
 ADDRESS, ROUTE, XDP = "address", "route", "xdp"
 _PORTS = {"bond": "bond-slave", "openvswitch": "ovs-port"}
@@ -57,20 +58,27 @@ def counts(found: Address) -> bool:
     return not (found.family == socket.AF_INET6 and found.scope == uapi.RT_SCOPE_LINK)
 
 
-def read(sock: Socket, found: Link) -> tuple[str, ...]:
+def read(sock: Socket, found: Link, sysfs: Sysfs) -> tuple[str, ...]:
     """What a link is used for just now, asked of the kernel.
+
+    Only where sysfs shows something above the link, or does not show the link, are all links listed: that waits for the
+    kernel's lock of all networks.
 
     Args:
         sock: a socket in the link's namespace.
         found: the link, as it was read a moment ago.
+        sysfs: the namespace's, if it is there.
 
     Raises:
         KernelError: the kernel refused to tell.
     """
+    folder = f"class/net/{found.name}"
+    listed = sysfs.names(folder) if sysfs.number(f"{folder}/ifindex") == found.index else None
+    stands_alone = isinstance(listed, list) and not any(entry.startswith("upper_") for entry in listed)
     return words(
         found,
         link.find(sock, found.master) if found.master else None,
-        link.stacked_on(sock, found.index),
+        [] if stands_alone else link.stacked_on(sock, found.index),
         address.dump(sock, found.index),
         routed=any(each.is_made for each in route.dump(sock, through=found.index)),
     )

@@ -175,7 +175,7 @@ def check_unused(order: Order, found: Link, site: Site) -> None:
     """
     if order.device is not None and order.device.allow_host_use:
         return
-    used = host_use.read(site.host, found)
+    used = host_use.read(site.host, found, site.sysfs)
     if used:
         raise PermanentError(
             f'{order.called}: the host uses device "{found.name}": {", ".join(used)}',
