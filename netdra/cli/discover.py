@@ -100,8 +100,6 @@ def _more(each: Interface) -> Iterator[str]:
         yield "uplink"
     if each.sriov_capable:
         yield f"{each.num_vfs}/{each.total_vfs} VFs"
-    if each.type == "vf":
-        yield f"VF {each.vf_index} of {each.pf_name or each.pf_pci_address}"
     if each.bridge_type:
         yield f"{each.bridge_type}{' VLAN-filtering' if each.vlan_filtering else ''} bridge"
     if each.vlan_id:
@@ -110,13 +108,19 @@ def _more(each: Interface) -> Iterator[str]:
         yield f"RDMA {each.rdma_device}"
     if each.eswitch_mode == "switchdev":
         yield "switchdev"
-    if each.uses:
-        yield f"in use: {', '.join(each.uses)}"
+    yield from _relations(each)
+    yield from (*each.ipv4, *each.ipv6)
+
+
+def _relations(each: Interface) -> Iterator[str]:
+    if each.type == "vf":
+        yield f"VF {each.vf_index} of {each.pf_name or each.pf_pci_address}"
     if each.type == "representor" and each.vf_index >= 0:
         yield f"represents VF {each.vf_index} of {each.pf_name or each.pf_pci_address}"
+    if each.uses:
+        yield f"in use: {', '.join(each.uses)}"
     if each.lower_devices:
         yield f"on {','.join(each.lower_devices)}"
-    yield from (*each.ipv4, *each.ipv6)
 
 
 def _watch(output: str) -> None:

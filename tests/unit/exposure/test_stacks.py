@@ -1,4 +1,4 @@
-"""What stands on a NIC shares its pool and its counters, so what excludes each other in the kernel does so everywhere."""
+"""What stands on a NIC shares its pool and its counters: what excludes each other in the kernel does so everywhere."""
 
 from __future__ import annotations
 
