@@ -6,7 +6,7 @@ words of networking what may be in use together; it knows no counters.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations
 from typing import Any
@@ -43,7 +43,7 @@ class Stack:
 
     pfs: dict[str, int]
     uppers: tuple[Upper, ...] = ()
-    ways: dict[str, tuple[Way, ...]] = field(default_factory=dict)
+    ways: Mapping[str, tuple[Way, ...]] = field(default_factory=dict)
     excluded: frozenset[str] = frozenset()
     node: str = "worker-1"
 

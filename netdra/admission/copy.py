@@ -15,6 +15,7 @@ from msgspec.structs import replace
 
 from netdra.admission.cluster import Cluster, topologies_of_class
 from netdra.admission.reads import Reads
+from netdra.cel.vocabulary import Added, added
 from netdra.kube.client import Client
 from netdra.kube.reflector import Reflector
 from netdra.kube.resources import (
@@ -55,6 +56,7 @@ class Copy:
         self._stores: tuple[Store[Any], ...] = stores
         self._cluster: Cluster | None = None
         self._made: dict[str, tuple[NetworkTopology, Classes]] = {}
+        self._added: Added | None = None
 
     async def run(self) -> None:
         """Keep the copy current until cancelled."""
@@ -89,6 +91,7 @@ class Copy:
                 policies=dict(self.policies.objects),
                 custom_devices=dict(self.custom_devices.objects),
                 classes=self._made_classes() | dict(self.classes.objects),
+                added=self._made_added(),
             )
         return self._cluster
 
@@ -133,8 +136,16 @@ class Copy:
         following.enter_context(store.following(self._outdate))
         return Reflector(self._client, resource, store).run()
 
-    def _outdate(self, _: Change[Any]) -> None:
+    def _outdate(self, change: Change[Any]) -> None:
         self._cluster = None
+        if isinstance(change.new or change.old, DeviceExposurePolicy | CustomDevice):
+            self._added = None
+
+    def _made_added(self) -> Added:
+        """What policies and CustomDevices add to devices; there may be thousands of these, and few change."""
+        if self._added is None:
+            self._added = added(self.policies.objects.values(), self.custom_devices.objects.values())
+        return self._added
 
     def _made_classes(self) -> dict[str, DeviceClass]:
         """The classes that the controller makes of the topologies; of those that did not change, as computed before."""

@@ -69,7 +69,7 @@ def _topology(request: AdmissionRequest, cluster: Cluster) -> Verdict:
 
 
 def _policy(request: AdmissionRequest, cluster: Cluster) -> Verdict:
-    return policies.review(_read(request.object, DeviceExposurePolicy), cluster.policies)
+    return policies.review(_read(request.object, DeviceExposurePolicy), cluster.policies, cluster.added)
 
 
 def _schema(request: AdmissionRequest, cluster: Cluster) -> Verdict:

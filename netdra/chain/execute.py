@@ -21,6 +21,7 @@ from netdra.cni import protocol
 from netdra.cni.config import Attachment, NetworkConfig
 from netdra.cni.errors import PluginError
 from netdra.cni.protocol import Plugin
+from netdra.kernel import link
 from netdra.model import decoders
 from netdra.model.errors import PermanentError, TemporaryError
 from netdra.model.result import StepResult
@@ -34,6 +35,7 @@ _CONTAINER_UNKNOWN = 3  # the CNI error that says that there is nothing to clean
 _IN_THE_POD = frozenset({
     "bridge", "dummy", "ipvlan", "loopback", "macvlan", "ptp", "sbr", "tap", "tuning", "vlan", "vrf",
 })  # fmt: skip
+_STACKED = frozenset({"ipvlan", "ipvtap", "macsec", "macvlan", "macvtap", "vlan"})  # made on another interface
 _ON_THE_HOST = ("ipMasq", "macspoofchk")  # what lets bridge and ptp write firewall rules there
 
 
@@ -177,7 +179,28 @@ class Executor:
         self.journal.append(Begun(step=task.key, config=config))
         given = previous if task.after else None
         attachment = self._attachment(task)
-        return protocol.add(plugin, network_of(task, config), attachment, given, self._timeout())
+        result = protocol.add(plugin, network_of(task, config), attachment, given, self._timeout())
+        if task.after:
+            self._check_made(task, previous, result)
+        return result
+
+    def _check_made(self, task: Task, previous: StepResult, result: StepResult) -> None:
+        """A derived step's interface stands on one of the pod: what a program was told, it need not have heeded.
+
+        Raises:
+            PermanentError: it stands on an interface of the node.
+        """
+        pod = self.site.inside
+        before = {each.name for each in previous.interfaces}
+        told = (each.name for each in result.interfaces if each.sandbox == pod.path and each.name not in before)
+        for name in dict.fromkeys((task.step.if_name, *told)):
+            made = link.find(pod.sock, name)
+            if made is not None and made.kind in _STACKED and made.lower and made.lower_netns != -1:
+                raise PermanentError(
+                    f'{order_of(task, {}, previous).called}: "{name}" was made on an interface of the node, not of the '
+                    "pod",
+                    hint=f'see whether this version of "{task.step.type}" can look in the pod',
+                )
 
     def _delete(self, task: Task, config: Mapping[str, Any]) -> tuple[str, ...]:
         try:

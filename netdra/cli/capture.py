@@ -6,9 +6,11 @@ from pathlib import Path
 
 import click
 
+from netdra.cli import inputs
 from netdra.cli.discover import report
 from netdra.discovery.capture import anonymize, to_text
 from netdra.discovery.scan import scan, scan_recorded, this_node
+from netdra.discovery.told import with_uplinks
 from netdra.model import names
 from netdra.model.errors import InvalidInputError
 from netdra.model.inventory import Node
@@ -21,7 +23,8 @@ from netdra.model.inventory import Node
 )
 @click.option("--sysfs", "root", metavar="ROOT", help="A recorded tree that stands for /sys, instead of this machine.")
 @click.option("--node", "node_name", metavar="NAME", help="The node's name in Kubernetes, if it is not the host name.")
-def command(file: str, anonymous: bool, root: str | None, node_name: str | None) -> None:
+@inputs.uplink_option
+def command(file: str, anonymous: bool, root: str | None, node_name: str | None, uplinks: tuple[str, ...]) -> None:
     """Write the inventory of all network interfaces to FILE ("-" is standard output).
 
     With --anonymize, what was equal stays equal and relations are kept. PCI addresses stay as they are, and so do names
@@ -31,6 +34,8 @@ def command(file: str, anonymous: bool, root: str | None, node_name: str | None)
         raise InvalidInputError(f'--node "{node_name}" is no node name', hint="a node's name is a DNS subdomain")
     node = this_node() if node_name is None else Node(name=node_name)
     inventory = scan(node) if root is None else scan_recorded(root, node)
+    if uplinks:
+        inventory = with_uplinks(inventory, uplinks)
     report(inventory)
     text = to_text(anonymize(inventory) if anonymous else inventory)
     if file == "-":

@@ -85,6 +85,7 @@ def verdicts(facts: ClusterFacts, own_version: str, now: datetime) -> list[Findi
         *_rights(facts),
         *_nodes(facts),
         *_components(facts, own_version),
+        *_reports(facts),
     ]
 
 
@@ -261,6 +262,29 @@ def _components(facts: ClusterFacts, own: str) -> Iterator[Finding]:
     else:
         parts = sorted({each.part for each in facts.components if each.part})
         yield _found("versions of netdra", "ok", f"{own}: {', '.join(parts) or f'{len(facts.components)} pods'}")
+
+
+def _reports(facts: ClusterFacts) -> Iterator[Finding]:
+    """Whether nodes say what they offer, of the policies as they are now, and without problems."""
+    check, reports = "reports of nodes", facts.reports
+    if isinstance(reports, Unseen):
+        yield _unseen(check, reports)
+        return
+    behind = [each.node for each in reports if each.behind]
+    troubled = [each.node for each in reports if each.problems]
+    if facts.nodes and not reports:
+        fix = f"kubectl -n {facts.namespace} get pods: does netdra node run, and may it write NodeNetworks?"
+        yield _found(check, "warning", "no node has a NodeNetwork", fix)
+    if behind:
+        seen = f"{len(behind)} nodes follow older forms of policies: {_some(behind)}"
+        yield _found(check, "warning", seen, "look at netdra's pod there, unless a policy was changed just now")
+    if troubled:
+        seen = f"{len(troubled)} nodes tell of problems: {_some(troubled)}"
+        yield _found(
+            check, "warning", seen, f"kubectl get nodenetwork {troubled[0]} -o jsonpath='{{.status.problems}}'"
+        )
+    if not behind and not troubled and (reports or not facts.nodes):
+        yield _found(check, "ok", f"{len(reports)} nodes, no problems" if reports else "no nodes")
 
 
 def number(version: str) -> tuple[int, ...]:

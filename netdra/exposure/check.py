@@ -8,21 +8,23 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from contextlib import suppress
+from functools import cache
 
-from netdra.cel import CelCompileError, compile_selector
+from netdra.cel import CelCompileError, CelEvaluationError, DeviceVariables, compile_selector, device_variables
 from netdra.exposure.capacities import MAX_QUANTITY, number, number_errors, sharing_errors, value_errors
 from netdra.model import names
-from netdra.model.inventory import BASE_ATTRIBUTES, FURTHER_ATTRIBUTES, AttributeValue
+from netdra.model.inventory import ATTRIBUTES, AttributeValue, Interface, attributes
 from netdra.model.meta import LabelSelector
 from netdra.model.policy import MAX_PLUGINS, MAX_SUFFIX, DeviceExposurePolicy, Exposure, SupportedCNIPlugin
-from netdra.model.resource import MAX_ATTRIBUTES_AND_CAPACITIES, MAX_STRING
+from netdra.model.resource import MAX_STRING
 
-ROOM = MAX_ATTRIBUTES_AND_CAPACITIES - len(BASE_ATTRIBUTES) - 1
+ROOM = 4
 """How many capacities and additional attributes a device has room for beside its own facts and supportedCNIs."""
 
 _PLUGIN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,60}\Z", re.ASCII)
 _SUFFIX = re.compile(r"[a-z0-9-]*[a-z0-9]\Z", re.ASCII)
-_PUBLISHED = frozenset((*BASE_ATTRIBUTES, *FURTHER_ATTRIBUTES, names.qualified(names.SUPPORTED_CNIS)))
+_PUBLISHED = frozenset((*(each.name for each in ATTRIBUTES), names.qualified(names.SUPPORTED_CNIS)))
 
 
 def check(policy: DeviceExposurePolicy) -> tuple[str, ...]:
@@ -36,7 +38,12 @@ def check(policy: DeviceExposurePolicy) -> tuple[str, ...]:
 
 def check_targets(policy: DeviceExposurePolicy) -> tuple[str, ...]:
     """What is wrong with the policy's choice of nodes and devices."""
-    return (*_selector_errors(policy), *node_errors("spec.nodeSelector", policy.spec.node_selector))
+    return (*check_devices(policy), *node_errors("spec.nodeSelector", policy.spec.node_selector))
+
+
+def check_devices(policy: DeviceExposurePolicy) -> tuple[str, ...]:
+    """What is wrong with the policy's choice of devices."""
+    return tuple(_selector_errors(policy))
 
 
 def check_exposure(exposure: Exposure) -> tuple[str, ...]:
@@ -56,6 +63,38 @@ def _selector_errors(policy: DeviceExposurePolicy) -> Iterator[str]:
         compile_selector(policy.spec.selector.cel)
     except CelCompileError as problem:
         yield f"spec.selector.cel: {problem.what}"
+
+
+def try_out(expression: str) -> None:
+    """Ask an expression of devices as large as nodes have them, whatever it answers.
+
+    For processes that can be ended: one that takes more than its bound is found out there, and not first on every node.
+    """
+    selector = compile_selector(expression)
+    for device in _trial_devices():
+        with suppress(CelEvaluationError):
+            selector.matches(device)
+
+
+@cache
+def _trial_devices() -> tuple[DeviceVariables, ...]:
+    """An interface of which little is known, and one with more than any node has of it."""
+    word = "n" * 255
+    made = (
+        Interface(if_name="eth0", type="nic"),
+        Interface(
+            if_name="ens1f0v1",
+            type="vf",
+            mac="02:00:00:00:00:01",
+            mtu=9000,
+            pci_address="0000:03:00.1",
+            pf_name="ens1f0",
+            alias=word,
+            alt_names=(word,) * 16,
+            ipv4=("255.255.255.255/32",) * 256,
+        ),
+    )
+    return tuple(device_variables(names.DRIVER, attributes(interface)) for interface in made)
 
 
 def node_errors(path: str, selector: LabelSelector | None) -> Iterator[str]:

@@ -53,6 +53,12 @@ class Exposer:
         """What is wrong with the policies themselves, on this node."""
         return self._problems
 
+    @property
+    def holding(self) -> tuple[DeviceExposurePolicy, ...]:
+        """The policies that hold on this node, by their choice of nodes."""
+        elsewhere = {rule.policy for rule in self._rules if rule.standing.outcome == "other-node"}
+        return tuple(policy for policy in self._policies if policy.name not in elsewhere)
+
     def expose(self, inventory: Inventory) -> ExposureResult:
         """As `expose`, at the cost of what has changed since the last call."""
         parts = self.pools(inventory).values()

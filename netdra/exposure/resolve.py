@@ -1,22 +1,27 @@
 """Which policies win on one interface: exclude over expose, deny by default, the highest priority of each suffix.
 
-A policy whose expression fails on the interface exposes nothing there, and hides it if it is an exclude: nothing is
-exposed by accident, and other interfaces are not touched. Called by `netdra.exposure.expose` once per interface.
+A policy whose expression fails on the interface exposes nothing there. If it is an exclude, it hides the interface only
+if it may have meant it (decision D23): a fact that it asks for could not be read, or it asks for a name that nothing
+has, and with the name that was likely meant it matches. Called by `netdra.exposure.expose` once per interface.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+import difflib
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
+from functools import cache
 
 import msgspec
 
-from netdra.cel import CelEvaluationError, device_variables
+from netdra.cel import CelEvaluationError, Selector, device_variables
 from netdra.exposure.templates import Rule, Template
 from netdra.model import names
 from netdra.model.device import Hidden, Outcome, PolicyVerdict, Problem
-from netdra.model.inventory import AttributeValue, Interface
+from netdra.model.inventory import AttributeValue, Interface, attributes
 
+ALL_ATTRIBUTES = frozenset(attributes(Interface()))
+"""What a selector can ask of an interface; one of these that is missing could not be read."""
 TYPE = names.qualified("type")
 UPLINK = "it carries the node's own traffic, and no policy that matches it sets allowHostUplink"
 UPLINK_UNKNOWN = (
@@ -73,20 +78,16 @@ def resolve(interface: Interface, facts: dict[str, AttributeValue], rules: tuple
     problems: list[Problem] = []
     for rule in rules:
         if rule.selector is None:
-            if rule.hides_all:
-                hiding = hiding or f'exclude policy "{rule.policy}" cannot be read, so it may mean any device'
             continue
         try:
             matches = rule.selector.matches(device)
         except CelEvaluationError as failure:
-            problems.append(_failed(rule, interface, failure))
+            meant = _may_mean(rule.selector, facts, failure) if rule.excludes else ""
+            problems.append(_failed(rule, interface, failure, meant))
             verdicts[rule.policy] = rule.verdict("failed", failure.what)
-            if rule.excludes:
-                hiding, kind = (
-                    (hiding, kind)
-                    if hiding
-                    else (f'exclude policy "{rule.policy}" fails on it, so it may be meant', "exclude-failed")
-                )
+            if meant:
+                kind = kind if hiding else "exclude-failed"
+                hiding = hiding or f'exclude policy "{rule.policy}" fails on it, and may mean it: {meant}'
             continue
         if not matches:
             continue
@@ -147,7 +148,7 @@ def _ranked(matching: list[Rule], used: str, verdicts: dict[str, PolicyVerdict])
         best = min(rivals, key=lambda rule: (-rule.priority, rule.policy))
         if len(rivals) > 1:
             reason = f'policy "{best.policy}" of priority {best.priority} comes first for the suffix "{suffix}"'
-            _mark(verdicts, [rule for rule in rivals if rule is not best], "outranked", reason)
+            _mark(verdicts, [rule for rule in rivals if rule is not best], "outranked", reason, best.policy)
         verdicts[best.policy] = best.won
         offered = best.templates
         if used:
@@ -207,12 +208,45 @@ def _unmatched(verdicts: Iterable[PolicyVerdict]) -> str:
     return f"no policy matches it, and {unknown} {'have' if unknown > 1 else 'has'} no answer"
 
 
-def _mark(verdicts: dict[str, PolicyVerdict], rules: Iterable[Rule], outcome: Outcome, detail: str) -> None:
+def _mark(
+    verdicts: dict[str, PolicyVerdict], rules: Iterable[Rule], outcome: Outcome, detail: str, by: str = ""
+) -> None:
     for rule in rules:
-        verdicts[rule.policy] = rule.verdict(outcome, detail)
+        verdicts[rule.policy] = rule.verdict(outcome, detail, by)
 
 
-def _failed(rule: Rule, interface: Interface, failure: CelEvaluationError) -> Problem:
-    consequence = "is hidden" if rule.excludes else "is not matched"
-    message = f"{interface.device_name} {consequence}: {failure.what}"
-    return Problem(policy=rule.policy, message=message, interface=interface.identity, left_out="policy-failed")
+def _may_mean(selector: Selector, facts: Mapping[str, AttributeValue], failure: CelEvaluationError) -> str:
+    """Why an exclude that has no answer may mean an interface nevertheless, "" if it does not (decision D23)."""
+    asked = {f"{domain}/{failure.missing}" for domain in selector.domains} - facts.keys()
+    if not failure.missing or not asked:
+        return ""
+    if asked & ALL_ATTRIBUTES:
+        return f"{failure.missing} could not be read of it"
+    for likely in _likely(failure.missing):
+        short = likely.removeprefix(f"{names.DRIVER}/")
+        if likely not in facts:
+            return f'"{failure.missing}" is likely {short}, which could not be read of it'
+        corrected = {**facts, **dict.fromkeys(asked, facts[likely])}
+        with suppress(CelEvaluationError):
+            if selector.matches(device_variables(names.DRIVER, corrected)):
+                return f'with {short} in the place of "{failure.missing}" it matches'
+    return ""
+
+
+@cache
+def _likely(name: str) -> tuple[str, ...]:
+    """The attributes that may be meant by a name that none has."""
+    known = {each.rpartition("/")[2].lower(): each for each in sorted(ALL_ATTRIBUTES, reverse=True)}
+    return tuple(known[each] for each in difflib.get_close_matches(name.lower(), known, n=3, cutoff=0.75))
+
+
+def _failed(rule: Rule, interface: Interface, failure: CelEvaluationError, meant: str) -> Problem:
+    consequence = "is not matched" if not rule.excludes else "is hidden" if meant else "is not hidden"
+    return Problem(
+        policy=rule.policy,
+        message=f"{interface.device_name} {consequence}: {failure.what}",
+        interface=interface.identity,
+        left_out="policy-failed",
+        device=interface.device_name,
+        cause=failure.what,
+    )

@@ -19,6 +19,8 @@ from netdra.model.resource import MAX_COUNTERS
 NO_SHARING = "the API server does not let devices be shared (gate DRAConsumableCapacity)"
 NO_COUNTERS = "the API server has no counters to keep several devices of one NIC apart (gate DRAPartitionableDevices)"
 
+NAME_TAKEN = "another device of the NIC has its name; change the suffix"
+
 
 class Candidate(msgspec.Struct, frozen=True):
     """An interface of a NIC with the devices that policies would make of it.
@@ -151,5 +153,11 @@ def _named(candidate: Candidate, used: set[str], problems: list[Problem]) -> tup
 
 
 def _left_out(interface: Interface, template: Template, kind: LeftOut, reason: str) -> Problem:
-    message = f"{interface.device_name}{template.suffix} is left out: {reason}"
-    return Problem(policy=template.policy, message=message, interface=interface.identity, left_out=kind)
+    return Problem(
+        policy=template.policy,
+        message=f"{interface.device_name}{template.suffix} is left out: {reason}",
+        interface=interface.identity,
+        left_out=kind,
+        device=interface.device_name,
+        cause=f"its device is left out: {NAME_TAKEN if kind == 'name-taken' else reason}",
+    )

@@ -12,13 +12,14 @@ import msgspec
 
 from netdra.cel import Selector, compile_selector
 from netdra.exposure.capacities import amounts, sharing
-from netdra.exposure.check import check, check_targets
+from netdra.exposure.check import check, check_devices, node_errors
 from netdra.model import names, quantity
 from netdra.model.device import LeftOut, Outcome, PolicyVerdict, Problem
 from netdra.model.errors import InvalidInputError
 from netdra.model.inventory import AttributeValue, Node
 from netdra.model.policy import DeviceExposurePolicy, Exposure, TaintEffect
 from netdra.model.resource import CapacityRequestPolicy, DeviceCapacity
+from netdra.model.topology import MOVING_TYPES
 
 EXCLUSIVE = "-exclusive"
 
@@ -57,7 +58,7 @@ class Template(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def beside_host(self) -> Template | None:
         """What of it can be offered while the host uses the interface, None for nothing: no plugin that moves it."""
-        staying = tuple(plugin for plugin in self.plugins if plugin not in names.MOVING_PLUGINS)
+        staying = tuple(plugin for plugin in self.plugins if plugin not in MOVING_TYPES)
         if self.allow_host_use or (not self.whole and staying == self.plugins):
             return self
         return None if self.whole or not staying else msgspec.structs.replace(self, plugins=staying)
@@ -71,7 +72,6 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True):
         selector: None where the policy is not to be asked, and `standing` is its verdict on every interface.
         won: its verdict where it makes devices.
         gone: the effect of the taint of its devices whose interface is gone.
-        hides_all: it is an exclude that cannot be read, so nothing is known to be outside of it.
         templates: the devices that it makes.
     """
 
@@ -84,12 +84,11 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True):
     standing: PolicyVerdict
     won: PolicyVerdict
     gone: TaintEffect
-    hides_all: bool
     templates: tuple[Template, ...]
 
-    def verdict(self, outcome: Outcome, detail: str = "") -> PolicyVerdict:
+    def verdict(self, outcome: Outcome, detail: str = "", by: str = "") -> PolicyVerdict:
         """What the policy says about one interface."""
-        return msgspec.structs.replace(self.standing, outcome=outcome, detail=detail)
+        return msgspec.structs.replace(self.standing, outcome=outcome, detail=detail, by=by)
 
 
 def rules(policies: tuple[DeviceExposurePolicy, ...], node: Node) -> tuple[tuple[Rule, ...], tuple[Problem, ...]]:
@@ -118,8 +117,8 @@ def _rule(policy: DeviceExposurePolicy, node: Node, errors: tuple[str, ...]) -> 
     excludes = spec.action == "exclude"
     exposure = spec.exposure or Exposure()
     # An exclude protects something: as long as it says which devices it means, nothing else in it can unmake that. If
-    # it does not, any device may be meant.
-    fatal = check_targets(policy) if excludes else errors
+    # it does not, it hides nothing: a slip of the pen must not empty the cluster (decision D23).
+    fatal = check_devices(policy) if excludes else errors
     outcome = _standing(policy, node, fatal)
     asked = outcome == "no-match"
     standing = PolicyVerdict(
@@ -140,15 +139,17 @@ def _rule(policy: DeviceExposurePolicy, node: Node, errors: tuple[str, ...]) -> 
         standing=standing,
         won=msgspec.structs.replace(standing, outcome="wins", detail=""),
         gone=exposure.taints.gone,
-        hides_all=excludes and outcome == "invalid",
         templates=_templates(policy, exposure) if asked and not excludes else (),
     )
 
 
 def _standing(policy: DeviceExposurePolicy, node: Node, fatal: tuple[str, ...]) -> Outcome:
-    """What the policy says of an interface that its expression is not true for."""
+    """What the policy says of an interface that its expression is not true for.
+
+    A choice of nodes that cannot be read may mean any node: an exclude holds there, an expose is invalid anyway.
+    """
     selector = policy.spec.node_selector
-    unreadable = any(error.startswith("spec.nodeSelector") for error in fatal)
+    unreadable = any(node_errors("spec.nodeSelector", selector))
     if selector is not None and not unreadable and not selector.matches(node.labels):
         return "other-node"
     return "invalid" if fatal else "no-match"
@@ -190,7 +191,7 @@ def _exclusive(
 ) -> Template:
     plugins = exposure.supported_cni_plugins
     marked = [plugin.name for plugin in plugins if plugin.exclusive]
-    moving = any(plugin.name in names.MOVING_PLUGINS for plugin in plugins)
+    moving = any(plugin.name in MOVING_TYPES for plugin in plugins)
     return Template(
         policy=policy.name,
         priority=policy.spec.priority,

@@ -79,6 +79,7 @@ class PolicyVerdict(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
             (an exclude stands against it, or the built-in protection of what the host needs), `no-match`, `other-node`,
             `failed` (its expression failed on this interface), `invalid` (the policy itself cannot be used).
         detail: the reason in words, with expression and position where CEL failed.
+        by: of one that is outranked, the policy that makes the device instead.
     """
 
     policy: str
@@ -87,6 +88,7 @@ class PolicyVerdict(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     outcome: Outcome
     detail: str = ""
     suffix: str = ""
+    by: str = ""
 
 
 Hidden = Literal[
@@ -142,12 +144,16 @@ class Problem(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         message: what is wrong, in words.
         interface: the identity of the interface that it is about, "" if it is about none.
         left_out: why there are devices less; None if nothing is left out for it.
+        device: the interface as its devices are called, "" if it is about none.
+        cause: the message without what differs from interface to interface; "" if it is about one alone.
     """
 
     policy: str
     message: str
     interface: str = ""
     left_out: LeftOut | None = None
+    device: str = ""
+    cause: str = ""
 
 
 class ExposureResult(msgspec.Struct, frozen=True, kw_only=True):

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from operator import attrgetter
+from typing import Literal, NamedTuple
 
 import msgspec
 
@@ -116,79 +117,87 @@ class Interface(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_
         return "host_use" in self.unreadable
 
 
-_PLAIN_ATTRIBUTES: tuple[tuple[str, str], ...] = (
-    ("ifName", "if_name"),
-    ("type", "type"),
-    ("mac", "mac"),
-    ("mtu", "mtu"),
-    ("linkSpeed", "link_speed"),
-    ("operState", "oper_state"),
-    ("pciAddress", "pci_address"),
-    ("numaNode", "numa_node"),
-    ("vendor", "vendor"),
-    ("product", "product"),
-    ("driver", "driver"),
-    ("rdma", "rdma"),
-    ("sriovCapable", "sriov_capable"),
-    ("numVFs", "num_vfs"),
-    ("pfName", "pf_name"),
-    ("vfIndex", "vf_index"),
-    ("bridgeName", "bridge_name"),
-    ("bridgeType", "bridge_type"),
-    ("vlanFiltering", "vlan_filtering"),
-    ("masterBridge", "master_bridge"),
+Reach = Literal["always", "if-any", "policies"]
+"""Where an attribute can be read: on every device, on devices where it says something, or by policies alone."""
+
+
+class Attribute(NamedTuple):
+    """One attribute of a device: what it is called, which field it is of, of which type it is, and who can read it."""
+
+    name: str
+    field: str
+    type: type[bool | int | str]
+    reach: Reach
+
+
+def _attribute(name: str, field: str, kind: type[bool | int | str], reach: Reach = "always") -> Attribute:
+    return Attribute(names.qualified(name), field, kind, reach)
+
+
+ATTRIBUTES: tuple[Attribute, ...] = (
+    _attribute("ifName", "if_name", str),
+    _attribute("type", "type", str),
+    _attribute("mac", "mac", str),
+    _attribute("mtu", "mtu", int),
+    _attribute("linkSpeed", "link_speed", int),
+    _attribute("operState", "oper_state", str),
+    _attribute("pciAddress", "pci_address", str),
+    _attribute("numaNode", "numa_node", int),
+    _attribute("vendor", "vendor", str),
+    _attribute("product", "product", str),
+    _attribute("driver", "driver", str),
+    _attribute("rdma", "rdma", bool),
+    _attribute("sriovCapable", "sriov_capable", bool),
+    _attribute("numVFs", "num_vfs", int),
+    _attribute("pfName", "pf_name", str),
+    _attribute("vfIndex", "vf_index", int),
+    _attribute("bridgeName", "bridge_name", str),
+    _attribute("bridgeType", "bridge_type", str),
+    _attribute("vlanFiltering", "vlan_filtering", bool),
+    _attribute("masterBridge", "master_bridge", str),
+    _attribute("eswitchMode", "eswitch_mode", str),
+    _attribute("representor", "representor", str),
+    _attribute("hostUse", "host_use", str),
+    _attribute(names.SEED_PCIE_ROOT, "pcie_root", str, "if-any"),
+    _attribute(names.STANDARD_PCIE_ROOT, "pcie_root", str, "if-any"),
+    _attribute(names.STANDARD_PCI_BUS_ID, "pci_address", str),
+    _attribute(names.STANDARD_NUMA_NODE, "numa_node", int),
+    _attribute("rdmaDevice", "rdma_device", str, "policies"),
+    _attribute("iommuGroup", "iommu_group", str, "policies"),
+    _attribute("hostUplink", "host_uplink", bool, "policies"),
+    _attribute("encapsulation", "encapsulation", str, "policies"),
+    _attribute("ipv4", "ipv4", str, "policies"),
+    _attribute("ipv6", "ipv6", str, "policies"),
+    _attribute("alias", "alias", str, "policies"),
+    _attribute("altName", "alt_names", str, "policies"),
+    _attribute("master", "master", str, "policies"),
 )
-_STANDARD_ATTRIBUTES: tuple[tuple[str, str], ...] = (
-    (names.SEED_PCIE_ROOT, "pcie_root"),
-    (names.STANDARD_PCIE_ROOT, "pcie_root"),
-    (names.STANDARD_PCI_BUS_ID, "pci_address"),
-    (names.STANDARD_NUMA_NODE, "numa_node"),
-)
-_FURTHER_ATTRIBUTES: tuple[tuple[str, str], ...] = (
-    ("rdmaDevice", "rdma_device"),
-    ("iommuGroup", "iommu_group"),
-    ("hostUplink", "host_uplink"),
-    ("encapsulation", "encapsulation"),
-    ("eswitchMode", "eswitch_mode"),
-    ("ipv4", "ipv4"),
-    ("ipv6", "ipv6"),
-    ("alias", "alias"),
-    ("altName", "alt_names"),
-    ("master", "master"),
-    ("hostUse", "host_use"),
-    ("representor", "representor"),
-)
-BASE_ATTRIBUTES: tuple[str, ...] = tuple(
-    names.qualified(name) for name, _ in (*_PLAIN_ATTRIBUTES, *_STANDARD_ATTRIBUTES)
-)
-"""Published on every device, so that a selector never meets a missing key on one of ours (decision D6)."""
-FURTHER_ATTRIBUTES: tuple[str, ...] = tuple(names.qualified(name) for name, _ in _FURTHER_ATTRIBUTES)
-"""Published in this order as far as the API's limit of 32 attributes and capacities leaves room."""
-LISTED_ATTRIBUTES = frozenset(names.qualified(name) for name in ("ipv4", "ipv6", "altName", "hostUse"))
-"""Several values joined by commas; one that is too long is cut between two of them."""
-_ALL_ATTRIBUTES = tuple(
-    (names.qualified(name), field) for name, field in (*_PLAIN_ATTRIBUTES, *_STANDARD_ATTRIBUTES, *_FURTHER_ATTRIBUTES)
-)
+"""The one table of what is known of an interface under a name (decision D25). Policies select by all of it.
+
+A list is told as a text, its entries joined by commas: the API's list attributes are behind a gate.
+"""
+PUBLISHED_ATTRIBUTES: tuple[str, ...] = tuple(each.name for each in ATTRIBUTES if each.reach != "policies")
+"""What devices carry, so that a selector never meets a missing key on one of ours; those in PUBLISHED_IF_ANY may."""
+PUBLISHED_IF_ANY = frozenset(each.name for each in ATTRIBUTES if each.reach == "if-any")
+"""Left out where they are empty: `matchAttribute` would say of two devices without a PCIe root that they have one."""
 PUBLISHED_FIELDS: tuple[tuple[str, str], ...] = tuple(
-    (name, field) for name, field in _ALL_ATTRIBUTES if field not in {"ipv4", "ipv6", "alt_names", "host_use"}
+    (each.name, each.field) for each in ATTRIBUTES if each.name in PUBLISHED_ATTRIBUTES
 )
-"""Attributes by qualified name with the field that each is of, so far as it can be read back from one."""
-_NAMES = tuple(name for name, _ in _ALL_ATTRIBUTES)
-_VALUES = attrgetter(*(field for _, field in _ALL_ATTRIBUTES))
+"""Attributes by qualified name with the field that each is of, so far as it can be read back from a device."""
+_NAMES = tuple(each.name for each in ATTRIBUTES)
+_VALUES = attrgetter(*(each.field for each in ATTRIBUTES))
+_LISTED = tuple(each.name for each in ATTRIBUTES if each.field in {"ipv4", "ipv6", "alt_names", "host_use"})
 
 
 def attributes(interface: Interface) -> dict[str, AttributeValue]:
-    """An interface's facts as attributes under their qualified names, without those that could not be read.
-
-    Lists are joined by commas: the API's list attributes are behind a gate, and these are for reading, not for sets.
-    """
+    """An interface's facts as attributes under their qualified names, without those that could not be read."""
     found = dict(zip(_NAMES, _VALUES(interface), strict=True))
-    for name in LISTED_ATTRIBUTES:
+    for name in _LISTED:
         found[name] = ",".join(found[name])
     if interface.unreadable:
-        for name, field in _ALL_ATTRIBUTES:
-            if field in interface.unreadable:
-                del found[name]
+        for each in ATTRIBUTES:
+            if each.field in interface.unreadable:
+                del found[each.name]
     return found
 
 

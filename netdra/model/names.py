@@ -22,9 +22,6 @@ STANDARD_PCI_BUS_ID = "resource.kubernetes.io/pciBusID"
 STANDARD_NUMA_NODE = "resource.kubernetes.io/numaNode"
 SUPPORTED_CNIS = "supportedCNIs"
 
-MOVING_PLUGINS = frozenset({"sriov", "ib-sriov", "host-device", "vfio-pci", "rdma"})
-"""CNI plugins that take a device away from the host, whether a policy calls them exclusive or not."""
-
 EXCLUSION_SLOTS = "exclusion-slots"
 BANDWIDTH = "bandwidth"
 

@@ -134,22 +134,25 @@ class PolicyProblem(msgspec.Struct, frozen=True, kw_only=True, rename="camel", o
         message: What is wrong, with the expression and the place in it where CEL failed.
         node: A node on which it was seen.
         nodes: On how many nodes it was seen.
+        interfaces: On how many interfaces of these; 0 if it is about the policy as a whole.
     """
 
     message: str
     node: str = ""
     nodes: int = 0
+    interfaces: int = 0
 
 
-class DeviceExposurePolicyStatus(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """What a policy comes to on the cluster's nodes.
+class DeviceExposurePolicyStatus(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """What a policy comes to on the cluster's nodes. Numbers are written also where they are 0: columns show them.
 
     Attributes:
         observed_generation: The generation of the policy that this status is about.
-        nodes: How many nodes the policy holds on.
+        nodes: How many nodes the policy holds on, as their NodeNetworks say.
         devices: How many devices it publishes there.
         conditions: `Accepted`: the policy can be used at all. `Conflicting`: another policy of the same rank stands
-            against it. `Degraded`: it fails on some node, see problems.
+            against it. `Degraded`: it fails on some node, see problems. `Overlapping`: another policy takes devices
+            that this one matches.
         problems: What failed where, one entry for each different message; at most 16 are kept.
     """
 

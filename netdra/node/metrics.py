@@ -42,6 +42,8 @@ OVERTAKEN = NODE.counter("netdra_publisher_overtaken_total", "Pools whose writes
 DROPPED = NODE.counter(
     "netdra_publisher_dropped_fields_total", "Fields that the API server did not keep, by its feature gate.", "gate"
 )
+REPORTS = NODE.counter("netdra_reports_total", "Writes of this node's NodeNetwork.")
+REPORT_FAILURES = NODE.counter("netdra_report_failures_total", "Writes of this node's NodeNetwork that failed.")
 PUBLISH_SECONDS = NODE.histogram(
     "netdra_publish_delay_seconds",
     "From reading a change of the kernel until the API server has all that came of it.",

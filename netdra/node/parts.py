@@ -13,7 +13,7 @@ from typing import Any
 
 from netdra.chain import checkpoint
 from netdra.chain.site import Settings as ChainSettings
-from netdra.cni.plugins import PluginPath
+from netdra.cni.plugins import PluginPath, installed
 from netdra.kube.client import Client
 from netdra.kube.events import Recorder
 from netdra.model import names
@@ -23,6 +23,7 @@ from netdra.node.claims.store import ClaimStore
 from netdra.node.kubelet.sockets import sockets
 from netdra.node.nri.plugin import Plugin
 from netdra.node.nri.plugin import Settings as NriSettings
+from netdra.node.permits import NodePermits
 from netdra.node.pods.service import Pods, Surroundings, assemble, keep
 from netdra.node.publishing.service import Publishing
 from netdra.node.serving import KubeletService
@@ -61,6 +62,7 @@ def assembled(client: Client, settings: Settings, publishing: Publishing) -> Par
     pods = _pods(client, settings, publishing, recorder, prepared, wanted.plugin)
     publishing.holder = pods.held
     publishing.look_again()
+    publishing.look_for_plugins(lambda: installed(_plugin_path(settings)))
     kubelet = KubeletService(wanted, pods.claims, publishing)
     measure.on_scrape(
         lambda: len(prepared.uids()),
@@ -80,7 +82,7 @@ def _pods(
     prepared: ClaimStore,
     plugin_folder: Path,
 ) -> Pods:
-    plugins = PluginPath(directories=tuple(map(str, settings.cni_path)), root=str(settings.cni_root))
+    plugins = _plugin_path(settings)
     return assemble(
         Surroundings(
             client=client,
@@ -94,5 +96,15 @@ def _pods(
             emit=recorder.emit,
             changed=publishing.look_again,
             haste=publishing.haste,
+            permits=NodePermits(
+                plugins=settings.allow_plugins,
+                folders=settings.allow_host_paths,
+                root=settings.cni_root,
+                schemas=lambda: publishing.schemas,
+            ),
         )
     )
+
+
+def _plugin_path(settings: Settings) -> PluginPath:
+    return PluginPath(directories=tuple(map(str, settings.cni_path)), root=str(settings.cni_root))

@@ -16,7 +16,7 @@ from netdra.model.errors import InvalidInputError, TemporaryError
 from netdra.model.plan import Binding, ClaimReference, PlainDevice, Plan, PlannedDevice, PlannedStep
 from netdra.model.topology import NetworkTopology, TopologyParameters
 from netdra.topology import interfaces, plain
-from netdra.topology.attachment import with_device
+from netdra.topology.attachment import completed
 from netdra.topology.classes import class_name, only_topology
 from netdra.topology.devices import DeviceKey
 from netdra.topology.graph import Graph, compile_topology
@@ -226,7 +226,7 @@ def _steps(
             network=network or f"{graph.topology}-{step.name}",
             execution="Builtin" if step.is_builtin else "Binary",
             depend_on=step.depend_on,
-            config=with_device(graph.topology, step, allotted.get(step.name)),
+            config=completed(graph.topology, step, allotted.get(step.name)),
             device=allotted.get(step.name),
         )
         for step in graph.steps

@@ -24,6 +24,7 @@ from netdra.model.plan import Plan
 from netdra.node.claims.checks import check_shared
 from netdra.node.haste import Haste
 from netdra.node.nri.hooks import Sandbox
+from netdra.node.permits import EVERYTHING, NodePermits
 from netdra.node.pods.locks import Locks
 from netdra.node.pods.network import Network, Undone
 from netdra.node.pods.outcome import Outcome, failed
@@ -61,6 +62,7 @@ class Attachments:
         changed: what is to be called when other devices are held, or with other trouble.
         work: what is to be called when there is something to reconcile.
         haste: told while a hook is in hand.
+        permits: what those who write topologies may have of the node.
         missed: what is to be called when a sandbox may have ended without our being told (`netdra.node.pods.orphans`).
     """
 
@@ -77,6 +79,7 @@ class Attachments:
     work: Callable[[], None] = lambda: None
     missed: Callable[[], None] = lambda: None
     haste: Haste = field(default_factory=Haste)
+    permits: NodePermits = EVERYTHING
     locks: Locks = field(default_factory=Locks)
     _running: set[asyncio.Task[Any]] = field(default_factory=set)
 
@@ -240,6 +243,7 @@ class Attachments:
                 hint="the driver has only just started, or cannot reach the API server",
             )
         plans = bind(claims, self.view.topologies, self.view.devices).plans
+        self.permits.check(plans)
         for claim in claims:
             check_shared(claim, plans, self._pods_of(claim, sandbox))
         return plans

@@ -22,6 +22,7 @@ from netdra.node.claims.prepare import Claims
 from netdra.node.claims.store import ClaimStore
 from netdra.node.haste import Haste
 from netdra.node.kubelet.handler import ClaimHandler, PreparedDevice
+from netdra.node.permits import EVERYTHING, NodePermits
 from netdra.node.pods.attachments import WORKERS, Attachments
 from netdra.node.pods.guard import Guard
 from netdra.node.pods.held import Held
@@ -138,6 +139,7 @@ class Surroundings:
         changed: told each time that other devices are held than before, or with other trouble.
         haste: told what pods wait for, so that other work can wait.
         threads: where blocking work is done, in the host's network namespace.
+        permits: what those who write topologies may have of the node.
     """
 
     client: Client
@@ -148,6 +150,7 @@ class Surroundings:
     changed: Callable[[], None] = lambda: None
     haste: Haste = field(default_factory=Haste)
     threads: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(WORKERS, "pods"))
+    permits: NodePermits = EVERYTHING
 
 
 def keep(settings: Settings, files: ClaimFiles, prepared: ClaimStore) -> Held:
@@ -176,6 +179,7 @@ def assemble(given: Surroundings) -> Pods:
         troubles=given.held.troubles,
         changed=given.changed,
         haste=given.haste,
+        permits=given.permits,
     )
     reconciler = Reconciler(attachments)
     handler = Claims(
@@ -187,6 +191,7 @@ def assemble(given: Surroundings) -> Pods:
         files,
         tracker.on_host_network,
         tracker.just_read,
+        given.permits,
     )
     claims = Announced(handler, given.changed, lambda uid: orphans.settle(uid), given.haste)
     orphans = Orphans(attachments, claims)

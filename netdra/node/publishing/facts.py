@@ -14,9 +14,9 @@ import msgspec
 from netdra.model import names
 from netdra.model.device import ExposureResult
 from netdra.model.inventory import PUBLISHED_FIELDS, Interface
+from netdra.model.node_network import NodeNetworkStatus
 from netdra.model.plan import PlannedDevice
 from netdra.model.resource import Device, ResourceSlice
-from netdra.node.publishing import reports
 from netdra.topology.devices import DeviceKey, supported_cnis
 
 _TYPES: dict[str, type] = {field.name: field.type for field in msgspec.structs.fields(Interface)}
@@ -42,12 +42,12 @@ def of_part(part: ExposureResult, by_identity: Mapping[str, Interface]) -> dict[
     }
 
 
-def of_slices(slices: Iterable[ResourceSlice]) -> dict[DeviceKey, Known]:
-    """What slices say of their devices' interfaces, and of the policy where all of a slice's devices are of one."""
+def of_slices(slices: Iterable[ResourceSlice], reported: NodeNetworkStatus) -> dict[DeviceKey, Known]:
+    """What slices say of their devices' interfaces, and the node's report of the policies that made them."""
+    policies = {name: each.policy for group in reported.interfaces for name, each in group.published()}
     return {
-        (found.spec.pool.name, device.name): Known(_interface(device), policy)
+        (found.spec.pool.name, device.name): Known(_interface(device), policies.get(device.name, ""))
         for found in slices
-        for policy in (reports.only_policy(found),)
         for device in found.spec.devices
     }
 

@@ -32,7 +32,10 @@ def stacked(*kind: str) -> Callable[[Bed], None]:
 
 
 def address(text: str) -> Callable[[Bed], None]:
-    return lambda bed: bed.run("ip", "addr", "add", text, "dev", "eth7", "nodad") and None
+    def use(bed: Bed) -> None:
+        bed.run("ip", "addr", "add", text, "dev", "eth7", "nodad")
+
+    return use
 
 
 def route(bed: Bed) -> None:

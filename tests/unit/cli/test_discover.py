@@ -10,7 +10,7 @@ from pathlib import Path
 import yaml
 
 from netdra.model import documents
-from netdra.model.inventory import BASE_ATTRIBUTES, FURTHER_ATTRIBUTES
+from netdra.model.inventory import ATTRIBUTES
 from testbed.waiting import waiting
 from tests.trees import sriov_machine
 
@@ -24,7 +24,7 @@ def test_json_is_a_list_of_attributes_by_name(tmp_path: Path) -> None:
     done = netdra("discover", "--sysfs", str(sriov_machine(tmp_path)), "--output", "json")
     assert done.returncode == 0
     found = {each["pciAddress"] or each["ifName"]: each for each in json.loads(done.stdout)}
-    names = {name.removeprefix("dra.networking/") for name in (*BASE_ATTRIBUTES, *FURTHER_ATTRIBUTES)}
+    names = {each.name.removeprefix("dra.networking/") for each in ATTRIBUTES}
     relations = {"master", "lowerDevices", "upperDevices"}
     assert set(found["0000:41:10.2"]) == (names | relations) - {"eswitchMode"}, "not in sysfs"
     ens1 = found["0000:41:00.0"]

@@ -11,7 +11,15 @@ import pytest
 
 from netdra.admission import certificates
 from netdra.admission.keeper import ClientConfig, Webhook, WebhookConfiguration
-from netdra.doctor.cluster_facts import ClusterFacts, Component, Definition, KubernetesNode, Unseen, WebhookFacts
+from netdra.doctor.cluster_facts import (
+    ClusterFacts,
+    Component,
+    Definition,
+    KubernetesNode,
+    Reported,
+    Unseen,
+    WebhookFacts,
+)
 from netdra.doctor.cluster_look import differing, trusted_until
 from netdra.doctor.cluster_verdicts import not_looked_at, number, unreachable, verdicts
 from netdra.doctor.finding import worst
@@ -30,6 +38,7 @@ WELL = ClusterFacts(
     lacking={"node": (), "controller": (), "webhook": ()},
     nodes=(KubernetesNode("n1", "v1.37.1", "containerd://2.4.2"),),
     components=(Component("netdra-node-x", "node", "0.1.0"), Component("netdra-webhook-x", "webhook", "0.1.0")),
+    reports=(Reported("n1"),),
 )
 
 
@@ -50,6 +59,15 @@ def trusts(end: datetime | None) -> WebhookFacts:
         ({"server": "v1.35.0"}, "API server", "warning", "1.36.2", "upgrade"),
         ({"dra": ("v1beta2",)}, "resource.k8s.io", "error", "v1beta2, not v1", "--runtime-config"),
         ({"dra": ()}, "resource.k8s.io", "error", "nothing of it", "--runtime-config"),
+        ({"reports": ()}, "reports of nodes", "warning", "no node has a NodeNetwork", "get pods"),
+        (
+            {"reports": (Reported("n1", 0, ("p",)),)},
+            "reports of nodes",
+            "warning",
+            "older forms of policies: n1",
+            "pod",
+        ),
+        ({"reports": (Reported("n1", 2),)}, "reports of nodes", "warning", "tell of problems: n1", "nodenetwork n1"),
         (
             {"features": Features(partitionable_devices=False)},
             "DRAPartitionableDevices",

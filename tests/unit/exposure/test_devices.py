@@ -7,9 +7,10 @@ from typing import Any
 import pytest
 
 from netdra.exposure import expose
+from netdra.exposure.check import ROOM
 from netdra.model import names
 from netdra.model.device import Features
-from netdra.model.inventory import BASE_ATTRIBUTES, FURTHER_ATTRIBUTES, Interface
+from netdra.model.inventory import ATTRIBUTES, PUBLISHED_ATTRIBUTES, PUBLISHED_IF_ANY, Interface
 from tests.builders import exclusive, inventory, named, pf, policy, shared, sriov, vf
 
 NIC = Interface(if_name="eth1", type="nic", mac="02:00:00:00:00:01", mtu=1500)
@@ -24,7 +25,21 @@ def only(interface: Interface, features: Features = Features(), **exposure: Any)
 
 def test_every_device_carries_the_same_facts_in_the_same_order() -> None:
     result = expose(inventory(NIC, *sriov("ens1", 1)), [exclusive("p", "true")])
-    assert {tuple(device.attributes)[: len(BASE_ATTRIBUTES)] for device in result.devices} == {BASE_ATTRIBUTES}
+    carried = {device.name: tuple(device.attributes)[:-1] for device in result.devices}
+    without = tuple(name for name in PUBLISHED_ATTRIBUTES if name not in PUBLISHED_IF_ANY)
+    assert carried == {"eth1": without, "ens1": PUBLISHED_ATTRIBUTES, "ens1v0": PUBLISHED_ATTRIBUTES}
+
+
+def test_a_fact_is_on_every_device_or_on_none_however_much_its_policy_adds() -> None:
+    plain, full = (
+        only(NIC, additionalAttributes={f"a{number}": number for number in range(count)}) for count in (0, ROOM - 1)
+    )
+    facts = {each.name for each in ATTRIBUTES}
+    assert facts & full.keys() == facts & plain.keys() == set(PUBLISHED_ATTRIBUTES) - PUBLISHED_IF_ANY
+
+
+def test_the_published_facts_and_what_policies_may_add_are_no_more_than_a_device_takes() -> None:
+    assert len(PUBLISHED_ATTRIBUTES) + len(["supportedCNIs"]) + ROOM <= 32
 
 
 def test_a_device_says_what_its_policy_says() -> None:
@@ -35,35 +50,17 @@ def test_a_device_says_what_its_policy_says() -> None:
     assert (found["dra.networking/rack"], found["x.org/y"]) == (7, "z")
 
 
-def test_further_facts_fill_what_room_is_left() -> None:
-    plain = only(NIC)
-    assert len(plain) == 32
-    assert tuple(plain)[-7:] == FURTHER_ATTRIBUTES[:7]
-    full = only(NIC, allowMultipleAllocations=True, capacity=PORTS, additionalAttributes={f"a{i}": i for i in range(6)})
-    assert len(full) == 31
-    assert not set(FURTHER_ATTRIBUTES) & full.keys()
-
-
 @pytest.mark.parametrize(
-    ("fact", "value", "published"),
+    ("value", "published"),
     [
-        ("alias", "a" * 65, "a" * 64),
-        ("alias", "é" * 40, "é" * 32),
-        ("alias", "a" * 63 + "é", "a" * 63),
-        ("alias", "bad \udc80", "bad ?"),
-        ("ipv4", tuple(f"10.0.0.{i}/24" for i in range(10, 20)), ",".join(f"10.0.0.{i}/24" for i in range(10, 15))),
-        ("alt_names", ("a" * 32, "b" * 31), "a" * 32 + "," + "b" * 31),
-        ("alt_names", ("a" * 32, "b" * 31, "c"), "a" * 32 + "," + "b" * 31),
-        ("alt_names", ("a" * 80, "b"), ""),
+        ("a" * 65, "a" * 64),
+        ("é" * 40, "é" * 32),
+        ("a" * 63 + "é", "a" * 63),
+        ("bad \udc80", "bad ?"),
     ],
 )
-def test_strings_are_cut_to_what_the_api_takes(fact: str, value: Any, published: str) -> None:
-    # Facts that cannot be read make room for the later ones.
-    unread = ("rdma_device", "iommu_group", "encapsulation", "eswitch_mode", "numa_node", "pcie_root")
-    facts: dict[str, Any] = {fact: value}
-    found = only(Interface(if_name="eth1", unreadable=unread, **facts))
-    name = {"alt_names": "altName"}.get(fact, fact)
-    assert found[names.qualified(name)] == published
+def test_strings_are_cut_to_what_the_api_takes(value: str, published: str) -> None:
+    assert only(Interface(if_name="eth1", driver=value))["dra.networking/driver"] == published
 
 
 def test_a_list_that_does_not_fit_into_a_string_is_cut_between_entries_and_told() -> None:
