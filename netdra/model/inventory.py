@@ -7,17 +7,14 @@ named in `unreadable` and has no attribute at all, so a policy that asks for it 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from operator import attrgetter
 from typing import Literal, NamedTuple
 
 import msgspec
 
 from netdra.model import names
-from netdra.model.errors import InvalidInputError
 
-STATED = "stated"
-"""The host use of an interface of which somebody says that there is one."""
 INVENTORY_VERSION = f"{names.GROUP}/inventory-v1"
 AttributeValue = bool | int | str | tuple[str, ...]
 
@@ -199,44 +196,6 @@ def attributes(interface: Interface) -> dict[str, AttributeValue]:
             if each.field in interface.unreadable:
                 del found[each.name]
     return found
-
-
-def with_host_use(inventory: Inventory, used: Iterable[str]) -> Inventory:
-    """An inventory of which somebody says what could not be read: which interfaces the host uses, and no others.
-
-    For recorded trees, where files tell neither addresses nor routes. What is known stays: a port of a bridge is one.
-
-    Args:
-        inventory: as it was read.
-        used: the names of interfaces that the host uses, as its uplink or otherwise; none of them that is there needs
-            to be named for what the tree itself tells.
-
-    Raises:
-        InvalidInputError: there is no interface of that name.
-    """
-    named = frozenset(used)
-    unknown = sorted(named - {interface.if_name for interface in inventory.interfaces})
-    if unknown:
-        raise InvalidInputError(
-            f'node "{inventory.node.name}" has no interface "{unknown[0]}"',
-            hint="name interfaces as `netdra discover` lists them",
-        )
-    settled = ("host_uplink", "host_use")
-    interfaces = tuple(
-        msgspec.structs.replace(
-            each,
-            host_uplink=each.host_uplink or each.if_name in named,
-            host_use=(*each.host_use, STATED) if each.if_name in named else each.host_use,
-            unreadable=tuple(field for field in each.unreadable if field not in settled),
-        )
-        for each in inventory.interfaces
-    )
-    counted = {
-        what: count
-        for what, count in inventory.unreadable.items()
-        if what.partition(":")[0] not in {"hostUplink", "hostUse"}
-    }
-    return msgspec.structs.replace(inventory, interfaces=interfaces, unreadable=counted)
 
 
 class Node(msgspec.Struct, frozen=True, kw_only=True):

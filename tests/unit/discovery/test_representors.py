@@ -11,11 +11,12 @@ from netdra.discovery import assemble
 from netdra.discovery.facts import Device, Facts
 from netdra.discovery.recorded import _BLANK
 from netdra.discovery.scan import interfaces, scan_recorded
+from netdra.discovery.told import with_host_use, with_uplinks
 from netdra.exposure import expose
 from netdra.kernel.link import switch_port
 from netdra.model import documents
 from netdra.model.device import Decision, ExposureResult
-from netdra.model.inventory import Interface, Inventory, with_host_use
+from netdra.model.inventory import Interface, Inventory
 from netdra.model.policy import DeviceExposurePolicy
 from tests.builders import OURS, exclusive, shared
 from tests.trees import ETHERNET, Tree, switchdev_machine
@@ -23,9 +24,14 @@ from tests.trees import ETHERNET, Tree, switchdev_machine
 GOLDEN = Path(__file__).parents[1] / "exposure" / "golden" / "9-ovn-kubernetes" / "policies.yaml"
 
 
+def recorded(tree: Tree) -> Inventory:
+    """A tree of which somebody says that the host uses nothing."""
+    return with_host_use(with_uplinks(scan_recorded(str(tree)), ["none"]), ["none"])
+
+
 @pytest.fixture
 def machine(tmp_path: Path) -> Inventory:
-    return with_host_use(scan_recorded(str(switchdev_machine(tmp_path))), ())
+    return recorded(switchdev_machine(tmp_path))
 
 
 def named(inventory: Inventory, name: str) -> Interface:
@@ -142,7 +148,7 @@ def test_the_policies_for_ovn_kubernetes_publish_their_devices_on_a_switchdev_ni
     policies = [
         each for each in documents.read(GOLDEN.read_text(), GOLDEN.name) if isinstance(each, DeviceExposurePolicy)
     ]
-    result = expose(with_host_use(scan_recorded(str(tree)), ()), policies)
+    result = expose(recorded(tree), policies)
     assert names(result) == {"enp4s0f0v0", "enp6s0f0-localnet"}
 
 

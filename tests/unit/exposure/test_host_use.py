@@ -9,10 +9,9 @@ import pytest
 
 from netdra.exposure import expose
 from netdra.model.device import Decision, ExposureResult
-from netdra.model.errors import InvalidInputError
-from netdra.model.inventory import Interface, attributes, with_host_use
+from netdra.model.inventory import Interface, attributes
 from netdra.model.policy import DeviceExposurePolicy
-from tests.builders import OURS, exclude, exclusive, inventory, pf, policy, shared, sriov, vf
+from tests.builders import OURS, exclude, exclusive, inventory, pf, policy, shared, vf
 
 NIC = Interface(if_name="eth1", type="nic", mac="02:00:00:00:00:01", mtu=1500)
 USED = msgspec.structs.replace(NIC, host_use=("bridge-port br0", "address"), master="br0")
@@ -139,22 +138,3 @@ def test_policies_select_by_what_the_host_uses_a_device_for() -> None:
     assert names(expose(inventory(USED, msgspec.structs.replace(NIC, if_name="eth2")), [matching])) == ["eth1"]
     assert attributes(USED)["dra.networking/hostUse"] == "bridge-port br0,address"
     assert "dra.networking/hostUse" not in attributes(UNKNOWN)
-
-
-def test_what_files_do_not_tell_somebody_may_say() -> None:
-    recorded = [
-        msgspec.structs.replace(each, unreadable=("host_uplink", "host_use", "ipv4")) for each in sriov("ens1", 2)
-    ]
-    policies = [exclusive("p", 'device.attributes["dra.networking"].type in ["pf", "vf"]')]
-    node = msgspec.structs.replace(
-        inventory(*recorded), unreadable={"hostUse: not recorded": 3, "ipv4: not recorded": 3}
-    )
-    assert names(expose(node, policies)) == []
-    none = with_host_use(node, ())
-    assert names(expose(none, policies)) == ["ens1", "ens1v0", "ens1v1"]
-    assert none.unreadable == {"ipv4: not recorded": 3}
-    one = expose(with_host_use(node, ["ens1v1"]), policies)
-    assert names(one) == ["ens1", "ens1v0"]
-    assert one.counter_sets[0].counters["exclusion-slots"] == 2, "the PF is not to be had whole"
-    with pytest.raises(InvalidInputError, match='no interface "eno9"'):
-        with_host_use(node, ["eno9"])
