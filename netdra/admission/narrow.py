@@ -50,7 +50,7 @@ def _of_schema(request: AdmissionRequest, cluster: Cluster) -> Cluster:
 
 
 def _of_policy(_: AdmissionRequest, cluster: Cluster) -> Cluster:
-    return Cluster(policies=cluster.policies, added=cluster.added)
+    return Cluster(policies=cluster.policies, added=cluster.added, reported=cluster.reported)
 
 
 def _of_custom_device(_: AdmissionRequest, cluster: Cluster) -> Cluster:

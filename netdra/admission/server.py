@@ -22,7 +22,7 @@ from netdra.admission.copy import Copy
 from netdra.admission.door import Door
 from netdra.admission.messages import ALLOWED, AdmissionRequest, Verdict
 from netdra.admission.narrow import NOTHING, narrowed
-from netdra.admission.review import CLAIMS, CLASS, is_reshaped, review
+from netdra.admission.review import CLAIMS, CLASS, POLICY, is_reshaped, policies_of, review
 from netdra.admission.serving import Clients
 from netdra.admission.workers import Workers
 from netdra.kube.errors import ApiError
@@ -103,6 +103,11 @@ class Server:
                 return Verdict((what,))
             if not asker.trusted:  # whose claims these are is nobody's business who only reaches the port
                 cluster = replace(cluster, users=tuple("" for _ in cluster.users))
+        if request.kind.kind == POLICY:
+            if request.operation not in {"CREATE", "UPDATE", "DELETE"}:
+                return ALLOWED
+            old, new = policies_of(request)
+            cluster = await self._copy.with_reports(old, new)
         turn = "" if asker.trusted else asker.address
         return await self._workers.review(request, narrowed(request, cluster), turn)
 

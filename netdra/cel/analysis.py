@@ -144,7 +144,7 @@ class _Walk:
     def _fold(self, node: tree.Fold, scope: Scope) -> Meaning:
         start = self.meaning(node.start, scope)
         around = self.meaning(node.range, scope)
-        if not around.items and node.variables[:1] == ("#unused",):
+        if node.is_binding:
             return self.meaning(node.parts[2], {**scope, node.result_name: start})
         each = _NOTHING
         if around.place:

@@ -170,7 +170,7 @@ class _Bounds:
     def _looped(self, node: Fold) -> Size:
         start = self.of(node.start)
         _, step, result = node.parts
-        if isinstance(node.range, Items) and not node.range.items:  # a binding: its "loop" makes no round
+        if node.is_binding:  # its "loop" makes no round
             return self._bound(result, {node.result_name: start})
         over = self.of(node.range)
         rounds = min(_items(over), MAX_ROUNDS)

@@ -189,8 +189,14 @@ def _compiled(expression: str) -> Selector:
     except RuntimeError as problem:
         _give_up_without_memory(problem)
         raise _compile_error(expression, str(problem)) from None
+    read = tree.read(bytes(program.serialize()))
+    if tree.binds_after_a_loop(read):
+        message = (
+            "binds a variable (cel.bind, optMap, optFlatMap) after all() or exists(): write the binding before them"
+        )
+        raise CelCompileError(expression, 0, 0, message)
     try:
-        bounds.check(tree.read(bytes(program.serialize())))
+        bounds.check(read)
     except bounds.UnboundedError as problem:
         raise CelCompileError(expression, 0, 0, f"{problem} (docs/cel.md, Bounds)") from None
     if program.return_type() not in (_BOOL, cel.Type.DYN):

@@ -70,6 +70,7 @@ _WIDE: Mapping[str, tuple[_Row, ...]] = {
         _EVENTS,
     ),
     "webhook": (
+        ("", "nodes", READ),
         (_OURS, "networktopologies", READ),
         (_OURS, "deviceexposurepolicies", READ),
         (_OURS, "customdevices", READ),

@@ -17,7 +17,7 @@ from netdra.exposure.select import Candidate, select
 from netdra.model import names
 from netdra.model.device import Decision, ExposedCounterSet, ExposedDevice, ExposureResult, Features, Problem
 from netdra.model.inventory import AttributeValue, Interface
-from netdra.model.resource import DeviceCapacity, DeviceTaint
+from netdra.model.resource import CapacityRequestPolicy, DeviceCapacity, DeviceTaint
 
 BANDWIDTH = names.qualified(names.BANDWIDTH)
 WITHOUT_CABLE = frozenset({"bridge", "openvswitch", "loopback"})
@@ -77,6 +77,11 @@ def assemble(nic: Nic, *, pool: str, features: Features) -> ExposureResult:
     ]
     chosen, problems = select(candidates, _covered(nic), features)
     root = nic.root.interface if nic.root else Interface(if_name=nic.pf_name)
+    link_speed = root.link_speed if root.pci_address else 0
+    chosen = [
+        _within_link(offer, personas, _link_speed(offer, link_speed), problems)
+        for offer, personas in zip(nic.members, chosen, strict=True)
+    ]
     own = chosen[0] if nic.root else ()
     members = [
         candidate.member(personas)
@@ -84,7 +89,7 @@ def assemble(nic: Nic, *, pool: str, features: Features) -> ExposureResult:
         if not candidate.is_root
     ]
     num_vfs = max(root.num_vfs, sum(each.is_vf for each in members))
-    charges = charge(root.device_name, own, members, num_vfs=num_vfs, link_speed=root.link_speed)
+    charges = charge(root.device_name, own, members, num_vfs=num_vfs, link_speed=link_speed)
     devices = []
     decisions = []
     for offer, personas in zip(nic.members, chosen, strict=True):
@@ -99,7 +104,7 @@ def assemble(nic: Nic, *, pool: str, features: Features) -> ExposureResult:
                     interface=offer.interface.identity,
                     policy=persona.template.policy,
                     attributes=attributes,
-                    capacity=_capacity(persona, taken),
+                    capacity=_capacity(persona, charges.bandwidth.get(persona.name)),
                     shared=persona.template.shared,
                     allow_host_use=persona.template.allow_host_use,
                     consumes=taken if features.partitionable_devices else {},
@@ -131,13 +136,41 @@ def _covered(nic: Nic) -> dict[str, str]:
     }
 
 
-def _capacity(persona: Persona, taken: Mapping[str, Mapping[str, int]]) -> Mapping[str, DeviceCapacity]:
-    """The policy's capacities; an exclusive device has of the link what it takes, whatever the policy says."""
+def _link_speed(offer: Offer, of_root: int) -> int:
+    """What a member's link has, in Mbit/s: its VFs have the NIC's, another port has a cable of its own."""
+    interface = offer.interface
+    return of_root if interface.type == "vf" or not interface.dev_port else interface.link_speed
+
+
+def _within_link(
+    offer: Offer, personas: tuple[Persona, ...], link_speed: int, problems: list[Problem]
+) -> tuple[Persona, ...]:
+    """The devices without those that would lend more bandwidth than there is."""
+    fitting = []
+    for persona in personas:
+        template = persona.template
+        if link_speed == 0 or template.lends <= link_speed or template.overcommits:
+            fitting.append(persona)
+            continue
+        message = (
+            f"{persona.name} is left out: its bandwidth of {template.lends} Mbit/s is more than its link has, "
+            f"{link_speed}; lower it, or set allowBandwidthOvercommit"
+        )
+        identity = offer.interface.identity
+        problems.append(Problem(policy=template.policy, message=message, interface=identity, left_out="limit"))
+    return tuple(fitting)
+
+
+def _capacity(persona: Persona, bandwidth: int | None) -> Mapping[str, DeviceCapacity]:
+    """The policy's capacities, and for a VF its bandwidth where the policy says nothing of it.
+
+    Of a shared VF a claim takes none of it unless it asks: its policy does not say how many claims there may be.
+    """
     capacity = persona.template.capacity
-    share = next((counters[names.BANDWIDTH] for counters in taken.values() if names.BANDWIDTH in counters), 0)
-    if persona.template.shared or not share or BANDWIDTH not in capacity:
+    if bandwidth is None or BANDWIDTH in capacity:
         return capacity
-    return {**capacity, BANDWIDTH: DeviceCapacity(value=str(share))}
+    policy = CapacityRequestPolicy(default="0") if persona.template.shared else None
+    return {**capacity, BANDWIDTH: DeviceCapacity(value=str(bandwidth), request_policy=policy)}
 
 
 def _taints(root: Interface, interface: Interface) -> tuple[DeviceTaint, ...]:

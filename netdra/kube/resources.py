@@ -11,7 +11,7 @@ from netdra.model import claim, crd, kinds, resource
 from netdra.model.cni_plugin import CNIPlugin
 from netdra.model.custom_device import CustomDevice
 from netdra.model.meta import ObjectMeta
-from netdra.model.node_network import NodeNetwork, NodeReport
+from netdra.model.node_network import NodeInterfaces, NodeNetwork, NodeReport
 from netdra.model.policy import DeviceExposurePolicy
 from netdra.model.schema import CNIPluginSchema
 from netdra.model.topology import NetworkTopology
@@ -75,3 +75,5 @@ CUSTOM_DEVICES = _custom(kinds.CUSTOM_DEVICE, CustomDevice)
 CNI_PLUGINS = _custom(kinds.CNI_PLUGIN, CNIPlugin)
 NODE_NETWORKS = _custom(kinds.NODE_NETWORK, NodeNetwork)
 NODE_REPORTS = Resource(NODE_NETWORKS.group_version, NODE_NETWORKS.plural, NodeReport)
+NODE_INTERFACES = Resource(NODE_NETWORKS.group_version, NODE_NETWORKS.plural, NodeInterfaces)
+"""The same kind, read by the controller and the webhook as far as each needs it."""

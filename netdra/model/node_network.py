@@ -8,6 +8,7 @@ policy would change. Interfaces that are alike, and of which the same became, ar
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from collections.abc import Set as AbstractSet
 from typing import Annotated, Literal
 
 import msgspec
@@ -32,6 +33,7 @@ Text = Annotated[str, msgspec.Meta(max_length=2 * MAX_TEXT)]
 Name = Annotated[str, msgspec.Meta(max_length=MAX_SUBDOMAIN)]
 Standing = Literal["wins", "excludes", "outranked", "overruled", "failed"]
 """What a policy that matches an interface, or fails on it, comes to there; see `netdra.model.device.Outcome`."""
+_IF_NAME, _PF_NAME, _VF_INDEX = (qualified(each) for each in ("ifName", "pfName", "vfIndex"))
 DEFAULTS = attributes(Interface(type=""))
 """The attributes of an interface of which nothing is known but that nothing applies."""
 
@@ -88,6 +90,7 @@ class InterfaceGroup(msgspec.Struct, frozen=True, kw_only=True, rename="camel", 
         attributes: What is the same of all of them, as a selector sees it, without what does not apply. Names without
             a domain are of dra.networking.
         varying: The attributes that differ among them.
+        vf_names: Of virtual functions whose netdevs are named alike, what stands before the index in each one's name.
         unreadable: The attributes that could not be read of any of them.
     """
 
@@ -100,6 +103,7 @@ class InterfaceGroup(msgspec.Struct, frozen=True, kw_only=True, rename="camel", 
     policies: Annotated[Mapping[str, Standing], msgspec.Meta(max_length=MAX_POLICIES)] = {}
     attributes: Annotated[Mapping[str, bool | int | str], msgspec.Meta(max_length=64)] = {}
     varying: Annotated[tuple[Name, ...], msgspec.Meta(max_length=64)] = ()
+    vf_names: Name = msgspec.field(default="", name="vfNames")
     unreadable: Annotated[tuple[Name, ...], msgspec.Meta(max_length=64)] = ()
 
     def facts(self, name: str = "") -> tuple[dict[str, AttributeValue], frozenset[str]]:
@@ -124,15 +128,22 @@ class InterfaceGroup(msgspec.Struct, frozen=True, kw_only=True, rename="camel", 
     def _own(
         self, name: str, known: dict[str, AttributeValue], unknown: set[str]
     ) -> tuple[dict[str, AttributeValue], set[str]]:
-        """What an interface's name tells beside what is common."""
-        if_name, pf_name, vf_index = (qualified(each) for each in ("ifName", "pfName", "vfIndex"))
-        own: dict[str, AttributeValue] = {}
-        index = name.removeprefix(f"{known[pf_name]}v") if pf_name not in unknown else ""
-        if self.type == "vf" and vf_index in unknown and index.isdecimal():
-            own[vf_index] = int(index)
-        if self.type != "vf" and if_name in unknown:
-            own[if_name] = name
+        """What is common, with what an interface's name tells beside."""
+        own = self.told_by(name, known, unknown)
         return {**known, **own}, unknown - own.keys()
+
+    def told_by(
+        self, name: str, known: Mapping[str, AttributeValue], unknown: AbstractSet[str]
+    ) -> dict[str, AttributeValue]:
+        """What an interface's name tells of what is not common to the group."""
+        own: dict[str, AttributeValue] = {}
+        index = name.removeprefix(f"{known.get(_PF_NAME, '')}v") if _PF_NAME not in unknown else ""
+        if self.type == "vf" and index.isdecimal():
+            own |= {_VF_INDEX: int(index)} if _VF_INDEX in unknown else {}
+            own |= {_IF_NAME: f"{self.vf_names}{index}"} if self.vf_names and _IF_NAME in unknown else {}
+        if self.type != "vf" and _IF_NAME in unknown:
+            own[_IF_NAME] = name
+        return own
 
     def published(self) -> Iterator[tuple[str, PublishedDevice]]:
         """Each device of the group: its name, and what is said of it."""
@@ -255,6 +266,19 @@ class NodeReport(msgspec.Struct, frozen=True, kw_only=True):
 
     metadata: ObjectMeta
     status: ReportedStatus | None = None
+
+
+class ReportedInterfaces(msgspec.Struct, frozen=True, kw_only=True):
+    """As much of a NodeNetwork's status as tells what policies would change; see `NodeNetworkStatus`."""
+
+    interfaces: tuple[InterfaceGroup, ...] = ()
+
+
+class NodeInterfaces(msgspec.Struct, frozen=True, kw_only=True):
+    """As much of a NodeNetwork as the webhook keeps."""
+
+    metadata: ObjectMeta
+    status: ReportedInterfaces | None = None
 
 
 class PolicyAtNode(msgspec.Struct, frozen=True):

@@ -122,7 +122,8 @@ def _step(step: PlannedStep, contracts: Contracts, permits: Permits | None, allo
     ipam = step.config.get("ipam")
     if isinstance(ipam, Mapping) and ipam:
         kind = _ipam_type(step)
-        yield from _plugin(kind or ipam.get("type"), ("config", "ipam", "type"), contracts, permits)
+        if ipam.get("type"):
+            yield from _plugin(kind or ipam["type"], ("config", "ipam", "type"), contracts, permits)
         delegated = contracts.get(kind, ())
         yield from _within("config", _misspelt(("ipam",), ipam, delegated, {"type"}))
         inner = (each for contract in delegated for each in _given(ipam, contract))

@@ -23,7 +23,8 @@ from netdra.node.claims.store import ClaimStore
 from netdra.node.haste import Haste
 from netdra.node.kubelet.handler import ClaimHandler, PreparedDevice
 from netdra.node.permits import EVERYTHING, NodePermits
-from netdra.node.pods.attachments import WORKERS, Attachments
+from netdra.node.pods.attachments import UNDO_WORKERS, WORKERS, Attachments
+from netdra.node.pods.circuits import Circuits
 from netdra.node.pods.guard import Guard
 from netdra.node.pods.held import Held
 from netdra.node.pods.network import Network
@@ -138,7 +139,8 @@ class Surroundings:
         emit: takes an event.
         changed: told each time that other devices are held than before, or with other trouble.
         haste: told what pods wait for, so that other work can wait.
-        threads: where blocking work is done, in the host's network namespace.
+        threads, undoing: where blocking work is done, in the host's network namespace; the second, where what a plugin
+            does not answer is undone.
         permits: what those who write topologies may have of the node.
     """
 
@@ -150,6 +152,7 @@ class Surroundings:
     changed: Callable[[], None] = lambda: None
     haste: Haste = field(default_factory=Haste)
     threads: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(WORKERS, "pods"))
+    undoing: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(UNDO_WORKERS, "undo"))
     permits: NodePermits = EVERYTHING
 
 
@@ -169,13 +172,16 @@ def assemble(given: Surroundings) -> Pods:
     network = given.held.network
     files, prepared = network.guard.files, network.guard.prepared
     tracker = Tracker.of_node(given.client, given.node, lambda: bool(prepared.uids()))
+    reports = Reports(given.emit, given.node)
     attachments = Attachments(
         tracker=tracker,
         view=given.view,
         network=network,
         writer=StatusWriter(given.client, haste=given.haste),
-        reports=Reports(given.emit),
+        reports=reports,
+        circuits=Circuits(reports.plugin_hangs),
         threads=given.threads,
+        undoing=given.undoing,
         troubles=given.held.troubles,
         changed=given.changed,
         haste=given.haste,

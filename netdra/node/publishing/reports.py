@@ -203,8 +203,17 @@ def _group(members: Sequence[Row]) -> InterfaceGroup:
         policies=_standings(first),
         attributes=common,
         varying=varying,
+        vf_names=_vf_names([row.interface for row in members]),
         unreadable=unreadable,
     )
+
+
+def _vf_names(interfaces: Sequence[Interface]) -> str:
+    """What stands before the index in the names of VFs, "" if some are named otherwise or all the same."""
+    first = interfaces[0]
+    before = first.if_name.removesuffix(str(first.vf_index))
+    alike = all(each.vf_index >= 0 and each.if_name == f"{before}{each.vf_index}" for each in interfaces)
+    return before if alike and len(interfaces) > 1 else ""
 
 
 def _state(row: Row) -> str:

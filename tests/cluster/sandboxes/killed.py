@@ -61,6 +61,7 @@ async def act(job: Job) -> None:
                 ),
                 emit=lambda _: None,
                 threads=ThreadPoolExecutor(8, initializer=lambda: libc.setns(job.host, libc.CLONE_NEWNET)),
+                undoing=ThreadPoolExecutor(2, initializer=lambda: libc.setns(job.host, libc.CLONE_NEWNET)),
             )
         )
         await pods.recall()

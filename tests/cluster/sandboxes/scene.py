@@ -261,6 +261,7 @@ class Scene:
             view=self.view,
             emit=self.told.append,
             threads=ThreadPoolExecutor(8, initializer=lambda: libc.setns(host, libc.CLONE_NEWNET)),
+            undoing=ThreadPoolExecutor(2, initializer=lambda: libc.setns(host, libc.CLONE_NEWNET)),
         )
 
     @asynccontextmanager

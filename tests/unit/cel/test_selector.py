@@ -132,6 +132,41 @@ def test_what_is_no_selector_is_refused_with_its_place(expression: str, line: in
     assert not line or (error.line, error.column) == (line, column)
 
 
+LOOP = "[0, 1].exists(n, n == 0)"
+
+
+@pytest.mark.parametrize(
+    "expression",
+    [
+        f"{LOOP} && cel.bind(v, 5, v == 5)",
+        f"{LOOP} == cel.bind(v, true, v)",
+        f"[{LOOP}, cel.bind(v, true, v)] == [true, true]",
+        "[1, 0].all(n, n == 0) || cel.bind(v, 5, v == 5)",
+        f"cel.bind(v, 3, {LOOP} && cel.bind(w, 5, w == 5))",
+        f"[1].exists(k, {LOOP} && cel.bind(w, 5, w == 5))",
+        f"[1, 2].exists(k, cel.bind(w, 5, w == 5) && {LOOP} && k == 2)",
+        f"{LOOP} && optional.of(5).optMap(x, x == 5).orValue(false)",
+    ],
+)
+def test_what_the_engine_would_take_for_something_else_is_refused(expression: str) -> None:
+    with pytest.raises(CelCompileError, match=r"binds a variable .* after all"):
+        compile_selector(expression)
+
+
+@pytest.mark.parametrize(
+    "expression",
+    [
+        f"cel.bind(v, 5, v == 5) && {LOOP}",
+        f"cel.bind(v, {LOOP}, v && cel.bind(w, {LOOP}, w && v))",
+        f"[1, 2].exists(k, {LOOP} && k == 2) && {LOOP}",
+        "[0, 1].filter(n, n == 0).size() + cel.bind(v, 5, v) == 6",
+        "[0, 1].exists(n, cel.bind(v, n, v == 1))",
+    ],
+)
+def test_bindings_and_loops_in_another_order_are_what_they_say(expression: str, device: DeviceVariables) -> None:
+    assert compile_selector(expression).matches(device)
+
+
 def test_the_message_points_at_the_column() -> None:
     with pytest.raises(CelCompileError) as caught:
         compile_selector("true &&\n  foo == 1")

@@ -50,6 +50,18 @@ def test_interfaces_that_are_alike_and_became_the_same_are_one_entry() -> None:
     assert (hidden.type, hidden.state, hidden.devices, hidden.reason) == ("nic", "up", (), "no policy matches it")
 
 
+def test_the_names_of_vfs_are_told_by_what_stands_before_the_index() -> None:
+    pf, *vfs = sriov("p0np0", 3)
+    renamed = [replace(each, if_name=f"p0v{each.vf_index}") for each in vfs]
+    group = group_of(report(Scene(), pf, *renamed), "p0np0v1")
+    assert group.vf_names == "p0v"
+    assert group.facts("p0np0v1")[0]["dra.networking/ifName"] == "p0v1"
+    odd = [replace(vfs[0], if_name="eth9"), *renamed[1:]]
+    group = group_of(report(Scene(), pf, *odd), "p0np0v1")
+    assert group.vf_names == ""
+    assert "dra.networking/ifName" in group.facts("p0np0v1")[1]
+
+
 def test_a_device_in_use_is_marked_and_one_whose_interface_is_gone_stays() -> None:
     scene = Scene()
     scene.see(*sriov("p0", 2), ETH)
