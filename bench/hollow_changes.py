@@ -24,6 +24,7 @@ POLICY = "networking.dra.io/v1alpha1/DeviceExposurePolicy"
 STATUSES = "deviceexposurepolicies/status"
 PUT_OFF = "put off"
 TOO_MANY = "429"
+WAITING = "older generation"
 EXAMPLE = Path(__file__).parents[1] / "examples" / "worker-1"
 FIRST = (("bridge-br-data", 1), ("pf0-vfs", 8), ("pf1-vfs", 4))
 """The example's policies, and how many devices of a node each makes."""
@@ -111,6 +112,8 @@ def wait_status(api: Api, policy: str, nodes: int, devices: int, *, failing: boo
             return False
         problems = status.get("problems", [])
         failed = bool(problems) and problems[0]["nodes"] == nodes
+        if any(WAITING in each["message"] for each in status["conditions"]):
+            return False
         return (status.get("nodes", 0), status.get("devices", 0), failed) == (nodes, nodes * devices, failing)
 
     found = api.wait_for(POLICY, policy, is_right, timeout=300.0)

@@ -19,6 +19,7 @@ _COLUMNS = ("POOL", "DEVICE", "KIND", "CNI PLUGINS", "CAPACITY", "TAKES", "POLIC
 @inputs.inventory_option
 @inputs.node_option
 @inputs.uplink_option
+@inputs.host_use_option
 @inputs.feature_option
 @click.option("--output", "-o", type=click.Choice(["yaml", "json", "table"]), default="yaml", show_default=True)
 def command(
@@ -26,6 +27,7 @@ def command(
     inventory_path: str | None,
     node_name: str | None,
     uplinks: tuple[str, ...],
+    used: tuple[str, ...],
     gates: tuple[str, ...],
     output: str,
 ) -> None:
@@ -40,7 +42,7 @@ def command(
 
     features = inputs.features(gates)
     policies = inputs.objects(policy_paths, DeviceExposurePolicy)
-    inventory = inputs.inventory(inventory_path, node_name, uplinks)
+    inventory = inputs.inventory(inventory_path, node_name, uplinks, used)
     result = expose(inventory, policies, features=features)
     packed = layout(result, node=inventory.node.name, features=features)
     for text in devices.told_together((*result.problems, *packed.problems)):
