@@ -92,7 +92,7 @@ def etcd(wiring: Wiring) -> list[str]:
 
 
 def apiserver(wiring: Wiring) -> list[str]:
-    """A kube-apiserver with the Node and RBAC authorizers and the admission plugins of the release."""
+    """A kube-apiserver with the Node and RBAC authorizers, NodeRestriction and the admission plugins of the release."""
     settings = wiring.settings
     runtime = ",".join(settings.runtime_config)
     return [
@@ -102,6 +102,7 @@ def apiserver(wiring: Wiring) -> list[str]:
         f"--advertise-address={settings.address}",
         "--endpoint-reconciler-type=none",
         "--authorization-mode=Node,RBAC",
+        "--enable-admission-plugins=NodeRestriction",
         "--allow-privileged=true",
         f"--service-cluster-ip-range={SERVICE_RANGE}",
         "--service-account-issuer=https://kubernetes.default.svc",

@@ -6,6 +6,7 @@ Used by the tests of real pods, which also ask it what it has kept of pods that 
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 from testbed.build import program
@@ -16,6 +17,8 @@ from testbed.waiting import until
 
 HEALTH_PORT = 8490
 CNI_PROGRAMS = ("bridge", "macvlan", "static", "host-local", "tuning", "vlan", "ipvlan", "ptp", "loopback")
+ANY_PLUGIN = ("--allow-plugin=*",)
+"""Recording plugins have no CNIPluginSchema."""
 FAULT_VARIABLE = "NETDRA_FAULT"
 """Names a point at which the driver dies or hangs: `NAME=kill`, `NAME=hang`."""
 _WITHIN = 180.0
@@ -42,7 +45,15 @@ class Driver:
 
     process: Process
 
-    def __init__(self, node: Node, kubeconfig: Path, *, instance: str = "", port: int = HEALTH_PORT) -> None:
+    def __init__(
+        self,
+        node: Node,
+        kubeconfig: Path,
+        *,
+        instance: str = "",
+        port: int = HEALTH_PORT,
+        options: Sequence[str] = ANY_PLUGIN,
+    ) -> None:
         """Prepare, start nothing.
 
         Args:
@@ -50,11 +61,13 @@ class Driver:
             kubeconfig: the API server, and as whom it is talked to.
             instance: what tells it from another one of the node.
             port: where it serves its metrics on the node.
+            options: further ones of `netdra node`.
         """
         self.node = node
         self._kubeconfig = kubeconfig
         self._instance = instance
         self._port = port
+        self._options = tuple(options)
         self._fault = ""
         self.plugins = node.folder / "plugins"
         self.plugins.mkdir(exist_ok=True)
@@ -72,6 +85,7 @@ class Driver:
             *(sys.executable, "-m", "netdra", "node", f"--kubeconfig={self._kubeconfig}"),
             *(f"--node-name={self.node.name}", f"--instance={self._instance}", f"--cni-path={self.plugins}"),
             *(f"--health-address=127.0.0.1:{self._port}", "--verbose"),
+            *self._options,
         )
         variables = {
             "PYTHONPATH": str(_PACKAGE_PARENT),
@@ -83,7 +97,8 @@ class Driver:
 
     def beside(self, instance: str) -> Driver:
         """A second one for the same node, not started, as in a rolling update."""
-        return Driver(self.node, self._kubeconfig, instance=instance, port=self._port + 1)
+        port = self._port + 1
+        return Driver(self.node, self._kubeconfig, instance=instance, port=port, options=self._options)
 
     def kill(self) -> None:
         """Kill it, as a crash would."""

@@ -9,7 +9,7 @@ from netdra.admission.effects import effect
 from netdra.admission.messages import Verdict
 from netdra.cel.analysis import examine
 from netdra.cel.vocabulary import of_interfaces
-from netdra.exposure.check import check
+from netdra.exposure.check import check, try_out
 from netdra.exposure.unwise import warnings
 from netdra.model.policy import DeviceExposurePolicy
 
@@ -31,6 +31,7 @@ def review(
     remarks = examine(new.spec.selector.cel, of_interfaces(cluster.added))
     if wrong := [f"{named}: spec.selector.cel: {remark.what}" for remark in remarks if remark.wrong]:
         return Verdict(tuple(wrong))
+    try_out(new.spec.selector.cel)
     told = [f"spec.selector.cel: {remark.what}" for remark in remarks]
     told += warnings(new, cluster.policies.values())
     if done := effect(cluster.policies.values(), old, new, cluster.reported, in_time):

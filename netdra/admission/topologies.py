@@ -53,8 +53,10 @@ def _frozen(new: NetworkTopology, old: NetworkTopology | None, users: Sequence[s
     if not users or old is None or shape(new) == shape(old):
         return None
     plural = "s" if len(users) > 1 else ""
+    named = tuple(filter(None, users))
+    which = f" ({listed(named)})" if named else ", some of them in its status"
     return Finding(
-        what=f'NetworkTopology "{new.name}" is used by {len(users)} ResourceClaim{plural} ({listed(users)}), '
+        what=f'NetworkTopology "{new.name}" is used by {len(users)} ResourceClaim{plural}{which}, '
         "so its steps cannot be changed",
         hint="write a new topology under another name, or delete these claims first; selectors may be changed",
     )

@@ -9,9 +9,11 @@ import time
 
 import msgspec
 
+from netdra import cel
 from netdra.admission.cluster import Cluster
 from netdra.admission.messages import AdmissionRequest, Kind, Verdict
 from netdra.admission.review import review
+from netdra.topology import shipped
 from netdra.workers import process
 
 
@@ -56,5 +58,11 @@ def samples() -> tuple[Task, ...]:
     )
 
 
+def load() -> None:
+    """Load what reviews may need."""
+    cel.load_all()
+    shipped.load_all()
+
+
 if __name__ == "__main__":
-    process.main(answer, samples())
+    process.main(answer, samples(), load)

@@ -144,7 +144,7 @@ class _Walk:
     def _fold(self, node: tree.Fold, scope: Scope) -> Meaning:
         start = self.meaning(node.start, scope)
         around = self.meaning(node.range, scope)
-        if not around.items and node.variables[:1] == ("#unused",):
+        if node.is_binding:
             return self.meaning(node.parts[2], {**scope, node.result_name: start})
         each = _NOTHING
         if around.place:
@@ -159,10 +159,9 @@ class _Walk:
         return Meaning(result.kinds)
 
     def _call(self, node: tree.Call, scope: Scope) -> Meaning:
-        target = [] if node.target is None else [node.target]
         if node.function in {"_[_]", "_[?_]", "_?._"}:
             return self._looked_up(node, scope)
-        given = [self.meaning(each, scope) for each in (*target, *node.arguments)]
+        given = [self.meaning(each, scope) for each in node.given]
         if node.function == "@in":
             return self._within(node, *given)
         if node.function in kinds.EQUALITY or node.function in kinds.ORDER:

@@ -2,7 +2,8 @@
 
 The engine's Python interface shows no tree, but serializes it as `cel.expr.CheckedExpr` (cel-spec, proto/cel/expr:
 checked.proto, syntax.proto). Macros are expanded in it: `has` is a presence test, loops and `cel.bind` are folds. Only
-the fields that `netdra.cel.analysis` asks for are read, without protobuf, which the webhook does not need otherwise.
+the fields that `netdra.cel.analysis` and `netdra.cel.bounds` ask for are read, without protobuf, which neither commands
+nor the webhook need otherwise.
 """
 
 from __future__ import annotations
@@ -47,6 +48,11 @@ class Call(NamedTuple):
     target: Node | None
     arguments: tuple[Node, ...]
 
+    @property
+    def given(self) -> tuple[Node, ...]:
+        """What it is called on, if it is, and the arguments."""
+        return self.arguments if self.target is None else (self.target, *self.arguments)
+
 
 class Items(NamedTuple):
     """A list that is written out."""
@@ -78,6 +84,16 @@ class Fold(NamedTuple):
     start: Node
     parts: tuple[Node, ...]
 
+    @property
+    def is_binding(self) -> bool:
+        """Whether it is `cel.bind`, `optMap` or `optFlatMap`."""
+        return isinstance(self.range, Items) and not self.range.items
+
+    @property
+    def may_stop(self) -> bool:
+        """Whether it is a loop that ends as soon as its result is known: `all` or `exists`."""
+        return not (self.is_binding or isinstance(self.parts[0], Literal))
+
 
 Node = Literal | Name | Select | Call | Items | Entries | Fold
 
@@ -106,6 +122,37 @@ def read(serialized: bytes) -> Node:
         return _Reader(places).node(_last(checked, _EXPRESSION))
     except (IndexError, KeyError, TypeError, struct.error, UnicodeDecodeError) as problem:
         raise ValueError("no serialized CEL expression") from problem
+
+
+def binds_after_a_loop(node: Node) -> bool:
+    """Whether a variable may be bound after `all` or `exists`, beside it or in the next round of a loop around both.
+
+    cel-cpp, as cel-expr-python 0.1 has it, leaves what a loop that stopped early had in the variable's place.
+    """
+    return _flow(node)[2]
+
+
+def _flow(node: Node) -> tuple[bool, bool, bool]:
+    """Of a part: whether a loop in it may stop early, whether it binds a variable, and whether one comes after one."""
+    if isinstance(node, Fold) and node.is_binding:
+        value, _, _, result = (_flow(each) for each in (node.start, *node.parts))
+        return value[0] or result[0], True, value[2] or result[2]
+    if isinstance(node, Fold):
+        parts = [_flow(each) for each in (node.range, node.start, *node.parts)]
+        stops, binds = any(each[0] for each in parts), any(each[1] for each in parts)
+        return stops or node.may_stop, binds, (stops and binds) or any(each[2] for each in parts)
+    given: tuple[Node, ...] = ()
+    if isinstance(node, Call):
+        given = node.given
+    elif isinstance(node, Items | Entries):
+        given = node.items
+    elif isinstance(node, Select):
+        given = (node.operand,)
+    stops = binds = wrong = False
+    for each in map(_flow, given):
+        wrong = wrong or each[2] or (stops and each[1])
+        stops, binds = stops or each[0], binds or each[1]
+    return stops, binds, wrong
 
 
 class _Reader:

@@ -35,6 +35,7 @@ from netdra.cni.config import Attachment, check_attachment
 from netdra.model.errors import TemporaryError
 from netdra.model.plan import Plan
 from netdra.model.result import StepResult
+from netdra.topology import confine
 from netdra.topology.checks import check_plans
 from netdra.topology.findings import refuse
 
@@ -56,7 +57,7 @@ def attach(plans: Sequence[Plan], pod: Pod, netns: str, settings: Settings) -> A
         NetdraError: nothing was done: a plan cannot be run, a plugin or the namespace is missing.
     """
     started = time.monotonic()
-    refuse(check_plans(plans))
+    refuse((*check_plans(plans), *confine.check(plans, confine.contracts_of(plans))))
     found = tasks(plans)
     check_attachment(Attachment(container_id=pod.sandbox, if_name="lo", netns=netns, arguments=sites.arguments(pod)))
     with sites.open_pod(netns) as space:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from contextlib import suppress
 from typing import Any
 
@@ -21,6 +21,7 @@ from netdra.cni import protocol
 from netdra.cni.config import Attachment, NetworkConfig
 from netdra.cni.errors import PluginError
 from netdra.cni.protocol import Plugin
+from netdra.kernel import link, unlocked
 from netdra.model import decoders
 from netdra.model.errors import PermanentError, TemporaryError
 from netdra.model.result import StepResult
@@ -34,6 +35,7 @@ _CONTAINER_UNKNOWN = 3  # the CNI error that says that there is nothing to clean
 _IN_THE_POD = frozenset({
     "bridge", "dummy", "ipvlan", "loopback", "macvlan", "ptp", "sbr", "tap", "tuning", "vlan", "vrf",
 })  # fmt: skip
+_STACKED = frozenset({"ipvlan", "ipvtap", "macsec", "macvlan", "macvtap", "vlan"})  # made on another interface
 _ON_THE_HOST = ("ipMasq", "macspoofchk")  # what lets bridge and ptp write firewall rules there
 
 
@@ -177,7 +179,29 @@ class Executor:
         self.journal.append(Begun(step=task.key, config=config))
         given = previous if task.after else None
         attachment = self._attachment(task)
-        return protocol.add(plugin, network_of(task, config), attachment, given, self._timeout())
+        before = {each.name for each in previous.interfaces}
+        if task.after and unlocked.index_of(self.site.inside.sock, task.step.if_name):
+            before.add(task.step.if_name)
+        result = protocol.add(plugin, network_of(task, config), attachment, given, self._timeout())
+        if task.after:
+            told = {each.name for each in result.interfaces if each.sandbox == self.site.inside.path}
+            self._check_made(task, {task.step.if_name, *told} - before)
+        return result
+
+    def _check_made(self, task: Task, names: Collection[str]) -> None:
+        """What a derived step made stands on interfaces of the pod: what a program was told, it need not have heeded.
+
+        Raises:
+            PermanentError: it stands on an interface of the node.
+        """
+        pod = self.site.inside
+        for name in sorted(names):
+            made = link.find(pod.sock, name)
+            if made is not None and made.kind in _STACKED and made.lower and made.lower_netns != -1:
+                raise PermanentError(
+                    f'"{name}" was made on an interface of the node, not of the pod',
+                    hint=f'see whether this version of "{task.step.type}" can look in the pod',
+                )
 
     def _delete(self, task: Task, config: Mapping[str, Any]) -> tuple[str, ...]:
         try:

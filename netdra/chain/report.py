@@ -46,7 +46,10 @@ class StepReport(StepName, frozen=True, kw_only=True):
 
 
 class StepFailure(StepName, frozen=True, kw_only=True):
-    """A step that failed. `kind`, `code`, `details` and `stderr` are those of `netdra.cni.errors.PluginFailure`."""
+    """A step that failed. `kind`, `code`, `details` and `stderr` are those of `netdra.cni.errors.PluginFailure`.
+
+    `hung` is the plugin that did not answer in time, which may be the one that gives addresses to a step; "" if none.
+    """
 
     message: str
     hint: str = ""
@@ -55,6 +58,7 @@ class StepFailure(StepName, frozen=True, kw_only=True):
     details: str = ""
     stderr: str = ""
     temporary: bool = False
+    hung: str = ""
 
 
 class UndoReport(StepName, frozen=True, kw_only=True):
@@ -63,12 +67,14 @@ class UndoReport(StepName, frozen=True, kw_only=True):
     Attributes:
         outcome: `undone`; `failed`, for the reason in `message`; or `left`, because there was no time.
         notes: what could not be given back, and does not matter for whoever uses the device next.
+        hung: the plugin that did not answer in time, "" if none.
     """
 
     outcome: Literal["undone", "failed", "left"]
     message: str = ""
     notes: tuple[str, ...] = ()
     seconds: float = 0.0
+    hung: str = ""
 
 
 class AttachReport(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
@@ -243,6 +249,7 @@ def failure_of(topology: str, step: PlannedStep, problem: Exception) -> StepFail
             details=told.details,
             stderr=told.stderr,
             temporary=temporary,
+            hung=told.hung,
         )
     if isinstance(problem, NetdraError):
         return StepFailure(**named, message=_without_name(named, problem.what), hint=problem.hint, temporary=temporary)

@@ -14,6 +14,7 @@ from netdra.chain.checkpoint import Saved
 from netdra.chain.execute import Executor, NoTimeError
 from netdra.chain.flow import Task
 from netdra.chain.report import UndoReport, name_of
+from netdra.cni.errors import PluginError
 from netdra.model.errors import NetdraError
 
 
@@ -55,5 +56,7 @@ def _undo_one(task: Task, act: Callable[[], tuple[str, ...]]) -> UndoReport:
         return UndoReport(**named, outcome="left")
     except Exception as problem:  # noqa: BLE001 (whatever it is, the step is not undone, and the others must be)
         message = problem.what if isinstance(problem, NetdraError) else f"{type(problem).__name__}: {problem}"
-        return UndoReport(**named, outcome="failed", message=message, seconds=time.monotonic() - started)
+        hung = problem.failure.hung if isinstance(problem, PluginError) else ""
+        seconds = time.monotonic() - started
+        return UndoReport(**named, outcome="failed", message=message, seconds=seconds, hung=hung)
     return UndoReport(**named, outcome="undone", notes=notes, seconds=time.monotonic() - started)

@@ -48,6 +48,21 @@ _FOLDER = click.Path(path_type=Path)
     help="The root of the file system that plugins see.",
 )
 @shared.cni_path
+@click.option(
+    "--allow-plugin",
+    "allow_plugins",
+    metavar="TYPE",
+    multiple=True,
+    help="A CNI plugin that topologies may run, or * for all; by default those with a CNIPluginSchema.",
+)
+@click.option(
+    "--allow-host-path",
+    "allow_host_paths",
+    metavar="DIR",
+    type=_FOLDER,
+    multiple=True,
+    help="A folder of the node that a plugin's config may name; by default none.",
+)
 def command(
     options: daemons.Options,
     node_name: str,
@@ -60,6 +75,8 @@ def command(
     nri_index: str,
     cni_root: Path,
     cni_path: tuple[Path, ...],
+    allow_plugins: tuple[str, ...],
+    allow_host_paths: tuple[Path, ...],
 ) -> None:
     """Be the DRA driver of this machine.
 
@@ -82,5 +99,23 @@ def command(
         nri_index=nri_index,
         cni_root=cni_root,
         cni_path=cni_path,
+        allow_plugins=_plugins(allow_plugins),
+        allow_host_paths=_folders(allow_host_paths),
     )
     daemons.run("node", (NODE,), lambda client, process: work(client, process, settings), options)
+
+
+def _plugins(given: tuple[str, ...]) -> tuple[str, ...]:
+    from netdra.topology.step_check import is_plugin_name
+
+    wrong = next((name for name in given if name != "*" and not is_plugin_name(name)), None)
+    if wrong is not None:
+        raise click.BadParameter(f"{wrong!r} is no CNI plugin's name: give the name of its file, or *")
+    return given
+
+
+def _folders(given: tuple[Path, ...]) -> tuple[Path, ...]:
+    wrong = next((folder for folder in given if not folder.is_absolute()), None)
+    if wrong is not None:
+        raise click.BadParameter(f"--allow-host-path {wrong}: give an absolute path")
+    return given

@@ -14,6 +14,8 @@ from netdra.model.errors import NetdraError, PermanentError, TemporaryError
 TRY_AGAIN_LATER = 11
 MAX_MESSAGE = 1024
 MAX_STDERR = 4096
+HUNG_SECONDS = 0.25
+"""A plugin that had less time than this and did not answer may just have been called too late."""
 
 Kind = Literal["missing", "version", "error", "timeout", "stopped", "signal", "rubbish", "overflow"]
 
@@ -31,6 +33,7 @@ class PluginFailure(msgspec.Struct, frozen=True, kw_only=True, rename="camel", o
         code: the CNI error code, 0 where there is none.
         details: the plugin's `details`.
         stderr: the end of what it wrote there.
+        waited: of a `timeout`, the seconds that it had.
     """
 
     plugin: str
@@ -40,6 +43,12 @@ class PluginFailure(msgspec.Struct, frozen=True, kw_only=True, rename="camel", o
     code: int = 0
     details: str = ""
     stderr: str = ""
+    waited: float = 0.0
+
+    @property
+    def hung(self) -> str:
+        """The plugin, if it had time enough and did not answer; "" if not."""
+        return self.plugin if self.kind == "timeout" and self.waited >= HUNG_SECONDS else ""
 
     def __str__(self) -> str:
         """The failure in one line, with the end of stderr on lines of its own."""

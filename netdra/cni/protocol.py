@@ -203,7 +203,7 @@ def _execute(
         raise _failed(binary, verb, "stopped", "it was ended because the caller was interrupted", finished)
     if finished.timed_out:
         message = f"it was ended after {timeout:.1f} s, all the time that it had"
-        raise _failed(binary, verb, "timeout", message, finished)
+        raise _failed(binary, verb, "timeout", message, finished, waited=timeout)
     if finished.overflowed:
         message = f"it printed more than {process.MAX_STDOUT} bytes and was ended"
         raise _failed(binary, verb, "overflow", message, finished)
@@ -236,10 +236,13 @@ def _own_error(binary: Binary, verb: str, finished: process.Finished) -> PluginE
     )
 
 
-def _failed(binary: Binary, verb: str, kind: Kind, message: str, finished: process.Finished) -> PluginError:
-    return plugin_error(
-        PluginFailure(plugin=binary.name, verb=verb, kind=kind, message=message, stderr=_stderr(finished))
+def _failed(
+    binary: Binary, verb: str, kind: Kind, message: str, finished: process.Finished, *, waited: float = 0.0
+) -> PluginError:
+    failure = PluginFailure(
+        plugin=binary.name, verb=verb, kind=kind, message=message, stderr=_stderr(finished), waited=waited
     )
+    return plugin_error(failure)
 
 
 def _rubbish(binary: Binary, verb: str, message: str, printed: bytes) -> PluginError:

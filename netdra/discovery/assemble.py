@@ -97,12 +97,13 @@ def interface(facts: Facts, index: int, uplinks: frozenset[int]) -> Interface:
 
 
 def function(facts: Facts, address: str) -> Interface:
-    """The interface of a VF that has no netdev here."""
+    """The interface of a VF that has no netdev here, or of a function of which only its bus is recorded."""
     device = facts.functions[address]
+    is_vf = bool(device.pf or address in facts.vfs)
     pf_name, pf, vf_index = _pf(facts, device)
     rdma = facts.rdma.get(address, "")
     return Interface(
-        type="vf",
+        type="vf" if is_vf else "pf" if device.total_vfs else "nic",
         pci_address=address,
         numa_node=device.numa_node,
         vendor=device.vendor,
@@ -110,6 +111,9 @@ def function(facts: Facts, address: str) -> Interface:
         driver=device.driver,
         rdma=bool(rdma),
         rdma_device=rdma,
+        sriov_capable=device.total_vfs > 0,
+        num_vfs=device.vfs,
+        total_vfs=device.total_vfs,
         pf_name=pf_name,
         pf_pci_address=pf,
         vf_index=vf_index,

@@ -81,7 +81,7 @@ class Facts:
         vlan_filtering: indexes of the bridges that filter VLANs.
         vlan_ids: index of a VLAN link -> its id.
         problems: index of a link (or EVERY_LINK) -> field of `Interface` -> why it could not be read.
-        gone: how many interfaces vanished while they were read.
+        gone: the interfaces that are named, and of which nothing can be read.
         moved: indexes of links that went on in another namespace; emptied by whoever takes note of it.
     """
 
@@ -103,7 +103,7 @@ class Facts:
         self.vlan_filtering: set[int] = set()
         self.vlan_ids: dict[int, int] = {}
         self.problems: dict[int, dict[str, str]] = {}
-        self.gone = 0
+        self.gone: list[str] = []
         self.moved: set[int] = set()
 
     def put(self, link: Link) -> None:

@@ -51,6 +51,7 @@ _WIDE: Mapping[str, tuple[_Row, ...]] = {
         (_OURS, "customdevices", READ),
         (_OURS, "nodenetworks", (*READ, "create")),
         (_OURS, "nodenetworks/status", ("update",)),
+        (_CNI, "cnipluginschemas", READ),
         _EVENTS,
     ),
     "controller": (
@@ -96,6 +97,12 @@ _IN_NAMESPACE: Mapping[str, tuple[_Row, ...]] = {
         ("", "secrets", (*READ, "update"), ("netdra-webhook",)),
     ),
 }
+
+
+def to_keep_a_certificate() -> frozenset[str]:
+    """What the webhook needs where it keeps its own certificate, and has none of where that is mounted."""
+    own = (each for each in needed("webhook") if each.resource in {"secrets", "validatingwebhookconfigurations"})
+    return frozenset(map(str, own))
 
 
 def needed(process: str) -> tuple[Right, ...]:

@@ -16,7 +16,7 @@ from netdra.exposure.select import Candidate, select
 from netdra.model import names
 from netdra.model.device import Decision, ExposedCounterSet, ExposedDevice, ExposureResult, Features, Problem
 from netdra.model.inventory import AttributeValue, Interface
-from netdra.model.resource import DeviceCapacity, DeviceTaint
+from netdra.model.resource import CapacityRequestPolicy, DeviceCapacity, DeviceTaint
 
 BANDWIDTH = names.qualified(names.BANDWIDTH)
 WITHOUT_CABLE = frozenset({"bridge", "openvswitch", "loopback"})
@@ -45,9 +45,18 @@ class Nic(msgspec.Struct, frozen=True):
 
 
 def pool_name(node: str, pf_name: str, root: Interface | None) -> str:
-    """The pool of a NIC: `<node>-sriov-<pf>`, or `<node>-<type>-<name>` of what is no PF."""
+    """The pool of a NIC: `<node>/sriov-<pf>`, or `<node>/<type>-<name>` of what is no PF."""
+    return names.pool(node, _of_node(pf_name, root))
+
+
+def former_pool_name(node: str, pf_name: str, root: Interface | None) -> str:
+    """What a NIC's pool was called before it said exactly whose it is; one in use keeps that name."""
+    return names.subdomain(f"{node}-{_of_node(pf_name, root)}")
+
+
+def _of_node(pf_name: str, root: Interface | None) -> str:
     kind = "sriov" if root is None or root.type == "pf" else root.type
-    return names.subdomain(f"{node}-{kind}-{root.device_name if root else pf_name}")
+    return f"{kind}-{root.device_name if root else pf_name}"
 
 
 def assemble(nic: Nic, *, pool: str, features: Features) -> ExposureResult:
@@ -61,13 +70,15 @@ def assemble(nic: Nic, *, pool: str, features: Features) -> ExposureResult:
     candidates = [Candidate(offer.interface, offer.resolution.templates) for offer in nic.members]
     chosen, problems = select(candidates, vfs=len(nic.vfs), features=features)
     root = nic.root.interface if nic.root else Interface(if_name=nic.pf_name)
+    link_speed = root.link_speed if root.pci_address else 0
+    chosen = [_within_link(*each, link_speed, problems) for each in zip(nic.members, chosen, strict=True)]
     own = chosen[0] if nic.root else ()
     vfs = tuple(
         Uses(name=offer.interface.device_name, personas=personas, in_host_use=offer.interface.in_host_use)
         for offer, personas in zip(nic.vfs, chosen[len(chosen) - len(nic.vfs) :], strict=True)
     )
     num_vfs = max(root.num_vfs, len(vfs))
-    charges = charge(root.device_name, own, vfs, num_vfs=num_vfs, link_speed=root.link_speed)
+    charges = charge(root.device_name, own, vfs, num_vfs=num_vfs, link_speed=link_speed)
     devices = []
     decisions = []
     for offer, personas in zip(nic.members, chosen, strict=True):
@@ -82,7 +93,7 @@ def assemble(nic: Nic, *, pool: str, features: Features) -> ExposureResult:
                     interface=offer.interface.identity,
                     policy=persona.template.policy,
                     attributes=attributes,
-                    capacity=_capacity(persona, taken),
+                    capacity=_capacity(persona, charges.bandwidth.get(persona.name)),
                     shared=persona.template.shared,
                     consumes=taken if features.partitionable_devices else {},
                     taints=_taints(root, offer.interface) if features.device_taints else (),
@@ -99,13 +110,35 @@ def assemble(nic: Nic, *, pool: str, features: Features) -> ExposureResult:
     )
 
 
-def _capacity(persona: Persona, taken: Mapping[str, Mapping[str, int]]) -> Mapping[str, DeviceCapacity]:
-    """The policy's capacities; an exclusive device has of the link what it takes, whatever the policy says."""
+def _within_link(
+    offer: Offer, personas: tuple[Persona, ...], link_speed: int, problems: list[Problem]
+) -> tuple[Persona, ...]:
+    """The devices without those that would lend more bandwidth than there is."""
+    fitting = []
+    for persona in personas:
+        template = persona.template
+        if link_speed == 0 or template.lends <= link_speed or template.overcommits:
+            fitting.append(persona)
+            continue
+        message = (
+            f"{persona.name} is left out: its bandwidth of {template.lends} Mbit/s is more than its link has, "
+            f"{link_speed}; lower it, or set allowBandwidthOvercommit"
+        )
+        identity = offer.interface.identity
+        problems.append(Problem(policy=template.policy, message=message, interface=identity, left_out="limit"))
+    return tuple(fitting)
+
+
+def _capacity(persona: Persona, bandwidth: int | None) -> Mapping[str, DeviceCapacity]:
+    """The policy's capacities, and for a VF its bandwidth where the policy says nothing of it.
+
+    Of a shared VF a claim takes none of it unless it asks: its policy does not say how many claims there may be.
+    """
     capacity = persona.template.capacity
-    share = next((counters[names.BANDWIDTH] for counters in taken.values() if names.BANDWIDTH in counters), 0)
-    if persona.template.shared or not share or BANDWIDTH not in capacity:
+    if bandwidth is None or BANDWIDTH in capacity:
         return capacity
-    return {**capacity, BANDWIDTH: DeviceCapacity(value=str(share))}
+    policy = CapacityRequestPolicy(default="0") if persona.template.shared else None
+    return {**capacity, BANDWIDTH: DeviceCapacity(value=str(bandwidth), request_policy=policy)}
 
 
 def _taints(root: Interface, interface: Interface) -> tuple[DeviceTaint, ...]:

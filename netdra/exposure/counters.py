@@ -39,10 +39,11 @@ class Uses(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Charges(msgspec.Struct, frozen=True):
-    """Counter sets by name, and by device what it takes of which set."""
+    """Counter sets by name, by device what it takes of which set, and by a VF's device its bandwidth in Mbit/s."""
 
     sets: dict[str, dict[str, int]]
     consumes: dict[str, dict[str, dict[str, int]]]
+    bandwidth: dict[str, int] = {}
 
 
 def charge(name: str, personas: Sequence[Persona], vfs: Sequence[Uses], *, num_vfs: int, link_speed: int) -> Charges:
@@ -60,34 +61,55 @@ def charge(name: str, personas: Sequence[Persona], vfs: Sequence[Uses], *, num_v
     totals = {}
     if num_vfs or _exclusives(personas) > 1:
         totals[names.EXCLUSION_SLOTS] = slots
-    if num_vfs and link_speed > 0:
+    lenders = [each for each in personas if _lends(each)]
+    if link_speed > 0 and (num_vfs or (lenders and len(personas) > 1)):
         totals[names.BANDWIDTH] = link_speed
     found = _interface(name, personas, totals, sets=MAX_COUNTER_CONSUMPTIONS)
     main = names.label(f"{name}-counters")
     if names.EXCLUSION_SLOTS in totals and taken:
         # What the host takes is gone from the value, while passthrough still asks for all: it cannot be had.
         found.sets[main] |= {names.EXCLUSION_SLOTS: slots - taken}
+    for persona in lenders if names.BANDWIDTH in totals else ():
+        # While it is lent to anybody, all that it could lend is gone from the link.
+        found.consumes.setdefault(persona.name, {}).setdefault(main, {})[names.BANDWIDTH] = persona.template.lends
     fallback = next((each.template.bandwidth for each in personas if each.template.bandwidth), 0)
-    fallback = fallback or (link_speed // num_vfs if num_vfs else 0)
+    fallback = fallback or _fair_share(lenders, num_vfs=num_vfs, link_speed=link_speed)
     for vf in vfs:
         apart = {names.EXCLUSION_SLOTS: 1} if _exclusives(vf.personas) > 1 else {}
         own = _interface(vf.name, vf.personas, apart, sets=1)
         found.sets.update(own.sets)
         for persona in vf.personas:
             amounts = {} if vf.in_host_use else {names.EXCLUSION_SLOTS: 1}
-            share = _vf_share(persona, vf.personas, fallback=fallback, link_speed=link_speed)
-            amounts |= {names.BANDWIDTH: share} if share else {}
+            share = _vf_share(persona, vf.personas, fallback=min(fallback, link_speed))
+            found.bandwidth[persona.name] = share
+            if share and names.BANDWIDTH in totals and not persona.template.overcommits:
+                amounts |= {names.BANDWIDTH: share}
             found.consumes[persona.name] = ({main: amounts} if amounts else {}) | own.consumes.get(persona.name, {})
     return _without_idle(found)
 
 
-def _vf_share(persona: Persona, personas: Sequence[Persona], *, fallback: int, link_speed: int) -> int:
-    """The bandwidth that a persona of a VF takes from the PF's, in Mbit/s.
+def _lends(persona: Persona) -> bool:
+    """Whether claims share a device's bandwidth, and what they have of it must be kept from others."""
+    return persona.template.shared and persona.template.lends > 0 and not persona.template.overcommits
 
-    Shared personas that may be in use at once divide the VF's share, so that one VF never takes another's.
+
+def _fair_share(lenders: Sequence[Persona], *, num_vfs: int, link_speed: int) -> int:
+    """What is left for each VF of the link, if its shared devices are in use, too; all of it if they leave nothing."""
+    groups: dict[str, int] = {}
+    for each in lenders:
+        group = each.template.group or f"of {each.name}"
+        groups[group] = max(groups.get(group, 0), each.template.lends)
+    left = link_speed - sum(groups.values())
+    return (left if left > 0 else link_speed) // num_vfs if num_vfs else 0
+
+
+def _vf_share(persona: Persona, personas: Sequence[Persona], *, fallback: int) -> int:
+    """The bandwidth of a persona of a VF, in Mbit/s: what its policy says, or a part of the VF's share.
+
+    Shared personas that may be in use at once divide the share, so that one VF never takes another's.
     """
-    share = min(persona.template.bandwidth or fallback, link_speed)
-    return share // _at_once(personas) if persona.template.shared else share
+    divided = fallback // _at_once(personas) if persona.template.shared else fallback
+    return persona.template.lends or divided
 
 
 def _interface(name: str, personas: Sequence[Persona], totals: Mapping[str, int], *, sets: int) -> Charges:
@@ -107,7 +129,7 @@ def _interface(name: str, personas: Sequence[Persona], totals: Mapping[str, int]
             taken = {counter: value for mate in mates for counter, value in mirrors[mate.name].items()}
         for counter, value in taken.items():
             consumes.setdefault(persona.name, {}).setdefault(place[counter], {})[counter] = value
-    return Charges(parts, consumes)
+    return Charges(parts, consumes, {})
 
 
 def _mirrors(personas: Sequence[Persona], *, room: int) -> dict[str, dict[str, int]]:
@@ -156,4 +178,5 @@ def _exclusives(personas: Sequence[Persona]) -> int:
 
 def _without_idle(charges: Charges) -> Charges:
     drawn = {set_name for taken in charges.consumes.values() for set_name in taken}
-    return Charges({name: counters for name, counters in charges.sets.items() if name in drawn}, charges.consumes)
+    sets = {name: counters for name, counters in charges.sets.items() if name in drawn}
+    return Charges(sets, charges.consumes, charges.bandwidth)

@@ -7,10 +7,10 @@ to `netdra.slices.pack`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 from netdra.exposure import facts
-from netdra.exposure.assemble import Nic, Offer, assemble, pool_name
+from netdra.exposure.assemble import Nic, Offer, assemble, former_pool_name, pool_name
 from netdra.exposure.resolve import resolve
 from netdra.exposure.templates import Rule, rules
 from netdra.model import names
@@ -71,13 +71,18 @@ class Exposer:
             problems=(*self._problems, *[problem for part in parts for problem in part.problems]),
         )
 
-    def pools(self, inventory: Inventory) -> dict[str, ExposureResult]:
-        """What `expose` says, by pool; a pool that nothing has changed in since the last call is the same object."""
+    def pools(self, inventory: Inventory, in_use: Collection[str] = ()) -> dict[str, ExposureResult]:
+        """What `expose` says, by pool; a pool that nothing has changed in since the last call is the same object.
+
+        Args:
+            inventory: the node and its interfaces.
+            in_use: pools with devices that claims have; one of them that has its former name keeps that.
+        """
         if inventory.node != self._node:
             self._rules, self._problems = rules(self._policies, inventory.node)
             self._node, self._offers, self._parts = inventory.node, {}, {}
         groups = _groups(inventory.interfaces)
-        parts = {key: self._part(*key) for key in _pooled(inventory.node.name, groups)}
+        parts = {key: self._part(*key) for key in _pooled(inventory.node.name, groups, in_use)}
         self._offers = {interface: self._offers[interface] for interface in inventory.interfaces}
         self._parts = parts
         return {pool: part for (pool, _), part in parts.items()}
@@ -134,12 +139,14 @@ def _groups(interfaces: Sequence[Interface]) -> list[Group]:
     return groups + [(str(name), None, tuple(rest)) for name, rest in vfs.items()]
 
 
-def _pooled(node: str, groups: Sequence[Group]) -> list[tuple[str, Group]]:
+def _pooled(node: str, groups: Sequence[Group], in_use: Collection[str]) -> list[tuple[str, Group]]:
     """The groups with the names of their pools, in the order of these; a name that is taken gets a digest."""
     named: dict[str, Group] = {}
     for group in groups:
-        name = pool_name(node, group[0], group[1])
+        former = former_pool_name(node, group[0], group[1]) if in_use else ""
+        name = former if former in in_use else pool_name(node, group[0], group[1])
         if name in named:
-            name = names.subdomain(f"{name}_{group[1].identity if group[1] else group[0]}")
+            own = name.rpartition("/")[2]
+            name = names.pool(node, f"{own}_{group[1].identity if group[1] else group[0]}")
         named[name] = group
     return sorted(named.items())

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 
 from netdra.exposure.templates import Template
 from netdra.model import names
-from netdra.model.inventory import PUBLISHED_ATTRIBUTES, PUBLISHED_IF_ANY, AttributeValue
+from netdra.model.inventory import LISTED_ATTRIBUTES, PUBLISHED_ATTRIBUTES, PUBLISHED_IF_ANY, AttributeValue
 from netdra.model.resource import MAX_STRING
 
 SUPPORTED_CNIS = names.qualified(names.SUPPORTED_CNIS)
@@ -20,17 +20,14 @@ def publishable(facts: Mapping[str, AttributeValue]) -> Mapping[str, AttributeVa
 
     What could not be read is absent, and so is what says nothing where it is empty (decision D25).
     """
-    facts = {
-        name: facts[name]
-        for name in PUBLISHED_ATTRIBUTES
-        if name in facts and (facts[name] != "" or name not in PUBLISHED_IF_ANY)
-    }
+    silent = [name for name in PUBLISHED_IF_ANY if facts.get(name) == ""]
+    facts = {name: facts[name] for name in PUBLISHED_ATTRIBUTES if name in facts and name not in silent}
     long = [
         (name, value)
         for name, value in facts.items()
         if value.__class__ is str and (len(value) > MAX_STRING or not value.isascii())
     ]
-    cut = {name: _cut(value) for name, value in long}
+    cut = {name: _cut(value, listed=name in LISTED_ATTRIBUTES) for name, value in long}
     return {**facts, **cut} if cut else facts
 
 
@@ -56,9 +53,14 @@ def of_device(
     return found, tuple(left_out)
 
 
-def _cut(text: str) -> str:
+def _cut(text: str, *, listed: bool) -> str:
     encoded = text.encode(errors="replace")
-    return encoded[:MAX_STRING].decode(errors="ignore")
+    if len(encoded) <= MAX_STRING:
+        return encoded.decode()
+    kept = encoded[:MAX_STRING].decode(errors="ignore")
+    if listed and encoded[len(kept.encode()) :][:1] != b",":
+        kept = kept.rpartition(",")[0]
+    return kept
 
 
 def _fitting(entries: tuple[str, ...]) -> tuple[str, ...]:

@@ -5,12 +5,13 @@ Done once per set of policies by `netdra.exposure.expose`; `netdra.exposure.reso
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from decimal import ROUND_CEILING
 
 import msgspec
 
 from netdra.cel import Selector, compile_selector
+from netdra.exposure import additional
 from netdra.exposure.capacities import amounts, sharing
 from netdra.exposure.check import check, check_devices, node_errors
 from netdra.model import names, quantity
@@ -18,7 +19,7 @@ from netdra.model.device import LeftOut, Outcome, PolicyVerdict, Problem
 from netdra.model.errors import InvalidInputError
 from netdra.model.inventory import AttributeValue, Node
 from netdra.model.policy import DeviceExposurePolicy, Exposure, TaintEffect
-from netdra.model.resource import CapacityRequestPolicy, DeviceCapacity
+from netdra.model.resource import CapacityRequestPolicy, DeviceCapacity, QuantityText
 
 EXCLUSIVE = "-exclusive"
 
@@ -34,8 +35,10 @@ class Template(msgspec.Struct, frozen=True, kw_only=True):
         mirrored: capacity -> its amount, rounded up, for the counters that stand for a shared device (decision D2).
         group: the exclusion group, "" for none.
         plugins: the CNI plugins that may attach it.
-        additional: the policy's attributes under qualified names.
+        additional: the attributes that policies add, under qualified names.
         bandwidth: what the policy gives one claim of the link by default, in Mbit/s; 0 if it does not say.
+        lends: how much of the link all claims of the device can have together, in Mbit/s; 0 if it does not say.
+        overcommits: whether it may lend what other devices lend, too.
     """
 
     policy: str
@@ -48,6 +51,8 @@ class Template(msgspec.Struct, frozen=True, kw_only=True):
     plugins: tuple[str, ...] = ()
     additional: Mapping[str, AttributeValue] = {}
     bandwidth: int = 0
+    lends: int = 0
+    overcommits: bool = False
 
 
 class Rule(msgspec.Struct, frozen=True, kw_only=True):
@@ -95,7 +100,31 @@ def rules(policies: tuple[DeviceExposurePolicy, ...], node: Node) -> tuple[tuple
             # Of an exclude policy only what makes it unreadable has consequences.
             unused: LeftOut | None = "policy-invalid" if rule.standing.outcome == "invalid" else None
             problems += [Problem(policy=policy.name, message=error, left_out=unused) for error in errors]
-    return tuple(made), tuple(problems)
+    united, against = _united(made)
+    return united, (*problems, *against)
+
+
+def _united(made: Sequence[Rule]) -> tuple[tuple[Rule, ...], list[Problem]]:
+    """The rules with devices that all carry what any of the policies adds, and what stands against that."""
+    listed = [_adding(template) for rule in made for template in rule.templates]
+    neutral, against = additional.united(listed)
+    if not neutral:
+        return tuple(made), []
+    completed = tuple(
+        msgspec.structs.replace(
+            rule,
+            templates=tuple(
+                msgspec.structs.replace(template, additional=additional.completed(_adding(template), neutral))
+                for template in rule.templates
+            ),
+        )
+        for rule in made
+    )
+    return completed, [Problem(policy=policy, message=text) for policy, texts in against.items() for text in texts]
+
+
+def _adding(template: Template) -> additional.Adding:
+    return additional.Adding(template.policy, template.capacity, template.additional)
 
 
 def _rule(policy: DeviceExposurePolicy, node: Node, errors: tuple[str, ...]) -> Rule:
@@ -166,8 +195,10 @@ def _shared(policy: DeviceExposurePolicy, exposure: Exposure) -> Template:
         },
         group=exposure.exclusion_group,
         plugins=tuple(plugin.name for plugin in exposure.supported_cni_plugins if not plugin.exclusive),
-        additional=_additional(exposure),
-        bandwidth=_bandwidth(exposure),
+        additional=additional.published(exposure),
+        bandwidth=_bandwidth(exposure, amounts),
+        lends=_bandwidth(exposure, _value),
+        overcommits=exposure.allow_bandwidth_overcommit,
     )
 
 
@@ -183,8 +214,10 @@ def _exclusive(
         shared=False,
         capacity=capacity,
         plugins=tuple(marked or (plugin.name for plugin in plugins)),
-        additional=_additional(exposure),
-        bandwidth=_bandwidth(exposure),
+        additional=additional.published(exposure),
+        bandwidth=_bandwidth(exposure, amounts),
+        lends=_bandwidth(exposure, _value),
+        overcommits=exposure.allow_bandwidth_overcommit,
     )
 
 
@@ -205,13 +238,13 @@ def _filters(exposure: Exposure) -> dict[str, DeviceCapacity]:
     }
 
 
-def _additional(exposure: Exposure) -> dict[str, AttributeValue]:
-    return {names.qualified(name): value for name, value in exposure.additional_attributes.items()}
-
-
-def _bandwidth(exposure: Exposure) -> int:
-    """What the policy gives one claim of the link by default."""
+def _bandwidth(exposure: Exposure, told: Callable[[Exposure, str], tuple[QuantityText | None, ...]]) -> int:
+    """What the policy says of the link, in whole Mbit/s; 0 if nothing."""
     for name in (names.BANDWIDTH, names.qualified(names.BANDWIDTH)):
         if name in exposure.capacity:
-            return int(quantity.parse(amounts(exposure, name)[0] or 0))
+            return int(quantity.parse(told(exposure, name)[0] or 0).to_integral(ROUND_CEILING))
     return 0
+
+
+def _value(exposure: Exposure, name: str) -> tuple[QuantityText | None, ...]:
+    return (exposure.capacity[name].value,)

@@ -97,16 +97,22 @@ Reach = Literal["always", "if-any", "policies"]
 
 
 class Attribute(NamedTuple):
-    """One attribute of a device: what it is called, which field it is of, of which type it is, and who can read it."""
+    """One attribute of a device: what it is called, which field it is of, of which type it is, and who can read it.
+
+    One that is listed is told as a text, its entries joined by commas: the API's list attributes are behind a gate.
+    """
 
     name: str
     field: str
-    type: type[bool] | type[int] | type[str]
+    type: type[bool | int | str]
     reach: Reach
+    listed: bool = False
 
 
-def _attribute(name: str, field: str, kind: type[bool] | type[int] | type[str], reach: Reach = "always") -> Attribute:
-    return Attribute(names.qualified(name), field, kind, reach)
+def _attribute(
+    name: str, field: str, kind: type[bool | int | str], reach: Reach = "always", *, listed: bool = False
+) -> Attribute:
+    return Attribute(names.qualified(name), field, kind, reach, listed)
 
 
 ATTRIBUTES: tuple[Attribute, ...] = (
@@ -139,33 +145,31 @@ ATTRIBUTES: tuple[Attribute, ...] = (
     _attribute("iommuGroup", "iommu_group", str, "policies"),
     _attribute("hostUplink", "host_uplink", bool, "policies"),
     _attribute("encapsulation", "encapsulation", str, "policies"),
-    _attribute("ipv4", "ipv4", str, "policies"),
-    _attribute("ipv6", "ipv6", str, "policies"),
+    _attribute("ipv4", "ipv4", str, "policies", listed=True),
+    _attribute("ipv6", "ipv6", str, "policies", listed=True),
     _attribute("alias", "alias", str, "policies"),
-    _attribute("altName", "alt_names", str, "policies"),
+    _attribute("altName", "alt_names", str, "policies", listed=True),
     _attribute("master", "master", str, "policies"),
 )
-"""The one table of what is known of an interface under a name (decision D25). Policies select by all of it.
-
-A list is told as a text, its entries joined by commas: the API's list attributes are behind a gate.
-"""
+"""The one table of what is known of an interface under a name (decision D25). Policies select by all of it."""
 PUBLISHED_ATTRIBUTES: tuple[str, ...] = tuple(each.name for each in ATTRIBUTES if each.reach != "policies")
 """What devices carry, so that a selector never meets a missing key on one of ours; those in PUBLISHED_IF_ANY may."""
 PUBLISHED_IF_ANY = frozenset(each.name for each in ATTRIBUTES if each.reach == "if-any")
-"""Left out where they are empty: two devices without a PCIe root have none in common, and `matchAttribute` would say so."""
+"""Left out where they are empty: `matchAttribute` would say of two devices without a PCIe root that they have one."""
+LISTED_ATTRIBUTES = frozenset(each.name for each in ATTRIBUTES if each.listed)
+"""Several values joined by commas; one that is too long is cut between two of them."""
 PUBLISHED_FIELDS: tuple[tuple[str, str], ...] = tuple(
-    (each.name, each.field) for each in ATTRIBUTES if each.name in PUBLISHED_ATTRIBUTES
+    (each.name, each.field) for each in ATTRIBUTES if each.name in PUBLISHED_ATTRIBUTES and not each.listed
 )
 """Attributes by qualified name with the field that each is of, so far as it can be read back from a device."""
 _NAMES = tuple(each.name for each in ATTRIBUTES)
 _VALUES = attrgetter(*(each.field for each in ATTRIBUTES))
-_LISTED = tuple(each.name for each in ATTRIBUTES if each.field in {"ipv4", "ipv6", "alt_names"})
 
 
 def attributes(interface: Interface) -> dict[str, AttributeValue]:
     """An interface's facts as attributes under their qualified names, without those that could not be read."""
     found = dict(zip(_NAMES, _VALUES(interface), strict=True))
-    for name in _LISTED:
+    for name in LISTED_ATTRIBUTES:
         found[name] = ",".join(found[name])
     if interface.unreadable:
         for each in ATTRIBUTES:
@@ -189,9 +193,11 @@ class Inventory(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
         node: whose devices these are.
         interfaces: the devices.
         unreadable: how often each kind of fact could not be read ("linkSpeed: EINVAL" -> 3), for the report.
+        vanished: interfaces that are named, and of which nothing could be read any more.
     """
 
     node: Node
     interfaces: tuple[Interface, ...]
     unreadable: Mapping[str, int] = {}
+    vanished: tuple[str, ...] = ()
     api_version: str = INVENTORY_VERSION

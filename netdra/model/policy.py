@@ -77,6 +77,8 @@ class Exposure(
             in use, the others cannot be allocated.
         additional_attributes: Attributes that are published beside the interface's own; a value is a boolean, an
             integer, a string, or a list of strings.
+        allow_bandwidth_overcommit: Let claims have more bandwidth of the devices than the link has. Without this, a
+            device takes its capacity `bandwidth` from its NIC's link, so that all devices together never lend more.
         allow_host_uplink: Offer the interface even if the node's own traffic depends on it. Without this, an
             uplink, what it stands on and what stands on it are hidden whatever the policies say.
         taints: What the devices' taints do to pods that have them.
@@ -88,6 +90,7 @@ class Exposure(
     supported_cni_plugins: tuple[SupportedCNIPlugin, ...] = msgspec.field(default=(), name="supportedCNIPlugins")
     exclusion_group: str = ""
     additional_attributes: Mapping[str, bool | int | str | tuple[str, ...]] = {}
+    allow_bandwidth_overcommit: bool = False
     allow_host_uplink: bool = False
     taints: Taints = Taints()
 

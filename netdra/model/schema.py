@@ -18,6 +18,10 @@ class _Wire(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defa
     """camelCase on the wire, defaults left out, and a misspelled field is an error."""
 
 
+Format = Literal["", "interface", "hostInterface", "pciAddress", "hostMac", "rdmaDevice", "devicePath", "hostPath"]
+"""What a text names, for what a step may name of the node (`netdra.topology.confine`)."""
+
+
 class Property(_Wire, frozen=True, kw_only=True):
     """What a value may be. Attributes that do not apply to its type have no meaning and are refused.
 
@@ -25,6 +29,9 @@ class Property(_Wire, frozen=True, kw_only=True):
         type: `string`, `integer`, `number`, `boolean`, `object` or `any`, with `[]` before it a list of them, with
             `map[string]` before it a map from names to them; alternatives are separated by `|`.
         description: What the value is for.
+        format: What a text names, so that no step names what it was not given: `interface` (by name, in the pod for a
+            step with `dependOn`, the allocated device else), `hostInterface` (by name, on the node), `pciAddress`,
+            `hostMac`, `rdmaDevice` and `devicePath` (of the node), `hostPath` (a file or folder of the node).
         enum: All values that it may have.
         default: What the plugin takes if there is none.
         minimum: The least number that it may be.
@@ -38,6 +45,7 @@ class Property(_Wire, frozen=True, kw_only=True):
 
     type: str = ""
     description: str = ""
+    format: Format = ""
     enum: tuple[Any, ...] = ()
     default: Any = None
     minimum: int | None = None

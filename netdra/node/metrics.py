@@ -93,6 +93,12 @@ ORPHANS = NODE.counter(
 HELD = NODE.gauge("netdra_held_devices", "Devices that claims of this node have.")
 STUCK = NODE.gauge("netdra_held_devices_in_trouble", "Devices that could not be given back yet.")
 
+CIRCUITS_OPEN = NODE.gauge(
+    "netdra_plugin_left_alone",
+    "1 for a CNI plugin that did not answer in time: its pods are refused at once until it is tried again, else 0.",
+    "type",
+)
+
 # Chains.
 STEP_SECONDS = NODE.histogram(
     "netdra_chain_step_duration_seconds",

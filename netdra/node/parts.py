@@ -23,6 +23,7 @@ from netdra.node.claims.store import ClaimStore
 from netdra.node.kubelet.sockets import sockets
 from netdra.node.nri.plugin import Plugin
 from netdra.node.nri.plugin import Settings as NriSettings
+from netdra.node.permits import NodePermits
 from netdra.node.pods.service import Pods, Surroundings, assemble, keep
 from netdra.node.publishing.service import Publishing
 from netdra.node.serving import KubeletService
@@ -95,6 +96,12 @@ def _pods(
             emit=recorder.emit,
             changed=publishing.look_again,
             haste=publishing.haste,
+            permits=NodePermits(
+                plugins=settings.allow_plugins,
+                folders=settings.allow_host_paths,
+                root=settings.cni_root,
+                schemas=lambda: publishing.schemas,
+            ),
         )
     )
 

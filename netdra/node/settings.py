@@ -21,6 +21,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         cdi_dir: where CDI files are written.
         cni_path: the folders of CNI plugin binaries, in the order in which they are searched.
         cni_root: the root of the file system that they are in and see.
+        allow_plugins, allow_host_paths: what those who write topologies may have of the node (`netdra.node.permits`).
     """
 
     node: str
@@ -33,6 +34,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     cdi_dir: Path = Path("/var/run/cdi")
     cni_path: tuple[Path, ...] = (Path("/opt/cni/bin"),)
     cni_root: Path = Path("/")
+    allow_plugins: tuple[str, ...] = ()
+    allow_host_paths: tuple[Path, ...] = ()
 
     @property
     def sandboxes(self) -> Path:

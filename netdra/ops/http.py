@@ -71,26 +71,35 @@ class _Connections:
     def __init__(self, respond: Respond) -> None:
         self._respond = respond
         self._open: dict[asyncio.Task[None], None] = {}
+        self._ended: set[asyncio.Task[None]] = set()
 
     def close(self) -> None:
-        for each in self._open:
-            each.cancel()
+        for each in tuple(self._open):
+            self._end(each)
+
+    def _end(self, task: asyncio.Task[None]) -> None:
+        self._open.pop(task, None)
+        self._ended.add(task)
+        task.cancel()
 
     async def take(self, reader: StreamReader, writer: StreamWriter) -> None:
         """One connection, from its first request to its end."""
         task = asyncio.current_task()
         assert task is not None
         if len(self._open) >= MAX_CONNECTIONS:
-            oldest = next(iter(self._open))
-            del self._open[oldest]
-            oldest.cancel()
+            self._end(next(iter(self._open)))
         try:
             with suppress(OSError):
                 connection = h11.Connection(h11.SERVER)
                 while await self._serve(task, connection, reader, writer):
                     connection.start_next_cycle()
+        except asyncio.CancelledError:
+            # asyncio would tell of a cancelled connection as of an error, and this one only made room.
+            if task not in self._ended:
+                raise
         finally:
             self._open.pop(task, None)
+            self._ended.discard(task)
             writer.close()
 
     async def _serve(

@@ -56,7 +56,7 @@ def pack(
 
 
 def layout(result: ExposureResult, *, node: str, features: Features = DEFAULT_FEATURES, generation: int = 1) -> Packed:
-    """A node's slices: by pool, slices of counter sets before slices of devices, named `<pool>-<n>`.
+    """A node's slices: by pool, slices of counter sets before slices of devices, named `<pool>-<n>` with `/` as `-`.
 
     A device that cannot be legal is left out, with a problem, and never breaks its pool.
 
@@ -169,7 +169,7 @@ def arrange(
     content += [((), part) for part in device_parts]
     # The scheduler takes slices in the order of their names, so the numbers are of one width, and at the end.
     width = len(str(count - 1))
-    prefix = names.subdomain(pool, limit=names.MAX_SUBDOMAIN - 1 - width)
+    prefix = names.subdomain(pool.replace("/", "-"), limit=names.MAX_SUBDOMAIN - 1 - width)
     for number, (counters, part) in enumerate(content):
         yield ResourceSlice(
             metadata=ObjectMeta(name=f"{prefix}-{number:0{width}}"),

@@ -56,8 +56,13 @@ class Moved(Record, frozen=True, kw_only=True):
 
     @property
     def holds(self) -> tuple[str, ...]:
-        """The device itself."""
-        return (self.device.key,)
+        """The device itself; a virtual one by its name on the host, which the next pod's step would take it by."""
+        return (self.key,)
+
+    @property
+    def key(self) -> str:
+        """What tells the device from all others that a step may take from the host."""
+        return self.device.key or f"{self.device.kind or 'virtual'}:{self.name}"
 
 
 def observe(order: Order, found: Link, site: Site) -> Moved:
@@ -123,18 +128,18 @@ def give_back(moved: Moved, site: Site) -> tuple[str, ...]:
     try:
         return _given_back(moved, site)
     except KernelMissingError:
-        # A virtual device is anybody's once it is on the host: the next pod's step may have it before it is restored.
+        # Once it is on the host a virtual device is there for any program that asks for its name, if not for our steps.
         if moved.device.is_physical or (site.pod is not None and _inside(moved, site.pod) is not None):
             raise
-        return (f'device "{moved.name}" came back and is gone again, to another pod or for good',)
+        return (f'device "{moved.name}" came back and is gone again, to another program or for good',)
 
 
 def _given_back(moved: Moved, site: Site) -> tuple[str, ...]:
     back = _move_out(moved, site.pod, site) if site.pod is not None else None
     if back is None:
-        other = site.holder(moved.device.key)
+        other = site.holder(moved.key)
         if other:
-            return (f'device "{moved.name}" ({moved.device.key}) is sandbox {other}\'s by now and left alone',)
+            return (f'device "{moved.name}" ({moved.key}) is sandbox {other}\'s by now and left alone',)
         names = (moved.name, moved.pod_name) if moved.device.is_physical else (moved.name,)
         back = on_host(moved.device, names, site)
     return _nowhere(moved, site) if back is None else restore(moved, back, site)

@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from netdra.kernel.errors import KernelMissingError, from_os_error
+from netdra.kernel.errors import KernelError, KernelMissingError, from_os_error
 from netdra.kernel.netns import Namespace
-from netdra.model.errors import InvalidInputError
+from netdra.model.errors import InvalidInputError, PermanentError
 
 _ROOT = Path("/proc/sys")
 _OWN_INTERFACE = "IFNAME"
@@ -62,6 +62,44 @@ def write(space: Namespace, values: Mapping[str, str]) -> None:
     space.run(write_all)
 
 
+def restorable(space: Namespace, paths: Sequence[str]) -> dict[str, str]:
+    """The values of settings in a namespace, by path, each of which the kernel takes as it is: it can be given back.
+
+    Raises:
+        PermanentError: the kernel does not take a value that a setting has, so a change could not be undone.
+        KernelMissingError: the namespace has no such setting.
+        KernelError: it cannot be read.
+    """
+    values = read(space, paths)
+    for path, value in values.items():
+        try:
+            write(space, {path: value})
+        except KernelError as problem:
+            raise PermanentError(
+                f'sysctl {path} could not be given back its value "{value[:80]}": {problem.what}',
+                hint="leave it out: what cannot be undone is not set",
+            ) from None
+    return values
+
+
+def give_back(space: Namespace, values: Mapping[str, str]) -> None:
+    """Set settings as they were, the last first: what one may be can depend on those that were set before it.
+
+    Raises:
+        KernelError: the kernel refused one; all are tried.
+    """
+    refused: KernelError | None = None
+    for path, value in reversed([*values.items()]):
+        try:
+            write(space, {path: value})
+        except KernelMissingError:
+            continue
+        except KernelError as problem:
+            refused = refused or problem
+    if refused is not None:
+        raise refused
+
+
 def normal(value: str) -> str:
     """A value as values are compared: the kernel separates numbers by tabs, people by blanks."""
     return " ".join(value.split())
@@ -83,7 +121,7 @@ def _read(path: str) -> str:
 def _write(path: str, value: str) -> None:
     try:
         with (_ROOT / path).open("r+") as file:
-            file.write(value)
+            file.write(value or "\n")  # nothing would be written for an empty list
     except FileNotFoundError:
         raise _missing(path) from None
     except OSError as problem:

@@ -69,7 +69,7 @@ def _observe(order: Order, params: TuningParams, site: Site) -> Tuned:
         promisc=None if wanted.promisc is None else bool(found.flags & uapi.IFF_PROMISC),
         allmulti=None if wanted.allmulti is None else bool(found.flags & uapi.IFF_ALLMULTI),
         txqlen=None if wanted.txqlen is None else found.txqlen,
-        sysctl=sysctl.read(pod.namespace, tuple(wanted.sysctl)) if wanted.sysctl else {},
+        sysctl=sysctl.restorable(pod.namespace, tuple(wanted.sysctl)) if wanted.sysctl else {},
         added=added if added.addresses or added.routes else None,
         offloads=offloads,
     )
@@ -113,11 +113,7 @@ def _undo_in_namespace(tuned: Tuned, site: Site) -> None:
     """What belongs to the namespace and not to the device."""
     if tuned.added is not None:
         addressing.remove(tuned.added, site)
-    for path, value in tuned.sysctl.items():
-        try:
-            sysctl.write(site.inside.namespace, {path: value})
-        except KernelMissingError:
-            continue
+    sysctl.give_back(site.inside.namespace, tuned.sysctl)
 
 
 def _undo_on_device(tuned: Tuned, found: Link, sock: Socket, space: Namespace) -> tuple[str, ...]:

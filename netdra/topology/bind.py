@@ -13,16 +13,29 @@ import msgspec
 from netdra.model import names
 from netdra.model.claim import DeviceRequestAllocationResult, OpaqueDeviceConfiguration, ResourceClaim
 from netdra.model.errors import InvalidInputError, TemporaryError
+from netdra.model.meta import ObjectMeta
 from netdra.model.plan import Binding, ClaimReference, PlainDevice, Plan, PlannedDevice, PlannedStep
 from netdra.model.topology import NetworkTopology, TopologyParameters
 from netdra.topology import interfaces, plain
-from netdra.topology.attachment import with_device
+from netdra.topology.attachment import completed
 from netdra.topology.classes import class_name, only_topology
 from netdra.topology.devices import DeviceKey
 from netdra.topology.graph import Graph, compile_topology
 
 EXTENDED_RESOURCE_CLAIM = "resource.kubernetes.io/extended-resource-claim"
 """The annotation of claims that the scheduler makes for extended resources; their requests' names are its own."""
+
+
+def is_for_extended_resources(metadata: ObjectMeta) -> bool:
+    """Whether the scheduler made a claim for a pod's extended resources: it says so, and the claim is that pod's.
+
+    Anybody can write the annotation on a claim of their own; the scheduler's belong to the pod that it schedules
+    (pkg/scheduler/framework/plugins/dynamicresources, extended resources), and are named after it.
+    """
+    if metadata.annotations.get(EXTENDED_RESOURCE_CLAIM) != "true":
+        return False
+    owners = [each for each in metadata.owner_references if each.controller]
+    return [(each.api_version, each.kind) for each in owners] == [("v1", "Pod")] and bool(owners[0].uid)
 
 
 _MOST_GRAPHS = 256
@@ -197,7 +210,7 @@ def _runs(claim: ResourceClaim, graph: Graph, allotted: Sequence[_Allotted]) -> 
 
 def _answers(claim: ResourceClaim, request: str, step: str) -> bool:
     """Whether a request is the one for a step: it, or the alternative that was chosen, has the step's name."""
-    return step in request.split("/", 1) or claim.metadata.annotations.get(EXTENDED_RESOURCE_CLAIM) == "true"
+    return step in request.split("/", 1) or is_for_extended_resources(claim.metadata)
 
 
 def _missing(claim: ResourceClaim, graph: Graph, root: str) -> InvalidInputError:
@@ -226,7 +239,7 @@ def _steps(
             network=network or f"{graph.topology}-{step.name}",
             execution="Builtin" if step.is_builtin else "Binary",
             depend_on=step.depend_on,
-            config=with_device(graph.topology, step, allotted.get(step.name)),
+            config=completed(graph.topology, step, allotted.get(step.name)),
             device=allotted.get(step.name),
         )
         for step in graph.steps

@@ -21,7 +21,7 @@ from netdra.model.claim import (
     ResourceClaimTemplate,
 )
 from netdra.model.topology import NetworkTopology
-from netdra.topology.bind import EXTENDED_RESOURCE_CLAIM
+from netdra.topology.bind import is_for_extended_resources
 from netdra.topology.classes import parameters
 from netdra.topology.findings import Finding
 from netdra.topology.graph import Graph, examine
@@ -55,7 +55,7 @@ def check_claim(
     Raises:
         InvalidInputError: a class's parameters name a topology, but not as a generated class does.
     """
-    if claim.metadata.annotations.get(EXTENDED_RESOURCE_CLAIM) == "true":
+    if is_for_extended_resources(claim.metadata):
         return ()
     named = f'{claim.kind} "{claim.metadata.name}"'
     wanted, path = device_claim(claim)

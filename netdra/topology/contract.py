@@ -14,7 +14,7 @@ import msgspec
 
 from netdra.model.documents import convert
 from netdra.model.errors import InvalidInputError
-from netdra.model.schema import CNIPluginSchema, Parameter, PluginInput, PluginOutput, Property
+from netdra.model.schema import CNIPluginSchema, Format, Parameter, PluginInput, PluginOutput, Property
 from netdra.topology.findings import Finding, refuse
 from netdra.topology.values import Path, quoted
 
@@ -41,6 +41,7 @@ class Shape(msgspec.Struct, frozen=True, kw_only=True):
         text: the type as it is written.
         kind: how the value is built; `either` has its alternatives in `parts`, `list` and `map` their element there.
         properties: an object's values; `closed` says that there may be no others.
+        format: what a text, or each text of a list, names.
     """
 
     text: str
@@ -48,6 +49,7 @@ class Shape(msgspec.Struct, frozen=True, kw_only=True):
     parts: tuple[Shape, ...] = ()
     properties: Mapping[str, Shape] = {}
     closed: bool = False
+    format: Format = ""
     enum: tuple[Any, ...] = ()
     minimum: int | None = None
     maximum: int | None = None
@@ -156,6 +158,7 @@ def _shape(value: Property, where: str, depth: int) -> Shape:
     shape = msgspec.structs.replace(
         built,
         text=value.type,
+        format=value.format,
         enum=value.enum,
         minimum=value.minimum,
         maximum=value.maximum,
@@ -216,12 +219,21 @@ _SUITED: dict[str, tuple[Kind, ...]] = {
 }
 
 
+def _texts(shape: Shape) -> bool:
+    """Whether nothing but texts, or lists of them, is meant."""
+    if shape.kind in ("either", "list"):
+        return all(map(_texts, shape.parts))
+    return shape.kind == "string"
+
+
 def _check(shape: Shape, value: Property, where: str) -> None:
     """Refuse limits that go with another type, or that nothing can meet."""
     kinds = {part.kind for part in shape.parts} if shape.kind == "either" else {shape.kind}
     for field, suited in _SUITED.items():
         if getattr(shape, field) is not None and not kinds.intersection(suited):
             raise InvalidInputError(f"{where}: type {quoted(value.type)} has no {field.replace('_i', 'I')}")
+    if shape.format and not (kinds <= {"string", "list"} and _texts(shape)):
+        raise InvalidInputError(f"{where}: type {quoted(value.type)} has no format")
     for least, most in ((shape.minimum, shape.maximum), (shape.min_items, shape.max_items)):
         if least is not None and most is not None and least > most:
             raise InvalidInputError(f"{where}: the minimum {least} is more than the maximum {most}")

@@ -8,15 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from netdra.cel import CelCompileError, compile_selector
+from netdra.cel import CelCompileError, compile_selector, guarded
 from netdra.cel.analysis import examine
 from netdra.cel.vocabulary import Added, of_devices
 from netdra.model.errors import InvalidInputError
 from netdra.model.schema import CNIPluginSchema
 from netdra.model.topology import NetworkTopology
-from netdra.topology import bind, graph, interfaces, schema_check, shipped
+from netdra.topology import bind, confine, graph, interfaces, schema_check, shipped
 from netdra.topology.checks import check_plans
-from netdra.topology.classes import class_name, device_classes
+from netdra.topology.classes import check_name, class_name
 from netdra.topology.findings import Finding, about
 from netdra.topology.graph import Graph
 from netdra.topology.step_check import shown_name
@@ -38,12 +38,14 @@ def check_topology(topology: NetworkTopology, schemas: Sequence[CNIPluginSchema]
         return findings
     contracts = shipped.contracts(schema_check.plugins(compiled.steps), schemas)
     _, clashes = interfaces.examine([compiled])
+    configs = schema_check.check(compiled, contracts)
+    told = {finding.path for finding in configs}
     return (
         *_selectors(compiled),
-        *_class_names(topology),
+        *_class_names(compiled),
         *clashes,
-        *schema_check.check(compiled, contracts),
-        *(() if clashes else _plan(topology, compiled)),
+        *configs,
+        *(each for each in (() if clashes else _plan(topology, compiled, schemas)) if each.path not in told),
     )
 
 
@@ -104,21 +106,27 @@ def check_together(topologies: Mapping[str, NetworkTopology]) -> Iterator[tuple[
 def _selectors(compiled: Graph) -> Iterator[Finding]:
     for step in compiled.roots:
         assert step.selector is not None
-        if problem := check_selector(step.selector.cel):
-            yield compiled.about(step.name, f"selector.cel: {problem}", path=("selector", "cel"))
+        try:
+            guarded(step.selector.cel)
+        except InvalidInputError as problem:
+            path = ("selector", "cel")
+            yield compiled.about(step.name, f"selector.cel: {problem.what}", hint=problem.hint, path=path)
 
 
-def _class_names(topology: NetworkTopology) -> Iterator[Finding]:
-    try:
-        device_classes(topology)
-    except InvalidInputError as problem:
-        yield Finding(what=problem.what, hint=problem.hint, path=("metadata", "name"))
+def _class_names(compiled: Graph) -> Iterator[Finding]:
+    for step in compiled.roots:
+        try:
+            check_name(compiled.topology, step.name)
+        except InvalidInputError as problem:
+            yield Finding(what=problem.what, hint=problem.hint, path=("metadata", "name"))
+            return
 
 
-def _plan(topology: NetworkTopology, compiled: Graph) -> Iterator[Finding]:
+def _plan(topology: NetworkTopology, compiled: Graph, schemas: Sequence[CNIPluginSchema]) -> Iterator[Finding]:
     """What the plan shows, at the places of the topology."""
     plan = bind.unbound(topology)
-    for finding in check_plans([plan]):
+    named = confine.check([plan], confine.contracts_of([plan], schemas), allocated=True)
+    for finding in (*check_plans([plan]), *named):
         _, at, *rest = finding.path
         assert isinstance(at, int)
         path = ("spec", "steps", compiled.positions[plan.steps[at].name], *rest)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -39,6 +41,7 @@ NODE: Rights = {
     f"customdevices.{OURS}": READ,
     f"nodenetworks.{OURS}": READ | {"create"},
     f"nodenetworks/status.{OURS}": frozenset({"update"}),
+    f"cnipluginschemas.{CNI}": READ,
     "events.events.k8s.io": frozenset({"create", "patch"}),
 }
 CONTROLLER: Rights = {
@@ -187,6 +190,10 @@ class Driver:
         """Create an object."""
         kubectl(self._kubeconfig, "create", "-f", "-", text=yaml.safe_dump(written))
 
+    def patch(self, kind: str, name: str, changed: Object) -> None:
+        """Change an object of namespace `default`."""
+        kubectl(self._kubeconfig, "patch", kind, name, "-n", "default", "--type=merge", "-p", json.dumps(changed))
+
     def delete(self, name: str, kind: str = "resourceslice") -> None:
         """Delete a slice, or another object."""
         kubectl(self._kubeconfig, "delete", kind, name)
@@ -221,7 +228,7 @@ def refusal(write: Callable[[], None]) -> str:
 
 
 def slice_of(node: str, name: str, driver: str = "dra.networking", **spec: object) -> Object:
-    pool = {"name": name, "generation": 1, "resourceSliceCount": 1}
+    pool = {"name": f"{node}/{name}" if node else name, "generation": 1, "resourceSliceCount": 1}
     where = {"nodeName": node} if node else {"allNodes": True}
     return manifest(SLICE, name, spec={"driver": driver, "pool": pool, "devices": [{"name": "a"}], **where, **spec})
 
@@ -242,6 +249,29 @@ def test_a_driver_writes_the_slices_of_its_own_node_only(workspace: Workspace, d
     one.delete(name)
 
 
+def test_a_driver_adds_nothing_to_another_nodes_pool(workspace: Workspace, drivers: tuple[Driver, Driver]) -> None:
+    # A pool of which two nodes have slices is of no use: its devices could not be allocated any more.
+    one, two = drivers
+    for name in (f"{one.node}/sriov-eth0", f"{one.node}-sriov-eth0", f"{two.node}-b/sriov-eth0", f"{two.node}-x", "x"):
+        pool = {"name": name, "generation": 9, "resourceSliceCount": 1}
+        text = refusal(partial(two.apply, slice_of(two.node, workspace.name("thief"), pool=pool)))
+        assert f"the driver of node {two.node} may not make a ResourceSlice of pool {name}" in text
+    two.apply(slice_of(two.node, workspace.name("own")))
+
+
+def test_a_pool_that_was_called_otherwise_is_written_until_it_goes(
+    workspace: Workspace, drivers: tuple[Driver, Driver]
+) -> None:
+    one, two = drivers
+    name = workspace.name("former")
+    pool = {"name": f"{one.node}-sriov-eth0", "generation": 1, "resourceSliceCount": 1}
+    workspace.create(slice_of(one.node, name, pool=pool))
+    one.apply(slice_of(one.node, name, pool={**pool, "generation": 2}, devices=[{"name": "b"}]))
+    text = refusal(lambda: two.apply(slice_of(two.node, name, pool=pool)))
+    assert f"may not write a ResourceSlice of node {one.node}" in text or "immutable" in text
+    one.delete(name)
+
+
 def test_a_driver_does_not_take_away_another_drivers_slices(
     workspace: Workspace, drivers: tuple[Driver, Driver]
 ) -> None:
@@ -259,6 +289,37 @@ def test_a_token_that_is_bound_to_no_node_writes_no_slice(
     written = yaml.safe_dump(slice_of(one.node, workspace.name("stolen")))
     text = refusal(lambda: [kubectl(stolen, "apply", "--server-side", "-f", "-", text=written)].clear())
     assert "with a token that is bound to a node" in text
+
+
+def event_of(workspace: Workspace, reporter: str, kind: str, name: str, api_version: str = "v1") -> Object:
+    return {
+        **manifest("events.k8s.io/v1/Event", workspace.name("event"), "default"),
+        "eventTime": "2026-01-01T00:00:00.000000Z",
+        "reportingController": "dra.networking/node",
+        "reportingInstance": reporter,
+        "action": "Publish",
+        "reason": "Test",
+        "type": "Warning",
+        "note": "as a test says",
+        "regarding": {"apiVersion": api_version, "kind": kind, "name": name, "namespace": "default"},
+    }
+
+
+def test_a_driver_tells_of_its_node_and_in_its_own_name(workspace: Workspace, drivers: tuple[Driver, Driver]) -> None:
+    one, two = drivers
+    ours = event_of(workspace, one.node, "Node", one.node)
+    one.create(ours)
+    one.create(event_of(workspace, one.node, "Pod", "web"))
+    one.create(event_of(workspace, one.node, "DeviceExposurePolicy", "nics", "networking.dra.io/v1alpha1"))
+    in_our_name = event_of(workspace, one.node, "Node", two.node)
+    assert "may write events in its own name only" in refusal(lambda: two.create(in_our_name))
+    of_us = event_of(workspace, two.node, "Node", one.node)
+    assert f"may not write an event about Node {one.node}" in refusal(lambda: two.create(of_us))
+    secret = event_of(workspace, two.node, "Secret", "token")
+    assert "may not write an event about Secret token" in refusal(lambda: two.create(secret))
+    changed = {"note": "nothing of it is true"}
+    name = ours["metadata"]["name"]
+    assert "may write events in its own name only" in refusal(lambda: two.patch("events.events.k8s.io", name, changed))
 
 
 def test_a_driver_reports_of_its_own_node_only(
@@ -316,7 +377,7 @@ def test_a_driver_says_what_became_of_its_devices_on_its_node_only(
 def test_the_manifests_are_taken_by_kubectl_and_a_second_time_change_nothing(control_plane: ControlPlane) -> None:
     for path in sorted(identities.TEMPLATES.glob("*.yaml")):
         control_plane.kubectl("apply", "--server-side", "--force-conflicts", "--dry-run=server", "-f", str(path))
-    for name in ("rights.yaml", "own-node.yaml"):
+    for name in identities.INSTALLED:
         path = identities.TEMPLATES / name
         control_plane.kubectl("apply", "--server-side", "--force-conflicts", "-f", str(path))
         assert control_plane.kubectl("diff", "--server-side", "-f", str(path)) == ""

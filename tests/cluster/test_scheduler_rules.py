@@ -48,7 +48,7 @@ class Function:
         self.node = workspace.add_node()
         self.device_class = workspace.add_class("persona", f'device.driver == "{DRIVER}"')
         self.holders: dict[str, list[str]] = {}
-        self.pool = f"{self.node}-sriov-eth0"
+        self.pool = f"{self.node}/sriov-eth0"
         workspace.publish(self.node, self.counter_slice(counters), self._slice("devices", devices=list(devices)))
 
     def counter_slice(self, counters: Mapping[str, int]) -> Object:

@@ -89,10 +89,13 @@ def encode(metadata: DeviceMetadata) -> bytes:
 
 
 def container_path(prepared: PreparedClaim, request: str) -> str:
-    """Where a container finds the file: by the name that its pod knows the claim by."""
+    """Where a container finds the file: by the name that its pod knows the claim by.
+
+    That name is an annotation, which whoever makes a claim can write: one that is none of Kubernetes' counts as none.
+    """
     kind, name = (
         ("resourceclaimtemplates", prepared.pod_claim_name)
-        if prepared.pod_claim_name
+        if names.is_label(prepared.pod_claim_name)
         else ("resourceclaims", prepared.claim.name)
     )
     return f"{CONTAINER_FOLDER}/{kind}/{name}/{request}/{names.DRIVER}-metadata.json"

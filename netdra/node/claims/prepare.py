@@ -24,6 +24,7 @@ from netdra.node.claims.lookup import JustRead, WatchedPods, get_claim, patientl
 from netdra.node.claims.prepared import POD_CLAIM_NAME, KeptDevice, PreparedClaim, base_request, cdi_id
 from netdra.node.claims.store import ClaimStore
 from netdra.node.kubelet.handler import PreparedDevice
+from netdra.node.permits import EVERYTHING, NodePermits
 from netdra.node.view import Holder, NodeView
 from netdra.slices.exclusion import Holding, conflict
 from netdra.topology.bind import bind
@@ -59,6 +60,7 @@ class Claims:
         files: SideFiles,
         on_host_network: WatchedPods = unwatched,
         just_read: JustRead = unread,
+        permits: NodePermits = EVERYTHING,
     ) -> None:
         """Begin.
 
@@ -71,10 +73,11 @@ class Claims:
             files: what else is written of a claim.
             on_host_network: what is known of pods without asking the API server.
             just_read: what is known of a claim without asking it.
+            permits: what those who write topologies may have of the node.
         """
         self._client, self._node, self._view, self._holder = client, node, view, holder
         self._store, self._files = store, files
-        self._on_host_network, self._just_read = on_host_network, just_read
+        self._on_host_network, self._just_read, self._permits = on_host_network, just_read, permits
 
     async def prepare(self, claim: ClaimReference) -> tuple[PreparedDevice, ...]:
         """Make a claim ready; see `ClaimHandler`.
@@ -149,6 +152,7 @@ class Claims:
         """The claim as it is to be written down, held against the node as it is."""
         binding = bind([claim], self._view.topologies, self._view.devices)
         checks.check_steps(binding)
+        self._permits.check(binding.plans)
         checks.check_shared(claim, binding.plans, pods)
         return PreparedClaim(
             boot_id=boot_id(),

@@ -7,6 +7,7 @@ ends: it lets calls end that have begun, takes no others meanwhile, and closes i
 from __future__ import annotations
 
 import asyncio
+import struct
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import aclosing, suppress
 from pathlib import Path
@@ -14,7 +15,7 @@ from typing import Any
 from weakref import WeakSet
 
 import grpclib.server
-from google.protobuf.message import Message
+from google.protobuf.message import DecodeError, Message
 from grpclib.const import Cardinality, Handler, Status
 from grpclib.encoding.proto import ProtoCodec
 from grpclib.exceptions import GRPCError
@@ -24,14 +25,17 @@ Methods = Mapping[str, Handler]
 """By their paths: `/package.Service/Method`."""
 Stream = grpclib.server.Stream[Any, Any]
 
+MAX_REQUEST = 4 * 1024 * 1024
+"""Bytes: what gRPC servers in Go take if they are not told otherwise, as DRA drivers in Go are not."""
 _CLOSE_SECONDS = 1.0
+_HEAD = struct.Struct(">?I")
 
 
 def unary(takes: type[Message], gives: type[Message], call: Callable[[Any], Awaitable[Message]]) -> Handler:
     """A method with one answer to one request."""
 
     async def answer(stream: Stream) -> None:
-        await stream.send_message(await call(await _request(stream)))
+        await stream.send_message(await call(await _request(takes, stream)))
 
     return Handler(answer, Cardinality.UNARY_UNARY, takes, gives)
 
@@ -42,18 +46,33 @@ def streaming(
     """A method whose answers to one request come until they end."""
 
     async def answer(stream: Stream) -> None:
-        async with aclosing(call(await _request(stream))) as answers:
+        async with aclosing(call(await _request(takes, stream))) as answers:
             async for each in answers:
                 await stream.send_message(each)
 
     return Handler(answer, Cardinality.UNARY_STREAM, takes, gives)
 
 
-async def _request(stream: Stream) -> Message:
-    request: Message | None = await stream.recv_message()
-    if request is None:
+async def _request(takes: type[Message], stream: Stream) -> Message:
+    """The request of a call, if it is not too large: grpclib itself takes what comes, whole.
+
+    The framing is gRPC's: whether it is compressed, its length in four bytes, and the message.
+    """
+    data = stream._stream  # noqa: SLF001 (its own recv_message has no limit)
+    head = await data.recv_data(_HEAD.size)
+    if len(head) < _HEAD.size:
         raise GRPCError(Status.INTERNAL, "the call has no request")
-    return request
+    compressed, length = _HEAD.unpack(head)
+    if compressed:
+        raise GRPCError(Status.UNIMPLEMENTED, "the request is compressed")
+    if length > MAX_REQUEST:
+        raise GRPCError(
+            Status.RESOURCE_EXHAUSTED, f"the request has {length} bytes, more than the {MAX_REQUEST} that are taken"
+        )
+    try:
+        return takes.FromString(await data.recv_data(length))
+    except DecodeError:
+        raise GRPCError(Status.INVALID_ARGUMENT, f"the request is no {takes.DESCRIPTOR.full_name}") from None
 
 
 class Server:

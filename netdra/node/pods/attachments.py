@@ -24,10 +24,13 @@ from netdra.model.plan import Plan
 from netdra.node.claims.checks import check_shared
 from netdra.node.haste import Haste
 from netdra.node.nri.hooks import Sandbox
+from netdra.node.permits import EVERYTHING, NodePermits
+from netdra.node.pods.circuits import Circuits, programs
 from netdra.node.pods.locks import Locks
 from netdra.node.pods.network import Network, Undone
 from netdra.node.pods.outcome import Outcome, failed
 from netdra.node.pods.reports import Reports, message_of, reason_of
+from netdra.node.pods.threads import Threads
 from netdra.node.pods.tracker import Tracker
 from netdra.node.pods.writer import StatusWriter
 from netdra.node.view import NodeView
@@ -38,7 +41,7 @@ log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-WORKERS = 8
+UNDO_SECONDS = 5.0
 LOOKUP_SHARE = 0.4
 REMOVE_SECONDS = 5.0
 MOST_TRIES = 5  # of taking a sandbox down whose namespace is gone (decision D13)
@@ -61,6 +64,8 @@ class Attachments:
         changed: what is to be called when other devices are held, or with other trouble.
         work: what is to be called when there is something to reconcile.
         haste: told while a hook is in hand.
+        permits: what those who write topologies may have of the node.
+        circuits: the plugins that do not answer, so that nobody waits for them.
         missed: what is to be called when a sandbox may have ended without our being told (`netdra.node.pods.orphans`).
     """
 
@@ -69,7 +74,7 @@ class Attachments:
     network: Network
     writer: StatusWriter
     reports: Reports
-    threads: ThreadPoolExecutor
+    threads: Threads
     live: dict[str, Sandbox] = field(default_factory=dict)
     strangers: frozenset[str] = frozenset()
     troubles: dict[str, Undone] = field(default_factory=dict)
@@ -77,7 +82,11 @@ class Attachments:
     work: Callable[[], None] = lambda: None
     missed: Callable[[], None] = lambda: None
     haste: Haste = field(default_factory=Haste)
+    permits: NodePermits = EVERYTHING
+    circuits: Circuits = field(default_factory=Circuits)
     locks: Locks = field(default_factory=Locks)
+    _plugins: dict[str, frozenset[str]] = field(default_factory=dict)
+    _later: set[str] = field(default_factory=set)
     _running: set[asyncio.Task[Any]] = field(default_factory=set)
 
     async def synchronize(self, sandboxes: Sequence[Sandbox]) -> None:
@@ -111,7 +120,13 @@ class Attachments:
         """
         self.live.pop(sandbox.id, None)
         if self.locks.is_free(sandbox.id) and not self.has_anything(sandbox.id):
+            self._plugins.pop(sandbox.id, None)
             return
+        if self.hangs(sandbox.id):
+            self.undo_later(sandbox)
+            raise TemporaryError(
+                f"sandbox {sandbox.id}: it is undone in the background, since a plugin does not answer"
+            )
         await self._in_time(self.take_down(sandbox, budget), budget, sandbox)
 
     async def remove(self, sandbox: Sandbox) -> None:
@@ -123,8 +138,24 @@ class Attachments:
         await self.stop(sandbox, REMOVE_SECONDS)
         self.reports.well(sandbox)
 
+    def hangs(self, sandbox: str) -> bool:
+        """Whether a plugin that a sandbox needs does not answer just now."""
+        return self.circuits.is_open(self._plugins.get(sandbox, ()))
+
+    def undo_later(self, sandbox: Sandbox) -> None:
+        """Take a sandbox down without anybody waiting for it, in a share of the threads; `orphans` goes on with it."""
+        if sandbox.id in self._later:
+            return
+        self._later.add(sandbox.id)
+        with about(sandbox=sandbox.id, pod=f"{sandbox.namespace}/{sandbox.name}"):
+            task = asyncio.create_task(_told_apart(self.take_down(sandbox, UNDO_SECONDS)))
+        self._running.add(task)
+        task.add_done_callback(self._running.discard)
+        task.add_done_callback(lambda _: self._later.discard(sandbox.id))
+
     async def aclose(self) -> None:
         """Wait for what has begun: nothing is left half done."""
+        self.threads.drop_undoing()
         while self._running:
             await asyncio.wait(self._running)
         self.threads.shutdown()
@@ -171,8 +202,12 @@ class Attachments:
         async with self.locks.held(sandbox.id):
             tries = self.troubles.get(sandbox.id, Undone()).tries
             undone = await self.in_thread(
-                lambda: self.network.undo(sandbox.id, deadline, sandbox.netns, give_up=tries + 1 >= MOST_TRIES)
+                lambda: self.network.undo(sandbox.id, deadline, sandbox.netns, give_up=tries + 1 >= MOST_TRIES),
+                self.threads.undoing if self.hangs(sandbox.id) else None,
             )
+            self.circuits.hung(undone.hung)
+            if not undone.trouble:
+                self._plugins.pop(sandbox.id, None)
             self.writer.forget(sandbox.id, undone.claims)
             self.troubles.pop(sandbox.id, None)
             if undone.trouble and not undone.given_up:
@@ -188,10 +223,10 @@ class Attachments:
         self.reports.not_undone(sandbox, undone.trouble)
         raise TemporaryError(f"sandbox {sandbox.id}: not all could be undone: {undone.trouble}")
 
-    async def in_thread(self, work: Callable[[], T]) -> T:
-        """Do blocking work in the pool."""
+    async def in_thread(self, work: Callable[[], T], threads: ThreadPoolExecutor | None = None) -> T:
+        """Do blocking work in the pool, or in other threads."""
         context = contextvars.copy_context()  # what log lines are about goes along
-        return await asyncio.get_running_loop().run_in_executor(self.threads, lambda: context.run(work))
+        return await asyncio.get_running_loop().run_in_executor(threads or self.threads.work, lambda: context.run(work))
 
     async def _run(self, sandbox: Sandbox, deadline: float) -> None:
         async with self.locks.held(sandbox.id):
@@ -199,7 +234,7 @@ class Attachments:
             try:
                 claims = await self.tracker.claims_of(sandbox, max(0.0, left * LOOKUP_SHARE))
             except TemporaryError as problem:
-                if await self.in_thread(lambda: self.network.is_on_hosts(sandbox)):
+                if await self.in_thread(lambda: self.network.is_on_hosts(sandbox), self.threads.looking):
                     return  # it has no network to be attached to, and no CDI specification either
                 self.reports.failed(sandbox, problem)
                 raise
@@ -217,7 +252,18 @@ class Attachments:
         self._succeed(sandbox)
         if sandbox.id not in self.live:
             raise StoppedError(f"sandbox {sandbox.id} was stopped before its network was attached")
-        return await self.in_thread(lambda: self.network.attach(sandbox, claims, plans, deadline))
+        plugins = self._plugins[sandbox.id] = programs(plans)
+        self.circuits.admit(plugins)
+        problem: NetdraError | None = PermanentError(f"sandbox {sandbox.id}: attaching it was cut off")
+        try:
+            outcomes = await self.in_thread(lambda: self.network.attach(sandbox, claims, plans, deadline))
+            problem = None
+        except NetdraError as error:
+            problem = error
+            raise
+        finally:
+            self.circuits.ended(plugins, problem)
+        return outcomes
 
     def _succeed(self, sandbox: Sandbox) -> None:
         """A pod has one sandbox at a time: if a former one has a device, the next try of this one finds it free."""
@@ -240,6 +286,7 @@ class Attachments:
                 hint="the driver has only just started, or cannot reach the API server",
             )
         plans = bind(claims, self.view.topologies, self.view.devices).plans
+        self.permits.check(plans)
         for claim in claims:
             check_shared(claim, plans, self._pods_of(claim, sandbox))
         return plans

@@ -27,7 +27,13 @@ def needed(claim: ResourceClaim) -> ResourceClaim:
     ours = DeviceAllocationResult(results=results, config=config if results else ())
     selector = allocation.node_selector if allocation is not None and results else None
     return ResourceClaim(
-        metadata=ObjectMeta(name=metadata.name, namespace=metadata.namespace, uid=metadata.uid, annotations=marked),
+        metadata=ObjectMeta(
+            name=metadata.name,
+            namespace=metadata.namespace,
+            uid=metadata.uid,
+            annotations=marked,
+            owner_references=metadata.owner_references if EXTENDED_RESOURCE_CLAIM in marked else (),
+        ),
         spec=ResourceClaimSpec(),
         status=msgspec.structs.replace(
             claim.status,

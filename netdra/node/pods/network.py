@@ -44,6 +44,7 @@ class Undone(msgspec.Struct, frozen=True, kw_only=True):
         namespace_gone: its namespace is gone for all but us, so nothing that fails now can be mended in it.
         given_up: what could not be undone is in a file that was put aside, and is tried no more.
         tries: how often it was tried so far since the namespace was gone; counted by `attachments`.
+        hung: the plugins that did not answer in time.
     """
 
     claims: tuple[ClaimReference, ...] = ()
@@ -52,6 +53,7 @@ class Undone(msgspec.Struct, frozen=True, kw_only=True):
     namespace_gone: bool = False
     given_up: bool = False
     tries: int = 0
+    hung: tuple[str, ...] = ()
 
 
 class Network:
@@ -192,6 +194,7 @@ class Network:
             notes=report.notes,
             namespace_gone=report.namespace_gone,
             given_up=give_up and bool(trouble) and not self.has_checkpoint(sandbox),
+            hung=tuple(each.hung for each in report.undone if each.hung),
         )
 
     def known(self) -> tuple[str, ...]:

@@ -100,12 +100,17 @@ class Orphans:
 
     async def settle(self, uid: str) -> None:
         """Take down what is left of a claim's pods, which have ended: its devices may go to the next pod at once."""
-        if self.attachments.network.guard.users(uid):
+        users = self.attachments.network.guard.users(uid)
+        if users:
             with suppress(NetdraError):
-                await self._sandboxes()
+                await self._sandboxes(frozenset(users))
 
-    async def _sandboxes(self) -> None:
-        """Take down sandboxes that do not run any more: by what the runtime said, or since their namespace is gone."""
+    async def _sandboxes(self, only: frozenset[str] | None = None) -> None:
+        """Take down sandboxes that do not run any more: by what the runtime said, or since their namespace is gone.
+
+        Args:
+            only: the sandboxes to look at; None for all.
+        """
         attachments = self.attachments
         saved = {each.header.pod.sandbox: each for each in await attachments.in_thread(attachments.network.checkpoints)}
         lost = [
@@ -114,7 +119,8 @@ class Orphans:
             if await attachments.in_thread(partial(attachments.network.is_of_a_lost_namespace, each))
         ]
         lost += attachments.network.namespaces.lost()
-        for key in dict.fromkeys([*lost, *attachments.strangers, *attachments.troubles]):
+        found = dict.fromkeys([*lost, *attachments.strangers, *attachments.troubles])
+        for key in found if only is None else [key for key in found if key in only]:
             if key in lost:
                 attachments.live.pop(key, None)
             if key in attachments.live or not attachments.has_anything(key):
@@ -123,7 +129,10 @@ class Orphans:
             sandbox = sandbox_of(saved[key]) if key in saved else Sandbox(id=key, name="", namespace="", uid="")
             if key in saved:
                 self._plans |= {plan.topology: plan for plan in saved[key].header.plans}
-            await self._take_down(sandbox)
+            if attachments.hangs(key):
+                attachments.undo_later(sandbox)  # the others do not wait for it
+            else:
+                await self._take_down(sandbox)
 
     async def _take_down(self, sandbox: Sandbox) -> None:
         """Take a sandbox down; what fails is reported, and kept as a trouble or given up."""

@@ -24,13 +24,14 @@ MOST_PODS = 1000
 class Reports:
     """What was told of which pod last."""
 
-    def __init__(self, emit: Callable[[Occurrence], None]) -> None:
+    def __init__(self, emit: Callable[[Occurrence], None], node: str = "") -> None:
         """Begin with nothing told.
 
         Args:
             emit: takes an event, e.g. `netdra.kube.events.Recorder.emit`.
+            node: the node's name.
         """
-        self._emit = emit
+        self._emit, self._node = emit, node
         self._told: dict[str, str] = {}
 
     def failed(self, sandbox: Sandbox, problem: NetdraError) -> None:
@@ -67,6 +68,13 @@ class Reports:
         text = "the pod began while the network driver was away; its network is complete now"
         log.warning("%s", text, extra=_about(sandbox))
         self._tell(sandbox, "Warning", "NetworkAttachedLate", "Attach", text)
+
+    def plugin_hangs(self, plugin: str, seconds: float) -> None:
+        """A plugin did not answer in time, and is left alone for a while."""
+        text = f'CNI plugin "{plugin}" did not answer in time: pods that need it are refused for {seconds:.0f} s'
+        log.warning("%s", text, extra=fields(name=self._node))
+        node = ObjectReference(api_version="v1", kind="Node", name=self._node)
+        self._emit(Occurrence(regarding=node, type="Warning", reason="PluginNotAnswering", action="Attach", note=text))
 
     def well(self, sandbox: Sandbox) -> None:
         """Nothing is wrong with a pod, or it is gone: what is wrong next is news."""

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections.abc import Awaitable, Callable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
 from netdra.chain.site import Settings
@@ -22,7 +21,9 @@ from netdra.node.claims.prepare import Claims
 from netdra.node.claims.store import ClaimStore
 from netdra.node.haste import Haste
 from netdra.node.kubelet.handler import ClaimHandler, PreparedDevice
-from netdra.node.pods.attachments import WORKERS, Attachments
+from netdra.node.permits import EVERYTHING, NodePermits
+from netdra.node.pods.attachments import Attachments
+from netdra.node.pods.circuits import Circuits
 from netdra.node.pods.guard import Guard
 from netdra.node.pods.held import Held
 from netdra.node.pods.network import Network
@@ -30,6 +31,7 @@ from netdra.node.pods.objects import WatchedPod
 from netdra.node.pods.orphans import Orphans
 from netdra.node.pods.reconcile import Reconciler
 from netdra.node.pods.reports import Reports
+from netdra.node.pods.threads import Threads
 from netdra.node.pods.tracker import Tracker
 from netdra.node.pods.writer import StatusWriter
 from netdra.node.view import NodeView
@@ -138,6 +140,7 @@ class Surroundings:
         changed: told each time that other devices are held than before, or with other trouble.
         haste: told what pods wait for, so that other work can wait.
         threads: where blocking work is done, in the host's network namespace.
+        permits: what those who write topologies may have of the node.
     """
 
     client: Client
@@ -147,7 +150,8 @@ class Surroundings:
     emit: Callable[[Occurrence], None]
     changed: Callable[[], None] = lambda: None
     haste: Haste = field(default_factory=Haste)
-    threads: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(WORKERS, "pods"))
+    threads: Threads = field(default_factory=Threads.made)
+    permits: NodePermits = EVERYTHING
 
 
 def keep(settings: Settings, files: ClaimFiles, prepared: ClaimStore) -> Held:
@@ -166,16 +170,19 @@ def assemble(given: Surroundings) -> Pods:
     network = given.held.network
     files, prepared = network.guard.files, network.guard.prepared
     tracker = Tracker.of_node(given.client, given.node, lambda: bool(prepared.uids()))
+    reports = Reports(given.emit, given.node)
     attachments = Attachments(
         tracker=tracker,
         view=given.view,
         network=network,
         writer=StatusWriter(given.client, haste=given.haste),
-        reports=Reports(given.emit),
+        reports=reports,
+        circuits=Circuits(reports.plugin_hangs),
         threads=given.threads,
         troubles=given.held.troubles,
         changed=given.changed,
         haste=given.haste,
+        permits=given.permits,
     )
     reconciler = Reconciler(attachments)
     handler = Claims(
@@ -187,6 +194,7 @@ def assemble(given: Surroundings) -> Pods:
         files,
         tracker.on_host_network,
         tracker.just_read,
+        given.permits,
     )
     claims = Announced(handler, given.changed, lambda uid: orphans.settle(uid), given.haste)
     orphans = Orphans(attachments, claims)

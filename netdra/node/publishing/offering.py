@@ -157,7 +157,9 @@ class Offering:
         gone = {key: claimed[key] for key in recalled.gone}
         self._bare = frozenset(each.pci_address for each in named if each.type == "vf" and not each.if_name)
         interfaces = self._damper.damp(recalled.interfaces, now)
-        parts = self._exposer.pools(Inventory(node=Node(name=self._node, labels=labels), interfaces=interfaces))
+        in_use = {one.key[0] for one in held if one.key[0] in self._previous}
+        here = Inventory(node=Node(name=self._node, labels=labels), interfaces=interfaces)
+        parts = self._exposer.pools(here, in_use)
         self._gone = taints.gone_effects(gone, self._exposer, self._gone)
         changed = self._make_all(parts, held, interfaces)
         self._interfaces = interfaces

@@ -161,7 +161,8 @@ def _written(
         metadata = msgspec.structs.replace(pair.stored.metadata, owner_references=(owner,), annotations=others)
     else:
         # The scheduler looks at slices in the order of their names, and the server keeps 58 characters of this.
-        metadata = ObjectMeta(generate_name=f"{index:05x}-{names.subdomain(pool.name)}-", owner_references=(owner,))
+        name = names.subdomain(pool.name.replace("/", "-"))
+        metadata = ObjectMeta(generate_name=f"{index:05x}-{name}-", owner_references=(owner,))
     spec = msgspec.structs.replace(pair.wanted.spec, pool=pool, devices=devices)
     return ResourceSlice(metadata=metadata, spec=spec)
 

@@ -1,9 +1,9 @@
 """Keeps a node's NodeNetwork as it should be, and writes it as seldom as slices are written.
 
-Run by `netdra.node.publishing.service`. What is offered, wrong or followed is reported at once, a few times in a row
-and then every ten seconds; what comes and goes with pods (who has a device, links' states, veths) waits for the next
-report, but no longer than half a minute. Nothing is written that stands there already, and publishing waits for none
-of it: a server that does not know the kind, or refuses, is told of once.
+Run by `netdra.node.publishing.service`. What is offered, wrong or followed is reported at once, as slices are written
+at once, though not without end; what comes and goes with pods (who has a device, links' states, veths) waits for the
+next report, but no longer than half a minute. Nothing is written that stands there already, and publishing waits for
+none of it: a server that does not know the kind, or refuses, is told of once.
 """
 
 from __future__ import annotations
@@ -25,10 +25,13 @@ from netdra.model.errors import NetdraError, PermanentError
 from netdra.model.meta import ObjectMeta, OwnerReference
 from netdra.model.node_network import NodeNetwork, NodeNetworkStatus
 from netdra.node import metrics
-from netdra.node.publishing.damping import BURST, SECONDS_PER_CHANGE, Bucket
+from netdra.node.publishing.damping import Bucket
 
 log = logging.getLogger(__name__)
 
+BURST = 20
+SECONDS_PER_REPORT = 2.0
+"""How many reports may follow each other, and how often one may come after that, whoever else writes the object."""
 QUIET_SECONDS = 30.0
 """How long what comes and goes with pods waits after a report, so that it is told together."""
 LONGEST_WAIT = 60.0
@@ -52,7 +55,7 @@ class Reporter:
         self._store: Store[NodeNetwork] = Store()
         self._written: NodeNetwork | None = None
         self._backoff = Backoff(most=LONGEST_WAIT)
-        self._bucket = Bucket(BURST, 0.0)
+        self._bucket = Bucket(BURST, 0.0, BURST, SECONDS_PER_REPORT)
         self._reported = float("-inf")
         self._due: float | None = None
         self._turn = asyncio.Event()
@@ -112,7 +115,7 @@ class Reporter:
             tokens = self._bucket.now(loop.time())
             waits = None if self._due is None else self._due - loop.time()
             if waits is not None and tokens < 1:
-                waits = max(waits, (1 - tokens) * SECONDS_PER_CHANGE)
+                waits = max(waits, (1 - tokens) * SECONDS_PER_REPORT)
             if waits is not None and waits <= 0:
                 return
             with suppress(TimeoutError):
@@ -135,7 +138,7 @@ class Reporter:
         changed = msgspec.structs.replace(present, status=status)
         self._written = await self._client.replace(NODE_NETWORKS, changed, subresource="status")
         now = asyncio.get_running_loop().time()
-        self._bucket = Bucket(self._bucket.now(now) - 1, now)
+        self._bucket = msgspec.structs.replace(self._bucket, tokens=self._bucket.now(now) - 1, at=now)
         metrics.REPORTS.inc()
         if self._problem:
             log.info("%s: reported again after: %s", self._owner.name, self._problem)

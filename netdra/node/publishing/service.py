@@ -22,7 +22,7 @@ from netdra.kube.client import Client, Selection
 from netdra.kube.errors import ApiError
 from netdra.kube.events import Recorder
 from netdra.kube.reflector import Reflector
-from netdra.kube.resources import NODE_NETWORKS, NODES, POLICIES, TOPOLOGIES, ClusterNode
+from netdra.kube.resources import NODE_NETWORKS, NODES, POLICIES, SCHEMAS, TOPOLOGIES, ClusterNode
 from netdra.kube.store import Change, Store
 from netdra.model import names
 from netdra.model.device import DEFAULT_FEATURES, Features, Problem
@@ -31,6 +31,7 @@ from netdra.model.node_network import MAX_PLUGINS, NodeNetworkStatus
 from netdra.model.plan import PlannedDevice
 from netdra.model.policy import DeviceExposurePolicy
 from netdra.model.resource import ResourceSlice
+from netdra.model.schema import CNIPluginSchema
 from netdra.model.topology import NetworkTopology
 from netdra.node import measure
 from netdra.node.haste import Haste
@@ -94,6 +95,7 @@ class Publishing:
         self._telling = Telling(self._recorder, node)
         self._policies: Store[DeviceExposurePolicy] = Store()
         self._topologies: Store[NetworkTopology] = Store()
+        self._schemas: Store[CNIPluginSchema] = Store()
         self._nodes: Store[ClusterNode] = Store()
         self.stored: Store[StoredSlice] = Store()
         self.health = Health()
@@ -127,6 +129,11 @@ class Publishing:
         return self._topologies.objects
 
     @property
+    def schemas(self) -> Sequence[CNIPluginSchema] | None:
+        """The cluster's CNIPluginSchemas, or None while they are not known."""
+        return tuple(self._schemas.objects.values()) if self._schemas.synced else None
+
+    @property
     def ready(self) -> bool:
         """See `NodeView`."""
         return self._looked.is_set() and self._topologies.synced
@@ -154,6 +161,7 @@ class Publishing:
             async with asyncio.TaskGroup() as knowing:
                 knowing.create_task(Reflector(client, POLICIES, self._policies).run())
                 knowing.create_task(Reflector(client, TOPOLOGIES, self._topologies).run())
+                knowing.create_task(Reflector(client, SCHEMAS, self._schemas).run())
                 knowing.create_task(Reflector(client, NODES, self._nodes, itself).run())
                 knowing.create_task(Reflector(client, STORED_SLICES, self.stored, of_node(self._node)).run())
                 knowing.create_task(self._recorder.run())

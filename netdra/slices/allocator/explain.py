@@ -169,14 +169,13 @@ class _View:
         counter = self._trial.short_counter(candidate) or ("", "")
         left = self._counters.balance(pool).left[counter] - self._trial.drawn(pool.key).get(counter, Decimal(0))
         name, drawers = counter[1], listed(self._drawers(pool, counter))
-        needed, free = quantity.render(candidate.consumes[counter]), quantity.render(max(left, Decimal(0)))
-        if left < 0:
+        if left < 0:  # of any counter, whether the device draws on it or not
             text = f"pool {pool.key[1]} has {name} overdrawn by {quantity.render(-left)}"
-        elif drawers:
-            text = f"needs {name} {needed}, {free} free"
-        else:
-            return "counters", f"needs {name} {needed}, and the pool has {free} in all"
-        return "counters", f"{text}: {drawers}" if drawers else text
+            return "counters", f"{text}: {drawers}" if drawers else text
+        needed, free = quantity.render(candidate.consumes[counter]), quantity.render(left)
+        if drawers:
+            return "counters", f"needs {name} {needed}, {free} free: {drawers}"
+        return "counters", f"needs {name} {needed}, and the pool has {free} in all"
 
     def _drawers(self, pool: Pool, counter: CounterKey) -> Iterator[str]:
         """Who has the devices that draw on the counter."""

@@ -169,7 +169,7 @@ def test_a_device_that_excludes_what_is_held_is_refused_until_that_is_given_back
         await scene.claims.unprepare(mac)
 
         # One that could not be given back holds on, though its claim is no longer prepared.
-        held = HeldDevice(key=(f"{scene.node}-sriov-eth0", "eth0-mac"), claim=mac.uid, trouble="busy")
+        held = HeldDevice(key=(f"{scene.node}/sriov-eth0", "eth0-mac"), claim=mac.uid, trouble="busy")
         scene.holders.held = (held,)
         with pytest.raises(PermanentError, match=r"which the claim with uid .* \(busy\) has"):
             await scene.claims.prepare(ip)

@@ -44,7 +44,7 @@ SLOTS = {"dra.networking/slots": DeviceCapacity(value="64", request_policy=Capac
 
 def exposed(node: str, count: int, *, mtu: int = 1500) -> ExposureResult:
     """What a node offers: one pool of shared personas that consume counters."""
-    pool = f"{node}-sriov-eth0"
+    pool = f"{node}/sriov-eth0"
     devices = tuple(
         ExposedDevice(
             name=f"eth0v{number}",
@@ -128,7 +128,7 @@ def one_slice(node: str, *devices: str, taint: str = "") -> tuple[ResourceSlice,
     taints = (DeviceTaint(key=taint, effect="NoSchedule"),) if taint else ()
     spec = ResourceSliceSpec(
         driver=names.DRIVER,
-        pool=ResourcePool(name=f"{node}-nic", generation=1, resource_slice_count=1),
+        pool=ResourcePool(name=f"{node}/nic", generation=1, resource_slice_count=1),
         node_name=node,
         devices=tuple(
             Device(name=name, attributes={"dra.networking/ifName": DeviceAttribute(string=name)}, taints=taints)

@@ -95,7 +95,7 @@ class Scene:
         await until_async(lambda: self.publishing.passes > passes, "the next pass")
 
     def hold(self, device: str, trouble: str = "") -> None:
-        key = (f"{self.node}-veth-{device.removesuffix('-macvlan')}", device)
+        key = (f"{self.node}/veth-{device.removesuffix('-macvlan')}", device)
         self.hands.held = (HeldDevice(key=key, claim="uid", trouble=trouble),)
         self.publishing.look_again()
 

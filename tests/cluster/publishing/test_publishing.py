@@ -42,9 +42,9 @@ def test_links_that_come_go_and_change_names_are_published_and_a_quiet_node_writ
             await scene.devices("eth9")
             await scene.quiet()
             assert scene.publishing.ready
-            facts = scene.publishing.devices[f"{scene.node}-veth-eth9", "eth9"]
+            facts = scene.publishing.devices[f"{scene.node}/veth-eth9", "eth9"]
             assert (facts.if_name, facts.type, facts.mtu) == ("eth9", "veth", 9000)
-            assert [one.spec.pool.name for one in scene.publishing.slices] == [f"{scene.node}-veth-eth9"]
+            assert [one.spec.pool.name for one in scene.publishing.slices] == [f"{scene.node}/veth-eth9"]
 
     asyncio.run(story())
 
@@ -154,7 +154,7 @@ def test_a_device_in_use_stays_when_it_disappears_and_goes_when_it_is_given_back
             link.delete(machine.sock, "eth1")
             found = await scene.wait(lambda found: taints(found["eth1"]) == [names.GONE])
             assert {**found["eth1"], "taints": None} == {**before["eth1"], "taints": None}
-            assert scene.publishing.devices[f"{scene.node}-veth-eth1", "eth1"].if_name == "eth1"
+            assert scene.publishing.devices[f"{scene.node}/veth-eth1", "eth1"].if_name == "eth1"
             told = [each for news in [await anext(health)] for each in news]
             while not any(each.device == "eth1" and each.message == "the interface is gone" for each in told):
                 told = [*await anext(health)]

@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Literal
 
@@ -25,6 +24,7 @@ from netdra.node.cdi.files import ClaimFiles
 from netdra.node.claims.store import ClaimStore
 from netdra.node.nri.hooks import Sandbox
 from netdra.node.pods.service import Surroundings, assemble, keep
+from netdra.node.pods.threads import Threads
 from netdra.topology.devices import from_slices
 from tests.cluster.sandboxes.scene import BUDGET, View
 
@@ -60,7 +60,7 @@ async def act(job: Job) -> None:
                     topologies={each.metadata.name: each for each in job.topologies},
                 ),
                 emit=lambda _: None,
-                threads=ThreadPoolExecutor(8, initializer=lambda: libc.setns(job.host, libc.CLONE_NEWNET)),
+                threads=Threads.made(lambda: libc.setns(job.host, libc.CLONE_NEWNET)),
             )
         )
         await pods.recall()

@@ -11,7 +11,6 @@ import json
 import subprocess
 import uuid
 from collections.abc import AsyncIterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -35,6 +34,7 @@ from netdra.node.cdi.files import ClaimFiles
 from netdra.node.claims.store import ClaimStore
 from netdra.node.nri.hooks import Sandbox
 from netdra.node.pods.service import Pods, Surroundings, assemble, keep
+from netdra.node.pods.threads import Threads
 from netdra.topology.classes import device_classes
 from netdra.topology.devices import DeviceKey, from_slices
 from testbed import build
@@ -260,7 +260,7 @@ class Scene:
             held=keep(self.machine.settings, self.machine.files, self.machine.store),
             view=self.view,
             emit=self.told.append,
-            threads=ThreadPoolExecutor(8, initializer=lambda: libc.setns(host, libc.CLONE_NEWNET)),
+            threads=Threads.made(lambda: libc.setns(host, libc.CLONE_NEWNET)),
         )
 
     @asynccontextmanager

@@ -26,7 +26,6 @@ def prepared(bed: Bed) -> tuple[Plan, ...]:
     bed.veth("eth7", "peer7", mtu=1400, up=True)
     bed.run("ip", "link", "property", "add", "dev", "eth7", "altname", "enp7s0")
     bed.run("ip", "addr", "add", "10.9.0.1/24", "dev", "eth7")
-    bed.run("ip", "link", "add", "br0", "up", "address", "02:00:00:00:00:b0", "type", "bridge")
     ipam = {"type": "host-local", "subnet": "10.6.0.0/24", "dataDir": str(bed.settings.state.parent / "ipam")}
     tuning = {
         "mtu": 1300,
@@ -41,9 +40,7 @@ def prepared(bed: Bed) -> tuple[Plan, ...]:
         plan(
             step("dev", "host-device", "net1", {"ipam": ipam}, device=device("eth7")),
             step("tune", "tuning", "net1", tuning, after=["dev"]),
-            step(
-                "port", "bridge", "net2", {"bridge": "br0", "ipam": {**ipam, "subnet": "10.8.0.0/24"}}, after=["tune"]
-            ),
+            step("port", "ptp", "net2", {"ipam": {**ipam, "subnet": "10.8.0.0/24"}}, after=["tune"]),
         ),
     )
 

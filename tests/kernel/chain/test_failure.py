@@ -32,15 +32,13 @@ UNDO_HALF = 'ip -n "$(basename "$CNI_NETNS")" link del half 2>/dev/null; true'
 
 
 def chain(bed: Bed, failing: PlannedStep, position: int) -> Plan:
-    """Move, tune, plug into a bridge with an address from IPAM, with a failing step at a position among them."""
+    """Move, tune, make a veth pair with an address from IPAM, with a failing step at a position among them."""
     bed.veth("eth7", "peer7", up=True)
-    # A bridge without an address of its own takes and loses that of its ports, and the plugin sets it up.
-    bed.run("ip", "link", "add", "br0", "up", "address", "02:00:00:00:00:b0", "type", "bridge")
     ipam = {"type": "host-local", "subnet": "10.5.0.0/24", "dataDir": str(bed.settings.state.parent / "ipam")}
     steps = [
         step("dev", "host-device", "net1", {"ipam": {**ipam, "subnet": "10.6.0.0/24"}}, device=device("eth7")),
         step("tune", "tuning", "net1", {"mtu": 1400, "addresses": ["10.1.0.5/24"]}, after=["dev"]),
-        step("port", "bridge", "net2", {"bridge": "br0", "ipam": ipam}, after=["tune"]),
+        step("port", "ptp", "net2", {"ipam": ipam}, after=["tune"]),
         step("last", "tuning", "net2", {"promisc": True}, after=["port"]),
     ]
     steps.insert(position, failing)

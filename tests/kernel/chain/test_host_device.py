@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 from typing import Any
 
@@ -9,12 +10,17 @@ import pytest
 
 from netdra.chain.attach import attach
 from netdra.chain.check import check
+from netdra.chain.checkpoint import Pod
 from netdra.chain.detach import detach
 from netdra.chain.report import AttachReport
-from netdra.kernel import link, uapi
+from netdra.kernel import link, netns, uapi
+from netdra.kernel.link import Link
 from netdra.kernel.netlink import Socket
-from netdra.model.errors import NetdraError
+from netdra.kernel.netns import Namespace
+from netdra.model.errors import NetdraError, TemporaryError
 from netdra.model.plan import PlannedDevice
+from netdra.steps import moving
+from netdra.steps.contract import Site
 from tests.kernel.chain.conftest import Bed, device, differences, recorder
 from tests.kernel.conftest import Machine
 from tests.plans import plan, step
@@ -233,10 +239,10 @@ def test_the_disk_is_waited_for_only_where_something_outlives_the_machine(
     assert len(waited) == 2
 
 
-def test_a_virtual_device_that_is_taken_again_as_soon_as_it_is_back_is_given_back_all_the_same(
+def test_a_virtual_device_that_another_program_takes_as_soon_as_it_is_back_is_given_back_all_the_same(
     bed: Bed, other: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nothing but its name tells whose it is, and the next pod's step may be waiting for it."""
+    """Nothing but its name tells whose it is."""
     nic(bed)
     moved(bed, {"mtu": 1300}, device("eth7"))
     change = link.change
@@ -251,3 +257,34 @@ def test_a_virtual_device_that_is_taken_again_as_soon_as_it_is_back_is_given_bac
     assert report.is_clean, str(report)
     assert 'device "eth7" came back and is gone again' in report.notes[0]
     assert not detach(bed.container.sandbox, bed.settings).found
+
+
+def test_the_next_pod_waits_for_a_virtual_device_until_it_is_what_it_was(
+    bed: Bed, other: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    nic(bed)
+    mtu = bed.link("eth7")["mtu"]
+    moved(bed, {"mtu": 1300}, device("eth7"))
+    restore = moving.restore
+    refusals: list[str] = []
+    second = dataclasses.replace(
+        bed, pod=Namespace.open(f"{netns.NAMED}/{other.name}"), container=Pod(sandbox=f"{bed.container.sandbox}-2")
+    )
+
+    def asked_for_meanwhile(record: moving.Moved, back: Link, site: Site) -> tuple[str, ...]:
+        with pytest.raises(TemporaryError) as refused:
+            moved(second, given=device("eth7"))
+        refusals.append(str(refused.value))
+        return restore(record, back, site)
+
+    monkeypatch.setattr(moving, "restore", asked_for_meanwhile)
+    report = detach(bed.container.sandbox, bed.settings)
+    assert report.is_clean, str(report)
+    assert not report.notes
+    assert [f"is still sandbox {bed.container.sandbox}'s" in refusal for refusal in refusals] == [True]
+    assert bed.link("eth7")["mtu"] == mtu
+    moved(second, given=device("eth7"))
+    assert bed.run("ip", "-n", other.name, "link", "show", "net1")
+    monkeypatch.undo()
+    assert detach(second.container.sandbox, bed.settings).is_clean
+    second.pod.close()

@@ -15,7 +15,7 @@ from netdra.model.plan import Plan, PlannedDevice
 from netdra.topology.bind import bind
 from tests.kernel.chain.conftest import Bed
 
-POOL = "node-nic-eth"
+POOL = "node/nic-eth"
 
 
 def device(name: str, *plugins: str) -> PlannedDevice:

@@ -314,3 +314,31 @@ def test_an_ipam_plugin_that_gives_nothing_or_what_is_taken_fails_the_step(pod: 
     assert len(fake.calls("DEL")) == 1
     after = pod.state()
     assert differences(before["pod"]["links"]["eth0"]["mtu"], after["pod"]["links"]["eth0"]["mtu"]) == []
+
+
+def test_sysctls_of_which_one_limits_the_other_are_given_back_in_the_opposite_order(pod: Bed) -> None:
+    names = ("net.ipv4.ipfrag_low_thresh", "net.ipv4.ipfrag_high_thresh")
+    before = [pod.run("sysctl", "-n", name, inside=True) for name in names]
+    # The low one may not be above the high one, at any time.
+    tuned(pod, {"sysctl": {names[0]: "1000", names[1]: "2000"}})
+    assert [pod.run("sysctl", "-n", name, inside=True).strip() for name in names] == ["1000", "2000"]
+    assert detach(pod.container.sandbox, pod.settings).is_clean
+    assert [pod.run("sysctl", "-n", name, inside=True) for name in names] == before
+
+
+def test_a_list_that_was_empty_is_empty_again(pod: Bed) -> None:
+    name = "net.ipv4.ip_local_reserved_ports"
+    assert pod.run("sysctl", "-n", name, inside=True).strip() == ""
+    tuned(pod, {"sysctl": {name: "8080,9148"}})
+    assert pod.run("sysctl", "-n", name, inside=True).strip() == "8080,9148"
+    assert detach(pod.container.sandbox, pod.settings).is_clean
+    assert pod.run("sysctl", "-n", name, inside=True).strip() == ""
+
+
+def test_a_sysctl_that_cannot_be_given_back_is_refused_before_anything_is_set(pod: Bed) -> None:
+    name = "net.ipv4.tcp_available_congestion_control"
+    tuning = {"sysctl": {"net.core.somaxconn": "77", name: "reno"}}
+    before = pod.run("sysctl", "-n", "net.core.somaxconn", inside=True)
+    with pytest.raises(AttachError, match=f"sysctl {name.replace('.', '/')} could not be given back its value"):
+        tuned(pod, tuning)
+    assert pod.run("sysctl", "-n", "net.core.somaxconn", inside=True) == before

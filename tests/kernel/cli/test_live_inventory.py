@@ -48,7 +48,7 @@ def test_plan_offers_what_is_there(namespace: str, tmp_path: Path) -> None:
     (tmp_path / "p.yaml").write_text(POLICY)
     printed = netdra(namespace, "plan", "--policies", str(tmp_path), "--node", "here")
     (part,) = yaml.safe_load_all(printed)
-    assert part["spec"]["pool"]["name"] == "here-bridge-br7"
+    assert part["spec"]["pool"]["name"] == "here/bridge-br7"
     assert [device["name"] for device in part["spec"]["devices"]] == ["br7"]
 
 

@@ -25,7 +25,16 @@ def test_json_is_a_list_of_attributes_by_name(tmp_path: Path) -> None:
     assert done.returncode == 0
     found = {each["pciAddress"] or each["ifName"]: each for each in json.loads(done.stdout)}
     names = {each.name.removeprefix("dra.networking/") for each in ATTRIBUTES}
-    relations = {"master", "lowerDevices", "upperDevices"}
+    relations = {
+        "master",
+        "lowerDevices",
+        "upperDevices",
+        "deviceName",
+        "totalVFs",
+        "pfPciAddress",
+        "devPort",
+        "vlanId",
+    }
     assert set(found["0000:41:10.2"]) == names | relations
     ens1 = found["0000:41:00.0"]
     assert names - set(ens1) == {"hostUplink", "ipv4", "ipv6", "altName", "eswitchMode"}, "sysfs does not have them"

@@ -57,12 +57,12 @@ Policies
   pf1-passthrough      expose, priority 200: does not match
   pf1-vfs              expose, priority 200: does not match
 
-Device enp3s0f0-macvlan of pool worker-1-sriov-enp3s0f0, shared, by policy "pf0-macvlan"
+Device enp3s0f0-macvlan of pool worker-1/sriov-enp3s0f0, shared, by policy "pf0-macvlan"
   CNI plugins: macvlan
   capacity: macvlans 64 (1 a claim)
   takes: macvlans-capacity 64
 
-Device enp3s0f0-passthrough of pool worker-1-sriov-enp3s0f0, exclusive, by policy "pf0-passthrough"
+Device enp3s0f0-passthrough of pool worker-1/sriov-enp3s0f0, exclusive, by policy "pf0-passthrough"
   CNI plugins: host-device
   takes: exclusion-slots 9, bandwidth 100000, macvlans-capacity 64
 

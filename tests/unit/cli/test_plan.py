@@ -63,12 +63,12 @@ def test_the_table_has_a_line_for_each_device() -> None:
     assert len(lines) == 18
     row = next(line for line in lines if "enp3s0f0-macvlan" in line)
     expected = "enp3s0f0-macvlan shared macvlan macvlans 64 (1 a claim) macvlans-capacity 64 pf0-macvlan"
-    assert " ".join(row.split()) == f"worker-1-sriov-enp3s0f0 {expected}"
+    assert " ".join(row.split()) == f"worker-1/sriov-enp3s0f0 {expected}"
 
 
 def test_the_nodes_name_can_be_given() -> None:
     pools = {part["spec"]["pool"]["name"] for part in yaml.safe_load_all(plan("--node", "n7").stdout)}
-    assert pools == {"n7-bridge-br-data", "n7-sriov-enp3s0f0", "n7-sriov-enp3s0f1"}
+    assert pools == {"n7/bridge-br-data", "n7/sriov-enp3s0f0", "n7/sriov-enp3s0f1"}
 
 
 def test_gates_change_the_encoding() -> None:
@@ -102,7 +102,7 @@ def test_policies_come_from_several_files_and_other_kinds_are_passed_over(tmp_pa
     (tmp_path / "notes.txt").write_text("{")
     one = WORKER_1 / "policies" / "40-bridge-br-data.yaml"
     done = plan("--policies", str(tmp_path), policies=one)
-    assert [part["spec"]["pool"]["name"] for part in yaml.safe_load_all(done.stdout)] == ["worker-1-bridge-br-data"]
+    assert [part["spec"]["pool"]["name"] for part in yaml.safe_load_all(done.stdout)] == ["worker-1/bridge-br-data"]
 
 
 @pytest.mark.parametrize(

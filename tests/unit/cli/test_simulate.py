@@ -58,8 +58,8 @@ def test_claims_that_fit_are_shown_with_their_devices(run: Any) -> None:
     rows = [line.split() for line in out.splitlines()]
     assert code == 0
     assert rows[1:] == [
-        ["x", "allocated", "worker-1", "net", "enp3s0f0v0", "worker-1-sriov-enp3s0f0"],
-        ["y", "allocated", "worker-1", "net", "enp3s0f0v1", "worker-1-sriov-enp3s0f0"],
+        ["x", "allocated", "worker-1", "net", "enp3s0f0v0", "worker-1/sriov-enp3s0f0"],
+        ["y", "allocated", "worker-1", "net", "enp3s0f0v1", "worker-1/sriov-enp3s0f0"],
     ]
 
 

@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 
 from netdra.exposure import expose
-from netdra.exposure.check import ROOM
+from netdra.exposure.additional import PCIE_ROOTS, ROOM
 from netdra.model import names
 from netdra.model.device import Features
 from netdra.model.inventory import ATTRIBUTES, PUBLISHED_ATTRIBUTES, PUBLISHED_IF_ANY, Interface
-from tests.builders import exclusive, inventory, named, pf, policy, shared, sriov, vf
+from tests.builders import OURS, exclusive, inventory, named, pf, policy, shared, sriov, vf
 
 NIC = Interface(if_name="eth1", type="nic", mac="02:00:00:00:00:01", mtu=1500)
 PORTS = {"ports": {"value": "64", "requestPolicy": {"default": "1"}}}
@@ -63,6 +63,66 @@ def test_strings_are_cut_to_what_the_api_takes(value: str, published: str) -> No
     assert only(Interface(if_name="eth1", driver=value))["dra.networking/driver"] == published
 
 
+ADDED: dict[str, Any] = {"network": "localnet1", "rack": 7, "gold": True, "x.org/nets": ["a", "b"]}
+
+
+@pytest.mark.parametrize("name", ADDED)
+def test_what_one_policy_adds_all_devices_of_the_node_carry_with_a_neutral_value(name: str) -> None:
+    adding = exclusive("adds", named("eth1"), additionalAttributes={name: ADDED[name]})
+    result = expose(inventory(NIC, *sriov("ens1", 1)), [adding, exclusive("plain", f'{OURS}.type != "nic"')])
+    found = {device.name: device.attributes[names.qualified(name)] for device in result.devices}
+    value = tuple(ADDED[name]) if isinstance(ADDED[name], list) else ADDED[name]
+    assert found == {"eth1": value, "ens1": type(value)(), "ens1v0": type(value)()}
+    assert result.problems == ()
+
+
+def test_what_policies_of_other_nodes_add_is_not_published() -> None:
+    elsewhere = {"nodeSelector": {"matchLabels": {"rack": "b"}}}
+    policies = [exclusive("p", "true"), policy("q", "true", spec=elsewhere, additionalAttributes={"network": "x"})]
+    (device,) = expose(inventory(NIC), policies).devices
+    assert "dra.networking/network" not in device.attributes
+
+
+def test_what_devices_have_no_room_for_is_told_of_the_policy_that_adds_it() -> None:
+    slots = {name: {"value": 8, "requestPolicy": {"default": 1}} for name in ("a", "b", "c")}
+    full = policy("full", named("ens1"), allowMultipleAllocations=True, capacity=slots)
+    result = expose(inventory(NIC, pf("ens1")), [exclusive("adds", named("eth1"), additionalAttributes={"n": 1}), full])
+    (problem,) = result.problems
+    assert problem.policy == "adds"
+    assert (
+        'additionalAttributes["dra.networking/n"] is not on the devices of "full", which have no room'
+        in problem.message
+    )
+    assert problem.left_out is None
+    assert max(len(device.attributes) + len(device.capacity) for device in result.devices) <= 32
+
+
+def test_policies_that_give_one_attribute_in_two_types_are_told() -> None:
+    policies = [
+        exclusive(name, named(name), additionalAttributes={"n": value}) for name, value in (("a", 1), ("b", "1"))
+    ]
+    (problem,) = expose(inventory(NIC), policies).problems
+    assert problem.policy == "b"
+    assert 'additionalAttributes["dra.networking/n"] is a text, and an integer in policy "a"' in problem.message
+
+
+@pytest.mark.parametrize("name", PCIE_ROOTS)
+def test_a_policy_can_name_the_pcie_root_that_counts_for_placement(name: str) -> None:
+    """As with Data Direct: the GPU is not beside the NIC's own function."""
+    named_root = exclusive("p", "true", additionalAttributes={name: "pci0001:20"})
+    devices = expose(inventory(NIC, pf("ens1")), [named_root]).devices
+    assert [device.attributes[root] for device in devices for root in PCIE_ROOTS] == ["pci0001:20"] * 4
+
+
+def test_a_device_without_a_pcie_root_says_none() -> None:
+    devices = expose(inventory(NIC, pf("ens1"), pf("ens2", bus=4, pcie_root="")), [exclusive("p", "true")]).devices
+    assert [device.name for device in devices if set(PCIE_ROOTS) & device.attributes.keys()] == ["ens1"]
+    selecting = exclusive("p", 'device.attributes["device.k8s.io"].pcieRoot == ""')
+    assert [device.name for device in expose(inventory(NIC), [selecting]).devices] == ["eth1"], (
+        "policies can select by it"
+    )
+
+
 def test_a_list_that_does_not_fit_into_a_string_is_cut_between_entries_and_told() -> None:
     plugins = [{"name": f"plugin-number-{index}"} for index in range(6)]
     given = [policy("p", "true", supportedCNIPlugins=plugins)]
@@ -108,7 +168,8 @@ def test_an_exclusive_device_has_capacities_to_ask_for_but_not_to_consume() -> N
 def test_names_that_are_no_dns_labels_become_some_without_meeting() -> None:
     interfaces = [Interface(if_name=name, type="vlan") for name in ("eth0.1", "eth0_1", "eth0-1", "ETH0-1")]
     result = expose(inventory(*interfaces), [exclusive("p", "true", deviceNameSuffix="-x"), shared("q", "true")])
-    assert all(names.is_label(device.name) and names.is_subdomain(device.pool) for device in result.devices)
+    assert all(names.is_label(device.name) for device in result.devices)
+    assert all(names.is_subdomain(part) for device in result.devices for part in device.pool.split("/"))
     assert len({device.name for device in result.devices}) == 8
     assert len({device.pool for device in result.devices}) == 4
     assert len({each.name for each in result.counter_sets}) == 4
@@ -117,11 +178,21 @@ def test_names_that_are_no_dns_labels_become_some_without_meeting() -> None:
 def test_pools_are_named_after_the_node_the_kind_and_the_interface() -> None:
     result = expose(inventory(NIC, pf("ens1"), *sriov("ens2", 1)), [exclusive("p", "true")])
     assert [(device.pool, device.name) for device in result.devices] == [
-        ("worker-1-nic-eth1", "eth1"),
-        ("worker-1-sriov-ens1", "ens1"),
-        ("worker-1-sriov-ens2", "ens2"),
-        ("worker-1-sriov-ens2", "ens2v0"),
+        ("worker-1/nic-eth1", "eth1"),
+        ("worker-1/sriov-ens1", "ens1"),
+        ("worker-1/sriov-ens2", "ens2"),
+        ("worker-1/sriov-ens2", "ens2v0"),
     ]
+
+
+def test_no_pool_of_a_node_begins_like_one_of_another() -> None:
+    long = "n" * 63
+    for node in ("a", "a-b", "a.b", long):
+        interfaces = [Interface(if_name="sriov-c", type="b"), Interface(if_name="x" * 15, type="t" * 300)]
+        result = expose(inventory(*interfaces, node=node), [exclusive("p", "true")])
+        for device in result.devices:
+            assert device.pool.split("/")[0] == node
+            assert len(device.pool) <= names.MAX_SUBDOMAIN
 
 
 def test_two_interfaces_never_share_a_pool_by_accident() -> None:

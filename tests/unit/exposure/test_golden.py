@@ -55,9 +55,9 @@ def test_the_reference_node_has_three_pools_and_sixteen_devices() -> None:
         for each in part.spec.shared_counters
     }
     assert {each.spec.pool.name for each in packed.slices} == {
-        "worker-1-bridge-br-data",
-        "worker-1-sriov-enp3s0f0",
-        "worker-1-sriov-enp3s0f1",
+        "worker-1/bridge-br-data",
+        "worker-1/sriov-enp3s0f0",
+        "worker-1/sriov-enp3s0f1",
     }
     assert len(devices) == 16
     assert counters == {

@@ -172,6 +172,23 @@ def test_an_interface_whose_routes_could_not_be_read_is_protected_as_an_uplink()
     assert names(expose(inventory(unknown), [exclusive("p", "true")])) == []
 
 
+@pytest.mark.parametrize(
+    "expression",
+    [
+        '"a".replace("a", "aa")' + '.replace("a", "aaaaaaaa")' * 20 + " == device.driver",
+        'timestamp("2026-01-01T00:00:00Z").getHours("/dev/watchdog") == 1',
+        '!"a".matches(r"(\\pL{10}){20}")',
+    ],
+    ids=["memory", "a file", "time"],
+)
+def test_a_policy_that_may_take_too_much_is_left_out_and_no_other(expression: str) -> None:
+    result = expose(inventory(NIC, OTHER), [policy("attack", expression), exclusive("p", named("eth1"))])
+    assert names(result) == ["eth1"]
+    assert outcomes(result) == {"attack": "invalid", "p": "wins"}
+    (problem,) = result.problems
+    assert (problem.policy, problem.left_out) == ("attack", "policy-invalid")
+
+
 def test_two_policies_of_one_name_are_refused() -> None:
     with pytest.raises(InvalidInputError, match='"p" is there twice'):
         expose(inventory(NIC), [exclusive("p", "true"), exclude("p", "true")])

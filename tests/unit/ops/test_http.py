@@ -114,7 +114,9 @@ def test_a_request_that_never_ends_is_given_up(monkeypatch: pytest.MonkeyPatch) 
     _run(scene)
 
 
-def test_past_the_limit_the_connection_that_was_quiet_longest_makes_room(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_past_the_limit_the_connection_that_was_quiet_longest_makes_room(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     monkeypatch.setattr(http, "MAX_CONNECTIONS", 2)
     request = b"GET /known HTTP/1.1\r\nHost: a\r\n\r\n"
 
@@ -134,3 +136,4 @@ def test_past_the_limit_the_connection_that_was_quiet_longest_makes_room(monkeyp
                 await ask(first)
 
     _run(scene)
+    assert not caplog.records

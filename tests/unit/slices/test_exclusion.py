@@ -17,7 +17,7 @@ from tests import builders
 
 NODE = "worker-1"
 SLOTS = {"slots": {"value": "4"}}
-POOL = f"{NODE}-sriov-p0"
+POOL = f"{NODE}/sriov-p0"
 
 
 def slices_of(*policies: Any, vfs: int = 2) -> tuple[ResourceSlice, ...]:

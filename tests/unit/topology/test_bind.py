@@ -16,7 +16,7 @@ from netdra.topology.bind import EXTENDED_RESOURCE_CLAIM, bind, unbound
 from netdra.topology.devices import from_slices
 
 Topology = Callable[..., NetworkTopology]
-POOL = "n1-sriov-pf"
+POOL = "n1/sriov-pf"
 DEVICES = {
     (POOL, f"vf{index}"): PlannedDevice(
         request="",
@@ -153,9 +153,32 @@ def test_a_claim_for_extended_resources_is_bound_by_class_alone(topology: Topolo
         [result("container-0-request-0", "vf1"), result("container-1-request-0", "vf2")],
         [config("net", "vf")],
         annotations={EXTENDED_RESOURCE_CLAIM: "true"},
+        ownerReferences=[{"apiVersion": "v1", "kind": "Pod", "name": "web", "uid": "u", "controller": True}],
     )
     plans = bound([made], topology(ONE)).plans
     assert [(plan.steps[0].if_name, plan.steps[1].if_name) for plan in plans] == [("net1", "net1"), ("net2", "net2")]
+
+
+@pytest.mark.parametrize(
+    "owners",
+    [
+        [],
+        [{"apiVersion": "v1", "kind": "Pod", "name": "web", "uid": "u"}],
+        [{"apiVersion": "v1", "kind": "ConfigMap", "name": "web", "uid": "u", "controller": True}],
+        [{"apiVersion": "example.com/v1", "kind": "Pod", "name": "web", "uid": "u", "controller": True}],
+    ],
+)
+def test_a_claim_that_only_says_it_is_for_extended_resources_is_bound_by_its_requests(
+    topology: Topology, owners: list[dict[str, Any]]
+) -> None:
+    made = claim(
+        [result("mine", "vf1")],
+        [config("net", "vf")],
+        annotations={EXTENDED_RESOURCE_CLAIM: "true"},
+        ownerReferences=owners,
+    )
+    with pytest.raises(InvalidInputError, match='root step "vf" has no matching device request'):
+        bound([made], topology(ONE))
 
 
 def test_a_topology_of_one_device_is_run_once_for_each_that_was_asked_for(topology: Topology) -> None:
@@ -198,7 +221,7 @@ def test_what_is_not_there_yet_is_a_temporary_error(topology: Topology) -> None:
         bound([waiting], topology(ONE))
     with pytest.raises(TemporaryError, match=r'NetworkTopology "gone".* is not there'):
         bound([claim([result("vf", "vf1")], [config("gone", "vf")])], topology(ONE))
-    with pytest.raises(TemporaryError, match='device "vf99" of pool "n1-sriov-pf" is not known'):
+    with pytest.raises(TemporaryError, match='device "vf99" of pool "n1/sriov-pf" is not known'):
         bound([claim([result("vf", "vf99")], [config("net", "vf")])], topology(ONE))
 
 

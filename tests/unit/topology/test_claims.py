@@ -116,7 +116,11 @@ def test_admin_access_and_extended_resources_ask_for_no_topology(topology: Topol
     two = topology(TWO, name="two")
     assert found(claim("- {name: vf0, exactly: {deviceClassName: two-vf0, adminAccess: true}}"), two) == ()
     asked = "- {name: container-0, exactly: {deviceClassName: two-vf0}}"
-    assert found(claim(asked, annotations={EXTENDED_RESOURCE_CLAIM: "true"}), two) == ()
+    marked = {EXTENDED_RESOURCE_CLAIM: "true"}
+    pod = {"apiVersion": "v1", "kind": "Pod", "name": "web", "uid": "u", "controller": True}
+    assert found(claim(asked, annotations=marked, ownerReferences=[pod]), two) == ()
+    # Anybody may write the annotation.
+    assert len(found(claim(asked, annotations=marked), two)) == 1
 
 
 def test_a_class_that_a_topology_left_behind_is_found(topology: Topology) -> None:

@@ -19,7 +19,7 @@ from netdra.topology import plain
 from netdra.topology.bind import bind
 from netdra.topology.devices import from_slices
 
-POOL = "n1-nic-eth1"
+POOL = "n1/nic-eth1"
 
 
 def parameters(kind: str = "host-device", **further: Any) -> dict[str, Any]:

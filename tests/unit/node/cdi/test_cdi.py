@@ -209,6 +209,14 @@ def test_the_container_finds_the_metadata_under_the_name_that_its_pod_knows(
     assert Path(mount["hostPath"]).stat().st_mode & 0o777 == 0o644
 
 
+@pytest.mark.parametrize("name", ["../../../../etc", "a/b", "..", "A", "x" * 64, "a\n"])
+def test_an_annotation_of_the_claim_is_no_path(tmp_path: Path, name: str) -> None:
+    claim = msgspec.structs.replace(WHOLE, pod_claim_name=name)
+    found = metadata.container_path(claim, "nic")
+    assert found == f"{metadata.CONTAINER_FOLDER}/resourceclaims/{CLAIM.name}/nic/dra.networking-metadata.json"
+    assert str(tmp_path) not in found
+
+
 def test_the_metadata_is_fuller_once_the_network_is_there(tmp_path: Path) -> None:
     files = ClaimFiles(plugin=tmp_path / "plugin", cdi=tmp_path / "cdi")
     files.prepared(WHOLE)

@@ -28,7 +28,7 @@ _RUNNER = asyncio.Runner()  # gRPC's client has one poller for all event loops, 
 atexit.register(_RUNNER.close)
 SHARED = PreparedDevice(
     requests=("main/sub",),
-    pool="n1-nic-eth1",
+    pool="n1/nic-eth1",
     device="eth1",
     cdi_ids=("dra.networking/claim=u-main",),
     share_id="5a5e2d2c-0000-4000-8000-000000000001",

@@ -15,6 +15,7 @@ from netdra.node.kubelet.health import DeviceHealth
 from netdra.node.kubelet.plugin import serving
 from netdra.node.kubelet.sockets import sockets
 from netdra.node.wire import kubelet_pb2 as wire
+from testbed.pace import within
 from tests.unit.node.kubelet.caller import (
     V1,
     WITHIN,
@@ -38,6 +39,33 @@ def test_a_call_that_has_begun_is_let_end_when_the_daemon_stops(root: Path) -> N
                 ending = asyncio.create_task(later(handler))
             await ending
             assert (await begun).claims["uid-0"].error == ""
+
+    run(test)
+
+
+def test_a_request_that_is_too_large_is_refused_before_it_is_read_and_the_next_one_is_answered(root: Path) -> None:
+    async def test() -> None:
+        paths = sockets(root)
+        async with serving(paths, Handler()), calling(paths.dra) as channel:
+            size = 60 * 1024 * 1024
+            with pytest.raises(grpc.aio.AioRpcError) as failure:
+                await prepare(channel, "x" * size)
+            assert failure.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+            assert "more than the 4194304 that are taken" in (failure.value.details() or "")
+            assert (await prepare(channel, "fine")).claims["uid-0"].error == ""
+
+    run(test)
+
+
+def test_the_daemon_works_on_while_somebody_sends_what_is_too_large(root: Path) -> None:
+    async def test() -> None:
+        paths = sockets(root)
+        async with serving(paths, Handler()), calling(paths.dra) as hostile, calling(paths.dra) as kubelet:
+            sending = [asyncio.create_task(prepare(hostile, "x" * 60 * 1024 * 1024)) for _ in range(3)]
+            with within(1.0, "a call beside large ones"):
+                assert (await prepare(kubelet, "fine")).claims["uid-0"].error == ""
+            refused = await asyncio.gather(*sending, return_exceptions=True)
+            assert all(isinstance(each, grpc.aio.AioRpcError) for each in refused)
 
     run(test)
 
@@ -78,7 +106,7 @@ def test_what_is_no_call_of_the_kubelet_is_refused_and_the_next_call_is_answered
 
             with failing(grpc.StatusCode.UNIMPLEMENTED, "Method not found"):
                 await send("/v1.Other/Call", b"")
-            with failing(grpc.StatusCode.UNKNOWN, "Internal Server Error"):
+            with failing(grpc.StatusCode.INVALID_ARGUMENT, "the request is no kubelet.PrepareRequest"):
                 await send(f"{V1}/NodePrepareResources", b"no message")
             assert handler.asked == []
             # Far more than HTTP/2 lets pass before it has been read.

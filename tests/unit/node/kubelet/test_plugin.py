@@ -41,7 +41,7 @@ def test_every_claim_of_a_call_has_its_own_outcome(root: Path, caplog: pytest.Lo
                 "uid-2": services.INTERNAL,
             }
             (device,) = answer.claims["uid-0"].devices
-            assert (device.pool_name, device.device_name) == ("n1-nic-eth1", "eth1")
+            assert (device.pool_name, device.device_name) == ("n1/nic-eth1", "eth1")
             assert list(device.request_names) == ["main"]
             assert list(device.cdi_device_ids) == ["dra.networking/claim=u-main"]
             assert device.share_id == SHARED.share_id

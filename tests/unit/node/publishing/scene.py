@@ -17,9 +17,9 @@ from netdra.topology.devices import DeviceKey
 from tests.builders import OURS, exclusive, inventory, shared
 
 NODE = "worker-1"
-POOL = f"{NODE}-sriov-p0"
+POOL = f"{NODE}/sriov-p0"
 ETH = Interface(if_name="eth7", type="veth", mac="02:00:00:00:00:07", mtu=1500, oper_state="up")
-ETH_KEY = (f"{NODE}-veth-eth7", "eth7")
+ETH_KEY = (f"{NODE}/veth-eth7", "eth7")
 POLICIES = (exclusive("pfs", f'{OURS}.type == "pf"'), exclusive("vfs", f'{OURS}.type == "vf"', "sriov"))
 ALL = (*POLICIES, exclusive("veths", f'{OURS}.type == "veth"'))
 

@@ -102,7 +102,36 @@ def test_a_pf_that_is_renamed_while_its_vf_is_in_use_keeps_its_name_until_then()
     scene.hold()
     scene.see(*renamed)
     assert scene.slices[POOL] == ()
-    assert {"q0", "q0v0", "q0v1"} == set(scene.devices(f"{NODE}-sriov-q0"))
+    assert {"q0", "q0v0", "q0v1"} == set(scene.devices(f"{NODE}/sriov-q0"))
+
+
+def test_a_pool_of_a_former_name_is_written_on_as_long_as_claims_have_devices_of_it() -> None:
+    former = f"{NODE}-sriov-p0"
+    before = Scene()
+    before.see(*sriov("p0", 2))
+    published = tuple(
+        msgspec.structs.replace(
+            one, spec=msgspec.structs.replace(one.spec, pool=msgspec.structs.replace(one.spec.pool, name=former))
+        )
+        for one in before.slices[POOL]
+    )
+    scene = Scene(published={former: published})
+    scene.hold((former, "p0v1"))
+    scene.see(*sriov("p0", 2))
+    assert POOL not in scene.slices
+    assert scene.taints(former) == {"p0": [], "p0v0": [], "p0v1": []}
+    scene.hold()
+    scene.see(*sriov("p0", 2))
+    assert scene.slices[former] == ()
+    assert scene.devices(POOL).keys() == {"p0", "p0v0", "p0v1"}
+
+
+def test_a_pool_of_a_former_name_that_nobody_uses_goes_at_the_first_pass() -> None:
+    former = f"{NODE}-veth-eth7"
+    scene = Scene(published={former: ()})
+    scene.see(ETH)
+    assert scene.slices[former] == ()
+    assert scene.devices(ETH_KEY[0]).keys() == {"eth7"}
 
 
 def test_a_link_without_carrier_taints_the_devices_that_hang_on_it() -> None:
@@ -114,7 +143,7 @@ def test_a_link_without_carrier_taints_the_devices_that_hang_on_it() -> None:
     bridge = Interface(if_name="br0", type="bridge", no_carrier=True)
     other = Scene(exclusive("all", "true"))
     other.see(bridge)
-    assert other.taints(f"{NODE}-bridge-br0") == {"br0": []}
+    assert other.taints(f"{NODE}/bridge-br0") == {"br0": []}
 
 
 def test_without_partitionable_devices_a_nic_has_one_persona() -> None:

@@ -1,0 +1,294 @@
+"""What a step may name of the node: the device that was allocated, interfaces of its own sandbox, and nothing else.
+
+Decision D31. Called with a topology's plan by the checks at admission, with a claim's plans by the node before it
+prepares and attaches, and by `netdra.chain` before anything runs. Which keys name what, plugins' schemas say
+(`format`); those that netdra ships count also where a user's own schema stands above them. Pure but for `allows`.
+
+Most plugins are Go programs, which read `DataDir` as `dataDir`: a key that only differs so from one that counts is
+refused, or it would pass by all that is said here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from netdra.model.errors import InvalidInputError
+from netdra.model.plan import Plan, PlannedDevice, PlannedStep
+from netdra.model.schema import CNIPluginSchema, Format
+from netdra.topology import references, shipped
+from netdra.topology.attachment import IN_POD_PARAMETERS
+from netdra.topology.config_check import COMMON, Complaint
+from netdra.topology.contract import Contract, Shape, compile_schema
+from netdra.topology.findings import Finding, about
+from netdra.topology.references import Reference
+from netdra.topology.step_check import RESERVED_KEYS, is_plugin_name
+from netdra.topology.values import ConfigError, Path, dotted, quoted
+
+ANY_PLUGIN = "*"
+
+Contracts = Mapping[str, Sequence[Contract]]
+"""By plugin, the contracts whose formats count: the shipped one, and the user's own."""
+
+
+class Permits(msgspec.Struct, frozen=True, kw_only=True):
+    """What of a node those who write topologies may have.
+
+    Attributes:
+        plugins: the types of plugins that may be run; those with a contract if it is empty.
+        allows: why a step may not be given a path of the node, or "".
+    """
+
+    plugins: frozenset[str] = frozenset()
+    allows: Callable[[str], str] = lambda _: ""
+
+
+class _Given(msgspec.Struct, frozen=True):
+    """A value of a config that a schema gives a format: where it is, and what it names; "" is a key misspelt."""
+
+    path: Path
+    value: Any
+    format: Format
+
+
+_RUNTIME = "runtimeConfig"
+# What runtimes give to any plugin (CNI's CONVENTIONS.md), as far as it names something of the node.
+_ANY_PLUGINS: tuple[tuple[tuple[str, ...], Format], ...] = (
+    (("deviceID",), "pciAddress"),
+    ((_RUNTIME, "deviceID"), "pciAddress"),
+    ((_RUNTIME, "CNIDeviceInfoFile"), "hostPath"),
+    ((_RUNTIME, "cgroupPath"), "hostPath"),
+)
+_EVERYWHERE = frozenset({*COMMON, *RESERVED_KEYS})
+_IN_RUNTIME = frozenset(path[1] for path, _ in _ANY_PLUGINS if len(path) > 1)
+
+_OF_DEVICE: Mapping[Format, Callable[[PlannedDevice], str]] = {
+    "interface": lambda device: device.if_name,
+    "hostInterface": lambda device: device.if_name,
+    "pciAddress": lambda device: device.pci_address,
+    "hostMac": lambda device: device.mac,
+    "rdmaDevice": lambda device: device.rdma_device,
+    "devicePath": lambda _: "",
+}
+_REFERRED: Mapping[Format, str] = {"pciAddress": "pciAddress", "rdmaDevice": "rdmaDevice"}
+_DERIVED = "a step with dependOn has what the steps before it brought into the pod, and nothing else of the node"
+
+
+def contracts_of(plans: Iterable[Plan], own: Iterable[CNIPluginSchema] = ()) -> dict[str, tuple[Contract, ...]]:
+    """The contracts of all plugins of some plans, IPAM plugins included; a schema that is wrong in itself is none."""
+    wanted = {kind for plan in plans for step in plan.steps for kind in (step.type, _ipam_type(step)) if kind}
+    found: dict[str, tuple[Contract, ...]] = {kind: (known,) for kind, known in shipped.contracts(wanted).items()}
+    for schema in own:
+        if schema.spec.cni_type in wanted:
+            try:
+                contract = compile_schema(schema)
+            except InvalidInputError:
+                continue
+            found[contract.cni_type] = (*found.get(contract.cni_type, ()), contract)
+    return found
+
+
+def check(
+    plans: Sequence[Plan], contracts: Contracts, permits: Permits | None = None, *, allocated: bool = False
+) -> tuple[Finding, ...]:
+    """All that steps name and may not have. Paths begin with `steps` and the step's place.
+
+    Args:
+        plans: what is to be run.
+        contracts: as `contracts_of` finds them.
+        permits: what the node lets them have; None where that is not known, or all are an administrator's own.
+        allocated: whether every root step is to have a device, also if the plan does not say which.
+    """
+    return tuple(
+        about(plan.topology, step.name, each.what, hint=each.hint, path=("steps", at, *each.path))
+        for plan in plans
+        for at, step in enumerate(plan.steps)
+        for each in _step(step, contracts, permits, allocated)
+    )
+
+
+def _step(step: PlannedStep, contracts: Contracts, permits: Permits | None, allocated: bool) -> Iterator[Complaint]:
+    known = contracts.get(step.type, ())
+    if step.execution == "Binary":
+        yield from _plugin(step.type, ("type",), contracts, permits)
+    yield from _within("config", _misspelt((), step.config, known, _EVERYWHERE))
+    runtime = step.config.get(_RUNTIME)
+    if isinstance(runtime, Mapping):
+        yield from _within("config", _misspelt((_RUNTIME,), runtime, (), _IN_RUNTIME))
+    yield from _in_pod(step, allocated)
+    given = [*_common(step.config), *(each for contract in known for each in _given(step.config, contract))]
+    ipam = step.config.get("ipam")
+    if isinstance(ipam, Mapping) and ipam:
+        kind = _ipam_type(step)
+        if ipam.get("type"):
+            yield from _plugin(kind or ipam["type"], ("config", "ipam", "type"), contracts, permits)
+        delegated = contracts.get(kind, ())
+        yield from _within("config", _misspelt(("ipam",), ipam, delegated, {"type"}))
+        inner = (each for contract in delegated for each in _given(ipam, contract))
+        given += [msgspec.structs.replace(each, path=("ipam", *each.path)) for each in inner]
+    # What two schemas say alike is complained of once.
+    for each in {(each.path, each.format): each for each in given}.values():
+        yield from _within("config", _value(step, each, permits))
+
+
+def _within(top: str, complaints: Iterable[Complaint]) -> Iterator[Complaint]:
+    for each in complaints:
+        yield msgspec.structs.replace(each, path=(top, *each.path))
+
+
+def _ipam_type(step: PlannedStep) -> str:
+    """The plugin that a step's addresses come from; "" if it is not said in plain words."""
+    ipam = step.config.get("ipam")
+    kind = ipam.get("type") if isinstance(ipam, Mapping) else None
+    return kind if isinstance(kind, str) and is_plugin_name(kind) else ""
+
+
+def _plugin(kind: Any, path: Path, contracts: Contracts, permits: Permits | None) -> Iterator[Complaint]:
+    """A program is run only if the node allows it; which one it is must be said, and not made of references."""
+    if not isinstance(kind, str) or not is_plugin_name(kind):
+        shown = quoted(kind) if isinstance(kind, str) else "not text"
+        yield Complaint(path, f"the plugin's type is {shown}", "a type is the name of a program in the CNI path")
+    elif permits is not None and not _is_allowed(kind, contracts, permits):
+        why = (
+            f"this node allows {', '.join(sorted(permits.plugins))}" if permits.plugins else "it has no CNIPluginSchema"
+        )
+        hint = f"start the node's driver with --allow-plugin {kind}"
+        if not permits.plugins:
+            hint = f"write a CNIPluginSchema for it, or {hint}"
+        yield Complaint(path, f'plugin "{kind}" is none that may be run on this node: {why}', hint)
+
+
+def _is_allowed(kind: str, contracts: Contracts, permits: Permits) -> bool:
+    if permits.plugins:
+        return kind in permits.plugins or ANY_PLUGIN in permits.plugins
+    return bool(contracts.get(kind))
+
+
+def _misspelt(
+    where: Path, config: Mapping[str, Any], contracts: Sequence[Contract], everywhere: Collection[str]
+) -> Iterator[Complaint]:
+    """Keys that a Go program takes for another one: it compares them without regard to case (encoding/json)."""
+    exact = {name for contract in contracts for name in contract.names} | set(everywhere)
+    folded = {name.casefold(): name for name in exact}
+    seen: dict[str, str] = {}
+    for key in config:
+        fold = key.casefold()
+        meant = seen.get(fold) if key in exact or fold not in folded else folded[fold]
+        if meant is None:
+            seen[fold] = key
+        else:
+            path = (*where, key)
+            what = f"{dotted(path)} is read as {quoted(meant)} by most plugins"
+            yield Complaint(path, what, f"write {meant}, and only once")
+
+
+def _common(config: Mapping[str, Any]) -> Iterator[_Given]:
+    for path, kind in _ANY_PLUGINS:
+        value: Any = config
+        for key in path:
+            value = value.get(key) if isinstance(value, Mapping) else None
+        if value is not None:
+            yield _Given(path, value, kind)
+
+
+def _given(config: Mapping[str, Any], contract: Contract) -> Iterator[_Given]:
+    """The values of a config that a contract gives a format, and what the plugin takes where one is missing."""
+    for key, value in config.items():
+        name = contract.names.get(key)
+        if name is not None:
+            yield from _inside(value, contract.parameters[name], (key,))
+    present = {contract.names.get(key) for key in config}
+    for name, default in contract.defaults.items():
+        if name not in present:
+            yield from _inside(default, contract.parameters[name], (name,))
+
+
+def _inside(value: Any, shape: Shape, path: Path) -> Iterator[_Given]:
+    if isinstance(value, list | tuple):
+        part = shape if shape.format else shape.parts[0] if shape.kind == "list" else None
+        for at, each in enumerate(value if part is not None else ()):
+            yield from _inside(each, part, (*path, at))  # type: ignore[arg-type]
+    elif shape.format:
+        if value is not None:
+            yield _Given(path, value, shape.format)
+    elif isinstance(value, Mapping):
+        folded = {name.casefold() for name in shape.properties}
+        for key, each in value.items():
+            inner = shape.properties.get(key) if shape.kind == "object" else next(iter(shape.parts), None)
+            if inner is not None:
+                yield from _inside(each, inner, (*path, key))
+            elif key.casefold() in folded:
+                yield _Given((*path, key), each, "")
+
+
+def _in_pod(step: PlannedStep, allocated: bool) -> Iterator[Complaint]:
+    """Where the interfaces are that a step names: the pod's for a derived step, the node's for an allocated device."""
+    parameter = IN_POD_PARAMETERS.get(step.type)
+    if parameter is None:
+        return
+    value = step.config.get(parameter, step.execution == "Builtin" if step.depend_on else False)
+    if step.depend_on and value is not True:
+        hint = f"leave {parameter} out of the topology: it is set to true"
+        yield Complaint(("config", parameter), f"{parameter} must be true: {_DERIVED}", hint)
+    elif not step.depend_on and value is not False and (allocated or step.device is not None):
+        what = f"{parameter} must not be set: a step without dependOn stands on the device that it is allocated"
+        yield Complaint(("config", parameter), what, f"leave {parameter} out")
+
+
+def _value(step: PlannedStep, given: _Given, permits: Permits | None) -> Iterator[Complaint]:
+    where = dotted(given.path)
+    if not given.format:
+        hint = "write it as the plugin's schema does"
+        yield Complaint(given.path, f"{where} is read as another parameter by most plugins", hint)
+    elif not isinstance(given.value, str):
+        yield Complaint(given.path, f"{where} must be text")
+    elif given.format == "hostPath":
+        yield from _host_path(given, permits)
+    elif step.depend_on:
+        yield from _derived(given)
+    elif step.device is not None and given.value:
+        yield from _allocated(step.device, given)
+
+
+def _host_path(given: _Given, permits: Permits | None) -> Iterator[Complaint]:
+    path, where = given.value, dotted(given.path)
+    if not path:
+        return
+    if "{{" in path or not path.startswith("/") or ".." in path.split("/"):
+        hint = 'write a path that begins with "/", without ".." and references'
+        yield Complaint(given.path, f"{where} {quoted(path)} is no plain path of the node", hint)
+    elif permits is not None and (why := permits.allows(path)):
+        hint = f"leave it out, or start the node's driver with --allow-host-path and a folder that has {quoted(path)}"
+        yield Complaint(given.path, f"{where} {quoted(path)} is a path of the node: {why}", hint)
+
+
+def _derived(given: _Given) -> Iterator[Complaint]:
+    """An interface's name counts in the pod; everything else of the node must come from what was allocated."""
+    if given.format == "interface" or not given.value:
+        return
+    field = _REFERRED.get(given.format, "")
+    try:
+        parts = references.parse(given.value)
+    except ConfigError as problem:
+        yield Complaint(given.path, f"{dotted(given.path)}: {problem.what}", problem.hint)
+        return
+    if field and len(parts) == 1 and isinstance(parts[0], Reference) and parts[0].field == field:
+        return
+    hint = "allocate it: let a step without dependOn bring it into the pod"
+    if field:
+        hint += f", and refer to it as {{{{ step.{field} }}}}"
+    yield Complaint(
+        given.path, f"{dotted(given.path)} {quoted(given.value)} names a device of the node: {_DERIVED}", hint
+    )
+
+
+def _allocated(device: PlannedDevice, given: _Given) -> Iterator[Complaint]:
+    allocated = _OF_DEVICE[given.format](device)
+    if not allocated or given.value.lower() != allocated.lower():
+        what = (
+            f'{dotted(given.path)} {quoted(given.value)} is not that of the allocated device "{device.device}" '
+            f"({quoted(allocated)})"
+        )
+        yield Complaint(given.path, what, f"leave {dotted(given.path)} out: the device is the one that was allocated")

@@ -1,0 +1,113 @@
+"""A plugin that never answers costs the pods that need it their network, and nobody else any time."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+
+import pytest
+
+from netdra.model.errors import TemporaryError
+from netdra.node.nri.hooks import Sandbox
+from netdra.node.pods.circuits import NotAnsweringError
+from netdra.node.pods.threads import WORKERS
+from testbed.objects import POD
+from testbed.pace import within
+from testbed.recorder import Recorder
+from testbed.waiting import until_async
+from tests.cluster.sandboxes.scene import Daemon, Scene, step
+
+HOOK = 1.5  # seconds, as a hook has of a runtime that is not configured otherwise
+
+
+@pytest.fixture
+def recorded(scene: Scene) -> Recorder:
+    """A plugin that neither adds nor deletes."""
+    found = Recorder(scene.machine.plugins, "recorded")
+    found.does("ADD", "sleep 600")
+    found.does("DEL", "sleep 600")
+    return found
+
+
+@pytest.fixture
+def hanging(scene: Scene, recorded: Recorder) -> list[Sandbox]:
+    """As many pods as there are threads, each with a device and a step of that plugin."""
+    names = [f"eth{number}" for number in range(WORKERS)]
+    scene.publish(*names, "other")
+    topology = scene.topology("hangs", step("nic", "host-device"), step("far", "recorded", after=("nic",)))
+    return [scene.machine.sandbox(scene.pod(scene.claim(topology))) for _ in names]
+
+
+@pytest.fixture
+def plain(scene: Scene) -> Sandbox:
+    """A pod without claims."""
+    name = scene.workspace.add_pod("plain", node=scene.node)
+    scene.workspace.wait_placed(name, scene.node)
+    return scene.machine.sandbox(scene.workspace.api.get(POD, name, scene.workspace.namespace))
+
+
+async def refused(daemon: Daemon, sandbox: Sandbox) -> Exception:
+    """What a runtime does with such a pod: it begins it, is refused, and stops it."""
+    problem: Exception | None = None
+    try:
+        await daemon.run(sandbox, HOOK)
+    except TemporaryError as error:
+        problem = error
+    assert problem is not None
+    with suppress(TemporaryError):
+        await daemon.pods.hooks.stop(sandbox, HOOK)
+    return problem
+
+
+def test_after_one_pod_waited_in_vain_the_others_of_its_plugin_are_refused_at_once(
+    scene: Scene, hanging: list[Sandbox]
+) -> None:
+    async def story() -> None:
+        async with scene.daemon() as daemon:
+            # A runtime asks about one sandbox after the other, so what one waits for, all wait for.
+            await refused(daemon, hanging[0])
+            with within(1.0, "the hooks of the other pods"):
+                problems = [await refused(daemon, each) for each in hanging[1:]]
+            assert {type(each) for each in problems} == {NotAnsweringError}
+            assert [each.reason for each in scene.told if each.regarding.kind == "Node"] == ["PluginNotAnswering"]
+            assert not [each for each in hanging[1:] if daemon.pods.hooks.has_anything(each.id)]
+
+    asyncio.run(story())
+
+
+def test_pods_without_claims_wait_for_nobody_while_every_thread_does(
+    scene: Scene, hanging: list[Sandbox], plain: Sandbox
+) -> None:
+    async def story() -> None:
+        async with scene.daemon() as daemon:
+            tasks = [asyncio.create_task(refused(daemon, each)) for each in hanging]
+            await until_async(lambda: len(scene.machine.checkpoints()) == WORKERS, "every thread to be in use")
+            with within(0.1, "the hooks of a pod without claims"):
+                await daemon.run(plain, HOOK)
+                await daemon.stop(plain)
+            await asyncio.gather(*tasks)
+
+    asyncio.run(story())
+
+
+def test_what_does_not_answer_is_undone_in_the_background_beside_the_pods_of_others(
+    scene: Scene, recorded: Recorder, hanging: list[Sandbox]
+) -> None:
+    whole = scene.topology("whole", step("nic", "host-device"))
+    other = scene.machine.sandbox(scene.pod(scene.claim(whole)))
+
+    async def story() -> None:
+        async with scene.daemon() as daemon:
+            await asyncio.gather(*[refused(daemon, each) for each in hanging])
+            assert daemon.pods.hooks.troubles or daemon.pods.hooks._later
+            with within(1.0, "the hooks of a pod with another plugin"):
+                await daemon.run(other, HOOK)
+                assert scene.machine.links(other) == {"lo", "net1"}
+                await daemon.stop(other)
+            recorded.does("DEL", "exit 0")
+            for each in hanging:
+                scene.machine.end(each)
+            await until_async(lambda: not scene.machine.checkpoints(), "all to be undone")
+            assert {f"eth{number}" for number in range(WORKERS)} <= scene.machine.links()
+
+    asyncio.run(story())
