@@ -112,5 +112,12 @@ STEP_FAILURES = NODE.counter(
     "type",
     "reason",
 )
+RESTORED = NODE.counter(
+    "netdra_chain_devices_restored_total",
+    "Devices that a step's plugin left otherwise than they were; outcome is ok (netdra restored it) or permanent (it "
+    "could not, and nobody else gets the device).",
+    "type",
+    OUTCOME,
+)
 step_type = Values()
 """The `type` label of a step: a CNI type, of which there are few unless somebody makes many."""
