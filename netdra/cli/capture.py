@@ -10,7 +10,7 @@ from netdra.cli import inputs
 from netdra.cli.discover import report
 from netdra.discovery.capture import anonymize, to_text
 from netdra.discovery.scan import scan, scan_recorded
-from netdra.discovery.told import with_uplinks
+from netdra.discovery.told import with_host_use, with_uplinks
 from netdra.model import names
 from netdra.model.errors import InvalidInputError
 from netdra.model.inventory import Node
@@ -29,7 +29,15 @@ from netdra.model.inventory import Node
     help="The node's name in Kubernetes; by default this machine's host name, or \"recorded\" with --sysfs.",
 )
 @inputs.uplink_option
-def command(file: str, anonymous: bool, root: str | None, node_name: str | None, uplinks: tuple[str, ...]) -> None:
+@inputs.host_use_option
+def command(
+    file: str,
+    anonymous: bool,
+    root: str | None,
+    node_name: str | None,
+    uplinks: tuple[str, ...],
+    used: tuple[str, ...],
+) -> None:
     """Write the inventory of all network interfaces to FILE ("-" is standard output).
 
     With --anonymize, what was equal stays equal and relations are kept. PCI addresses stay as they are, and so do names
@@ -41,6 +49,8 @@ def command(file: str, anonymous: bool, root: str | None, node_name: str | None,
     inventory = scan(node) if root is None else scan_recorded(root, node)
     if uplinks:
         inventory = with_uplinks(inventory, uplinks)
+    if used:
+        inventory = with_host_use(inventory, used)
     report(inventory)
     text = to_text(anonymize(inventory) if anonymous else inventory)
     if file == "-":

@@ -6,10 +6,14 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from netdra.model import names
-from netdra.model.device import Decision, ExposedDevice, Problem
+from netdra.model.device import Decision, ExposedDevice, Hidden, Problem
 from netdra.model.resource import DeviceCapacity
 
-UPLINK_HINT = "tell with --uplink NAME, or --uplink none"
+UNKNOWN_HINTS: Mapping[Hidden | None, tuple[str, str]] = {
+    "uplink-unknown": ("what carries the node's own traffic", "tell with --uplink NAME, or --uplink none"),
+    "host-use-unknown": ("what the host uses", "tell with --host-use NAME, or --host-use none"),
+}
+"""What may be unknown of a recorded tree, and the option that says it."""
 _NAMED = 5
 
 
@@ -60,12 +64,12 @@ def told_together(problems: Iterable[Problem]) -> Iterator[str]:
 
 def kept(decisions: Iterable[Decision]) -> Iterator[str]:
     """What is kept only because something is unknown of a recorded tree, and the option that says it."""
-    from netdra.exposure.resolve import UPLINK_UNKNOWN
-
-    unsure = sum(UPLINK_UNKNOWN in each.reason for each in decisions)
-    if unsure:
-        many = f"{unsure} interfaces that policies match are" if unsure > 1 else "an interface that policies match is"
-        yield f"{many} kept, because it is unknown what carries the node's own traffic; {UPLINK_HINT}"
+    hidden = Counter(each.hidden for each in decisions)
+    for why, (what, hint) in UNKNOWN_HINTS.items():
+        count = hidden[why]
+        if count:
+            many = f"{count} interfaces that policies match are" if count > 1 else "an interface that policies match is"
+            yield f"{many} kept, because it is unknown {what}; {hint}"
 
 
 def nothing_offered(decisions: Sequence[Decision]) -> str:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from netdra.discovery.watch import Change
 
 _COLUMNS = ("INTERFACE", "TYPE", "STATE", "MAC", "MTU", "MBIT/S", "PCI", "NUMA", "DRIVER", "MASTER", "MORE")
-_LISTS = (("ipv4", "ipv4"), ("ipv6", "ipv6"), ("altName", "alt_names"))
+_LISTS = (("ipv4", "ipv4"), ("ipv6", "ipv6"), ("altName", "alt_names"), ("hostUse", "host_use"))
 _RELATIONS = (("master", "master"), ("lowerDevices", "lower_devices"), ("upperDevices", "upper_devices"))
 _PLACE = (("totalVFs", "total_vfs"), ("pfPciAddress", "pf_pci_address"), ("devPort", "dev_port"), ("vlanId", "vlan_id"))
 
@@ -102,8 +102,6 @@ def _more(each: Interface) -> Iterator[str]:
         yield "uplink"
     if each.sriov_capable:
         yield f"{each.num_vfs}/{each.total_vfs} VFs"
-    if each.type == "vf":
-        yield f"VF {each.vf_index} of {each.pf_name or each.pf_pci_address}"
     if each.bridge_type:
         yield f"{each.bridge_type}{' VLAN-filtering' if each.vlan_filtering else ''} bridge"
     if each.vlan_id:
@@ -112,9 +110,19 @@ def _more(each: Interface) -> Iterator[str]:
         yield f"RDMA {each.rdma_device}"
     if each.eswitch_mode == "switchdev":
         yield "switchdev"
+    yield from _relations(each)
+    yield from (*each.ipv4, *each.ipv6)
+
+
+def _relations(each: Interface) -> Iterator[str]:
+    if each.type == "vf":
+        yield f"VF {each.vf_index} of {each.pf_name or each.pf_pci_address}"
+    if each.type == "representor" and each.vf_index >= 0:
+        yield f"represents VF {each.vf_index} of {each.pf_name or each.pf_pci_address}"
+    if each.uses:
+        yield f"in use: {', '.join(each.uses)}"
     if each.lower_devices:
         yield f"on {','.join(each.lower_devices)}"
-    yield from (*each.ipv4, *each.ipv6)
 
 
 def _watch(output: str) -> None:

@@ -22,6 +22,7 @@ _COLUMNS = ("POOL", "DEVICE", "KIND", "CNI PLUGINS", "CAPACITY", "TAKES", "POLIC
 @inputs.inventory_option
 @inputs.node_option
 @inputs.uplink_option
+@inputs.host_use_option
 @inputs.feature_option
 @click.option("--cluster", is_flag=True, help="Every node of the cluster, as it is now and as it would be.")
 @click.option("--diff", is_flag=True, help="With --cluster: only what changes.")
@@ -36,6 +37,7 @@ def command(
     inventory_path: str | None,
     node_name: str | None,
     uplinks: tuple[str, ...],
+    used: tuple[str, ...],
     gates: tuple[str, ...],
     cluster: bool,
     diff: bool,
@@ -54,7 +56,7 @@ def command(
     were written (those of the same name changed) or deleted. What nodes have is read from their NodeNetworks; nothing
     is written.
     """
-    only_here = {"--inventory": inventory_path, "--uplink": uplinks, "--feature": gates}
+    only_here = {"--inventory": inventory_path, "--uplink": uplinks, "--host-use": used, "--feature": gates}
     only_there = {"--diff": diff, "--without": without, "--kubeconfig": kubeconfig, "--context": context}
     for option, given in (only_here if cluster else only_there).items():
         if given:
@@ -69,7 +71,9 @@ def command(
         where = kubeconfig, context
         cluster_plan.show(policies, without, where, nodes, diff=diff, output=output or "table")
         return
-    _plan(policies, inputs.inventory(inventory_path, node_name, uplinks), inputs.features(gates), output or "yaml")
+    _plan(
+        policies, inputs.inventory(inventory_path, node_name, uplinks, used), inputs.features(gates), output or "yaml"
+    )
 
 
 def _plan(policies: list[DeviceExposurePolicy], inventory: Inventory, features: Features, output: str) -> None:

@@ -22,6 +22,8 @@ _PCI_FIELDS = ("vendor", "product", "driver", "numa_node", "pcie_root", "iommu_g
 _VFS = range(1 << 16)  # SR-IOV's own fields have 16 bits
 _NUMA_NODES = range(-1, 1 << 15)
 _GONE = errno.ENOENT
+# Network controllers (InfiniBand's too are 0x0207), and InfiniBand as a serial bus: PCI Code and ID Assignment, 0x0c06.
+_NETWORK_CLASSES = ("0x02", "0x0c06")
 
 T = TypeVar("T", bound=str | int)
 
@@ -194,7 +196,7 @@ def _has_vfs(devices: Folder, address: str) -> bool:
 
 def _is_network(devices: Folder, address: str) -> bool:
     found = devices.read(f"{address}/class")
-    return isinstance(found, str) and found.startswith("0x02")
+    return isinstance(found, str) and found.startswith(_NETWORK_CLASSES)
 
 
 def _value(field: str, found: T | Unreadable | None, neutral: T, unreadable: dict[str, str]) -> T:

@@ -118,6 +118,8 @@ def _read_link(sysfs: Sysfs, facts: Facts, name: str, indexes: dict[str, int], *
         mtu=_number(sysfs, facts, index, f"{folder}/mtu", "mtu", _MTU),
         state=state if state in OPER_STATES else OPER_STATES[0],
         alias=sysfs.text(f"{folder}/ifalias"),
+        port_name=sysfs.text(f"{folder}/phys_port_name"),
+        switch_id=sysfs.text(f"{folder}/phys_switch_id"),
         master=indexes.get(_target(sysfs, folder, "master") or _target(sysfs, folder, "brport/bridge"), 0),
         lower=lower,
         # Of a VXLAN netlink tells it among what only its kind has, and that is where it is looked for.

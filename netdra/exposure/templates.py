@@ -20,6 +20,7 @@ from netdra.model.errors import InvalidInputError
 from netdra.model.inventory import AttributeValue, Node
 from netdra.model.policy import DeviceExposurePolicy, Exposure, TaintEffect
 from netdra.model.resource import CapacityRequestPolicy, DeviceCapacity, QuantityText
+from netdra.model.topology import MOVING_TYPES
 
 EXCLUSIVE = "-exclusive"
 
@@ -36,6 +37,9 @@ class Template(msgspec.Struct, frozen=True, kw_only=True):
         group: the exclusion group, "" for none.
         plugins: the CNI plugins that may attach it.
         additional: the attributes that policies add, under qualified names.
+        whole: whether whoever has it has the interface for himself: it is exclusive, and not because of its policy
+            alone (decision D24).
+        allow_host_use: whether it is offered whole though the host uses the interface.
         bandwidth: what the policy gives one claim of the link by default, in Mbit/s; 0 if it does not say.
         lends: how much of the link all claims of the device can have together, in Mbit/s; 0 if it does not say.
         overcommits: whether it may lend what other devices lend, too.
@@ -50,9 +54,19 @@ class Template(msgspec.Struct, frozen=True, kw_only=True):
     group: str = ""
     plugins: tuple[str, ...] = ()
     additional: Mapping[str, AttributeValue] = {}
+    whole: bool = False
+    allow_host_use: bool = False
     bandwidth: int = 0
     lends: int = 0
     overcommits: bool = False
+
+    @property
+    def beside_host(self) -> Template | None:
+        """What of it can be offered while the host uses the interface, None for nothing: no plugin that moves it."""
+        staying = tuple(plugin for plugin in self.plugins if plugin not in MOVING_TYPES)
+        if self.allow_host_use or (not self.whole and staying == self.plugins):
+            return self
+        return None if self.whole or not staying else msgspec.structs.replace(self, plugins=staying)
 
 
 class Rule(msgspec.Struct, frozen=True, kw_only=True):
@@ -199,6 +213,7 @@ def _shared(policy: DeviceExposurePolicy, exposure: Exposure) -> Template:
         bandwidth=_bandwidth(exposure, amounts),
         lends=_bandwidth(exposure, _value),
         overcommits=exposure.allow_bandwidth_overcommit,
+        allow_host_use=exposure.allow_host_use,
     )
 
 
@@ -207,6 +222,7 @@ def _exclusive(
 ) -> Template:
     plugins = exposure.supported_cni_plugins
     marked = [plugin.name for plugin in plugins if plugin.exclusive]
+    moving = any(plugin.name in MOVING_TYPES for plugin in plugins)
     return Template(
         policy=policy.name,
         priority=policy.spec.priority,
@@ -218,6 +234,8 @@ def _exclusive(
         bandwidth=_bandwidth(exposure, amounts),
         lends=_bandwidth(exposure, _value),
         overcommits=exposure.allow_bandwidth_overcommit,
+        whole=bool(marked) or moving or not plugins,
+        allow_host_use=exposure.allow_host_use,
     )
 
 

@@ -30,6 +30,8 @@ def warnings(policy: DeviceExposurePolicy, others: Iterable[DeviceExposurePolicy
         yield "spec.exposure.supportedCNIPlugins: is empty, so no DeviceClass of a NetworkTopology selects its devices"
     if exposure.allow_host_uplink:
         yield "spec.exposure.allowHostUplink: true, so a pod can be given the interface that the node is reached by"
+    if exposure.allow_host_use:
+        yield "spec.exposure.allowHostUse: true, so a pod can be given an interface that the node uses at that moment"
     yield from _moved(exposure)
     yield from _never_had(exposure)
     yield from _shadows(policy, others)

@@ -22,6 +22,9 @@ AttributeValue = bool | int | str | tuple[str, ...]
 class Interface(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True, cache_hash=True):
     """One network device of the node, with a netdev just now or without (a VF in a pod or under vfio-pci has none).
 
+    `host_use` is what the host itself uses it for (`bridge-port br0`, `vlan-parent`, `address` ...); where that is
+    unreadable, it is what is known of it. `representor` is the name of the netdev that stands for a VF on its NIC's
+    switch; `port_name` is which port of that switch this one is.
     `no_carrier` is true of one that is set up and has no carrier: its cable or what it stands on is away.
     Units: `link_speed` in Mbit/s, `mtu` in bytes. `ifindex` is the kernel's handle of the moment and never identity.
     Its hash is kept, because what exposure remembers is keyed by the interface as it was.
@@ -59,12 +62,15 @@ class Interface(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_
     pcie_root: str = ""
     iommu_group: str = ""
     eswitch_mode: str = ""
+    port_name: str = ""
+    representor: str = ""
     encapsulation: str = ""
     alias: str = ""
     alt_names: tuple[str, ...] = ()
     ipv4: tuple[str, ...] = ()
     ipv6: tuple[str, ...] = ()
     host_uplink: bool = False
+    host_use: tuple[str, ...] = ()
     no_carrier: bool = False
     ifindex: int = 0
     unreadable: tuple[str, ...] = ()
@@ -73,8 +79,11 @@ class Interface(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_
     def identity(self) -> str:
         """What the device is known by for good: its PCI address, else its permanent MAC, else its name.
 
-        Some NICs have several netdevs on one PCI function: from the second on, the port's number follows the address.
+        Some NICs have several netdevs on one PCI function: from the second on, the port's number follows the address,
+        and of a representor, which has no function of its own, the port's name follows its PF's.
         """
+        if self.type == "representor" and self.pf_pci_address:
+            return f"{self.pf_pci_address}/{self.port_name}"
         if self.pci_address and self.dev_port:
             return f"{self.pci_address}/{self.dev_port}"
         return self.pci_address or self.permanent_mac or self.if_name
@@ -88,8 +97,21 @@ class Interface(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_
 
     @property
     def in_host_use(self) -> bool:
-        """Whether the host itself uses the device: it is enslaved, has devices stacked on it, or is an uplink."""
-        return bool(self.master or self.upper_devices or self.host_uplink)
+        """Whether the host itself uses the device, as far as is known: also as a part of its uplink."""
+        return bool(self.uses or self.host_uplink)
+
+    @property
+    def uses(self) -> tuple[str, ...]:
+        """What the host uses the device for, as far as is known; an older capture tells less of it."""
+        if self.host_use or not (self.master or self.upper_devices):
+            return self.host_use
+        ports = (f"port {self.master}",) if self.master else ()
+        return (*ports, *(f"parent {each}" for each in self.upper_devices if each != self.master))
+
+    @property
+    def host_use_unknown(self) -> bool:
+        """Whether the host may use the device in ways that could not be read."""
+        return "host_use" in self.unreadable
 
 
 Reach = Literal["always", "if-any", "policies"]
@@ -137,6 +159,8 @@ ATTRIBUTES: tuple[Attribute, ...] = (
     _attribute("vlanFiltering", "vlan_filtering", bool),
     _attribute("masterBridge", "master_bridge", str),
     _attribute("eswitchMode", "eswitch_mode", str),
+    _attribute("representor", "representor", str),
+    _attribute("hostUse", "host_use", str, listed=True),
     _attribute(names.SEED_PCIE_ROOT, "pcie_root", str, "if-any"),
     _attribute(names.STANDARD_PCIE_ROOT, "pcie_root", str, "if-any"),
     _attribute(names.STANDARD_PCI_BUS_ID, "pci_address", str),

@@ -81,6 +81,8 @@ class Exposure(
             device takes its capacity `bandwidth` from its NIC's link, so that all devices together never lend more.
         allow_host_uplink: Offer the interface even if the node's own traffic depends on it. Without this, an
             uplink, what it stands on and what stands on it are hidden whatever the policies say.
+        allow_host_use: Offer the interface whole even if the host itself uses it: it is a port of a bridge or a bond,
+            has an address, a route or a VLAN on it ... Without this, only shares of it are offered meanwhile.
         taints: What the devices' taints do to pods that have them.
     """
 
@@ -92,6 +94,7 @@ class Exposure(
     additional_attributes: Mapping[str, bool | int | str | tuple[str, ...]] = {}
     allow_bandwidth_overcommit: bool = False
     allow_host_uplink: bool = False
+    allow_host_use: bool = False
     taints: Taints = Taints()
 
 

@@ -16,7 +16,7 @@ from functools import partial
 
 import msgspec
 
-from netdra.kernel import address, link, pci, route, uapi, unlocked
+from netdra.kernel import address, host_use, link, pci, route, uapi, unlocked
 from netdra.kernel.errors import EventsLostError, KernelError, KernelExistsError, KernelMissingError
 from netdra.kernel.link import Link
 from netdra.kernel.netlink import Socket
@@ -69,10 +69,11 @@ def observe(order: Order, found: Link, site: Site) -> Moved:
     """What a netdev of the host is, before it is moved into the pod as the step's interface.
 
     Raises:
-        PermanentError: the pod has an interface of that name already.
+        PermanentError: the pod has an interface of that name already, or the host uses the netdev.
         KernelError: the kernel refused.
     """
     check_free(order, site)
+    check_unused(order, found, site)
     return seen(order.if_name, found, site)
 
 
@@ -159,6 +160,26 @@ def check_free(order: Order, site: Site) -> None:
     if unlocked.index_of(site.inside.sock, order.if_name):
         raise PermanentError(
             f'{order.called}: the pod has an interface "{order.if_name}" already', hint="choose another config.name"
+        )
+
+
+def check_unused(order: Order, found: Link, site: Site) -> None:
+    """Refuse to take from the host what it uses just now, unless the device's policy allows that (decision D24).
+
+    What was allocated was free when it was offered; between that and this moment an administrator may have made it a
+    port of a bridge, or a router may have given it an address.
+
+    Raises:
+        PermanentError: the host uses it.
+        KernelError: the kernel refused to tell.
+    """
+    if order.device is not None and order.device.allow_host_use:
+        return
+    used = host_use.read(site.host, found, site.sysfs)
+    if used:
+        raise PermanentError(
+            f'{order.called}: the host uses device "{found.name}": {", ".join(used)}',
+            hint="free it first, take another one, or set allowHostUse in the policy that offers it",
         )
 
 

@@ -169,7 +169,7 @@ def _netdev(order: Order, address: str, name: str, site: Site) -> Link | None:
     """The netdev that moves along with a root step's device; None for a derived step, whose netdev is in the pod."""
     if order.device is None:
         return None
-    by_address = next((each for each in link.dump(site.host) if address and each.parent == address), None)
+    by_address = link.of_function(link.dump(site.host), address) if address else None
     return by_address or (link.find(site.host, name) if name else None)
 
 

@@ -165,9 +165,7 @@ def _check(order: Order, params: SriovParams, final: StepResult, site: Site) -> 
 
 def physical_function(address: str, site: Site) -> Link | None:
     """The netdev of a PF; its representors in switchdev mode share its address, and are passed over."""
-    found = [each for each in link.dump(site.host) if each.parent == address]
-    own = [each for each in found if "vf" not in each.port_name and "sf" not in each.port_name]
-    return next(iter(own or found), None)
+    return link.of_function(link.dump(site.host), address)
 
 
 def _wanted(index: int, now: VF, params: SriovParams) -> VF:
@@ -267,7 +265,7 @@ def _differing(before: VF, now: VF) -> VF:
 
 def _netdev(order: Order, address: str, site: Site) -> Moved | None:
     """The VF's netdev, before it is moved; None if a userspace driver has the VF."""
-    found = next((each for each in link.dump(site.host) if each.parent == address), None)
+    found = link.of_function(link.dump(site.host), address)
     if found is not None:
         return moving.observe(order, found, site)
     driver = pci.driver_of(site.sysfs, address)

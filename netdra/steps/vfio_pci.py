@@ -11,7 +11,6 @@ from typing import Literal
 
 import msgspec
 
-from netdra.kernel import address as addresses
 from netdra.kernel import link, pci
 from netdra.kernel.link import Link
 from netdra.kernel.sysfs import Sysfs
@@ -70,14 +69,14 @@ def _observe(order: Order, params: VfioParams, site: Site) -> Bound:
         )
     if params.driver == "vfio-pci":
         _check_group(order, address, iommu_group(address, site.sysfs), site.sysfs)
-    netdev = next((each for each in link.dump(site.host) if each.parent == address), None)
+    netdev = link.of_function(link.dump(site.host), address)
     if netdev is None and driver not in (*USERSPACE_DRIVERS, *_HARMLESS):
         raise PermanentError(
             f'{order.called}: device {address} has driver "{driver}" but no netdev on the host',
             hint="see whether another pod has it",
         )
     if netdev is not None:
-        _check_unused(order, netdev, site)
+        moving.check_unused(order, netdev, site)
     return Bound(
         address=address,
         driver=driver,
@@ -169,15 +168,6 @@ def _check_group(order: Order, address: str, group: str, sysfs: Sysfs) -> None:
         raise PermanentError(
             f"{order.called}: IOMMU group {group} of device {address} also has {other} (driver {driver})",
             hint="vfio gives a group away whole: take a device that is alone in its group",
-        )
-
-
-def _check_unused(order: Order, netdev: Link, site: Site) -> None:
-    own = [each.text for each in addresses.dump(site.host, netdev.index) if not each.text.startswith("fe80:")]
-    if own or netdev.master:
-        use = f"has address {own[0]}" if own else "is a member of another interface"
-        raise PermanentError(
-            f'{order.called}: the host uses device "{netdev.name}": it {use}', hint="take another, or free it first"
         )
 
 

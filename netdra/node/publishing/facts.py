@@ -23,15 +23,23 @@ _TYPES: dict[str, type] = {field.name: field.type for field in msgspec.structs.f
 
 
 class Known(msgspec.Struct, frozen=True):
-    """A device's interface, as it was when it was there last, and the policy that offers it."""
+    """A device's interface, as it was when it was there last, and the policy that offers it.
+
+    Attributes:
+        allow_host_use: whether that policy allows that the device is taken from the host while the host uses it.
+    """
 
     interface: Interface
     policy: str = ""
+    allow_host_use: bool = False
 
 
 def of_part(part: ExposureResult, by_identity: Mapping[str, Interface]) -> dict[str, Known]:
     """What is known of a pool's devices, by their names."""
-    return {device.name: Known(by_identity[device.interface], device.policy) for device in part.devices}
+    return {
+        device.name: Known(by_identity[device.interface], device.policy, device.allow_host_use)
+        for device in part.devices
+    }
 
 
 def of_slices(slices: Iterable[ResourceSlice], reported: NodeNetworkStatus) -> dict[DeviceKey, Known]:
@@ -44,8 +52,9 @@ def of_slices(slices: Iterable[ResourceSlice], reported: NodeNetworkStatus) -> d
     }
 
 
-def planned(pool: str, device: Device, interface: Interface) -> PlannedDevice:
+def planned(pool: str, device: Device, known: Known) -> PlannedDevice:
     """A published device as a plan takes it; `request` is still ""."""
+    interface = known.interface
     return PlannedDevice(
         request="",
         pool=pool,
@@ -60,6 +69,7 @@ def planned(pool: str, device: Device, interface: Interface) -> PlannedDevice:
         mtu=interface.mtu,
         rdma_device=interface.rdma_device,
         iommu_group=interface.iommu_group,
+        allow_host_use=known.allow_host_use,
     )
 
 

@@ -159,7 +159,8 @@ class Offering:
         interfaces = self._damper.damp(recalled.interfaces, now)
         in_use = {one.key[0] for one in held if one.key[0] in self._previous}
         here = Inventory(node=Node(name=self._node, labels=labels), interfaces=interfaces)
-        parts = self._exposer.pools(here, in_use)
+        pinned = {known.interface.identity: key[0] for key, known in claimed.items()}
+        parts = self._exposer.pools(here, in_use, pinned)
         self._gone = taints.gone_effects(gone, self._exposer, self._gone)
         changed = self._make_all(parts, held, interfaces)
         self._interfaces = interfaces
@@ -271,7 +272,7 @@ class Offering:
         # What is held is remembered as it was when it was allocated; who offers it may change.
         for name, one in known.items():
             last = self._last.get((pool, name)) if name in held else None
-            self._last[pool, name] = Known(last.interface, one.policy) if last is not None else one
+            self._last[pool, name] = Known(last.interface, one.policy, one.allow_host_use) if last is not None else one
         self._previous[pool] = slices
         return before is None or (before.slices, before.known, before.problems) != (slices, known, made.problems)
 
@@ -305,7 +306,7 @@ class Offering:
             key = pool, device.name
             known = claimed.get(key) or self._last.get(key)
             if known is not None:
-                planned[key] = facts.planned(pool, device, known.interface)
+                planned[key] = facts.planned(pool, device, known)
         return planned
 
     def _forget(self, pool: str) -> None:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from netdra.chain import site
 from netdra.chain.attach import attach
 from netdra.chain.check import check
 from netdra.chain.checkpoint import Pod
@@ -17,6 +19,7 @@ from netdra.kernel import link, netns, uapi
 from netdra.kernel.link import Link
 from netdra.kernel.netlink import Socket
 from netdra.kernel.netns import Namespace
+from netdra.kernel.sysfs import Sysfs
 from netdra.model.errors import NetdraError, TemporaryError
 from netdra.model.plan import PlannedDevice
 from netdra.steps import moving
@@ -24,6 +27,7 @@ from netdra.steps.contract import Site
 from tests.kernel.chain.conftest import Bed, device, differences, recorder
 from tests.kernel.conftest import Machine
 from tests.plans import plan, step
+from tests.trees import Tree
 
 
 def moved(bed: Bed, config: dict[str, Any] | None = None, given: PlannedDevice | None = None) -> AttachReport:
@@ -35,11 +39,19 @@ def moved(bed: Bed, config: dict[str, Any] | None = None, given: PlannedDevice |
     )
 
 
+USED = device("eth7", allow_host_use=True)
+"""A device whose policy allows that it is taken from the host while the host uses it."""
+
+
 def nic(bed: Bed) -> None:
-    """A NIC with all that a host may have given to it."""
+    """eth7, with alternative names."""
     bed.veth("eth7", "peer7", mtu=1400, mac="02:00:00:00:00:07", up=True)
     bed.run("ip", "link", "set", "peer7", "up")
     bed.run("ip", "link", "property", "add", "dev", "eth7", "altname", "enp7s0", "altname", "enx020000000007")
+
+
+def use(bed: Bed) -> None:
+    """Addresses and routes of the host on eth7."""
     bed.run("ip", "addr", "add", "10.9.0.1/24", "dev", "eth7")
     bed.run("ip", "addr", "add", "2001:db8::1/64", "dev", "eth7", "nodad")
     bed.run("ip", "route", "add", "10.77.0.0/16", "via", "10.9.0.7", "metric", "5")
@@ -48,8 +60,9 @@ def nic(bed: Bed) -> None:
 
 def test_a_device_with_a_history_comes_back_with_it(bed: Bed) -> None:
     nic(bed)
+    use(bed)
     before = bed.state()
-    report = moved(bed, {"mtu": 1300, "mac": "02:00:00:00:00:99"}, device("eth7"))
+    report = moved(bed, {"mtu": 1300, "mac": "02:00:00:00:00:99"}, USED)
     inside = bed.link("net1", inside=True)
     assert (inside["mtu"], inside["address"]) == (1300, "02:00:00:00:00:99")
     assert "altnames" not in inside
@@ -62,10 +75,13 @@ def test_a_device_with_a_history_comes_back_with_it(bed: Bed) -> None:
 
 
 def test_a_device_comes_and_goes_with_few_requests_that_wait_for_the_moves_of_others(
-    bed: Bed, monkeypatch: pytest.MonkeyPatch
+    bed: Bed, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """All but the dumps of one family's addresses and routes take the kernel's lock of all networks (RTNL)."""
     bed.veth("eth7", "peer7", up=True)
+    # What sysfs shows of the device on a node: nothing stands on it.
+    Tree(tmp_path).netdev("eth7", ifindex=bed.link("eth7")["ifindex"])
+    monkeypatch.setattr(site, "Sysfs", lambda: Sysfs(str(tmp_path)))
     waiting: list[int] = []
 
     def counted(asked: Callable[..., list[bytes]]) -> Callable[..., list[bytes]]:
@@ -91,7 +107,7 @@ def test_a_port_of_a_bridge_comes_back_into_the_bridge(bed: Bed) -> None:
     bed.run("ip", "link", "add", "br0", "up", "address", "02:00:00:00:00:b0", "type", "bridge")
     bed.run("ip", "link", "set", "eth7", "master", "br0")
     before = bed.state()
-    moved(bed, given=device("eth7"))
+    moved(bed, given=USED)
     assert "master" not in bed.link("net1", inside=True)
     assert detach(bed.container.sandbox, bed.settings).is_clean
     assert differences(before, bed.state()) == []

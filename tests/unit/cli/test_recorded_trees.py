@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from msgspec.structs import replace
 
 from netdra.cli.main import main
 from netdra.discovery.capture import to_text
@@ -76,7 +77,7 @@ def test_explain_says_unknown_and_not_that_it_carries_traffic(run: Run) -> None:
 def test_none_lifts_it(run: Run) -> None:
     code, out, err = run("plan", "--uplink", "none")
     assert (code, err) == (0, "")
-    assert offered(out) >= {"enp3s0f0", "enp3s0f0v0"}
+    assert offered(out) == {"enp3s0f0", "enp3s0f0v0"}
 
 
 def test_a_named_uplink_is_kept_with_all_that_it_stands_on(run: Run) -> None:
@@ -114,3 +115,21 @@ def test_a_capture_keeps_what_was_told(
     (interface,) = documents.inventory(capsys.readouterr().out, "test").interfaces
     assert interface.host_uplink
     assert "host_uplink" not in interface.unreadable
+
+
+def test_what_the_host_uses_is_told_by_an_option_of_its_own(run: Run, tmp_path: Path) -> None:
+    tree = documents.inventory((tmp_path / "tree.json").read_text(), "test")
+    unread = [replace(each, unreadable=("host_use",)) for each in tree.interfaces]
+    (tmp_path / "tree.json").write_text(to_text(replace(tree, interfaces=tuple(unread))))
+    code, out, err = run("plan")
+    assert (code, offered(out)) == (0, set())
+    assert (
+        "netdra: 2 interfaces that policies match are kept, because it is unknown what the host uses; "
+        "tell with --host-use NAME, or --host-use none\n"
+    ) in err
+    _, out, _ = run("explain", "enp3s0f0")
+    assert "hidden: whether the host uses it is unknown, so it is kept" in out
+    assert "tell with --host-use NAME, or --host-use none" in out
+    assert offered(run("plan", "--host-use", "none")[1]) == {"enp3s0f0", "enp3s0f0v0"}, "the tree tells of the bond"
+    assert offered(run("plan", "--host-use", "enp3s0f0")[1]) == {"enp3s0f0v0"}
+    assert "did you mean bond0?" in run("plan", "--host-use", "bond1")[2]
