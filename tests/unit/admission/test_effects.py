@@ -193,7 +193,16 @@ class TestReports:
         assert len(reported(fifty, exclude("e", f'{OURS}.ifName.endsWith("1")')).seen) > 8
 
 
-INTERFACES: Sequence[Interface] = (*sriov("p0", 3), *sriov("p1", 2, bus=4, speed=25_000), NIC, BRIDGE)
+PORT = Interface(if_name="p0r0", type="representor", representor="pf0vf0", mac="02:00:00:00:00:bb", oper_state="up")
+USED = replace(NIC, if_name="eno2", pci_address="0000:06:00.0", host_use=("bridge-port br-data",), master="br-data")
+INTERFACES: Sequence[Interface] = (
+    *sriov("p0", 3),
+    *sriov("p1", 2, bus=4, speed=25_000),
+    NIC,
+    USED,
+    BRIDGE,
+    PORT,
+)
 CHOICES = (
     f'{OURS}.type == "vf"',
     f'{OURS}.type == "pf"',
@@ -206,6 +215,8 @@ CHOICES = (
     f'{OURS}.ifName in ["p0v1", "p1v0", "br-data"]',
     f"{OURS}.ifName == {OURS}.bridgeName",
     f'{OURS}.ifName.endsWith("1")',
+    f'{OURS}.type == "representor"',
+    f'{OURS}.hostUse == ""',
     "true",
 )
 
