@@ -68,7 +68,7 @@ test-recorded: recordings $(DEV) ## Descriptions of servers against recorded tre
 	$(PYTEST) tests/recorded
 
 DRAWN := test_scheduler_agreement.py sandboxes/test_any_order.py pods/networks/test_workloads.py
-explore: $(DEV) system testbed ## All that is drawn, anew and longer: properties, agreement with the scheduler, sequences of pods (root, Go)
+explore: $(DEV) system testbed ## All that is drawn, anew and longer: properties, parsers of foreign bytes (NETDRA_FUZZ_SECONDS each), pods (root, Go)
 	NETDRA_DRAW=anew $(PYTEST) tests/unit tests/kernel $(addprefix tests/cluster/,$(DRAWN))
 
 soak: $(DEV) system testbed ## 200 random pods and faults on a real node; NETDRA_SOAK_RUNS, NETDRA_SOAK_SEED (root, Go)
@@ -112,6 +112,8 @@ lock: $(DEV) ## Pin the dependencies anew, with hashes and without any registry'
 	$(BIN)/python -m pip install --quiet uv
 	$(BIN)/uv pip compile --quiet --generate-hashes --no-emit-index-url --no-header --universal --python-version 3.11 \
 	  --extra build --upgrade pyproject.toml -o requirements.lock
+	$(BIN)/uv pip compile --quiet --generate-hashes --no-emit-index-url --no-header --universal --python-version 3.11 \
+	  --extra build --extra cluster --upgrade pyproject.toml -o requirements-cluster.lock
 	$(BIN)/uv pip compile --quiet --generate-hashes --no-emit-index-url --no-header --universal --python-version 3.11 \
 	  --extra build --extra cluster --extra dev --upgrade pyproject.toml -o requirements-dev.lock
 

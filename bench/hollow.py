@@ -52,6 +52,7 @@ from testbed.process import Ports
 NODES = 500
 SECONDS = 10.0
 WRITES = 2.0
+"""Of each slice that a change concerns."""
 QUIET_SECONDS = 3.0
 CHURNS = 3
 IN_A_ROW = 5
@@ -187,7 +188,7 @@ async def _change(cluster: Cluster, change: Change) -> list[Figure]:
         Figure(f"{change.name}: until all is right", max(end.right, end.written) - begun, "s", SECONDS, end.used),
         Figure(f"{change.name}: until the last slice is written", end.written - begun, "s"),
         Figure(f"{change.name}: from then until the status is right", max(0.0, end.right - end.written), "s"),
-        Figure(f"{change.name}: writes of a node", end.slices, "", WRITES, end.writes),
+        Figure(f"{change.name}: writes of a node", end.slices, "", WRITES * change.slices, end.writes),
     ]
 
 

@@ -24,6 +24,7 @@ POLICY = "networking.dra.io/v1alpha1/DeviceExposurePolicy"
 STATUSES = "deviceexposurepolicies/status"
 PUT_OFF = "put off"
 TOO_MANY = "429"
+WAITING = "older generation"
 EXAMPLE = Path(__file__).parents[1] / "examples" / "worker-1"
 FIRST = (("bridge-br-data", 1), ("pf0-vfs", 8), ("pf1-vfs", 4))
 """The example's policies, and how many devices of a node each makes."""
@@ -44,6 +45,7 @@ class Change:
         spec: what is changed in its spec.
         devices: how many devices of a node it then makes.
         failing: whether it fails on every node.
+        slices: how many of a node's slices come out differently; what one policy adds, all others' devices carry, too.
     """
 
     name: str
@@ -51,6 +53,7 @@ class Change:
     spec: Object
     devices: int
     failing: bool = False
+    slices: int = 1
 
 
 def ports(count: int) -> Change:
@@ -61,7 +64,7 @@ def ports(count: int) -> Change:
 CHANGES = (
     ports(32),
     Change("a selector, fewer devices", "pf1-vfs", {"selector": {"cel": _LOW}}, 2),
-    Change("an attribute of VFs", "pf0-vfs", {"exposure": {"additionalAttributes": {"tier": "gold"}}}, 8),
+    Change("an attribute of VFs", "pf0-vfs", {"exposure": {"additionalAttributes": {"tier": "gold"}}}, 8, slices=3),
     Change(
         "a selector that fails everywhere",
         "pf1-vfs",
@@ -80,7 +83,11 @@ def says(node: HollowNode, change: Change) -> bool:
         return [device.capacity[_PORTS].value for device in devices if device.name == "br-data"] == [wanted]
     if change.policy == "pf0-vfs":
         found = [device for device in devices if device.name.startswith("enp3s0f0v")]
-        return len(found) == change.devices and all("dra.networking/tier" in one.attributes for one in found)
+        carried = {one.name: one.attributes.get("dra.networking/tier") for one in devices}
+        gold = [name for name, tier in carried.items() if tier is not None and tier.string == "gold"]
+        return (
+            sorted(gold) == sorted(one.name for one in found) and len(gold) == change.devices and all(carried.values())
+        )
     return len([device for device in devices if device.name.startswith("enp3s0f1v")]) == change.devices
 
 
@@ -105,6 +112,8 @@ def wait_status(api: Api, policy: str, nodes: int, devices: int, *, failing: boo
             return False
         problems = status.get("problems", [])
         failed = bool(problems) and problems[0]["nodes"] == nodes
+        if any(WAITING in each["message"] for each in status["conditions"]):
+            return False
         return (status.get("nodes", 0), status.get("devices", 0), failed) == (nodes, nodes * devices, failing)
 
     found = api.wait_for(POLICY, policy, is_right, timeout=300.0)

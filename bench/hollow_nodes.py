@@ -17,18 +17,21 @@ from functools import partial
 
 from msgspec.structs import replace
 
+from netdra.kube import features as gates
 from netdra.kube.client import Client
 from netdra.kube.reflector import Reflector
 from netdra.kube.resources import POLICIES
 from netdra.kube.store import Change, Store
 from netdra.model.device import Features
 from netdra.model.inventory import Interface, Inventory, Node
+from netdra.model.node_network import NodeNetworkStatus
 from netdra.model.policy import DeviceExposurePolicy
 from netdra.model.resource import ResourceSlice
 from netdra.node.publishing.offering import Offering
 from netdra.node.publishing.publish import Written
 from netdra.node.publishing.publisher import STORED_SLICES, Publisher, Slices, StoredSlice, of_node
 from netdra.node.publishing.reconcile import owner_of
+from netdra.node.publishing.reporter import Reporter
 
 AT_ONCE = 64
 """How many nodes begin at the same time; the API server tells whoever brings more to come again."""
@@ -60,6 +63,10 @@ class Pattern:
         self._offering.follow(policies, Features())
         return self._offering.update(self._inventory, {}, (), Quiet(), time.monotonic()).slices
 
+    def report(self) -> NodeNetworkStatus:
+        """What the last pass came to."""
+        return replace(self._offering.report(), features=gates.on(Features()))
+
     def renamed(self, pools: Mapping[str, Slices], node: str) -> dict[str, Slices]:
         """Pools of the pattern as they are on a node."""
         return {self._on(node, pool): tuple(self._moved(one, node) for one in found) for pool, found in pools.items()}
@@ -80,11 +87,13 @@ class HollowNode:
 
     Attributes:
         publisher: its way to the API server.
+        reporter: writes its NodeNetwork.
         store: its slices as the API server has them.
         written: when the server answered its last write, as `time.monotonic`.
     """
 
     publisher: Publisher
+    reporter: Reporter
     store: Store[StoredSlice]
     written: float = 0.0
 
@@ -110,6 +119,7 @@ class HollowNodes:
     told: float = 0.0
     nodes: dict[str, HollowNode] = field(default_factory=dict)
     policies: Store[DeviceExposurePolicy] = field(default_factory=Store)
+    _status: NodeNetworkStatus = field(default_factory=NodeNetworkStatus)
     _work: asyncio.Event = field(default_factory=asyncio.Event)
 
     @asynccontextmanager
@@ -130,7 +140,9 @@ class HollowNodes:
                 for name, uid in uids.items():
                     store: Store[StoredSlice] = Store()
                     own = await undo.enter_async_context(self.connect())
-                    self.nodes[name] = node = HollowNode(Publisher(own, store, owner_of(name, uid)), store)
+                    owner = owner_of(name, uid)
+                    reporter = Reporter(own, owner, self._reported)
+                    self.nodes[name] = node = HollowNode(Publisher(own, store, owner), reporter, store)
                     node.publisher.report = partial(_note, node)
                     running.append(tasks.create_task(self._publish(name, begun, running, tasks)))
                 await asyncio.gather(*(node.store.wait_synced() for node in self.nodes.values()))
@@ -159,13 +171,19 @@ class HollowNodes:
         async with begun:
             running.append(tasks.create_task(reflector.run()))
             await node.store.wait_synced()
+        running.append(tasks.create_task(node.reporter.run()))
         await node.publisher.run()
+
+    async def _reported(self) -> NodeNetworkStatus:
+        return self._status
 
     async def _look(self, pattern: Pattern) -> None:
         while True:
             self._work.clear()
             pools = pattern.look(tuple(self.policies.objects[name] for name in sorted(self.policies.objects)))
+            self._status = pattern.report()
             for name, node in self.nodes.items():
+                node.reporter.note(urgent=True)
                 node.publisher.want_pools(pattern.renamed(pools, name))
                 await asyncio.sleep(0)
             self.told = time.monotonic()

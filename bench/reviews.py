@@ -16,11 +16,14 @@ from testbed.api import Object
 from testbed.objects import manifest
 
 TOPOLOGIES = 100
+NODES = 60
+"""How many nodes report; what a policy does to the devices of all of them is told with the verdict on it."""
 TOPOLOGY = "networking.dra.io/v1alpha1/NetworkTopology"
 LACKING = "a claim that lacks a step"
 _POLICY = "networking.dra.io/v1alpha1/DeviceExposurePolicy"
 _SCHEMA = "cni.networking.k8s.io/v1alpha1/CNIPluginSchema"
 _CUSTOM_DEVICE = "networking.dra.io/v1alpha1/CustomDevice"
+_NODE_NETWORK = "networking.dra.io/v1alpha1/NodeNetwork"
 _CLAIM = "resource.k8s.io/v1/ResourceClaim"
 _TEMPLATE = "resource.k8s.io/v1/ResourceClaimTemplate"
 
@@ -49,6 +52,37 @@ def topology(number: int) -> Object:
     return manifest(TOPOLOGY, f"net{number % TOPOLOGIES}", spec={"steps": [*steps, bond]})
 
 
+def node_network(number: int) -> tuple[Object, Object]:
+    """The number-th node's report, the object and its status: two PFs, 128 VFs, some NICs and bridges, pods' veths."""
+    spread = {"policies": {"vfs": "wins"}, "varying": ["mac", "pciAddress", "vfIndex", "ifName"], "state": "up"}
+    groups: list[Object] = [
+        {"type": "veth", "count": 200, "reason": "no policy matches it", "varying": ["mac", "ifName"]},
+        {"type": "loopback", "count": 1, "attributes": {"ifName": "lo", "mtu": 65536}},
+    ]
+    for port in range(2):
+        facts = {"mtu": 1500, "driver": "mlx5_core", "vendor": "15b3", "numaNode": port, "linkSpeed": 100_000}
+        address, mac = f"0000:0{port + 3}:00.0", f"02:00:00:{port:02x}:{number // 256:02x}:{number % 256:02x}"
+        own = {**facts, "ifName": f"p{port}", "pciAddress": address, "mac": mac, "numVFs": 64}
+        groups.append({"type": "pf", "state": "up", "count": 1, "names": [f"p{port}"], "attributes": own})
+        for allocated in (False, True):
+            names = [f"p{port}v{index}" for index in range(64) if (index % 8 == number % 8) == allocated]
+            devices = [{"policy": "vfs", "allocated": allocated}]
+            common = {**facts, "pfName": f"p{port}"}
+            more = {"count": len(names), "names": names, "devices": devices, "attributes": common}
+            groups.append({"type": "vf", "vfNames": f"p{port}v", **spread, **more})
+    for name, kind in (("eno1", "nic"), ("eno2", "nic"), ("br0", "bridge"), ("br-int", "openvswitch")):
+        mac = f"06:00:00:00:{number // 256:02x}:{number % 256:02x}"
+        groups.append({"type": kind, "count": 1, "names": [name], "attributes": {"ifName": name, "mac": mac}})
+    return manifest(_NODE_NETWORK, f"node{number}"), {"interfaces": groups}
+
+
+def vf_policy() -> Object:
+    """The policy that the nodes' VFs are offered by."""
+    exposure = {"supportedCNIPlugins": [{"name": "sriov", "exclusive": True}]}
+    selector = {"cel": 'device.attributes["dra.networking"].type == "vf"'}
+    return manifest(_POLICY, "vfs", spec={"selector": selector, "exposure": exposure})
+
+
 def _new_topology(number: int) -> tuple[Object, None]:
     made = topology(number)
     return {**made, "metadata": {"name": f"new{number}"}}, None
@@ -61,6 +95,10 @@ def _changed_topology(number: int) -> tuple[Object, Object]:
 
 
 def _policy(number: int) -> tuple[Object, None]:
+    """Every second one is for VFs, the others for an interface of a name."""
+    if number % 2:
+        text = f'device.attributes["dra.networking"].ifName == "p{number % 3}"'
+        return manifest(_POLICY, f"policy{number}", spec={"selector": {"cel": text}, "action": "exclude"}), None
     text = f'device.attributes["dra.networking"].type == "vf" && device.attributes["dra.networking"].mtu > {number}'
     exposure = {"supportedCNIPlugins": [{"name": "sriov", "exclusive": True}]}
     return manifest(_POLICY, f"policy{number}", spec={"selector": {"cel": text}, "exposure": exposure}), None

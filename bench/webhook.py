@@ -110,7 +110,7 @@ def run() -> list[Figure]:
                 reads += asyncio.run(_mixed_and_reads(bare, trust, plane))
             alone = [asyncio.run(_alone(ours, trust, kind)) for kind in reviews.KINDS]
         memory = sum(_resident_mib(pid) for pid in _processes(ours.pid))
-    note = f"one core, {reviews.TOPOLOGIES} topologies, load {os.getloadavg()[0]:.1f}"
+    note = f"one core, {reviews.TOPOLOGIES} topologies, {reviews.NODES} nodes, load {os.getloadavg()[0]:.1f}"
     if before_others:
         note += ", before other programs"
     of_reads = f"by a client that does nothing else, p99 {1000 * _quantile(sorted(reads), 0.99):.1f} ms of {len(reads)}"
@@ -184,6 +184,10 @@ def _fill(api: Api) -> None:
         api.create(crd.manifest(kind))
     for kind in kinds.KINDS:
         api.wait_for(_DEFINITION, kind.name, _is_established)
+    api.create(reviews.vf_policy())
+    for number in range(reviews.NODES):
+        report, status = reviews.node_network(number)
+        api.update({**api.create(report), "status": status}, subresource="status")
     for number in range(reviews.TOPOLOGIES):
         written = reviews.topology(number)
         api.create(written)

@@ -162,3 +162,27 @@ def sriov_machine(root: Path) -> Tree:
     tree.stack("ens2.7", "ens2")
     tree.rdma("irdma0", "10000:81:00.0")
     return tree
+
+
+def switchdev_machine(root: Path) -> Tree:
+    """A machine with a NIC in switchdev mode and its representors, as Linux lays it out since 5.8, and two other NICs.
+
+    ens1 (0000:41:00.0) has two VFs, ens1v0 and one without a netdev. Their representors eth0 and eth1, an SF's (eth2),
+    one for a VF of another host (eth3) and that of that host's PF (eth4) hang on ens1's function, with lower indexes
+    than ens1. enp4s0f0 has one VF in legacy mode, enp6s0f0 none.
+    """
+    tree = Tree(root)
+    switch = "0123456789ab"
+    tree.pci("0000:41:00.0", below="pci0000:40", driver="mlx5_core", vendor="0x15b3", device="0x101d")
+    tree.sriov("0000:41:00.0", ["0000:41:00.2", "0000:41:00.3"], driver="mlx5_core", vendor="0x15b3")
+    for number, port in enumerate(("pf0vf0", "pf0vf1", "pf0sf7", "c1pf0vf0", "c1pf0")):
+        tree.netdev(f"eth{number}", "0000:41:00.0", phys_port_name=port, phys_switch_id=switch)
+    tree.netdev("ens1", "0000:41:00.0", phys_port_name="p0", phys_switch_id=switch, speed=100000)
+    tree.netdev("ens1v0", "0000:41:00.2")
+    tree.pci("0000:04:00.0", driver="mlx5_core", vendor="0x15b3", device="0x101d")
+    tree.sriov("0000:04:00.0", ["0000:04:00.2"], driver="mlx5_core", vendor="0x15b3")
+    tree.netdev("enp4s0f0", "0000:04:00.0", phys_port_name="p0", speed=100000)
+    tree.netdev("enp4s0f0v0", "0000:04:00.2")
+    tree.pci("0000:06:00.0", driver="mlx5_core", sriov_totalvfs=8, sriov_numvfs=0)
+    tree.netdev("enp6s0f0", "0000:06:00.0", phys_port_name="p0", speed=100000)
+    return tree

@@ -9,6 +9,8 @@ from collections.abc import Mapping
 
 import msgspec
 
+from netdra.cel.vocabulary import Added
+from netdra.exposure.foresight import Reported
 from netdra.model.claim import DeviceClass
 from netdra.model.custom_device import CustomDevice
 from netdra.model.errors import InvalidInputError
@@ -24,6 +26,8 @@ class Cluster(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     Attributes:
         classes: the DeviceClasses that are there, and those that the controller will make of the topologies.
         users: of the topology that is written: the claims that use it.
+        reported: what nodes report, as far as the policy that is written or deleted asks for it.
+        added: the names that policies and CustomDevices add to devices, for what selectors may ask for.
     """
 
     topologies: Mapping[str, NetworkTopology] = {}
@@ -32,6 +36,8 @@ class Cluster(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     custom_devices: Mapping[str, CustomDevice] = {}
     classes: Mapping[str, DeviceClass] = {}
     users: tuple[str, ...] = ()
+    added: Added = Added()
+    reported: Reported = Reported()
 
 
 def topologies_of_class(found: DeviceClass) -> frozenset[str]:

@@ -14,13 +14,18 @@ from typing import Any, TypeVar
 from msgspec.structs import replace
 
 from netdra.admission.cluster import Cluster, topologies_of_class
+from netdra.admission.nodes import Nodes
 from netdra.admission.reads import Reads
+from netdra.cel.vocabulary import Added, added
+from netdra.exposure.foresight import asked_for, folded
 from netdra.kube.client import Client
 from netdra.kube.reflector import Reflector
 from netdra.kube.resources import (
     CLAIM_USES,
     CUSTOM_DEVICES,
     DEVICE_CLASSES,
+    NODE_INTERFACES,
+    NODES,
     POLICIES,
     SCHEMAS,
     TOPOLOGIES,
@@ -51,10 +56,12 @@ class Copy:
         self.policies: Store[DeviceExposurePolicy] = Store()
         self.custom_devices: Store[CustomDevice] = Store()
         self.classes: Store[DeviceClass] = Store()
+        self.nodes = Nodes()
         stores = self.topologies, self.schemas, self.policies, self.custom_devices, self.classes
         self._stores: tuple[Store[Any], ...] = stores
         self._cluster: Cluster | None = None
         self._made: dict[str, tuple[NetworkTopology, Classes]] = {}
+        self._added: Added | None = None
 
     async def run(self) -> None:
         """Keep the copy current until cancelled."""
@@ -66,7 +73,11 @@ class Copy:
                     self._reflected(following, POLICIES, self.policies),
                     self._reflected(following, CUSTOM_DEVICES, self.custom_devices),
                     self._reflected(following, DEVICE_CLASSES, self.classes),
+                    # Warnings alone stand on these: where the server does not know the kind, verdicts do without.
+                    Reflector(self._client, NODE_INTERFACES, self.nodes.reports, vital=False).run(),
+                    Reflector(self._client, NODES, self.nodes.nodes, vital=False).run(),
                 )
+                following.enter_context(self.nodes.following())
                 await asyncio.gather(*(tasks.create_task(each) for each in work))
 
     @property
@@ -89,6 +100,7 @@ class Copy:
                 policies=dict(self.policies.objects),
                 custom_devices=dict(self.custom_devices.objects),
                 classes=self._made_classes() | dict(self.classes.objects),
+                added=self._made_added(),
             )
         return self._cluster
 
@@ -100,6 +112,19 @@ class Copy:
         """
         found = users(await self._client.list(CLAIM_USES))
         return replace(self.cluster, users=found.get(topology, ()))
+
+    async def with_reports(self, old: DeviceExposurePolicy | None, new: DeviceExposurePolicy | None) -> Cluster:
+        """The cluster, with what nodes report as far as a policy asks for it that is written or deleted.
+
+        Args:
+            old: the policy as it is, None if it is new.
+            new: the policy as it will be, None if it is deleted.
+        """
+        asked = asked_for([] if new is None else [new.spec.selector.cel])
+        reported = await self.nodes.reported(asked, new)
+        if new is not None:
+            reported = replace(reported, seen=folded(reported.seen, new.spec.selector.cel))
+        return replace(self.cluster, reported=reported)
 
     async def confirmed(self, classes: Iterable[str]) -> Cluster:
         """The cluster, with these DeviceClasses and their topologies as the API server knows them now.
@@ -133,8 +158,16 @@ class Copy:
         following.enter_context(store.following(self._outdate))
         return Reflector(self._client, resource, store).run()
 
-    def _outdate(self, _: Change[Any]) -> None:
+    def _outdate(self, change: Change[Any]) -> None:
         self._cluster = None
+        if isinstance(change.new or change.old, DeviceExposurePolicy | CustomDevice):
+            self._added = None
+
+    def _made_added(self) -> Added:
+        """What policies and CustomDevices add to devices; there may be thousands of these, and few change."""
+        if self._added is None:
+            self._added = added(self.policies.objects.values(), self.custom_devices.objects.values())
+        return self._added
 
     def _made_classes(self) -> dict[str, DeviceClass]:
         """The classes that the controller makes of the topologies; of those that did not change, as computed before."""

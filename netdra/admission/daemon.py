@@ -34,6 +34,7 @@ class Settings:
         address, port: where.
         hosts: the names that the API server calls it by.
         folder: a mounted certificate; without it netdra makes one.
+        clients: who may ask.
         namespace, secret: where the one that netdra makes is stored.
     """
 
@@ -41,6 +42,7 @@ class Settings:
     port: int
     hosts: tuple[str, ...]
     folder: Path | None = None
+    clients: serving.Clients = serving.ANYBODY
     namespace: str = "netdra"
     secret: str = "netdra-webhook"  # noqa: S105 (the name of the Secret)
 
@@ -49,10 +51,10 @@ async def run(client: Client, process: Process, settings: Settings) -> None:
     """Serve until cancelled.
 
     Raises:
-        InvalidInputError: the mounted certificate cannot be used.
+        InvalidInputError: the mounted certificate or the authority of clients cannot be used.
         OSError: the address cannot be listened on.
     """
-    tls = serving.context()
+    tls = serving.context(settings.clients)
     keeper: Keeper | Mounted
     if settings.folder is not None:
         keeper = Mounted(settings.folder, tls)
@@ -63,7 +65,7 @@ async def run(client: Client, process: Process, settings: Settings) -> None:
     process.health.ready("caches", met(lambda: copy.synced, "the copy of the cluster is not complete"))
     process.health.ready("certificate", lambda: certificates.check(keeper.not_after, datetime.now(UTC)))
     async with Workers() as workers:
-        server = Server(copy, workers, process)
+        server = Server(copy, workers, process, settings.clients)
         runner = await server.start(settings.address, settings.port, tls)
         log.info("listening on %s port %d", settings.address, settings.port)
         try:

@@ -35,6 +35,7 @@ log = logging.getLogger(__name__)
 SETTLE_SECONDS = 5.0
 """How long the API server is given to see whom to trust, before it meets the new certificate."""
 LONGEST_WAIT = 3600.0
+TYPE = "kubernetes.io/tls"
 MANAGER = "netdra-certificates"
 
 
@@ -42,8 +43,8 @@ class Secret(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_def
     """Where the certificate is stored; values are in base64."""
 
     metadata: ObjectMeta
+    type: str
     data: Mapping[str, str] = {}
-    type: str = "kubernetes.io/tls"
     api_version: str = "v1"
     kind: str = "Secret"
 
@@ -170,7 +171,7 @@ class Keeper:
         }
         if stored is None:
             metadata = ObjectMeta(name=self.name, namespace=self.namespace)
-            await self.client.create(SECRETS, Secret(metadata=metadata, data=data))
+            await self.client.create(SECRETS, Secret(metadata=metadata, type=TYPE, data=data))
         else:
             await self.client.replace(SECRETS, msgspec.structs.replace(stored, data=data))
 

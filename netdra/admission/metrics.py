@@ -21,6 +21,11 @@ REQUEST_SECONDS = WEBHOOK.histogram(
 WORKERS_REPLACED = WEBHOOK.counter(
     "netdra_webhook_workers_replaced_total", "Worker processes ended because of an object: late or broken.", "reason"
 )
+CONNECTIONS_ENDED = WEBHOOK.counter(
+    "netdra_webhook_connections_ended_total",
+    "Connections broken off: late with a request, or of an address that had too many of them or too much in them.",
+    "reason",
+)
 NOT_AFTER = WEBHOOK.gauge(
     "netdra_webhook_certificate_not_after_timestamp_seconds", "When the certificate that is served with ends; 0: none."
 )

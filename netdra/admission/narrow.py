@@ -37,7 +37,9 @@ def _of_topology(request: AdmissionRequest, cluster: Cluster) -> Cluster:
     begin = f"{new.name}-"
     classes = {name: found for name, found in cluster.classes.items() if name.startswith(begin)}
     beside = _clashing(new, cluster.topologies)
-    return Cluster(topologies=beside, schemas=cluster.schemas, classes=classes, users=cluster.users)
+    return Cluster(
+        topologies=beside, schemas=cluster.schemas, classes=classes, users=cluster.users, added=cluster.added
+    )
 
 
 def _of_schema(request: AdmissionRequest, cluster: Cluster) -> Cluster:
@@ -48,7 +50,7 @@ def _of_schema(request: AdmissionRequest, cluster: Cluster) -> Cluster:
 
 
 def _of_policy(_: AdmissionRequest, cluster: Cluster) -> Cluster:
-    return Cluster(policies=cluster.policies)
+    return Cluster(policies=cluster.policies, added=cluster.added, reported=cluster.reported)
 
 
 def _of_custom_device(_: AdmissionRequest, cluster: Cluster) -> Cluster:

@@ -2,39 +2,44 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable
 
+from netdra.admission.cluster import Cluster
+from netdra.admission.effects import effect
 from netdra.admission.messages import Verdict
-from netdra.exposure.check import check
-from netdra.model.policy import DeviceExposurePolicy, Exposure
+from netdra.cel.analysis import examine
+from netdra.cel.vocabulary import of_interfaces
+from netdra.exposure.check import check, try_out
+from netdra.exposure.unwise import warnings
+from netdra.model.policy import DeviceExposurePolicy
 
 
-def review(new: DeviceExposurePolicy, policies: Mapping[str, DeviceExposurePolicy]) -> Verdict:
-    """What stands against a policy, and what its author should know."""
+def review(
+    new: DeviceExposurePolicy, old: DeviceExposurePolicy | None, cluster: Cluster, in_time: Callable[[], bool]
+) -> Verdict:
+    """What stands against a policy, and what its author should know.
+
+    Args:
+        new: the policy as it will be.
+        old: the policy as it is; None if it is new.
+        cluster: what else is there.
+        in_time: whether there is time to tell what the policy will do.
+    """
     named = f'DeviceExposurePolicy "{new.name}"'
-    errors = tuple(f"{named}: {text}" for text in check(new))
-    if errors or new.spec.action != "expose":
-        return Verdict(errors)
-    return Verdict((), tuple(f"{named}: {text}" for text in (*_unwise(new), *_shadows(new, policies))))
+    if errors := check(new):
+        return Verdict(tuple(f"{named}: {text}" for text in errors))
+    remarks = examine(new.spec.selector.cel, of_interfaces(cluster.added))
+    if wrong := [f"{named}: spec.selector.cel: {remark.what}" for remark in remarks if remark.wrong]:
+        return Verdict(tuple(wrong))
+    try_out(new.spec.selector.cel)
+    told = [f"spec.selector.cel: {remark.what}" for remark in remarks]
+    told += warnings(new, cluster.policies.values())
+    if done := effect(cluster.policies.values(), old, new, cluster.reported, in_time):
+        told.insert(0, done)
+    return Verdict((), tuple(f"{named}: {text}" for text in told))
 
 
-def _unwise(new: DeviceExposurePolicy) -> Iterator[str]:
-    exposure = new.spec.exposure or Exposure()
-    if not exposure.supported_cni_plugins:
-        yield "spec.exposure.supportedCNIPlugins is empty, so no DeviceClass of a NetworkTopology selects its devices"
-    if exposure.allow_host_uplink:
-        yield "spec.exposure.allowHostUplink: true, so a pod can be given the interface that the node is reached by"
-
-
-def _shadows(new: DeviceExposurePolicy, policies: Mapping[str, DeviceExposurePolicy]) -> Iterator[str]:
-    """Policies of the same persona and rank for the same devices, of which one is never used."""
-    for name, other in sorted(policies.items()):
-        if name != new.name and other.spec.action == "expose" and _rank(other) == _rank(new):
-            winner = min(name, new.name)
-            yield f'has the selector, priority and suffix of "{name}", so "{winner}" alone is used; change one of them'
-
-
-def _rank(policy: DeviceExposurePolicy) -> tuple[object, ...]:
-    spec = policy.spec
-    suffix = (spec.exposure or Exposure()).device_name_suffix
-    return spec.selector.cel.strip(), spec.node_selector, spec.priority, suffix
+def review_deletion(old: DeviceExposurePolicy, cluster: Cluster, in_time: Callable[[], bool]) -> Verdict:
+    """What its deletion will do; nothing stands against one."""
+    done = effect(cluster.policies.values(), old, None, cluster.reported, in_time)
+    return Verdict((), (f'DeviceExposurePolicy "{old.name}": its deletion {done}',) if done else ())

@@ -7,6 +7,7 @@ authors' expressions are compiled.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, TypeVar
 
 import msgspec
@@ -26,14 +27,23 @@ from netdra.model.topology import NetworkTopology
 T = TypeVar("T")
 CLAIMS = frozenset({ResourceClaim.__name__, ResourceClaimTemplate.__name__})
 CLASS = DeviceClass.__name__
+POLICY = DeviceExposurePolicy.__name__
 _GROUPS = {"networking.dra.io", "cni.networking.k8s.io", "resource.k8s.io"}
 
 
-def review(request: AdmissionRequest, cluster: Cluster) -> Verdict:
-    """Whether a write may happen. What is none of ours, and every deletion, may."""
+def review(request: AdmissionRequest, cluster: Cluster, in_time: Callable[[], bool] = lambda: True) -> Verdict:
+    """Whether a write may happen. What is none of ours, and every deletion, may.
+
+    Args:
+        request: the write.
+        cluster: what it is held against.
+        in_time: whether there is time for what is good to know and decides nothing.
+    """
     kind = request.kind.kind
-    if request.operation not in {"CREATE", "UPDATE"} or request.kind.group not in _GROUPS:
+    if request.kind.group not in _GROUPS:
         return ALLOWED
+    if request.operation not in {"CREATE", "UPDATE"}:
+        return _deletion(request, cluster, in_time)
     if kind in CLAIMS:
         try:
             return claims.review(request, cluster)
@@ -41,12 +51,13 @@ def review(request: AdmissionRequest, cluster: Cluster) -> Verdict:
             return Verdict((str(problem),))
     if kind == CLASS:
         return classes.review(request)
-    if kind not in _KINDS:
+    of_kind = partial(_policy, in_time=in_time) if kind == POLICY else _KINDS.get(kind)
+    if of_kind is None:
         return ALLOWED
     if request.too_deep:
         return Verdict((f'{kind} "{request.name}": nested more than {MOST} levels deep',))
     try:
-        return _KINDS[kind](request, cluster)
+        return of_kind(request, cluster)
     except (msgspec.DecodeError, InvalidInputError) as problem:
         return Verdict((f'{kind} "{request.name}": {problem}',))
 
@@ -63,13 +74,27 @@ def is_reshaped(request: AdmissionRequest) -> bool:
     return old is not None and topologies.shape(new) != topologies.shape(old)
 
 
+def policies_of(request: AdmissionRequest) -> tuple[DeviceExposurePolicy | None, DeviceExposurePolicy | None]:
+    """The policy as it is and as it will be; None where there is none, or one that cannot be read."""
+    if request.too_deep:
+        return None, None
+    return _read_old(request, DeviceExposurePolicy), _read_any(request.object, DeviceExposurePolicy)
+
+
 def _topology(request: AdmissionRequest, cluster: Cluster) -> Verdict:
     new, old = _read(request.object, NetworkTopology), _read_old(request, NetworkTopology)
     return topologies.review(new, old, cluster)
 
 
-def _policy(request: AdmissionRequest, cluster: Cluster) -> Verdict:
-    return policies.review(_read(request.object, DeviceExposurePolicy), cluster.policies)
+def _deletion(request: AdmissionRequest, cluster: Cluster, in_time: Callable[[], bool]) -> Verdict:
+    """What the deletion of a policy will do; others, and other operations, bring nothing."""
+    old = policies_of(request)[0] if request.operation == "DELETE" and request.kind.kind == POLICY else None
+    return ALLOWED if old is None else policies.review_deletion(old, cluster, in_time)
+
+
+def _policy(request: AdmissionRequest, cluster: Cluster, *, in_time: Callable[[], bool]) -> Verdict:
+    new, old = _read(request.object, DeviceExposurePolicy), _read_old(request, DeviceExposurePolicy)
+    return policies.review(new, old, cluster, in_time)
 
 
 def _schema(request: AdmissionRequest, cluster: Cluster) -> Verdict:
@@ -82,7 +107,6 @@ def _custom_device(request: AdmissionRequest, cluster: Cluster) -> Verdict:
 
 _KINDS: Mapping[str, Callable[[AdmissionRequest, Cluster], Verdict]] = {
     NetworkTopology.__name__: _topology,
-    DeviceExposurePolicy.__name__: _policy,
     CNIPluginSchema.__name__: _schema,
     CustomDevice.__name__: _custom_device,
 }
@@ -98,8 +122,12 @@ def _read(raw: msgspec.Raw, kind: type[T]) -> T:
 
 def _read_old(request: AdmissionRequest, kind: type[T]) -> T | None:
     """What is there already; None if nothing is, or something that cannot be read and so is in nobody's use."""
+    return _read_any(request.old_object, kind)
+
+
+def _read_any(raw: msgspec.Raw, kind: type[T]) -> T | None:
     try:
-        found: Any = msgspec.json.decode(request.old_object, type=kind | None)
+        found: Any = msgspec.json.decode(raw, type=kind | None)
     except msgspec.DecodeError:
         return None
     return found  # type: ignore[no-any-return]

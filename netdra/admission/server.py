@@ -8,16 +8,23 @@ from __future__ import annotations
 
 import logging
 import ssl
+from collections.abc import Awaitable, Callable
 from http import HTTPStatus
+from traceback import clear_frames
+from typing import NamedTuple
 
 import msgspec
 from aiohttp import web
+from aiohttp.http import HttpProcessingError
+from msgspec.structs import replace
 
 from netdra.admission import claims, messages, metrics
 from netdra.admission.copy import Copy
+from netdra.admission.door import Door
 from netdra.admission.messages import ALLOWED, AdmissionRequest, Verdict
 from netdra.admission.narrow import NOTHING, narrowed
-from netdra.admission.review import CLAIMS, CLASS, is_reshaped, review
+from netdra.admission.review import CLAIMS, CLASS, POLICY, is_reshaped, policies_of, review
+from netdra.admission.serving import Clients
 from netdra.admission.workers import Workers
 from netdra.kube.errors import ApiError
 from netdra.model.topology import NetworkTopology
@@ -31,18 +38,31 @@ PATH = "/validate"
 MAX_BODY = 8 * 1024 * 1024
 """An object as it is and as it will be; the API server takes requests of up to 3 MiB."""
 GRACE_SECONDS = 10.0
+NO_CERTIFICATE = "who asks must show the API server's client certificate (--client-ca)"
 
 # The API server asks about few kinds; whoever else reaches the port could name any.
 _KINDS, _OPERATIONS = Values(16), Values(4)
 
 
+class Asker(NamedTuple):
+    """Who asks: from which address, and whether it has shown that it is the API server."""
+
+    address: str
+    trusted: bool
+
+
+ASKER = web.RequestKey("asker", Asker)
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
 class Server:
     """What answers requests."""
 
-    def __init__(self, copy: Copy, workers: Workers, process: Process) -> None:
+    def __init__(self, copy: Copy, workers: Workers, process: Process, clients: Clients) -> None:
         self._copy = copy
         self._workers = workers
         self._process = process
+        self._clients = clients
 
     async def start(self, address: str, port: int, tls: ssl.SSLContext) -> web.AppRunner:
         """Listen; whoever is given the runner must clean it up.
@@ -50,16 +70,26 @@ class Server:
         Raises:
             OSError: the address cannot be listened on.
         """
-        app = web.Application(client_max_size=MAX_BODY)
+
+        @web.middleware
+        async def guarded(request: web.Request, handler: Handler) -> web.StreamResponse:
+            return await self._guarded(request, handler)
+
+        app = web.Application(client_max_size=MAX_BODY, middlewares=[guarded])
         app.router.add_post(PATH, self._validate)
         for path in PROBES:
             app.router.add_get(path, self._probed)
-        runner = web.AppRunner(app, access_log=None, shutdown_timeout=GRACE_SECONDS)
+        runner = web.AppRunner(app, access_log=None, logger=_of_aiohttp(), shutdown_timeout=GRACE_SECONDS)
         await runner.setup()
-        await web.TCPSite(runner, address, port, ssl_context=tls, reuse_port=False).start()
+        self._door = Door(runner, address, port, tls, self._clients.names)
+        try:
+            await self._door.start()
+        except OSError:
+            await runner.cleanup()
+            raise
         return runner
 
-    async def verdict(self, request: AdmissionRequest) -> Verdict:
+    async def verdict(self, request: AdmissionRequest, asker: Asker) -> Verdict:
         """The verdict on one request."""
         if request.kind.kind in CLAIMS:
             return await self._of_claim(request)
@@ -72,7 +102,15 @@ class Server:
             except ApiError as problem:
                 what = f'NetworkTopology "{request.name}": it cannot be told who uses it; try again: {problem}'
                 return Verdict((what,))
-        return await self._workers.review(request, narrowed(request, cluster))
+            if not asker.trusted:  # whose claims these are is nobody's business who only reaches the port
+                cluster = replace(cluster, users=tuple("" for _ in cluster.users))
+        if request.kind.kind == POLICY:
+            if request.operation not in {"CREATE", "UPDATE", "DELETE"}:
+                return ALLOWED
+            old, new = policies_of(request)
+            cluster = await self._copy.with_reports(old, new)
+        turn = "" if asker.trusted else asker.address
+        return await self._workers.review(request, narrowed(request, cluster), turn)
 
     async def _of_claim(self, request: AdmissionRequest) -> Verdict:
         cluster = self._copy.cluster
@@ -97,6 +135,24 @@ class Server:
             return ALLOWED
         return found
 
+    async def _guarded(self, http: web.Request, handler: Handler) -> web.StreamResponse:
+        """Read a request while it is on the clock; a question of nobody who may ask is not read at all."""
+        connection = self._door.of(http)
+        if connection is None:
+            raise ConnectionResetError("the connection was broken off")
+        http[ASKER] = Asker(connection.address, connection.trusted)
+        try:
+            if http.path == PATH and http.method == "POST":
+                if self._clients.known and not connection.trusted:
+                    refused = web.Response(status=HTTPStatus.FORBIDDEN, text=NO_CERTIFICATE)
+                    refused.force_close()
+                    return refused
+                await _read(http)
+            connection.read()
+            return await handler(http)
+        finally:
+            connection.answered()
+
     async def _validate(self, http: web.Request) -> web.Response:
         try:
             request = messages.read(await http.read())
@@ -110,7 +166,7 @@ class Server:
             metrics.REQUESTS.labels(*labels, "unready").inc()
             return web.Response(status=HTTPStatus.SERVICE_UNAVAILABLE, text="netdra's webhook is starting; try again")
         with self._process.in_hand(), measured(metrics.REQUEST_SECONDS, labels[0]):
-            verdict = await self.verdict(request)
+            verdict = await self.verdict(request, http[ASKER])
         metrics.REQUESTS.labels(*labels, "allowed" if verdict.allowed else "refused").inc()
         if not verdict.allowed:
             log.info('refused %s "%s": %s', request.kind.kind, request.name, "; ".join(verdict.errors))
@@ -119,3 +175,21 @@ class Server:
     async def _probed(self, http: web.Request) -> web.Response:
         answer = probed(self._process.health, http.path, http.query_string)
         return web.Response(body=answer.body, status=answer.status, headers={"Content-Type": answer.content_type})
+
+
+async def _read(http: web.Request) -> None:
+    """Have the whole request. What was read of one that does not come is given back now, and not with the next GC."""
+    try:
+        await http.read()
+    except Exception as problem:
+        clear_frames(problem.__traceback__)
+        raise
+
+
+def _of_aiohttp() -> logging.Logger:
+    """Where aiohttp tells of its requests: what a client did wrong is no error of the webhook's."""
+    chosen = logging.getLogger(f"{__name__}.http")
+    chosen.filters = [
+        lambda record: not isinstance((record.exc_info or (None, None))[1], HttpProcessingError | OSError)
+    ]
+    return chosen

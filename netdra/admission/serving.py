@@ -8,13 +8,52 @@ from __future__ import annotations
 
 import ssl
 import tempfile
+from dataclasses import dataclass
 from pathlib import Path
 
+from netdra.model.errors import InvalidInputError
 
-def context() -> ssl.SSLContext:
-    """A server's context without a certificate: no connection succeeds before `use` gives it one."""
+
+@dataclass(frozen=True)
+class Clients:
+    """Who may ask: whoever shows a certificate of an authority, or, without one, whoever reaches the port.
+
+    Attributes:
+        authority: the file with the authority's certificates.
+        names: common names that are the API server's; any of that authority, if none is named.
+    """
+
+    authority: Path | None = None
+    names: frozenset[str] = frozenset()
+
+    @property
+    def known(self) -> bool:
+        """Whether it can be told who asks."""
+        return self.authority is not None
+
+
+ANYBODY = Clients()
+
+
+def context(clients: Clients = ANYBODY) -> ssl.SSLContext:
+    """A server's context without a certificate: no connection succeeds before `use` gives it one.
+
+    The kubelet asks about health without a certificate, so none is asked for where there may be no authority to it.
+
+    Raises:
+        InvalidInputError: the authority of clients cannot be read.
+    """
     made = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     made.minimum_version = ssl.TLSVersion.TLSv1_2
+    if clients.authority is not None:
+        try:
+            made.load_verify_locations(cafile=clients.authority)
+        except OSError as problem:  # an SSLError is an OSError
+            raise InvalidInputError(
+                f"client CA {clients.authority}: {problem.strerror or problem}",
+                hint="it must be a file of PEM certificates",
+            ) from None
+        made.verify_mode = ssl.CERT_OPTIONAL
     return made
 
 

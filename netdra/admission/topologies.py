@@ -13,7 +13,7 @@ from netdra.model.topology import BUILTIN_TYPES, NetworkTopology, Step
 from netdra.topology import contract, shipped
 from netdra.topology.classes import class_name
 from netdra.topology.findings import Finding
-from netdra.topology.validation import check_together, check_topology
+from netdra.topology.validation import check_names, check_together, check_topology
 
 SHOWN = 5
 
@@ -26,7 +26,10 @@ def review(new: NetworkTopology, old: NetworkTopology | None, cluster: Cluster) 
     findings = [*check_topology(new, schemas)]
     others = {name: each for name, each in cluster.topologies.items() if name != new.name}
     findings += [finding for name, finding in check_together({**others, new.name: new}) if name == new.name]
-    warnings = () if findings else (*_foreign(new, cluster), *_unchecked(new, schemas))
+    named = tuple(check_names(new, cluster.added))
+    findings += [finding for finding, wrong in named if wrong]
+    told = [finding.text for finding, wrong in named if not wrong]
+    warnings = () if findings else (*_foreign(new, cluster), *_unchecked(new, schemas), *told)
     return Verdict(tuple(finding.text for finding in findings), tuple(warnings))
 
 
@@ -50,8 +53,10 @@ def _frozen(new: NetworkTopology, old: NetworkTopology | None, users: Sequence[s
     if not users or old is None or shape(new) == shape(old):
         return None
     plural = "s" if len(users) > 1 else ""
+    named = tuple(filter(None, users))
+    which = f" ({listed(named)})" if named else ", some of them in its status"
     return Finding(
-        what=f'NetworkTopology "{new.name}" is used by {len(users)} ResourceClaim{plural} ({listed(users)}), '
+        what=f'NetworkTopology "{new.name}" is used by {len(users)} ResourceClaim{plural}{which}, '
         "so its steps cannot be changed",
         hint="write a new topology under another name, or delete these claims first; selectors may be changed",
     )

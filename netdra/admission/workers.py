@@ -5,7 +5,10 @@ Used by `netdra.admission.server` for all kinds but claims; the processes are `n
 
 from __future__ import annotations
 
+import asyncio
 import logging
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from types import TracebackType
 from typing import Self
 
@@ -21,6 +24,8 @@ log = logging.getLogger(__name__)
 
 COMMAND = command("netdra.admission.worker")
 COUNT = 2
+TURN_SECONDS = 1.5
+"""How long one of an asker's questions waits for the others; with the pool's times less than the API server waits."""
 
 _verdict = msgspec.json.Decoder(Verdict)
 
@@ -37,6 +42,8 @@ class Workers:
             command: what a worker is.
         """
         self.pool = Pool(command, count, seconds=seconds)
+        self._most = max(1, count - 1)
+        self._turns: dict[str, tuple[asyncio.Semaphore, set[object]]] = {}
 
     async def __aenter__(self) -> Self:
         await self.pool.__aenter__()
@@ -47,14 +54,49 @@ class Workers:
     ) -> None:
         await self.pool.__aexit__(kind, problem, trace)
 
-    async def review(self, request: AdmissionRequest, cluster: Cluster) -> Verdict:
-        """The verdict on one object; a refusal where there is none in time."""
+    async def review(self, request: AdmissionRequest, cluster: Cluster, asker: str = "") -> Verdict:
+        """The verdict on one object; a refusal where there is none in time.
+
+        Args:
+            request: what is asked.
+            cluster: what it is held against.
+            asker: whose questions are never put to all workers at once; "" for whom that does not matter.
+        """
         named = f'{request.kind.kind} "{request.name}"'
         try:
-            return _verdict.decode(await self.pool.ask(Task(request, cluster)))
+            async with self._turn(asker):
+                return _verdict.decode(await self.pool.ask(Task(request, cluster)))
         except BusyError:
             return Verdict((f"{named}: netdra's webhook is busy; try again",))
         except (LateError, EndedError) as problem:
             WORKERS_REPLACED.labels("late" if isinstance(problem, LateError) else "broken").inc()
             log.warning("%s: %s", named, problem.what)
             return Verdict((f"{named}: {problem.what}; {problem.hint}",))
+
+    @asynccontextmanager
+    async def _turn(self, asker: str) -> AsyncIterator[None]:
+        """Leave a worker to others.
+
+        Raises:
+            BusyError: it takes too long until the asker's other questions are answered.
+        """
+        if not asker:
+            yield
+            return
+        room, waiting = self._turns.setdefault(asker, (asyncio.Semaphore(self._most), set()))
+        itself = object()
+        waiting.add(itself)
+        try:
+            try:
+                async with asyncio.timeout(TURN_SECONDS):
+                    await room.acquire()
+            except TimeoutError:
+                raise BusyError("too many questions at once", hint="try again") from None
+            try:
+                yield
+            finally:
+                room.release()
+        finally:
+            waiting.discard(itself)
+            if not waiting:
+                del self._turns[asker]

@@ -4,8 +4,9 @@ The only importer of the CEL engine. Used by `netdra.exposure` (policies), `netd
 `netdra.topology` (device classes).
 """
 
-from netdra.cel.engine import DeviceVariables, Selector, compile_selector, device_variables
+from netdra.cel.engine import DeviceVariables, Selector, compile_selector, device_variables, load_all
 from netdra.cel.errors import CelCompileError, CelEvaluationError
+from netdra.cel.guards import guarded
 from netdra.cel.values import Version
 
 __all__ = [
@@ -16,4 +17,6 @@ __all__ = [
     "Version",
     "compile_selector",
     "device_variables",
+    "guarded",
+    "load_all",
 ]

@@ -1,25 +1,28 @@
 """Compile CEL selectors and evaluate them on devices, with the meaning that Kubernetes gives them.
 
 `compile_selector` once per expression, `device_variables` once per device, then `Selector.matches` for each pair.
-Follows k8s.io/dynamic-resource-allocation/cel/compile.go; what differs is told in docs/cel.md.
+What is compiled is bounded in time and memory on any device (`netdra.cel.bounds`, decision D30). Follows
+k8s.io/dynamic-resource-allocation/cel/compile.go; what differs is told in docs/cel.md.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from functools import cache, lru_cache
 from typing import Any, Final
 
 from cel_expr_python import cel
 
-from netdra.cel import extensions, functions, source, values
+from netdra.cel import bounds, extensions, functions, source, tree, values
 from netdra.cel.errors import CelCompileError, CelEvaluationError
 from netdra.model.inventory import AttributeValue
 from netdra.model.policy import MAX_EXPRESSION
 from netdra.model.resource import QuantityText
 
 MAX_BINDS = 8
+MAX_MAPPED = 3
 _BOOL = cel.Type.BOOL
 _AS_IT_IS = frozenset({bool, int})
 _PLACE = re.compile(r"ERROR: <input>:(\d+):(\d+): ([^\n]*)")
@@ -31,13 +34,15 @@ class DeviceVariables:
 
     Attributes:
         activation: what the engine evaluates on.
+        longer: how long its attributes are, where they are longer than every selector is bounded for.
         attributes: the domains that the device has attributes in; `capacity` those of its capacities.
     """
 
-    __slots__ = ("_completed", "_device", "activation", "attributes", "capacity")
+    __slots__ = ("_completed", "_device", "activation", "attributes", "capacity", "longer")
 
-    def __init__(self, device: dict[str, Any]) -> None:
+    def __init__(self, device: dict[str, Any], longer: bounds.Longest | None) -> None:
         self._device = device
+        self.longer = longer
         self._completed: dict[tuple[frozenset[str], frozenset[str]], cel.Activation] = {}
         self.activation = _environment().Activation({"device": device})
         self.attributes = frozenset(device["attributes"])
@@ -71,12 +76,19 @@ class Selector:
         self._attributes = usage.attributes
         self._capacity = usage.capacity
 
+    @property
+    def domains(self) -> frozenset[str]:
+        """The domains that it names attributes of."""
+        return self._attributes
+
     def matches(self, device: DeviceVariables) -> bool:
         """Whether the expression is true for the device.
 
         Raises:
             CelEvaluationError: it has no answer: a missing key, a value of another type, too much work.
         """
+        if device.longer is not None and (excess := _excess(self.expression, device.longer)):
+            raise CelEvaluationError(self.expression, excess)
         activation = device.activation
         if not (self._attributes <= device.attributes and self._capacity <= device.capacity):
             activation = device.completed(self._attributes, self._capacity)
@@ -88,8 +100,13 @@ class Selector:
                 if answer is True or answer is False:
                     return answer
         except RuntimeError as problem:
+            _give_up_without_memory(problem)
             raise CelEvaluationError(self.expression, _plain(str(problem))) from None
         raise CelEvaluationError(self.expression, _failure(result))
+
+    def serialized(self) -> bytes:
+        """The checked syntax tree as `netdra.cel.tree` reads it."""
+        return bytes(self._program.serialize())
 
 
 def compile_selector(expression: str) -> Selector:
@@ -99,7 +116,8 @@ def compile_selector(expression: str) -> Selector:
         expression: CEL over `device`, true or false; up to 10 KiB, as in Kubernetes.
 
     Raises:
-        CelCompileError: it is too long, breaks the grammar or the types, or is nested deeper than the engine goes.
+        CelCompileError: it is too long, breaks the grammar or the types, is nested deeper than the engine goes, or may
+            take more time or memory than one is given.
     """
     return _compiled(expression)
 
@@ -121,14 +139,24 @@ def device_variables(
     Raises:
         InvalidInputError: a capacity is no quantity, or a version is none.
     """
+    taken = _values(attributes.values())
     return DeviceVariables(
         {
             "driver": driver,
-            "attributes": _by_domain(driver, tuple(attributes), _values(attributes.values())),
+            "attributes": _by_domain(driver, tuple(attributes), taken),
             "capacity": _by_domain(driver, tuple(capacity), [values.of_quantity(text) for text in capacity.values()]),
             "allowMultipleAllocations": shared,
-        }
+        },
+        _longer(taken),
     )
+
+
+def load_all() -> None:
+    """Load what is loaded with the first expression that needs it, for a process that can open no files later."""
+    device = device_variables("", {})
+    for expression in ('"a".lowerAscii().find("a") == "a"', "1 / 0 == 1"):
+        with suppress(CelEvaluationError):
+            compile_selector(expression).matches(device)
 
 
 @cache
@@ -154,13 +182,47 @@ def _compiled(expression: str) -> Selector:
         raise CelCompileError(expression, line, column, message)
     if usage.binds > MAX_BINDS:
         raise CelCompileError(expression, 0, 0, f"binds {usage.binds} variables, more than {MAX_BINDS}")
+    if usage.mapped > MAX_MAPPED:
+        raise CelCompileError(expression, 0, 0, f"maps {usage.mapped} optional values, more than {MAX_MAPPED}")
     try:
         program = _environment(extended=extensions.needed(usage.calls)).compile(expression)
     except RuntimeError as problem:
+        _give_up_without_memory(problem)
         raise _compile_error(expression, str(problem)) from None
+    read = tree.read(bytes(program.serialize()))
+    if tree.binds_after_a_loop(read):
+        message = (
+            "binds a variable (cel.bind, optMap, optFlatMap) after all() or exists(): write the binding before them"
+        )
+        raise CelCompileError(expression, 0, 0, message)
+    try:
+        bounds.check(read)
+    except bounds.UnboundedError as problem:
+        raise CelCompileError(expression, 0, 0, f"{problem} (docs/cel.md, Bounds)") from None
     if program.return_type() not in (_BOOL, cel.Type.DYN):
         raise CelCompileError(expression, 0, 0, f"must be true or false, is of type {program.return_type().name()}")
     return Selector(expression, program, usage)
+
+
+@lru_cache(maxsize=1024)
+def _excess(expression: str, longest: bounds.Longest) -> str:
+    """Why an expression is not evaluated on a device with such long attributes, or ""."""
+    program = _environment(extended=extensions.needed(source.usage(expression).calls)).compile(expression)
+    try:
+        bounds.check(tree.read(bytes(program.serialize())), longest)
+    except bounds.UnboundedError as problem:
+        return f"on attributes of up to {longest.text} characters and {longest.values} values it {problem}"
+    return ""
+
+
+def _give_up_without_memory(problem: RuntimeError) -> None:
+    """An allocation that failed says nothing about the expression, and nothing good about this process.
+
+    Raises:
+        MemoryError: that is what happened.
+    """
+    if str(problem) == "std::bad_alloc":
+        raise MemoryError("the CEL engine has no memory left") from None
 
 
 def _compile_error(expression: str, text: str) -> CelCompileError:
@@ -208,6 +270,22 @@ def _values(found: Iterable[AttributeValue]) -> list[Any]:
         value if value.__class__ in _AS_IT_IS or (value.__class__ is str and value.isascii()) else _value(value)
         for value in found
     ]
+
+
+def _longer(found: list[Any]) -> bounds.Longest | None:
+    """How long the attributes are, in powers of two; None where every selector is bounded for them."""
+    plain = bounds.PLAIN
+    long = [each for each in found if each.__class__ is list or (each.__class__ is str and len(each) > plain.text)]
+    if not long and len(found) <= plain.names:
+        return None
+    lists = [each for each in long if each.__class__ is list]
+    longest = bounds.Longest(
+        max([plain.text, *(len(each) for each in long if each.__class__ is str)]),
+        max([plain.values, *map(len, lists)]),
+        max([plain.value, *(len(value) for each in lists for value in each if value.__class__ is str)]),
+        max(plain.names, len(found)),
+    )
+    return None if longest == plain else bounds.Longest(*(1 << (length - 1).bit_length() for length in longest))
 
 
 def _value(value: AttributeValue) -> Any:

@@ -23,7 +23,7 @@ class CelCompileError(InvalidInputError):
     def __init__(self, expression: str, line: int, column: int, message: str) -> None:
         self.expression, self.line, self.column, self.message = expression, line, column, message
         place = f" at line {line}, column {column}" if line else ""
-        super().__init__(f"CEL expression does not compile{place}: {message}\n{_marked(expression, line, column)}")
+        super().__init__(f"CEL expression does not compile{place}: {message}\n{marked(expression, line, column)}")
 
 
 class CelEvaluationError(NetdraError):
@@ -34,19 +34,21 @@ class CelEvaluationError(NetdraError):
         message: why.
         line: of the missing key, from 1; 0 where it is something else or its place cannot be told.
         column: of the missing key, from 1, in characters; 0 as for the line.
+        missing: the key that is asked for and not there, "" where it is something else.
     """
 
     def __init__(self, expression: str, message: str) -> None:
         missing = _MISSING_KEY.match(message)
         self.line, self.column = source.place_of_key(expression, missing.group(1)) if missing else (0, 0)
         self.expression, self.message = expression, message
+        self.missing: str = missing.group(1) if missing else ""
         place = f" at line {self.line}, column {self.column}" if self.line else ""
-        marked = _marked(expression, self.line, self.column)
-        super().__init__(f"CEL expression fails on this device{place}: {message}\n{marked}")
+        shown = marked(expression, self.line, self.column)
+        super().__init__(f"CEL expression fails on this device{place}: {message}\n{shown}")
 
 
-def _marked(expression: str, line: int, column: int) -> str:
-    """The expression, or its line in question with a mark under the column."""
+def marked(expression: str, line: int, column: int) -> str:
+    """The expression, or its line in question with a mark under the column; zeros mean all of it."""
     lines = expression.splitlines() or [""]
     if not line or line > len(lines):
         return "\n".join(f"  {each[:200]}" for each in lines[:10])

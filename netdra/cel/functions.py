@@ -6,26 +6,18 @@ raises becomes a CEL error. Used by `netdra.cel.engine`.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
 from typing import Any
 
 from cel_expr_python import cel
 
-from netdra.cel import values
+from netdra.cel import patterns, values
 from netdra.model.errors import InvalidInputError
 
 _T = cel.Type
 _SCALARS = (_T.STRING, _T.INT, _T.BOOL, _T.DOUBLE, _T.BYTES)
 _MAX_INCLUDES = 48
-_GROUP_REPEAT = re.compile(r"\)[*+?{]")
-_BRANCH = re.compile(r"(?<!\\)(?:[*+|]|\{\d*,\d*\})")
-_FOREIGN = re.compile(
-    r"\(\?(?:[=!>(]|<[=!]|P[=>])|\\[1-9ZzpPCQE]|[*+?}]\+"  # what RE2 has not, or Python has not
-    r"|\[[^\]]*(?:\[|--|&&|~~|\|\|)"  # character classes that the two read differently
-)
-_MAX_BRANCHES = 4
 
 
 def declarations() -> list[cel.FunctionDecl]:
@@ -95,9 +87,9 @@ def _lists() -> Iterator[Row]:
 
 def _texts() -> Iterator[Row]:
     text = _T.STRING
-    yield "find", text, (text, text), True, _find
-    yield "findAll", _T.LIST, (text, text), True, _find_all
-    yield "findAll", _T.LIST, (text, text, _T.INT), True, _find_all
+    yield "find", text, (text, text), True, patterns.find
+    yield "findAll", _T.LIST, (text, text), True, patterns.find_all
+    yield "findAll", _T.LIST, (text, text, _T.INT), True, patterns.find_all
 
 
 def _holds(parse: Callable[..., object]) -> Callable[..., bool]:
@@ -141,23 +133,3 @@ def _last_index_of(own: Sequence[object], wanted: object) -> int:
 
 def _covers(own: Sequence[object], other: Sequence[object]) -> bool:
     return all(_index_of(own, one) >= 0 for one in other)
-
-
-def _find(text: str, pattern: str) -> str:
-    found = _bounded(pattern).search(text)
-    return found.group() if found else ""
-
-
-def _find_all(text: str, pattern: str, limit: int = -1) -> list[str]:
-    matches = [found.group() for found in _bounded(pattern).finditer(text)]
-    return matches if limit < 0 else matches[:limit]
-
-
-def _bounded(pattern: str) -> re.Pattern[str]:
-    """The pattern, if RE2 and Python read it alike and it cannot backtrack without bound, as Python's engine would."""
-    branches = len(_BRANCH.findall(pattern))
-    if _FOREIGN.search(pattern):
-        raise ValueError("the regular expression has a part that is not evaluated here; use matches()")
-    if branches > _MAX_BRANCHES or (_GROUP_REPEAT.search(pattern) and branches > 1):
-        raise ValueError("the regular expression is too branching to be evaluated here; use matches()")
-    return re.compile(pattern)

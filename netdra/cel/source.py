@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from functools import lru_cache
 from typing import NamedTuple
 
 FIELDS = ("driver", "attributes", "capacity", "allowMultipleAllocations")
@@ -39,6 +40,7 @@ class Usage(NamedTuple):
         capacity: the same of `device.capacity`.
         unknown: the first use of a field that devices have not.
         binds: how many variables it binds.
+        mapped: how often it maps an optional value, each time with what it is called on twice in the tree.
         calls: the functions and macros that it calls, and `?` if it asks for what may not be there.
     """
 
@@ -46,6 +48,7 @@ class Usage(NamedTuple):
     capacity: frozenset[str]
     unknown: Token | None
     binds: int
+    mapped: int
     calls: frozenset[str]
 
 
@@ -66,16 +69,19 @@ def usage(expression: str) -> Usage:
             unknown = unknown or tokens[min(after + 1, len(tokens) - 1)]
         elif field in _MAPS:
             domains[field] |= _looked_up(tokens, after + 2)
-            tested[field] |= _tested(tokens, index)
+            if _text(tokens, after + 2) not in {"[", "."}:
+                tested[field] |= _tested(tokens, index)
     return Usage(
         attributes=frozenset(domains["attributes"] - tested["attributes"]),
         capacity=frozenset(domains["capacity"] - tested["capacity"]),
         unknown=unknown,
         binds=sum(_text(tokens, index - 2) == "cel" for index, token in enumerate(tokens) if token.text == "bind"),
+        mapped=sum(token.kind == "name" and token.text in {"optMap", "optFlatMap"} for token in tokens),
         calls=frozenset(_calls(tokens)),
     )
 
 
+@lru_cache(maxsize=256)
 def place_of_key(expression: str, key: str) -> tuple[int, int]:
     """Line and column of a key that an expression names once, or zeros: the engine does not say where it failed."""
     found = [token.offset for token in _tokens(expression) if token.text == key]

@@ -7,8 +7,9 @@ from contextlib import closing
 from netdra.chain import checkpoint
 from netdra.chain import site as sites
 from netdra.chain.checkpoint import BadCheckpointError, Saved
-from netdra.chain.execute import Executor, UncheckableError
+from netdra.chain.execute import Executor
 from netdra.chain.flow import Task, tasks
+from netdra.chain.look import UncheckableError
 from netdra.chain.report import CheckReport, StepCheck, name_of
 from netdra.chain.site import Settings
 from netdra.model.errors import NetdraError

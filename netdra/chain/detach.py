@@ -22,7 +22,15 @@ from netdra.chain.undo import undo
 from netdra.model.errors import NetdraError
 
 
-def detach(sandbox: str, settings: Settings, netns: str = "", *, held: str = "", give_up: bool = False) -> DetachReport:
+def detach(
+    sandbox: str,
+    settings: Settings,
+    netns: str = "",
+    *,
+    held: str = "",
+    give_up: bool = False,
+    keep_stranded: bool = False,
+) -> DetachReport:
     """Undo a sandbox's networks; one that has none is no error, and neither is a namespace that is gone.
 
     What cannot be undone stays in the checkpoint, so calling again tries again.
@@ -33,6 +41,7 @@ def detach(sandbox: str, settings: Settings, netns: str = "", *, held: str = "",
         netns: a path of the pod's namespace, where it may have another one than at attaching.
         held: a path by which whoever calls holds that namespace, which may be there for nobody else any more.
         give_up: try for the last time: a checkpoint of what is left is put aside for a person.
+        keep_stranded: but not while a device is not what it was: nobody else may have it until it is.
 
     Raises:
         InvalidInputError: the id cannot be a sandbox's.
@@ -56,14 +65,14 @@ def detach(sandbox: str, settings: Settings, netns: str = "", *, held: str = "",
         journal.remove()
         return report
     try:
-        return _given_up(journal, report) if give_up else report
+        return _given_up(journal, report) if give_up and not (keep_stranded and report.is_stranded) else report
     finally:
         journal.close()
 
 
 def _given_up(journal: Journal, report: DetachReport) -> DetachReport:
-    # Where the namespace is gone nothing of it is valid any more, and plugins may be told so (`collect`).
-    aside = files.put_aside(journal.path, "given-up" if report.namespace_gone else "bad")
+    # Where the namespace is gone, or what is left never was, nothing of it is valid, and `collect` may say so.
+    aside = files.put_aside(journal.path, "given-up" if report.namespace_gone or report.is_refused else "bad")
     text = f"sandbox {report.sandbox} is given up: what is left of it is in {aside}"
     return msgspec.structs.replace(report, problems=(*report.problems, text))
 

@@ -1,31 +1,36 @@
 """Do, undo and check one step of a pod's plans, built in or binary, with the checkpoint written around each act.
 
-Used by `attach`, `detach` and `check`, which decide on the order; `flow` says what each step is given.
+Used by `attach`, `detach` and `check`, which decide on the order; `flow` says what each step is given. What a binary
+does to its device is looked at by `netdra.steps.allocated`, and what its CHECK does not look at by `netdra.chain.look`.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Collection, Mapping
-from contextlib import suppress
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
 from typing import Any
 
 import msgspec
 
-from netdra.chain import flow, holders
+from netdra.chain import checkpoint, flow, holders, look
 from netdra.chain.checkpoint import Amended, Begun, Done, Journal, StepState, Undone
 from netdra.chain.flow import Task
+from netdra.chain.holders import RECORD
+from netdra.chain.look import UncheckableError
 from netdra.chain.site import Settings
 from netdra.cni import protocol
 from netdra.cni.config import Attachment, NetworkConfig
-from netdra.cni.errors import PluginError
+from netdra.cni.errors import PluginError, PluginFailure
 from netdra.cni.protocol import Plugin
 from netdra.kernel import link, unlocked
+from netdra.kernel.netlink import Socket
 from netdra.model import decoders
-from netdra.model.errors import PermanentError, TemporaryError
+from netdra.model.errors import NetdraError, PermanentError, TemporaryError
 from netdra.model.result import StepResult
-from netdra.steps import builtin
+from netdra.steps import allocated, builtin
+from netdra.steps.allocated import Allocated, GivenBack
 from netdra.steps.contract import Order, Site
 from netdra.topology.references import resolve
 
@@ -35,6 +40,9 @@ _CONTAINER_UNKNOWN = 3  # the CNI error that says that there is nothing to clean
 _IN_THE_POD = frozenset({
     "bridge", "dummy", "ipvlan", "loopback", "macvlan", "ptp", "sbr", "tap", "tuning", "vlan", "vrf",
 })  # fmt: skip
+_PROCESSES = "/proc/"  # a path below it may be another process's by now
+_REFUSED = "refused"  # in a binary's undo: what it said when ADD failed
+_UNREADABLE = frozenset({6, 7})  # the CNI errors for a config that cannot be decoded, or is invalid
 _STACKED = frozenset({"ipvlan", "ipvtap", "macsec", "macvlan", "macvtap", "vlan"})  # made on another interface
 _ON_THE_HOST = ("ipMasq", "macspoofchk")  # what lets bridge and ptp write firewall rules there
 
@@ -94,24 +102,21 @@ class Executor:
         result = self._apply(task, config, previous)
         self.journal.append(Done(step=key, result=result, notes=tuple(self.site.notes)))
 
-    def undo(self, key: str) -> tuple[str, ...]:
-        """Undo a step that has begun, and return what could not be given back but does not matter.
+    def undo(self, key: str) -> GivenBack:
+        """Undo a step that has begun; what had to be restored, and what could not be but does not matter.
 
         Raises:
-            NetdraError: it is not undone.
+            NotUndoneError: it is not undone.
         """
         if not self.site.remaining():
             raise NoTimeError("there is no time left for it")
         task, state = self.tasks[key], self.journal.saved.steps[key]
-        if task.is_binary:
-            notes = self._delete(task, state.config)
-        else:
-            notes = builtin.undo(task.step.type, state.undo, self.site)
-            self._give_up(task, state)
+        given = self._undo_binary(task, state) if task.is_binary else self._undo_builtin(task, state)
+        self._give_up(task, state)
         self.journal.append(Undone(step=key))
-        return notes
+        return given
 
-    def release(self, key: str) -> tuple[str, ...]:
+    def release(self, key: str) -> GivenBack:
         """Give back what outlives a restart of the machine: of a binary all that it can do alone, else the lease.
 
         Serves where nothing more is known of a step, too.
@@ -123,13 +128,13 @@ class Executor:
         state = self.journal.saved.steps.get(key)
         config = state.config if state is not None else task.step.config
         if task.is_binary:
-            return self._delete(task, config)
+            return GivenBack(notes=self._delete(task, config))
         if state is not None:
             builtin.release(state.undo, self.site)
             self._give_up(task, state)
         else:
             builtin.release_planned(order_of(task, config, StepResult()), self.site)
-        return ()
+        return GivenBack()
 
     def check(self, key: str) -> tuple[str, ...]:
         """In words, what of a step is no longer as it should be.
@@ -143,15 +148,26 @@ class Executor:
             order = msgspec.structs.replace(order, later=self._later(key))
             prepared = builtin.prepare(order, self.site.plugins, self.site.remaining())
             return builtin.check(prepared, flow.expected(key, self.tasks, results), self.site)
+        drift, unasked = self._ask(task, state)
+        own = look.own_interfaces(task, flow.previous(task, self.tasks, results), results.get(key, StepResult()))
+        seen = look.drift(task, state.config, own, flow.expected(key, self.tasks, results), self.site)
+        if unasked and not (own or seen):
+            raise UncheckableError(unasked)
+        return (*drift, *seen)
+
+    def _ask(self, task: Task, state: StepState) -> tuple[tuple[str, ...], str]:
+        """What a binary's CHECK says is wrong, and why it could not be asked, "" if it was."""
         plugin = self._plugin(task, state.config)
         if not protocol.can_check(plugin):
-            raise UncheckableError(f"it speaks CNI {plugin.version}, which has no CHECK")
-        final = flow.final(key, self.tasks, results) or StepResult()
+            return (), f"it speaks CNI {plugin.version}, which has no CHECK"
+        final = flow.to_check(task.key, self.tasks, self._results())
         try:
             protocol.check(plugin, network_of(task, state.config), self._attachment(task), final, self._timeout())
         except PluginError as problem:
-            return (problem.what,)
-        return ()
+            if problem.failure.is_unimplemented or isinstance(problem, TemporaryError):
+                return (), problem.what
+            return (problem.what,), ""
+        return (), ""
 
     def _later(self, key: str) -> tuple[Mapping[str, Any], ...]:
         """What built-in steps of a step's type that came after it on its interface wrote down before they acted."""
@@ -176,13 +192,20 @@ class Executor:
 
     def _add(self, task: Task, config: Mapping[str, Any], previous: StepResult) -> StepResult:
         plugin = self._plugin(task, config)
-        self.journal.append(Begun(step=task.key, config=config))
+        record = self._recorded(task)
+        self.journal.append(Begun(step=task.key, config=config, undo=record))
         given = previous if task.after else None
         attachment = self._attachment(task)
         before = {each.name for each in previous.interfaces}
-        if task.after and unlocked.index_of(self.site.inside.sock, task.step.if_name):
-            before.add(task.step.if_name)
-        result = protocol.add(plugin, network_of(task, config), attachment, given, self._timeout())
+        if task.after:
+            with self._own_sockets() as site:
+                before |= {task.step.if_name} if unlocked.index_of(site.inside.sock, task.step.if_name) else set()
+        try:
+            result = protocol.add(plugin, network_of(task, config), attachment, given, self._timeout())
+        except PluginError as problem:
+            if problem.failure.kind == "error":
+                self.journal.append(Amended(step=task.key, undo={**record, _REFUSED: _words(problem.failure)}))
+            raise
         if task.after:
             told = {each.name for each in result.interfaces if each.sandbox == self.site.inside.path}
             self._check_made(task, {task.step.if_name, *told} - before)
@@ -194,20 +217,93 @@ class Executor:
         Raises:
             PermanentError: it stands on an interface of the node.
         """
-        pod = self.site.inside
-        for name in sorted(names):
-            made = link.find(pod.sock, name)
-            if made is not None and made.kind in _STACKED and made.lower and made.lower_netns != -1:
-                raise PermanentError(
-                    f'"{name}" was made on an interface of the node, not of the pod',
-                    hint=f'see whether this version of "{task.step.type}" can look in the pod',
-                )
+        with self._own_sockets() as site:
+            for name in sorted(names):
+                made = link.find(site.inside.sock, name)
+                if made is not None and made.kind in _STACKED and made.lower and made.lower_netns != -1:
+                    raise PermanentError(
+                        f'"{name}" was made on an interface of the node, not of the pod',
+                        hint=f'see whether this version of "{task.step.type}" can look in the pod',
+                    )
+
+    def _recorded(self, task: Task) -> Mapping[str, Any]:
+        """What a binary's device is before ADD, as its undo; the device is this sandbox's from now on."""
+        if task.step.device is None:
+            return {}
+        with self._own_sockets() as site:
+            record = allocated.observe(task.step.device, task.step.if_name, site)
+        if record is None:
+            return {}
+        try:
+            holders.take(self._settings.state, record.key, self.site.container_id)
+        except TemporaryError:
+            # Pods that share a claim have its device together where the plugin leaves it on the host.
+            if not holders.shares_claim(self._settings.state, record.key, self.journal.saved.header):
+                raise
+        return {RECORD: msgspec.to_builtins(record)}
+
+    def _undo_binary(self, task: Task, state: StepState) -> GivenBack:
+        """DEL, and then what of the device is not as it was, whatever the plugin says."""
+        notes: tuple[str, ...] = ()
+        problem: NetdraError | None = None
+        try:
+            notes = self._delete(task, state.config)
+        except NetdraError as failed:
+            problem = failed
+        try:
+            given = self._device_back(state)
+        except NetdraError as stranded:
+            text = "; ".join(each.what for each in (problem, stranded) if each is not None)
+            raise NotUndoneError(text, stranded=True, hung=_hung(problem)) from None
+        if problem is not None:
+            refused = _is_refused(state, problem)
+            if not refused or RECORD not in state.undo:
+                what, hung = problem.what, _hung(problem)
+                raise NotUndoneError(what, restored=given.restored, refused=refused, hung=hung) from None
+            notes = (f"its plugin refuses its config on DEL too; its device is what it was: {problem.what}",)
+        return GivenBack(given.restored, (*notes, *given.notes))
+
+    def _undo_builtin(self, task: Task, state: StepState) -> GivenBack:
+        try:
+            return GivenBack(notes=builtin.undo(task.step.type, state.undo, self.site))
+        except NetdraError as problem:
+            # An IPAM plugin's failure alone says nothing of the device.
+            stranded = bool(_holds(task, state)) and not isinstance(problem, PluginError)
+            raise NotUndoneError(problem.what, stranded=stranded, hung=_hung(problem)) from None
+
+    def _device_back(self, state: StepState) -> GivenBack:
+        if RECORD not in state.undo:
+            return GivenBack()
+        record = msgspec.convert(state.undo[RECORD], Allocated)
+        folder, sandbox = self._settings.state, self.site.container_id
+        with self._own_sockets() as site:
+            return allocated.give_back(record, site, lambda: holders.sharer(folder, record.key, sandbox))
+
+    @contextmanager
+    def _own_sockets(self) -> Iterator[Site]:
+        """The site with sockets of this thread's own: binaries are called beside each other."""
+        with ExitStack() as closing:
+            host, pod = closing.enter_context(Socket()), self.site.pod
+            if pod is not None:
+                pod = dataclasses.replace(pod, sock=closing.enter_context(pod.namespace.visit(Socket)))
+            yield dataclasses.replace(self.site, host=host, pod=pod, notes=[])
 
     def _delete(self, task: Task, config: Mapping[str, Any]) -> tuple[str, ...]:
+        attachment, path = self._attachment(task), self._path_that_was()
         try:
             plugin = self._plugin(task, config)
-            final = flow.final(task.key, self.tasks, self._results())
-            protocol.delete(plugin, network_of(task, config), self._attachment(task), final, self._timeout())
+            network, final = network_of(task, config), flow.final(task.key, self.tasks, self._results())
+            if path:
+                # With it plugins reset what is on the host too; one that insists on a namespace is called without.
+                try:
+                    there = msgspec.structs.replace(attachment, netns=path)
+                    protocol.delete(plugin, network, there, final, self._timeout())
+                except PluginError as problem:
+                    if problem.failure.kind in {"timeout", "stopped"}:
+                        raise
+                else:
+                    return ()
+            protocol.delete(plugin, network, attachment, final, self._timeout())
         except PluginError as problem:
             if problem.failure.code == _CONTAINER_UNKNOWN:
                 return ()
@@ -216,8 +312,19 @@ class Executor:
             raise
         return ()
 
+    def _path_that_was(self) -> str:
+        """The path of a namespace that is gone, for DEL; "" where it is there, or the path may be another's by now.
+
+        The CNI specification asks DEL to succeed without the namespace, and has no rule that its path leads anywhere.
+        """
+        header = self.journal.saved.header
+        path = header.namespace.path
+        if self.site.pod is not None or header.boot_id != checkpoint.boot_id() or path.startswith(_PROCESSES):
+            return ""
+        return "" if os.path.lexists(path) else path
+
     def _give_up(self, task: Task, state: StepState) -> None:
-        for device in builtin.holds(task.step.type, state.undo):
+        for device in _holds(task, state):
             holders.give_up(self._settings.state, device, self.site.container_id)
 
     def _plugin(self, task: Task, config: Mapping[str, Any]) -> Plugin:
@@ -247,12 +354,56 @@ def _lives_in_the_pod_alone(kind: str, config: Mapping[str, Any]) -> bool:
     return kind in _IN_THE_POD and not any(config.get(key) for key in ("ipam", *_ON_THE_HOST))
 
 
+def _holds(task: Task, state: StepState) -> tuple[str, ...]:
+    """The keys of the devices that a step has for its pod."""
+    if not task.is_binary:
+        return builtin.holds(task.step.type, state.undo)
+    return holders.written(state)
+
+
+def _words(failure: PluginFailure) -> dict[str, Any]:
+    """What a plugin says when it fails, as plain JSON."""
+    return {"code": failure.code, "message": failure.message, "details": failure.details}
+
+
+def _is_refused(state: StepState, problem: NetdraError) -> bool:
+    """Whether a plugin says on DEL what it said on ADD: it cannot read its config, and has never done anything."""
+    if not isinstance(problem, PluginError) or state.result is not None or _REFUSED not in state.undo:
+        return False
+    added, deleted = state.undo[_REFUSED], _words(problem.failure)
+    return bool(added == deleted or {added["code"], deleted["code"]} <= _UNREADABLE)
+
+
+def _hung(problem: NetdraError | None) -> str:
+    """The plugin that did not answer in time, "" if none."""
+    return problem.failure.hung if isinstance(problem, PluginError) else ""
+
+
+class NotUndoneError(PermanentError):
+    """A step is not undone.
+
+    Attributes:
+        restored: what of its device netdra restored by itself all the same.
+        stranded: its device is not what it was.
+        refused: its plugin cannot read its config.
+        hung: the plugin that did not answer in time, "" if none.
+    """
+
+    def __init__(
+        self,
+        what: str,
+        *,
+        restored: tuple[str, ...] = (),
+        stranded: bool = False,
+        refused: bool = False,
+        hung: str = "",
+    ) -> None:
+        super().__init__(what)
+        self.restored, self.stranded, self.refused, self.hung = restored, stranded, refused, hung
+
+
 class NoTimeError(TemporaryError):
     """A step was not undone because the time was up."""
-
-
-class UncheckableError(PermanentError):
-    """A step's plugin cannot be asked whether all is well."""
 
 
 def network_of(task: Task, config: Mapping[str, Any]) -> NetworkConfig:

@@ -1,7 +1,8 @@
 """What flows along a pod's graph: which step comes after which, and what each is given of the results before it.
 
-Pure. A step's `prevResult` is the merge of its dependencies' results (decision D9) on ADD; on CHECK and DEL it is the
-merge of all that was built on the step, which for a chain is its final result, as the CNI specification asks. Results
+Pure. A step's `prevResult` is the merge of its dependencies' results (decision D9) on ADD; on DEL it is the merge of
+all that was built on the step, which for a chain is its final result, as the CNI specification asks. So it is on CHECK,
+as far as the graph is a chain there: stock plugins take every address in it for their own interface's. Results
 are handed on from step to step, so what one of two branches has changed is old in the other: of an interface that
 several results tell of, what the step that changed it last says is taken.
 """
@@ -99,6 +100,24 @@ def final(key: str, found: Mapping[str, Task], results: Results) -> StepResult |
     inner = {dependency for each in with_result for dependency in found[each].after}
     last = [results[each] for each in with_result if each not in inner]
     return _renewed(merge(last), _latest(found, results)) if last else None
+
+
+def to_check(key: str, found: Mapping[str, Task], results: Results) -> StepResult:
+    """What a binary is given on CHECK: the result of the last step that follows it in a chain on its interface.
+
+    Where the graph branches, branches meet, or another interface is made, the chain ends: what is added there is not
+    what the step would find on its own.
+    """
+    last = key
+    while True:
+        after = [each for each, task in found.items() if last in task.after and each in results]
+        if len(after) != 1:
+            break
+        task = found[after[0]]
+        if len(task.after) > 1 or task.step.if_name != found[key].step.if_name:
+            break
+        last = after[0]
+    return _renewed(results.get(last, _NOTHING), _latest(found, results))
 
 
 def expected(key: str, found: Mapping[str, Task], results: Results) -> StepResult:

@@ -10,10 +10,15 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from netdra.chain import checkpoint
-from netdra.chain.checkpoint import BadCheckpointError
-from netdra.model.errors import TemporaryError
+import msgspec
 
+from netdra.chain import checkpoint
+from netdra.chain.checkpoint import BadCheckpointError, Header, StepState
+from netdra.model.errors import InvalidInputError, TemporaryError
+from netdra.steps.allocated import Allocated
+
+RECORD = "device"
+"""Where a binary's undo has what its device was (`netdra.steps.allocated`)."""
 _FOLDER = "devices"
 
 
@@ -59,6 +64,32 @@ def holder(directory: Path, device: str) -> str:
     except (FileNotFoundError, BadCheckpointError):
         return ""
     return sandbox if saved.header.boot_id == checkpoint.boot_id() else ""
+
+
+def shares_claim(directory: Path, device: str, header: Header) -> bool:
+    """Whether the sandbox that has a device is another pod's with the same claim."""
+    try:
+        other = checkpoint.load(directory, holder(directory, device)).header
+    except (FileNotFoundError, BadCheckpointError, InvalidInputError):
+        return False  # it has just let go of it: whoever wants it tries again
+    claims = {plan.claim.uid for plan in header.plans}
+    is_former = bool(header.pod.uid) and other.pod.uid == header.pod.uid
+    return not is_former and any(plan.claim.uid in claims for plan in other.plans)
+
+
+def sharer(directory: Path, device: str, sandbox: str) -> str:
+    """Another sandbox of this boot with a binary that was given the device and is not undone, or "". Reads them all."""
+    for saved in checkpoint.load_all(directory)[0]:
+        header = saved.header
+        others = header.pod.sandbox != sandbox and header.boot_id == checkpoint.boot_id()
+        if others and any(device in written(state) for state in saved.steps.values() if not state.undone):
+            return header.pod.sandbox
+    return ""
+
+
+def written(state: StepState) -> tuple[str, ...]:
+    """The key of the device that a binary was given, as it was written down; none where it was given none."""
+    return msgspec.convert(state.undo[RECORD], Allocated).holds if RECORD in state.undo else ()
 
 
 def _path(directory: Path, device: str) -> Path:

@@ -67,12 +67,18 @@ class UndoReport(StepName, frozen=True, kw_only=True):
     Attributes:
         outcome: `undone`; `failed`, for the reason in `message`; or `left`, because there was no time.
         notes: what could not be given back, and does not matter for whoever uses the device next.
+        restored: what of the step's device its plugin had left otherwise than it was, and netdra restored.
+        stranded: its device is not what it was, and nobody else may have it.
+        refused: its plugin cannot read its config, and has never done anything.
         hung: the plugin that did not answer in time, "" if none.
     """
 
     outcome: Literal["undone", "failed", "left"]
     message: str = ""
     notes: tuple[str, ...] = ()
+    restored: tuple[str, ...] = ()
+    stranded: bool = False
+    refused: bool = False
     seconds: float = 0.0
     hung: str = ""
 
@@ -150,6 +156,21 @@ class DetachReport(msgspec.Struct, frozen=True, kw_only=True, rename="camel", om
     def notes(self) -> tuple[str, ...]:
         """What of the steps that were undone could not be given back as it was."""
         return tuple(f"{each}: {note}" for each in self.undone for note in each.notes)
+
+    @property
+    def restored(self) -> tuple[str, ...]:
+        """What of devices plugins had left otherwise than it was, and netdra restored."""
+        return tuple(f"{each}: {text}" for each in self.undone for text in each.restored)
+
+    @property
+    def is_stranded(self) -> bool:
+        """Whether a device is not what it was."""
+        return any(each.stranded for each in self.undone)
+
+    @property
+    def is_refused(self) -> bool:
+        """Whether all that is left are steps whose plugin cannot read their config: trying again changes nothing."""
+        return not self.is_undone and all(each.refused or each.outcome == "undone" for each in self.undone)
 
     def __str__(self) -> str:
         """The report in lines."""
@@ -274,5 +295,6 @@ def _undo_lines(undone: tuple[UndoReport, ...]) -> list[str]:
     if done:
         lines.append(f"undone: {', '.join(done)}")
     lines += [f"not undone: {each}: {each.message or 'no time left'}" for each in undone if each.outcome != "undone"]
+    lines += [f"restored: {each}: {text}" for each in undone for text in each.restored]
     lines += [f"note: {each}: {note}" for each in undone for note in each.notes]
     return lines

@@ -11,11 +11,12 @@ from collections.abc import Callable, Mapping
 
 from netdra.chain import checkpoint, flow, order
 from netdra.chain.checkpoint import Saved
-from netdra.chain.execute import Executor, NoTimeError
+from netdra.chain.execute import Executor, NoTimeError, NotUndoneError
 from netdra.chain.flow import Task
 from netdra.chain.report import UndoReport, name_of
 from netdra.cni.errors import PluginError
 from netdra.model.errors import NetdraError
+from netdra.steps.allocated import GivenBack
 
 
 def undo(executor: Executor) -> tuple[UndoReport, ...]:
@@ -47,16 +48,28 @@ def to_undo(found: Mapping[str, Task], saved: Saved, *, same_boot: bool) -> list
     return [key for key in found if key not in saved.steps or not saved.steps[key].undone]
 
 
-def _undo_one(task: Task, act: Callable[[], tuple[str, ...]]) -> UndoReport:
+def _undo_one(task: Task, act: Callable[[], GivenBack]) -> UndoReport:
     named = name_of(task.topology, task.step)
     started = time.monotonic()
     try:
-        notes = act()
+        given = act()
     except NoTimeError:
         return UndoReport(**named, outcome="left")
+    except NotUndoneError as problem:
+        return UndoReport(
+            **named,
+            outcome="failed",
+            message=problem.what,
+            restored=problem.restored,
+            stranded=problem.stranded,
+            refused=problem.refused,
+            hung=problem.hung,
+            seconds=time.monotonic() - started,
+        )
     except Exception as problem:  # noqa: BLE001 (whatever it is, the step is not undone, and the others must be)
         message = problem.what if isinstance(problem, NetdraError) else f"{type(problem).__name__}: {problem}"
         hung = problem.failure.hung if isinstance(problem, PluginError) else ""
         seconds = time.monotonic() - started
         return UndoReport(**named, outcome="failed", message=message, seconds=seconds, hung=hung)
-    return UndoReport(**named, outcome="undone", notes=notes, seconds=time.monotonic() - started)
+    seconds = time.monotonic() - started
+    return UndoReport(**named, outcome="undone", notes=given.notes, restored=given.restored, seconds=seconds)

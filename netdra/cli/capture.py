@@ -6,9 +6,11 @@ from pathlib import Path
 
 import click
 
+from netdra.cli import inputs
 from netdra.cli.discover import report
 from netdra.discovery.capture import anonymize, to_text
-from netdra.discovery.scan import scan, scan_recorded, this_node
+from netdra.discovery.scan import scan, scan_recorded
+from netdra.discovery.told import with_host_use, with_uplinks
 from netdra.model import names
 from netdra.model.errors import InvalidInputError
 from netdra.model.inventory import Node
@@ -20,8 +22,22 @@ from netdra.model.inventory import Node
     "--anonymize", "anonymous", is_flag=True, help="Make up MAC and IP addresses, aliases and the node's name."
 )
 @click.option("--sysfs", "root", metavar="ROOT", help="A recorded tree that stands for /sys, instead of this machine.")
-@click.option("--node", "node_name", metavar="NAME", help="The node's name in Kubernetes, if it is not the host name.")
-def command(file: str, anonymous: bool, root: str | None, node_name: str | None) -> None:
+@click.option(
+    "--node",
+    "node_name",
+    metavar="NAME",
+    help="The node's name in Kubernetes; by default this machine's host name, or \"recorded\" with --sysfs.",
+)
+@inputs.uplink_option
+@inputs.host_use_option
+def command(
+    file: str,
+    anonymous: bool,
+    root: str | None,
+    node_name: str | None,
+    uplinks: tuple[str, ...],
+    used: tuple[str, ...],
+) -> None:
     """Write the inventory of all network interfaces to FILE ("-" is standard output).
 
     With --anonymize, what was equal stays equal and relations are kept. PCI addresses stay as they are, and so do names
@@ -29,8 +45,12 @@ def command(file: str, anonymous: bool, root: str | None, node_name: str | None)
     """
     if node_name is not None and not names.is_subdomain(node_name):
         raise InvalidInputError(f'--node "{node_name}" is no node name', hint="a node's name is a DNS subdomain")
-    node = this_node() if node_name is None else Node(name=node_name)
+    node = None if node_name is None else Node(name=node_name)
     inventory = scan(node) if root is None else scan_recorded(root, node)
+    if uplinks:
+        inventory = with_uplinks(inventory, uplinks)
+    if used:
+        inventory = with_host_use(inventory, used)
     report(inventory)
     text = to_text(anonymize(inventory) if anonymous else inventory)
     if file == "-":

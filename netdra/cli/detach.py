@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from netdra.cli import chains, terminal
+
+if TYPE_CHECKING:
+    from netdra.chain.report import UndoReport
 
 
 @click.command(name="detach")
@@ -41,10 +45,12 @@ def command(
         terminal.tell(problem)
     if not report.found:
         terminal.tell(f"sandbox {report.sandbox} is not attached")
-    rows = [
-        (each.step, each.plugin, each.outcome, "; ".join(filter(None, (each.message, *each.notes))))
-        for each in report.undone
-    ]
+    rows = [(each.step, each.plugin, each.outcome, _detail(each)) for each in report.undone]
     chains.show(report, output, ("STEP", "TYPE", "OUTCOME", "DETAIL"), rows)
     if not report.is_clean:
         sys.exit(4)
+
+
+def _detail(step: UndoReport) -> str:
+    restored = (f"restored: {text}" for text in step.restored)
+    return "; ".join(filter(None, (step.message, *restored, *step.notes)))

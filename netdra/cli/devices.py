@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from netdra.model import names
-from netdra.model.device import ExposedDevice, Problem
+from netdra.model.device import Decision, ExposedDevice, Hidden, Problem
 from netdra.model.resource import DeviceCapacity
 
+UNKNOWN_HINTS: Mapping[Hidden | None, tuple[str, str]] = {
+    "uplink-unknown": ("what carries the node's own traffic", "tell with --uplink NAME, or --uplink none"),
+    "host-use-unknown": ("what the host uses", "tell with --host-use NAME, or --host-use none"),
+}
+"""What may be unknown of a recorded tree, and the option that says it."""
 _NAMED = 5
 
 
@@ -54,6 +60,27 @@ def told_together(problems: Iterable[Problem]) -> Iterator[str]:
             named = ", ".join(each.message.partition(" ")[0] for each in others[:_NAMED])
             more = f" and {len(others) - _NAMED} more" if len(others) > _NAMED else ""
             yield f'policy "{first.policy}": the same of {named}{more}'
+
+
+def kept(decisions: Iterable[Decision]) -> Iterator[str]:
+    """What is kept only because something is unknown of a recorded tree, and the option that says it."""
+    hidden = Counter(each.hidden for each in decisions)
+    for why, (what, hint) in UNKNOWN_HINTS.items():
+        count = hidden[why]
+        if count:
+            many = f"{count} interfaces that policies match are" if count > 1 else "an interface that policies match is"
+            yield f"{many} kept, because it is unknown {what}; {hint}"
+
+
+def nothing_offered(decisions: Sequence[Decision]) -> str:
+    """Why a node offers nothing at all."""
+    if not decisions:
+        return "nothing is offered: the inventory has no interfaces"
+    reasons = Counter(each.reason.removeprefix("hidden: ") for each in decisions)
+    told = [f"{count} interface{'s' * (count != 1)}: {reason}" for reason, count in reasons.most_common(_NAMED)]
+    rest = sum(reasons.values()) - sum(count for _, count in reasons.most_common(_NAMED))
+    more = [f"{rest} more for other reasons, see `netdra explain`"] if rest else []
+    return "\n  ".join(["nothing is offered:", *told, *more])
 
 
 def _short(name: str) -> str:

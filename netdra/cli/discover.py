@@ -10,7 +10,7 @@ import click
 import msgspec
 
 from netdra.cli import terminal
-from netdra.discovery.scan import scan, scan_recorded
+from netdra.discovery.scan import VANISHED, scan, scan_recorded
 from netdra.model import names
 from netdra.model.errors import InvalidInputError
 from netdra.model.inventory import Interface, Inventory, attributes
@@ -19,8 +19,9 @@ if TYPE_CHECKING:
     from netdra.discovery.watch import Change
 
 _COLUMNS = ("INTERFACE", "TYPE", "STATE", "MAC", "MTU", "MBIT/S", "PCI", "NUMA", "DRIVER", "MASTER", "MORE")
-_LISTS = (("ipv4", "ipv4"), ("ipv6", "ipv6"), ("altName", "alt_names"))
+_LISTS = (("ipv4", "ipv4"), ("ipv6", "ipv6"), ("altName", "alt_names"), ("hostUse", "host_use"))
 _RELATIONS = (("master", "master"), ("lowerDevices", "lower_devices"), ("upperDevices", "upper_devices"))
+_PLACE = (("totalVFs", "total_vfs"), ("pfPciAddress", "pf_pci_address"), ("devPort", "dev_port"), ("vlanId", "vlan_id"))
 
 
 @click.command(name="discover")
@@ -30,9 +31,10 @@ _RELATIONS = (("master", "master"), ("lowerDevices", "lower_devices"), ("upperDe
 def command(output: str, root: str | None, watch: bool) -> None:
     """Print every network interface with the attributes that its device has in a ResourceSlice.
 
-    Attributes of the domain dra.networking are printed without it. JSON and YAML also have master, lowerDevices and
-    upperDevices. What could not be read is absent, and counted on stderr. With --watch, JSON is one object a line:
-    {"change": "added" | "changed" | "removed", "interface": {...}}, first for what is there already.
+    Attributes of the domain dra.networking are printed without it. JSON and YAML also have deviceName, lowerDevices,
+    upperDevices, totalVFs, pfPciAddress, devPort and vlanId. What could not be read is absent, and counted on stderr.
+    With --watch, JSON is one object a line: {"change": "added" | "changed" | "removed", "interface": {...}}, first for
+    what is there already.
     """
     if watch:
         if root is not None:
@@ -48,11 +50,10 @@ def command(output: str, root: str | None, watch: bool) -> None:
 
 
 def facts(interface: Interface) -> dict[str, Any]:
-    """An interface as it is printed: attributes by name (ours without domain), lists as lists, and its relations."""
-    found: dict[str, Any] = {
-        name.removeprefix(f"{names.DRIVER}/"): value for name, value in attributes(interface).items()
-    }
-    for name, field in (*_LISTS, *_RELATIONS):
+    """An interface as it is printed: attributes by name (ours without domain), lists as lists, and what is none."""
+    found: dict[str, Any] = {"deviceName": interface.device_name}
+    found |= {name.removeprefix(f"{names.DRIVER}/"): value for name, value in attributes(interface).items()}
+    for name, field in (*_LISTS, *_RELATIONS, *_PLACE):
         if field not in interface.unreadable:
             value = getattr(interface, field)
             found[name] = list(value) if isinstance(value, tuple) else value
@@ -62,7 +63,8 @@ def facts(interface: Interface) -> dict[str, Any]:
 def report(inventory: Inventory) -> None:
     """Tell on stderr what could not be read, if anything."""
     for what, count in inventory.unreadable.items():
-        terminal.tell(f"could not be read ({'once' if count == 1 else f'{count} times'}): {what}")
+        named = f": {', '.join(inventory.vanished)}" if what == VANISHED else ""
+        terminal.tell(f"could not be read ({'once' if count == 1 else f'{count} times'}): {what}{named}")
 
 
 def _print_data(value: Any, output: str) -> None:
@@ -100,8 +102,6 @@ def _more(each: Interface) -> Iterator[str]:
         yield "uplink"
     if each.sriov_capable:
         yield f"{each.num_vfs}/{each.total_vfs} VFs"
-    if each.type == "vf":
-        yield f"VF {each.vf_index} of {each.pf_name or each.pf_pci_address}"
     if each.bridge_type:
         yield f"{each.bridge_type}{' VLAN-filtering' if each.vlan_filtering else ''} bridge"
     if each.vlan_id:
@@ -110,9 +110,19 @@ def _more(each: Interface) -> Iterator[str]:
         yield f"RDMA {each.rdma_device}"
     if each.eswitch_mode == "switchdev":
         yield "switchdev"
+    yield from _relations(each)
+    yield from (*each.ipv4, *each.ipv6)
+
+
+def _relations(each: Interface) -> Iterator[str]:
+    if each.type == "vf":
+        yield f"VF {each.vf_index} of {each.pf_name or each.pf_pci_address}"
+    if each.type == "representor" and each.vf_index >= 0:
+        yield f"represents VF {each.vf_index} of {each.pf_name or each.pf_pci_address}"
+    if each.uses:
+        yield f"in use: {', '.join(each.uses)}"
     if each.lower_devices:
         yield f"on {','.join(each.lower_devices)}"
-    yield from (*each.ipv4, *each.ipv6)
 
 
 def _watch(output: str) -> None:

@@ -41,6 +41,8 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True,
 @inputs.policies_option
 @inputs.inventory_option
 @inputs.node_option
+@inputs.uplink_option
+@inputs.host_use_option
 @inputs.feature_option
 @click.option("--output", "-o", type=click.Choice(["text", "json", "yaml"]), default="text", show_default=True)
 def command(
@@ -48,6 +50,8 @@ def command(
     policy_paths: tuple[str, ...],
     inventory_path: str | None,
     node_name: str | None,
+    uplinks: tuple[str, ...],
+    used: tuple[str, ...],
     gates: tuple[str, ...],
     output: str,
 ) -> None:
@@ -59,7 +63,7 @@ def command(
 
     features = inputs.features(gates)
     policies = inputs.objects(policy_paths, DeviceExposurePolicy)
-    inventory = inputs.inventory(inventory_path, node_name)
+    inventory = inputs.inventory(inventory_path, node_name, uplinks, used)
     result = expose(inventory, policies, features=features)
     explanations = [_explanation(decision, result) for decision in _decisions(interface, inventory, result)]
     if output == "json":
@@ -131,6 +135,8 @@ def _lines(explanation: Explanation) -> Iterator[str]:
     name = decision.if_name or decision.device_name
     yield f"{name} ({decision.interface})" if decision.interface != name else name
     yield f"  {decision.reason}"
+    if decision.hidden in devices.UNKNOWN_HINTS:
+        yield f"  {devices.UNKNOWN_HINTS[decision.hidden][1]}"
     yield ""
     yield "Policies"
     width = max((len(verdict.policy) for verdict in decision.verdicts), default=0)

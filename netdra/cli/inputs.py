@@ -48,6 +48,20 @@ inventory_option = click.option(
 node_option = click.option(
     "--node", "node_name", metavar="NAME", help="The node's name in Kubernetes, if it is another than the inventory's."
 )
+uplink_option = click.option(
+    "--uplink",
+    "uplinks",
+    metavar="NAME|none",
+    multiple=True,
+    help="Of a recorded tree: an interface that carries the node's own traffic; may be given several times.",
+)
+host_use_option = click.option(
+    "--host-use",
+    "used",
+    metavar="NAME|none",
+    multiple=True,
+    help="Of a recorded tree: an interface that the host itself uses; may be given several times.",
+)
 feature_option = click.option(
     "--feature",
     "gates",
@@ -125,8 +139,14 @@ def everything(paths: Sequence[str]) -> list[documents.Document]:
     return [each for path in files(paths) for each in documents.read(text(path), name(path))]
 
 
-def inventory(path: str | None, node: str | None) -> Inventory:
+def inventory(path: str | None, node: str | None, uplinks: Sequence[str] = (), used: Sequence[str] = ()) -> Inventory:
     """A recorded inventory or this machine's, under another node's name if one is given.
+
+    Args:
+        path: of the file; this machine's inventory without it.
+        node: the name.
+        uplinks: what is told of the uplinks of a recorded tree.
+        used: what is told of the interfaces of a recorded tree that the host uses.
 
     Raises:
         InvalidInputError: the file cannot be read, or holds none; the name is none that a node can have.
@@ -135,6 +155,14 @@ def inventory(path: str | None, node: str | None) -> Inventory:
     if node is not None and not names.is_subdomain(node):
         raise InvalidInputError(f'--node "{node}" is no node name', hint="a node's name is a DNS subdomain")
     found = _scanned() if path is None else documents.inventory(text(path), name(path))
+    if uplinks:
+        from netdra.discovery.told import with_uplinks
+
+        found = with_uplinks(found, uplinks)
+    if used:
+        from netdra.discovery.told import with_host_use
+
+        found = with_host_use(found, used)
     if node is None:
         return found
     return msgspec.structs.replace(found, node=msgspec.structs.replace(found.node, name=node))

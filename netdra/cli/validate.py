@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TypeVar
+from typing import Literal, TypeVar
 
 import click
 import msgspec
@@ -11,6 +12,7 @@ import msgspec
 from netdra.cli import inputs, marks, terminal
 from netdra.model import documents, names
 from netdra.model.claim import DeviceClass, ResourceClaim, ResourceClaimTemplate
+from netdra.model.custom_device import CustomDevice
 from netdra.model.documents import Document
 from netdra.model.errors import InvalidInputError
 from netdra.model.policy import DeviceExposurePolicy
@@ -27,20 +29,22 @@ OURS = (f"{names.GROUP}/", f"{names.SCHEMA_GROUP_VERSION.split('/')[0]}/", "reso
 
 
 class Problem(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One thing that is wrong, as it is printed in JSON and YAML; `path` is the place in the object."""
+    """One thing that is wrong, or only unwise, as it is printed in JSON and YAML; `path` is the place in the object."""
 
     file: str
     line: int
     message: str
     path: str = ""
     hint: str = ""
+    severity: Literal["error", "warning"] = "error"
 
     @property
     def text(self) -> str:
         """The problem in the form that editors and CI know from compilers; what follows the first line is indented."""
         first, *rest = Finding(what=self.message, hint=self.hint).text.splitlines()
         place = f" [{self.path}]" if self.path else ""
-        return "\n".join([f"{self.file}:{self.line}: {first}{place}", *(f"    {line}" for line in rest)])
+        severity = "" if self.severity == "error" else "warning: "
+        return "\n".join([f"{self.file}:{self.line}: {severity}{first}{place}", *(f"    {line}" for line in rest)])
 
 
 class _Object(msgspec.Struct, frozen=True):
@@ -56,11 +60,12 @@ class _Object(msgspec.Struct, frozen=True):
         metadata = self.value.metadata
         return self.value.kind, metadata.namespace, metadata.name
 
-    def problem(self, finding: Finding) -> Problem:
+    def problem(self, finding: Finding, severity: Literal["error", "warning"] = "error") -> Problem:
         """A finding at its place."""
         place = dotted(finding.path, "").removeprefix(".")
         line = self.marked.line(finding.path)
-        return Problem(file=self.file, line=line, message=finding.what, path=place, hint=finding.hint)
+        what, hint = finding.what, finding.hint
+        return Problem(file=self.file, line=line, message=what, path=place, hint=hint, severity=severity)
 
 
 @click.command(name="validate")
@@ -72,7 +77,7 @@ def command(context: click.Context, paths: tuple[str, ...], output: str) -> None
 
     All files are checked together: plugin schemas among them stand above those that netdra brings along, and claims
     are held against the topologies. Objects of other API groups are passed over. A PATH is a file, a folder of files,
-    or "-". The exit code is 1 if anything is wrong, and 2 if a file cannot be read at all.
+    or "-". The exit code is 1 if anything is wrong, and 2 if a file cannot be read at all. Warnings do not change it.
     """
     found: list[_Object] = []
     problems: list[Problem] = []
@@ -86,6 +91,7 @@ def command(context: click.Context, paths: tuple[str, ...], output: str) -> None
                 found.append(each)
     problems += _duplicates(found)
     problems += [each.problem(finding) for each, finding in _findings(found)]
+    problems += [*_named(found), *_unwise(found)]
     problems.sort(key=lambda problem: (files.index(problem.file), problem.line))
     if output == "table":
         _print(problems, len(found))
@@ -93,7 +99,7 @@ def command(context: click.Context, paths: tuple[str, ...], output: str) -> None
         data = {"problems": documents.plain(problems), "objects": len(found)}
         text = msgspec.json.format(msgspec.json.encode(data)).decode() if output == "json" else documents.to_yaml(data)
         click.echo(text.rstrip("\n"))
-    context.exit(1 if problems else 0)
+    context.exit(1 if any(problem.severity == "error" for problem in problems) else 0)
 
 
 def _read(path: str, file: str) -> Iterator[_Object | Problem]:
@@ -164,6 +170,38 @@ def _findings(found: Sequence[_Object]) -> Iterator[tuple[_Object, Finding]]:
     yield from _claims(found, written)
 
 
+def _named(found: Sequence[_Object]) -> Iterator[Problem]:
+    """What the selectors of policies and topologies name that nothing gives, and compare that cannot agree."""
+    from netdra.cel import CelCompileError
+    from netdra.cel.analysis import examine
+    from netdra.cel.vocabulary import added, of_interfaces
+    from netdra.topology.validation import check_names
+
+    policies, custom = _of(found, DeviceExposurePolicy), _of(found, CustomDevice)
+    given = added((policy for _, policy in policies), (device for _, device in custom))
+    for each, policy in policies:
+        with contextlib.suppress(CelCompileError):  # which has been told
+            for remark in examine(policy.spec.selector.cel, of_interfaces(given)):
+                what = f'DeviceExposurePolicy "{policy.name}": {remark.what}'
+                finding = Finding(what=what, path=("spec", "selector", "cel"))
+                yield each.problem(finding, "error" if remark.wrong else "warning")
+    for each, topology in _of(found, NetworkTopology):
+        for finding, wrong in check_names(topology, given):
+            yield each.problem(finding, "error" if wrong else "warning")
+
+
+def _unwise(found: Sequence[_Object]) -> Iterator[Problem]:
+    """What policies say that is legal and hardly meant."""
+    from netdra.exposure.check import check
+    from netdra.exposure.unwise import warnings
+
+    policies = _of(found, DeviceExposurePolicy)
+    for each, policy in policies:
+        if not check(policy):
+            told = warnings(policy, (other for _, other in policies))
+            yield from (each.problem(finding, "warning") for finding in _placed(policy, told))
+
+
 def _claims(found: Sequence[_Object], topologies: Mapping[str, NetworkTopology]) -> Iterator[tuple[_Object, Finding]]:
     """What is wrong with claims, templates and classes, and with claims against topologies."""
     from netdra.topology.claims import check_claim
@@ -185,10 +223,15 @@ def _claims(found: Sequence[_Object], topologies: Mapping[str, NetworkTopology])
 
 
 def _policy(policy: DeviceExposurePolicy) -> Iterator[Finding]:
-    """What is wrong with a policy; each text begins with the place."""
+    """What is wrong with a policy."""
     from netdra.exposure.check import check
 
-    for text in check(policy):
+    return _placed(policy, check(policy))
+
+
+def _placed(policy: DeviceExposurePolicy, texts: Iterable[str]) -> Iterator[Finding]:
+    """What is said of a policy, at the place that each text begins with."""
+    for text in texts:
         place, _, what = text.partition(": ")
         path = marks.parsed(place) if place.startswith("spec") else ()
         yield Finding(what=f'DeviceExposurePolicy "{policy.name}": {what if path else text}', path=path)
@@ -198,7 +241,11 @@ def _print(problems: Sequence[Problem], objects: int) -> None:
     for problem in problems:
         click.echo(terminal.printable(problem.text))
     checked = f"{objects} object{'s' * (objects != 1)} checked"
-    wrong = f"{len(problems)} problem{'s' * (len(problems) != 1)}" if problems else "nothing wrong"
+    errors = sum(problem.severity == "error" for problem in problems)
+    warnings = len(problems) - errors
+    wrong = f"{errors} problem{'s' * (errors != 1)}" if errors else "nothing wrong"
+    if warnings:
+        wrong += f", {warnings} warning{'s' * (warnings != 1)}"
     if not objects and not problems:
         wrong = "no object of netdra's kinds is in these files"
     terminal.tell(f"{checked}, {wrong}")

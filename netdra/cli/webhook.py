@@ -37,6 +37,19 @@ from netdra.cli import daemons, shared
     type=click.Path(path_type=Path, file_okay=False),
     help="A folder with tls.crt and tls.key, read again when they change; without it netdra makes a certificate.",
 )
+@click.option(
+    "--client-ca",
+    metavar="FILE",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="Answer reviews only of who shows a certificate of this authority.",
+)
+@click.option(
+    "--client-name",
+    "client_names",
+    metavar="NAME",
+    multiple=True,
+    help="A common name of such a certificate; any of the authority's if none is named.",
+)
 def command(
     options: daemons.Options,
     address: str,
@@ -46,6 +59,8 @@ def command(
     hosts: tuple[str, ...],
     secret: str,
     certificates: Path | None,
+    client_ca: Path | None,
+    client_names: tuple[str, ...],
 ) -> None:
     """Refuse topologies, policies, schemas, custom devices and claims that break a rule, when they are written.
 
@@ -55,7 +70,11 @@ def command(
     from netdra.admission.daemon import Settings
     from netdra.admission.daemon import run as serve
     from netdra.admission.metrics import WEBHOOK
+    from netdra.admission.serving import Clients
 
+    if client_names and client_ca is None:
+        raise click.UsageError("--client-name says which certificates of --client-ca count; give that, too")
     names = (f"{service}.{namespace}.svc", f"{service}.{namespace}.svc.cluster.local", *hosts)
-    settings = Settings(address, port, names, certificates, namespace, secret)
+    clients = Clients(client_ca, frozenset(client_names))
+    settings = Settings(address, port, names, certificates, clients, namespace, secret)
     daemons.run("webhook", (WEBHOOK,), lambda client, process: serve(client, process, settings), options)

@@ -5,6 +5,7 @@ Raised by `netdra.cni.protocol` and `netdra.cni.plugins`; `netdra.chain` puts th
 
 from __future__ import annotations
 
+import re
 from typing import Literal
 
 import msgspec
@@ -16,6 +17,14 @@ MAX_MESSAGE = 1024
 MAX_STDERR = 4096
 HUNG_SECONDS = 0.25
 """A plugin that had less time than this and did not answer may just have been called too late."""
+
+_BAD_VERSION, _BAD_ENVIRONMENT = 1, 4
+_UNIMPLEMENTED = re.compile(
+    r"\b(check|method|command|verb|operation)\b.{0,40}"
+    r"\b(not (yet )?(implemented|supported)|unimplemented|unsupported)\b"
+    r"|^\W*(not (yet )?implemented|unimplemented)\W*$",
+    re.IGNORECASE,
+)
 
 Kind = Literal["missing", "version", "error", "timeout", "stopped", "signal", "rubbish", "overflow"]
 
@@ -49,6 +58,19 @@ class PluginFailure(msgspec.Struct, frozen=True, kw_only=True, rename="camel", o
     def hung(self) -> str:
         """The plugin, if it had time enough and did not answer; "" if not."""
         return self.plugin if self.kind == "timeout" and self.waited >= HUNG_SECONDS else ""
+
+    @property
+    def is_unimplemented(self) -> bool:
+        """Whether the plugin only says that it does not have the verb.
+
+        There is no code for that: libcni's skeleton says 1 for a protocol version without the verb and 4 for a verb
+        that the plugin does not know (pkg/skel/skel.go), others say it in words.
+        """
+        if self.kind != "error":
+            return False
+        text = f"{self.message} {self.details}"
+        unknown = self.code == _BAD_ENVIRONMENT and "CNI_COMMAND" in text
+        return self.code == _BAD_VERSION or unknown or _UNIMPLEMENTED.search(text) is not None
 
     def __str__(self) -> str:
         """The failure in one line, with the end of stderr on lines of its own."""

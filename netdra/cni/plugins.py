@@ -58,7 +58,7 @@ def find(name: str, where: PluginPath) -> Binary:
         InvalidInputError: the name is no plain name (a path, a dot-dot, a letter that only looks like one).
         PluginPermanentError: there is no such binary.
     """
-    if len(name) > MAX_NAME or not _NAME.match(name):
+    if not _is_name(name):
         raise InvalidInputError(
             f"CNI plugin {name[:MAX_NAME]!r} is no plugin name",
             hint="a plugin's type is the name of its file: ASCII letters, digits, '-', '_' and '.', no path",
@@ -66,12 +66,44 @@ def find(name: str, where: PluginPath) -> Binary:
     for directory in where.directories:
         path = os.path.join(directory, name)
         found = _status(path, where.root)
-        if found is not None and stat.S_ISREG(found.st_mode) and found.st_mode & 0o111:
+        if found is not None and _is_program(found):
             identity = (found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns)
             return Binary(name=name, path=path, root=where.root, identity=identity)
     searched = ":".join(where.directories) + ("" if where.root == "/" else f" under {where.root}")
     failure = PluginFailure(plugin=name, verb="", kind="missing", message=f"no executable of that name in {searched}")
     raise plugin_error(failure, hint="install the plugin on the node, or name its directory in the CNI path")
+
+
+def installed(where: PluginPath) -> tuple[str, ...]:
+    """The names of all plugins in the CNI path, in order; a folder that cannot be read has none."""
+    found: set[str] = set()
+    for directory in where.directories:
+        for name in _entries(directory, where.root):
+            status = _status(os.path.join(directory, name), where.root) if _is_name(name) else None
+            if status is not None and _is_program(status):
+                found.add(name)
+    return tuple(sorted(found))
+
+
+def _is_name(name: str) -> bool:
+    return len(name) <= MAX_NAME and _NAME.match(name) is not None
+
+
+def _is_program(status: os.stat_result) -> bool:
+    return stat.S_ISREG(status.st_mode) and bool(status.st_mode & 0o111)
+
+
+def _entries(directory: str, root: str) -> list[str]:
+    try:
+        if root == "/":
+            return os.listdir(directory)  # noqa: PTH208 (names, not paths)
+        fd = _opened_in_root(directory, root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except OSError:
+        return []
+    try:
+        return os.listdir(fd)  # noqa: PTH208 (a descriptor is no path)
+    finally:
+        os.close(fd)
 
 
 def _status(path: str, root: str) -> os.stat_result | None:
@@ -82,19 +114,24 @@ def _status(path: str, root: str) -> os.stat_result | None:
 
 
 def _status_in_root(path: str, root: str) -> os.stat_result:
-    """A file's status as a process with that root would see it: absolute symbolic links stay inside (openat2(2))."""
-    base = os.open(root, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        how = (ctypes.c_uint64 * 3)(os.O_PATH | os.O_CLOEXEC, 0, _RESOLVE_IN_ROOT)
-        fd = _libc().syscall(_SYS_OPENAT2, base, os.fsencode(path), how, ctypes.sizeof(how))
-    finally:
-        os.close(base)
-    if fd < 0:
-        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()), path)
+    fd = _opened_in_root(path, root, os.O_PATH | os.O_CLOEXEC)
     try:
         return os.fstat(fd)
     finally:
         os.close(fd)
+
+
+def _opened_in_root(path: str, root: str, flags: int) -> int:
+    """A file as a process with that root would see it: absolute symbolic links stay inside (openat2(2))."""
+    base = os.open(root, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        how = (ctypes.c_uint64 * 3)(flags, 0, _RESOLVE_IN_ROOT)
+        fd = int(_libc().syscall(_SYS_OPENAT2, base, os.fsencode(path), how, ctypes.sizeof(how)))
+    finally:
+        os.close(base)
+    if fd < 0:
+        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()), path)
+    return fd
 
 
 @lru_cache(maxsize=1)

@@ -157,6 +157,8 @@ class Controller:
         if policy is None:
             self._forget()
             return
+        if not self.state.nodes.synced and policy.status is not None:
+            return  # what nodes say is not known yet: what stands there is likelier than nothing
         wrong = await self._checks.policy(policy)
         reports = self.state.policy_reports.of(name)
         said = policy_status.status(policy, self.state.policies.objects, wrong, reports, self._clock())
@@ -169,7 +171,7 @@ class Controller:
 
     async def _custom_device(self, name: str) -> None:
         device = self.state.custom_devices.objects.get(name)
-        if device is not None:
+        if device is not None and (self.state.nodes.synced or device.status is None):
             reports = self.state.custom_device_reports.of(name)
             await self._say(CUSTOM_DEVICES, device, custom_device_status.status(device, reports, self._clock()))
 
@@ -181,7 +183,7 @@ class Controller:
 
     async def _learn_features(self, _: str) -> None:
         """See in which form nodes publish supportedCNIs, and ask for it in that form (decision D6)."""
-        found = await published(self._client, self.state.slices.objects.values())
+        found = published(self.state.nodes.objects.values())
         if found is not None and found != self._features:
             self._features = found
             for name in self.state.topologies.objects:

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 from datetime import datetime
 
 from netdra.controller.conditions import Said, conditions
-from netdra.controller.problems import by_message
 from netdra.model.custom_device import CustomDevice, CustomDeviceStatus
 from netdra.model.meta import MAX_REPORTED
-from netdra.model.report import CustomDeviceReport
+from netdra.model.node_network import CustomDeviceReport
 
 Reports = Iterable[tuple[str, CustomDeviceReport]]
-"""Of one CustomDevice: the node, and what one of its slices says."""
+"""Of one CustomDevice: the node, and what it says."""
 
 
 def status(device: CustomDevice, reports: Reports, now: datetime) -> CustomDeviceStatus:
@@ -20,7 +20,7 @@ def status(device: CustomDevice, reports: Reports, now: datetime) -> CustomDevic
     found = tuple(reports)
     desired = sum(report.desired for _, report in found)
     applied = sum(report.applied for _, report in found)
-    refusals = tuple(by_message((node, report.problems) for node, report in found))
+    refusals = _refusals(found)
     before = device.status or CustomDeviceStatus()
     generation = device.metadata.generation
     said = (_applied(device, desired, applied, refusals),)
@@ -31,6 +31,12 @@ def status(device: CustomDevice, reports: Reports, now: datetime) -> CustomDevic
         conditions=conditions(said, before.conditions, generation, now),
         refusals=refusals[:MAX_REPORTED],
     )
+
+
+def _refusals(reports: Reports) -> tuple[str, ...]:
+    """Each reason once: those of most nodes first."""
+    nodes = Counter(text for _, report in reports for text in dict.fromkeys(report.problems))
+    return tuple(sorted(nodes, key=lambda text: (-nodes[text], text)))
 
 
 def _applied(device: CustomDevice, desired: int, applied: int, refusals: tuple[str, ...]) -> Said:

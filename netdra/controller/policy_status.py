@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 
+import msgspec
+
 from netdra.controller.conditions import Said, conditions
-from netdra.controller.problems import by_message
 from netdra.model.meta import MAX_REPORTED
+from netdra.model.node_network import PolicyAtNode
 from netdra.model.policy import (
     DeviceExposurePolicy,
     DeviceExposurePolicyStatus,
     Exposure,
     PolicyProblem,
 )
-from netdra.model.report import PolicyReport
 
-Reports = Iterable[tuple[str, PolicyReport]]
-"""Of one policy: the node, and what one of its slices says."""
+Reports = Iterable[tuple[str, PolicyAtNode]]
+"""Of one policy: the node, and what it says."""
 
 
 def status(
@@ -36,15 +38,20 @@ def status(
         reports: what nodes say of it.
         now: the time, with its zone.
     """
-    found = tuple(reports)
+    found = sorted(reports, key=lambda entry: entry[0])
     problems = _problems(found)
     before = policy.status or DeviceExposurePolicyStatus()
     generation = policy.metadata.generation
-    said = (_accepted(wrong), _conflicting(policy, policies), _degraded(problems))
+    said = (
+        _accepted(wrong),
+        _conflicting(policy, policies),
+        _degraded(problems, found, generation),
+        _overlapping(found),
+    )
     return DeviceExposurePolicyStatus(
         observed_generation=generation,
-        nodes=len({node for node, _ in found}),
-        devices=sum(report.devices for _, report in found),
+        nodes=len(found),
+        devices=sum(each.report.devices for _, each in found),
         conditions=conditions(said, before.conditions, generation, now),
         problems=problems[:MAX_REPORTED],
     )
@@ -67,10 +74,16 @@ def _subject(policy: DeviceExposurePolicy) -> tuple[object, ...]:
     return spec.selector.cel.strip(), spec.node_selector, spec.priority, suffix
 
 
-def _problems(reports: Iterable[tuple[str, PolicyReport]]) -> tuple[PolicyProblem, ...]:
-    """What failed, each message once: those of most nodes first."""
-    found = by_message((node, report.problems) for node, report in reports)
-    return tuple(PolicyProblem(message=message, node=min(nodes), nodes=len(nodes)) for message, nodes in found.items())
+def _problems(reports: Reports) -> tuple[PolicyProblem, ...]:
+    """What failed, each message once: those of most nodes first, then of most interfaces."""
+    seen: dict[str, PolicyProblem] = {}
+    for node, each in reports:
+        for problem in each.problems:
+            known = seen.get(problem.message, PolicyProblem(message=problem.message, node=node))
+            seen[problem.message] = msgspec.structs.replace(
+                known, nodes=known.nodes + 1, interfaces=known.interfaces + problem.interfaces
+            )
+    return tuple(sorted(seen.values(), key=lambda each: (-each.nodes, -each.interfaces, each.message)))
 
 
 def _accepted(wrong: Sequence[str]) -> Said:
@@ -89,9 +102,33 @@ def _conflicting(policy: DeviceExposurePolicy, policies: Mapping[str, DeviceExpo
     return Said("Conflicting", holds=True, reason="SameRank", message=why)
 
 
-def _degraded(problems: tuple[PolicyProblem, ...]) -> Said:
-    if not problems:
-        return Said("Degraded", holds=False, reason="NoProblems", message="no node reports a problem")
-    first = problems[0]
-    why = f"on {first.nodes} nodes, e.g. {first.node}: {first.message}"
-    return Said("Degraded", holds=True, reason="FailsOnNodes", message=why)
+def _degraded(problems: tuple[PolicyProblem, ...], reports: Sequence[tuple[str, PolicyAtNode]], now: int) -> Said:
+    behind = sum(each.report.generation < now for _, each in reports)
+    waiting = f"; {behind} of {len(reports)} nodes still follow an older generation of it" if behind else ""
+    if problems:
+        first = problems[0]
+        where = f" (on {first.interfaces} interfaces)" if first.interfaces else ""
+        why = f"on {first.nodes} nodes, e.g. {first.node}: {first.message}{where}{waiting}"
+        return Said("Degraded", holds=True, reason="FailsOnNodes", message=why)
+    if not reports:
+        return Said(
+            "Degraded", holds=False, reason="NoNodes", message="no node has reported that it follows the policy"
+        )
+    return Said("Degraded", holds=False, reason="NoProblems", message=f"no node reports a problem{waiting}")
+
+
+def _overlapping(reports: Sequence[tuple[str, PolicyAtNode]]) -> Said:
+    """Whether other policies take devices that this one matches: by rank, so it is no mistake by itself."""
+    taken: Counter[str] = Counter()
+    for _, each in reports:
+        taken.update(each.report.outranked)
+    if not taken:
+        return Said(
+            "Overlapping", holds=False, reason="NoOverlap", message="no other policy takes what this one matches"
+        )
+    first, *others = (
+        f'policy "{name}" takes {number} device{"s" if number > 1 else ""} that this one matches'
+        for name, number in sorted(taken.items(), key=lambda entry: (-entry[1], entry[0]))
+    )
+    more = f"; so do {len(others)} others" if len(others) > 1 else f"; {others[0]}" if others else ""
+    return Said("Overlapping", holds=True, reason="Outranked", message=first + more)

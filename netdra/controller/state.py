@@ -8,31 +8,35 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from typing import Any, TypeVar
 
 from netdra.controller.reported import Reported
 from netdra.controller.work import Key, Work
-from netdra.kube.client import Client, Selection
+from netdra.kube.client import Client
 from netdra.kube.reflector import Reflector
 from netdra.kube.resources import (
     CLAIM_USES,
     CUSTOM_DEVICES,
     DEVICE_CLASSES,
+    NODE_REPORTS,
     POLICIES,
-    REPORTED_SLICES,
     SCHEMAS,
     TOPOLOGIES,
     KubernetesObject,
     Resource,
 )
 from netdra.kube.store import Change, Store
-from netdra.model import report
 from netdra.model.claim import ClaimUse, DeviceClass
 from netdra.model.custom_device import CustomDevice
-from netdra.model.names import DRIVER
+from netdra.model.node_network import (
+    CustomDeviceReport,
+    NodeReport,
+    PolicyAtNode,
+    custom_devices_of,
+    policies_of,
+)
 from netdra.model.policy import DeviceExposurePolicy
-from netdra.model.report import CustomDeviceReport, PolicyReport, ReportedSlice
 from netdra.model.schema import CNIPluginSchema
 from netdra.model.topology import NetworkTopology
 from netdra.topology.users import topologies_of
@@ -44,6 +48,8 @@ FEATURES = "features"
 SETTLE_SECONDS = 1.0
 """How long further changes of users and reports are waited for before a status is written."""
 FEATURES_SECONDS = 5.0
+REPORTS_SECONDS = 5.0
+"""How long the first list of NodeNetworks is waited for."""
 
 
 class State:
@@ -58,37 +64,50 @@ class State:
         self.custom_devices: Store[CustomDevice] = Store()
         self.classes: Store[DeviceClass] = Store()
         self.claims: Store[ClaimUse] = Store()
-        self.slices: Store[ReportedSlice] = Store()
+        self.nodes: Store[NodeReport] = Store()
         self._users: dict[str, set[str]] = {}
-        self.policy_reports: Reported[PolicyReport] = Reported(report.of_slice)
-        self.custom_device_reports: Reported[CustomDeviceReport] = Reported(report.of_custom_devices)
+        self.policy_reports: Reported[PolicyAtNode] = Reported(policies_of)
+        self.custom_device_reports: Reported[CustomDeviceReport] = Reported(custom_devices_of)
+        self._failing: set[str] = set()
 
     async def run(self, work: Callable[[], asyncio.Future[None]]) -> None:
         """Keep the stores current, and run the work once all of them have been equal to the server; until cancelled."""
-        ours = Selection(field_selector=f"spec.driver={DRIVER}")
         with ExitStack() as following:
             async with asyncio.TaskGroup() as tasks:
 
                 def reflect(
-                    resource: Resource[T], store: Store[T], told: Callable[[Change[T]], None], chosen: Selection
+                    resource: Resource[T], store: Store[T], told: Callable[[Change[T]], None], *, vital: bool = True
                 ) -> None:
                     following.enter_context(store.following(told))
-                    tasks.create_task(Reflector(self._client, resource, store, chosen).run())
+                    tasks.create_task(Reflector(self._client, resource, store, vital=vital).run())
 
-                reflect(TOPOLOGIES, self.topologies, self._topology_changed, Selection())
-                reflect(POLICIES, self.policies, self._policy_changed, Selection())
-                reflect(SCHEMAS, self.schemas, self._schema_changed, Selection())
-                reflect(CUSTOM_DEVICES, self.custom_devices, self._custom_device_changed, Selection())
-                reflect(DEVICE_CLASSES, self.classes, self._class_changed, Selection())
-                reflect(CLAIM_USES, self.claims, self._claim_changed, Selection())
-                reflect(REPORTED_SLICES, self.slices, self._slice_changed, ours)
+                reflect(TOPOLOGIES, self.topologies, self._topology_changed)
+                reflect(POLICIES, self.policies, self._policy_changed)
+                reflect(SCHEMAS, self.schemas, self._schema_changed)
+                reflect(CUSTOM_DEVICES, self.custom_devices, self._custom_device_changed)
+                reflect(DEVICE_CLASSES, self.classes, self._class_changed)
+                reflect(CLAIM_USES, self.claims, self._claim_changed)
+                reflect(NODE_REPORTS, self.nodes, self._node_changed, vital=False)
                 for each in self._stores():
                     await each.wait_synced()
+                tasks.create_task(self._look_at_reported())
+                # An older chart's cluster may lack the kind: topologies get their classes all the same.
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(REPORTS_SECONDS):
+                        await self.nodes.wait_synced()
                 await work()
 
     def _stores(self) -> tuple[Store[Any], ...]:
         own = (self.topologies, self.policies, self.schemas, self.custom_devices)
-        return (*own, self.classes, self.claims, self.slices)
+        return (*own, self.classes, self.claims)
+
+    async def _look_at_reported(self) -> None:
+        """Have statuses that are made of reports written as soon as there are reports."""
+        await self.nodes.wait_synced()
+        for name in self.policies.objects:
+            self._work.note(Key(POLICY, name))
+        for name in self.custom_devices.objects:
+            self._work.note(Key(CUSTOM_DEVICE, name))
 
     def users(self, topology: str) -> tuple[str, ...]:
         """The claims that use a topology, in order."""
@@ -136,13 +155,27 @@ class State:
             # The first user and the last one matter at once: they decide on the finalizer.
             self._work.note(Key(TOPOLOGY, name), SETTLE_SECONDS if len(self._users.get(name, ())) > 1 else 0.0)
 
-    def _slice_changed(self, change: Change[ReportedSlice]) -> None:
+    def _node_changed(self, change: Change[NodeReport]) -> None:
         for policy in self.policy_reports.changed(change):
-            self._work.note(Key(POLICY, policy), SETTLE_SECONDS)
+            self._work.note(Key(POLICY, policy), 0.0 if self._is_bad_news(policy, change.new) else SETTLE_SECONDS)
         for device in self.custom_device_reports.changed(change):
             self._work.note(Key(CUSTOM_DEVICE, device), SETTLE_SECONDS)
-        if change.new is not None:
+        if _features(change.old) != _features(change.new):
             self._work.note(Key(FEATURES, ""), FEATURES_SECONDS)
+
+    def _is_bad_news(self, policy: str, node: NodeReport | None) -> bool:
+        """Whether a node is the first that reports a problem of a policy: that is told before others are waited for."""
+        if node is not None and (found := policies_of(node).get(policy)) is not None and found.problems:
+            first = policy not in self._failing
+            self._failing.add(policy)
+            return first
+        if not any(each.problems for _, each in self.policy_reports.of(policy)):
+            self._failing.discard(policy)
+        return False
+
+
+def _features(node: NodeReport | None) -> tuple[str, ...] | None:
+    return node.status.features if node is not None and node.status is not None else None
 
 
 def _is_status_alone(change: Change[Any]) -> bool:

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import msgspec
 
+from netdra import cel
 from netdra.exposure.check import check
 from netdra.model.policy import DeviceExposurePolicy
 from netdra.model.schema import CNIPluginSchema
 from netdra.model.topology import NetworkTopology
-from netdra.topology import contract
+from netdra.topology import contract, shipped
 from netdra.topology.validation import check_topology
 from netdra.workers import process
 
@@ -43,5 +44,11 @@ def answer(body: bytes) -> tuple[str, ...]:
     return tuple(finding.text for finding in check_topology(task.topology, sound))
 
 
+def load() -> None:
+    """Load what reviews may need."""
+    cel.load_all()
+    shipped.load_all()
+
+
 if __name__ == "__main__":
-    process.main(answer)
+    process.main(answer, load=load)

@@ -7,16 +7,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 
+import msgspec
+
 from netdra.discovery.facts import EVERY_LINK, NO_DEVICE, Device, Facts, Key
-from netdra.kernel import uapi
-from netdra.kernel.link import Link
+from netdra.kernel import host_use, uapi
+from netdra.kernel.link import Link, SwitchPort, uplink_number
 from netdra.model.inventory import Interface
 
 OVS_KIND = "openvswitch"
 OVS_DATAPATH = "ovs-system"
+REPRESENTOR = "representor"
 
 _OWN_TYPES = {"bridge": "bridge", "vlan": "vlan", "bond": "bond"}
 _IPV4, _IPV6 = 2, 10
+_OF_PF = frozenset({"eswitch_mode"})  # what a VF has of its PF
 # ARPHRD_* as ip-link(8) calls them
 _ENCAPSULATIONS = {
     uapi.ARPHRD_ETHER: "ether",
@@ -45,10 +49,13 @@ def interface(facts: Facts, index: int, uplinks: frozenset[int]) -> Interface:
         uplinks: the result of `host_uplinks` on the same facts.
     """
     link = facts.links[index]
-    device = facts.devices.get(index, NO_DEVICE)
-    kind = _type(facts, link, device)
+    behind = facts.devices.get(index, NO_DEVICE)
+    kind = _type(facts, link, behind)
+    # What a representor has behind it is the PF's function, not one of its own.
+    device = msgspec.structs.replace(behind, address="", total_vfs=0, vfs=0) if kind == REPRESENTOR else behind
     master = facts.links.get(link.master)
-    pf_name, pf, vf_index = _pf(facts, device)
+    master_bridge = _master_bridge(facts, link, master) if master else ""
+    pf_name, pf, vf_index = _pf(facts, behind, link.port if kind == REPRESENTOR else None)
     ipv4, ipv6 = _addresses(facts, index) if index in facts.addresses else ((), ())
     rdma = (facts.rdma.get(device.address, "") or facts.rdma.get(link.name, "")) if facts.rdma else ""
     return Interface(
@@ -78,31 +85,35 @@ def interface(facts: Facts, index: int, uplinks: frozenset[int]) -> Interface:
         vlan_filtering=index in facts.vlan_filtering,
         vlan_id=facts.vlan_ids.get(index, 0),
         master=master.name if master else "",
-        master_bridge=_master_bridge(facts, link, master) if master else "",
-        lower_devices=_names(facts, facts.lower(index)),
+        master_bridge=master_bridge,
+        lower_devices=_names(facts, _lower(facts, index)),
         upper_devices=_names(facts, facts.upper(index)),
         pcie_root=device.pcie_root,
         iommu_group=device.iommu_group,
-        eswitch_mode=facts.eswitch.get(device.address, "") if device.address else "",
+        eswitch_mode=facts.eswitch.get(pf or device.address, "") if facts.eswitch else "",
+        port_name=link.port_name,
+        representor=_representor(facts, pf, vf_index) if kind == "vf" else "",
         encapsulation=_ENCAPSULATIONS.get(link.hardware) or f"[{link.hardware}]",
         alias=link.alias,
         alt_names=link.alt_names,
         ipv4=ipv4,
         ipv6=ipv6,
         host_uplink=index in uplinks,
+        host_use=_host_use(facts, link, master, master_bridge),
         no_carrier=link.lacks_carrier,
         ifindex=max(index, 0),
-        unreadable=_unreadable(facts, index) if facts.problems or device.unreadable else (),
+        unreadable=_unreadable(facts, index) if facts.problems or behind.unreadable else (),
     )
 
 
 def function(facts: Facts, address: str) -> Interface:
-    """The interface of a VF that has no netdev here."""
+    """The interface of a VF that has no netdev here, or of a function of which only its bus is recorded."""
     device = facts.functions[address]
+    is_vf = bool(device.pf or address in facts.vfs)
     pf_name, pf, vf_index = _pf(facts, device)
     rdma = facts.rdma.get(address, "")
     return Interface(
-        type="vf",
+        type="vf" if is_vf else "pf" if device.total_vfs else "nic",
         pci_address=address,
         numa_node=device.numa_node,
         vendor=device.vendor,
@@ -110,11 +121,16 @@ def function(facts: Facts, address: str) -> Interface:
         driver=device.driver,
         rdma=bool(rdma),
         rdma_device=rdma,
+        sriov_capable=device.total_vfs > 0,
+        num_vfs=device.vfs,
+        total_vfs=device.total_vfs,
         pf_name=pf_name,
         pf_pci_address=pf,
         vf_index=vf_index,
         pcie_root=device.pcie_root,
         iommu_group=device.iommu_group,
+        eswitch_mode=facts.eswitch.get(pf, ""),
+        representor=_representor(facts, pf, vf_index),
         unreadable=_unreadable(facts, address),
     )
 
@@ -138,6 +154,13 @@ def _closure(start: Iterable[int], step: Callable[[int], Iterable[int]]) -> set[
     return seen
 
 
+def _lower(facts: Facts, index: int) -> Iterable[int]:
+    """As `_below`, without an Open vSwitch bridge's own interfaces, which are ports like others there."""
+    if facts.links[index].kind != OVS_KIND:
+        return facts.lower(index)
+    return (below for below in _below(facts, index) if facts.links[below].kind != OVS_KIND)
+
+
 def _below(facts: Facts, index: int) -> Iterator[int]:
     """What a link stands on. An Open vSwitch bridge is no master of its ports: its datapath is."""
     yield from facts.lower(index)
@@ -152,10 +175,12 @@ def _below(facts: Facts, index: int) -> Iterator[int]:
 
 
 def _type(facts: Facts, link: Link, device: Device) -> str:
-    if device.total_vfs:
-        return "pf"
     if device.pf or device.address in facts.vfs:
         return "vf"
+    if link.port is not None and not link.kind:
+        return REPRESENTOR
+    if device.total_vfs:
+        return "pf"
     if link.kind == OVS_KIND:
         return _ovs_type(facts, link)
     if link.kind:
@@ -180,11 +205,54 @@ def _master_bridge(facts: Facts, link: Link, master: Link) -> str:
     return ""
 
 
-def _pf(facts: Facts, device: Device) -> tuple[str, str, int]:
-    """The name of a VF's PF ("" if its netdev is not here), its address, and the VF's index on it."""
-    pf, number = facts.vfs.get(device.address, (device.pf, -1))
-    index = min(facts.by_address.get(pf, ()), default=None)
+def _pf(facts: Facts, device: Device, port: SwitchPort | None = None) -> tuple[str, str, int]:
+    """The name of a VF's PF ("" if its netdev is not here), its address, and the VF's index on it.
+
+    Of a representor, given its port, these are those of the VF that it stands for; of this host's, that is.
+    """
+    if port is not None:
+        pf, number = device.address, port.vf if port.controller == 0 else -1
+    else:
+        pf, number = facts.vfs.get(device.address, (device.pf, -1))
+    index = _netdev_of(facts, pf)
     return "" if index is None else facts.links[index].name, pf, number
+
+
+def _netdev_of(facts: Facts, pf: str) -> int | None:
+    """A PF's own netdev: in switchdev mode the representors of its VFs hang on its function too (since Linux 5.8).
+
+    Of two ports that share a function it is the first one's.
+    """
+    own = [index for index in facts.by_address.get(pf, ()) if facts.links[index].port is None]
+    return min(own, key=lambda index: (facts.devices[index].dev_port, index)) if own else None
+
+
+def _representor(facts: Facts, pf: str, number: int) -> str:
+    """The name of a VF's representor, "" if it has none here.
+
+    Before Linux 5.8 representors hang on no function: what they share with their PF is the switch, and the PF's number
+    on it tells those of two PFs apart.
+    """
+    there = [facts.links[index] for index in facts.by_address.get(pf, ())]
+    ports = [link for link in there if link.port is not None]
+    own = _netdev_of(facts, pf)
+    if not ports and own is not None and facts.links[own].switch_id:
+        uplink = facts.links[own]
+        switch = [link for link in facts.links.values() if link.switch_id == uplink.switch_id]
+        ports = [link for link in switch if link.port and link.port.pf in (-1, uplink_number(uplink.port_name))]
+    return next((each.name for each in ports if each.port and (each.port.controller, each.port.vf) == (0, number)), "")
+
+
+def _host_use(facts: Facts, link: Link, master: Link | None, master_bridge: str) -> tuple[str, ...]:
+    """What the host itself uses a link for. A PF's VFs and their representors are no use of the PF itself."""
+    index = link.index
+    stacked = facts.stacked.get(index)
+    addresses = facts.addresses.get(index)
+    routed = index in facts.routed_links
+    if not (master or stacked or addresses or routed or link.xdp) or link.flags & uapi.IFF_LOOPBACK:
+        return ()
+    above = [facts.links[each] for each in stacked or () if each in facts.links]
+    return host_use.words(link, master, above, addresses or (), routed=routed, of=master_bridge)
 
 
 def _addresses(facts: Facts, index: int) -> tuple[tuple[str, ...], tuple[str, ...]]:
@@ -202,10 +270,15 @@ def _names(facts: Facts, indexes: Iterable[int]) -> tuple[str, ...]:
 
 def reasons(facts: Facts, key: Key) -> dict[str, str]:
     """Why fields of an interface could not be read."""
+    common = facts.problems.get(EVERY_LINK, {})
     if isinstance(key, str):
-        return dict(facts.functions[key].unreadable)
+        of_pf = {field: why for field, why in common.items() if field in _OF_PF}
+        return {**of_pf, **facts.functions[key].unreadable}
     device = facts.devices.get(key, NO_DEVICE)
-    return {**facts.problems.get(EVERY_LINK, {}), **device.unreadable, **facts.problems.get(key, {})}
+    found = {**common, **device.unreadable, **facts.problems.get(key, {})}
+    # All of what the host may use a link for must be known to say that it does not.
+    unknown = next((found[field] for field in ("host_uplink", "ipv4", "ipv6") if field in found), None)
+    return found if unknown is None else {**found, "host_use": unknown}
 
 
 def _unreadable(facts: Facts, key: Key) -> tuple[str, ...]:

@@ -31,7 +31,9 @@ def anonymize(inventory: Inventory) -> Inventory:
     names = _Pseudonyms(inventory)
     interfaces = tuple(names.interface(each) for each in inventory.interfaces)
     labels = {key: value.replace(inventory.node.name, _ANONYMOUS_NODE) for key, value in inventory.node.labels.items()}
-    return msgspec.structs.replace(inventory, node=Node(name=_ANONYMOUS_NODE, labels=labels), interfaces=interfaces)
+    vanished = tuple(map(names.name, inventory.vanished))
+    node = Node(name=_ANONYMOUS_NODE, labels=labels)
+    return msgspec.structs.replace(inventory, node=node, interfaces=interfaces, vanished=vanished)
 
 
 class _Pseudonyms:

@@ -6,26 +6,39 @@ but cannot be read is noted; nothing is raised.
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Container
 from typing import TypeVar
+
+import msgspec
 
 from netdra.discovery.facts import Device
 from netdra.kernel import pci
 from netdra.kernel.errors import errno_name
 from netdra.kernel.sysfs import Folder, Sysfs, Unreadable
 
-_PCI_FIELDS = ("vendor", "product", "driver", "numa_node", "pcie_root", "iommu_group", "num_vfs", "total_vfs")
-_GONE = 2
+SRIOV_FIELDS = ("sriov_capable", "total_vfs", "num_vfs")
+_PCI_FIELDS = ("vendor", "product", "driver", "numa_node", "pcie_root", "iommu_group", *SRIOV_FIELDS)
+_VFS = range(1 << 16)  # SR-IOV's own fields have 16 bits
+_NUMA_NODES = range(-1, 1 << 15)
+_GONE = errno.ENOENT
+# Network controllers (InfiniBand's too are 0x0207), and InfiniBand as a serial bus: PCI Code and ID Assignment, 0x0c06.
+_NETWORK_CLASSES = ("0x02", "0x0c06")
 
 T = TypeVar("T", bound=str | int)
 
 
 def behind_link(sysfs: Sysfs, name: str) -> Device | None:
-    """The device of an interface by the interface's name; None if it has none (it is virtual)."""
+    """The device of an interface by the interface's name; None if it has none (it is virtual).
+
+    Where the link to it is missing, as in some recorded trees, the interface's own place tells whose folder it is in.
+    """
     folder = f"class/net/{name}/device"
     target = sysfs.link(folder)
     if target is None:
-        return None
+        place, net, _ = sysfs.behind(f"class/net/{name}").rpartition("/net/")
+        real = net and place.startswith("devices/") and not f"{place}/".startswith("devices/virtual/")
+        return read(sysfs, place, name) if real else None
     if isinstance(target, Unreadable):
         return Device(unreadable=dict.fromkeys(("pci_address", *_PCI_FIELDS), target.reason))
     return read(sysfs, sysfs.resolve(folder), name)
@@ -48,19 +61,32 @@ def other_pfs(sysfs: Sysfs, known: Container[str]) -> list[str]:
         return [address for address in addresses if _has_vfs(folder, address) and _is_network(folder, address)]
 
 
+def network_functions(sysfs: Sysfs) -> list[str]:
+    """The addresses of all network controllers."""
+    with sysfs.folder("bus/pci/devices") as folder:
+        return [address for address in sysfs.listing("bus/pci/devices") if _is_network(folder, address)]
+
+
 def function(sysfs: Sysfs, address: str) -> Device:
     """A PCI function that has no netdev here."""
     return read(sysfs, sysfs.behind(f"bus/pci/devices/{address}"))
 
 
 def read(sysfs: Sysfs, path: str, netdev: str = "") -> Device:
-    """What sysfs says of a device.
+    """What sysfs says of a device. One that has an interface has a driver, or it could not be read.
 
     Args:
         sysfs: the tree.
         path: the device's folder with all links resolved, so that its ancestors can be seen in it.
         netdev: the device's interface that is asked for, if it has one here.
     """
+    found = _read(sysfs, path, netdev)
+    if not netdev or found.driver or "driver" in found.unreadable:
+        return found
+    return msgspec.structs.replace(found, unreadable={**found.unreadable, "driver": errno_name(_GONE)})
+
+
+def _read(sysfs: Sysfs, path: str, netdev: str) -> Device:
     parts = path.split("/")
     at = _pci_ancestor(parts)
     with sysfs.folder(path) as folder:
@@ -71,9 +97,11 @@ def read(sysfs: Sysfs, path: str, netdev: str = "") -> Device:
         if at >= 0 and not parts[-1].startswith("virtio"):
             # A sub-function or a USB adapter: it stands below a PCI device, but is not that device.
             return _below_pci(sysfs, folder, above, port)
-        driver = folder.link_name("driver")
+        # A folder that is not there cannot say that its device has no driver.
+        gone = None if folder.is_open else Unreadable(_GONE)
+        driver = folder.link_name("driver") if gone is None else gone
         if at < 0:
-            return _elsewhere(driver, folder.number("numa_node"), port)
+            return _elsewhere(driver, folder.number("numa_node") if gone is None else gone, port)
     with sysfs.folder(above) as folder:
         return _pci(sysfs, folder, above, port, driver)
 
@@ -85,7 +113,11 @@ def _pci(sysfs: Sysfs, folder: Folder, path: str, port: int, driver: str | Unrea
         return Device(address=path.rpartition("/")[2], dev_port=port, unreadable=reason)
     found = pci.read(folder, path)
     unreadable: dict[str, str] = {}
-    functions = pci.virtual_functions(sysfs, found.address, path) if found.total_vfs else {}
+    total_vfs = _value("total_vfs", within(_VFS, found.total_vfs), 0, unreadable)
+    vfs = _value("num_vfs", within(_VFS, found.vfs), 0, unreadable)
+    if "total_vfs" in unreadable:
+        unreadable |= dict.fromkeys(SRIOV_FIELDS, unreadable["total_vfs"])
+    functions = pci.virtual_functions(sysfs, found.address, path) if total_vfs else {}
     if isinstance(functions, Unreadable):
         unreadable["num_vfs"] = functions.reason
         functions = {}
@@ -94,11 +126,11 @@ def _pci(sysfs: Sysfs, folder: Folder, path: str, port: int, driver: str | Unrea
         vendor=_hexadecimal("vendor", found.vendor, unreadable),
         product=_hexadecimal("product", found.product, unreadable),
         driver=_value("driver", found.driver if driver is None else driver, "", unreadable),
-        numa_node=_value("numa_node", found.numa_node, -1, unreadable),
+        numa_node=_value("numa_node", within(_NUMA_NODES, found.numa_node), -1, unreadable),
         pcie_root=_value("pcie_root", found.root, "", unreadable),
         iommu_group=_value("iommu_group", found.iommu_group, "", unreadable),
-        total_vfs=_value("total_vfs", found.total_vfs, 0, unreadable),
-        vfs=_value("num_vfs", found.vfs, 0, unreadable),
+        total_vfs=total_vfs,
+        vfs=vfs,
         functions=functions,
         pf=_value("pf_pci_address", found.pf, "", unreadable),
         dev_port=port,
@@ -111,7 +143,7 @@ def _elsewhere(driver: str | Unreadable | None, numa_node: int | Unreadable | No
     unreadable: dict[str, str] = {}
     return Device(
         driver=_value("driver", driver, "", unreadable),
-        numa_node=_value("numa_node", numa_node, -1, unreadable),
+        numa_node=_value("numa_node", within(_NUMA_NODES, numa_node), -1, unreadable),
         dev_port=port,
         unreadable=unreadable,
     )
@@ -120,8 +152,8 @@ def _elsewhere(driver: str | Unreadable | None, numa_node: int | Unreadable | No
 def _below_pci(sysfs: Sysfs, folder: Folder, ancestor: str, port: int) -> Device:
     unreadable: dict[str, str] = {}
     return Device(
-        driver=_value("driver", folder.link_name("driver"), "", unreadable),
-        numa_node=_value("numa_node", sysfs.number(f"{ancestor}/numa_node"), -1, unreadable),
+        driver=_value("driver", folder.link_name("driver") if folder.is_open else Unreadable(_GONE), "", unreadable),
+        numa_node=_value("numa_node", within(_NUMA_NODES, sysfs.number(f"{ancestor}/numa_node")), -1, unreadable),
         pcie_root=pci.root_of(ancestor),
         dev_port=port,
         unreadable=unreadable,
@@ -151,6 +183,11 @@ def _port_of(sysfs: Sysfs, folder: Folder, netdev: str, file: str) -> int | None
     return found if isinstance(found, int) and found >= 0 else None
 
 
+def within(possible: range, found: int | Unreadable | None) -> int | Unreadable | None:
+    """A number that was read, if it can be one of its kind."""
+    return Unreadable(errno.ERANGE) if isinstance(found, int) and found not in possible else found
+
+
 def _has_vfs(devices: Folder, address: str) -> bool:
     file = f"{address}/sriov_numvfs"
     found = devices.number(file) if devices.exists(file) else None
@@ -159,7 +196,7 @@ def _has_vfs(devices: Folder, address: str) -> bool:
 
 def _is_network(devices: Folder, address: str) -> bool:
     found = devices.read(f"{address}/class")
-    return isinstance(found, str) and found.startswith("0x02")
+    return isinstance(found, str) and found.startswith(_NETWORK_CLASSES)
 
 
 def _value(field: str, found: T | Unreadable | None, neutral: T, unreadable: dict[str, str]) -> T:

@@ -12,11 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping
 import msgspec
 
 from netdra.kernel.address import Address
-from netdra.kernel.kinds import vxlan_lower_of
 from netdra.kernel.link import Link
-
-# Kinds whose IFLA_LINK is the other end of a cable, not what the link stands on.
-_PAIRED = frozenset({"veth", "netkit", "vxcan"})
 
 Key = int | str
 """How an interface is known while it is discovered: its link's index, or its PCI address where it has no link."""
@@ -70,6 +66,7 @@ class Facts:
         addresses: index of a link -> its IP addresses.
         speeds: index of a link -> Mbit/s.
         default_links: the links that default routes leave through.
+        routed_links: the links that any route leaves through which somebody made; default ones too.
         devices: index of a link -> the device behind it; set by `put_device`.
         by_address: PCI address -> the links on that device.
         pfs: PFs by PCI address, with a netdev here or without.
@@ -81,7 +78,7 @@ class Facts:
         vlan_filtering: indexes of the bridges that filter VLANs.
         vlan_ids: index of a VLAN link -> its id.
         problems: index of a link (or EVERY_LINK) -> field of `Interface` -> why it could not be read.
-        gone: how many interfaces vanished while they were read.
+        gone: the interfaces that are named, and of which nothing can be read.
         moved: indexes of links that went on in another namespace; emptied by whoever takes note of it.
     """
 
@@ -92,6 +89,7 @@ class Facts:
         self.addresses: dict[int, list[Address]] = {}
         self.speeds: dict[int, int] = {}
         self.default_links: frozenset[int] = frozenset()
+        self.routed_links: frozenset[int] = frozenset()
         self.devices: dict[int, Device] = {}
         self.by_address: dict[str, set[int]] = {}
         self.pfs: dict[str, Device] = {}
@@ -103,7 +101,7 @@ class Facts:
         self.vlan_filtering: set[int] = set()
         self.vlan_ids: dict[int, int] = {}
         self.problems: dict[int, dict[str, str]] = {}
-        self.gone = 0
+        self.gone: list[str] = []
         self.moved: set[int] = set()
 
     def put(self, link: Link) -> None:
@@ -114,7 +112,7 @@ class Facts:
         self.links[link.index] = link
         if link.master:
             self.ports[link.master].add(link.index)
-        below = stands_on(link)
+        below = link.stands_on
         if below:
             self.stacked[below].add(link.index)
 
@@ -153,7 +151,7 @@ class Facts:
         """The links that one stands on: its ports, and the link below it."""
         yield from self.ports.get(index, ())
         link = self.links.get(index)
-        below = stands_on(link) if link else 0
+        below = link.stands_on if link else 0
         if below in self.links and below not in self.ports.get(index, ()):
             yield below
 
@@ -183,11 +181,4 @@ class Facts:
 
     def _part(self, link: Link) -> None:
         self.ports[link.master].discard(link.index)
-        self.stacked[stands_on(link)].discard(link.index)
-
-
-def stands_on(link: Link) -> int:
-    """The index of the link in the same namespace that one is stacked on (VLAN, macvlan ...), 0 for none."""
-    if link.lower_netns >= 0 or link.lower == link.index or link.kind in _PAIRED:
-        return 0
-    return vxlan_lower_of(link.data) if link.kind == "vxlan" else link.lower
+        self.stacked[link.stands_on].discard(link.index)

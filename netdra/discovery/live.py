@@ -63,7 +63,7 @@ def read(kernel: Kernel) -> Facts:
     for each in link.dump(kernel.route):
         put_link(facts, each)
     read_addresses(kernel, facts)
-    read_default_links(kernel, facts)
+    read_routes(kernel, facts)
     _read_speeds(kernel, facts)
     read_rdma(kernel, facts)
     for each in facts.links.values():
@@ -99,10 +99,10 @@ def read_addresses(kernel: Kernel, facts: Facts) -> None:
         facts.addresses.setdefault(each.index, []).append(each)
 
 
-def read_default_links(kernel: Kernel, facts: Facts) -> None:
-    """The links of the default routes of all tables."""
+def read_routes(kernel: Kernel, facts: Facts) -> None:
+    """The links of the default routes of all tables, and those of other routes that somebody made."""
     try:
-        facts.default_links = frozenset(index for each in route.defaults(kernel.route) for index in each.links)
+        facts.default_links, facts.routed_links = route.used_links(kernel.route)
     except KernelError as problem:
         facts.note(EVERY_LINK, ("host_uplink",), errno_name(problem.errno))
     else:

@@ -9,15 +9,34 @@ from __future__ import annotations
 import msgspec
 
 from netdra.discovery import devices
-from netdra.discovery.facts import EVERY_LINK, Facts
+from netdra.discovery.facts import EVERY_LINK, Device, Facts
 from netdra.discovery.live import by_owner
-from netdra.kernel import rdma, uapi
+from netdra.kernel import kinds, rdma, uapi
 from netdra.kernel.link import OPER_STATES, Link
-from netdra.kernel.sysfs import Sysfs, Unreadable, printable
+from netdra.kernel.sysfs import Sysfs, printable
 
 NOT_RECORDED = "not recorded"
 _NET = "class/net"
 _NOT_IN_SYSFS = ("ipv4", "ipv6", "alt_names", "host_uplink", "eswitch_mode")
+_OF_NETDEVS = (
+    *_NOT_IN_SYSFS,
+    "if_name",
+    "mac",
+    "permanent_mac",
+    "mtu",
+    "link_speed",
+    "oper_state",
+    "encapsulation",
+    "alias",
+    "master",
+    "master_bridge",
+)
+_MTU = _INDEX = range(1 << 31)
+_HARDWARE = range(1 << 16)
+_SPEED = range(-1, 1 << 32)
+_BOOLEAN = range(2)
+_WITHOUT_SPEED = frozenset({"down", "lowerlayerdown", "notpresent"})
+_NO_SPEED = frozenset({"EINVAL", "EOPNOTSUPP"})
 _PERMANENT = 0  # NET_ADDR_PERM of addr_assign_type
 # uevent's DEVTYPE is the kind of the link for these
 _KINDS = frozenset({"bridge", "vlan", "bond", "macvlan", "macvtap", "ipvlan", "vxlan", "geneve", "gre", "ppp", "wwan"})
@@ -32,13 +51,26 @@ def read(sysfs: Sysfs) -> Facts:
     facts.rdma = by_owner(rdma.devices(sysfs))
     names = _interfaces(sysfs, facts)
     indexes = _indexes(sysfs, names)
+    tells_sriov = _tells_sriov(sysfs)
     for name in names:
-        _read_link(sysfs, facts, name, indexes)
+        _read_link(sysfs, facts, name, indexes, tells_sriov=tells_sriov)
     for pf in devices.other_pfs(sysfs, facts.by_address):
         facts.put_pf(devices.function(sysfs, pf))
     missing = {vf for pf in facts.pfs.values() for vf in pf.functions.values() if not facts.by_address.get(vf)}
     facts.functions = {vf: devices.function(sysfs, vf) for vf in sorted(missing)}
+    if not sysfs.is_folder(_NET):
+        facts.functions |= _bare_functions(sysfs)
     return facts
+
+
+def _bare_functions(sysfs: Sysfs) -> dict[str, Device]:
+    """The network functions of a tree of PCI devices alone: they may have interfaces, of which nothing is recorded."""
+    not_recorded = dict.fromkeys(_OF_NETDEVS, NOT_RECORDED)
+    found = {address: devices.function(sysfs, address) for address in devices.network_functions(sysfs)}
+    return {
+        address: msgspec.structs.replace(device, unreadable={**device.unreadable, **not_recorded})
+        for address, device in found.items()
+    }
 
 
 def _interfaces(sysfs: Sysfs, facts: Facts) -> list[str]:
@@ -48,7 +80,7 @@ def _interfaces(sysfs: Sysfs, facts: Facts) -> list[str]:
         if sysfs.is_folder(f"{_NET}/{name}"):
             found.append(name)
         elif sysfs.link(f"{_NET}/{name}") is not None:
-            facts.gone += 1
+            facts.gone.append(printable(name))
     return found
 
 
@@ -58,17 +90,19 @@ def _indexes(sysfs: Sysfs, names: list[str]) -> dict[str, int]:
     taken: set[int] = set()
     for place, name in enumerate(names, 1):
         found = sysfs.number(f"{_NET}/{name}/ifindex")
-        if not isinstance(found, int) or found <= 0 or found in taken:
+        if not isinstance(found, int) or found not in _INDEX or found <= 0 or found in taken:
             found = -place
         taken.add(found)
         indexes[name] = found
     return indexes
 
 
-def _read_link(sysfs: Sysfs, facts: Facts, name: str, indexes: dict[str, int]) -> None:
+def _read_link(sysfs: Sysfs, facts: Facts, name: str, indexes: dict[str, int], *, tells_sriov: bool) -> None:
     folder, index = f"{_NET}/{name}", indexes[name]
     device = devices.behind_link(sysfs, name)
     kind = "" if device else _kind(sysfs, folder, name)
+    lower = _lower(sysfs, folder, name, kind, indexes)
+    hardware = _number(sysfs, facts, index, f"{folder}/type", "encapsulation", _HARDWARE)
     address = _text(sysfs, facts, index, f"{folder}/address", "mac")
     state = _text(sysfs, facts, index, f"{folder}/operstate", "oper_state")
     is_permanent = device and _read_number(sysfs, f"{folder}/addr_assign_type", -1) == _PERMANENT
@@ -77,20 +111,26 @@ def _read_link(sysfs: Sysfs, facts: Facts, name: str, indexes: dict[str, int]) -
         index=index,
         name=printable(name),
         kind=kind,
-        hardware=_number(sysfs, facts, index, f"{folder}/type", "encapsulation"),
-        flags=uapi.IFF_LOOPBACK if _read_number(sysfs, f"{folder}/type") == uapi.ARPHRD_LOOPBACK else 0,
+        hardware=hardware,
+        flags=uapi.IFF_LOOPBACK if _is_loopback(name, hardware) else 0,
         address=address,
         permanent_address=address if is_permanent else "",
-        mtu=_number(sysfs, facts, index, f"{folder}/mtu", "mtu"),
+        mtu=_number(sysfs, facts, index, f"{folder}/mtu", "mtu", _MTU),
         state=state if state in OPER_STATES else OPER_STATES[0],
         alias=sysfs.text(f"{folder}/ifalias"),
+        port_name=sysfs.text(f"{folder}/phys_port_name"),
+        switch_id=sysfs.text(f"{folder}/phys_switch_id"),
         master=indexes.get(_target(sysfs, folder, "master") or _target(sysfs, folder, "brport/bridge"), 0),
-        lower=_lower(sysfs, folder, name, kind, indexes),
+        lower=lower,
+        # Of a VXLAN netlink tells it among what only its kind has, and that is where it is looked for.
+        data=kinds.vxlan(0, lower=lower) if kind == "vxlan" else b"",
     )
     facts.put(link)
     if device:
         facts.put_device(index, device)
-    _read_speed(sysfs, facts, index, folder)
+        if not tells_sriov and _may_have_vfs(sysfs, device):
+            facts.note(index, devices.SRIOV_FIELDS, NOT_RECORDED)
+    _read_speed(sysfs, facts, index, folder, has_cable=device is not None and state not in _WITHOUT_SPEED)
     if kind == "bridge" and _number(sysfs, facts, index, f"{folder}/bridge/vlan_filtering", "vlan_filtering"):
         facts.vlan_filtering.add(index)
     if kind == "vlan":
@@ -99,15 +139,18 @@ def _read_link(sysfs: Sysfs, facts: Facts, name: str, indexes: dict[str, int]) -
 
 def _kind(sysfs: Sysfs, folder: str, name: str) -> str:
     """What made a virtual link, as far as its files tell: "virtual" where they do not."""
-    if name == "lo" or _read_number(sysfs, f"{folder}/type") == uapi.ARPHRD_LOOPBACK:
+    if _is_loopback(name, _read_number(sysfs, f"{folder}/type")):
         return ""
     lines = sysfs.text(f"{folder}/uevent").splitlines()
     kind = next((line.removeprefix("DEVTYPE=") for line in lines if line.startswith("DEVTYPE=")), "")
     if kind in _KINDS:
         return kind
-    for entry, made_by in (("bridge", "bridge"), ("bonding", "bond"), ("tun_flags", "tun")):
+    for entry, made_by in (("bridge", "bridge"), ("bonding", "bond"), ("tun_flags", "tun"), ("macvtap", "macvtap")):
         if sysfs.exists(f"{folder}/{entry}"):
             return made_by
+    # Of macvlan, ipvlan and others no file tells which it is, but what it stands on is linked.
+    if any(entry.startswith("lower_") for entry in sysfs.listing(folder)):
+        return "virtual"
     # The other end of a cable is the one link that a plain virtual one names besides itself.
     own, other = _read_number(sysfs, f"{folder}/ifindex"), _read_number(sysfs, f"{folder}/iflink")
     return "veth" if own and other and own != other else "virtual"
@@ -125,13 +168,35 @@ def _lower(sysfs: Sysfs, folder: str, name: str, kind: str, indexes: dict[str, i
     return 0
 
 
-def _read_speed(sysfs: Sysfs, facts: Facts, index: int, folder: str) -> None:
-    """The speed; -1 or EINVAL is what the kernel says of a link that is down or has none."""
-    found = sysfs.number(f"{folder}/speed")
-    if isinstance(found, int) and found > 0:
-        facts.speeds[index] = found
-    elif isinstance(found, Unreadable) and found.reason != "EINVAL":
-        facts.note(index, ("link_speed",), found.reason)
+def _is_loopback(name: str, hardware: int) -> bool:
+    """Whether an interface is the loopback, also where a tree lacks its type."""
+    return name == "lo" or hardware == uapi.ARPHRD_LOOPBACK
+
+
+def _tells_sriov(sysfs: Sysfs) -> bool:
+    """Whether a tree has files of SR-IOV at all: from another one nobody learns that a function has no VFs."""
+    with sysfs.folder("bus/pci/devices") as folder:
+        return any(folder.exists(f"{address}/sriov_totalvfs") for address in sysfs.listing("bus/pci/devices"))
+
+
+def _may_have_vfs(sysfs: Sysfs, device: Device) -> bool:
+    """Whether it is not known that a function has none: kernels that tell of VFs also have `driver_override`."""
+    if not device.address or device.pf or device.total_vfs:
+        return False
+    return not sysfs.exists(f"bus/pci/devices/{device.address}/driver_override")
+
+
+def _read_speed(sysfs: Sysfs, facts: Facts, index: int, folder: str, *, has_cable: bool) -> None:
+    """The speed; -1 is what the kernel says of a link that has none.
+
+    Of a link that is down, or has no cable, the file is there and cannot be read: that it has none is known.
+    """
+    found = devices.within(_SPEED, sysfs.number(f"{folder}/speed"))
+    if isinstance(found, int):
+        if found > 0:
+            facts.speeds[index] = found
+    elif has_cable or (found is not None and found.reason not in _NO_SPEED):
+        facts.note(index, ("link_speed",), found.reason if found is not None else NOT_RECORDED)
 
 
 def _target(sysfs: Sysfs, folder: str, entry: str) -> str:
@@ -148,8 +213,8 @@ def _text(sysfs: Sysfs, facts: Facts, index: int, path: str, field: str) -> str:
     return ""
 
 
-def _number(sysfs: Sysfs, facts: Facts, index: int, path: str, field: str) -> int:
-    found = sysfs.number(path)
+def _number(sysfs: Sysfs, facts: Facts, index: int, path: str, field: str, possible: range = _BOOLEAN) -> int:
+    found = devices.within(possible, sysfs.number(path))
     if isinstance(found, int):
         return found
     facts.note(index, (field,), found.reason if found is not None else "ENOENT")

@@ -17,6 +17,9 @@ from netdra.kernel.sysfs import Sysfs
 from netdra.model.errors import InvalidInputError
 from netdra.model.inventory import Interface, Inventory, Node
 
+RECORDED = "recorded"
+"""The name of the node that a recorded tree is of, unless somebody says it."""
+VANISHED = "interface: vanished"
 _NAMES = {field.name: field.encode_name for field in msgspec.structs.fields(Interface)}
 
 
@@ -42,16 +45,18 @@ def scan_recorded(root: str, node: Node | None = None) -> Inventory:
 
     Args:
         root: the folder that stands for /sys.
-        node: whose they are.
+        node: whose they are; a tree does not tell its server's name.
 
     Raises:
         InvalidInputError: the folder is no sysfs tree. What is damaged in the tree is counted in the inventory.
     """
-    if not Sysfs(root).is_folder("class"):
+    sysfs = Sysfs(root)
+    if not sysfs.is_folder("class") and not sysfs.is_folder("bus/pci/devices"):
         raise InvalidInputError(
-            f'"{root}" is no sysfs tree: it has no folder "class"', hint="name the folder that stands for /sys"
+            f'"{root}" is no sysfs tree: it has neither of the folders "class" and "bus/pci/devices"',
+            hint="name the folder that stands for /sys",
         )
-    return inventory(node or this_node(), recorded.read(Sysfs(root)))
+    return inventory(node or Node(name=RECORDED), recorded.read(sysfs))
 
 
 def this_node() -> Node:
@@ -75,7 +80,9 @@ def interfaces(facts: Facts) -> dict[Key, Interface]:
 def collect(node: Node, found: Mapping[Key, Interface], facts: Facts) -> Inventory:
     """Interfaces as an inventory: sorted by name and PCI address, with the count of what could not be read."""
     ordered = tuple(sorted(found.values(), key=_order))
-    return Inventory(node=node, interfaces=ordered, unreadable=_unreadable(found, facts))
+    return Inventory(
+        node=node, interfaces=ordered, unreadable=_unreadable(found, facts), vanished=tuple(sorted(facts.gone))
+    )
 
 
 def _order(interface: Interface) -> tuple[str, str, int]:
@@ -88,5 +95,5 @@ def _unreadable(found: Mapping[Key, Interface], facts: Facts) -> dict[str, int]:
         if interface.unreadable:
             counted.update(f"{_NAMES[field]}: {why}" for field, why in assemble.reasons(facts, key).items())
     if facts.gone:
-        counted["interface: vanished"] = facts.gone
+        counted[VANISHED] = len(facts.gone)
     return dict(sorted(counted.items()))

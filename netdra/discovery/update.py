@@ -12,7 +12,7 @@ from netdra.discovery import live
 from netdra.discovery.assemble import OVS_KIND
 from netdra.discovery.facts import EVERY_LINK, Device, Facts, Key
 from netdra.kernel import pci
-from netdra.kernel.monitor import AddressEvent, DeviceEvent, Event, LinkEvent
+from netdra.kernel.monitor import AddressEvent, DeviceEvent, Event, LinkEvent, RouteEvent
 
 
 def take(kernel: live.Kernel, facts: Facts, events: Iterable[Event], device_events: Iterable[DeviceEvent]) -> set[Key]:
@@ -26,7 +26,7 @@ def take(kernel: live.Kernel, facts: Facts, events: Iterable[Event], device_even
         elif isinstance(event, AddressEvent):
             batch.address(event)
         else:
-            batch.default_routes = batch.default_routes or event.route.is_default
+            batch.route(event)
     for event in links.values():
         batch.link(event)
     for device_event in device_events:
@@ -44,7 +44,7 @@ class _Batch:
         self.kernel = kernel
         self.facts = facts
         self.concerned: set[Key] = set()
-        self.default_routes = False
+        self.routes = False
         self.open_vswitch = False
         self.rdma = False
         self.pfs: set[str] = set()
@@ -54,7 +54,7 @@ class _Batch:
         old = facts.links.get(index)
         self.concerned |= facts.around(index)
         # The kernel tells of no IPv4 route that goes with its link.
-        self.default_routes = self.default_routes or index in facts.default_links
+        self.routes = self.routes or index in facts.routed_links
         self.open_vswitch = self.open_vswitch or any(
             each is not None and OVS_KIND in (each.kind, each.port_kind) for each in (old, event.link)
         )
@@ -78,7 +78,19 @@ class _Batch:
         kept = [each for each in self.facts.addresses.get(index, ()) if each.text != text]
         self.facts.addresses[index] = kept if event.gone else [*kept, event.address]
         self.concerned.add(index)
-        self.default_routes = self.default_routes or index in self.facts.default_links
+        # What goes through an address goes with it, and the kernel tells of no such IPv4 route either.
+        self.routes = self.routes or index in self.facts.routed_links
+
+    def route(self, event: RouteEvent) -> None:
+        """A route is noted; all are read again only where it takes that to know what is left."""
+        if not event.route.is_made:
+            return
+        links = frozenset(event.route.links)
+        if event.route.is_default or event.gone:
+            self.routes = self.routes or event.route.is_default or bool(links & self.facts.routed_links)
+            return
+        self.concerned |= links - self.facts.routed_links
+        self.facts.routed_links |= links
 
     def device(self, event: DeviceEvent) -> None:
         """Devices come, go, and change drivers or VFs without any link that tells of it."""
@@ -96,8 +108,10 @@ class _Batch:
     def finish(self) -> None:
         """Read what the batch asks for as a whole."""
         facts = self.facts
-        if self.default_routes:
-            live.read_default_links(self.kernel, facts)
+        if self.routes:
+            before = facts.routed_links
+            live.read_routes(self.kernel, facts)
+            self.concerned |= before ^ facts.routed_links
         if self.pfs:
             self._read_pfs()
         if self.rdma:

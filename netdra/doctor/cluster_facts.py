@@ -59,6 +59,14 @@ class Component(msgspec.Struct, frozen=True):
     version: str
 
 
+class Reported(msgspec.Struct, frozen=True):
+    """A node's NodeNetwork: how many problems it tells of, and the policies that it follows in an older form."""
+
+    node: str
+    problems: int = 0
+    behind: tuple[str, ...] = ()
+
+
 class ClusterFacts(msgspec.Struct, frozen=True, kw_only=True):
     """A cluster. Each part is what was seen, or why it was not.
 
@@ -71,6 +79,7 @@ class ClusterFacts(msgspec.Struct, frozen=True, kw_only=True):
         lacking: process -> the rights that it does not have.
         nodes: all nodes.
         components: netdra's pods.
+        reports: what nodes say of themselves.
     """
 
     server: str
@@ -82,3 +91,4 @@ class ClusterFacts(msgspec.Struct, frozen=True, kw_only=True):
     lacking: Mapping[str, tuple[str, ...]] | Unseen = {}
     nodes: tuple[KubernetesNode, ...] | Unseen = ()
     components: tuple[Component, ...] | Unseen = ()
+    reports: tuple[Reported, ...] | Unseen = ()

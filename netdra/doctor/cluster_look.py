@@ -25,6 +25,7 @@ from netdra.doctor.cluster_facts import (
     Component,
     Definition,
     KubernetesNode,
+    Reported,
     Unseen,
     WebhookFacts,
 )
@@ -32,8 +33,10 @@ from netdra.doctor.rights import PROCESSES, Right, needed
 from netdra.kube.client import Client, Selection
 from netdra.kube.errors import NotFoundError, RefusedError
 from netdra.kube.features import probe
+from netdra.kube.resources import NODE_REPORTS, POLICIES
 from netdra.model import crd, kinds
 from netdra.model.errors import NetdraError, PermanentError
+from netdra.model.node_network import NodeReport, ReportedStatus
 
 AT_ONCE = 8
 NO_NODE = "netdra-doctor"
@@ -79,6 +82,7 @@ async def look(client: Client, namespace: str, node: str = "") -> ClusterFacts:
         lacking=await _tried(_lacking(client, namespace)),
         nodes=nodes,
         components=await _tried(_components(client, namespace)),
+        reports=await _tried(_reports(client)),
     )
 
 
@@ -124,6 +128,17 @@ def differing(wanted: Any, found: Any, path: str = "spec") -> Iterator[str]:
             yield from differing(value, there, f"{path}[{index}]")
     elif wanted != found:
         yield path
+
+
+async def _reports(client: Client) -> tuple[Reported, ...]:
+    generations = {each.name: each.metadata.generation for each in await client.list(POLICIES)}
+    return tuple(_reported(each, generations) for each in await client.list(NODE_REPORTS))
+
+
+def _reported(found: NodeReport, generations: Mapping[str, int]) -> Reported:
+    status = found.status or ReportedStatus()
+    behind = [each.name for each in status.policies if each.generation < generations.get(each.name, 0)]
+    return Reported(found.metadata.name, len(status.problems), tuple(behind))
 
 
 async def _webhook(client: Client) -> WebhookFacts:

@@ -18,6 +18,7 @@ from netdra.doctor.cluster_facts import (
     WebhookFacts,
 )
 from netdra.doctor.finding import Finding, Level
+from netdra.doctor.rights import to_keep_a_certificate
 from netdra.model.device import Features
 
 API_SINCE, COUNTERS_SINCE = (1, 34), (1, 36, 2)
@@ -85,6 +86,7 @@ def verdicts(facts: ClusterFacts, own_version: str, now: datetime) -> list[Findi
         *_rights(facts),
         *_nodes(facts),
         *_components(facts, own_version),
+        *_reports(facts),
     ]
 
 
@@ -210,7 +212,9 @@ def _rights(facts: ClusterFacts) -> Iterator[Finding]:
         yield _unseen("rights", facts.lacking)
         return
     for process, lacking in facts.lacking.items():
-        if lacking:
+        if process == "webhook" and set(lacking) == to_keep_a_certificate():
+            yield _found("rights of netdra webhook", "ok", "has all that it needs with --certificates, and not without")
+        elif lacking:
             fix = "helm upgrade installs the roles; kubectl auth can-i VERB KIND --as=system:serviceaccount:"
             account = f"{facts.namespace}:netdra-{process}"
             yield _found(f"rights of netdra {process}", "error", f"may not: {_some(lacking)}", fix + account)
@@ -261,6 +265,29 @@ def _components(facts: ClusterFacts, own: str) -> Iterator[Finding]:
     else:
         parts = sorted({each.part for each in facts.components if each.part})
         yield _found("versions of netdra", "ok", f"{own}: {', '.join(parts) or f'{len(facts.components)} pods'}")
+
+
+def _reports(facts: ClusterFacts) -> Iterator[Finding]:
+    """Whether nodes say what they offer, of the policies as they are now, and without problems."""
+    check, reports = "reports of nodes", facts.reports
+    if isinstance(reports, Unseen):
+        yield _unseen(check, reports)
+        return
+    behind = [each.node for each in reports if each.behind]
+    troubled = [each.node for each in reports if each.problems]
+    if facts.nodes and not reports:
+        fix = f"kubectl -n {facts.namespace} get pods: does netdra node run, and may it write NodeNetworks?"
+        yield _found(check, "warning", "no node has a NodeNetwork", fix)
+    if behind:
+        seen = f"{len(behind)} nodes follow older forms of policies: {_some(behind)}"
+        yield _found(check, "warning", seen, "look at netdra's pod there, unless a policy was changed just now")
+    if troubled:
+        seen = f"{len(troubled)} nodes tell of problems: {_some(troubled)}"
+        yield _found(
+            check, "warning", seen, f"kubectl get nodenetwork {troubled[0]} -o jsonpath='{{.status.problems}}'"
+        )
+    if not behind and not troubled and (reports or not facts.nodes):
+        yield _found(check, "ok", f"{len(reports)} nodes, no problems" if reports else "no nodes")
 
 
 def number(version: str) -> tuple[int, ...]:

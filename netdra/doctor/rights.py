@@ -49,16 +49,18 @@ _WIDE: Mapping[str, tuple[_Row, ...]] = {
         (_OURS, "deviceexposurepolicies", READ),
         (_OURS, "networktopologies", READ),
         (_OURS, "customdevices", READ),
+        (_OURS, "nodenetworks", (*READ, "create")),
+        (_OURS, "nodenetworks/status", ("update",)),
         (_CNI, "cnipluginschemas", READ),
         _EVENTS,
     ),
     "controller": (
         (_DRA, "resourceclaims", READ),
-        (_DRA, "resourceslices", READ),
         (_DRA, "deviceclasses", (*READ, "create", "update", "delete")),
         (_OURS, "networktopologies", (*READ, "patch")),
         (_OURS, "deviceexposurepolicies", READ),
         (_OURS, "customdevices", READ),
+        (_OURS, "nodenetworks", READ),
         (_OURS, "customdevices/status", ("patch",)),
         (_OURS, "networktopologies/status", ("patch",)),
         (_OURS, "deviceexposurepolicies/status", ("patch",)),
@@ -68,9 +70,11 @@ _WIDE: Mapping[str, tuple[_Row, ...]] = {
         _EVENTS,
     ),
     "webhook": (
+        ("", "nodes", READ),
         (_OURS, "networktopologies", READ),
         (_OURS, "deviceexposurepolicies", READ),
         (_OURS, "customdevices", READ),
+        (_OURS, "nodenetworks", READ),
         (_CNI, "cnipluginschemas", READ),
         (_DRA, "deviceclasses", READ),
         (_DRA, "resourceclaims", ("list",)),
@@ -93,6 +97,12 @@ _IN_NAMESPACE: Mapping[str, tuple[_Row, ...]] = {
         ("", "secrets", (*READ, "update"), ("netdra-webhook",)),
     ),
 }
+
+
+def to_keep_a_certificate() -> frozenset[str]:
+    """What the webhook needs where it keeps its own certificate, and has none of where that is mounted."""
+    own = (each for each in needed("webhook") if each.resource in {"secrets", "validatingwebhookconfigurations"})
+    return frozenset(map(str, own))
 
 
 def needed(process: str) -> tuple[Right, ...]:

@@ -10,13 +10,14 @@ from collections.abc import Mapping
 import msgspec
 
 from netdra.exposure import facts
-from netdra.exposure.counters import Persona, Uses, charge
+from netdra.exposure.counters import Persona, charge
+from netdra.exposure.grouping import Standing
 from netdra.exposure.resolve import Resolution
 from netdra.exposure.select import Candidate, select
 from netdra.model import names
 from netdra.model.device import Decision, ExposedCounterSet, ExposedDevice, ExposureResult, Features, Problem
 from netdra.model.inventory import AttributeValue, Interface
-from netdra.model.resource import DeviceCapacity, DeviceTaint
+from netdra.model.resource import CapacityRequestPolicy, DeviceCapacity, DeviceTaint
 
 BANDWIDTH = names.qualified(names.BANDWIDTH)
 WITHOUT_CABLE = frozenset({"bridge", "openvswitch", "loopback"})
@@ -32,31 +33,25 @@ class Offer(msgspec.Struct, frozen=True):
 
 
 class Nic(msgspec.Struct, frozen=True):
-    """What shares a pool and counters: a PF (if it is known) and its VFs, or an interface by itself and no VFs."""
+    """What shares a pool and counters (`netdra.exposure.grouping`).
+
+    Attributes:
+        pf_name: what the counters are named after where the root is not known.
+        root: the PF, or what else stands on nothing.
+        others: its VFs and all that is on these, each with where it stands.
+        above: by the name of an interface of these, what stands on it and is in another pool.
+    """
 
     pf_name: str
     root: Offer | None
-    vfs: tuple[Offer, ...]
+    others: tuple[tuple[Offer, Standing], ...] = ()
+    above: tuple[tuple[str, Offer], ...] = ()
 
     @property
     def members(self) -> tuple[Offer, ...]:
-        """All interfaces, the PF first."""
-        return (self.root, *self.vfs) if self.root else self.vfs
-
-
-def pool_name(node: str, pf_name: str, root: Interface | None) -> str:
-    """The pool of a NIC: `<node>/sriov-<pf>`, or `<node>/<type>-<name>` of what is no PF."""
-    return names.pool(node, _of_node(pf_name, root))
-
-
-def former_pool_name(node: str, pf_name: str, root: Interface | None) -> str:
-    """What a NIC's pool was called before it said exactly whose it is; one in use keeps that name."""
-    return names.subdomain(f"{node}-{_of_node(pf_name, root)}")
-
-
-def _of_node(pf_name: str, root: Interface | None) -> str:
-    kind = "sriov" if root is None or root.type == "pf" else root.type
-    return f"{kind}-{root.device_name if root else pf_name}"
+        """All interfaces, the root first."""
+        others = tuple(offer for offer, _ in self.others)
+        return (self.root, *others) if self.root else others
 
 
 def assemble(nic: Nic, *, pool: str, features: Features) -> ExposureResult:
@@ -67,16 +62,34 @@ def assemble(nic: Nic, *, pool: str, features: Features) -> ExposureResult:
         pool: the name of their pool.
         features: what the API server takes.
     """
-    candidates = [Candidate(offer.interface, offer.resolution.templates) for offer in nic.members]
-    chosen, problems = select(candidates, vfs=len(nic.vfs), features=features)
+    candidates = [Candidate(nic.root.interface, nic.root.resolution.templates)] if nic.root else []
+    candidates += [
+        Candidate(
+            offer.interface,
+            offer.resolution.templates,
+            is_root=False,
+            on=stands.on,
+            on_root=stands.on_root,
+            shares_function=stands.shares_function,
+            protected=_is_protected(offer),
+        )
+        for offer, stands in nic.others
+    ]
+    chosen, problems = select(candidates, _covered(nic), features)
     root = nic.root.interface if nic.root else Interface(if_name=nic.pf_name)
+    link_speed = root.link_speed if root.pci_address else 0
+    chosen = [
+        _within_link(offer, personas, _link_speed(offer, link_speed), problems)
+        for offer, personas in zip(nic.members, chosen, strict=True)
+    ]
     own = chosen[0] if nic.root else ()
-    vfs = tuple(
-        Uses(name=offer.interface.device_name, personas=personas, in_host_use=offer.interface.in_host_use)
-        for offer, personas in zip(nic.vfs, chosen[len(chosen) - len(nic.vfs) :], strict=True)
-    )
-    num_vfs = max(root.num_vfs, len(vfs))
-    charges = charge(root.device_name, own, vfs, num_vfs=num_vfs, link_speed=root.link_speed)
+    members = [
+        candidate.member(personas)
+        for candidate, personas in zip(candidates, chosen, strict=True)
+        if not candidate.is_root
+    ]
+    num_vfs = max(root.num_vfs, sum(each.is_vf for each in members))
+    charges = charge(root.device_name, own, members, num_vfs=num_vfs, link_speed=link_speed)
     devices = []
     decisions = []
     for offer, personas in zip(nic.members, chosen, strict=True):
@@ -91,8 +104,9 @@ def assemble(nic: Nic, *, pool: str, features: Features) -> ExposureResult:
                     interface=offer.interface.identity,
                     policy=persona.template.policy,
                     attributes=attributes,
-                    capacity=_capacity(persona, taken),
+                    capacity=_capacity(persona, charges.bandwidth.get(persona.name)),
                     shared=persona.template.shared,
+                    allow_host_use=persona.template.allow_host_use,
                     consumes=taken if features.partitionable_devices else {},
                     taints=_taints(root, offer.interface) if features.device_taints else (),
                 )
@@ -108,13 +122,55 @@ def assemble(nic: Nic, *, pool: str, features: Features) -> ExposureResult:
     )
 
 
-def _capacity(persona: Persona, taken: Mapping[str, Mapping[str, int]]) -> Mapping[str, DeviceCapacity]:
-    """The policy's capacities; an exclusive device has of the link what it takes, whatever the policy says."""
+def _is_protected(offer: Offer) -> bool:
+    """Whether nobody may take what an interface stands on: an exclude means it, or it is a VF that the host uses."""
+    return offer.resolution.excluded or (offer.interface.type == "vf" and offer.interface.in_host_use)
+
+
+def _covered(nic: Nic) -> dict[str, str]:
+    """By the name of a member, what stands on it in another pool and is offered there, or an exclude means it."""
+    return {
+        name: offer.interface.if_name
+        for name, offer in reversed(nic.above)
+        if offer.resolution.templates or offer.resolution.excluded
+    }
+
+
+def _link_speed(offer: Offer, of_root: int) -> int:
+    """What a member's link has, in Mbit/s: its VFs have the NIC's, another port has a cable of its own."""
+    interface = offer.interface
+    return of_root if interface.type == "vf" or not interface.dev_port else interface.link_speed
+
+
+def _within_link(
+    offer: Offer, personas: tuple[Persona, ...], link_speed: int, problems: list[Problem]
+) -> tuple[Persona, ...]:
+    """The devices without those that would lend more bandwidth than there is."""
+    fitting = []
+    for persona in personas:
+        template = persona.template
+        if link_speed == 0 or template.lends <= link_speed or template.overcommits:
+            fitting.append(persona)
+            continue
+        message = (
+            f"{persona.name} is left out: its bandwidth of {template.lends} Mbit/s is more than its link has, "
+            f"{link_speed}; lower it, or set allowBandwidthOvercommit"
+        )
+        identity = offer.interface.identity
+        problems.append(Problem(policy=template.policy, message=message, interface=identity, left_out="limit"))
+    return tuple(fitting)
+
+
+def _capacity(persona: Persona, bandwidth: int | None) -> Mapping[str, DeviceCapacity]:
+    """The policy's capacities, and for a VF its bandwidth where the policy says nothing of it.
+
+    Of a shared VF a claim takes none of it unless it asks: its policy does not say how many claims there may be.
+    """
     capacity = persona.template.capacity
-    share = next((counters[names.BANDWIDTH] for counters in taken.values() if names.BANDWIDTH in counters), 0)
-    if persona.template.shared or not share or BANDWIDTH not in capacity:
+    if bandwidth is None or BANDWIDTH in capacity:
         return capacity
-    return {**capacity, BANDWIDTH: DeviceCapacity(value=str(share))}
+    policy = CapacityRequestPolicy(default="0") if persona.template.shared else None
+    return {**capacity, BANDWIDTH: DeviceCapacity(value=str(bandwidth), request_policy=policy)}
 
 
 def _taints(root: Interface, interface: Interface) -> tuple[DeviceTaint, ...]:
@@ -137,6 +193,7 @@ def _decision(offer: Offer, personas: tuple[Persona, ...]) -> Decision:
         device_name=interface.device_name,
         reason=reason,
         exposed=exposed,
+        hidden=None if exposed else resolution.hiding or "not-publishable",
         verdicts=resolution.verdicts,
     )
 

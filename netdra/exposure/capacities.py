@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from decimal import Decimal
 from typing import Literal
 
-from netdra.model import quantity
+from netdra.model import names, quantity
 from netdra.model.errors import InvalidInputError
 from netdra.model.policy import CapacityCounter, Exposure
 from netdra.model.resource import CapacityRequestPolicy, CapacityRequestPolicyRange, DeviceCapacity, QuantityText
@@ -65,6 +65,20 @@ def value_errors(path: str, capacity: CapacityCounter | DeviceCapacity) -> Itera
         yield from _range_errors(f"{path}.requestPolicy.validRange", policy.valid_range, value)
     else:
         yield from _choice_errors(f"{path}.requestPolicy.validValues", policy.valid_values, value)
+
+
+def bandwidth_errors(exposure: Exposure) -> Iterator[str]:
+    """Whether a device that is had whole is said to lend another bandwidth than it has."""
+    if sharing(exposure) != "exclusive":
+        return
+    for name in (names.BANDWIDTH, names.qualified(names.BANDWIDTH)):
+        capacity = exposure.capacity.get(name)
+        if capacity is None or capacity.request_policy is None:
+            continue
+        default = capacity.request_policy.default
+        if default is not None and number(default) != number(capacity.value):
+            path = f'spec.exposure.capacity["{name}"].requestPolicy.default'
+            yield f"{path}: a claim has an exclusive device's bandwidth whole, so it is {capacity.value}, not {default}"
 
 
 def sharing_errors(exposure: Exposure) -> Iterator[str]:

@@ -1,28 +1,26 @@
 """Whether a DeviceExposurePolicy can be used: everything that the API server would refuse later, or that would mislead.
 
 Called by `netdra.exposure.templates` for each policy, and by whoever admits policies. The rules on capacities are in
-`netdra.exposure.capacities`.
+`netdra.exposure.capacities`, those on attributes in `netdra.exposure.additional`.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from contextlib import suppress
+from functools import cache
 
-from netdra.cel import CelCompileError, compile_selector
-from netdra.exposure.capacities import MAX_QUANTITY, number, number_errors, sharing_errors, value_errors
+from netdra.cel import CelCompileError, CelEvaluationError, DeviceVariables, compile_selector, device_variables
+from netdra.exposure import additional
+from netdra.exposure.capacities import bandwidth_errors, number, number_errors, sharing_errors, value_errors
 from netdra.model import names
-from netdra.model.inventory import BASE_ATTRIBUTES, FURTHER_ATTRIBUTES, AttributeValue
+from netdra.model.inventory import Interface, attributes
 from netdra.model.meta import LabelSelector
 from netdra.model.policy import MAX_PLUGINS, MAX_SUFFIX, DeviceExposurePolicy, Exposure, SupportedCNIPlugin
-from netdra.model.resource import MAX_ATTRIBUTES_AND_CAPACITIES, MAX_STRING
-
-ROOM = MAX_ATTRIBUTES_AND_CAPACITIES - len(BASE_ATTRIBUTES) - 1
-"""How many capacities and additional attributes a device has room for beside its own facts and supportedCNIs."""
 
 _PLUGIN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,60}\Z", re.ASCII)
 _SUFFIX = re.compile(r"[a-z0-9-]*[a-z0-9]\Z", re.ASCII)
-_PUBLISHED = frozenset((*BASE_ATTRIBUTES, *FURTHER_ATTRIBUTES, names.qualified(names.SUPPORTED_CNIS)))
 
 
 def check(policy: DeviceExposurePolicy) -> tuple[str, ...]:
@@ -36,7 +34,12 @@ def check(policy: DeviceExposurePolicy) -> tuple[str, ...]:
 
 def check_targets(policy: DeviceExposurePolicy) -> tuple[str, ...]:
     """What is wrong with the policy's choice of nodes and devices."""
-    return (*_selector_errors(policy), *node_errors("spec.nodeSelector", policy.spec.node_selector))
+    return (*check_devices(policy), *node_errors("spec.nodeSelector", policy.spec.node_selector))
+
+
+def check_devices(policy: DeviceExposurePolicy) -> tuple[str, ...]:
+    """What is wrong with the policy's choice of devices."""
+    return tuple(_selector_errors(policy))
 
 
 def check_exposure(exposure: Exposure) -> tuple[str, ...]:
@@ -45,9 +48,10 @@ def check_exposure(exposure: Exposure) -> tuple[str, ...]:
         *_suffix_errors(exposure.device_name_suffix),
         *_plugin_errors(exposure),
         *_capacity_errors(exposure),
-        *_attribute_errors(exposure),
-        *_room_errors(exposure),
+        *additional.errors(exposure),
+        *additional.room_errors(exposure),
         *sharing_errors(exposure),
+        *bandwidth_errors(exposure),
     )
 
 
@@ -56,6 +60,38 @@ def _selector_errors(policy: DeviceExposurePolicy) -> Iterator[str]:
         compile_selector(policy.spec.selector.cel)
     except CelCompileError as problem:
         yield f"spec.selector.cel: {problem.what}"
+
+
+def try_out(expression: str) -> None:
+    """Ask an expression of devices as large as nodes have them, whatever it answers.
+
+    For processes that can be ended: one that takes more than its bound is found out there, and not first on every node.
+    """
+    selector = compile_selector(expression)
+    for device in _trial_devices():
+        with suppress(CelEvaluationError):
+            selector.matches(device)
+
+
+@cache
+def _trial_devices() -> tuple[DeviceVariables, ...]:
+    """An interface of which little is known, and one with more than any node has of it."""
+    word = "n" * 255
+    made = (
+        Interface(if_name="eth0", type="nic"),
+        Interface(
+            if_name="ens1f0v1",
+            type="vf",
+            mac="02:00:00:00:00:01",
+            mtu=9000,
+            pci_address="0000:03:00.1",
+            pf_name="ens1f0",
+            alias=word,
+            alt_names=(word,) * 16,
+            ipv4=("255.255.255.255/32",) * 256,
+        ),
+    )
+    return tuple(device_variables(names.DRIVER, attributes(interface)) for interface in made)
 
 
 def node_errors(path: str, selector: LabelSelector | None) -> Iterator[str]:
@@ -105,54 +141,8 @@ def _capacity_errors(exposure: Exposure) -> Iterator[str]:
     seen: set[str] = set()
     for name, capacity in exposure.capacity.items():
         path = f'spec.exposure.capacity["{name}"]'
-        yield from _name_errors(path, name)
+        yield from additional.name_errors(path, name)
         yield from value_errors(path, capacity)
         if names.qualified(name) in seen:
             yield f"{path}: is given twice, with the domain {names.DRIVER} and without"
         seen.add(names.qualified(name))
-
-
-def _attribute_errors(exposure: Exposure) -> Iterator[str]:
-    seen: set[str] = set()
-    for name, value in exposure.additional_attributes.items():
-        path = f'spec.exposure.additionalAttributes["{name}"]'
-        yield from _name_errors(path, name)
-        yield from _value_errors(path, value)
-        if names.qualified(name) in _PUBLISHED:
-            yield f"{path}: netdra publishes this attribute itself"
-        if names.qualified(name) in seen:
-            yield f"{path}: is given twice, with the domain {names.DRIVER} and without"
-        seen.add(names.qualified(name))
-
-
-def _room_errors(exposure: Exposure) -> Iterator[str]:
-    used = len(exposure.capacity) + len(exposure.additional_attributes)
-    if used > ROOM:
-        yield f"spec.exposure: {used} capacities and additional attributes; a device has room for {ROOM}"
-
-
-def _value_errors(path: str, value: AttributeValue) -> Iterator[str]:
-    if isinstance(value, str):
-        yield from _text_errors(path, value)
-    elif isinstance(value, tuple):
-        if not 0 < len(value) <= MAX_PLUGINS:
-            yield f"{path}: a list has 1 to {MAX_PLUGINS} entries, not {len(value)}"
-        for entry in value:
-            yield from _text_errors(path, entry)
-            if "," in entry or not entry:
-                yield f"{path}: an entry of a list must not be empty or hold a comma"
-    elif not -MAX_QUANTITY - 1 <= value <= MAX_QUANTITY:
-        yield f"{path}: {value} is no 64-bit integer"
-
-
-def _text_errors(path: str, text: str) -> Iterator[str]:
-    if len(text.encode(errors="replace")) > MAX_STRING:
-        yield f'{path}: "{text}" is longer than {MAX_STRING} bytes'
-
-
-def _name_errors(path: str, name: str) -> Iterator[str]:
-    domain, slash, identifier = name.rpartition("/")
-    if slash and not names.is_attribute_domain(domain):
-        yield f'{path}: "{domain}" is no domain of up to {names.MAX_LABEL} characters'
-    if not names.is_identifier(identifier):
-        yield f'{path}: "{identifier}" must be up to 32 letters, digits and _, and not begin with a digit'

@@ -30,64 +30,210 @@ class Persona(msgspec.Struct, frozen=True):
     template: Template
 
 
-class Uses(msgspec.Struct, frozen=True, kw_only=True):
-    """A VF of a NIC: its name, its personas, and whether the host itself uses it."""
+class Member(msgspec.Struct, frozen=True, kw_only=True):
+    """An interface of a NIC: its VF, another port of its function, or what stands on any of these.
+
+    Attributes:
+        name: what its counter set is named after.
+        personas: the devices that it is offered as.
+        is_vf: whether it is one of the VFs.
+        on: the places of the members that it stands on, however far below.
+        on_root: whether it stands on the NIC itself. A VF does; of another port see `shares_function`.
+        shares_function: it is another port of the NIC's function, whose VFs are its own, too.
+        protected: nobody may take what it stands on: a VF that the host uses, or an exclude policy means it.
+    """
 
     name: str
     personas: tuple[Persona, ...]
-    in_host_use: bool
+    is_vf: bool = False
+    on: frozenset[int] = frozenset()
+    on_root: bool = True
+    shares_function: bool = False
+    protected: bool = False
 
 
 class Charges(msgspec.Struct, frozen=True):
-    """Counter sets by name, and by device what it takes of which set."""
+    """Counter sets by name, by device what it takes of which set, and by a VF's device its bandwidth in Mbit/s."""
 
     sets: dict[str, dict[str, int]]
     consumes: dict[str, dict[str, dict[str, int]]]
+    bandwidth: dict[str, int] = {}
 
 
-def charge(name: str, personas: Sequence[Persona], vfs: Sequence[Uses], *, num_vfs: int, link_speed: int) -> Charges:
-    """The counters of a NIC and of its VFs; no set that nothing is taken from.
+def charge(
+    name: str, personas: Sequence[Persona], members: Sequence[Member], *, num_vfs: int, link_speed: int
+) -> Charges:
+    """The counters of a NIC and of all that is with it; no set that nothing is taken from.
+
+    Whoever takes a NIC whole takes all of its exclusion-slots, and each device on it takes one (decisions D3, D24).
 
     Args:
         name: what its counter set is named after.
-        personas: the devices that it is offered as.
-        vfs: the VFs that are known.
+        personas: the devices that the NIC itself is offered as.
+        members: the other interfaces of its pool.
         num_vfs: how many VFs there are, known or not.
         link_speed: in Mbit/s; 0 if it is not known.
     """
-    taken = sum(vf.in_host_use for vf in vfs)
-    slots = sum(1 if vf.in_host_use else _at_once(vf.personas) for vf in vfs) + max(0, num_vfs - len(vfs)) + 1
+    on_root = [each for each in members if each.on_root]
+    unknown = max(0, num_vfs - sum(each.is_vf for each in members))
+    slots = sum(_slots_of(each) for each in on_root) + unknown + 1
+    protected = sum(each.protected for each in on_root)
+    wholes = _exclusives(personas) + sum(_exclusives(each.personas) for each in members if each.shares_function)
     totals = {}
-    if num_vfs or _exclusives(personas) > 1:
+    if num_vfs or wholes > 1 or (wholes and slots > 1):
         totals[names.EXCLUSION_SLOTS] = slots
-    if num_vfs and link_speed > 0:
+    lenders = [each for each in personas if _lends(each)]
+    if link_speed > 0 and (num_vfs or (lenders and len(personas) > 1)):
         totals[names.BANDWIDTH] = link_speed
     found = _interface(name, personas, totals, sets=MAX_COUNTER_CONSUMPTIONS)
     main = names.label(f"{name}-counters")
-    if names.EXCLUSION_SLOTS in totals and taken:
-        # What the host takes is gone from the value, while passthrough still asks for all: it cannot be had.
-        found.sets[main] |= {names.EXCLUSION_SLOTS: slots - taken}
+    if names.EXCLUSION_SLOTS in totals and protected:
+        # What is protected is gone from the value, while passthrough still asks for all: it cannot be had.
+        found.sets[main] |= {names.EXCLUSION_SLOTS: slots - protected}
+    for persona in lenders if names.BANDWIDTH in totals else ():
+        # While it is lent to anybody, all that it could lend is gone from the link.
+        found.consumes.setdefault(persona.name, {}).setdefault(main, {})[names.BANDWIDTH] = persona.template.lends
     fallback = next((each.template.bandwidth for each in personas if each.template.bandwidth), 0)
-    fallback = fallback or (link_speed // num_vfs if num_vfs else 0)
-    for vf in vfs:
-        apart = {names.EXCLUSION_SLOTS: 1} if _exclusives(vf.personas) > 1 else {}
-        own = _interface(vf.name, vf.personas, apart, sets=1)
+    fallback = fallback or _fair_share(lenders, num_vfs=num_vfs, link_speed=link_speed)
+    for branch in branches(members):
+        parts = [members[place] for place in branch]
+        own = _branch(parts, _above(parts, branch))
         found.sets.update(own.sets)
-        for persona in vf.personas:
-            amounts = {} if vf.in_host_use else {names.EXCLUSION_SLOTS: 1}
-            share = _vf_share(persona, vf.personas, fallback=fallback, link_speed=link_speed)
-            amounts |= {names.BANDWIDTH: share} if share else {}
-            found.consumes[persona.name] = ({main: amounts} if amounts else {}) | own.consumes.get(persona.name, {})
+        for member in parts:
+            for persona in member.personas:
+                amounts = _of_root(member, persona, totals)
+                if member.is_vf:
+                    share = _vf_share(persona, member.personas, fallback=min(fallback, link_speed))
+                    found.bandwidth[persona.name] = share
+                    if share and names.BANDWIDTH in totals and not persona.template.overcommits:
+                        amounts |= {names.BANDWIDTH: share}
+                from_main = {main: amounts} if amounts else {}
+                found.consumes[persona.name] = from_main | own.consumes.get(persona.name, {})
     return _without_idle(found)
 
 
-def _vf_share(persona: Persona, personas: Sequence[Persona], *, fallback: int, link_speed: int) -> int:
-    """The bandwidth that a persona of a VF takes from the PF's, in Mbit/s.
+def branches(members: Sequence[Member]) -> list[list[int]]:
+    """The members by what stands on one another, apart from the NIC itself: a VF with its VLANs, say."""
+    head = list(range(len(members)))
 
-    Shared personas that may be in use at once divide the VF's share, so that one VF never takes another's.
+    def top(place: int) -> int:
+        while head[place] != place:
+            place = head[place]
+        return place
+
+    for place, member in enumerate(members):
+        for below in member.on:
+            one, other = sorted((top(place), top(below)))
+            head[other] = one
+    found: dict[int, list[int]] = {}
+    for place in range(len(members)):
+        found.setdefault(top(place), []).append(place)
+    return list(found.values())
+
+
+def fits(members: Sequence[Member], branch: Sequence[int]) -> bool:
+    """Whether the counters of a branch are no more than one set takes, which is all that its devices can draw from."""
+    counted = _branch_counters(members, _above(members, branch)) if len(members) > 1 else ()
+    return sum(len(counters) for _, counters in counted) <= MAX_COUNTERS
+
+
+def _slots_of(member: Member) -> int:
+    """How many of the NIC's exclusion-slots there are for a member: it may be of use to several at one time."""
+    if member.shares_function:
+        return 0
+    if member.is_vf or member.protected:
+        return 1 if member.protected else at_once(member.personas)
+    return at_once(member.personas) if member.personas else 0
+
+
+def _of_root(member: Member, persona: Persona, totals: Mapping[str, int]) -> dict[str, int]:
+    """What a device takes of the NIC's own counters."""
+    slots = totals.get(names.EXCLUSION_SLOTS)
+    if slots is None or not member.on_root:
+        return {}
+    if member.shares_function:
+        return {} if persona.template.shared else {names.EXCLUSION_SLOTS: slots}
+    return {} if member.protected else {names.EXCLUSION_SLOTS: 1}
+
+
+def _above(members: Sequence[Member], branch: Sequence[int]) -> list[list[int]]:
+    """For each member of a branch, which of these stand on it, by their places among these."""
+    here = {at: place for place, at in enumerate(branch)}
+    found: list[list[int]] = [[] for _ in branch]
+    for place, member in enumerate(members):
+        for below in member.on:
+            found[here[below]].append(place)
+    return found
+
+
+def _branch(members: Sequence[Member], above: Sequence[Sequence[int]]) -> Charges:
+    """The counters of what stands on one another: one set for all of it, or that of the one that is alone."""
+    if len(members) == 1:
+        (alone,) = members
+        apart = {names.EXCLUSION_SLOTS: 1} if _exclusives(alone.personas) > 1 else {}
+        return _interface(alone.name, alone.personas, apart, sets=1)
+    set_name = names.label(f"{members[0].name}-counters")
+    counted = _branch_counters(members, above)
+    totals: dict[str, int] = {}
+    consumes: dict[str, dict[str, dict[str, int]]] = {}
+    for member, (mirrors, counters) in zip(members, counted, strict=True):
+        totals |= counters
+        for persona in member.personas:
+            taken = _own_part(persona, member.personas, mirrors, counters)
+            if taken:
+                consumes.setdefault(persona.name, {}).setdefault(set_name, {}).update(taken)
+    for member, stands, (_, counters) in zip(members, above, counted, strict=True):
+        slots = names.label(f"{member.name}-{names.EXCLUSION_SLOTS}")
+        if slots not in counters:
+            continue
+        totals[slots] -= sum(members[place].protected for place in stands)
+        for each in (members[place] for place in stands):
+            for persona in each.personas if not each.protected else ():
+                consumes.setdefault(persona.name, {}).setdefault(set_name, {})[slots] = 1
+    return Charges({set_name: totals} if totals else {}, consumes)
+
+
+def _branch_counters(
+    members: Sequence[Member], above: Sequence[Sequence[int]]
+) -> list[tuple[dict[str, dict[str, int]], dict[str, int]]]:
+    """For each member its mirrors by persona, and its counters: these and its slots, under names of its own."""
+    found = []
+    for member, stands in zip(members, above, strict=True):
+        mirrors = {
+            persona: {names.label(f"{member.name}-{counter}"): value for counter, value in counters.items()}
+            for persona, counters in _mirrors(member.personas, room=MAX_COUNTERS).items()
+        }
+        counters = {counter: value for each in mirrors.values() for counter, value in each.items()}
+        used = sum(_slots_of(members[place]) for place in stands)
+        wholes = _exclusives(member.personas)
+        if wholes > 1 or (wholes and used):
+            counters = {names.label(f"{member.name}-{names.EXCLUSION_SLOTS}"): used + 1} | counters
+        found.append((mirrors, counters))
+    return found
+
+
+def _lends(persona: Persona) -> bool:
+    """Whether claims share a device's bandwidth, and what they have of it must be kept from others."""
+    return persona.template.shared and persona.template.lends > 0 and not persona.template.overcommits
+
+
+def _fair_share(lenders: Sequence[Persona], *, num_vfs: int, link_speed: int) -> int:
+    """What is left for each VF of the link, if its shared devices are in use, too; all of it if they leave nothing."""
+    groups: dict[str, int] = {}
+    for each in lenders:
+        group = each.template.group or f"of {each.name}"
+        groups[group] = max(groups.get(group, 0), each.template.lends)
+    left = link_speed - sum(groups.values())
+    return (left if left > 0 else link_speed) // num_vfs if num_vfs else 0
+
+
+def _vf_share(persona: Persona, personas: Sequence[Persona], *, fallback: int) -> int:
+    """The bandwidth of a persona of a VF, in Mbit/s: what its policy says, or a part of the VF's share.
+
+    Shared personas that may be in use at once divide the share, so that one VF never takes another's.
     """
-    share = min(persona.template.bandwidth or fallback, link_speed)
-    return share // _at_once(personas) if persona.template.shared else share
+    divided = fallback // at_once(personas) if persona.template.shared else fallback
+    return persona.template.lends or divided
 
 
 def _interface(name: str, personas: Sequence[Persona], totals: Mapping[str, int], *, sets: int) -> Charges:
@@ -100,14 +246,23 @@ def _interface(name: str, personas: Sequence[Persona], totals: Mapping[str, int]
     place = {counter: set_name for set_name, part in parts.items() for counter in part}
     consumes: dict[str, dict[str, dict[str, int]]] = {}
     for persona in personas:
-        taken = counters
-        if persona.template.shared:
-            group = persona.template.group
-            mates = [each for each in personas if each is persona or (group and each.template.group == group)]
-            taken = {counter: value for mate in mates for counter, value in mirrors[mate.name].items()}
-        for counter, value in taken.items():
+        for counter, value in _own_part(persona, personas, mirrors, counters).items():
             consumes.setdefault(persona.name, {}).setdefault(place[counter], {})[counter] = value
-    return Charges(parts, consumes)
+    return Charges(parts, consumes, {})
+
+
+def _own_part(
+    persona: Persona,
+    personas: Sequence[Persona],
+    mirrors: Mapping[str, Mapping[str, int]],
+    counters: Mapping[str, int],
+) -> Mapping[str, int]:
+    """What a device takes of its interface's counters: all of them, or the mirrors of its group."""
+    if not persona.template.shared:
+        return counters
+    group = persona.template.group
+    mates = [each for each in personas if each is persona or (group and each.template.group == group)]
+    return {counter: value for mate in mates for counter, value in mirrors[mate.name].items()}
 
 
 def _mirrors(personas: Sequence[Persona], *, room: int) -> dict[str, dict[str, int]]:
@@ -144,8 +299,8 @@ def _split(name: str, counters: Mapping[str, int]) -> dict[str, dict[str, int]]:
     return sets
 
 
-def _at_once(personas: Sequence[Persona]) -> int:
-    """How many personas of a VF can be in use at one time: one, or the shared ones that no group keeps apart."""
+def at_once(personas: Sequence[Persona]) -> int:
+    """How many personas of an interface can be in use at once: one, or the shared ones that no group keeps apart."""
     groups = [persona.template.group for persona in personas if persona.template.shared]
     return max(1, groups.count("") + len(set(groups) - {""}))
 
@@ -156,4 +311,5 @@ def _exclusives(personas: Sequence[Persona]) -> int:
 
 def _without_idle(charges: Charges) -> Charges:
     drawn = {set_name for taken in charges.consumes.values() for set_name in taken}
-    return Charges({name: counters for name, counters in charges.sets.items() if name in drawn}, charges.consumes)
+    sets = {name: counters for name, counters in charges.sets.items() if name in drawn}
+    return Charges(sets, charges.consumes, charges.bandwidth)

@@ -7,19 +7,17 @@ to `netdra.slices.pack`.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping
 
 from netdra.exposure import facts
-from netdra.exposure.assemble import Nic, Offer, assemble, former_pool_name, pool_name
+from netdra.exposure.assemble import Nic, Offer, assemble
+from netdra.exposure.grouping import Group, pooled, standing
 from netdra.exposure.resolve import resolve
 from netdra.exposure.templates import Rule, rules
 from netdra.model import names
 from netdra.model.device import DEFAULT_FEATURES, ExposureResult, Features, Problem
 from netdra.model.inventory import Interface, Inventory, Node, attributes
 from netdra.model.policy import DeviceExposurePolicy, TaintEffect
-
-Group = tuple[str, Interface | None, tuple[Interface, ...]]
-"""The interfaces of a NIC: the PF's name, the PF or the interface itself, and its VFs in order."""
 
 
 def expose(
@@ -55,6 +53,12 @@ class Exposer:
         """What is wrong with the policies themselves, on this node."""
         return self._problems
 
+    @property
+    def holding(self) -> tuple[DeviceExposurePolicy, ...]:
+        """The policies that hold on this node, by their choice of nodes."""
+        elsewhere = {rule.policy for rule in self._rules if rule.standing.outcome == "other-node"}
+        return tuple(policy for policy in self._policies if policy.name not in elsewhere)
+
     def expose(self, inventory: Inventory) -> ExposureResult:
         """As `expose`, at the cost of what has changed since the last call."""
         parts = self.pools(inventory).values()
@@ -65,19 +69,25 @@ class Exposer:
             problems=(*self._problems, *[problem for part in parts for problem in part.problems]),
         )
 
-    def pools(self, inventory: Inventory, in_use: Collection[str] = ()) -> dict[str, ExposureResult]:
+    def pools(
+        self, inventory: Inventory, in_use: Collection[str] = (), pinned: Mapping[str, str] | None = None
+    ) -> dict[str, ExposureResult]:
         """What `expose` says, by pool; a pool that nothing has changed in since the last call is the same object.
 
         Args:
             inventory: the node and its interfaces.
             in_use: pools with devices that claims have; one of them that has its former name keeps that.
+            pinned: by identity, the pools of interfaces whose devices claims have.
         """
         if inventory.node != self._node:
             self._rules, self._problems = rules(self._policies, inventory.node)
             self._node, self._offers, self._parts = inventory.node, {}, {}
-        groups = _groups(inventory.interfaces)
-        parts = {key: self._part(*key) for key in _pooled(inventory.node.name, groups, in_use)}
-        self._offers = {interface: self._offers[interface] for interface in inventory.interfaces}
+        groups = pooled(inventory.node.name, inventory.interfaces, in_use, pinned or {})
+        parts = {key: self._part(*key) for key in groups}
+        known = self._offers
+        trimmed = any(group.stack or group.above for _, group in groups)
+        asked = [each for _, group in groups for each in group.resolved] if trimmed else inventory.interfaces
+        self._offers = {interface: known[interface] for interface in asked}
         self._parts = parts
         return {pool: part for (pool, _), part in parts.items()}
 
@@ -98,8 +108,12 @@ class Exposer:
         known = self._parts.get((pool, group))
         if known is not None:
             return known
-        pf_name, root, vfs = group
-        nic = Nic(pf_name, self._offer(root) if root else None, tuple(self._offer(vf) for vf in vfs))
+        nic = Nic(
+            pf_name=group.pf_name,
+            root=self._offer(group.root) if group.root else None,
+            others=tuple(zip(map(self._offer, group.others), standing(group), strict=True)),
+            above=tuple((above.on, self._offer(above.interface)) for above in group.above),
+        )
         return assemble(nic, pool=pool, features=self._features)
 
     def _offer(self, interface: Interface) -> Offer:
@@ -111,36 +125,3 @@ class Exposer:
     def _resolved(self, interface: Interface) -> Offer:
         found = attributes(interface)
         return Offer(interface, resolve(interface, found, self._rules), facts.publishable(found))
-
-
-def _groups(interfaces: Sequence[Interface]) -> list[Group]:
-    """The interfaces by NIC: each VF with its PF, found by its name or, where that is away, by its PCI address."""
-    roots: list[Interface] = []
-    virtual: list[Interface] = []
-    for interface in interfaces:
-        is_vf = interface.type == "vf" and (interface.pf_name or interface.pf_pci_address)
-        (virtual if is_vf else roots).append(interface)
-    pfs = [root for root in roots if root.type == "pf"]
-    by_name = {pf.if_name: pf for pf in pfs if pf.if_name}
-    by_address = {pf.pci_address: pf for pf in pfs if pf.pci_address}
-    vfs: dict[Interface | str, list[Interface]] = {}
-    for vf in virtual:
-        pf = by_name.get(vf.pf_name) or by_address.get(vf.pf_pci_address)
-        vfs.setdefault(pf or vf.pf_name or vf.pf_pci_address, []).append(vf)
-    for found in vfs.values():
-        found.sort(key=lambda vf: vf.vf_index)
-    groups: list[Group] = [(root.if_name, root, tuple(vfs.pop(root, ()))) for root in roots]
-    return groups + [(str(name), None, tuple(rest)) for name, rest in vfs.items()]
-
-
-def _pooled(node: str, groups: Sequence[Group], in_use: Collection[str]) -> list[tuple[str, Group]]:
-    """The groups with the names of their pools, in the order of these; a name that is taken gets a digest."""
-    named: dict[str, Group] = {}
-    for group in groups:
-        former = former_pool_name(node, group[0], group[1]) if in_use else ""
-        name = former if former in in_use else pool_name(node, group[0], group[1])
-        if name in named:
-            own = name.rpartition("/")[2]
-            name = names.pool(node, f"{own}_{group[1].identity if group[1] else group[0]}")
-        named[name] = group
-    return sorted(named.items())

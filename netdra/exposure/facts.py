@@ -1,4 +1,4 @@
-"""An interface's attributes as they are published: cut to the API's limits, and as many as a device has room for.
+"""An interface's attributes as they are published: those that every device has, cut to the API's limits.
 
 Called by `netdra.exposure.assemble` once per interface and once per device. Limits: k8s.io/api/resource/v1/types.go.
 """
@@ -9,17 +9,19 @@ from collections.abc import Mapping
 
 from netdra.exposure.templates import Template
 from netdra.model import names
-from netdra.model.inventory import BASE_ATTRIBUTES, FURTHER_ATTRIBUTES, LISTED_ATTRIBUTES, AttributeValue
-from netdra.model.resource import MAX_ATTRIBUTES_AND_CAPACITIES, MAX_STRING
+from netdra.model.inventory import LISTED_ATTRIBUTES, PUBLISHED_ATTRIBUTES, PUBLISHED_IF_ANY, AttributeValue
+from netdra.model.resource import MAX_STRING
 
 SUPPORTED_CNIS = names.qualified(names.SUPPORTED_CNIS)
 
 
 def publishable(facts: Mapping[str, AttributeValue]) -> Mapping[str, AttributeValue]:
-    """The facts with every string short enough, always cut in the same way: a list between two entries.
+    """The facts that devices carry, with every string short enough, always cut in the same way.
 
-    Most have nothing to cut, and are returned as they are.
+    What could not be read is absent, and so is what says nothing where it is empty (decision D25).
     """
+    silent = [name for name in PUBLISHED_IF_ANY if facts.get(name) == ""]
+    facts = {name: facts[name] for name in PUBLISHED_ATTRIBUTES if name in facts and name not in silent}
     long = [
         (name, value)
         for name, value in facts.items()
@@ -34,24 +36,20 @@ def of_device(
 ) -> tuple[dict[str, AttributeValue], tuple[str, ...]]:
     """The attributes of one device of an interface, and what had to be left out of its lists.
 
-    The interface's own facts come first, so that every device has the same keys; then what the policy says, then the
-    further facts as far as the limit on attributes and capacities leaves room (decision D6).
+    The interface's own facts come first, so that every device has the same keys; then what the policy says.
 
     Args:
         facts: what `publishable` made of the interface's attributes.
         template: the device.
         lists: whether the API server takes lists; if not, a list must fit into one string.
     """
-    found = {name: facts[name] for name in BASE_ATTRIBUTES if name in facts}
+    found = dict(facts)
     left_out = []
     for name, value in ((SUPPORTED_CNIS, template.plugins), *template.additional.items()):
         fitting = value if lists or not isinstance(value, tuple) else _fitting(value)
         if fitting != value:
             left_out.append(f"{name} is cut to {fitting}: the API server takes no lists, and a string has {MAX_STRING}")
         found[name] = fitting
-    room = MAX_ATTRIBUTES_AND_CAPACITIES - len(found) - len(template.capacity)
-    for name in [name for name in FURTHER_ATTRIBUTES if name in facts][: max(0, room)]:
-        found[name] = facts[name]
     return found, tuple(left_out)
 
 

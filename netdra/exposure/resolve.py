@@ -1,22 +1,45 @@
 """Which policies win on one interface: exclude over expose, deny by default, the highest priority of each suffix.
 
-A policy whose expression fails on the interface exposes nothing there, and hides it if it is an exclude: nothing is
-exposed by accident, and other interfaces are not touched. Called by `netdra.exposure.expose` once per interface.
+A policy whose expression fails on the interface exposes nothing there. If it is an exclude, it hides the interface only
+if it may have meant it (decision D23): a fact that it asks for could not be read, or it asks for a name that nothing
+has, and with the name that was likely meant it matches. Called by `netdra.exposure.expose` once per interface.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import difflib
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
+from functools import cache
 
 import msgspec
 
-from netdra.cel import CelEvaluationError, device_variables
+from netdra.cel import CelEvaluationError, Selector, device_variables
 from netdra.exposure.templates import Rule, Template
 from netdra.model import names
-from netdra.model.device import Outcome, PolicyVerdict, Problem
-from netdra.model.inventory import AttributeValue, Interface
+from netdra.model.device import Hidden, Outcome, PolicyVerdict, Problem
+from netdra.model.inventory import AttributeValue, Interface, attributes
 
+ALL_ATTRIBUTES = frozenset(attributes(Interface()))
+"""What a selector can ask of an interface; one of these that is missing could not be read."""
+TYPE = names.qualified("type")
 UPLINK = "it carries the node's own traffic, and no policy that matches it sets allowHostUplink"
+UPLINK_UNKNOWN = (
+    "whether it carries the node's own traffic is unknown, so it is kept: no policy that matches it sets "
+    "allowHostUplink"
+)
+LOOPBACK = "it is the loopback interface, which is no network device"
+REPRESENTOR = (
+    "it represents another function on the switch of its NIC, and no policy that matches it selects by "
+    'type == "representor"'
+)
+_OTHER_TYPES = ("", "some other type")
+_PROTECTIONS: dict[str, Hidden] = {
+    LOOPBACK: "loopback",
+    REPRESENTOR: "representor",
+    UPLINK: "uplink",
+    UPLINK_UNKNOWN: "uplink-unknown",
+}
 
 
 class Resolution(msgspec.Struct, frozen=True, kw_only=True):
@@ -26,12 +49,16 @@ class Resolution(msgspec.Struct, frozen=True, kw_only=True):
         verdicts: one a policy, in the order of their names.
         templates: the devices that the winners make, in the order of their suffixes.
         hidden: why there are none; "" where there are some.
+        hiding: the same as one word.
+        excluded: whether an exclude policy means it, or may.
         problems: the policies that failed on it.
     """
 
     verdicts: tuple[PolicyVerdict, ...]
     templates: tuple[Template, ...] = ()
     hidden: str = ""
+    hiding: Hidden | None = None
+    excluded: bool = False
     problems: tuple[Problem, ...] = ()
 
 
@@ -47,19 +74,20 @@ def resolve(interface: Interface, facts: dict[str, AttributeValue], rules: tuple
     verdicts = {rule.policy: rule.standing for rule in rules}
     matching: list[Rule] = []
     hiding = ""
+    kind: Hidden = "excluded"
     problems: list[Problem] = []
     for rule in rules:
         if rule.selector is None:
-            if rule.hides_all:
-                hiding = hiding or f'exclude policy "{rule.policy}" cannot be read, so it may mean any device'
             continue
         try:
             matches = rule.selector.matches(device)
         except CelEvaluationError as failure:
-            problems.append(_failed(rule, interface, failure))
+            meant = _may_mean(rule.selector, facts, failure) if rule.excludes else ""
+            problems.append(_failed(rule, interface, failure, meant))
             verdicts[rule.policy] = rule.verdict("failed", failure.what)
-            if rule.excludes:
-                hiding = hiding or f'exclude policy "{rule.policy}" fails on it, so it may be meant'
+            if meant:
+                kind = kind if hiding else "exclude-failed"
+                hiding = hiding or f'exclude policy "{rule.policy}" fails on it, and may mean it: {meant}'
             continue
         if not matches:
             continue
@@ -68,40 +96,109 @@ def resolve(interface: Interface, facts: dict[str, AttributeValue], rules: tuple
             hiding = hiding or f'exclude policy "{rule.policy}" matches it'
         else:
             matching.append(rule)
-    winners, hidden = _winners(interface, matching, hiding, verdicts)
+    winners, hidden, why = _winners(interface, facts, matching, (hiding, kind), verdicts)
     return Resolution(
         verdicts=tuple(verdicts.values()),
-        templates=tuple(template for rule in winners for template in rule.templates),
+        templates=tuple(winners),
         hidden=hidden,
+        hiding=why,
+        excluded=bool(hiding),
         problems=tuple(problems),
     )
 
 
 def _winners(
-    interface: Interface, matching: list[Rule], hiding: str, verdicts: dict[str, PolicyVerdict]
-) -> tuple[list[Rule], str]:
-    """The policies that make devices, or why there are none; the verdicts of all that match are filled in."""
+    interface: Interface,
+    facts: dict[str, AttributeValue],
+    matching: list[Rule],
+    excluded: tuple[str, Hidden],
+    verdicts: dict[str, PolicyVerdict],
+) -> tuple[list[Template], str, Hidden | None]:
+    """The devices that policies make, or why there are none; the verdicts of all that match are filled in."""
+    hiding, kind = excluded
     if not matching:
-        return [], hiding or _unmatched(verdicts.values())
+        if hiding:
+            return [], hiding, kind
+        unknown = any(verdict.outcome in {"failed", "invalid"} for verdict in verdicts.values())
+        return [], _unmatched(verdicts.values()), "no-answer" if unknown else "no-match"
     if hiding:
         _mark(verdicts, matching, "overruled", hiding)
-        return [], hiding
-    # A fact that could not be read protects as if it held.
-    if interface.host_uplink or "host_uplink" in interface.unreadable:
-        _mark(verdicts, [rule for rule in matching if not rule.allows_uplink], "overruled", UPLINK)
-        matching = [rule for rule in matching if rule.allows_uplink]
+        return [], hiding, kind
+    for reason, allows in _protections(interface, facts):
+        allowed = [rule for rule in matching if allows(rule)]
+        _mark(verdicts, [rule for rule in matching if rule not in allowed], "overruled", reason)
+        matching = allowed
         if not matching:
-            return [], UPLINK
-    winners: list[Rule] = []
+            return [], reason, _PROTECTIONS[reason]
+    used = _host_use(interface)
+    if used:
+        kept = [rule for rule in matching if any(each.beside_host for each in rule.templates)]
+        _mark(verdicts, [rule for rule in matching if rule not in kept], "overruled", used)
+        matching = kept
+        if not matching:
+            return [], used, "host-use" if interface.uses else "host-use-unknown"
+    return _ranked(matching, used, verdicts), "", None
+
+
+def _ranked(matching: list[Rule], used: str, verdicts: dict[str, PolicyVerdict]) -> list[Template]:
+    """The devices of the best policy of each suffix; `used` says why nothing is to be taken away from the host."""
+    winners: list[Template] = []
     for suffix in sorted({rule.suffix for rule in matching}):
         rivals = [rule for rule in matching if rule.suffix == suffix]
         best = min(rivals, key=lambda rule: (-rule.priority, rule.policy))
         if len(rivals) > 1:
             reason = f'policy "{best.policy}" of priority {best.priority} comes first for the suffix "{suffix}"'
-            _mark(verdicts, [rule for rule in rivals if rule is not best], "outranked", reason)
+            _mark(verdicts, [rule for rule in rivals if rule is not best], "outranked", reason, best.policy)
         verdicts[best.policy] = best.won
-        winners.append(best)
-    return winners, ""
+        offered = best.templates
+        if used:
+            offered = tuple(each for template in best.templates if (each := template.beside_host) is not None)
+            if offered != best.templates:
+                verdicts[best.policy] = best.verdict("wins", f"without what takes it away from the host: {used}")
+        winners += offered
+    return winners
+
+
+def _protections(
+    interface: Interface, facts: dict[str, AttributeValue]
+) -> Iterator[tuple[str, Callable[[Rule], bool]]]:
+    """What stands against offering an interface at all, each with which policies may nevertheless."""
+    if interface.type == "loopback":
+        yield LOOPBACK, lambda rule: False
+    if interface.type == "representor":
+        yield REPRESENTOR, lambda rule: _asks_for_type(rule, facts)
+    if interface.host_uplink:
+        yield UPLINK, lambda rule: rule.allows_uplink
+    # A fact that could not be read protects as if it held.
+    elif "host_uplink" in interface.unreadable:
+        yield UPLINK_UNKNOWN, lambda rule: rule.allows_uplink
+
+
+def _asks_for_type(rule: Rule, facts: dict[str, AttributeValue]) -> bool:
+    """Whether a policy that matches a representor means it: it would not match if it were of another type.
+
+    So `type == "representor"` means it, and neither `type != "pf"` nor a pattern of names does.
+    """
+    for other in _OTHER_TYPES:
+        with suppress(CelEvaluationError):
+            if rule.selector is None or rule.selector.matches(device_variables(names.DRIVER, {**facts, TYPE: other})):
+                return False
+    return True
+
+
+def _host_use(interface: Interface) -> str:
+    """Why an interface is not to be taken away from the host, "" if nothing is in the way."""
+    if interface.uses:
+        return (
+            f"the host uses it ({', '.join(interface.uses)}), and no policy that matches it offers shares of it or "
+            "sets allowHostUse"
+        )
+    if interface.host_use_unknown:
+        return (
+            "whether the host uses it is unknown, so it is kept: no policy that matches it offers shares of it or sets "
+            "allowHostUse"
+        )
+    return ""
 
 
 def _unmatched(verdicts: Iterable[PolicyVerdict]) -> str:
@@ -111,12 +208,45 @@ def _unmatched(verdicts: Iterable[PolicyVerdict]) -> str:
     return f"no policy matches it, and {unknown} {'have' if unknown > 1 else 'has'} no answer"
 
 
-def _mark(verdicts: dict[str, PolicyVerdict], rules: Iterable[Rule], outcome: Outcome, detail: str) -> None:
+def _mark(
+    verdicts: dict[str, PolicyVerdict], rules: Iterable[Rule], outcome: Outcome, detail: str, by: str = ""
+) -> None:
     for rule in rules:
-        verdicts[rule.policy] = rule.verdict(outcome, detail)
+        verdicts[rule.policy] = rule.verdict(outcome, detail, by)
 
 
-def _failed(rule: Rule, interface: Interface, failure: CelEvaluationError) -> Problem:
-    consequence = "is hidden" if rule.excludes else "is not matched"
-    message = f"{interface.device_name} {consequence}: {failure.what}"
-    return Problem(policy=rule.policy, message=message, interface=interface.identity, left_out="policy-failed")
+def _may_mean(selector: Selector, facts: Mapping[str, AttributeValue], failure: CelEvaluationError) -> str:
+    """Why an exclude that has no answer may mean an interface nevertheless, "" if it does not (decision D23)."""
+    asked = {f"{domain}/{failure.missing}" for domain in selector.domains} - facts.keys()
+    if not failure.missing or not asked:
+        return ""
+    if asked & ALL_ATTRIBUTES:
+        return f"{failure.missing} could not be read of it"
+    for likely in _likely(failure.missing):
+        short = likely.removeprefix(f"{names.DRIVER}/")
+        if likely not in facts:
+            return f'"{failure.missing}" is likely {short}, which could not be read of it'
+        corrected = {**facts, **dict.fromkeys(asked, facts[likely])}
+        with suppress(CelEvaluationError):
+            if selector.matches(device_variables(names.DRIVER, corrected)):
+                return f'with {short} in the place of "{failure.missing}" it matches'
+    return ""
+
+
+@cache
+def _likely(name: str) -> tuple[str, ...]:
+    """The attributes that may be meant by a name that none has."""
+    known = {each.rpartition("/")[2].lower(): each for each in sorted(ALL_ATTRIBUTES, reverse=True)}
+    return tuple(known[each] for each in difflib.get_close_matches(name.lower(), known, n=3, cutoff=0.75))
+
+
+def _failed(rule: Rule, interface: Interface, failure: CelEvaluationError, meant: str) -> Problem:
+    consequence = "is not matched" if not rule.excludes else "is hidden" if meant else "is not hidden"
+    return Problem(
+        policy=rule.policy,
+        message=f"{interface.device_name} {consequence}: {failure.what}",
+        interface=interface.identity,
+        left_out="policy-failed",
+        device=interface.device_name,
+        cause=failure.what,
+    )

@@ -5,64 +5,126 @@ Called by `netdra.exposure.assemble` once per NIC. What is left out is a problem
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from netdra.exposure.counters import MAX_SHARED_OF_NIC, MAX_SHARED_OF_VF, Persona
+from netdra.exposure.counters import MAX_SHARED_OF_NIC, MAX_SHARED_OF_VF, Member, Persona, branches, fits
 from netdra.exposure.templates import Template
 from netdra.model import names
 from netdra.model.device import Features, LeftOut, Problem
 from netdra.model.inventory import Interface
+from netdra.model.resource import MAX_COUNTERS
 
 NO_SHARING = "the API server does not let devices be shared (gate DRAConsumableCapacity)"
 NO_COUNTERS = "the API server has no counters to keep several devices of one NIC apart (gate DRAPartitionableDevices)"
 
+NAME_TAKEN = "another device of the NIC has its name; change the suffix"
+
 
 class Candidate(msgspec.Struct, frozen=True):
-    """An interface with the devices that policies would make of it."""
+    """An interface of a NIC with the devices that policies would make of it.
+
+    Attributes:
+        is_root: it is the NIC itself. The others are as `netdra.exposure.counters.Member` says.
+    """
 
     interface: Interface
     templates: tuple[Template, ...]
+    is_root: bool = True
+    on: frozenset[int] = frozenset()
+    on_root: bool = False
+    shares_function: bool = False
+    protected: bool = False
+
+    def member(self, personas: tuple[Persona, ...] | None = None) -> Member:
+        """The candidate as counters see it, with its devices, or with what these are if they have no names yet."""
+        unnamed = tuple(Persona(f"{self.interface.device_name}{each.suffix}", each) for each in self.templates)
+        return Member(
+            name=self.interface.device_name,
+            personas=unnamed if personas is None else personas,
+            is_vf=self.interface.type == "vf",
+            on=self.on,
+            on_root=self.on_root,
+            shares_function=self.shares_function,
+            protected=self.protected,
+        )
 
 
 def select(
-    nic: Sequence[Candidate], *, vfs: int, features: Features
+    nic: Sequence[Candidate], covered: Mapping[str, str], features: Features
 ) -> tuple[list[tuple[Persona, ...]], list[Problem]]:
     """The devices to publish of each interface of a NIC, under names that are unique in its pool.
 
     Without counters nothing would keep two devices of one NIC apart, so each interface gets one: the shared or the
     exclusive one of the policy with the highest priority (the first name between equals, and the shared one of a policy
-    that makes both). A PF is not offered exclusively then as long as one of its VFs is offered or used by the host.
+    that makes both). What others stand on is not offered exclusively then, as long as one of these is offered or
+    protected, such as a VF of a PF.
 
     Args:
-        nic: an interface, if it is known, and its VFs, if it has any.
-        vfs: how many of them, at the end, are VFs.
+        nic: an interface, if it is known, and what belongs to it.
+        covered: by the name of an interface, what stands on it in another pool and is offered.
         features: what the API server takes.
     """
     problems: list[Problem] = []
+    candidates = [_uncovered(each, covered, problems) for each in nic]
+    if any(each.on for each in candidates):
+        candidates = _fitting(candidates, problems)
     used: set[str] = set()
     chosen = []
-    first_vf = len(nic) - vfs
-    vfs_used = any(vf.templates or vf.interface.in_host_use for vf in nic[first_vf:])
-    for index, candidate in enumerate(nic):
-        is_vf = index >= first_vf
+    for candidate in candidates:
         kept = candidate
         if not features.consumable_capacity:
             whole = [each for each in kept.templates if not each.shared]
             kept = _only(kept, whole, "feature-gate", NO_SHARING, problems)
         if not features.partitionable_devices:
-            if vfs_used and not is_vf:
-                reason = f"{NO_COUNTERS}, and VFs of it are in use"
+            users = _users(candidates, candidate)
+            if users:
                 shared = [each for each in kept.templates if each.shared]
-                kept = _only(kept, shared, "feature-gate", reason, problems)
+                kept = _only(kept, shared, "feature-gate", f"{NO_COUNTERS}, and {users} of it are in use", problems)
             kept = _only(kept, sorted(kept.templates, key=_rank)[:1], "feature-gate", NO_COUNTERS, problems)
-        room = MAX_SHARED_OF_VF if is_vf else MAX_SHARED_OF_NIC
+        room = MAX_SHARED_OF_NIC if kept.is_root else MAX_SHARED_OF_VF
         too_many = sorted((each for each in kept.templates if each.shared), key=_rank)[room:]
         fitting = [each for each in kept.templates if each not in too_many]
         kept = _only(kept, fitting, "limit", f"an interface can have {room} shared devices", problems)
         chosen.append(_named(kept, used, problems))
     return chosen, problems
+
+
+def _uncovered(candidate: Candidate, covered: Mapping[str, str], problems: list[Problem]) -> Candidate:
+    above = covered.get(candidate.interface.if_name)
+    if not above:
+        return candidate
+    reason = f"{above} stands on it and on other NICs, and counters keep apart only what is in one pool"
+    return _only(candidate, [each for each in candidate.templates if each.shared], "limit", reason, problems)
+
+
+def _fitting(candidates: Sequence[Candidate], problems: list[Problem]) -> list[Candidate]:
+    """Without what is offered whole though others stand on it, where one counter set has no room for all of these."""
+    others = [each for each in candidates if not each.is_root]
+    for branch in branches([each.member() for each in others]):
+        if fits([others[place].member() for place in branch], branch):
+            continue
+        reason = f"what stands on it needs more counters than the {MAX_COUNTERS} of a set"
+        for place in branch:
+            if any(place in others[other].on for other in branch):
+                shared = [each for each in others[place].templates if each.shared]
+                others[place] = _only(others[place], shared, "limit", reason, problems)
+    return [*(each for each in candidates if each.is_root), *others]
+
+
+def _users(candidates: Sequence[Candidate], candidate: Candidate) -> str:
+    """What is offered of what stands on an interface, or is protected there; "" for nothing."""
+    others = [each for each in candidates if not each.is_root]
+    if candidate.is_root or candidate.shares_function:
+        using = [each for each in others if each.on_root and not each.shares_function]
+    else:
+        place = others.index(candidate)
+        using = [each for each in others if place in each.on]
+    using = [each for each in using if each.templates or each.protected]
+    if using:
+        return "VFs" if any(each.interface.type == "vf" for each in using) else "interfaces on top"
+    return "other ports" if candidate.shares_function else ""
 
 
 def _rank(template: Template) -> tuple[int, str, bool]:
@@ -74,7 +136,7 @@ def _only(
 ) -> Candidate:
     dropped = [each for each in candidate.templates if each not in kept]
     problems += [_left_out(candidate.interface, each, kind, reason) for each in dropped]
-    return Candidate(candidate.interface, tuple(kept))
+    return msgspec.structs.replace(candidate, templates=tuple(kept)) if dropped else candidate
 
 
 def _named(candidate: Candidate, used: set[str], problems: list[Problem]) -> tuple[Persona, ...]:
@@ -91,5 +153,11 @@ def _named(candidate: Candidate, used: set[str], problems: list[Problem]) -> tup
 
 
 def _left_out(interface: Interface, template: Template, kind: LeftOut, reason: str) -> Problem:
-    message = f"{interface.device_name}{template.suffix} is left out: {reason}"
-    return Problem(policy=template.policy, message=message, interface=interface.identity, left_out=kind)
+    return Problem(
+        policy=template.policy,
+        message=f"{interface.device_name}{template.suffix} is left out: {reason}",
+        interface=interface.identity,
+        left_out=kind,
+        device=interface.device_name,
+        cause=f"its device is left out: {NAME_TAKEN if kind == 'name-taken' else reason}",
+    )

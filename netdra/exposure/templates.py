@@ -5,20 +5,22 @@ Done once per set of policies by `netdra.exposure.expose`; `netdra.exposure.reso
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from decimal import ROUND_CEILING
 
 import msgspec
 
 from netdra.cel import Selector, compile_selector
+from netdra.exposure import additional
 from netdra.exposure.capacities import amounts, sharing
-from netdra.exposure.check import check, check_targets
+from netdra.exposure.check import check, check_devices, node_errors
 from netdra.model import names, quantity
 from netdra.model.device import LeftOut, Outcome, PolicyVerdict, Problem
 from netdra.model.errors import InvalidInputError
 from netdra.model.inventory import AttributeValue, Node
 from netdra.model.policy import DeviceExposurePolicy, Exposure, TaintEffect
-from netdra.model.resource import CapacityRequestPolicy, DeviceCapacity
+from netdra.model.resource import CapacityRequestPolicy, DeviceCapacity, QuantityText
+from netdra.model.topology import MOVING_TYPES
 
 EXCLUSIVE = "-exclusive"
 
@@ -34,8 +36,13 @@ class Template(msgspec.Struct, frozen=True, kw_only=True):
         mirrored: capacity -> its amount, rounded up, for the counters that stand for a shared device (decision D2).
         group: the exclusion group, "" for none.
         plugins: the CNI plugins that may attach it.
-        additional: the policy's attributes under qualified names.
+        additional: the attributes that policies add, under qualified names.
+        whole: whether whoever has it has the interface for himself: it is exclusive, and not because of its policy
+            alone (decision D24).
+        allow_host_use: whether it is offered whole though the host uses the interface.
         bandwidth: what the policy gives one claim of the link by default, in Mbit/s; 0 if it does not say.
+        lends: how much of the link all claims of the device can have together, in Mbit/s; 0 if it does not say.
+        overcommits: whether it may lend what other devices lend, too.
     """
 
     policy: str
@@ -47,7 +54,19 @@ class Template(msgspec.Struct, frozen=True, kw_only=True):
     group: str = ""
     plugins: tuple[str, ...] = ()
     additional: Mapping[str, AttributeValue] = {}
+    whole: bool = False
+    allow_host_use: bool = False
     bandwidth: int = 0
+    lends: int = 0
+    overcommits: bool = False
+
+    @property
+    def beside_host(self) -> Template | None:
+        """What of it can be offered while the host uses the interface, None for nothing: no plugin that moves it."""
+        staying = tuple(plugin for plugin in self.plugins if plugin not in MOVING_TYPES)
+        if self.allow_host_use or (not self.whole and staying == self.plugins):
+            return self
+        return None if self.whole or not staying else msgspec.structs.replace(self, plugins=staying)
 
 
 class Rule(msgspec.Struct, frozen=True, kw_only=True):
@@ -58,7 +77,6 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True):
         selector: None where the policy is not to be asked, and `standing` is its verdict on every interface.
         won: its verdict where it makes devices.
         gone: the effect of the taint of its devices whose interface is gone.
-        hides_all: it is an exclude that cannot be read, so nothing is known to be outside of it.
         templates: the devices that it makes.
     """
 
@@ -71,12 +89,11 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True):
     standing: PolicyVerdict
     won: PolicyVerdict
     gone: TaintEffect
-    hides_all: bool
     templates: tuple[Template, ...]
 
-    def verdict(self, outcome: Outcome, detail: str = "") -> PolicyVerdict:
+    def verdict(self, outcome: Outcome, detail: str = "", by: str = "") -> PolicyVerdict:
         """What the policy says about one interface."""
-        return msgspec.structs.replace(self.standing, outcome=outcome, detail=detail)
+        return msgspec.structs.replace(self.standing, outcome=outcome, detail=detail, by=by)
 
 
 def rules(policies: tuple[DeviceExposurePolicy, ...], node: Node) -> tuple[tuple[Rule, ...], tuple[Problem, ...]]:
@@ -97,7 +114,31 @@ def rules(policies: tuple[DeviceExposurePolicy, ...], node: Node) -> tuple[tuple
             # Of an exclude policy only what makes it unreadable has consequences.
             unused: LeftOut | None = "policy-invalid" if rule.standing.outcome == "invalid" else None
             problems += [Problem(policy=policy.name, message=error, left_out=unused) for error in errors]
-    return tuple(made), tuple(problems)
+    united, against = _united(made)
+    return united, (*problems, *against)
+
+
+def _united(made: Sequence[Rule]) -> tuple[tuple[Rule, ...], list[Problem]]:
+    """The rules with devices that all carry what any of the policies adds, and what stands against that."""
+    listed = [_adding(template) for rule in made for template in rule.templates]
+    neutral, against = additional.united(listed)
+    if not neutral:
+        return tuple(made), []
+    completed = tuple(
+        msgspec.structs.replace(
+            rule,
+            templates=tuple(
+                msgspec.structs.replace(template, additional=additional.completed(_adding(template), neutral))
+                for template in rule.templates
+            ),
+        )
+        for rule in made
+    )
+    return completed, [Problem(policy=policy, message=text) for policy, texts in against.items() for text in texts]
+
+
+def _adding(template: Template) -> additional.Adding:
+    return additional.Adding(template.policy, template.capacity, template.additional)
 
 
 def _rule(policy: DeviceExposurePolicy, node: Node, errors: tuple[str, ...]) -> Rule:
@@ -105,8 +146,8 @@ def _rule(policy: DeviceExposurePolicy, node: Node, errors: tuple[str, ...]) -> 
     excludes = spec.action == "exclude"
     exposure = spec.exposure or Exposure()
     # An exclude protects something: as long as it says which devices it means, nothing else in it can unmake that. If
-    # it does not, any device may be meant.
-    fatal = check_targets(policy) if excludes else errors
+    # it does not, it hides nothing: a slip of the pen must not empty the cluster (decision D23).
+    fatal = check_devices(policy) if excludes else errors
     outcome = _standing(policy, node, fatal)
     asked = outcome == "no-match"
     standing = PolicyVerdict(
@@ -127,15 +168,17 @@ def _rule(policy: DeviceExposurePolicy, node: Node, errors: tuple[str, ...]) -> 
         standing=standing,
         won=msgspec.structs.replace(standing, outcome="wins", detail=""),
         gone=exposure.taints.gone,
-        hides_all=excludes and outcome == "invalid",
         templates=_templates(policy, exposure) if asked and not excludes else (),
     )
 
 
 def _standing(policy: DeviceExposurePolicy, node: Node, fatal: tuple[str, ...]) -> Outcome:
-    """What the policy says of an interface that its expression is not true for."""
+    """What the policy says of an interface that its expression is not true for.
+
+    A choice of nodes that cannot be read may mean any node: an exclude holds there, an expose is invalid anyway.
+    """
     selector = policy.spec.node_selector
-    unreadable = any(error.startswith("spec.nodeSelector") for error in fatal)
+    unreadable = any(node_errors("spec.nodeSelector", selector))
     if selector is not None and not unreadable and not selector.matches(node.labels):
         return "other-node"
     return "invalid" if fatal else "no-match"
@@ -166,8 +209,11 @@ def _shared(policy: DeviceExposurePolicy, exposure: Exposure) -> Template:
         },
         group=exposure.exclusion_group,
         plugins=tuple(plugin.name for plugin in exposure.supported_cni_plugins if not plugin.exclusive),
-        additional=_additional(exposure),
-        bandwidth=_bandwidth(exposure),
+        additional=additional.published(exposure),
+        bandwidth=_bandwidth(exposure, amounts),
+        lends=_bandwidth(exposure, _value),
+        overcommits=exposure.allow_bandwidth_overcommit,
+        allow_host_use=exposure.allow_host_use,
     )
 
 
@@ -176,6 +222,7 @@ def _exclusive(
 ) -> Template:
     plugins = exposure.supported_cni_plugins
     marked = [plugin.name for plugin in plugins if plugin.exclusive]
+    moving = any(plugin.name in MOVING_TYPES for plugin in plugins)
     return Template(
         policy=policy.name,
         priority=policy.spec.priority,
@@ -183,8 +230,12 @@ def _exclusive(
         shared=False,
         capacity=capacity,
         plugins=tuple(marked or (plugin.name for plugin in plugins)),
-        additional=_additional(exposure),
-        bandwidth=_bandwidth(exposure),
+        additional=additional.published(exposure),
+        bandwidth=_bandwidth(exposure, amounts),
+        lends=_bandwidth(exposure, _value),
+        overcommits=exposure.allow_bandwidth_overcommit,
+        whole=bool(marked) or moving or not plugins,
+        allow_host_use=exposure.allow_host_use,
     )
 
 
@@ -205,13 +256,13 @@ def _filters(exposure: Exposure) -> dict[str, DeviceCapacity]:
     }
 
 
-def _additional(exposure: Exposure) -> dict[str, AttributeValue]:
-    return {names.qualified(name): value for name, value in exposure.additional_attributes.items()}
-
-
-def _bandwidth(exposure: Exposure) -> int:
-    """What the policy gives one claim of the link by default."""
+def _bandwidth(exposure: Exposure, told: Callable[[Exposure, str], tuple[QuantityText | None, ...]]) -> int:
+    """What the policy says of the link, in whole Mbit/s; 0 if nothing."""
     for name in (names.BANDWIDTH, names.qualified(names.BANDWIDTH)):
         if name in exposure.capacity:
-            return int(quantity.parse(amounts(exposure, name)[0] or 0))
+            return int(quantity.parse(told(exposure, name)[0] or 0).to_integral(ROUND_CEILING))
     return 0
+
+
+def _value(exposure: Exposure, name: str) -> tuple[QuantityText | None, ...]:
+    return (exposure.capacity[name].value,)

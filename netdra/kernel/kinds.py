@@ -196,12 +196,6 @@ def macvlan_mode_of(data: bytes) -> str:
     return _word(MACVLAN_MODES, to_u32(found)) if found else ""
 
 
-def vxlan_lower_of(data: bytes) -> int:
-    """The index of the link that carries a VXLAN, 0 for none; it is in no other place of the message."""
-    found = attributes(data).get(_VXLAN_LINK)
-    return to_u32(found) if found else 0
-
-
 def _word(words: Mapping[str, int], number: int) -> str:
     return next((name for name, value in words.items() if value == number), str(number))
 

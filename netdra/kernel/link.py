@@ -6,8 +6,10 @@ particular to a kind (veth, bond ...) is in `netdra.kernel.kinds`, what a PF set
 
 from __future__ import annotations
 
+import re
 import struct
 from collections.abc import Callable, Iterable
+from functools import lru_cache
 from typing import Any, TypedDict, Unpack
 
 import msgspec
@@ -37,6 +39,12 @@ _IFINFO = struct.Struct("=BxHiII")
 _HEADER_SIZE = _IFINFO.size
 _NO_STATS = attribute(uapi.IFLA_EXT_MASK, u32(uapi.RTEXT_FILTER_SKIP_STATS))
 _NO_ATTRIBUTES: dict[int, bytes] = {}
+_REPRESENTED = re.compile(r"(?:c(?P<controller>\d+))?pf(?P<pf>\d+)(?:vf(?P<vf>\d+)|sf\d+)?\Z", re.ASCII)
+_VXLAN_LINK = 3
+# Kinds whose IFLA_LINK is the other end of a cable, not what the link stands on.
+_PAIRED = frozenset({"veth", "netkit", "vxcan"})
+_UPLINK = re.compile(r"p(?P<pf>\d+)\Z", re.ASCII)
+_BARE_NUMBER = re.compile(r"\d+\Z", re.ASCII)
 
 
 class Link(msgspec.Struct, frozen=True, gc=False):
@@ -58,6 +66,8 @@ class Link(msgspec.Struct, frozen=True, gc=False):
         master: the ifindex of the bridge, bond ... that it is a port of.
         parent: the bus address of the device behind it ("0000:03:00.0"), on `parent_bus` ("pci").
         vfs: how many VFs its device has just now.
+        port_name: which port of a switch in hardware it is ("p0", "pf0vf3"), on the switch `switch_id`.
+        xdp: whether a program is attached to what it receives.
     """
 
     index: int
@@ -83,6 +93,7 @@ class Link(msgspec.Struct, frozen=True, gc=False):
     promiscuity: int
     port_name: str
     switch_id: str
+    xdp: bool = False
 
     @property
     def is_up(self) -> bool:
@@ -93,6 +104,59 @@ class Link(msgspec.Struct, frozen=True, gc=False):
     def lacks_carrier(self) -> bool:
         """Whether it is set up and has no carrier all the same."""
         return self.flags & (uapi.IFF_UP | uapi.IFF_LOWER_UP) == uapi.IFF_UP
+
+    @property
+    def stands_on(self) -> int:
+        """The index of the link in the same namespace that it is stacked on (VLAN, macvlan ...), 0 for none.
+
+        What carries a VXLAN is in no other place of the message than its kind's own attributes.
+        """
+        if self.lower_netns >= 0 or self.lower == self.index or self.kind in _PAIRED:
+            return 0
+        if self.kind != "vxlan":
+            return self.lower
+        found = attributes(self.data).get(_VXLAN_LINK)
+        return to_u32(found) if found else 0
+
+    @property
+    def port(self) -> SwitchPort | None:
+        """Which function it represents on its NIC's switch, None if it represents none: it may be a function's own."""
+        return switch_port(self.port_name, bool(self.switch_id and not self.kind))
+
+
+class SwitchPort(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """The function that a representor stands for.
+
+    Attributes:
+        controller: the host whose function it is, 0 for this one.
+        pf: the number of the PF on the NIC, -1 where only old drivers' bare number is known.
+        vf: the index of the VF, -1 for a PF or an SF.
+    """
+
+    controller: int
+    pf: int
+    vf: int
+
+
+@lru_cache(maxsize=4096)
+def switch_port(port_name: str, on_switch: bool = True) -> SwitchPort | None:
+    """The function that a port of a NIC's switch represents, by its phys_port_name; None for the NIC's own ports.
+
+    Follows the kernel's Documentation/networking/devlink/devlink-port.rst: `pf0`, `pf0vf3`, `pf0sf7`, `c1pf0vf3`.
+    Drivers before 5.2 name the port of a VF by the VF's index alone.
+    """
+    found = _REPRESENTED.match(port_name)
+    if found is not None:
+        return SwitchPort(controller=int(found["controller"] or 0), pf=int(found["pf"]), vf=int(found["vf"] or -1))
+    if on_switch and _BARE_NUMBER.match(port_name):
+        return SwitchPort(controller=0, pf=-1, vf=int(port_name))
+    return None
+
+
+def uplink_number(port_name: str) -> int:
+    """The number of the PF whose own port on the switch has that phys_port_name ("p1"), -1 if it is no such port."""
+    found = _UPLINK.match(port_name)
+    return int(found["pf"]) if found is not None else -1
 
 
 class Settings(TypedDict, total=False):
@@ -155,6 +219,7 @@ def parse(body: bytes) -> Link:
         _number(get(uapi.IFLA_PROMISCUITY)),
         to_text(get(uapi.IFLA_PHYS_PORT_NAME, b"")),
         get(uapi.IFLA_PHYS_SWITCH_ID, b"").hex(),
+        uapi.IFLA_XDP in found and _has_program(found[uapi.IFLA_XDP]),
     )
 
 
@@ -186,6 +251,24 @@ def get(sock: Socket, which: str | int) -> Link:
 def get_raw(sock: Socket, which: str | int, extra: bytes) -> bytes:
     """The message that describes one link, asked for with further attributes."""
     return sock.request(uapi.RTM_GETLINK, _selector(which) + extra, doing=f"cannot read {_called(which)}")[0]
+
+
+def of_function(links: Iterable[Link], address: str) -> Link | None:
+    """The netdev of a PCI function, by its address: in switchdev mode representors of its VFs have that address too."""
+    return next((each for each in links if each.parent == address and each.port is None), None)
+
+
+def stacked_on(sock: Socket, index: int) -> list[Link]:
+    """The links of the namespace that stand on one and are no masters of it (VLAN, macvlan, VXLAN ...).
+
+    Raises:
+        KernelError: the kernel refused.
+    """
+    # Of thousands of links only those are read in full whose message has the index in an attribute of theirs.
+    signs = tuple(attribute(kind, u32(index)) for kind in (uapi.IFLA_LINK, _VXLAN_LINK))
+    bodies = sock.dump(uapi.RTM_GETLINK, _header() + _NO_STATS, doing="cannot list links")
+    found = (parse(body) for body in bodies if any(sign in body for sign in signs))
+    return [each for each in found if each.stands_on == index]
 
 
 def find(sock: Socket, which: str | int) -> Link | None:
@@ -352,6 +435,10 @@ def _finds(name: str, settings: Changes) -> bool:
 
 def _number(data: bytes | None) -> int:
     return to_u32(data) if data else 0
+
+
+def _has_program(data: bytes) -> bool:
+    return bool(attributes(data).get(uapi.IFLA_XDP_ATTACHED, b"\0")[0])
 
 
 def _alt_names(data: bytes) -> tuple[str, ...]:

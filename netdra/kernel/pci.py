@@ -6,12 +6,16 @@ bind drivers. An address is `domain:bus:device.function`; the domain has four to
 
 from __future__ import annotations
 
+import errno
 import re
+from typing import TypeVar
 
 import msgspec
 
 from netdra.kernel.errors import KernelMissingError
 from netdra.kernel.sysfs import Folder, Sysfs, Unreadable
+
+T = TypeVar("T", bound=str | int)
 
 _ADDRESS = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[01][0-9a-f]\.[0-7]\Z")
 _ROOT = re.compile(r"(?:^|/)(pci[0-9a-f]{4,8}:[0-9a-f]{2})(?![^/])")
@@ -72,7 +76,7 @@ def read(folder: Folder, path: str) -> PciDevice:
         root=root_of(path),
         iommu_group=_or(folder.link_name("iommu_group")),
         total_vfs=total_vfs,
-        vfs=0 if total_vfs == 0 else _count(folder.number("sriov_numvfs")),
+        vfs=0 if total_vfs == 0 else _required(folder.number("sriov_numvfs")),
         pf=pf,
     )
 
@@ -82,7 +86,8 @@ def _identity(folder: Folder) -> tuple[str | Unreadable, str | Unreadable, str |
     text = folder.read("uevent")
     ids = _IDS.search(text) if isinstance(text, str) else None
     if ids is None or not isinstance(text, str):
-        return _or(folder.read("vendor")), _or(folder.read("device")), _or(folder.link_name("driver"))
+        vendor, product = _required(folder.read("vendor")), _required(folder.read("device"))
+        return vendor, product, _or(folder.link_name("driver"))
     driver = _DRIVER.search(text)
     return f"0x{ids[1].lower()}", f"0x{ids[2].lower()}", driver[1] if driver else ""
 
@@ -152,6 +157,11 @@ def unbind(sysfs: Sysfs, address: str) -> None:
 
 def _or(found: str | Unreadable | None) -> str | Unreadable:
     return "" if found is None else found
+
+
+def _required(found: T | Unreadable | None) -> T | Unreadable:
+    """What a file says that the kernel always has; a recorded tree may lack it."""
+    return Unreadable(errno.ENOENT) if found is None else found
 
 
 def _count(found: int | Unreadable | None) -> int | Unreadable:

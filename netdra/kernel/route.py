@@ -67,6 +67,11 @@ class Route(msgspec.Struct, frozen=True, kw_only=True):
         """Whether it is a default route."""
         return self.destination in _EVERYWHERE.values()
 
+    @property
+    def is_made(self) -> bool:
+        """Whether somebody made it to send through its links: it did not come with an address of theirs."""
+        return self.kind == uapi.RTN_UNICAST and (self.protocol != uapi.RTPROT_KERNEL or self.is_default)
+
 
 def parse(body: bytes) -> Route:
     """The route in an RTM_NEWROUTE or RTM_DELROUTE message."""
@@ -114,18 +119,29 @@ def dump(sock: Socket, family: int = 0, table: int = uapi.RT_TABLE_UNSPEC, *, th
     return routes
 
 
-def defaults(sock: Socket) -> list[Route]:
-    """The default routes of all tables and both families, without reading the others further than their header.
+def used_links(sock: Socket) -> tuple[frozenset[int], frozenset[int]]:
+    """The links that default routes leave through, and those that any route does which somebody made (`is_made`).
+
+    Of all tables and both families; the kernel's own routes are not read further than their header.
 
     Raises:
         KernelError: the kernel refused.
     """
-    found: list[Route] = []
+    default: set[int] = set()
+    made: set[int] = set()
     for family in (socket.AF_INET, socket.AF_INET6):
         header = _HEADER.pack(family, 0, 0, 0, 0, 0, 0, uapi.RTN_UNICAST, 0)
-        bodies = sock.dump(uapi.RTM_GETROUTE, header, doing="cannot list routes")
-        found += (parse(body) for body in bodies if body[1] == 0 and body[7] == uapi.RTN_UNICAST)
-    return found
+        for body in sock.dump(uapi.RTM_GETROUTE, header, doing="cannot list routes"):
+            _, length, _, _, _, protocol, _, kind, _ = _HEADER.unpack_from(body)
+            if kind != uapi.RTN_UNICAST or (protocol == uapi.RTPROT_KERNEL and length):
+                continue
+            found = attributes(body, _HEADER.size)
+            index = _number(found, uapi.RTA_OIF)
+            links = (*_hops(found.get(uapi.RTA_MULTIPATH, b"")), *((index,) if index else ()))
+            made.update(links)
+            if not length:
+                default.update(links)
+    return frozenset(default), frozenset(made)
 
 
 def add(sock: Socket, route: Route, *, replace: bool = False, append: bool = False, prepend: bool = False) -> None:

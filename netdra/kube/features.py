@@ -82,6 +82,17 @@ def off(features: Features) -> tuple[str, ...]:
     return tuple(gate for gate, taken in known.items() if not taken)
 
 
+def on(features: Features) -> tuple[str, ...]:
+    """The feature gates that a server with these features has on."""
+    known = {
+        PARTITIONABLE_DEVICES: features.partitionable_devices,
+        CONSUMABLE_CAPACITY: features.consumable_capacity,
+        LIST_ATTRIBUTES: features.list_attributes,
+        DEVICE_TAINTS: features.device_taints,
+    }
+    return tuple(gate for gate, taken in known.items() if taken)
+
+
 async def probe(client: Client, node: str) -> Features:
     """What the server takes, by two dry runs of a slice of the node; nothing is written.
 

@@ -80,6 +80,7 @@ class Reflector(Generic[T]):
     """Keeps one store equal to one selection of one kind.
 
     Attributes:
+        vital: whether the process is not well without it.
         problem: what keeps it from doing so just now, "" if nothing does.
     """
 
@@ -91,13 +92,15 @@ class Reflector(Generic[T]):
     backoff: Backoff = field(default_factory=Backoff)
     clock: Callable[[], float] = time.monotonic
     counts: Counts = field(default_factory=Counts)
+    vital: bool = True
     problem: str = ""
     _refusals: int = 0
     _shown: tuple[int, int] = (0, 0)
 
     async def run(self) -> None:
         """Go on until cancelled; no answer of the server ends it."""
-        self.client.following.append(self)
+        if self.vital:
+            self.client.following.append(self)
         try:
             await self._follow()
         finally:

@@ -7,10 +7,11 @@ from typing import Generic, Protocol, TypeVar
 
 import msgspec
 
-from netdra.model import claim, crd, kinds, report, resource
+from netdra.model import claim, crd, kinds, resource
 from netdra.model.cni_plugin import CNIPlugin
 from netdra.model.custom_device import CustomDevice
 from netdra.model.meta import ObjectMeta
+from netdra.model.node_network import NodeInterfaces, NodeNetwork, NodeReport
 from netdra.model.policy import DeviceExposurePolicy
 from netdra.model.schema import CNIPluginSchema
 from netdra.model.topology import NetworkTopology
@@ -64,7 +65,6 @@ def _custom(kind: crd.CustomKind, type_: type[T]) -> Resource[T]:
 
 NODES = Resource("v1", "nodes", ClusterNode)
 RESOURCE_SLICES = Resource(resource.API_VERSION, "resourceslices", resource.ResourceSlice)
-REPORTED_SLICES = Resource(resource.API_VERSION, "resourceslices", report.ReportedSlice)
 RESOURCE_CLAIMS = Resource(resource.API_VERSION, "resourceclaims", claim.ResourceClaim, namespaced=True)
 CLAIM_USES = Resource(resource.API_VERSION, "resourceclaims", claim.ClaimUse, namespaced=True)
 DEVICE_CLASSES = Resource(resource.API_VERSION, "deviceclasses", claim.DeviceClass)
@@ -73,3 +73,7 @@ TOPOLOGIES = _custom(kinds.TOPOLOGY, NetworkTopology)
 SCHEMAS = _custom(kinds.SCHEMA, CNIPluginSchema)
 CUSTOM_DEVICES = _custom(kinds.CUSTOM_DEVICE, CustomDevice)
 CNI_PLUGINS = _custom(kinds.CNI_PLUGIN, CNIPlugin)
+NODE_NETWORKS = _custom(kinds.NODE_NETWORK, NodeNetwork)
+NODE_REPORTS = Resource(NODE_NETWORKS.group_version, NODE_NETWORKS.plural, NodeReport)
+NODE_INTERFACES = Resource(NODE_NETWORKS.group_version, NODE_NETWORKS.plural, NodeInterfaces)
+"""The same kind, read by the controller and the webhook as far as each needs it."""

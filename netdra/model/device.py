@@ -45,6 +45,7 @@ class ExposedDevice(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
         consumes: counter set -> counter -> amount.
         interface: the identity of the interface that it is a persona of.
         policy: the policy that exposes it.
+        allow_host_use: whether the policy allows that it is taken from the host while the host uses it.
     """
 
     name: str
@@ -54,6 +55,7 @@ class ExposedDevice(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     attributes: Mapping[str, AttributeValue] = {}
     capacity: Mapping[str, DeviceCapacity] = {}
     shared: bool = False
+    allow_host_use: bool = False
     consumes: Mapping[str, Mapping[str, int]] = {}
     taints: tuple[DeviceTaint, ...] = ()
 
@@ -74,9 +76,10 @@ class PolicyVerdict(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
 
     Attributes:
         outcome: `wins` (it makes a device), `excludes`, `outranked` (by a policy of the same suffix), `overruled`
-            (an exclude or the built-in uplink protection stands against it), `no-match`, `other-node`,
+            (an exclude stands against it, or the built-in protection of what the host needs), `no-match`, `other-node`,
             `failed` (its expression failed on this interface), `invalid` (the policy itself cannot be used).
         detail: the reason in words, with expression and position where CEL failed.
+        by: of one that is outranked, the policy that makes the device instead.
     """
 
     policy: str
@@ -85,6 +88,26 @@ class PolicyVerdict(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     outcome: Outcome
     detail: str = ""
     suffix: str = ""
+    by: str = ""
+
+
+Hidden = Literal[
+    "no-match",
+    "no-answer",
+    "excluded",
+    "exclude-failed",
+    "uplink",
+    "uplink-unknown",
+    "host-use",
+    "host-use-unknown",
+    "representor",
+    "loopback",
+    "not-publishable",
+]
+"""Why an interface is hidden: no policy matches it, or of some it is not known; an exclude policy matches it, or fails
+on it and may mean it; the node's own traffic needs it, or may; the host uses it and policies offer it whole, or it may;
+it represents another function and no policy asks for that; it is `lo`; what policies make of it cannot be published.
+"""
 
 
 class Decision(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
@@ -94,6 +117,7 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, re
         interface: the interface's identity; `if_name` and `device_name` are how it is called.
         exposed: the names of the devices that it became; none means hidden.
         reason: the decision in one sentence.
+        hidden: why there are no devices, as one word for programs; None if there are some.
         verdicts: every policy, in the order of their names.
     """
 
@@ -102,6 +126,7 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, re
     device_name: str
     reason: str
     exposed: tuple[str, ...] = ()
+    hidden: Hidden | None = None
     verdicts: tuple[PolicyVerdict, ...] = ()
 
 
@@ -119,12 +144,16 @@ class Problem(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         message: what is wrong, in words.
         interface: the identity of the interface that it is about, "" if it is about none.
         left_out: why there are devices less; None if nothing is left out for it.
+        device: the interface as its devices are called, "" if it is about none.
+        cause: the message without what differs from interface to interface; "" if it is about one alone.
     """
 
     policy: str
     message: str
     interface: str = ""
     left_out: LeftOut | None = None
+    device: str = ""
+    cause: str = ""
 
 
 class ExposureResult(msgspec.Struct, frozen=True, kw_only=True):

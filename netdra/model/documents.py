@@ -16,6 +16,7 @@ from netdra.model.cni_plugin import CNIPlugin
 from netdra.model.custom_device import CustomDevice
 from netdra.model.errors import InvalidInputError
 from netdra.model.inventory import INVENTORY_VERSION, Inventory
+from netdra.model.node_network import NodeNetwork
 from netdra.model.plan import Plan
 from netdra.model.policy import DeviceExposurePolicy
 from netdra.model.reasons import reason
@@ -29,6 +30,7 @@ Document = (
     | CNIPluginSchema
     | CustomDevice
     | CNIPlugin
+    | NodeNetwork
     | ResourceSlice
     | ResourceClaim
     | ResourceClaimTemplate
@@ -42,6 +44,7 @@ KINDS: dict[str, type[Document]] = {
         CNIPluginSchema,
         CustomDevice,
         CNIPlugin,
+        NodeNetwork,
         ResourceSlice,
         ResourceClaim,
         ResourceClaimTemplate,

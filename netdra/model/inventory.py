@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from operator import attrgetter
+from typing import Literal, NamedTuple
 
 import msgspec
 
@@ -21,6 +22,9 @@ AttributeValue = bool | int | str | tuple[str, ...]
 class Interface(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True, cache_hash=True):
     """One network device of the node, with a netdev just now or without (a VF in a pod or under vfio-pci has none).
 
+    `host_use` is what the host itself uses it for (`bridge-port br0`, `vlan-parent`, `address` ...); where that is
+    unreadable, it is what is known of it. `representor` is the name of the netdev that stands for a VF on its NIC's
+    switch; `port_name` is which port of that switch this one is.
     `no_carrier` is true of one that is set up and has no carrier: its cable or what it stands on is away.
     Units: `link_speed` in Mbit/s, `mtu` in bytes. `ifindex` is the kernel's handle of the moment and never identity.
     Its hash is kept, because what exposure remembers is keyed by the interface as it was.
@@ -58,12 +62,15 @@ class Interface(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_
     pcie_root: str = ""
     iommu_group: str = ""
     eswitch_mode: str = ""
+    port_name: str = ""
+    representor: str = ""
     encapsulation: str = ""
     alias: str = ""
     alt_names: tuple[str, ...] = ()
     ipv4: tuple[str, ...] = ()
     ipv6: tuple[str, ...] = ()
     host_uplink: bool = False
+    host_use: tuple[str, ...] = ()
     no_carrier: bool = False
     ifindex: int = 0
     unreadable: tuple[str, ...] = ()
@@ -72,8 +79,11 @@ class Interface(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_
     def identity(self) -> str:
         """What the device is known by for good: its PCI address, else its permanent MAC, else its name.
 
-        Some NICs have several netdevs on one PCI function: from the second on, the port's number follows the address.
+        Some NICs have several netdevs on one PCI function: from the second on, the port's number follows the address,
+        and of a representor, which has no function of its own, the port's name follows its PF's.
         """
+        if self.type == "representor" and self.pf_pci_address:
+            return f"{self.pf_pci_address}/{self.port_name}"
         if self.pci_address and self.dev_port:
             return f"{self.pci_address}/{self.dev_port}"
         return self.pci_address or self.permanent_mac or self.if_name
@@ -87,81 +97,108 @@ class Interface(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_
 
     @property
     def in_host_use(self) -> bool:
-        """Whether the host itself uses the device: it is enslaved, has devices stacked on it, or is an uplink."""
-        return bool(self.master or self.upper_devices or self.host_uplink)
+        """Whether the host itself uses the device, as far as is known: also as a part of its uplink."""
+        return bool(self.uses or self.host_uplink)
+
+    @property
+    def uses(self) -> tuple[str, ...]:
+        """What the host uses the device for, as far as is known; an older capture tells less of it."""
+        if self.host_use or not (self.master or self.upper_devices):
+            return self.host_use
+        ports = (f"port {self.master}",) if self.master else ()
+        return (*ports, *(f"parent {each}" for each in self.upper_devices if each != self.master))
+
+    @property
+    def host_use_unknown(self) -> bool:
+        """Whether the host may use the device in ways that could not be read."""
+        return "host_use" in self.unreadable
 
 
-_PLAIN_ATTRIBUTES: tuple[tuple[str, str], ...] = (
-    ("ifName", "if_name"),
-    ("type", "type"),
-    ("mac", "mac"),
-    ("mtu", "mtu"),
-    ("linkSpeed", "link_speed"),
-    ("operState", "oper_state"),
-    ("pciAddress", "pci_address"),
-    ("numaNode", "numa_node"),
-    ("vendor", "vendor"),
-    ("product", "product"),
-    ("driver", "driver"),
-    ("rdma", "rdma"),
-    ("sriovCapable", "sriov_capable"),
-    ("numVFs", "num_vfs"),
-    ("pfName", "pf_name"),
-    ("vfIndex", "vf_index"),
-    ("bridgeName", "bridge_name"),
-    ("bridgeType", "bridge_type"),
-    ("vlanFiltering", "vlan_filtering"),
-    ("masterBridge", "master_bridge"),
+Reach = Literal["always", "if-any", "policies"]
+"""Where an attribute can be read: on every device, on devices where it says something, or by policies alone."""
+
+
+class Attribute(NamedTuple):
+    """One attribute of a device: what it is called, which field it is of, of which type it is, and who can read it.
+
+    One that is listed is told as a text, its entries joined by commas: the API's list attributes are behind a gate.
+    """
+
+    name: str
+    field: str
+    type: type[bool | int | str]
+    reach: Reach
+    listed: bool = False
+
+
+def _attribute(
+    name: str, field: str, kind: type[bool | int | str], reach: Reach = "always", *, listed: bool = False
+) -> Attribute:
+    return Attribute(names.qualified(name), field, kind, reach, listed)
+
+
+ATTRIBUTES: tuple[Attribute, ...] = (
+    _attribute("ifName", "if_name", str),
+    _attribute("type", "type", str),
+    _attribute("mac", "mac", str),
+    _attribute("mtu", "mtu", int),
+    _attribute("linkSpeed", "link_speed", int),
+    _attribute("operState", "oper_state", str),
+    _attribute("pciAddress", "pci_address", str),
+    _attribute("numaNode", "numa_node", int),
+    _attribute("vendor", "vendor", str),
+    _attribute("product", "product", str),
+    _attribute("driver", "driver", str),
+    _attribute("rdma", "rdma", bool),
+    _attribute("sriovCapable", "sriov_capable", bool),
+    _attribute("numVFs", "num_vfs", int),
+    _attribute("pfName", "pf_name", str),
+    _attribute("vfIndex", "vf_index", int),
+    _attribute("bridgeName", "bridge_name", str),
+    _attribute("bridgeType", "bridge_type", str),
+    _attribute("vlanFiltering", "vlan_filtering", bool),
+    _attribute("masterBridge", "master_bridge", str),
+    _attribute("eswitchMode", "eswitch_mode", str),
+    _attribute("representor", "representor", str),
+    _attribute("hostUse", "host_use", str, listed=True),
+    _attribute(names.SEED_PCIE_ROOT, "pcie_root", str, "if-any"),
+    _attribute(names.STANDARD_PCIE_ROOT, "pcie_root", str, "if-any"),
+    _attribute(names.STANDARD_PCI_BUS_ID, "pci_address", str),
+    _attribute(names.STANDARD_NUMA_NODE, "numa_node", int),
+    _attribute("rdmaDevice", "rdma_device", str, "policies"),
+    _attribute("iommuGroup", "iommu_group", str, "policies"),
+    _attribute("hostUplink", "host_uplink", bool, "policies"),
+    _attribute("encapsulation", "encapsulation", str, "policies"),
+    _attribute("ipv4", "ipv4", str, "policies", listed=True),
+    _attribute("ipv6", "ipv6", str, "policies", listed=True),
+    _attribute("alias", "alias", str, "policies"),
+    _attribute("altName", "alt_names", str, "policies", listed=True),
+    _attribute("master", "master", str, "policies"),
 )
-_STANDARD_ATTRIBUTES: tuple[tuple[str, str], ...] = (
-    (names.SEED_PCIE_ROOT, "pcie_root"),
-    (names.STANDARD_PCIE_ROOT, "pcie_root"),
-    (names.STANDARD_PCI_BUS_ID, "pci_address"),
-    (names.STANDARD_NUMA_NODE, "numa_node"),
-)
-_FURTHER_ATTRIBUTES: tuple[tuple[str, str], ...] = (
-    ("rdmaDevice", "rdma_device"),
-    ("iommuGroup", "iommu_group"),
-    ("hostUplink", "host_uplink"),
-    ("encapsulation", "encapsulation"),
-    ("eswitchMode", "eswitch_mode"),
-    ("ipv4", "ipv4"),
-    ("ipv6", "ipv6"),
-    ("alias", "alias"),
-    ("altName", "alt_names"),
-    ("master", "master"),
-)
-BASE_ATTRIBUTES: tuple[str, ...] = tuple(
-    names.qualified(name) for name, _ in (*_PLAIN_ATTRIBUTES, *_STANDARD_ATTRIBUTES)
-)
-"""Published on every device, so that a selector never meets a missing key on one of ours (decision D6)."""
-FURTHER_ATTRIBUTES: tuple[str, ...] = tuple(names.qualified(name) for name, _ in _FURTHER_ATTRIBUTES)
-"""Published in this order as far as the API's limit of 32 attributes and capacities leaves room."""
-LISTED_ATTRIBUTES = frozenset(names.qualified(name) for name in ("ipv4", "ipv6", "altName"))
+"""The one table of what is known of an interface under a name (decision D25). Policies select by all of it."""
+PUBLISHED_ATTRIBUTES: tuple[str, ...] = tuple(each.name for each in ATTRIBUTES if each.reach != "policies")
+"""What devices carry, so that a selector never meets a missing key on one of ours; those in PUBLISHED_IF_ANY may."""
+PUBLISHED_IF_ANY = frozenset(each.name for each in ATTRIBUTES if each.reach == "if-any")
+"""Left out where they are empty: `matchAttribute` would say of two devices without a PCIe root that they have one."""
+LISTED_ATTRIBUTES = frozenset(each.name for each in ATTRIBUTES if each.listed)
 """Several values joined by commas; one that is too long is cut between two of them."""
-_ALL_ATTRIBUTES = tuple(
-    (names.qualified(name), field) for name, field in (*_PLAIN_ATTRIBUTES, *_STANDARD_ATTRIBUTES, *_FURTHER_ATTRIBUTES)
-)
 PUBLISHED_FIELDS: tuple[tuple[str, str], ...] = tuple(
-    (name, field) for name, field in _ALL_ATTRIBUTES if field not in {"ipv4", "ipv6", "alt_names"}
+    (each.name, each.field) for each in ATTRIBUTES if each.name in PUBLISHED_ATTRIBUTES and not each.listed
 )
-"""Attributes by qualified name with the field that each is of, so far as it can be read back from one."""
-_NAMES = tuple(name for name, _ in _ALL_ATTRIBUTES)
-_VALUES = attrgetter(*(field for _, field in _ALL_ATTRIBUTES))
+"""Attributes by qualified name with the field that each is of, so far as it can be read back from a device."""
+_NAMES = tuple(each.name for each in ATTRIBUTES)
+_VALUES = attrgetter(*(each.field for each in ATTRIBUTES))
 
 
 def attributes(interface: Interface) -> dict[str, AttributeValue]:
-    """An interface's facts as attributes under their qualified names, without those that could not be read.
-
-    Lists are joined by commas: the API's list attributes are behind a gate, and these are for reading, not for sets.
-    """
+    """An interface's facts as attributes under their qualified names, without those that could not be read."""
     found = dict(zip(_NAMES, _VALUES(interface), strict=True))
     for name in LISTED_ATTRIBUTES:
         found[name] = ",".join(found[name])
     if interface.unreadable:
-        for name, field in _ALL_ATTRIBUTES:
-            if field in interface.unreadable:
-                del found[name]
+        for each in ATTRIBUTES:
+            if each.field in interface.unreadable:
+                del found[each.name]
     return found
 
 
@@ -180,9 +217,11 @@ class Inventory(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
         node: whose devices these are.
         interfaces: the devices.
         unreadable: how often each kind of fact could not be read ("linkSpeed: EINVAL" -> 3), for the report.
+        vanished: interfaces that are named, and of which nothing could be read any more.
     """
 
     node: Node
     interfaces: tuple[Interface, ...]
     unreadable: Mapping[str, int] = {}
+    vanished: tuple[str, ...] = ()
     api_version: str = INVENTORY_VERSION

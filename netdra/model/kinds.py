@@ -12,6 +12,7 @@ from netdra.model.cni_plugin import CNIPlugin
 from netdra.model.crd import Column, CustomKind, Extension, by, keys_match, rule, rules
 from netdra.model.custom_device import CustomDevice
 from netdra.model.names import MAX_LABEL, SCHEMA_GROUP_VERSION
+from netdra.model.node_network import NodeNetwork
 from netdra.model.policy import MAX_PLUGINS, MAX_SUFFIX, DeviceExposurePolicy
 from netdra.model.resource import MAX_ATTRIBUTES_AND_CAPACITIES, MAX_STRING
 from netdra.model.schema import CNIPluginSchema
@@ -62,6 +63,8 @@ POLICY = CustomKind(
         Column(name="Nodes", path=".status.nodes", type="integer"),
         Column(name="Devices", path=".status.devices", type="integer"),
         _condition("Accepted", "Accepted"),
+        _condition("Degraded", "Degraded"),
+        _condition("Overlapping", "Overlapping"),
         Column(name="Selector", path=".spec.selector.cel", priority=1),
     ),
     extensions={
@@ -246,4 +249,15 @@ SCHEMA = CustomKind(
     },
 )
 
-KINDS: tuple[CustomKind, ...] = (POLICY, TOPOLOGY, SCHEMA, CUSTOM_DEVICE, CNI_PLUGIN)
+NODE_NETWORK = CustomKind(
+    type=NodeNetwork,
+    plural="nodenetworks",
+    short_names=("nnet",),
+    columns=tuple(
+        Column(name=name.capitalize(), path=f".status.summary.{name}", type="integer")
+        for name in ("interfaces", "offered", "allocated", "problems")
+    ),
+    extensions={},
+)
+
+KINDS: tuple[CustomKind, ...] = (POLICY, TOPOLOGY, SCHEMA, CUSTOM_DEVICE, CNI_PLUGIN, NODE_NETWORK)

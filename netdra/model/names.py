@@ -36,6 +36,7 @@ MAX_IF_NAME = 15
 
 _IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,31}\Z", re.ASCII)
 _LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?\Z")
+_PCIE_ROOT = re.compile(r"pci[0-9a-f]{4,8}:[0-9a-f]{2}\Z")
 _SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*\Z")
 
 
@@ -57,6 +58,11 @@ def is_subdomain(name: str) -> bool:
 def is_identifier(name: str) -> bool:
     """Whether a name without its domain is one that the API takes for attributes and capacities."""
     return _IDENTIFIER.match(name) is not None
+
+
+def is_pcie_root(text: str) -> bool:
+    """Whether a text is the name of a PCIe root: its host bridge's domain and bus, as sysfs has it ("pci0000:00")."""
+    return _PCIE_ROOT.match(text) is not None
 
 
 def is_attribute_domain(domain: str) -> bool:

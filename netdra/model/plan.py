@@ -21,7 +21,10 @@ class ClaimReference(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PlannedDevice(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """The allocated device of a root step, as the scheduler names it and as the kernel knows it."""
+    """The allocated device of a root step, as the scheduler names it and as the kernel knows it.
+
+    `allow_host_use` says that its policy lets it be taken from the host while the host uses it.
+    """
 
     request: str
     pool: str
@@ -37,6 +40,7 @@ class PlannedDevice(msgspec.Struct, frozen=True, kw_only=True, rename="camel", o
     mtu: int = 0
     rdma_device: str = ""
     iommu_group: str = ""
+    allow_host_use: bool = False
     supported_cnis: tuple[str, ...] = msgspec.field(default=(), name="supportedCNIs")
 
 

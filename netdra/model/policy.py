@@ -77,8 +77,12 @@ class Exposure(
             in use, the others cannot be allocated.
         additional_attributes: Attributes that are published beside the interface's own; a value is a boolean, an
             integer, a string, or a list of strings.
+        allow_bandwidth_overcommit: Let claims have more bandwidth of the devices than the link has. Without this, a
+            device takes its capacity `bandwidth` from its NIC's link, so that all devices together never lend more.
         allow_host_uplink: Offer the interface even if the node's own traffic depends on it. Without this, an
             uplink, what it stands on and what stands on it are hidden whatever the policies say.
+        allow_host_use: Offer the interface whole even if the host itself uses it: it is a port of a bridge or a bond,
+            has an address, a route or a VLAN on it ... Without this, only shares of it are offered meanwhile.
         taints: What the devices' taints do to pods that have them.
     """
 
@@ -88,7 +92,9 @@ class Exposure(
     supported_cni_plugins: tuple[SupportedCNIPlugin, ...] = msgspec.field(default=(), name="supportedCNIPlugins")
     exclusion_group: str = ""
     additional_attributes: Mapping[str, bool | int | str | tuple[str, ...]] = {}
+    allow_bandwidth_overcommit: bool = False
     allow_host_uplink: bool = False
+    allow_host_use: bool = False
     taints: Taints = Taints()
 
 
@@ -131,22 +137,25 @@ class PolicyProblem(msgspec.Struct, frozen=True, kw_only=True, rename="camel", o
         message: What is wrong, with the expression and the place in it where CEL failed.
         node: A node on which it was seen.
         nodes: On how many nodes it was seen.
+        interfaces: On how many interfaces of these; 0 if it is about the policy as a whole.
     """
 
     message: str
     node: str = ""
     nodes: int = 0
+    interfaces: int = 0
 
 
-class DeviceExposurePolicyStatus(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """What a policy comes to on the cluster's nodes.
+class DeviceExposurePolicyStatus(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """What a policy comes to on the cluster's nodes. Numbers are written also where they are 0: columns show them.
 
     Attributes:
         observed_generation: The generation of the policy that this status is about.
-        nodes: How many nodes the policy holds on.
+        nodes: How many nodes the policy holds on, as their NodeNetworks say.
         devices: How many devices it publishes there.
         conditions: `Accepted`: the policy can be used at all. `Conflicting`: another policy of the same rank stands
-            against it. `Degraded`: it fails on some node, see problems.
+            against it. `Degraded`: it fails on some node, see problems. `Overlapping`: another policy takes devices
+            that this one matches.
         problems: What failed where, one entry for each different message; at most 16 are kept.
     """
 

@@ -17,6 +17,8 @@ from netdra.model.policy import Selector
 MAX_STEPS = 64
 BUILTIN_TYPES = frozenset({"sriov", "host-device", "bond", "vlan", "tuning", "vfio-pci", "rdma"})
 """The types that netdra itself carries out (decision D7); every other type is a CNI plugin's binary."""
+MOVING_TYPES = frozenset({"sriov", "host-device", "vfio-pci", "rdma"})
+"""Steps after which the host no longer has the device: it is in one pod, or bound to a driver for one."""
 
 
 class Step(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True, forbid_unknown_fields=True):

@@ -128,6 +128,8 @@ def detached(report: DetachReport) -> None:
 def _undone(steps: Iterable[UndoReport]) -> None:
     for step in steps:
         kind = metrics.step_type(step.plugin)
+        if step.restored or step.stranded:
+            metrics.RESTORED.labels(kind, "permanent" if step.stranded else "ok").inc()
         if step.outcome == "undone":
             metrics.STEP_SECONDS.labels(kind, "del").observe(step.seconds)
         else:

@@ -42,6 +42,8 @@ OVERTAKEN = NODE.counter("netdra_publisher_overtaken_total", "Pools whose writes
 DROPPED = NODE.counter(
     "netdra_publisher_dropped_fields_total", "Fields that the API server did not keep, by its feature gate.", "gate"
 )
+REPORTS = NODE.counter("netdra_reports_total", "Writes of this node's NodeNetwork.")
+REPORT_FAILURES = NODE.counter("netdra_report_failures_total", "Writes of this node's NodeNetwork that failed.")
 PUBLISH_SECONDS = NODE.histogram(
     "netdra_publish_delay_seconds",
     "From reading a change of the kernel until the API server has all that came of it.",
@@ -109,6 +111,13 @@ STEP_FAILURES = NODE.counter(
     "Steps that were not done; reason is permanent, temporary or defect, and undo-failed or undo-left in taking down.",
     "type",
     "reason",
+)
+RESTORED = NODE.counter(
+    "netdra_chain_devices_restored_total",
+    "Devices that a step's plugin left otherwise than they were; outcome is ok (netdra restored it) or permanent (it "
+    "could not, and nobody else gets the device).",
+    "type",
+    OUTCOME,
 )
 step_type = Values()
 """The `type` label of a step: a CNI type, of which there are few unless somebody makes many."""

@@ -13,7 +13,7 @@ from typing import Any
 
 from netdra.chain import checkpoint
 from netdra.chain.site import Settings as ChainSettings
-from netdra.cni.plugins import PluginPath
+from netdra.cni.plugins import PluginPath, installed
 from netdra.kube.client import Client
 from netdra.kube.events import Recorder
 from netdra.model import names
@@ -62,6 +62,7 @@ def assembled(client: Client, settings: Settings, publishing: Publishing) -> Par
     pods = _pods(client, settings, publishing, recorder, prepared, wanted.plugin)
     publishing.holder = pods.held
     publishing.look_again()
+    publishing.look_for_plugins(lambda: installed(_plugin_path(settings)))
     kubelet = KubeletService(wanted, pods.claims, publishing)
     measure.on_scrape(
         lambda: len(prepared.uids()),
@@ -81,7 +82,7 @@ def _pods(
     prepared: ClaimStore,
     plugin_folder: Path,
 ) -> Pods:
-    plugins = PluginPath(directories=tuple(map(str, settings.cni_path)), root=str(settings.cni_root))
+    plugins = _plugin_path(settings)
     return assemble(
         Surroundings(
             client=client,
@@ -103,3 +104,7 @@ def _pods(
             ),
         )
     )
+
+
+def _plugin_path(settings: Settings) -> PluginPath:
+    return PluginPath(directories=tuple(map(str, settings.cni_path)), root=str(settings.cni_root))

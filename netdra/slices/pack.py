@@ -123,7 +123,16 @@ def _legal_devices(
         if faults:
             message = f'pool "{exposed.pool}": device "{exposed.name}" is left out: {"; ".join(faults)}'
             why: LeftOut = "name-taken" if taken else "limit"
-            problems.append(Problem(policy=exposed.policy, message=message, interface=exposed.interface, left_out=why))
+            problems.append(
+                Problem(
+                    policy=exposed.policy,
+                    message=message,
+                    interface=exposed.interface,
+                    left_out=why,
+                    device=exposed.name,
+                    cause=f"its device is left out: {'; '.join(faults)}",
+                )
+            )
         else:
             legal[exposed.name] = device
     return list(legal.values())

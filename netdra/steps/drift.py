@@ -23,13 +23,18 @@ def check_interface(if_name: str, final: StepResult, site: Site) -> tuple[str, .
     found = link.find(sock, if_name)
     if found is None:
         return (f'interface "{if_name}" is not there',)
-    drift = [] if found.is_up else [f'interface "{if_name}" is down']
+    down = () if found.is_up else (f'interface "{if_name}" is down',)
+    return (*down, *check_told(found, final, site))
+
+
+def check_told(found: Link, final: StepResult, site: Site) -> tuple[str, ...]:
+    """Whether an interface that is in the pod has the MAC, the MTU and the addresses of the final result."""
+    sock, if_name = site.inside.sock, found.name
     wanted = expected(if_name, final, site)
-    if wanted is None:
-        return tuple(drift)
     # A bond's members share its MAC and MTU, whatever they were brought in with.
-    if found.master:
-        return tuple(drift)
+    if wanted is None or found.master:
+        return ()
+    drift: list[str] = []
     if wanted.mac and wanted.mac.lower() != found.address and not _changes_mac(found, sock):
         drift.append(f'interface "{if_name}" has MAC {found.address}, not {wanted.mac.lower()}')
     if wanted.mtu and wanted.mtu != found.mtu:

@@ -115,7 +115,9 @@ def _one_of(order: Order, called: str, name: str, fits: Callable[[Link], bool], 
     named = [each for each in fitting if each.name == name]
     if not fitting:
         raise _not_there(order, called, site)
-    return (named or fitting)[0]
+    # Not a representor of its VFs, which has the function's address, too.
+    own = [each for each in fitting if each.port is None]
+    return (named or own or fitting)[0]
 
 
 def _not_there(order: Order, called: str, site: Site) -> PermanentError:

@@ -34,7 +34,7 @@ class Identity(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_d
 
     @property
     def key(self) -> str:
-        """What tells the device from all others of the machine; "" for a virtual one, which no other pod can have."""
+        """What tells the device from all others of the machine; "" for a virtual one, which has only names."""
         return (self.parent or self.permanent_mac) if self.is_physical else ""
 
 

@@ -109,7 +109,8 @@ def check(lease: Lease, final: StepResult, site: Site) -> tuple[str, ...]:
     try:
         protocol.check(plugin, network(lease), _attachment(lease, site), final, site.remaining())
     except PluginError as problem:
-        return (problem.what,)
+        if not problem.failure.is_unimplemented:
+            return (problem.what,)
     return ()
 
 

@@ -16,7 +16,7 @@ from functools import partial
 
 import msgspec
 
-from netdra.kernel import address, link, pci, route, uapi, unlocked
+from netdra.kernel import address, host_use, link, pci, route, uapi, unlocked
 from netdra.kernel.errors import EventsLostError, KernelError, KernelExistsError, KernelMissingError
 from netdra.kernel.link import Link
 from netdra.kernel.netlink import Socket
@@ -56,18 +56,24 @@ class Moved(Record, frozen=True, kw_only=True):
 
     @property
     def holds(self) -> tuple[str, ...]:
-        """The device itself."""
-        return (self.device.key,)
+        """The device itself; a virtual one by its name on the host, which the next pod's step would take it by."""
+        return (self.key,)
+
+    @property
+    def key(self) -> str:
+        """What tells the device from all others that a step may take from the host."""
+        return self.device.key or f"{self.device.kind or 'virtual'}:{self.name}"
 
 
 def observe(order: Order, found: Link, site: Site) -> Moved:
     """What a netdev of the host is, before it is moved into the pod as the step's interface.
 
     Raises:
-        PermanentError: the pod has an interface of that name already.
+        PermanentError: the pod has an interface of that name already, or the host uses the netdev.
         KernelError: the kernel refused.
     """
     check_free(order, site)
+    check_unused(order, found, site)
     return seen(order.if_name, found, site)
 
 
@@ -123,18 +129,18 @@ def give_back(moved: Moved, site: Site) -> tuple[str, ...]:
     try:
         return _given_back(moved, site)
     except KernelMissingError:
-        # A virtual device is anybody's once it is on the host: the next pod's step may have it before it is restored.
+        # Once it is on the host a virtual device is there for any program that asks for its name, if not for our steps.
         if moved.device.is_physical or (site.pod is not None and _inside(moved, site.pod) is not None):
             raise
-        return (f'device "{moved.name}" came back and is gone again, to another pod or for good',)
+        return (f'device "{moved.name}" came back and is gone again, to another program or for good',)
 
 
 def _given_back(moved: Moved, site: Site) -> tuple[str, ...]:
     back = _move_out(moved, site.pod, site) if site.pod is not None else None
     if back is None:
-        other = site.holder(moved.device.key)
+        other = site.holder(moved.key)
         if other:
-            return (f'device "{moved.name}" ({moved.device.key}) is sandbox {other}\'s by now and left alone',)
+            return (f'device "{moved.name}" ({moved.key}) is sandbox {other}\'s by now and left alone',)
         names = (moved.name, moved.pod_name) if moved.device.is_physical else (moved.name,)
         back = on_host(moved.device, names, site)
     return _nowhere(moved, site) if back is None else restore(moved, back, site)
@@ -154,6 +160,26 @@ def check_free(order: Order, site: Site) -> None:
     if unlocked.index_of(site.inside.sock, order.if_name):
         raise PermanentError(
             f'{order.called}: the pod has an interface "{order.if_name}" already', hint="choose another config.name"
+        )
+
+
+def check_unused(order: Order, found: Link, site: Site) -> None:
+    """Refuse to take from the host what it uses just now, unless the device's policy allows that (decision D24).
+
+    What was allocated was free when it was offered; between that and this moment an administrator may have made it a
+    port of a bridge, or a router may have given it an address.
+
+    Raises:
+        PermanentError: the host uses it.
+        KernelError: the kernel refused to tell.
+    """
+    if order.device is not None and order.device.allow_host_use:
+        return
+    used = host_use.read(site.host, found, site.sysfs)
+    if used:
+        raise PermanentError(
+            f'{order.called}: the host uses device "{found.name}": {", ".join(used)}',
+            hint="free it first, take another one, or set allowHostUse in the policy that offers it",
         )
 
 

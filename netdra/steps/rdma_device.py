@@ -73,7 +73,7 @@ def _observe(order: Order, params: RdmaParams, site: Site) -> RdmaMoved:
     return RdmaMoved(
         rdma_device=name,
         address=address,
-        exclusive=_mode() == _EXCLUSIVE,
+        exclusive=is_exclusive(),
         own=order.device is not None,
         netdev=None if found is None else moving.observe(order, found, site),
     )
@@ -97,11 +97,20 @@ def _apply(order: Order, _: RdmaParams, record: RdmaMoved, site: Site) -> StepRe
 
 def _undo(record: RdmaMoved, site: Site) -> tuple[str, ...]:
     """The RDMA device goes first: it does not find its way when its netdev is gone."""
-    if record.exclusive and site.pod is not None:
-        # It may never have moved, or be back already.
-        with suppress(KernelMissingError), site.pod.namespace.socket(NETLINK_RDMA) as sock:
-            rdma.move(sock, record.rdma_device, site.host_namespace.fd)
+    if record.exclusive:
+        bring_back(record.rdma_device, site)
     return () if record.netdev is None else moving.give_back(record.netdev, site)
+
+
+def bring_back(name: str, site: Site) -> None:
+    """Move an RDMA device from the pod to the host; one that never moved, or is back already, is no error.
+
+    Raises:
+        KernelError: the kernel refused.
+    """
+    if site.pod is not None:
+        with suppress(KernelMissingError), site.pod.namespace.socket(NETLINK_RDMA) as sock:
+            rdma.move(sock, name, site.host_namespace.fd)
 
 
 def _check(order: Order, _: RdmaParams, final: StepResult, site: Site) -> tuple[str, ...]:
@@ -109,7 +118,7 @@ def _check(order: Order, _: RdmaParams, final: StepResult, site: Site) -> tuple[
     if device is None:
         return ("the result names no RDMA device",)
     drift = []
-    if _mode() == _EXCLUSIVE:
+    if is_exclusive():
         with site.inside.namespace.socket(NETLINK_RDMA) as sock:
             try:
                 rdma.index_of(sock, device.rdma_device)
@@ -160,17 +169,17 @@ def _netdev(order: Order, address: str, name: str, site: Site) -> Link | None:
     """The netdev that moves along with a root step's device; None for a derived step, whose netdev is in the pod."""
     if order.device is None:
         return None
-    by_address = next((each for each in link.dump(site.host) if address and each.parent == address), None)
+    by_address = link.of_function(link.dump(site.host), address) if address else None
     return by_address or (link.find(site.host, name) if name else None)
 
 
-def _mode() -> str:
+def is_exclusive() -> bool:
     """Whether RDMA devices are each in one namespace; a kernel that cannot tell has no choice but to share."""
     try:
         with rdma.open_socket() as sock:
-            return rdma.netns_mode(sock)
+            return rdma.netns_mode(sock) == _EXCLUSIVE
     except KernelError:
-        return "shared"
+        return False
 
 
 RDMA = Builtin(

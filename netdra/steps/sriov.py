@@ -138,10 +138,10 @@ def _undo(record: VirtualFunction, site: Site) -> tuple[str, ...]:
     if other:
         return (f"VF {record.address} is sandbox {other}'s by now and left alone",)
     # The PF first: a driver lets its VF take the old MAC only when the PF no longer insists on another.
-    notes = _restore_settings(record, site)
+    notes = restore_settings(record, site)
     if record.moved is not None:
         notes += moving.give_back(record.moved, site)
-    _restore_mac(record, site)
+    restore_mac(record, site)
     return notes
 
 
@@ -165,9 +165,7 @@ def _check(order: Order, params: SriovParams, final: StepResult, site: Site) -> 
 
 def physical_function(address: str, site: Site) -> Link | None:
     """The netdev of a PF; its representors in switchdev mode share its address, and are passed over."""
-    found = [each for each in link.dump(site.host) if each.parent == address]
-    own = [each for each in found if "vf" not in each.port_name and "sf" not in each.port_name]
-    return next(iter(own or found), None)
+    return link.of_function(link.dump(site.host), address)
 
 
 def _wanted(index: int, now: VF, params: SriovParams) -> VF:
@@ -196,7 +194,28 @@ def _only_wanted(now: VF, wanted: VF) -> VF:
     return VF(index=now.index, qos=now.qos, protocol=now.protocol, **kept)
 
 
-def _restore_settings(record: VirtualFunction, site: Site) -> tuple[str, ...]:
+def seen(address: str, site: Site) -> VirtualFunction | None:
+    """What a PF holds for its VF just now, all of it; None for what is no VF, or where the PF tells nothing.
+
+    Raises:
+        KernelError: the kernel refused.
+    """
+    pf_address = pci.pf_of(site.sysfs, address)
+    pf = physical_function(pf_address, site) if pf_address else None
+    functions = pci.virtual_functions(site.sysfs, pf_address) if pf is not None else {}
+    if pf is None or not isinstance(functions, dict):
+        return None
+    index = next((number for number, each in functions.items() if each == address), -1)
+    before = next((each for each in vf.read(site.host, pf.index) if each.index == index), None)
+    return None if before is None else VirtualFunction(address=address, pf=pf_address, index=index, before=before)
+
+
+def restore_settings(record: VirtualFunction, site: Site) -> tuple[str, ...]:
+    """Have the PF hold for its VF what it held, but for the MAC: that it forgets, and the VF may set its own.
+
+    Raises:
+        KernelError: the PF's driver refused.
+    """
     pf = physical_function(record.pf, site)
     if pf is None:
         return (f"PF {record.pf} of VF {record.address} is gone from the host: its settings went with it",)
@@ -216,7 +235,7 @@ def _restore_settings(record: VirtualFunction, site: Site) -> tuple[str, ...]:
     return notes
 
 
-def _restore_mac(record: VirtualFunction, site: Site) -> None:
+def restore_mac(record: VirtualFunction, site: Site) -> None:
     """Let the PF hold the MAC that it held, if that has not come about by the VF's setting it."""
     pf = physical_function(record.pf, site)
     if pf is None or record.before.mac in (None, _NO_MAC):
@@ -246,7 +265,7 @@ def _differing(before: VF, now: VF) -> VF:
 
 def _netdev(order: Order, address: str, site: Site) -> Moved | None:
     """The VF's netdev, before it is moved; None if a userspace driver has the VF."""
-    found = next((each for each in link.dump(site.host) if each.parent == address), None)
+    found = link.of_function(link.dump(site.host), address)
     if found is not None:
         return moving.observe(order, found, site)
     driver = pci.driver_of(site.sysfs, address)

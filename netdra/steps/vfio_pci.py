@@ -11,7 +11,6 @@ from typing import Literal
 
 import msgspec
 
-from netdra.kernel import address as addresses
 from netdra.kernel import link, pci
 from netdra.kernel.link import Link
 from netdra.kernel.sysfs import Sysfs
@@ -70,14 +69,14 @@ def _observe(order: Order, params: VfioParams, site: Site) -> Bound:
         )
     if params.driver == "vfio-pci":
         _check_group(order, address, iommu_group(address, site.sysfs), site.sysfs)
-    netdev = next((each for each in link.dump(site.host) if each.parent == address), None)
+    netdev = link.of_function(link.dump(site.host), address)
     if netdev is None and driver not in (*USERSPACE_DRIVERS, *_HARMLESS):
         raise PermanentError(
             f'{order.called}: device {address} has driver "{driver}" but no netdev on the host',
             hint="see whether another pod has it",
         )
     if netdev is not None:
-        _check_unused(order, netdev, site)
+        moving.check_unused(order, netdev, site)
     return Bound(
         address=address,
         driver=driver,
@@ -106,18 +105,29 @@ def _undo(bound: Bound, site: Site) -> tuple[str, ...]:
     now = pci.driver_of(site.sysfs, bound.address)
     if now not in (bound.wanted, bound.driver, ""):
         return (f'device {bound.address} has driver "{now}" by now and is left alone',)
-    if now == "vfio-pci" and now != bound.driver and is_open(bound.address, site.sysfs):
-        raise TemporaryError(
-            f"device {bound.address} cannot be taken from vfio-pci: a program still has it open",
-            hint=f"end the program: fuser /dev/vfio/{iommu_group(bound.address, site.sysfs)}",
-        )
-    if bound.driver and now != bound.driver:
-        pci.bind(site.sysfs, bound.address, bound.driver)
-    elif not bound.driver:
-        pci.unbind(site.sysfs, bound.address)
+    rebind(bound.address, bound.driver, site)
     if bound.driver != bound.wanted:
         site.sysfs.write(f"{folder}/driver_override", "\n")
-    return () if bound.netdev is None else _restore_netdev(bound.netdev, site)
+    return () if bound.netdev is None else restore_netdev(bound.netdev, site)
+
+
+def rebind(address: str, driver: str, site: Site) -> None:
+    """Give a device back to the driver that it had, "" for none.
+
+    Raises:
+        TemporaryError: a program still has it open through vfio.
+        KernelError: the kernel or the driver refused.
+    """
+    now = pci.driver_of(site.sysfs, address)
+    if now == "vfio-pci" and now != driver and is_open(address, site.sysfs):
+        raise TemporaryError(
+            f"device {address} cannot be taken from vfio-pci: a program still has it open",
+            hint=f"end the program: fuser /dev/vfio/{iommu_group(address, site.sysfs)}",
+        )
+    if driver and now != driver:
+        pci.bind(site.sysfs, address, driver)
+    elif not driver:
+        pci.unbind(site.sysfs, address)
 
 
 def _check(order: Order, params: VfioParams, _: StepResult, site: Site) -> tuple[str, ...]:
@@ -126,8 +136,14 @@ def _check(order: Order, params: VfioParams, _: StepResult, site: Site) -> tuple
     return () if now == params.driver else (f'device {address} has driver "{now}", not "{params.driver}"',)
 
 
-def _restore_netdev(moved: Moved, site: Site) -> tuple[str, ...]:
-    """The driver makes the netdev anew when it takes the device; it gets its old name and settings."""
+def restore_netdev(moved: Moved, site: Site) -> tuple[str, ...]:
+    """The driver makes the netdev anew when it takes the device; it gets its old name and settings.
+
+    Returns what of it could not be had.
+
+    Raises:
+        KernelError: the kernel or the driver refused the MTU or the MAC.
+    """
 
     def look() -> Link | None:
         return identity.find(site.host, moved.device, moved.name)
@@ -152,15 +168,6 @@ def _check_group(order: Order, address: str, group: str, sysfs: Sysfs) -> None:
         raise PermanentError(
             f"{order.called}: IOMMU group {group} of device {address} also has {other} (driver {driver})",
             hint="vfio gives a group away whole: take a device that is alone in its group",
-        )
-
-
-def _check_unused(order: Order, netdev: Link, site: Site) -> None:
-    own = [each.text for each in addresses.dump(site.host, netdev.index) if not each.text.startswith("fe80:")]
-    if own or netdev.master:
-        use = f"has address {own[0]}" if own else "is a member of another interface"
-        raise PermanentError(
-            f'{order.called}: the host uses device "{netdev.name}": it {use}', hint="take another, or free it first"
         )
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from netdra.cel import guarded
 from netdra.model import documents, names
 from netdra.model.claim import (
     CELDeviceSelector,
@@ -30,15 +31,15 @@ def device_classes(topology: NetworkTopology, features: Features | None = None) 
     """The topology's DeviceClasses, in the order of its root steps.
 
     Each begins with a selector of its own that keeps other drivers' devices, and devices that the step's plugin cannot
-    attach, away from the step's selector: the scheduler stops at the first that is false, and one that meets a missing
-    attribute fails the whole allocation (decision D6).
+    attach, away from the step's selector. That asks for each key before it reads it: one that meets a missing key fails
+    the whole allocation (decision D19).
 
     Args:
         topology: what administrators wrote.
         features: what the API server takes; it decides how `supportedCNIs` is published and thus asked for.
 
     Raises:
-        InvalidInputError: the topology is unsound, or a class's name would be too long.
+        InvalidInputError: the topology is unsound, a class's name would be too long, or a selector cannot be used.
     """
     graph = compile_topology(topology)
     return tuple(_device_class(graph, step, features or Features()) for step in graph.roots)
@@ -58,6 +59,21 @@ def known_classes(topologies: Iterable[NetworkTopology], given: Iterable[DeviceC
 def class_name(topology: str, step: str) -> str:
     """The name of a root step's DeviceClass."""
     return f"{topology}-{step}"
+
+
+def check_name(topology: str, step: str) -> None:
+    """Refuse a class's name that the API server would not take.
+
+    Raises:
+        InvalidInputError: it is too long.
+    """
+    name = class_name(topology, step)
+    if not names.is_subdomain(name):
+        raise InvalidInputError(
+            f'NetworkTopology "{topology}", step "{step}": '
+            f'the DeviceClass\'s name "{name}" has {len(name)} characters of at most {names.MAX_SUBDOMAIN}',
+            hint="shorten the topology's or the step's name",
+        )
 
 
 def topology_label(topology: str) -> str:
@@ -115,14 +131,9 @@ def guard(cni_type: str, features: Features) -> str:
 
 def _device_class(graph: Graph, step: Step, features: Features) -> DeviceClass:
     name = class_name(graph.topology, step.name)
-    if not names.is_subdomain(name):
-        raise InvalidInputError(
-            f'NetworkTopology "{graph.topology}", step "{step.name}": '
-            f'the DeviceClass\'s name "{name}" has {len(name)} characters of at most {names.MAX_SUBDOMAIN}',
-            hint="shorten the topology's or the step's name",
-        )
+    check_name(graph.topology, step.name)
     assert step.selector is not None
-    expressions = (guard(step.type, features), step.selector.cel)
+    expressions = (guard(step.type, features), guarded(step.selector.cel))
     meant = TopologyParameters(network_topology_ref=NetworkTopologyReference(name=graph.topology), step=step.name)
     opaque = OpaqueDeviceConfiguration(driver=names.DRIVER, parameters=documents.plain(meant))
     return DeviceClass(

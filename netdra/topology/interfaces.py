@@ -23,6 +23,9 @@ MAKERS = frozenset({
 })  # fmt: skip
 """Types that bring an interface of their own even when they come after others; the rest change what is there."""
 
+_KNOWN = MAKERS | {"bandwidth", "firewall", "portmap", "sbr", "tuning", "vrf"}
+"""Types that make no interface that their step does not name."""
+
 DEFAULT_NAMES: Mapping[str, str] = {"bond": "bond0"}
 """What an interface that its step does not name is called, by type; others are numbered."""
 
@@ -45,7 +48,8 @@ def assign(graphs: Sequence[Graph]) -> tuple[dict[str, str], ...]:
 
 def examine(graphs: Sequence[Graph]) -> tuple[tuple[dict[str, str], ...], tuple[Finding, ...]]:
     """As `assign`, with what is wrong beside the names instead of raised."""
-    numbers = _numbers({text for graph in graphs for step in graph.steps for text in _texts(step)})
+    given = (step.config.get("name") for graph in graphs for step in graph.steps)
+    numbers = _numbers({name for name in given if isinstance(name, str)})
     named: tuple[dict[str, str], ...] = tuple({} for _ in graphs)
     findings: list[Finding] = []
     # All devices come first: a derived step of the first claim must not take a number from a device of the second.
@@ -87,7 +91,7 @@ def unfit(name: str) -> str:
 
 
 def _numbers(given: set[str]) -> Iterator[str]:
-    """net1, net2 … without the names that configs give."""
+    """net1, net2 … without the names that configs give; a `dev` only refers to an interface and gives none."""
     count = 0
     while True:
         count += 1
@@ -102,10 +106,6 @@ def _keys(step: Step) -> tuple[str, ...]:
 
 def _key(step: Step) -> str:
     return next((key for key in _keys(step) if step.config.get(key) is not None), "")
-
-
-def _texts(step: Step) -> Iterator[str]:
-    yield from (text for key in _keys(step) if isinstance(text := step.config.get(key), str))
 
 
 def _given(step: Step, names: Mapping[str, str]) -> str:
@@ -133,7 +133,7 @@ def _default(step: Step, names: Mapping[str, str]) -> str:
 
 
 def _clashes(graphs: Sequence[Graph], named: Sequence[Mapping[str, str]]) -> Iterator[Finding]:
-    """Interfaces that two steps make, and steps that change one before it is there."""
+    """Interfaces that two steps make, and steps that change one before it is there or that is never there."""
     owners: dict[str, tuple[str, str]] = {}
     changes: list[tuple[Graph, Step, str]] = []
     for graph, names in zip(graphs, named, strict=True):
@@ -151,7 +151,15 @@ def _clashes(graphs: Sequence[Graph], named: Sequence[Mapping[str, str]]) -> Ite
                 owners[name] = (graph.topology, step.name)
     for graph, step, name in changes:
         topology, owner = owners.get(name, (graph.topology, ""))
-        if owner and (topology != graph.topology or owner not in graph.ancestors[step.name]):
+        if not owner and not any(other.type not in _KNOWN for other in graph.steps):
+            made = ", ".join(sorted(owners)) or "none"
+            yield graph.about(
+                step.name,
+                f'changes interface "{name}", which no step makes',
+                hint=f'the steps\' interfaces are {made}: name one as "{{{{ step.interfaceName }}}}"',
+                path=("config", _key(step)),
+            )
+        elif owner and (topology != graph.topology or owner not in graph.ancestors[step.name]):
             what = f'changes interface "{name}" of step "{owner}", which may not have run by then'
             yield graph.about(step.name, what, hint=f'add "{owner}" to dependOn', path=("config", _key(step)))
 

@@ -15,10 +15,16 @@ from netdra.model.schema import CNIPluginSchema
 from netdra.topology.contract import Contract, compile_schema
 
 
-def names() -> list[str]:
+@cache
+def names() -> tuple[str, ...]:
     """The plugins that a schema is shipped for."""
     folder = resources.files(__package__) / "schemas"
-    return sorted(found.name.removesuffix(".yaml") for found in folder.iterdir() if found.name.endswith(".yaml"))
+    return tuple(sorted(each.name.removesuffix(".yaml") for each in folder.iterdir() if each.name.endswith(".yaml")))
+
+
+def load_all() -> None:
+    """Read all of them, for a process that can open no files later."""
+    contracts(names())
 
 
 @cache

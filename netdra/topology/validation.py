@@ -8,15 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from netdra.cel import CelCompileError, compile_selector
+from netdra.cel import CelCompileError, compile_selector, guarded
+from netdra.cel.analysis import examine
+from netdra.cel.vocabulary import Added, of_devices
 from netdra.model.errors import InvalidInputError
 from netdra.model.schema import CNIPluginSchema
 from netdra.model.topology import NetworkTopology
 from netdra.topology import bind, confine, graph, interfaces, schema_check, shipped
 from netdra.topology.checks import check_plans
-from netdra.topology.classes import class_name, device_classes
+from netdra.topology.classes import check_name, class_name
 from netdra.topology.findings import Finding, about
 from netdra.topology.graph import Graph
+from netdra.topology.step_check import shown_name
 from netdra.topology.values import Path
 
 
@@ -39,11 +42,30 @@ def check_topology(topology: NetworkTopology, schemas: Sequence[CNIPluginSchema]
     told = {finding.path for finding in configs}
     return (
         *_selectors(compiled),
-        *_class_names(topology),
+        *_class_names(compiled),
         *clashes,
         *configs,
         *(each for each in (() if clashes else _plan(topology, compiled, schemas)) if each.path not in told),
     )
+
+
+def check_names(topology: NetworkTopology, added: Added) -> Iterator[tuple[Finding, bool]]:
+    """What a topology's selectors say that cannot be meant, and what its author should know; for admission alone.
+
+    Args:
+        topology: what administrators wrote; of selectors that do not compile nothing is said here.
+        added: what policies and CustomDevices add to devices.
+
+    Yields:
+        what was found, and whether it must be refused.
+    """
+    vocabulary = of_devices(added)
+    for at, step in enumerate(topology.spec.steps):
+        if step.selector is None or check_selector(step.selector.cel):
+            continue
+        path: Path = ("spec", "steps", at, "selector", "cel")
+        for remark in examine(step.selector.cel, vocabulary):
+            yield about(topology.name, shown_name(step.name), f"selector.cel: {remark.what}", path=path), remark.wrong
 
 
 def check_selector(expression: str) -> str:
@@ -84,15 +106,20 @@ def check_together(topologies: Mapping[str, NetworkTopology]) -> Iterator[tuple[
 def _selectors(compiled: Graph) -> Iterator[Finding]:
     for step in compiled.roots:
         assert step.selector is not None
-        if problem := check_selector(step.selector.cel):
-            yield compiled.about(step.name, f"selector.cel: {problem}", path=("selector", "cel"))
+        try:
+            guarded(step.selector.cel)
+        except InvalidInputError as problem:
+            path = ("selector", "cel")
+            yield compiled.about(step.name, f"selector.cel: {problem.what}", hint=problem.hint, path=path)
 
 
-def _class_names(topology: NetworkTopology) -> Iterator[Finding]:
-    try:
-        device_classes(topology)
-    except InvalidInputError as problem:
-        yield Finding(what=problem.what, hint=problem.hint, path=("metadata", "name"))
+def _class_names(compiled: Graph) -> Iterator[Finding]:
+    for step in compiled.roots:
+        try:
+            check_name(compiled.topology, step.name)
+        except InvalidInputError as problem:
+            yield Finding(what=problem.what, hint=problem.hint, path=("metadata", "name"))
+            return
 
 
 def _plan(topology: NetworkTopology, compiled: Graph, schemas: Sequence[CNIPluginSchema]) -> Iterator[Finding]:

@@ -2,8 +2,9 @@
 
 Called by the modules that are started as workers (`netdra.admission.worker`, `netdra.controller.worker`). Tasks come by
 standard input, answers go to standard output, each as four bytes of length and JSON. A worker says first that it is
-ready, and ends when its input does. It has no connection to anything else: a task that ends it, or keeps it too long,
-costs one answer.
+ready, and ends when its input does. It has no connection to anything else, and none can be made (`confine`): a task
+that ends it, or keeps it too long, costs one answer. It ends by itself when an allocation failed: what is left of such
+a process is nothing to trust another answer to.
 """
 
 from __future__ import annotations
@@ -15,6 +16,8 @@ from collections.abc import Callable, Iterable
 from typing import BinaryIO
 
 import msgspec
+
+from netdra.workers.confine import confine
 
 MAX_MEMORY = 512 * 1024 * 1024
 LENGTH = 4
@@ -35,19 +38,25 @@ def serve(answer: Callable[[bytes], object], source: BinaryIO, target: BinaryIO)
         target.flush()
 
 
-def main(answer: Callable[[bytes], object], samples: Iterable[object] = ()) -> None:
+def main(
+    answer: Callable[[bytes], object], samples: Iterable[object] = (), load: Callable[[], None] = lambda: None
+) -> None:
     """Be a worker until the input ends.
 
     Args:
         answer: a task, as JSON, to its answer.
         samples: tasks that are done before the first one comes, for what is made once makes that one wait: the CEL
             engine alone takes 40 to 80 ms. Of what is in memory then the garbage collector looks at nothing again.
+        load: loads what would be loaded when a task needs it first: then it can open nothing any more.
     """
     resource.setrlimit(resource.RLIMIT_DATA, (MAX_MEMORY, MAX_MEMORY))
+    load()
     for sample in samples:
         answer(msgspec.json.encode(sample))
     gc.collect()
     gc.freeze()
+    if missing := confine():
+        sys.stderr.write(f"a worker has more rights than it needs: {missing}\n")
     sys.stdout.buffer.write(READY)
     sys.stdout.buffer.flush()
     serve(answer, sys.stdin.buffer, sys.stdout.buffer)

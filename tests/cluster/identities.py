@@ -30,11 +30,14 @@ def template(name: str) -> list[Object]:
     return [each for each in yaml.safe_load_all((TEMPLATES / name).read_text()) if each]
 
 
+INSTALLED = ("rights.yaml", "own-node.yaml", "certificate-keeper.yaml")
+
+
 def install(api: Api) -> None:
     """The namespace, the rights, and the policies that keep a driver to its node."""
     if not any(found["metadata"]["name"] == NETDRA for found in api.list(NAMESPACE)):
         objects.add_namespace(api, NETDRA)
-    for manifest in (*template("rights.yaml"), *template("own-node.yaml")):
+    for manifest in (each for name in INSTALLED for each in template(name)):
         api.apply(manifest)
 
 

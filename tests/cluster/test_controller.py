@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Iterator
 from contextlib import closing
@@ -12,10 +11,9 @@ from pathlib import Path
 import pytest
 import yaml
 
-from testbed import objects
 from testbed.api import Api, Object
 from testbed.control_plane import ControlPlane
-from testbed.objects import CLAIM, CLASS, SLICE, manifest
+from testbed.objects import CLAIM, CLASS, manifest
 from testbed.process import Process
 from testbed.workspace import Workspace
 from tests.cluster import identities
@@ -27,6 +25,7 @@ GROUP = "networking.dra.io/v1alpha1"
 TOPOLOGY = f"{GROUP}/NetworkTopology"
 POLICY = f"{GROUP}/DeviceExposurePolicy"
 CUSTOM_DEVICE = f"{GROUP}/CustomDevice"
+REPORT = f"{GROUP}/NodeNetwork"
 EVENT = "events.k8s.io/v1/Event"
 SCHEMA = "cni.networking.k8s.io/v1alpha1/CNIPluginSchema"
 ROOT = Path(__file__).parents[2]
@@ -171,7 +170,7 @@ def test_users_are_told_once_of_a_policy_that_fails_on_many_nodes(workspace: Wor
     api, name = workspace.api, workspace.name("policy")
     workspace.create(manifest(POLICY, name, spec={"selector": {"cel": "true"}, **NOWHERE}))
     for number in range(5):
-        workspace.create(reporting(workspace.name(f"node{number}"), name, devices=1, problems=["no such key: rdma"]))
+        report(workspace, reporting(workspace.name(f"node{number}"), name, devices=1, problems=["no such key: rdma"]))
         api.wait_for(POLICY, name, partial(reports_of, number + 1))
     rival = workspace.name("rival")
     workspace.create(manifest(POLICY, rival, spec={"selector": {"cel": "true"}, **NOWHERE}))
@@ -185,15 +184,14 @@ def test_reports_on_a_custom_device_become_its_status(workspace: Workspace) -> N
     api.wait_for(CUSTOM_DEVICE, name, lambda found: condition(found, "Applied") == ("False", "NoDevice"))
     node = workspace.name("node")
     made = reporting(node, "none", devices=0, problems=[])
-    said = {name: {"desired": 2, "applied": 1, "problems": ["no room"]}}
-    made["metadata"]["annotations"]["networking.dra.io/custom-devices"] = json.dumps(said)
-    workspace.create(made)
+    made["status"]["customDevices"] = [{"name": name, "desired": 2, "applied": 1, "problems": ["no room"]}]
+    report(workspace, made)
     partly = api.wait_for(CUSTOM_DEVICE, name, lambda found: condition(found, "Applied")[1] == "NotEverywhere")
     assert partly is not None
     assert (partly["status"]["desiredNumber"], partly["status"]["appliedNumber"]) == (2, 1)
     assert partly["status"]["refusals"] == ["no room"]
-    annotation = json.dumps({name: {"desired": 2, "applied": 2}})
-    api.patch(SLICE, node, {"metadata": {"annotations": {"networking.dra.io/custom-devices": annotation}}})
+    status = {"customDevices": [{"name": name, "desired": 2, "applied": 2}]}
+    api.patch(REPORT, node, {"status": status}, subresource="status")
     api.wait_for(CUSTOM_DEVICE, name, lambda found: condition(found, "Applied") == ("True", "Everywhere"))
 
 
@@ -276,7 +274,7 @@ def test_reports_of_many_nodes_become_one_status_with_few_writes(workspace: Work
     begun = time.monotonic()
     for number in range(nodes):
         problems = ["no such key: rdma"] if number % 2 else []
-        workspace.create(reporting(workspace.name(f"node{number}"), name, devices=4, problems=problems))
+        report(workspace, reporting(workspace.name(f"node{number}"), name, devices=4, problems=problems))
     since = first["metadata"]["resourceVersion"]
     statuses = 0
     fields = f"metadata.name={name}"
@@ -289,6 +287,7 @@ def test_reports_of_many_nodes_become_one_status_with_few_writes(workspace: Work
     assert found["status"]["devices"] == 4 * nodes
     (problem,) = found["status"]["problems"]
     assert (problem["message"], problem["nodes"]) == ("no such key: rdma", nodes // 2)
+    assert problem["interfaces"] == 3 * nodes // 2
     assert condition(found, "Degraded")[0] == "True"
     assert statuses <= took + 2
 
@@ -315,9 +314,16 @@ def test_a_claim_that_no_decoder_can_read_keeps_the_controller_from_nothing(
 
 
 def reporting(node: str, policy: str, *, devices: int, problems: list[str]) -> Object:
-    """A slice of a node whose publisher reports on a policy."""
-    pool = {"name": node, "generation": 1, "resourceSliceCount": 1}
-    made = objects.manifest(SLICE, node, spec={"driver": "dra.networking", "nodeName": node, "pool": pool})
-    said = {policy: {"devices": devices, "problems": problems}}
-    made["metadata"]["annotations"] = {"networking.dra.io/policies": json.dumps(said)}
-    return made
+    """A node that reports on a policy."""
+    status = {
+        "policies": [{"name": policy, "devices": devices}],
+        "problems": [{"policy": policy, "message": text, "interfaces": 3} for text in problems],
+    }
+    return manifest(REPORT, node, status=status)
+
+
+def report(workspace: Workspace, written: Object) -> None:
+    """Make or change a node's report."""
+    name = written["metadata"]["name"]
+    made = workspace.create(manifest(REPORT, name))
+    workspace.api.update({**made, "status": written["status"]}, subresource="status")

@@ -84,7 +84,7 @@ async def is_everywhere(api: Api, fleet: HollowNodes, change: Change) -> None:
     await asyncio.to_thread(wait_status, api, change.policy, NODES, change.devices, failing=change.failing)
 
 
-def test_policy_changes_cost_each_node_one_write_and_nothing_is_lost(
+def test_policy_changes_cost_each_node_one_write_a_slice_and_nothing_is_lost(
     control_plane: ControlPlane, api: Api, nodes: dict[str, str]
 ) -> None:
     async def story(fleet: HollowNodes) -> None:
@@ -93,7 +93,7 @@ def test_policy_changes_cost_each_node_one_write_and_nothing_is_lost(
             await change_policy(api, change)
             await is_everywhere(api, fleet, change)
             after = writes(control_plane)
-            assert after["resourceslices"] - before["resourceslices"] == NODES, change.name
+            assert after["resourceslices"] - before["resourceslices"] == NODES * change.slices, change.name
             # Reports are added up for a second at a time, whichever node is how slow.
             assert after[STATUSES] - before[STATUSES] < NODES, change.name
 

@@ -24,6 +24,8 @@ VERBS = ("get", "list", "watch", "create", "update", "patch", "delete", "deletec
 READ = frozenset({"get", "list", "watch"})
 OURS, CNI, DRA = "networking.dra.io", "cni.networking.k8s.io", "resource.k8s.io"
 
+REPORT = f"{OURS}/v1alpha1/NodeNetwork"
+
 Right = tuple[str, str, str]
 Rights = dict[str, frozenset[str]]
 
@@ -36,12 +38,13 @@ NODE: Rights = {
     f"deviceexposurepolicies.{OURS}": READ,
     f"networktopologies.{OURS}": READ,
     f"customdevices.{OURS}": READ,
+    f"nodenetworks.{OURS}": READ | {"create"},
+    f"nodenetworks/status.{OURS}": frozenset({"update"}),
     f"cnipluginschemas.{CNI}": READ,
     "events.events.k8s.io": frozenset({"create", "patch"}),
 }
 CONTROLLER: Rights = {
     f"resourceclaims.{DRA}": READ,
-    f"resourceslices.{DRA}": READ,
     f"deviceclasses.{DRA}": READ | {"create", "update", "delete"},
     f"networktopologies.{OURS}": READ | {"patch"},
     f"networktopologies/status.{OURS}": frozenset({"patch"}),
@@ -49,6 +52,7 @@ CONTROLLER: Rights = {
     f"deviceexposurepolicies/status.{OURS}": frozenset({"patch"}),
     f"customdevices.{OURS}": READ,
     f"customdevices/status.{OURS}": frozenset({"patch"}),
+    f"nodenetworks.{OURS}": READ,
     f"cnipluginschemas.{CNI}": READ,
     f"cnipluginschemas/status.{CNI}": frozenset({"patch"}),
     "events.events.k8s.io": frozenset({"create", "patch"}),
@@ -57,6 +61,7 @@ WEBHOOK: Rights = {
     f"networktopologies.{OURS}": READ,
     f"deviceexposurepolicies.{OURS}": READ,
     f"customdevices.{OURS}": READ,
+    f"nodenetworks.{OURS}": READ,
     f"cnipluginschemas.{CNI}": READ,
     f"deviceclasses.{DRA}": READ,
     f"resourceclaims.{DRA}": frozenset({"list"}),
@@ -185,9 +190,17 @@ class Driver:
         """Create an object."""
         kubectl(self._kubeconfig, "create", "-f", "-", text=yaml.safe_dump(written))
 
-    def delete(self, name: str) -> None:
-        """Delete a slice."""
-        kubectl(self._kubeconfig, "delete", "resourceslice", name)
+    def delete(self, name: str, kind: str = "resourceslice") -> None:
+        """Delete a slice, or another object."""
+        kubectl(self._kubeconfig, "delete", kind, name)
+
+    def report(self, node: str, offered: int) -> None:
+        """Write a node's NodeNetwork."""
+        if node == self.node:
+            self.create(manifest(REPORT, node))
+        found = yaml.safe_load(kubectl(self._kubeconfig, "get", "nodenetwork", node, "-o", "yaml"))
+        written = yaml.safe_dump({**found, "status": {"summary": {"offered": offered}}})
+        kubectl(self._kubeconfig, "replace", "--subresource=status", "-f", "-", text=written)
 
     def say(self, namespace: str, claim: str, *devices: Object) -> None:
         """Write what a claim's devices became."""
@@ -304,6 +317,27 @@ def test_a_driver_tells_of_its_node_and_in_its_own_name(workspace: Workspace, dr
     assert "may write events in its own name only" in refusal(lambda: two.apply(taken_over))
 
 
+def test_a_driver_reports_of_its_own_node_only(
+    control_plane: ControlPlane, workspace: Workspace, drivers: tuple[Driver, Driver]
+) -> None:
+    """A stolen token of a node says nothing in another node's name, and makes nobody disappear."""
+    one, two = drivers
+    one.report(one.node, 3)
+    assert workspace.api.get(REPORT, one.node)["status"]["summary"]["offered"] == 3
+    text = f"the driver of node {two.node} may not write the NodeNetwork of node {one.node}"
+    assert text in refusal(lambda: two.report(one.node, 0))
+    assert text in refusal(lambda: two.create(manifest(REPORT, one.node)))
+    other = workspace.name("nowhere")
+    assert f"may not write the NodeNetwork of node {other}" in refusal(lambda: two.create(manifest(REPORT, other)))
+    generated = {"apiVersion": f"{OURS}/v1alpha1", "kind": "NodeNetwork", "metadata": {"generateName": two.node}}
+    assert "may not write the NodeNetwork" in refusal(lambda: two.create(generated))
+    assert "cannot delete" in refusal(lambda: one.delete(one.node, "nodenetwork"))
+    stolen = identities.kubeconfig(control_plane, workspace.api, "netdra-node")
+    written = yaml.safe_dump(manifest(REPORT, other))
+    unbound = refusal(lambda: [kubectl(stolen, "create", "-f", "-", text=written)].clear())
+    assert "with a token that is bound to a node" in unbound
+
+
 def said(device: str, driver: str = "dra.networking", **more: object) -> Object:
     return {"driver": driver, "pool": "pool", "device": device, **more}
 
@@ -338,7 +372,7 @@ def test_a_driver_says_what_became_of_its_devices_on_its_node_only(
 def test_the_manifests_are_taken_by_kubectl_and_a_second_time_change_nothing(control_plane: ControlPlane) -> None:
     for path in sorted(identities.TEMPLATES.glob("*.yaml")):
         control_plane.kubectl("apply", "--server-side", "--force-conflicts", "--dry-run=server", "-f", str(path))
-    for name in ("rights.yaml", "own-node.yaml"):
+    for name in identities.INSTALLED:
         path = identities.TEMPLATES / name
         control_plane.kubectl("apply", "--server-side", "--force-conflicts", "-f", str(path))
         assert control_plane.kubectl("diff", "--server-side", "-f", str(path)) == ""

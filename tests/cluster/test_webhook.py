@@ -16,6 +16,7 @@ from testbed.control_plane import ControlPlane
 from testbed.kubectl import KubectlError
 from testbed.objects import CLAIM, CLASS, manifest
 from testbed.pace import within
+from testbed.waiting import until
 from testbed.workspace import Workspace
 from tests.cluster import identities
 from tests.cluster.daemons import (
@@ -41,6 +42,9 @@ TOPOLOGY = f"{GROUP}/NetworkTopology"
 SCHEMA = "cni.networking.k8s.io/v1alpha1/CNIPluginSchema"
 CUSTOM_DEVICE = f"{GROUP}/CustomDevice"
 TEMPLATE = "resource.k8s.io/v1/ResourceClaimTemplate"
+NODE_NETWORK = f"{GROUP}/NodeNetwork"
+VFS = 'device.attributes["dra.networking"].type == "vf"'
+EXCLUSIVE = {"supportedCNIPlugins": [{"name": "sriov", "exclusive": True}]}
 RECORDED = Path(__file__).parents[1] / "unit" / "topology"
 
 
@@ -119,7 +123,7 @@ def test_a_claim_is_not_refused_for_lack_of_what_a_class_brings_that_was_just_ma
         workspace.api.create(written, dry_run=True)
 
 
-def test_the_steps_of_a_topology_in_use_are_fixed_and_its_users_named(workspace: Workspace, topology: str) -> None:
+def test_the_steps_of_a_topology_in_use_are_fixed(workspace: Workspace, topology: str) -> None:
     api = workspace.api
     used = manifest(CLAIM, "used", workspace.namespace, spec=claim(f"{topology}-vf0", f"{topology}-vf1"))
     made = api.create(used)
@@ -129,7 +133,7 @@ def test_the_steps_of_a_topology_in_use_are_fixed_and_its_users_named(workspace:
     changed["spec"] = steps("vf0", "vf1", config={"vlan": 7})
     error = refusal(lambda: api.update(changed))
     assert error.startswith(
-        f'{DENIED}NetworkTopology "{topology}" is used by 1 ResourceClaim ({workspace.namespace}/used), '
+        f'{DENIED}NetworkTopology "{topology}" is used by 1 ResourceClaim, some of them in its status, '
     )
     changed["spec"] = steps("vf0", "vf1")
     changed["spec"]["steps"][0]["selector"]["cel"] = "device.driver == 'dra.networking'"
@@ -145,6 +149,21 @@ def test_the_steps_of_a_topology_in_use_are_fixed_and_its_users_named(workspace:
         (TOPOLOGY, steps("vf0", config={"vlann": 7}), 'does not accept parameter "vlann"'),
         (TOPOLOGY, steps("vf0", selector={"cel": "device.drvr == 'x'"}), "undefined field 'drvr'"),
         (POLICY, {"selector": {"cel": "1 + 1"}}, "must be true or false"),
+        (
+            POLICY,
+            {"action": "exclude", "selector": {"cel": 'device.attributes["dra.networking"].ifNmae == "eno1"'}},
+            'did you mean "ifName"?',
+        ),
+        (
+            POLICY,
+            {"selector": {"cel": 'device.attributes["dra.network"].type == "vf"'}},
+            'did you mean "dra.networking"?',
+        ),
+        (
+            TOPOLOGY,
+            steps("vf0", selector={"cel": 'device.attributes["dra.networking"].numaNode == "0"'}),
+            "write 0 without quotes",
+        ),
         (
             POLICY,
             {
@@ -187,12 +206,47 @@ def test_what_is_unwise_is_warned_of(control_plane: ControlPlane, workspace: Wor
     assert 'no CNIPluginSchema describes plugin "my-plugin"' in warned.value.stderr
 
 
+@pytest.fixture
+def reporting(workspace: Workspace) -> str:
+    """A node that reports two VFs, one of them allocated, which the policy of that name offers."""
+    name = workspace.name("vfs")
+    alike = {"type": "vf", "state": "up", "count": 1, "policies": {name: "wins"}, "attributes": {"pfName": "p0"}}
+    groups = [
+        {**alike, "names": ["p0v0"], "devices": [{"policy": name}], "attributes": {"pfName": "p0", "vfIndex": 0}},
+        {**alike, "names": ["p0v1"], "devices": [{"policy": name, "allocated": True}]},
+    ]
+    made = workspace.create(manifest(NODE_NETWORK, workspace.name("node")))
+    workspace.api.update({**made, "status": {"interfaces": groups}}, subresource="status")
+    selects = {"selector": {"cel": f'device.attributes["dra.networking"].type == "vf" && "{name}" != ""'}}
+    workspace.create(manifest(POLICY, name, spec={**selects, "exposure": EXCLUSIVE}))
+    return name
+
+
+def warnings(plane: ControlPlane, *arguments: str, text: str = "") -> str:
+    """What kubectl prints beside its answer."""
+    try:
+        plane.kubectl(*arguments, "--dry-run=server", "--warnings-as-errors", text=text)
+    except KubectlError as problem:
+        return problem.stderr
+    return ""
+
+
+def test_a_policy_is_warned_of_what_it_hides_and_its_deletion_too(
+    control_plane: ControlPlane, workspace: Workspace, reporting: str
+) -> None:
+    written = manifest(POLICY, workspace.name("guard"), spec={"action": "exclude", "selector": {"cel": VFS}})
+    text = yaml.safe_dump(written)
+    hides = "hides 2 devices on 1 node, 1 of them allocated"
+    until(lambda: hides in warnings(control_plane, "create", "-f", "-", text=text), "the webhook to know the report")
+    assert f'"{reporting}": its deletion {hides}' in warnings(control_plane, "delete", "dxp", reporting)
+
+
 def test_while_the_webhook_is_away_claims_are_let_through_and_topologies_wait(
     workspace: Workspace, topology: str, webhook: Webhook
 ) -> None:
     api = workspace.api
     shipped = {each["metadata"]["name"]: each["webhooks"] for each in identities.template("webhook.yaml")}
-    (patience,) = (one["timeoutSeconds"] for one in shipped["netdra-claims"])
+    (patience,) = {one["timeoutSeconds"] for one in shipped["netdra-claims"]}
     assert patience == 2
     asked_about_claims(api, "hurried.networking.dra.io", patience)
     webhook.process.pause()

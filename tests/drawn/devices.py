@@ -75,13 +75,15 @@ def _policies(source: random.Random) -> list[DeviceExposurePolicy]:
         plugins: list[Object] = [{"name": plugin}]
         if source.random() < 0.2:
             plugins.append({"name": "host-device", "exclusive": True})
+        capacity = {source.choice(("slots", "bandwidth")): _capacity(source, policy=True)}
         found.append(
             builders.policy(
                 plugin,
                 physical if source.random() < 0.8 else f'{builders.OURS}.type in ["vf", "pf"]',
                 deviceNameSuffix=f"-{plugin}",
                 allowMultipleAllocations=True,
-                capacity={source.choice(("slots", "bandwidth")): _capacity(source, policy=True)},
+                capacity=capacity,
+                allowBandwidthOvercommit=capacity.get("bandwidth", {}).get("value") == "4Gi" or source.random() < 0.5,
                 supportedCNIPlugins=plugins,
                 exclusionGroup=group,
             )

@@ -12,10 +12,8 @@ from netdra.model import names
 from netdra.model.claim import AllocationResult, DeviceRequestAllocationResult, ResourceClaim
 from netdra.model.errors import InvalidInputError, PermanentError, TemporaryError
 from netdra.model.plan import Binding, ClaimReference, Plan
+from netdra.model.topology import MOVING_TYPES
 from netdra.slices.nodes import parse_selector
-
-MOVING_TYPES = frozenset({"sriov", "host-device", "vfio-pci", "rdma"})
-"""Steps after which the host no longer has the device: it is in one pod, or bound to a driver for one."""
 
 
 def named(claim: ResourceClaim | ClaimReference) -> str:

@@ -44,7 +44,7 @@ T = TypeVar("T")
 UNDO_SECONDS = 5.0
 LOOKUP_SHARE = 0.4
 REMOVE_SECONDS = 5.0
-MOST_TRIES = 5  # of taking a sandbox down whose namespace is gone (decision D13)
+MOST_TRIES = 5  # of taking a sandbox down whose namespace is gone, or whose plugins refuse to (decision D13)
 
 
 class StoppedError(TemporaryError):
@@ -211,8 +211,11 @@ class Attachments:
             self.writer.forget(sandbox.id, undone.claims)
             self.troubles.pop(sandbox.id, None)
             if undone.trouble and not undone.given_up:
-                self.troubles[sandbox.id] = msgspec.structs.replace(undone, tries=tries + undone.namespace_gone)
+                counts = undone.namespace_gone or undone.hopeless
+                self.troubles[sandbox.id] = msgspec.structs.replace(undone, tries=tries + counts)
             self.changed()
+        if undone.restored:
+            self.reports.restored(sandbox, "\n".join(undone.restored))
         if undone.notes:
             self.reports.not_restored(sandbox, "\n".join(undone.notes))
         if not undone.trouble:

@@ -11,17 +11,28 @@ pod that ends while there is no daemon. The next daemon holds those of the check
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import threading
 from collections.abc import Callable
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
+from typing import Self
 
 from netdra.kernel.errors import KernelError
+from netdra.kernel.mounts import MountChanges
 from netdra.kernel.netns import Namespace
 
+log = logging.getLogger(__name__)
+
 LOOK_SECONDS = 1.0
-"""How often the paths are looked at. A sandbox is looked for when its namespace was gone twice: CRI-O tells of the stop
-in between."""
+"""How long after a namespace was gone it is looked at again. Its sandbox is looked for if it is still gone: CRI-O tells
+of the stop in between."""
+DAMPING_SECONDS = 0.1
+"""How long after mounts changed further changes are awaited: a runtime unmounts several things of a sandbox."""
+IDLE_SECONDS = 30.0
+"""How often all are looked at although no mount has changed, as a check."""
+_PROCESSES = "/proc/"
 
 
 @dataclass(frozen=True)
@@ -34,7 +45,7 @@ class _Held:
 
     @property
     def is_lost(self) -> bool:
-        """Whether the path leads to it no longer. One system call: all are asked once a second."""
+        """Whether the path leads to it no longer. One system call: all are asked at once."""
         try:
             found = os.stat(self.path)  # noqa: PTH116
         except OSError:
@@ -48,6 +59,7 @@ class Namespaces:
     def __init__(self) -> None:
         self._held: dict[str, _Held] = {}
         self._lock = threading.Lock()
+        self._look: Callable[[], object] = lambda: None
 
     def __len__(self) -> int:
         """How many are held."""
@@ -71,6 +83,8 @@ class Namespaces:
             self._held[sandbox] = _Held(namespace, path, (found.st_dev, found.st_ino))
             if former is not None:
                 former.namespace.close()
+        if path.startswith(_PROCESSES):
+            self._look()
 
     def release(self, sandbox: str) -> None:
         """Hold a sandbox's namespace no longer; done already is no error."""
@@ -106,25 +120,73 @@ class Namespaces:
     async def follow(self, lost: Callable[[], None]) -> None:
         """Until cancelled, have those looked for that ended without our being told.
 
-        The paths are looked at, not watched: a node's programs may have used up all that can be watched (fs.inotify),
-        and what is below /proc cannot be.
+        A namespace's path ends with an unmount, which the kernel tells of; the paths themselves are not watched: the
+        programs of a node may have used up all that can be watched (fs.inotify). Below /proc a path ends with a
+        process, and nothing tells of that: while one is held there, the paths are looked at all the time.
 
         Args:
             lost: called once for each sandbox of which nothing has been heard for a while since its namespace went.
         """
         before: set[tuple[str, int]] = set()
         told: set[tuple[str, int]] = set()
-        while True:
-            await asyncio.sleep(LOOK_SECONDS)
-            now = self._lost()
-            told &= now
-            if (now & before) - told:
-                told |= now & before
-                lost()
-            before = now
+        with _Unmounts() as unmounts:
+            self._look = unmounts.look
+            while True:
+                now = self._lost()
+                told &= now
+                if (now & before) - told:
+                    told |= now & before
+                    lost()
+                before = now
+                if before - told or self._has_processes():
+                    await asyncio.sleep(LOOK_SECONDS)
+                else:
+                    await unmounts.wait()
+
+    def _has_processes(self) -> bool:
+        with self._lock:
+            return any(held.path.startswith(_PROCESSES) for held in self._held.values())
 
     def _lost(self) -> set[tuple[str, int]]:
         """The same with the namespaces' numbers."""
         with self._lock:
             held = list(self._held.items())
         return {(sandbox, each.file[1]) for sandbox, each in held if each.is_lost}
+
+
+class _Unmounts:
+    """Waits until mounts change; where the kernel does not let us hear of that, for as long as between two looks."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._heard = asyncio.Event()
+        self._stack = ExitStack()
+        self._seconds = IDLE_SECONDS
+
+    def __enter__(self) -> Self:
+        try:
+            changes = self._stack.enter_context(MountChanges())
+        except KernelError as problem:
+            log.warning("namespaces of sandboxes are looked at every %g s: %s", LOOK_SECONDS, problem)
+            self._seconds = LOOK_SECONDS
+            return self
+
+        self._loop.add_reader(changes, self._heard.set)
+        self._stack.callback(self._loop.remove_reader, changes)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
+
+    def look(self) -> None:
+        """Let who waits go on. Any thread may call, also when nobody waits any more."""
+        with suppress(RuntimeError):  # the loop has ended
+            self._loop.call_soon_threadsafe(self._heard.set)
+
+    async def wait(self) -> None:
+        """Until mounts have changed since the last call, or it is time for a check."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(self._seconds):
+                await self._heard.wait()
+                await asyncio.sleep(DAMPING_SECONDS)
+        self._heard.clear()

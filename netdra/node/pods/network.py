@@ -41,15 +41,19 @@ class Undone(msgspec.Struct, frozen=True, kw_only=True):
         claims: the claims whose network was run in it, as far as its checkpoint says.
         trouble: what could not be undone yet, "" if all is.
         notes: what was undone and could not be given back as it was.
+        restored: what of devices plugins had left otherwise than it was, and netdra restored.
+        hopeless: all that is left is refused by its plugin as it was when it was to be done: nothing will mend it.
         namespace_gone: its namespace is gone for all but us, so nothing that fails now can be mended in it.
         given_up: what could not be undone is in a file that was put aside, and is tried no more.
-        tries: how often it was tried so far since the namespace was gone; counted by `attachments`.
+        tries: how often it was tried so far since the namespace was gone, or without hope; counted by `attachments`.
         hung: the plugins that did not answer in time.
     """
 
     claims: tuple[ClaimReference, ...] = ()
     trouble: str = ""
     notes: tuple[str, ...] = ()
+    restored: tuple[str, ...] = ()
+    hopeless: bool = False
     namespace_gone: bool = False
     given_up: bool = False
     tries: int = 0
@@ -162,7 +166,7 @@ class Network:
             sandbox: its id.
             deadline: when it must be done, on the monotonic clock.
             netns: where its namespace is now.
-            give_up: try for the last time (decision D13).
+            give_up: try for the last time (decision D13), but for a device that is not what it was (decision D27).
         """
         began = time.perf_counter()
         trouble: list[str] = []
@@ -177,7 +181,8 @@ class Network:
             saved = standing.load(self.settings.state, sandbox)
             claims = tuple(dict.fromkeys(plan.claim for plan in saved.header.plans)) if saved is not None else ()
             held = self.namespaces.path(sandbox)
-            report = detach(sandbox, self._within(deadline), netns, held=held, give_up=give_up)
+            within = self._within(deadline)
+            report = detach(sandbox, within, netns, held=held, give_up=give_up, keep_stranded=True)
             measure.detached(report)
             self._let_go(report, give_up=give_up)
             trouble += report.problems
@@ -192,6 +197,8 @@ class Network:
             claims=claims,
             trouble="\n".join(trouble),
             notes=report.notes,
+            restored=report.restored,
+            hopeless=report.is_refused,
             namespace_gone=report.namespace_gone,
             given_up=give_up and bool(trouble) and not self.has_checkpoint(sandbox),
             hung=tuple(each.hung for each in report.undone if each.hung),

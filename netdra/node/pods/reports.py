@@ -52,6 +52,11 @@ class Reports:
         log.warning("not as it was before: %s", notes, extra=_about(sandbox))
         self._tell(sandbox, "Warning", "NetworkNotRestored", "Detach", notes)
 
+    def restored(self, sandbox: Sandbox, restored: str) -> None:
+        """A plugin left a device of the node otherwise than it was, and netdra made it that again."""
+        log.warning("restored, as its plugin had not: %s", restored, extra=_about(sandbox))
+        self._tell(sandbox, "Normal", "DeviceRestored", "Detach", restored)
+
     def given_up(self, sandbox: Sandbox, trouble: str) -> None:
         """What could not be given back is tried no more, and left for a person."""
         log.error('pod "%s/%s", sandbox %s: %s', sandbox.namespace, sandbox.name, sandbox.id, trouble)

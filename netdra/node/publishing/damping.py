@@ -19,14 +19,16 @@ _Key = tuple[str, str]
 
 
 class Bucket(msgspec.Struct, frozen=True):
-    """Tokens as they were at a time, in seconds of the caller's clock; one more comes every SECONDS_PER_CHANGE."""
+    """Tokens as they were at a time, in seconds of the caller's clock; one more comes every so many seconds."""
 
     tokens: float
     at: float
+    most: float = BURST
+    seconds: float = SECONDS_PER_CHANGE
 
     def now(self, now: float) -> float:
         """The tokens at a later time."""
-        return min(BURST, self.tokens + (now - self.at) / SECONDS_PER_CHANGE)
+        return min(self.most, self.tokens + (now - self.at) / self.seconds)
 
 
 class Damper:

@@ -14,38 +14,47 @@ import msgspec
 from netdra.model import names
 from netdra.model.device import ExposureResult
 from netdra.model.inventory import PUBLISHED_FIELDS, Interface
+from netdra.model.node_network import NodeNetworkStatus
 from netdra.model.plan import PlannedDevice
 from netdra.model.resource import Device, ResourceSlice
-from netdra.node.publishing import reports
 from netdra.topology.devices import DeviceKey, supported_cnis
 
 _TYPES: dict[str, type] = {field.name: field.type for field in msgspec.structs.fields(Interface)}
 
 
 class Known(msgspec.Struct, frozen=True):
-    """A device's interface, as it was when it was there last, and the policy that offers it."""
+    """A device's interface, as it was when it was there last, and the policy that offers it.
+
+    Attributes:
+        allow_host_use: whether that policy allows that the device is taken from the host while the host uses it.
+    """
 
     interface: Interface
     policy: str = ""
+    allow_host_use: bool = False
 
 
 def of_part(part: ExposureResult, by_identity: Mapping[str, Interface]) -> dict[str, Known]:
     """What is known of a pool's devices, by their names."""
-    return {device.name: Known(by_identity[device.interface], device.policy) for device in part.devices}
-
-
-def of_slices(slices: Iterable[ResourceSlice]) -> dict[DeviceKey, Known]:
-    """What slices say of their devices' interfaces, and of the policy where all of a slice's devices are of one."""
     return {
-        (found.spec.pool.name, device.name): Known(_interface(device), policy)
+        device.name: Known(by_identity[device.interface], device.policy, device.allow_host_use)
+        for device in part.devices
+    }
+
+
+def of_slices(slices: Iterable[ResourceSlice], reported: NodeNetworkStatus) -> dict[DeviceKey, Known]:
+    """What slices say of their devices' interfaces, and the node's report of the policies that made them."""
+    policies = {name: each.policy for group in reported.interfaces for name, each in group.published()}
+    return {
+        (found.spec.pool.name, device.name): Known(_interface(device), policies.get(device.name, ""))
         for found in slices
-        for policy in (reports.only_policy(found),)
         for device in found.spec.devices
     }
 
 
-def planned(pool: str, device: Device, interface: Interface) -> PlannedDevice:
+def planned(pool: str, device: Device, known: Known) -> PlannedDevice:
     """A published device as a plan takes it; `request` is still ""."""
+    interface = known.interface
     return PlannedDevice(
         request="",
         pool=pool,
@@ -60,6 +69,7 @@ def planned(pool: str, device: Device, interface: Interface) -> PlannedDevice:
         mtu=interface.mtu,
         rdma_device=interface.rdma_device,
         iommu_group=interface.iommu_group,
+        allow_host_use=known.allow_host_use,
     )
 
 

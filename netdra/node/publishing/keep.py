@@ -183,8 +183,11 @@ def _raised(
 
 
 def _takes_all(device: Device, taken: Mapping[str, Decimal], wanted: Mapping[str, Decimal], asked: Amounts) -> bool:
-    """Whether a device leaves nothing of a set; one that nobody has to be kept from has no counters at all."""
-    if not asked:
+    """Whether a device leaves nothing of a set; one that nobody has to be kept from has no counters at all.
+
+    A shared device never does: that all counters of a set are its own mirrors says only that nobody else has one.
+    """
+    if device.allow_multiple_allocations or not asked:
         return not device.allow_multiple_allocations
     return bool(wanted) and all(taken.get(counter, 0) >= value for counter, value in wanted.items())
 

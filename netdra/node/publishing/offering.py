@@ -1,4 +1,4 @@
-"""What the node is to publish now: interfaces, policies and held devices → each pool's slices, with their reports.
+"""What the node is to publish now: interfaces, policies and held devices → each pool's slices, and the node's report.
 
 Asked by `netdra.node.publishing.service` after each change, in the thread that reads the kernel. A pass costs what has
 changed: of a pool in which nothing did, neither devices nor slices are made anew.
@@ -7,7 +7,8 @@ changed: of a pool in which nothing did, neither devices nor slices are made ane
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import Protocol
 
 import msgspec
@@ -15,6 +16,7 @@ import msgspec
 from netdra.exposure import Exposer
 from netdra.model.device import ExposureResult, Features, LeftOut, Problem
 from netdra.model.inventory import Interface, Inventory, Node
+from netdra.model.node_network import NodeNetworkStatus
 from netdra.model.plan import PlannedDevice
 from netdra.model.policy import DeviceExposurePolicy
 from netdra.model.resource import ResourceSlice
@@ -23,6 +25,7 @@ from netdra.node.publishing.damping import Damper
 from netdra.node.publishing.facts import Known
 from netdra.node.publishing.keep import Pool, keep
 from netdra.node.publishing.recall import PfNames, frozen_names, recall
+from netdra.node.publishing.reports import Row, Seen
 from netdra.node.publishing.taints import Gone
 from netdra.node.view import HeldDevice
 from netdra.slices.pack import arrange, layout
@@ -49,12 +52,14 @@ class Offered(msgspec.Struct, frozen=True):
         devices: the facts of the devices of these pools.
         problems: all that an administrator should mend, now.
         left_out: why devices of all pools are not published, and how often.
+        followed: whether other policies, or labels of the node, were looked at than by the pass before.
     """
 
     slices: dict[str, Slices]
     devices: dict[str, dict[DeviceKey, PlannedDevice]]
     problems: tuple[Problem, ...]
     left_out: Mapping[LeftOut, int]
+    followed: bool = False
 
 
 class _Source(msgspec.Struct, frozen=True):
@@ -70,7 +75,7 @@ class _Source(msgspec.Struct, frozen=True):
 
 
 class _Made(msgspec.Struct, frozen=True):
-    """A pool as it was made last: its slices without reports, what these tell, and how many devices others keep out."""
+    """A pool as it was made last: its slices, what is known of them, and how many devices others keep out."""
 
     source: _Source
     slices: Slices
@@ -85,12 +90,13 @@ _NOTHING = ExposureResult()
 class Offering:
     """What was made of each pool so far. For one thread."""
 
-    def __init__(self, node: str, published: Mapping[str, Slices]) -> None:
+    def __init__(self, node: str, published: Mapping[str, Slices], reported: NodeNetworkStatus | None = None) -> None:
         """Begin.
 
         Args:
             node: the node's name.
             published: what it publishes already, by pool: claims may hold some of it.
+            reported: what it reports already: which policy made which device.
         """
         self._node = node
         self._exposer: Exposer | None = None
@@ -99,12 +105,15 @@ class Offering:
         self._damper = Damper()
         self._made: dict[str, _Made] = {}
         self._previous = dict(published)
-        restored = facts.of_slices(one for slices in published.values() for one in slices)
+        restored = facts.of_slices(
+            (one for slices in published.values() for one in slices), reported or NodeNetworkStatus()
+        )
         self._last: dict[DeviceKey, Known] = restored
         self._gone = taints.published_gone(published.values())
         self._pf_names = PfNames(restored.values())
         self._bare: frozenset[str] = frozenset()
-        self._carried: tuple[str, tuple[Problem, ...]] = ("", ())
+        self._interfaces: Sequence[Interface] = ()
+        self._followed: tuple[object, ...] = ()
         self._away_from_the_start: frozenset[str] | None = None
 
     @property
@@ -117,7 +126,7 @@ class Offering:
 
         What the controller writes in their statuses is no other policy: all devices would be made anew for nothing.
         """
-        asked = (tuple((policy.name, policy.spec) for policy in policies), features)
+        asked = (tuple((policy.name, policy.metadata.generation, policy.spec) for policy in policies), features)
         if asked != self._asked:
             self._asked = asked
             self._features = features
@@ -150,18 +159,68 @@ class Offering:
         interfaces = self._damper.damp(recalled.interfaces, now)
         in_use = {one.key[0] for one in held if one.key[0] in self._previous}
         here = Inventory(node=Node(name=self._node, labels=labels), interfaces=interfaces)
-        parts = self._exposer.pools(here, in_use)
+        pinned = {known.interface.identity: key[0] for key, known in claimed.items()}
+        parts = self._exposer.pools(here, in_use, pinned)
         self._gone = taints.gone_effects(gone, self._exposer, self._gone)
         changed = self._make_all(parts, held, interfaces)
-        problems = (*self._exposer.problems, *[each for made in self._made.values() for each in made.problems])
+        self._interfaces = interfaces
+        before, self._followed = self._followed, (self._asked, dict(labels))
+        return Offered(
+            slices={pool: self._made[pool].slices if pool in self._made else () for pool in changed},
+            devices={pool: self._planned(pool, claimed) for pool in changed},
+            problems=self._problems,
+            left_out=self._left_out(self._problems),
+            followed=before != self._followed,
+        )
+
+    def report(self, refused: Mapping[DeviceKey, str] = MappingProxyType({})) -> NodeNetworkStatus:
+        """What the node is to say of itself after the last pass.
+
+        Args:
+            refused: devices that the API server does not take, with its reason.
+        """
+        assert self._exposer is not None, "follow comes first"
+        found = {(each.identity, each.device_name): each for each in self._interfaces}
+        rows = [row for pool in self._made for row in self._rows(pool, found, refused)]
+        unwanted = [
+            Problem(policy="", message=f'pool "{pool}": device "{name}" is refused by the API server: {why}')
+            for (pool, name), why in refused.items()
+        ]
+        problems = (*self._problems, *unwanted)
+        return reports.status(Seen(rows, self._exposer.holding, problems, self._left_out(problems)))
+
+    @property
+    def _problems(self) -> tuple[Problem, ...]:
+        homeless = self._exposer.problems if self._exposer else ()
+        return (*homeless, *[each for made in self._made.values() for each in made.problems])
+
+    def _left_out(self, problems: Iterable[Problem]) -> Mapping[LeftOut, int]:
         left_out = Counter(each.left_out for each in problems if each.left_out is not None)
         left_out["in-use"] += sum(made.kept_out for made in self._made.values())
-        return Offered(
-            slices={pool: self._slices(pool) for pool in changed},
-            devices={pool: self._planned(pool, claimed) for pool in changed},
-            problems=problems,
-            left_out=left_out,
-        )
+        return left_out
+
+    def _rows(
+        self, pool: str, interfaces: Mapping[tuple[str, str], Interface], refused: Container[DeviceKey]
+    ) -> Iterator[Row]:
+        """The interfaces of a pool, and those that are gone and whose devices claims have."""
+        made = self._made[pool]
+        held = {one.key[1] for one in made.source.holding}
+        devices: dict[str, list[tuple[str, Known]]] = {}
+        for name in (device.name for one in made.slices for device in one.spec.devices):
+            known = made.known.get(name) or self._last.get((pool, name))
+            if known is not None and (pool, name) not in refused:
+                devices.setdefault(known.interface.identity, []).append((name, known))
+        for decision in made.source.part.decisions:
+            suffixes = {verdict.suffix for verdict in decision.verdicts}
+            base = decision.device_name
+            published = tuple(
+                reports.device(base, name, known.policy, suffixes, allocated=name in held)
+                for name, known in devices.pop(decision.interface, ())
+            )
+            yield Row(interfaces[decision.interface, base], decision, published)
+        for name, known in (each for found in devices.values() for each in found):
+            gone = reports.device(known.interface.device_name, name, known.policy, (), allocated=name in held)
+            yield Row(known.interface, None, (gone,))
 
     def _left(self, inventory: Inventory, surroundings: Surroundings) -> Callable[[Interface], bool]:
         """Of what was away already when this process began, nobody saw where it went: it is believed as published."""
@@ -195,7 +254,7 @@ class Offering:
             identities = identities or {interface.identity: interface for interface in interfaces}
             if self._make(pool, source, identities):
                 changed.add(pool)
-        return sorted(changed | self._carry())
+        return sorted(changed)
 
     def _make(self, pool: str, source: _Source, identities: Mapping[str, Interface]) -> bool:
         """Make a pool anew, and tell whether it came out differently."""
@@ -213,30 +272,9 @@ class Offering:
         # What is held is remembered as it was when it was allocated; who offers it may change.
         for name, one in known.items():
             last = self._last.get((pool, name)) if name in held else None
-            self._last[pool, name] = Known(last.interface, one.policy) if last is not None else one
+            self._last[pool, name] = Known(last.interface, one.policy, one.allow_host_use) if last is not None else one
         self._previous[pool] = slices
         return before is None or (before.slices, before.known, before.problems) != (slices, known, made.problems)
-
-    def _carry(self) -> set[str]:
-        """Have one pool tell what belongs to no slice; return the pools that tell otherwise than before."""
-        homeless = list(self._exposer.problems if self._exposer else ())
-        homeless += [problem for made in self._made.values() if not made.slices for problem in made.problems]
-        carrier = min((pool for pool, made in self._made.items() if made.slices), default="")
-        before, self._carried = self._carried, (carrier, tuple(homeless))
-        if before == self._carried:
-            return set()
-        return {pool for pool in (before[0], carrier) if pool in self._made}
-
-    def _slices(self, pool: str) -> Slices:
-        """A pool's slices as they are to be published, with what they report."""
-        if pool not in self._made:
-            return ()
-        made, (carrier, homeless) = self._made[pool], self._carried
-        problems = (*made.problems, *homeless) if pool == carrier else made.problems
-        # What is held counts for the policy that offered it.
-        policies = {one.key[1]: self._last[one.key].policy for one in made.source.holding if one.key in self._last}
-        policies |= {name: one.policy for name, one in made.known.items()}
-        return reports.annotated(made.slices, policies, problems)
 
     def _held(self, pool: str, slices: Slices, source: _Source) -> Slices:
         held = {one.key[1]: one.trouble for one in source.holding}
@@ -268,7 +306,7 @@ class Offering:
             key = pool, device.name
             known = claimed.get(key) or self._last.get(key)
             if known is not None:
-                planned[key] = facts.planned(pool, device, known.interface)
+                planned[key] = facts.planned(pool, device, known)
         return planned
 
     def _forget(self, pool: str) -> None:

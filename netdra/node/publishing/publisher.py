@@ -105,11 +105,12 @@ class _Pool:
         return found
 
     @property
-    def left_out(self) -> int:
-        """How many devices are left out because the server refused them as they are."""
+    def left_out(self) -> list[str]:
+        """The devices that are left out because the server refused them as they are."""
         if not self.refused:
-            return 0
-        return sum(self.refused.get(device.name) == device for one in self.wanted for device in one.spec.devices)
+            return []
+        devices = (device for one in self.wanted for device in one.spec.devices)
+        return [device.name for device in devices if self.refused.get(device.name) == device]
 
     @property
     def versions(self) -> dict[str, str]:
@@ -182,6 +183,11 @@ class Publisher:
             known.wanted = tuple(slices)
             self._begin(pool)
         self._check()
+
+    @property
+    def refused(self) -> list[tuple[str, str]]:
+        """The devices that the server refuses now, by pool and name."""
+        return [(name, device) for name, pool in list(self._pools.items()) for device in pool.left_out]
 
     async def run(self) -> None:
         """Keep the slices as they should be, until cancelled. Nothing is written before something was wanted."""
@@ -280,7 +286,7 @@ class Publisher:
 
     def _left_out(self) -> int:
         """How many devices the server refuses now; counted when somebody asks, in any thread."""
-        return sum(each.left_out for each in list(self._pools.values()))
+        return len(self.refused)
 
     def _begin(self, pool: str) -> None:
         """Have a pool looked at."""

@@ -14,9 +14,11 @@ import msgspec
 
 from netdra.model import names
 from netdra.model.meta import ObjectMeta, OwnerReference
-from netdra.model.report import ANNOTATION
 from netdra.model.resource import Device, DeviceTaint, ResourcePool, ResourceSlice
 from netdra.node.publishing.content import digest
+
+FORMER_REPORT = f"{names.GROUP}/policies"
+"""An annotation in which slices carried what is in a NodeNetwork now; it is taken off."""
 
 Adopted = Mapping[bytes, bytes]
 """Digest of what was sent -> digest of what the server kept of it, which is then to be left as it is."""
@@ -45,9 +47,9 @@ class _Pair(msgspec.Struct, frozen=True):
     same: bool = False
 
     @property
-    def reported(self) -> bool:
-        """Whether the stored one also reports the same of policies, which is no part of the pool."""
-        return self.stored is not None and _report(self.stored) == _report(self.wanted)
+    def littered(self) -> bool:
+        """Whether the stored one carries what is no part of the pool and has no place there any more."""
+        return self.stored is not None and FORMER_REPORT in self.stored.metadata.annotations
 
 
 def reconcile(
@@ -91,7 +93,7 @@ def _reconcile_pool(wanted: Slices, stored: Slices, owner: OwnerReference, adopt
         generation += 1
         changed = [*range(len(pairs))]
     else:
-        changed += [index for index, pair in enumerate(pairs) if pair.same and not pair.reported]
+        changed += [index for index, pair in enumerate(pairs) if pair.same and pair.littered]
     # Else one write takes readers from the old content to the new one, with nothing in between to be kept apart.
     used = {pair.stored.metadata.uid for pair in pairs if pair.stored is not None}
     stamps = _taint_times(usable)
@@ -154,23 +156,15 @@ def _written(
     """The object to send: the wanted content in the stored object's place, or as a new one."""
     pool = ResourcePool(name=pair.wanted.spec.pool.name, generation=generation, resource_slice_count=count)
     devices = tuple(_stamped(device, stamps) for device in pair.wanted.spec.devices)
-    found = _report(pair.wanted)
-    report = {} if found is None else {ANNOTATION: found}
     if pair.stored is not None:
-        others = {name: text for name, text in pair.stored.metadata.annotations.items() if name != ANNOTATION}
-        metadata = msgspec.structs.replace(
-            pair.stored.metadata, owner_references=(owner,), annotations={**others, **report}
-        )
+        others = {name: text for name, text in pair.stored.metadata.annotations.items() if name != FORMER_REPORT}
+        metadata = msgspec.structs.replace(pair.stored.metadata, owner_references=(owner,), annotations=others)
     else:
         # The scheduler looks at slices in the order of their names, and the server keeps 58 characters of this.
         name = names.subdomain(pool.name.replace("/", "-"))
-        metadata = ObjectMeta(generate_name=f"{index:05x}-{name}-", owner_references=(owner,), annotations=report)
+        metadata = ObjectMeta(generate_name=f"{index:05x}-{name}-", owner_references=(owner,))
     spec = msgspec.structs.replace(pair.wanted.spec, pool=pool, devices=devices)
     return ResourceSlice(metadata=metadata, spec=spec)
-
-
-def _report(one: ResourceSlice) -> str | None:
-    return one.metadata.annotations.get(ANNOTATION)
 
 
 def _taint_times(stored: Iterable[ResourceSlice]) -> dict[_TaintId, str]:

@@ -1,60 +1,309 @@
-"""What slices say of policies, written on them (`netdra.model.report`): devices by policy, and what is wrong.
+"""What a node reports of itself, its NodeNetwork's status: interfaces and what became of them, policies, problems.
 
-Called by `netdra.node.publishing.offering` for each pool that it makes. Pure. The controller reads it.
+Made by `netdra.node.publishing.offering`, written by `netdra.node.publishing.reporter`. Pure. Interfaces that are
+alike, and of which the same became, are one entry; the larger a node is, the more counts as alike, so that the status
+stays below its limit (decision D18).
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, get_args
 
 import msgspec
 
-from netdra.model.device import Problem
-from netdra.model.errors import InvalidInputError
-from netdra.model.report import ANNOTATION, PolicyReport, ReportedSlice, ReportedSpec, of_slice, to_text
-from netdra.model.resource import ResourceSlice
+from netdra.model import names
+from netdra.model.device import Decision, LeftOut, Problem
+from netdra.model.inventory import AttributeValue, Interface, attributes
+from netdra.model.node_network import (
+    DEFAULTS,
+    MAX_GROUPS,
+    MAX_POLICIES,
+    MAX_PROBLEMS,
+    MAX_STATUS,
+    MAX_TEXT,
+    InterfaceGroup,
+    NodeNetworkStatus,
+    NodeNetworkSummary,
+    NodeProblem,
+    PolicyReport,
+    PublishedDevice,
+    Standing,
+)
+from netdra.model.policy import DeviceExposurePolicy
+
+AWAY, GONE = "away", "gone"
+UNTOLD = "the report has no room to tell what became of them: ask netdra explain on the node"
+_STANDINGS = frozenset(get_args(Standing))
+_MATCHING = _STANDINGS - {"failed"}
+_NOTHING = object()
+_Alike = Callable[[Interface], tuple[object, ...]]
 
 
-def annotated(
-    slices: tuple[ResourceSlice, ...], policies: Mapping[str, str], problems: Iterable[Problem]
-) -> tuple[ResourceSlice, ...]:
-    """A pool's slices with their reports; the problems are on the last one.
+class Row(msgspec.Struct, frozen=True):
+    """One interface: what it is, what was decided (None: it is gone), and its devices as they are published."""
 
-    Problems come and go with devices, and those are on the last slice, where counter sets come first: so that one write
-    tells of both.
+    interface: Interface
+    decision: Decision | None
+    devices: tuple[PublishedDevice, ...] = ()
+
+
+class Seen(msgspec.Struct, frozen=True):
+    """All that a report is made of.
+
+    Attributes:
+        rows: the node's interfaces.
+        policies: those that hold on the node.
+        problems: what is wrong, as often as it was seen.
+        left_out: why devices are not published, and how many.
+    """
+
+    rows: Sequence[Row]
+    policies: Sequence[DeviceExposurePolicy]
+    problems: Sequence[Problem]
+    left_out: Mapping[LeftOut, int]
+
+
+def status(seen: Seen) -> NodeNetworkStatus:
+    """A node's status, below `MAX_STATUS` as JSON; the same for the same, whatever order it comes in."""
+    rows = sorted(seen.rows, key=lambda row: _in_order(row.interface.device_name))
+    published = [device for row in rows for device in row.devices]
+    problems = tuple(_by_cause(seen.problems))
+    rest = NodeNetworkStatus(
+        summary=NodeNetworkSummary(
+            interfaces=len(rows),
+            offered=len(published),
+            allocated=sum(device.allocated for device in published),
+            problems=len(problems),
+        ),
+        policies=tuple(_policies(rows, seen.policies))[:MAX_POLICIES],
+        problems=problems[:MAX_PROBLEMS],
+        left_out={reason: number for reason, number in sorted(seen.left_out.items()) if number},
+    )
+    return _fitting(rest, rows)
+
+
+def device(base: str, name: str, policy: str, suffixes: Iterable[str], *, allocated: bool) -> PublishedDevice:
+    """A published device in the words of a report.
 
     Args:
-        slices: the pool's.
-        policies: which policy offers which device.
-        problems: what is wrong with policies there; those of no policy are for events alone.
+        base: its interface, as devices are called after it.
+        name: its own name.
+        policy: the policy that offers it, "" if nobody knows.
+        suffixes: what may follow the interface's name in it.
+        allocated: whether a claim has it.
     """
-    messages: dict[str, dict[str, None]] = {}
+    likely = ("", name.removeprefix(base), *suffixes)
+    suffix = next((each for each in likely if names.label(base + each) == name), None)
+    if suffix is None:
+        return PublishedDevice(policy=policy, name=name, allocated=allocated)
+    return PublishedDevice(policy=policy, suffix=suffix, allocated=allocated)
+
+
+def _in_order(name: str) -> tuple[str, int, str]:
+    """`eth10` after `eth9`, and `p0v10` after `p0v9`."""
+    stem = name.rstrip("0123456789")
+    return stem, int(name[len(stem) :] or -1), name
+
+
+def _alone(interface: Interface) -> tuple[object, ...]:
+    """Every netdev for itself, with all that a selector can ask; VFs by their PF."""
+    return _nic(interface) if interface.type == "vf" else (interface.identity, interface.if_name)
+
+
+def _nic(interface: Interface) -> tuple[object, ...]:
+    """By what is the same of one kind of hardware."""
+    return (
+        interface.pf_name,
+        interface.driver,
+        interface.vendor,
+        interface.product,
+        interface.numa_node,
+        interface.link_speed,
+    )
+
+
+def _fate(_: Interface) -> tuple[object, ...]:
+    """By what became of them alone."""
+    return ()
+
+
+def _fitting(rest: NodeNetworkStatus, rows: Sequence[Row]) -> NodeNetworkStatus:
+    """The status with as much of the interfaces as there is room for."""
+    for alike in (_alone, _nic, _fate):
+        found = msgspec.structs.replace(rest, interfaces=_groups(rows, alike))
+        if len(found.interfaces) <= MAX_GROUPS and _size(found) <= MAX_STATUS:
+            return found
+    groups = list(_merged(found.interfaces))
+    for index in sorted(range(len(groups)), key=lambda index: -_size(groups[index])):
+        groups[index] = msgspec.structs.replace(groups[index], attributes={}, varying=(), unreadable=(), names=())
+        found = msgspec.structs.replace(rest, interfaces=tuple(groups))
+        if _size(found) <= MAX_STATUS:
+            return found
+    return _cut(msgspec.structs.replace(rest, interfaces=tuple(_by_type(groups))))
+
+
+def _merged(groups: tuple[InterfaceGroup, ...]) -> Iterator[InterfaceGroup]:
+    """No more groups than a report takes: the smallest ones are counted by type."""
+    if len(groups) <= MAX_GROUPS:
+        yield from groups
+        return
+    largest = sorted(groups, key=lambda group: -group.count)
+    yield from largest[: MAX_GROUPS // 2]
+    yield from _by_type(largest[MAX_GROUPS // 2 :])
+
+
+def _by_type(groups: Sequence[InterfaceGroup]) -> Iterator[InterfaceGroup]:
+    counts: Counter[str] = Counter()
+    for group in groups:
+        counts[group.type] += group.count
+    for kind, count in sorted(counts.items()):
+        yield InterfaceGroup(type=kind, count=count, reason=UNTOLD)
+
+
+def _cut(found: NodeNetworkStatus) -> NodeNetworkStatus:
+    """A status of few interfaces that is still too long: the last problems and policies are left out."""
+    while _size(found) > MAX_STATUS:
+        longer = "problems" if _size(found.problems) >= _size(found.policies) else "policies"
+        kept: tuple[Any, ...] = getattr(found, longer)
+        found = msgspec.structs.replace(found, **{longer: kept[: len(kept) // 2]})
+    return found
+
+
+def _groups(rows: Sequence[Row], alike: _Alike) -> tuple[InterfaceGroup, ...]:
+    groups: dict[tuple[object, ...], list[Row]] = {}
+    for row in rows:
+        groups.setdefault(_key(row, alike), []).append(row)
+    return tuple(_group(members) for members in groups.values())
+
+
+def _key(row: Row, alike: _Alike) -> tuple[object, ...]:
+    if _is_counted(row):
+        return (row.interface.type,)
+    return (row.interface.type, _state(row), row.devices, _reason(row), *_standings(row).items(), alike(row.interface))
+
+
+def _is_counted(row: Row) -> bool:
+    """Whether an interface is one of many that nobody asks about: a pod's end of a veth, and no policy matches it."""
+    return not (row.devices or row.interface.pci_address or _standings(row))
+
+
+def _group(members: Sequence[Row]) -> InterfaceGroup:
+    first = members[0]
+    counted = _is_counted(first)
+    common, varying, unreadable = _common([row.interface for row in members])
+    return InterfaceGroup(
+        type=first.interface.type,
+        state="" if counted else _state(first),
+        count=len(members),
+        names=() if counted else tuple(row.interface.device_name for row in members),
+        devices=first.devices,
+        reason=_reason(first),
+        policies=_standings(first),
+        attributes=common,
+        varying=varying,
+        vf_names=_vf_names([row.interface for row in members]),
+        unreadable=unreadable,
+    )
+
+
+def _vf_names(interfaces: Sequence[Interface]) -> str:
+    """What stands before the index in the names of VFs, "" if some are named otherwise or all the same."""
+    first = interfaces[0]
+    before = first.if_name.removesuffix(str(first.vf_index))
+    alike = all(each.vf_index >= 0 and each.if_name == f"{before}{each.vf_index}" for each in interfaces)
+    return before if alike and len(interfaces) > 1 else ""
+
+
+def _state(row: Row) -> str:
+    if row.decision is None:
+        return GONE
+    return row.interface.oper_state if row.interface.if_name else AWAY
+
+
+def _reason(row: Row) -> str:
+    if row.decision is None:
+        return "the interface is gone, and a claim has its device"
+    if row.decision.exposed:
+        return "" if row.devices else "none of its devices can be published"
+    return _clipped(row.decision.reason.removeprefix("hidden: "))
+
+
+def _standings(row: Row) -> dict[str, Standing]:
+    if row.decision is None:
+        return {}
+    return {
+        each.policy: each.outcome  # type: ignore[misc]  # a Standing is an Outcome of these
+        for each in row.decision.verdicts
+        if each.outcome in _STANDINGS
+    }
+
+
+def _common(interfaces: Sequence[Interface]) -> tuple[dict[str, Any], tuple[str, ...], tuple[str, ...]]:
+    """What is the same of all, without what does not apply; what differs; and what could not be read of any."""
+    shared: dict[str, object] = {}
+    varying: set[str] = set()
+    for index, interface in enumerate(interfaces):
+        found: Mapping[str, AttributeValue] = attributes(interface)
+        if not index:
+            shared = {name: found.get(name, _NOTHING) for name in DEFAULTS if name != _TYPE}
+            continue
+        for name in [name for name, value in shared.items() if found.get(name, _NOTHING) != value]:
+            del shared[name]
+            varying.add(name)
+    unreadable = tuple(_short(name) for name, value in shared.items() if value is _NOTHING)
+    told = {_short(name): value for name, value in shared.items() if value is not _NOTHING and value != DEFAULTS[name]}
+    return told, tuple(_short(name) for name in DEFAULTS if name in varying), unreadable
+
+
+_TYPE = names.qualified("type")
+
+
+def _short(name: str) -> str:
+    return name.removeprefix(f"{names.DRIVER}/")
+
+
+def _policies(rows: Sequence[Row], policies: Iterable[DeviceExposurePolicy]) -> Iterator[PolicyReport]:
+    """What each policy comes to."""
+    outcomes: Counter[tuple[str, str]] = Counter()
+    outranked: dict[str, Counter[str]] = {}
+    for row in rows:
+        for verdict in row.decision.verdicts if row.decision else ():
+            outcomes[verdict.policy, verdict.outcome] += 1
+            if verdict.by:
+                outranked.setdefault(verdict.policy, Counter())[verdict.by] += 1
+    made = Counter(device.policy for row in rows for device in row.devices)
+    for policy in sorted(policies, key=lambda policy: policy.name):
+        name = policy.name
+        yield PolicyReport(
+            name=name,
+            generation=policy.metadata.generation,
+            matches=sum(outcomes[name, outcome] for outcome in _MATCHING),
+            devices=made[name],
+            outranked=dict(sorted(outranked.get(name, {}).items())),
+            overruled=outcomes[name, "overruled"],
+            failing=outcomes[name, "failed"],
+            invalid=bool(outcomes[name, "invalid"]),
+        )
+
+
+def _by_cause(problems: Iterable[Problem]) -> Iterator[NodeProblem]:
+    """Each cause once, those of most interfaces first."""
+    causes: dict[tuple[str, str], list[Problem]] = {}
     for problem in problems:
-        if problem.policy:
-            messages.setdefault(problem.policy, {})[problem.message] = None
-    found = []
-    for number, one in enumerate(slices):
-        counted = Counter(policies[device.name] for device in one.spec.devices if policies.get(device.name))
-        wrong = messages if number == len(slices) - 1 else {}
-        reports = {
-            policy: PolicyReport(devices=counted[policy], problems=tuple(wrong.get(policy, ())))
-            for policy in {*counted, *wrong}
-        }
-        found.append(_with_report(one, to_text(reports)) if reports else one)
-    return tuple(found)
+        causes.setdefault((problem.policy, problem.cause or problem.message), []).append(problem)
+    ordered = sorted(causes.items(), key=lambda entry: (-len(entry[1]), entry[0]))
+    for (policy, message), found in ordered:
+        seen = sorted({problem.device for problem in found if problem.device}, key=_in_order)
+        yield NodeProblem(
+            policy=policy, message=_clipped(message), interfaces=len(seen), example=seen[0] if seen else ""
+        )
 
 
-def only_policy(one: ResourceSlice) -> str:
-    """The policy that makes all devices of a slice, as far as its report tells; "" if it does not."""
-    try:
-        found = of_slice(ReportedSlice(metadata=one.metadata, spec=ReportedSpec(driver=one.spec.driver)))
-    except InvalidInputError:
-        return ""
-    making = [policy for policy, said in found.items() if said.devices]
-    return making[0] if len(making) == 1 else ""
+def _clipped(text: str) -> str:
+    return text if len(text) <= MAX_TEXT else f"{text[: MAX_TEXT - 1]}…"
 
 
-def _with_report(one: ResourceSlice, text: str) -> ResourceSlice:
-    metadata = msgspec.structs.replace(one.metadata, annotations={ANNOTATION: text})
-    return msgspec.structs.replace(one, metadata=metadata)
+def _size(value: object) -> int:
+    return len(msgspec.json.encode(value))

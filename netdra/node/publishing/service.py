@@ -13,6 +13,8 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 
+import msgspec
+
 from netdra.discovery.watch import Watcher
 from netdra.kube import features as gates
 from netdra.kube.backoff import Backoff
@@ -20,10 +22,12 @@ from netdra.kube.client import Client, Selection
 from netdra.kube.errors import ApiError
 from netdra.kube.events import Recorder
 from netdra.kube.reflector import Reflector
-from netdra.kube.resources import NODES, POLICIES, SCHEMAS, TOPOLOGIES, ClusterNode
+from netdra.kube.resources import NODE_NETWORKS, NODES, POLICIES, SCHEMAS, TOPOLOGIES, ClusterNode
 from netdra.kube.store import Change, Store
 from netdra.model import names
-from netdra.model.device import DEFAULT_FEATURES, Features
+from netdra.model.device import DEFAULT_FEATURES, Features, Problem
+from netdra.model.errors import NetdraError
+from netdra.model.node_network import MAX_PLUGINS, NodeNetworkStatus
 from netdra.model.plan import PlannedDevice
 from netdra.model.policy import DeviceExposurePolicy
 from netdra.model.resource import ResourceSlice
@@ -38,6 +42,7 @@ from netdra.node.publishing.offering import Offered, Offering, Slices
 from netdra.node.publishing.publish import Written
 from netdra.node.publishing.publisher import STORED_SLICES, Publisher, StoredSlice, of_node
 from netdra.node.publishing.reconcile import owner_of
+from netdra.node.publishing.reporter import Reporter
 from netdra.node.publishing.telling import Telling
 from netdra.node.view import HeldDevice, Holder
 from netdra.topology.devices import DeviceKey
@@ -64,6 +69,7 @@ class Publishing:
         holder: who knows what claims hold.
         published: set when the API server has had once what is to be published.
         haste: what goes before looking at the kernel and working out what is to be published.
+        plugins: finds the CNI plugins of the node, in any thread.
     """
 
     def __init__(
@@ -99,6 +105,9 @@ class Publishing:
         self._slices: dict[str, Slices] = {}
         self._devices: dict[DeviceKey, PlannedDevice] = {}
         self.haste = Haste()
+        self.plugins: Callable[[], tuple[str, ...]] = tuple
+        self._reporter: Reporter | None = None
+        self._problems: tuple[Problem, ...] = ()
         self._work = asyncio.Event()
         self._looked = asyncio.Event()
         self._handed_on = asyncio.Event()
@@ -133,6 +142,12 @@ class Publishing:
         """What claims hold has changed."""
         self._work.set()
 
+    def look_for_plugins(self, find: Callable[[], tuple[str, ...]]) -> None:
+        """From now on the node's CNI plugins are found like this, in any thread."""
+        self.plugins = find
+        if self._reporter is not None:
+            self._reporter.note(urgent=True)
+
     async def run(self) -> None:
         """Publish until cancelled.
 
@@ -152,27 +167,53 @@ class Publishing:
                 knowing.create_task(self._recorder.run())
                 told = knowing.create_task(self._begin())
                 async with Interfaces.watching(self._watch) as interfaces:
-                    await told
-                    await self._publish(interfaces)
+                    await self._publish(interfaces, await told)
 
-    async def _publish(self, interfaces: Interfaces) -> None:
+    async def _publish(self, interfaces: Interfaces, reported: NodeNetworkStatus | None) -> None:
         owner = owner_of(self._node, self._nodes.objects[self._node].metadata.uid)
         publisher = Publisher(self._client, self.stored, owner, self._written)
+        published = newest([one.read() for one in self.stored.objects.values()])
+        offering = Offering(self._node, published, reported)
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(publisher.run())
             tasks.create_task(self._follow(interfaces))
-            tasks.create_task(self._look(interfaces, publisher))
+            tasks.create_task(self._look(interfaces, publisher, offering))
             tasks.create_task(self._time(publisher))
+            await self._looked.wait()
+            self._reporter = Reporter(self._client, owner, lambda: self._report(interfaces, publisher, offering))
+            self._reporter.note(urgent=True)
+            tasks.create_task(self._reporter.run())
             await publisher.settled.wait()
             self.published.set()
 
-    async def _begin(self) -> None:
-        """Wait for what the first pass needs of the API server; the kernel is read at the same time."""
+    async def _report(self, interfaces: Interfaces, publisher: Publisher, offering: Offering) -> NodeNetworkStatus:
+        """What the node is to say of itself now."""
+        refused = {key: self._telling.reason(key) for key in publisher.refused}
+        features, plugins = self._features, self.plugins
+
+        def make() -> NodeNetworkStatus:
+            found = plugins()[:MAX_PLUGINS]
+            return msgspec.structs.replace(offering.report(refused), plugins=found, features=gates.on(features))
+
+        return await interfaces.run(make)
+
+    async def _begin(self) -> NodeNetworkStatus | None:
+        """Wait for what the first pass needs of the API server; the kernel is read at the same time.
+
+        Returns:
+            What the node reported before, if it did and the server tells: it is no reason to wait.
+        """
         self._features = await self._probed()
         self._telling.without(gates.off(self._features))
         for store in (self._policies, self.stored):
             await store.wait_synced()
         await self._nodes.until(lambda: self._node in self._nodes.objects)
+        if not self.stored.objects:
+            return None
+        try:
+            return (await self._client.get(NODE_NETWORKS, self._node)).status
+        except NetdraError:
+            return None
 
     async def _probed(self) -> Features:
         """What the server takes, asked until it says so: one that has just begun knows no rights yet."""
@@ -184,10 +225,9 @@ class Publishing:
                 log.warning("%s", problem)
                 await asyncio.sleep(backoff.next(problem.retry_after))
 
-    async def _look(self, interfaces: Interfaces, publisher: Publisher) -> None:
+    async def _look(self, interfaces: Interfaces, publisher: Publisher, offering: Offering) -> None:
         """Make a pass, hand on what came out, and wait for the next reason to make one."""
-        published = newest([one.read() for one in self.stored.objects.values()])
-        offering, discovered = Offering(self._node, published), measure.Discovered(interfaces.watcher)
+        discovered = measure.Discovered(interfaces.watcher)
         while True:
             await self.haste.calm()
             self._work.clear()
@@ -221,6 +261,7 @@ class Publishing:
 
     def _take(self, offered: Offered, publisher: Publisher) -> None:
         self.passes += 1
+        other = any(tuple(slices) != self._slices.get(pool, ()) for pool, slices in offered.slices.items())
         for pool, slices in offered.slices.items():
             for key in [(pool, device.name) for one in self._slices.get(pool, ()) for device in one.spec.devices]:
                 self._devices.pop(key, None)
@@ -234,6 +275,9 @@ class Publishing:
         self._telling.problems(offered.problems)
         measure.published(self.slices, offered.left_out)
         publisher.want_pools(offered.slices)
+        before, self._problems = self._problems, offered.problems
+        if self._reporter is not None:
+            self._reporter.note(urgent=other or offered.followed or before != offered.problems)
 
     async def _follow(self, interfaces: Interfaces) -> None:
         while True:
@@ -251,6 +295,8 @@ class Publishing:
 
     def _written(self, pool: str, written: Written) -> None:
         self._telling.written(pool, written)
+        if written.refusals and self._reporter is not None:
+            self._reporter.note(urgent=True)
         left = gates.without(self._features, written.dropped)
         if left != self._features:
             log.warning("the API server takes less than it said: %s", left)

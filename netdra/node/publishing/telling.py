@@ -1,4 +1,4 @@
-"""Tells administrators what is wrong with what a node publishes: each thing once, as an event, for as long as it lasts.
+"""Tells administrators what is wrong with what a node publishes: each cause once, as an event, for as long as it lasts.
 
 Called by `netdra.node.publishing.service`. What belongs to a policy is an event of the policy, the rest of the node. A
 problem that went and comes again is told again.
@@ -8,19 +8,22 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Protocol
 
 from netdra.kube.events import ObjectReference, Occurrence
 from netdra.model import names
 from netdra.model.device import Problem
 from netdra.node.publishing.publish import Written
+from netdra.topology.devices import DeviceKey
 
 log = logging.getLogger(__name__)
 
 ACTION = "Publish"
 MAX_AT_ONCE = 8
-"""How many new problems of one policy are told: one that fails, fails on every interface."""
+"""How many new causes of one policy are told."""
+MAX_NAMED = 3
+"""How many of the interfaces are named that a cause was seen on."""
 
 
 class Emitter(Protocol):
@@ -42,14 +45,23 @@ class Telling:
 
     def problems(self, found: Iterable[Problem]) -> None:
         """These are the problems now; those that are new are told."""
-        now = dict.fromkeys((problem.policy, problem.message) for problem in found)
+        causes: dict[tuple[str, str], list[Problem]] = {}
+        for problem in found:
+            causes.setdefault((problem.policy, problem.cause or problem.message), []).append(problem)
         told: Counter[str] = Counter()
-        for policy, message in now:
-            if (policy, message) not in self._problems:
+        for (policy, cause), seen in causes.items():
+            if (policy, cause) not in self._problems:
                 told[policy] += 1
                 if told[policy] <= MAX_AT_ONCE:
-                    self._tell("PolicyProblem" if policy else "DeviceLeftOut", message, self._policy(policy))
-        self._problems = set(now)
+                    note = (
+                        seen[0].message if len(seen) == 1 else f"{cause}\n(on {len(seen)} interfaces, {_named(seen)})"
+                    )
+                    self._tell("PolicyProblem" if policy else "DeviceLeftOut", note, self._policy(policy))
+        self._problems = set(causes)
+
+    def reason(self, key: DeviceKey) -> str:
+        """Why the server refused a device last."""
+        return self._refused.get(key, "")
 
     def written(self, pool: str, written: Written) -> None:
         """A pool was written: what the server did not take of it is told."""
@@ -84,3 +96,10 @@ class Telling:
         about = regarding or self._node
         log.warning("%s %s: %s", about.kind, about.name, note)
         self._emitter.emit(Occurrence(regarding=about, type="Warning", reason=reason, action=ACTION, note=note))
+
+
+def _named(seen: Sequence[Problem]) -> str:
+    """Some of the interfaces that problems are about."""
+    names_ = [problem.device for problem in seen]
+    more = ", …" if len(names_) > MAX_NAMED else ""
+    return ", ".join(names_[:MAX_NAMED]) + more

@@ -119,6 +119,8 @@ def describe(name: str, share: Consumption, capacity: Capacity, used: Decimal) -
     rule = _broken_rule(share.amount, capacity)
     if rule:
         return f"of {name} {rule}, not {share.text}"
+    if share.amount > capacity.value:
+        return f"needs {name} {share.text}, and has {capacity.text} in all"
     left = quantity.render(capacity.value - used, like=capacity.text)
     return f"needs {name} {share.text}, {left} of {capacity.text} left"
 

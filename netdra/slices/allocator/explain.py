@@ -121,7 +121,7 @@ class _View:
         for candidate, kind, text in passed:
             groups.setdefault((kind, "" if kind == "in-use" else text), []).append(candidate)
         for (kind, text), candidates in sorted(groups.items(), key=lambda group: _ORDER.index(group[0][0])):
-            words = text or self._held(each.key for each in candidates)
+            words = text or self._held(each.key for each in candidates) or "in use"
             yield Obstacle(kind, tuple(_label(each) for each in candidates), words)
 
     def _reason(self, claim: int, wish: Wish, candidate: Candidate) -> tuple[Kind, str] | None:
@@ -151,17 +151,31 @@ class _View:
         name = capacity.shortage(consumed, candidate.capacity, in_use) or ""
         used = in_use.get(name, Decimal(0))
         text = capacity.describe(name, consumed[name], candidate.capacity[name], used)
-        return "capacity", f"{text}: {self._held([candidate.key])}" if used else text
+        # Who has the rest is in the way only of what could be had without them.
+        in_the_way = capacity.shortage(consumed, candidate.capacity, {}) != name
+        takers = listed(self._takers(candidate)) if in_the_way else ""
+        return "capacity", f"{text}: {takers}" if takers else text
+
+    def _takers(self, candidate: Candidate) -> Iterator[str]:
+        """Who has shares of a device: other claims, and requests that the trial has given some to."""
+        if held := self._held([candidate.key]):
+            yield held
+        for each in self._trial.taken:
+            if each.candidate is candidate:
+                yield f'given to request "{each.wish.name}"'
 
     def _short_counter(self, claim: int, wish: Wish, candidate: Candidate) -> tuple[Kind, str]:
         pool = self._pools[candidate.pool]
         counter = self._trial.short_counter(candidate) or ("", "")
         left = self._counters.balance(pool).left[counter] - self._trial.drawn(pool.key).get(counter, Decimal(0))
         name, drawers = counter[1], listed(self._drawers(pool, counter))
-        if left < 0:
-            return "counters", f"pool {pool.key[1]} has {name} overdrawn by {quantity.render(-left)}: {drawers}"
-        needed = quantity.render(candidate.consumes[counter])
-        return "counters", f"needs {name} {needed}, {quantity.render(left)} free: {drawers}"
+        if left < 0:  # of any counter, whether the device draws on it or not
+            text = f"pool {pool.key[1]} has {name} overdrawn by {quantity.render(-left)}"
+            return "counters", f"{text}: {drawers}" if drawers else text
+        needed, free = quantity.render(candidate.consumes[counter]), quantity.render(left)
+        if drawers:
+            return "counters", f"needs {name} {needed}, {free} free: {drawers}"
+        return "counters", f"needs {name} {needed}, and the pool has {free} in all"
 
     def _drawers(self, pool: Pool, counter: CounterKey) -> Iterator[str]:
         """Who has the devices that draw on the counter."""
@@ -176,19 +190,19 @@ class _View:
 
     def _taint(self, claim: int, wish: Wish, candidate: Candidate) -> tuple[Kind, str]:
         taint = untolerated(candidate.taints, wish.tolerations)
-        text = "" if taint is None else f"{taint.key}{'=' * bool(taint.value)}{taint.value}:{taint.effect}"
-        return "taint", f"has the taint {text}, which the request does not tolerate"
+        text = "" if taint is None else f" {taint.key}{'=' * bool(taint.value)}{taint.value}:{taint.effect}"
+        return "taint", f"has the taint{text}, which the request does not tolerate"
 
     def _constraint(self, claim: int, wish: Wish, candidate: Candidate) -> tuple[Kind, str]:
         broken = self._trial.broken_constraint(claim, wish, candidate)
-        return "constraint", "" if broken is None else broken.describe(candidate)
+        return "constraint", "breaks a constraint" if broken is None else broken.describe(candidate)
 
     def _elsewhere(self, claim: int, wish: Wish, candidate: Candidate) -> tuple[Kind, str]:
         return "other-node", "are for other nodes"
 
     def _held(self, devices: Iterator[DeviceKey] | Sequence[DeviceKey]) -> str:
         holders = list(dict.fromkeys(shown(holder) for device in devices for holder in self._ledger.holders(device)))
-        return f"held by claim{'s' * (len(holders) != 1)} {listed(holders)}"
+        return f"held by claim{'s' * (len(holders) != 1)} {listed(holders)}" if holders else ""
 
     _words: ClassVar[dict[Verdict, Callable[[_View, int, Wish, Candidate], tuple[Kind, str]]]] = {
         Verdict.IN_USE: _in_use,

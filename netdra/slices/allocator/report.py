@@ -78,6 +78,9 @@ def listed(names: Iterable[str], limit: int = MAX_NAMES) -> str:
 
 
 def _node_lines(report: NodeReport) -> Iterator[str]:
+    if not report.pools and not report.requests:
+        yield f"{report.node}: each request can be met alone, but no choice of devices was found that meets all"
+        return
     yield f"{report.node}:"
     for problem in report.pools:
         yield f"  {problem}"

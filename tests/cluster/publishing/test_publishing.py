@@ -12,15 +12,14 @@ from pathlib import Path
 import pytest
 
 from netdra.kernel import link
-from netdra.model import names, report
-from netdra.model.meta import ObjectMeta
+from netdra.model import names
 from netdra.node.publishing import damping
 from testbed.api import Object
 from testbed.control_plane import ControlPlane
 from testbed.objects import NODE, SLICE
 from testbed.waiting import PATIENCE
 from testbed.workspace import Workspace
-from tests.cluster.publishing.scene import EVENT, POLICY, VETHS, about, devices, policy, publishing, taints
+from tests.cluster.publishing.scene import POLICY, VETHS, devices, policy, publishing, taints
 from tests.kernel.conftest import Machine
 
 
@@ -122,40 +121,6 @@ def test_policies_and_labels_decide_at_once(
             api.patch(POLICY, made, {"spec": {"nodeSelector": None}})
             await scene.devices("eth1")
             await scene.quiet()
-
-    asyncio.run(story())
-
-
-@pytest.mark.usefixtures("custom_kinds")
-def test_what_fails_is_reported_on_slices_and_told_once_as_an_event(
-    control_plane: ControlPlane, workspace: Workspace, machine: Machine
-) -> None:
-    async def story() -> None:
-        machine.veth("eth0", "far0")
-        good = policy(workspace)["metadata"]["name"]
-        failing = policy(workspace, f'{VETHS} && device.attributes["dra.networking"].nothing == 1', "failing")
-        bad = failing["metadata"]["name"]
-        async with publishing(control_plane, workspace, machine) as scene:
-            await scene.devices("eth0")
-            (one,) = scene.slices()
-            said = report.of_slice(
-                report.ReportedSlice(
-                    metadata=ObjectMeta(annotations=one["metadata"]["annotations"]),
-                    spec=report.ReportedSpec(driver=names.DRIVER),
-                )
-            )
-            assert said[good].devices == 1
-            assert said[bad].problems
-            machine.veth("eth1", "far1")
-            await scene.devices("eth0", "eth1")
-            found = await asyncio.to_thread(
-                scene.api.wait_for_all,
-                EVENT,
-                lambda items: len(about(items, bad)) == 2,
-                namespace="default",
-            )
-            assert {each["reason"] for each in about(found, bad)} == {"PolicyProblem"}
-            assert all("series" not in each for each in about(found, bad))
 
     asyncio.run(story())
 

@@ -142,7 +142,7 @@ def test_after_the_fifth_try_what_cannot_be_given_back_of_a_lost_namespace_is_pu
                 await daemon.stop(sandbox)
             scene.machine.end(sandbox)
             await rounds(daemon, MOST_TRIES - 1)
-            assert len(stuck.calls("DEL")) == MOST_TRIES
+            assert tries(stuck, sandbox) == MOST_TRIES
             assert "the controller is gone for good" in daemon.pods.held.held[0].trouble
             assert [event.reason for event in scene.told] == ["NetworkNotDetached"]
             await rounds(daemon)
@@ -151,7 +151,78 @@ def test_after_the_fifth_try_what_cannot_be_given_back_of_a_lost_namespace_is_pu
             (aside,) = scene.machine.settings.state.glob("*.given-up-0")
             assert aside.name in scene.told[-1].note
             await rounds(daemon)
-            assert len(stuck.calls("DEL")) == MOST_TRIES + 1
+            assert tries(stuck, sandbox) == MOST_TRIES + 1
+
+    asyncio.run(story())
+
+
+def tries(plugin: Recorder, sandbox: Sandbox) -> int:
+    """How often a plugin's step was tried to be undone: one without a namespace has a call with its former path too."""
+    paths = [call.environment["CNI_NETNS"] for call in plugin.calls("DEL")]
+    return 1 + sum(path != sandbox.netns for path in paths)
+
+
+def of_its_own(scene: Scene) -> tuple[Recorder, Sandbox]:
+    """A sandbox that is not attached yet, whose plugin takes the device into the pod, and on DEL does nothing."""
+    scene.publish("eth7")
+    plugin = Recorder(scene.machine.plugins, "recorded")
+    pod = '"$(basename "$CNI_NETNS")"'
+    move = f'ip link set eth7 netns {pod} && ip -n {pod} link set eth7 name "$CNI_IFNAME" mtu 1300'
+    plugin.does("ADD", f"{move} || exit 1; echo '{{}}'")
+    claim = scene.claim(scene.topology("own", step("nic", "recorded")))
+    return plugin, scene.machine.sandbox(scene.pod(claim))
+
+
+def test_what_a_plugin_leaves_of_a_device_is_restored_and_told(scene: Scene) -> None:
+    _, sandbox = of_its_own(scene)
+
+    async def story() -> None:
+        async with scene.daemon() as daemon:
+            await daemon.run(sandbox)
+            assert "eth7" not in scene.machine.links()
+            await daemon.stop(sandbox)
+            assert "eth7" in scene.machine.links()
+            (event,) = [event for event in scene.told if event.reason == "DeviceRestored"]
+            assert 'netdev "eth7" is still in the pod' in event.note
+            assert not scene.machine.checkpoints()
+
+    asyncio.run(story())
+
+
+def test_a_device_that_is_not_what_it_was_is_never_given_up(scene: Scene) -> None:
+    """A veth that was written down as one of hardware: it must be somewhere, and is not where it is looked for."""
+    _, sandbox = of_its_own(scene)
+    path = scene.machine.settings.state / f"{sandbox.id}.jsonl"
+
+    async def story() -> None:
+        async with scene.daemon() as daemon:
+            await daemon.run(sandbox)
+            path.write_text(path.read_text().replace('"kind":"veth"', '"permanentMac":"02:00:00:00:00:01"'))
+            with pytest.raises(TemporaryError, match="neither in the pod nor on the host"):
+                await daemon.stop(sandbox)
+            scene.machine.end(sandbox)
+            await rounds(daemon, MOST_TRIES + 1)
+            assert scene.machine.checkpoints() == {sandbox.id}
+            assert "neither in the pod nor on the host" in daemon.pods.held.held[0].trouble
+            assert [event.reason for event in scene.told] == ["NetworkNotDetached"]
+
+    asyncio.run(story())
+
+
+def test_a_step_whose_config_its_plugin_cannot_read_is_given_up_while_the_namespace_is_there(scene: Scene) -> None:
+    strict, sandbox = recorded(scene)
+    for verb in ("ADD", "DEL"):
+        strict.fails(verb, code=999, message="failed to load netconf")
+
+    async def story() -> None:
+        async with scene.daemon() as daemon:
+            with pytest.raises(NetdraError, match="failed to load netconf"):
+                await daemon.run(sandbox)
+            assert "eth7" in scene.machine.links()
+            await rounds(daemon, MOST_TRIES)
+            assert scene.told[-1].reason == "NetworkGivenUp"
+            assert list(scene.machine.settings.state.glob("*.given-up-0"))
+            assert not scene.machine.checkpoints()
 
     asyncio.run(story())
 

@@ -38,7 +38,7 @@ def prepared(bed: Bed) -> tuple[Plan, ...]:
     }
     return (
         plan(
-            step("dev", "host-device", "net1", {"ipam": ipam}, device=device("eth7")),
+            step("dev", "host-device", "net1", {"ipam": ipam}, device=device("eth7", allow_host_use=True)),
             step("tune", "tuning", "net1", tuning, after=["dev"]),
             step("port", "ptp", "net2", {"ipam": {**ipam, "subnet": "10.8.0.0/24"}}, after=["tune"]),
         ),

@@ -54,7 +54,7 @@ def test_with_the_namespace_gone_leases_and_plugins_are_released(bed: Bed) -> No
     assert report.namespace_gone
     assert leases(bed) == []
     (call,) = fake.calls("DEL")
-    assert call.environment["CNI_NETNS"] == ""
+    assert call.environment["CNI_NETNS"] == bed.pod.path
     # A virtual device dies with its namespace; that is told, and is no failure.
     assert any("gone with the namespace" in note for each in report.undone for note in each.notes)
     assert not detach(bed.container.sandbox, bed.settings).found

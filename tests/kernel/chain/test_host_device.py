@@ -2,22 +2,32 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from netdra.chain import site
 from netdra.chain.attach import attach
 from netdra.chain.check import check
+from netdra.chain.checkpoint import Pod
 from netdra.chain.detach import detach
 from netdra.chain.report import AttachReport
-from netdra.kernel import link, uapi
+from netdra.kernel import link, netns, uapi
+from netdra.kernel.link import Link
 from netdra.kernel.netlink import Socket
-from netdra.model.errors import NetdraError
+from netdra.kernel.netns import Namespace
+from netdra.kernel.sysfs import Sysfs
+from netdra.model.errors import NetdraError, TemporaryError
 from netdra.model.plan import PlannedDevice
+from netdra.steps import moving
+from netdra.steps.contract import Site
 from tests.kernel.chain.conftest import Bed, device, differences, recorder
 from tests.kernel.conftest import Machine
 from tests.plans import plan, step
+from tests.trees import Tree
 
 
 def moved(bed: Bed, config: dict[str, Any] | None = None, given: PlannedDevice | None = None) -> AttachReport:
@@ -29,11 +39,19 @@ def moved(bed: Bed, config: dict[str, Any] | None = None, given: PlannedDevice |
     )
 
 
+USED = device("eth7", allow_host_use=True)
+"""A device whose policy allows that it is taken from the host while the host uses it."""
+
+
 def nic(bed: Bed) -> None:
-    """A NIC with all that a host may have given to it."""
+    """eth7, with alternative names."""
     bed.veth("eth7", "peer7", mtu=1400, mac="02:00:00:00:00:07", up=True)
     bed.run("ip", "link", "set", "peer7", "up")
     bed.run("ip", "link", "property", "add", "dev", "eth7", "altname", "enp7s0", "altname", "enx020000000007")
+
+
+def use(bed: Bed) -> None:
+    """Addresses and routes of the host on eth7."""
     bed.run("ip", "addr", "add", "10.9.0.1/24", "dev", "eth7")
     bed.run("ip", "addr", "add", "2001:db8::1/64", "dev", "eth7", "nodad")
     bed.run("ip", "route", "add", "10.77.0.0/16", "via", "10.9.0.7", "metric", "5")
@@ -42,8 +60,9 @@ def nic(bed: Bed) -> None:
 
 def test_a_device_with_a_history_comes_back_with_it(bed: Bed) -> None:
     nic(bed)
+    use(bed)
     before = bed.state()
-    report = moved(bed, {"mtu": 1300, "mac": "02:00:00:00:00:99"}, device("eth7"))
+    report = moved(bed, {"mtu": 1300, "mac": "02:00:00:00:00:99"}, USED)
     inside = bed.link("net1", inside=True)
     assert (inside["mtu"], inside["address"]) == (1300, "02:00:00:00:00:99")
     assert "altnames" not in inside
@@ -56,10 +75,13 @@ def test_a_device_with_a_history_comes_back_with_it(bed: Bed) -> None:
 
 
 def test_a_device_comes_and_goes_with_few_requests_that_wait_for_the_moves_of_others(
-    bed: Bed, monkeypatch: pytest.MonkeyPatch
+    bed: Bed, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """All but the dumps of one family's addresses and routes take the kernel's lock of all networks (RTNL)."""
     bed.veth("eth7", "peer7", up=True)
+    # What sysfs shows of the device on a node: nothing stands on it.
+    Tree(tmp_path).netdev("eth7", ifindex=bed.link("eth7")["ifindex"])
+    monkeypatch.setattr(site, "Sysfs", lambda: Sysfs(str(tmp_path)))
     waiting: list[int] = []
 
     def counted(asked: Callable[..., list[bytes]]) -> Callable[..., list[bytes]]:
@@ -85,7 +107,7 @@ def test_a_port_of_a_bridge_comes_back_into_the_bridge(bed: Bed) -> None:
     bed.run("ip", "link", "add", "br0", "up", "address", "02:00:00:00:00:b0", "type", "bridge")
     bed.run("ip", "link", "set", "eth7", "master", "br0")
     before = bed.state()
-    moved(bed, given=device("eth7"))
+    moved(bed, given=USED)
     assert "master" not in bed.link("net1", inside=True)
     assert detach(bed.container.sandbox, bed.settings).is_clean
     assert differences(before, bed.state()) == []
@@ -233,10 +255,10 @@ def test_the_disk_is_waited_for_only_where_something_outlives_the_machine(
     assert len(waited) == 2
 
 
-def test_a_virtual_device_that_is_taken_again_as_soon_as_it_is_back_is_given_back_all_the_same(
+def test_a_virtual_device_that_another_program_takes_as_soon_as_it_is_back_is_given_back_all_the_same(
     bed: Bed, other: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nothing but its name tells whose it is, and the next pod's step may be waiting for it."""
+    """Nothing but its name tells whose it is."""
     nic(bed)
     moved(bed, {"mtu": 1300}, device("eth7"))
     change = link.change
@@ -251,3 +273,34 @@ def test_a_virtual_device_that_is_taken_again_as_soon_as_it_is_back_is_given_bac
     assert report.is_clean, str(report)
     assert 'device "eth7" came back and is gone again' in report.notes[0]
     assert not detach(bed.container.sandbox, bed.settings).found
+
+
+def test_the_next_pod_waits_for_a_virtual_device_until_it_is_what_it_was(
+    bed: Bed, other: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    nic(bed)
+    mtu = bed.link("eth7")["mtu"]
+    moved(bed, {"mtu": 1300}, device("eth7"))
+    restore = moving.restore
+    refusals: list[str] = []
+    second = dataclasses.replace(
+        bed, pod=Namespace.open(f"{netns.NAMED}/{other.name}"), container=Pod(sandbox=f"{bed.container.sandbox}-2")
+    )
+
+    def asked_for_meanwhile(record: moving.Moved, back: Link, site: Site) -> tuple[str, ...]:
+        with pytest.raises(TemporaryError) as refused:
+            moved(second, given=device("eth7"))
+        refusals.append(str(refused.value))
+        return restore(record, back, site)
+
+    monkeypatch.setattr(moving, "restore", asked_for_meanwhile)
+    report = detach(bed.container.sandbox, bed.settings)
+    assert report.is_clean, str(report)
+    assert not report.notes
+    assert [f"is still sandbox {bed.container.sandbox}'s" in refusal for refusal in refusals] == [True]
+    assert bed.link("eth7")["mtu"] == mtu
+    moved(second, given=device("eth7"))
+    assert bed.run("ip", "-n", other.name, "link", "show", "net1")
+    monkeypatch.undo()
+    assert detach(second.container.sandbox, bed.settings).is_clean
+    second.pod.close()

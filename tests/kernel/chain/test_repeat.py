@@ -24,7 +24,7 @@ def prepared(bed: Bed) -> tuple[Plan, ...]:
     ipam = {"type": "host-local", "subnet": "10.5.0.0/24", "dataDir": str(bed.settings.state.parent / "ipam")}
     return (
         plan(
-            step("dev", "host-device", "net1", device=device("eth7")),
+            step("dev", "host-device", "net1", device=device("eth7", allow_host_use=True)),
             step("tune", "tuning", "net1", {"mtu": 1300, "ipam": {**ipam, "subnet": "10.6.0.0/24"}}, after=["dev"]),
             step("port", "bridge", "net2", {"bridge": "br0", "ipam": ipam}),
             step("end", "fake", "net2", after=["tune", "port"]),

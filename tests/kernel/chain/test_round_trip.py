@@ -29,7 +29,7 @@ def prepared(bed: Bed) -> tuple[Plan, ...]:
     }
     return (
         plan(
-            step("dev", "host-device", "net1", {"mtu": 1300}, device=device("eth7")),
+            step("dev", "host-device", "net1", {"mtu": 1300}, device=device("eth7", allow_host_use=True)),
             step("tune", "tuning", "net1", tuning, after=["dev"]),
         ),
     )

@@ -147,6 +147,18 @@ def test_the_default_route_and_all_below_and_above_are_uplinks(busy: Machine) ->
     assert {name for name, each in found.items() if each.host_uplink} == {"br0", "v0a", "v1a", "v2a", "mv9"}
 
 
+def test_what_the_host_uses_links_for(busy: Machine) -> None:
+    found = {name: each.host_use for name, each in scanned(busy).items() if each.host_use}
+    ports = {f"v{number}a": ("bridge-port br0",) for number in range(3)}
+    assert found == ports | {
+        "br0": ("address", "route"),
+        "v5a": ("macvlan-parent",),
+        "v4a": ("vxlan-parent",),
+        "vx0": ("bridge-port br1",),
+        "mv0": ("address",),
+    }
+
+
 def test_default_routes_of_other_tables_and_families_count(busy: Machine) -> None:
     address.add(busy.sock, busy.index("v3a"), "fd01::1/64")
     route.add(busy.sock, Route(destination="::/0", gateway="fd01::2", index=busy.index("v3a")))

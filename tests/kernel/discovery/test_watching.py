@@ -246,16 +246,51 @@ def test_uplinks_that_could_not_be_read_are_unknown_until_they_can(
     with watcher_of(machine.namespace) as watcher:
         agree(watcher, machine.namespace)
         with monkeypatch.context() as patched:
-            patched.setattr(route, "defaults", refuse)
+            patched.setattr(route, "used_links", refuse)
             route.add(machine.sock, Route(destination="0.0.0.0/0", index=machine.index("a")))
             assert len(watcher.handle().changed) == 3
             assert unknown(watcher) == {"a", "b", "lo"}
-            assert watcher.inventory.unreadable == {"hostUplink: ENOBUFS": 3}
+            assert watcher.inventory.unreadable == {"hostUplink: ENOBUFS": 3, "hostUse: ENOBUFS": 3}
         route.add(machine.sock, Route(destination="0.0.0.0/0", index=machine.index("b"), table=100))
         watcher.handle()
         assert unknown(watcher) == set()
         assert watcher.inventory.unreadable == {}
         assert {each.if_name for each in watcher.inventory.interfaces if each.host_uplink} == {"a", "b"}
+
+
+def test_what_the_host_uses_a_link_for_is_followed_route_by_route(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    machine.veth("a", "b", up=True)
+    link.change(machine.sock, "b", up=True)
+    index = machine.index("a")
+    with watcher_of(machine.namespace) as watcher:
+
+        def used() -> tuple[str, ...]:
+            watcher.handle()
+            agree(watcher, machine.namespace)
+            return next(each.host_use for each in watcher.inventory.interfaces if each.if_name == "a")
+
+        assert used() == ()
+        address.add(machine.sock, index, "10.1.2.3/24")
+        assert used() == ("address",)
+        with monkeypatch.context() as patched:
+            patched.setattr(route, "used_links", lambda _: pytest.fail("one new route is no reason to list all"))
+            for number in range(2):
+                route.add(machine.sock, Route(destination=f"10.{7 + number}.0.0/16", index=index))
+            watcher.handle()
+        assert used() == ("address", "route")
+        route.delete(machine.sock, Route(destination="10.7.0.0/16", index=index))
+        assert used() == ("address", "route")
+        route.delete(machine.sock, Route(destination="10.8.0.0/16", index=index))
+        assert used() == ("address",)
+        link.create(machine.sock, "mv0", "macvlan", kinds.macvlan(), lower=index)
+        link.create(machine.sock, "br0", "bridge")
+        link.change(machine.sock, "b", master=machine.index("br0"))
+        assert used() == ("macvlan-parent", "address")
+        assert next(each.host_use for each in watcher.inventory.interfaces if each.if_name == "b") == (
+            "bridge-port br0",
+        )
 
 
 def test_lost_events_mean_that_all_is_read_again(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:

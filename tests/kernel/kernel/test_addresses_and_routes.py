@@ -109,7 +109,9 @@ def test_iproute2_sees_the_same_route(machine: Machine, index: int) -> None:
     assert seen["metrics"] == [{"mtu": 1300, "advmss": 1200}]
 
 
-def test_the_default_routes_of_all_tables_are_found(machine: Machine, index: int) -> None:
+def test_the_links_of_default_routes_and_of_those_that_somebody_made_are_found_in_all_tables(
+    machine: Machine, index: int
+) -> None:
     address.add(machine.sock, index, "10.1.2.3/24")
     address.add(machine.sock, index, "fd00::3/64")
     for each in (
@@ -120,12 +122,16 @@ def test_the_default_routes_of_all_tables_are_found(machine: Machine, index: int
     ):
         route.add(machine.sock, each)
     machine.run("ip", "route", "add", "unreachable", "default", "table", "5")
-    found = route.defaults(machine.sock)
-    assert {(each.destination, each.table, each.links) for each in found} == {
-        ("0.0.0.0/0", 254, (index,)),
-        ("0.0.0.0/0", 4000, (machine.index("b"),)),
-        ("::/0", 9, (index,)),
-    }
+    default, made = route.used_links(machine.sock)
+    assert default == made == {index, machine.index("b")}
+
+
+def test_the_routes_that_come_with_an_address_are_nobodys(machine: Machine, index: int) -> None:
+    address.add(machine.sock, index, "10.1.2.3/24")
+    address.add(machine.sock, index, "fd00::3/64")
+    assert [set(each) for each in route.used_links(machine.sock)] == [set(), set()]
+    route.add(machine.sock, Route(destination="10.0.0.0/8", gateway="10.1.2.1", index=index))
+    assert [set(each) for each in route.used_links(machine.sock)] == [set(), {index}]
 
 
 def test_a_route_that_cannot_be(machine: Machine, index: int) -> None:

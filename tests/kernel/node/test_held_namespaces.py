@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import subprocess
 import uuid
 from collections.abc import Iterator
@@ -12,8 +13,8 @@ from contextlib import suppress
 import pytest
 
 from netdra.kernel import link, netns
-from netdra.kernel.errors import KernelMissingError
-from netdra.kernel.netns import Namespace
+from netdra.kernel.errors import KernelError, KernelMissingError
+from netdra.kernel.netns import Namespace, inode_at
 from netdra.node.pods import namespaces as module
 from netdra.node.pods.namespaces import Namespaces
 from testbed.waiting import until, until_async
@@ -139,6 +140,59 @@ def test_what_is_lost_is_told_once_and_not_if_it_is_let_go_meanwhile(
         namespaces.hold("1", again.path)
         again.remove()
         await until_async(lambda: len(told) > 1, "one of the same sandbox to be told anew")
+        following.cancel()
+        await asyncio.gather(following, return_exceptions=True)
+
+    asyncio.run(main())
+
+
+def refuses() -> None:
+    raise KernelError(errno.EMFILE, "cannot poll /proc/self/mountinfo")
+
+
+@pytest.mark.parametrize("is_deaf", [False, True])
+def test_a_namespace_that_goes_is_seen_by_the_unmount_or_where_that_is_not_told_by_looking(
+    boxes: list[Box], namespaces: Namespaces, monkeypatch: pytest.MonkeyPatch, is_deaf: bool
+) -> None:
+    monkeypatch.setattr(module, "IDLE_SECONDS", 3600.0)
+    monkeypatch.setattr(module, "LOOK_SECONDS", 0.05)
+    if is_deaf:
+        monkeypatch.setattr(module, "MountChanges", refuses)
+
+    async def main() -> None:
+        told: list[tuple[str, ...]] = []
+        following = asyncio.create_task(namespaces.follow(lambda: told.append(namespaces.lost())))
+        namespaces.hold("s", boxes[0].path)
+        await asyncio.sleep(0.2)
+        boxes[0].remove()
+        await until_async(lambda: told == [("s",)], "the lost one to be told")
+        following.cancel()
+        await asyncio.gather(following, return_exceptions=True)
+
+    asyncio.run(main())
+
+
+def test_a_namespace_held_by_a_process_that_ends_is_seen_though_nothing_is_unmounted(
+    namespaces: Namespaces, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "IDLE_SECONDS", 3600.0)
+    monkeypatch.setattr(module, "LOOK_SECONDS", 0.05)
+
+    async def main() -> None:
+        told: list[tuple[str, ...]] = []
+        following = asyncio.create_task(namespaces.follow(lambda: told.append(namespaces.lost())))
+        await asyncio.sleep(0.2)
+        child = await asyncio.create_subprocess_exec("unshare", "--net", "sleep", "600")
+        try:
+            path = f"/proc/{child.pid}/ns/net"
+            await until_async(lambda: inode_at(path) != inode_at(), "the process to be inside")
+            namespaces.hold("s", path)
+            await asyncio.sleep(0.2)
+            assert told == []
+        finally:
+            child.kill()
+            await child.wait()
+        await until_async(lambda: told == [("s",)], "the lost one to be told")
         following.cancel()
         await asyncio.gather(following, return_exceptions=True)
 

@@ -12,12 +12,13 @@ from netdra.admission.cluster import Cluster
 from netdra.admission.messages import AdmissionRequest, Verdict
 from netdra.admission.narrow import NOTHING, narrowed
 from netdra.admission.review import review
+from netdra.cel.vocabulary import Added
 from netdra.model import documents
 from netdra.model.custom_device import CustomDevice
 from netdra.model.schema import CNIPluginSchema
 from netdra.model.topology import NetworkTopology
 from netdra.topology.classes import known_classes
-from tests.builders import exclusive, shared
+from tests.builders import OURS, exclusive, shared
 
 Request = Callable[..., AdmissionRequest]
 Topology = Callable[..., NetworkTopology]
@@ -47,6 +48,7 @@ def whole(topology: Topology) -> Cluster:
         custom_devices={"c": documents.convert(custom, CustomDevice, "test")},
         classes=known_classes(topologies, []),
         users=("team/a",),
+        added=Added({"dra.networking/rack": ("string",)}),
     )
 
 
@@ -59,6 +61,11 @@ SCHEMA = {"configParameters": {"optional": [{"name": "pool", "type": "string"}, 
         (("a-b", "- {name: c, type: sriov}"), "is also that of step"),
         (("other", "- {name: y, type: sriov, extendedResourceName: example.com/vf}"), "example.com/vf"),
         (("other", "- {name: y, type: my-plugin, config: {level: 2}}"), "level"),
+        (
+            ("other", f"- {{name: y, type: sriov, selector: {{cel: '{OURS}.rack == 7'}}}}"),
+            "rack is a string and 7 an int",
+        ),
+        (written("DeviceExposurePolicy", "q", selector={"cel": f'{OURS}.rack == "7"'}), "added to devices after"),
         (written("CNIPluginSchema", "t", cniType="my-plugin", **SCHEMA), '"s" counts'),
         (written("CNIPluginSchema", "r", cniType="my-plugin", **SCHEMA), "the topologies far break it"),
         (written("CNIPluginSchema", "t", cniType="my-ipam", **SCHEMA), "the topologies fed break it"),
@@ -78,7 +85,7 @@ def test_the_verdict_is_that_of_the_whole_cluster(
 def test_a_policy_is_held_against_the_policies(request_of: Request, whole: Cluster) -> None:
     request = request_of(exclusive("q", "true"))
     sent = narrowed(request, whole)
-    assert sent == Cluster(policies=whole.policies)
+    assert sent == Cluster(policies=whole.policies, added=whole.added)
     assert review(request, sent) == review(request, whole)
 
 

@@ -12,6 +12,7 @@ from netdra.admission.cluster import Cluster
 from netdra.admission.messages import ALLOWED, AdmissionRequest
 from netdra.admission.narrow import narrowed
 from netdra.admission.review import is_reshaped, review
+from netdra.cel.vocabulary import added
 from netdra.model import documents
 from netdra.model.claim import DeviceClass
 from netdra.model.custom_device import CustomDevice
@@ -66,6 +67,24 @@ class TestTopologies:
         steps = '- {name: vf0, type: sriov, selector: {cel: "device.atributes"}}'
         (error,) = review(request_of(topology("net", steps)), Cluster()).errors
         assert "undefined field" in error
+
+    def test_a_selector_with_a_name_that_is_almost_one_is_refused(
+        self, request_of: Request, topology: Topology
+    ) -> None:
+        steps = f"- {{name: vf0, type: sriov, selector: {{cel: '{OURS}.pfname == \"a\"'}}}}"
+        (error,) = review(request_of(topology("net", steps)), Cluster()).errors
+        assert 'step "vf0": selector.cel: CEL expression is wrong at line 1, column 37' in error
+        assert 'did you mean "pfName"?' in error
+
+    def test_a_name_is_warned_of_until_a_policy_adds_it(self, request_of: Request, topology: Topology) -> None:
+        steps = f"- {{name: vf0, type: sriov, selector: {{cel: '{OURS}.rack == \"a\"'}}}}"
+        (warning,) = review(request_of(topology("net", steps)), Cluster()).warnings
+        assert 'nothing gives devices an attribute "rack" of domain dra.networking yet' in warning
+        given = added([exclusive("p", "true", additionalAttributes={"rack": "a"})])
+        assert review(request_of(topology("net", steps)), Cluster(added=given)) == ALLOWED
+        given = added([exclusive("p", "true", additionalAttributes={"rack": 7})])
+        (error,) = review(request_of(topology("net", steps)), Cluster(added=given)).errors
+        assert 'rack is an int and "a" a string' in error
 
     def test_the_clusters_schema_stands_above_ours(self, request_of: Request, topology: Topology) -> None:
         own = schema("sriov", "sriov", configParameters={"required": [{"name": "level", "type": "integer"}]})
@@ -159,10 +178,40 @@ class TestPolicies:
         assert review(request_of(exclusive("p", "true")), Cluster()) == ALLOWED
         assert review(request_of(exclude("p", "true")), Cluster()) == ALLOWED
 
+    @pytest.mark.parametrize("action", ["expose", "exclude"])
+    @pytest.mark.parametrize(
+        ("cel", "said"),
+        [
+            (f'{OURS}.ifNmae == "eno1"', 'did you mean "ifName"?'),
+            ('device.attributes["dra.network"].ifName == "eno1"', 'did you mean "dra.networking"?'),
+            (f'{OURS}.numaNode == "0"', "write 0 without quotes"),
+        ],
+    )
+    def test_a_selector_that_cannot_be_meant_is_refused(
+        self, request_of: Request, action: str, cel: str, said: str
+    ) -> None:
+        new = exclude("p", cel) if action == "exclude" else exclusive("p", cel)
+        (error,) = review(request_of(new), Cluster()).errors
+        assert error.startswith(
+            'DeviceExposurePolicy "p": spec.selector.cel: CEL expression is wrong at line 1, column '
+        )
+        assert said in error
+
+    def test_what_policies_add_cannot_be_chosen_by(self, request_of: Request) -> None:
+        given = added([exclusive("p", "true", additionalAttributes={"rack": "a"})])
+        (error,) = review(request_of(exclude("q", f'{OURS}.rack == "a"')), Cluster(added=given)).errors
+        assert "added to devices after policies have chosen" in error
+
+    def test_a_domain_of_others_is_warned_of_on_one_line(self, request_of: Request) -> None:
+        new = exclude("p", 'device.attributes["example.org"].rack == "a"')
+        (warning,) = review(request_of(new), Cluster()).warnings
+        assert 'interfaces have no attributes of domain "example.org"' in warning
+        assert "\n" not in warning
+
     def test_no_plugin_and_the_nodes_uplink_are_warned_of(self, request_of: Request) -> None:
         warnings = review(request_of(policy("p", "true", allowHostUplink=True)), Cluster()).warnings
         assert [text.split()[2] for text in warnings] == [
-            "spec.exposure.supportedCNIPlugins",
+            "spec.exposure.supportedCNIPlugins:",
             "spec.exposure.allowHostUplink:",
         ]
 

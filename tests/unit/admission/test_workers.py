@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import msgspec
@@ -14,7 +15,9 @@ from netdra.admission.cluster import Cluster
 from netdra.admission.messages import AdmissionRequest
 from netdra.admission.workers import COMMAND, Workers
 from netdra.cel import engine
+from netdra.model import documents
 from netdra.model.topology import NetworkTopology
+from netdra.topology import shipped
 from netdra.workers import pool
 from tests.builders import exclusive
 from tests.unit.workers.commands import DEAD, DEAF, GREEDY
@@ -59,6 +62,60 @@ def test_what_no_worker_can_review_is_refused_and_the_next_is_not(
             assert (await workers.review(request_of(exclusive("p", "true")), Cluster())).allowed
 
     asyncio.run(story())
+
+
+def test_a_worker_opens_nothing_that_it_has_not_opened_before(
+    request_of: Request, recorded: Callable[[str], Any], topology: Callable[..., NetworkTopology]
+) -> None:
+    """What it may need is loaded before it gives up to open files; what it lacked would end it."""
+    steps = "\n".join(f"- {{name: s{number}, type: {kind}}}" for number, kind in enumerate(shipped.names()))
+    expressions = (
+        '"a".upperAscii().find("[A-Z]") == device.driver.split("")[0]',
+        'quantity("1Gi").isGreaterThan(quantity("x")) && semver("1.2.3").major() == 1',
+        'timestamp("2026-01-01T00:00:00Z").getHours("Europe/Berlin") == 1',
+        '"%.3f é".format([1.5]).matches(r"\\pL")',
+        "device.driver ==",
+    )
+    written = [exclusive("p", text) for text in expressions] + [topology("net", steps)]
+    written.append(documents.convert(recorded("topologies/ai-bonded-rdma.yaml"), NetworkTopology, "test"))
+
+    async def story() -> list[Any]:
+        async with Workers(1, seconds=60.0) as workers:
+            before = tuple(workers.pool.running)
+            answers = [await workers.review(request_of(each), Cluster()) for each in written]
+            assert tuple(workers.pool.running) == before
+            return answers
+
+    assert not any("memory" in error for each in asyncio.run(story()) for error in each.errors)
+
+
+def test_a_worker_that_had_no_memory_left_goes_and_the_policy_is_not_told_to_be_wrong(
+    request_of: Request, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The engine says so in the words of C++, as if the expression were no good."""
+
+    def exhausted(*_: object, **__: object) -> None:
+        raise RuntimeError("std::bad_alloc")
+
+    asked = msgspec.json.encode(worker.Task(request_of(exclusive("p", "device.driver == 'exhausted'")), Cluster()))
+    monkeypatch.setattr(engine, "_environment", lambda **_: SimpleNamespace(compile=exhausted))
+    with pytest.raises(MemoryError):
+        worker.answer(asked)
+
+
+def test_a_policy_is_asked_of_devices_before_it_is_let_through(
+    request_of: Request, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+
+    def matches(own: engine.Selector, _: object) -> bool:
+        asked.append(own.expression)
+        return True
+
+    monkeypatch.setattr(engine.Selector, "matches", matches)
+    policy = exclusive("p", "device.driver == 'asked'")
+    assert worker.answer(msgspec.json.encode(worker.Task(request_of(policy), Cluster()))).allowed
+    assert asked == ["device.driver == 'asked'"] * 2
 
 
 def test_no_process_is_left(request_of: Request) -> None:

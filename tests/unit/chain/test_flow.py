@@ -156,3 +156,43 @@ def test_a_binary_that_changes_an_interface_need_not_tell_its_mtu() -> None:
     found = flow.tasks([plan(step("dev"), step("tune", "dev", binary=True))])
     results = {"0/dev": result(nic(mtu=1500)), "0/tune": result(nic(mtu=1500))}
     assert flow.expected("0/dev", found, results).interfaces == (nic(mtu=0),)
+
+
+def told(name: str, *ips: str, mac: str = "02:00:00:00:00:01") -> StepResult:
+    interface = CNIInterface(name=name, mac=mac, sandbox=POD)
+    return StepResult(interfaces=(interface,), ips=tuple(CNIAddress(address=each, interface=0) for each in ips))
+
+
+def test_a_step_of_a_chain_is_checked_with_the_chains_final_result() -> None:
+    found = flow.tasks([plan(step("a", binary=True), step("b", "a", binary=True))])
+    changed = told("net1", "10.0.0.1/8", mac="02:00:00:00:00:02")
+    results = {"0/a": told("net1"), "0/b": changed}
+    assert flow.to_check("0/a", found, results) == changed
+    assert flow.to_check("0/b", found, results) == changed
+
+
+def test_a_step_is_checked_with_nothing_of_another_branch_nor_of_another_interface() -> None:
+    steps = (
+        step("left", binary=True),
+        step("right", if_name="net2", binary=True),
+        step("both", "left", "right", binary=True),
+        step("top", "right", if_name="net3", binary=True),
+    )
+    found = flow.tasks([plan(*steps)])
+    left, right = told("net1", "10.1.0.1/8"), told("net2", "10.2.0.1/8")
+    both = StepResult(
+        interfaces=(nic("net1"), *right.interfaces),
+        ips=(*left.ips, CNIAddress(address="10.2.0.1/8", interface=1)),
+    )
+    results = {"0/left": left, "0/right": right, "0/both": both, "0/top": told("net3", "10.3.0.1/8")}
+    assert flow.to_check("0/left", found, results).ips == left.ips
+    assert flow.to_check("0/right", found, results).ips == right.ips
+    assert flow.to_check("0/both", found, results).ips == both.ips
+
+
+def test_what_a_later_step_has_made_of_an_interface_is_what_an_earlier_one_is_checked_with() -> None:
+    steps = (step("a", binary=True), step("b", if_name="net2", binary=True), step("c", "a", "b", binary=True))
+    found = flow.tasks([plan(*steps)])
+    changed = CNIInterface(name="net1", mac="02:00:00:00:00:99", sandbox=POD)
+    results = {"0/a": told("net1"), "0/b": told("net2"), "0/c": StepResult(interfaces=(changed,))}
+    assert flow.to_check("0/a", found, results).interfaces == (changed,)

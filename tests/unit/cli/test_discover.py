@@ -10,7 +10,7 @@ from pathlib import Path
 import yaml
 
 from netdra.model import documents
-from netdra.model.inventory import BASE_ATTRIBUTES, FURTHER_ATTRIBUTES
+from netdra.model.inventory import ATTRIBUTES
 from testbed.waiting import waiting
 from tests.trees import sriov_machine
 
@@ -24,11 +24,20 @@ def test_json_is_a_list_of_attributes_by_name(tmp_path: Path) -> None:
     done = netdra("discover", "--sysfs", str(sriov_machine(tmp_path)), "--output", "json")
     assert done.returncode == 0
     found = {each["pciAddress"] or each["ifName"]: each for each in json.loads(done.stdout)}
-    names = {name.removeprefix("dra.networking/") for name in (*BASE_ATTRIBUTES, *FURTHER_ATTRIBUTES)}
-    relations = {"master", "lowerDevices", "upperDevices"}
-    assert set(found["0000:41:10.2"]) == names | relations
+    names = {each.name.removeprefix("dra.networking/") for each in ATTRIBUTES}
+    relations = {
+        "master",
+        "lowerDevices",
+        "upperDevices",
+        "deviceName",
+        "totalVFs",
+        "pfPciAddress",
+        "devPort",
+        "vlanId",
+    }
+    assert set(found["0000:41:10.2"]) == (names | relations) - {"eswitchMode"}, "not in sysfs"
     ens1 = found["0000:41:00.0"]
-    assert names - set(ens1) == {"hostUplink", "ipv4", "ipv6", "altName", "eswitchMode"}, "sysfs does not have them"
+    assert names - set(ens1) == {"hostUplink", "hostUse", "ipv4", "ipv6", "altName", "eswitchMode"}, "not in sysfs"
     assert (ens1["type"], ens1["numVFs"], ens1["resource.kubernetes.io/pcieRoot"]) == ("pf", 4, "pci0000:40")
     assert found["br0"]["lowerDevices"] == ["ens1v0"]
 

@@ -17,6 +17,7 @@ from netdra.model import documents
 ROOT = Path(__file__).parents[1] / "topology"
 TOPOLOGIES = str(ROOT / "topologies")
 BONDED = str(ROOT / "topologies" / "bonded-vlan-topology.yaml")
+LOCALNET = str(ROOT.parent / "exposure" / "golden" / "9-ovn-kubernetes" / "policies.yaml")
 TUNED = str(ROOT / "topologies" / "ovnk-localnet-tuned.yaml")
 
 Run = Callable[..., tuple[int, str, str]]
@@ -93,14 +94,56 @@ items:
 
 
 def test_everything_that_is_sound_is_said_to_be(run: Run) -> None:
-    code, out, err = run("validate", TOPOLOGIES, str(ROOT / "claims"), str(ROOT / "schemas"))
-    assert (code, out, err) == (0, "", "netdra: 13 objects checked, nothing wrong\n")
+    code, out, err = run("validate", TOPOLOGIES, str(ROOT / "claims"), str(ROOT / "schemas"), LOCALNET)
+    assert (code, out, err) == (0, "", "netdra: 15 objects checked, nothing wrong\n")
+
+
+def test_a_name_that_no_policy_among_the_files_adds_is_a_warning(run: Run) -> None:
+    code, out, err = run("validate", TUNED)
+    assert out.startswith(f'{TUNED}:10: warning: NetworkTopology "ovnk-localnet-tuned", step "localnet-port": selector')
+    assert 'nothing gives devices an attribute "physicalNetworkName" of domain dra.networking yet' in out
+    assert (code, err) == (0, "netdra: 1 object checked, nothing wrong, 1 warning\n")
+
+
+MISTAKEN = """\
+apiVersion: networking.dra.io/v1alpha1
+kind: DeviceExposurePolicy
+metadata: {name: p}
+spec:
+  action: exclude
+  selector:
+    cel: device.attributes["dra.networking"].ifNmae == "eno1"
+---
+apiVersion: networking.dra.io/v1alpha1
+kind: NetworkTopology
+metadata: {name: t}
+spec:
+  steps:
+    - name: vf0
+      type: sriov
+      selector:
+        cel: device.attributes["dra.networking"].numaNode == "0"
+"""
+
+
+def test_names_and_types_in_selectors_are_checked(run: Run, tmp_path: Path) -> None:
+    file = tmp_path / "mistaken.yaml"
+    file.write_text(MISTAKEN)
+    code, out, err = run("validate", str(file))
+    first, second = (line for line in out.splitlines() if not line.startswith(" "))
+    assert first == (
+        f'{file}:7: DeviceExposurePolicy "p": CEL expression is wrong at line 1, column 37: no interface has an '
+        'attribute "ifNmae" of domain dra.networking; did you mean "ifName"? [spec.selector.cel]'
+    )
+    assert second.startswith(f'{file}:17: NetworkTopology "t", step "vf0": selector.cel: CEL expression is wrong at')
+    assert second.endswith("write 0 without quotes [spec.steps[0].selector.cel]")
+    assert (code, err) == (1, "netdra: 2 objects checked, 2 problems\n")
 
 
 def test_each_problem_is_told_with_its_file_and_line(run: Run, tmp_path: Path) -> None:
     file = tmp_path / "bad.yaml"
     file.write_text(BAD)
-    code, out, err = run("validate", str(file), TOPOLOGIES)
+    code, out, err = run("validate", str(file), TOPOLOGIES, LOCALNET)
     told = [line for line in out.splitlines() if not line.startswith(" ")]
     begins = [
         '10: NetworkTopology "bad-config", step "vf0": selector.cel: CEL expression does not compile at line 1',
@@ -115,7 +158,7 @@ def test_each_problem_is_told_with_its_file_and_line(run: Run, tmp_path: Path) -
     assert told[5].endswith(" provides requests [vf0]. Missing: [vf1] [spec.spec.devices.requests]")
     assert [line.startswith(f"{file}:{begin}") for line, begin in zip(told, begins, strict=True)] == [True] * 7
     assert code == 1
-    assert err == "netdra: 8 objects checked, 7 problems\n"
+    assert err == "netdra: 10 objects checked, 7 problems\n"
 
 
 def test_what_a_class_says_wrongly_is_found_at_its_line(run: Run, tmp_path: Path) -> None:

@@ -101,3 +101,17 @@ def test_a_link_out_of_the_hosts_root_leads_nowhere(tmp_path: Path) -> None:
     (tmp_path / "root" / "bin" / "bridge").symlink_to(f"../../../../../../../..{outside}")
     with pytest.raises(PluginPermanentError):
         plugins.find("bridge", PluginPath(directories=("/bin",), root=str(tmp_path / "root")))
+
+
+def test_all_programs_of_the_path_with_a_plain_name_are_installed_plugins(tmp_path: Path) -> None:
+    for name in ("bridge", "macvlan", ".hidden", "not a name"):
+        program(tmp_path / "b" / name)
+    program(tmp_path / "c" / "bridge")
+    program(tmp_path / "c" / "host-device")
+    (tmp_path / "c" / "README.md").write_text("no program")
+    (tmp_path / "c" / "folder").mkdir()
+    (tmp_path / "c" / "dangling").symlink_to(tmp_path / "nowhere")
+    directories = tuple(str(tmp_path / name) for name in ("missing", "b", "c"))
+    assert plugins.installed(PluginPath(directories=directories)) == ("bridge", "host-device", "macvlan")
+    inside = PluginPath(directories=("/missing", "/b", "/c"), root=str(tmp_path))
+    assert plugins.installed(inside) == ("bridge", "host-device", "macvlan")

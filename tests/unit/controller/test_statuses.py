@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-import msgspec
 import pytest
 from msgspec.structs import replace
 
 from netdra.controller import custom_device_status, policy_status, schema_status, topology_status
 from netdra.controller.classes import Changes
 from netdra.controller.topology_status import Seen
-from netdra.model import documents, report
+from netdra.model import documents
 from netdra.model.claim import DeviceClass
 from netdra.model.custom_device import CustomDevice
-from netdra.model.errors import InvalidInputError
 from netdra.model.meta import Condition
-from netdra.model.report import CustomDeviceReport, PolicyReport, ReportedSlice
+from netdra.model.node_network import CustomDeviceReport, NodeProblem, PolicyAtNode, PolicyReport
 from netdra.model.schema import CNIPluginSchema
 from tests.builders import exclude, exclusive
 from tests.unit.controller.test_classes import topology
@@ -107,29 +106,65 @@ class TestTopologies:
         assert said(found.conditions, "InUse")[:2] == ("True", "Allocated")
 
 
+def at(
+    node: str, devices: int = 0, problems: Sequence[str] = (), interfaces: int = 0, **report: Any
+) -> tuple[str, PolicyAtNode]:
+    """What a node says of a policy."""
+    told = tuple(NodeProblem(message=text, policy="p", interfaces=interfaces) for text in problems)
+    return node, PolicyAtNode(PolicyReport(name="p", devices=devices, **report), told)
+
+
 class TestPolicies:
     def test_reports_of_all_nodes_are_added_up(self) -> None:
-        reports = [
-            ("n1", PolicyReport(devices=3)),
-            ("n1", PolicyReport(devices=2, problems=("x",))),
-            ("n2", PolicyReport(devices=4, problems=("x", "y"))),
-        ]
+        reports = [at("n1", 5, ["x"], 385), at("n2", 4, ["x", "y"], 15)]
         found = policy_status.status(exclusive("p", "true"), {}, (), reports, NOW)
         assert (found.nodes, found.devices) == (2, 9)
-        assert [(each.message, each.node, each.nodes) for each in found.problems] == [("x", "n1", 2), ("y", "n2", 1)]
-        assert said(found.conditions, "Degraded") == ("True", "FailsOnNodes", "on 2 nodes, e.g. n1: x")
+        assert [(each.message, each.node, each.nodes, each.interfaces) for each in found.problems] == [
+            ("x", "n1", 2, 400),
+            ("y", "n2", 1, 15),
+        ]
+        expected = "on 2 nodes, e.g. n1: x (on 400 interfaces)"
+        assert said(found.conditions, "Degraded") == ("True", "FailsOnNodes", expected)
         assert said(found.conditions, "Accepted")[0] == "True"
 
+    def test_numbers_are_written_also_where_they_are_zero(self) -> None:
+        found = documents.plain(policy_status.status(exclude("p", "true"), {}, (), [at("n1")], NOW))
+        assert (found["nodes"], found["devices"]) == (1, 0)
+
     def test_a_thousand_different_problems_leave_the_most_frequent(self) -> None:
-        reports = [(f"n{at}", PolicyReport(problems=("everywhere", f"only {at}"))) for at in range(1000)]
+        reports = [at(f"n{number}", problems=("everywhere", f"only {number}")) for number in range(1000)]
         found = policy_status.status(exclusive("p", "true"), {}, (), reports, NOW)
         assert len(found.problems) == 16
         assert (found.problems[0].message, found.problems[0].nodes) == ("everywhere", 1000)
 
     def test_the_order_of_reports_makes_no_difference(self) -> None:
-        reports = [(f"n{at}", PolicyReport(devices=at, problems=(f"{at % 3}",))) for at in range(10)]
+        reports = [at(f"n{number}", number, (f"{number % 3}",)) for number in range(10)]
         first = policy_status.status(exclusive("p", "true"), {}, (), reports, NOW)
         assert policy_status.status(exclusive("p", "true"), {}, (), reversed(reports), NOW) == first
+
+    def test_one_that_no_node_has_reported_of_is_not_said_to_be_well(self) -> None:
+        found = policy_status.status(exclusive("p", "true"), {}, (), (), NOW)
+        status, reason, message = said(found.conditions, "Degraded")
+        assert (status, reason) == ("False", "NoNodes")
+        assert message == "no node has reported that it follows the policy"
+
+    def test_nodes_that_follow_an_older_generation_are_told_of(self) -> None:
+        changed = exclusive("p", "true")
+        changed = replace(changed, metadata=replace(changed.metadata, generation=2))
+        reports = [at("n1", generation=2), at("n2", generation=1)]
+        text = "1 of 2 nodes still follow an older generation of it"
+        found = policy_status.status(changed, {}, (), reports, NOW)
+        assert said(found.conditions, "Degraded")[2] == f"no node reports a problem; {text}"
+        failing = policy_status.status(changed, {}, (), [*reports, at("n3", problems=["x"], generation=2)], NOW)
+        assert said(failing.conditions, "Degraded")[2].startswith("on 1 nodes, e.g. n3: x; 1 of 3 nodes")
+
+    def test_one_whose_devices_another_takes_says_whose_and_how_many(self) -> None:
+        reports = [at("n1", outranked={"aaa": 1, "b": 1}), at("n2", outranked={"aaa": 1})]
+        found = policy_status.status(exclusive("p", "true"), {}, (), reports, NOW)
+        text = 'policy "aaa" takes 2 devices that this one matches; policy "b" takes 1 device that this one matches'
+        assert said(found.conditions, "Overlapping") == ("True", "Outranked", text)
+        alone = policy_status.status(exclusive("p", "true"), {}, (), [at("n1", 1)], NOW)
+        assert said(alone.conditions, "Overlapping")[:2] == ("False", "NoOverlap")
 
     def test_one_that_cannot_be_used_says_why(self) -> None:
         found = policy_status.status(exclusive("p", "true"), {}, ("a", "b"), (), NOW)
@@ -147,23 +182,25 @@ class TestPolicies:
 
     def test_saying_the_same_later_is_no_change(self) -> None:
         written = exclusive("p", "true")
-        first = policy_status.status(written, {}, (), [("n", PolicyReport(devices=1))], NOW)
-        again = policy_status.status(replace(written, status=first), {}, (), [("n", PolicyReport(devices=1))], LATER)
+        first = policy_status.status(written, {}, (), [at("n", 1)], NOW)
+        again = policy_status.status(replace(written, status=first), {}, (), [at("n", 1)], LATER)
         assert again == first
 
 
 class TestCustomDevices:
     def test_reports_of_all_nodes_are_added_up(self) -> None:
         reports = [
-            ("n1", CustomDeviceReport(desired=1, applied=1)),
-            ("n2", CustomDeviceReport(desired=2, applied=1, problems=("no room",))),
+            ("n1", CustomDeviceReport(name="c", desired=1, applied=1)),
+            ("n2", CustomDeviceReport(name="c", desired=2, applied=1, problems=("no room",))),
         ]
         found = custom_device_status.status(custom_device(), reports, NOW)
         assert (found.desired_number, found.applied_number, found.refusals) == (3, 2, ("no room",))
         assert said(found.conditions, "Applied") == ("False", "NotEverywhere", "2 of 3 devices have it: no room")
 
     def test_one_that_every_device_has_is_applied(self) -> None:
-        found = custom_device_status.status(custom_device(), [("n", CustomDeviceReport(desired=1, applied=1))], NOW)
+        found = custom_device_status.status(
+            custom_device(), [("n", CustomDeviceReport(name="c", desired=1, applied=1))], NOW
+        )
         assert said(found.conditions, "Applied")[:2] == ("True", "Everywhere")
 
     def test_one_that_no_node_has_a_device_for_is_not_applied(self) -> None:
@@ -172,7 +209,9 @@ class TestCustomDevices:
         assert (found.desired_number, found.applied_number) == (0, 0)
 
     def test_a_thousand_different_refusals_leave_sixteen(self) -> None:
-        reports = [(f"n{at}", CustomDeviceReport(desired=1, problems=(f"only {at}", "all"))) for at in range(1000)]
+        reports = [
+            (f"n{at}", CustomDeviceReport(name="c", desired=1, problems=(f"only {at}", "all"))) for at in range(1000)
+        ]
         found = custom_device_status.status(custom_device(), reports, NOW)
         assert (len(found.refusals), found.refusals[0]) == (16, "all")
 
@@ -197,47 +236,3 @@ class TestSchemas:
     def test_one_that_contradicts_itself_is_not_accepted(self) -> None:
         wrong = schema("a", "x", input={"prevResult": {"interfaces": {"minItems": 3, "maxItems": 1}}})
         assert said(schema_status.status(wrong, {"a": wrong}, NOW).conditions, "Accepted")[1] == "Contradictory"
-
-
-class TestReports:
-    def test_reports_survive_the_way_through_an_annotation(self) -> None:
-        reports = {"b": PolicyReport(devices=1), "a": PolicyReport(problems=("x",))}
-        text = report.to_text(reports)
-        assert text == '{"a":{"problems":["x"]},"b":{"devices":1}}'
-        assert report.of_slice(self.slice(text)) == reports
-
-    def test_a_slice_without_one_reports_nothing(self) -> None:
-        assert report.of_slice(self.slice("")) == {}
-
-    def test_one_that_cannot_be_read_names_the_slice(self) -> None:
-        with pytest.raises(InvalidInputError, match=r'ResourceSlice "s", annotation networking\.dra\.io/policies'):
-            report.of_slice(self.slice("{"))
-
-    def test_texts_are_clipped_whoever_wrote_them(self) -> None:
-        many = PolicyReport(devices=1, problems=tuple(f"{at}" * 1000 for at in range(100)))
-        raw = msgspec.json.encode({"p": many}).decode()
-        read = report.of_slice(self.slice(raw))["p"]
-        assert (read.devices, len(read.problems), {len(text) for text in read.problems}) == (1, 8, {512})
-        assert report.of_slice(self.slice(report.to_text({"p": many})))["p"] == read
-
-    def test_an_annotation_keeps_all_counts_and_the_texts_that_there_is_room_for(self) -> None:
-        problems = tuple(f"{at}" * 512 for at in range(8))
-        reports = {f"p{at:03}": PolicyReport(devices=at + 1, problems=problems) for at in range(100)}
-        text = report.to_text(reports)
-        assert len(text) <= report.MAX_ANNOTATION
-        found = report.of_slice(self.slice(text))
-        assert {name: each.devices for name, each in found.items()} == {n: r.devices for n, r in reports.items()}
-        assert found["p000"].problems == problems
-        assert found["p099"].problems == ()
-
-    @pytest.mark.parametrize("count", [-1, 10**9])
-    def test_a_count_that_no_slice_can_have_is_no_report(self, count: int) -> None:
-        with pytest.raises(InvalidInputError, match="devices"):
-            report.of_slice(self.slice(f'{{"p":{{"devices":{count}}}}}'))
-
-    def slice(self, text: str) -> ReportedSlice:
-        value = {
-            "metadata": {"name": "s", "annotations": {report.ANNOTATION: text}},
-            "spec": {"driver": "dra.networking", "nodeName": "n"},
-        }
-        return documents.convert(value, ReportedSlice, "test")

@@ -11,10 +11,19 @@ import pytest
 
 from netdra.admission import certificates
 from netdra.admission.keeper import ClientConfig, Webhook, WebhookConfiguration
-from netdra.doctor.cluster_facts import ClusterFacts, Component, Definition, KubernetesNode, Unseen, WebhookFacts
+from netdra.doctor.cluster_facts import (
+    ClusterFacts,
+    Component,
+    Definition,
+    KubernetesNode,
+    Reported,
+    Unseen,
+    WebhookFacts,
+)
 from netdra.doctor.cluster_look import differing, trusted_until
 from netdra.doctor.cluster_verdicts import not_looked_at, number, unreachable, verdicts
 from netdra.doctor.finding import worst
+from netdra.doctor.rights import to_keep_a_certificate
 from netdra.model import crd, kinds
 from netdra.model.device import Features
 from netdra.model.meta import ObjectMeta
@@ -30,6 +39,7 @@ WELL = ClusterFacts(
     lacking={"node": (), "controller": (), "webhook": ()},
     nodes=(KubernetesNode("n1", "v1.37.1", "containerd://2.4.2"),),
     components=(Component("netdra-node-x", "node", "0.1.0"), Component("netdra-webhook-x", "webhook", "0.1.0")),
+    reports=(Reported("n1"),),
 )
 
 
@@ -50,6 +60,15 @@ def trusts(end: datetime | None) -> WebhookFacts:
         ({"server": "v1.35.0"}, "API server", "warning", "1.36.2", "upgrade"),
         ({"dra": ("v1beta2",)}, "resource.k8s.io", "error", "v1beta2, not v1", "--runtime-config"),
         ({"dra": ()}, "resource.k8s.io", "error", "nothing of it", "--runtime-config"),
+        ({"reports": ()}, "reports of nodes", "warning", "no node has a NodeNetwork", "get pods"),
+        (
+            {"reports": (Reported("n1", 0, ("p",)),)},
+            "reports of nodes",
+            "warning",
+            "older forms of policies: n1",
+            "pod",
+        ),
+        ({"reports": (Reported("n1", 2),)}, "reports of nodes", "warning", "tell of problems: n1", "nodenetwork n1"),
         (
             {"features": Features(partitionable_devices=False)},
             "DRAPartitionableDevices",
@@ -219,3 +238,9 @@ def test_what_a_configuration_trusts_ends_with_the_first_that_trusts_nobody() ->
     assert trusted_until(configuration(bundle)) == NOW + certificates.LIFETIME
     for without in (ClientConfig(), ClientConfig("bm8gY2VydGlmaWNhdGU=")):
         assert trusted_until(configuration(bundle, without)) is None
+
+
+def test_a_webhook_whose_certificate_is_mounted_needs_no_right_to_write() -> None:
+    facts = msgspec.structs.replace(WELL, lacking={"webhook": tuple(sorted(to_keep_a_certificate()))})
+    (found,) = (each for each in verdicts(facts, "0.1.0", NOW) if each.check == "rights of netdra webhook")
+    assert (found.level, found.seen) == ("ok", "has all that it needs with --certificates, and not without")

@@ -11,8 +11,13 @@ import yaml
 
 from netdra.doctor.rights import PROCESSES, Right, needed
 
-CHART = Path(__file__).parents[3] / "charts" / "netdra" / "templates" / "rights.yaml"
-ROLES = [each for each in yaml.safe_load_all(CHART.read_text()) if each and each["kind"] in ("Role", "ClusterRole")]
+CHART = Path(__file__).parents[3] / "charts" / "netdra" / "templates"
+ROLES = [
+    each
+    for name in ("rights.yaml", "certificate-keeper.yaml")
+    for each in yaml.safe_load_all((CHART / name).read_text())
+    if each and each["kind"] in ("Role", "ClusterRole")
+]
 
 
 def given(role: dict[str, Any]) -> Iterator[Right]:
@@ -34,7 +39,12 @@ def given(role: dict[str, Any]) -> Iterator[Right]:
 
 @pytest.mark.parametrize("process", PROCESSES)
 def test_what_is_asked_about_is_what_the_chart_gives(process: str) -> None:
-    held = [right for role in ROLES if role["metadata"]["name"] == f"netdra-{process}" for right in given(role)]
+    held = [
+        right
+        for role in ROLES
+        if role["metadata"]["name"] in (f"netdra-{process}", f"netdra-{process}-certificate")
+        for right in given(role)
+    ]
     assert held
     assert set(needed(process)) == set(held)
     assert len(needed(process)) == len(set(needed(process)))

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from netdra.exposure import check
+from netdra.exposure.additional import PCIE_ROOTS
 from tests.builders import exclude, policy
 
 PORTS = {"value": "64", "requestPolicy": {"default": "1"}}
@@ -42,7 +43,9 @@ def ports(value: object = "64", **request_policy: object) -> dict[str, Any]:
         },
         # A capacity of an exclusive device is something to ask for, and needs no default.
         {"capacity": {"bandwidth": {"value": "10Gi"}}},
-        {"additionalAttributes": {"rack": "r1", "example.org/tier": 1, "on": True, "nets": ["a", "b"]}},
+        {"additionalAttributes": {"rack": "r1", "example.org/tier": 1, "nets": ["a", "b"]}},
+        {"additionalAttributes": {"on": True, **dict.fromkeys(PCIE_ROOTS, "pci0000:3f"), "a": 1, "b": 2}},
+        {"capacity": {"bandwidth": {"value": "9000", "requestPolicy": {"default": "9k"}}}},
     ],
 )
 def test_what_can_be_used(exposure: dict[str, Any]) -> None:
@@ -104,10 +107,30 @@ def test_what_can_be_used(exposure: dict[str, Any]) -> None:
         ({"additionalAttributes": {"racks": []}}, "a list has 1 to 16 entries"),
         ({"additionalAttributes": {"racks": ["a,b"]}}, "must not be empty or hold a comma"),
         ({"additionalAttributes": {"n": 2**63}}, "is no 64-bit integer"),
-        ({"additionalAttributes": {"ifName": "x"}}, "netdra publishes this attribute itself"),
-        ({"additionalAttributes": {"dra.networking/supportedCNIs": "x"}}, "netdra publishes this attribute itself"),
-        ({"additionalAttributes": {"resource.kubernetes.io/pcieRoot": "x"}}, "netdra publishes this attribute itself"),
-        ({"additionalAttributes": {f"a{i}": 1 for i in range(8)}}, "8 capacities and additional attributes"),
+        ({"additionalAttributes": {"ifName": "x"}}, "is the name of a fact that netdra finds out itself"),
+        ({"additionalAttributes": {"alias": "x"}}, "is the name of a fact that netdra finds out itself"),
+        (
+            {"additionalAttributes": {"dra.networking/supportedCNIs": "x"}},
+            "is the name of a fact that netdra finds out",
+        ),
+        ({"additionalAttributes": {"resource.kubernetes.io/pcieRoot": "0000:00"}}, '"0000:00" is no PCIe root'),
+        ({"additionalAttributes": {"device.k8s.io/pcieRoot": 7}}, "7 is no PCIe root, which is written as pci0000:00"),
+        (
+            {"additionalAttributes": {root: f"pci0000:0{at}" for at, root in enumerate(PCIE_ROOTS)}},
+            "are two names of one thing, and differ",
+        ),
+        (
+            {"capacity": {"bandwidth": {"value": "9000", "requestPolicy": {"default": "3000"}}}},
+            "a claim has an exclusive device's bandwidth whole, so it is 9000, not 3000",
+        ),
+        (
+            {"additionalAttributes": {f"a{i}": 1 for i in range(4)}},
+            "4 capacities and additional attributes beside bandwidth; a device has room for 3",
+        ),
+        (
+            SHARED | {"additionalAttributes": {f"a{i}": 1 for i in range(3)}},
+            "4 capacities and additional attributes beside bandwidth; a device has room for 3",
+        ),
     ],
 )
 def test_what_cannot_be_used(exposure: dict[str, Any], message: str) -> None:

@@ -7,9 +7,11 @@ from typing import Any
 from netdra.exposure import expose
 from netdra.model.device import ExposureResult
 from netdra.model.inventory import Interface
+from netdra.model.resource import CapacityRequestPolicy
 from tests.builders import OURS, exclusive, inventory, named, pf, policy, shared, sriov, vf
 
 NIC = Interface(if_name="eth1", type="nic")
+PORTS = {"value": 8, "requestPolicy": {"default": 1}}
 VFS = f'{OURS}.type == "vf"'
 
 
@@ -28,6 +30,11 @@ def shares(result: ExposureResult) -> dict[str, int]:
         for taken in device.consumes.values()
         if "bandwidth" in taken
     }
+
+
+def lent(result: ExposureResult) -> dict[str, str | int]:
+    name = "dra.networking/bandwidth"
+    return {device.name: device.capacity[name].value for device in result.devices if name in device.capacity}
 
 
 def test_a_mirrored_counter_is_named_after_its_capacity() -> None:
@@ -74,10 +81,11 @@ def test_a_set_that_nothing_is_taken_from_is_not_published() -> None:
     assert counters(expose(inventory(*sriov("ens1", 4)), [shared("a", named("ens1"))])) == {}
 
 
-def test_without_a_link_speed_there_is_no_bandwidth() -> None:
+def test_without_a_link_speed_no_bandwidth_is_counted_and_vfs_have_none_to_ask_for() -> None:
     result = expose(inventory(*sriov("ens1", 2, speed=0)), [exclusive("p", "true")])
     assert counters(result) == {"ens1-counters": {"exclusion-slots": 3}}
     assert shares(result) == {}
+    assert lent(result) == {"ens1v0": "0", "ens1v1": "0"}
 
 
 def test_a_vf_takes_a_fair_share_and_passthrough_the_whole_link() -> None:
@@ -85,18 +93,56 @@ def test_a_vf_takes_a_fair_share_and_passthrough_the_whole_link() -> None:
     assert shares(result) == {"ens1": 100_000, "ens1v0": 33_333, "ens1v1": 33_333, "ens1v2": 33_333}
 
 
-def test_a_vf_takes_what_its_policy_gives() -> None:
-    result = expose(inventory(*sriov("ens1", 2)), [exclusive("vfs", VFS, **bandwidth("30000"))])
+def test_a_claim_can_ask_for_the_bandwidth_of_a_vf_whatever_its_policy_says() -> None:
+    whole, some = [exclusive("vfs", VFS)], [shared("vfs", VFS)]
+    assert lent(expose(inventory(*sriov("ens1", 2)), whole)) == {"ens1v0": "50000", "ens1v1": "50000"}
+    assert lent(expose(inventory(*sriov("ens1", 2)), some)) == {"ens1v0": "50000", "ens1v1": "50000"}
+    shared_vf = expose(inventory(*sriov("ens1", 2)), some).devices[0]
+    policy = shared_vf.capacity["dra.networking/bandwidth"].request_policy
+    assert policy == CapacityRequestPolicy(default="0"), "who asks for none leaves all to the others"
+
+
+def test_a_vf_has_and_takes_what_its_policy_gives() -> None:
+    given = [exclusive("vfs", VFS, capacity={"bandwidth": {"value": "30000"}})]
+    result = expose(inventory(*sriov("ens1", 2)), given)
     assert shares(result) == {"ens1v0": 30_000, "ens1v1": 30_000}
-    assert {device.capacity["dra.networking/bandwidth"].value for device in result.devices} == {"30000"}
+    assert lent(result) == {"ens1v0": "30000", "ens1v1": "30000"}
 
 
-def test_else_what_the_policy_of_its_pf_gives_and_never_more_than_the_link_has() -> None:
+def test_else_what_the_policy_of_its_pf_gives_one_claim_if_its_link_has_that() -> None:
     macvlan = policy("pf", named("ens1"), allowMultipleAllocations=True, **bandwidth("20000"))
     result = expose(inventory(*sriov("ens1", 2)), [exclusive("vfs", VFS), macvlan])
-    assert shares(result) == {"ens1v0": 20_000, "ens1v1": 20_000}
+    assert shares(result) == {"ens1": 100_000, "ens1v0": 20_000, "ens1v1": 20_000}
     slow = expose(inventory(*sriov("ens1", 2, speed=1000)), [exclusive("vfs", VFS), macvlan])
-    assert shares(slow) == {"ens1v0": 1000, "ens1v1": 1000}
+    assert shares(slow) == {"ens1v0": 500, "ens1v1": 500}
+
+
+def test_what_shared_devices_of_a_pf_lend_is_not_shared_out_among_its_vfs() -> None:
+    capacity = {"bandwidth": {"value": "40000", "requestPolicy": {"default": "0"}}, "ports": PORTS}
+    lenders = [
+        policy(name, named("ens1"), deviceNameSuffix=f"-{name}", allowMultipleAllocations=True, capacity=capacity)
+        for name in ("a", "b")
+    ]
+    result = expose(inventory(*sriov("ens1", 2)), [exclusive("vfs", VFS), *lenders])
+    assert shares(result) == {"ens1-a": 40_000, "ens1-b": 40_000, "ens1v0": 10_000, "ens1v1": 10_000}
+    assert counters(result)["ens1-counters"]["bandwidth"] == 100_000
+
+
+def test_a_device_that_would_lend_more_than_its_link_has_is_left_out_unless_its_policy_says_so() -> None:
+    capacity = {"bandwidth": {"value": "50000", "requestPolicy": {"default": "1000"}}}
+    given: dict[str, Any] = {"allowMultipleAllocations": True, "capacity": capacity}
+    links = inventory(*sriov("ens1", 2, speed=25_000))
+    refused = expose(links, [policy("pf", named("ens1"), **given)])
+    assert refused.devices == ()
+    (problem,) = refused.problems
+    assert problem.left_out == "limit"
+    assert problem.message.startswith(
+        "ens1 is left out: its bandwidth of 50000 Mbit/s is more than its link has, 25000"
+    )
+    taken = expose(links, [policy("pf", named("ens1"), allowBandwidthOvercommit=True, **given), exclusive("vfs", VFS)])
+    assert taken.problems == ()
+    assert lent(taken) == {"ens1": "50000", "ens1v0": "1000", "ens1v1": "1000"}
+    assert shares(taken) == {"ens1v0": 1000, "ens1v1": 1000}
 
 
 def test_personas_of_a_vf_that_share_it_share_its_bandwidth_too() -> None:

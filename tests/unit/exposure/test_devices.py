@@ -7,10 +7,11 @@ from typing import Any
 import pytest
 
 from netdra.exposure import expose
+from netdra.exposure.additional import PCIE_ROOTS, ROOM
 from netdra.model import names
 from netdra.model.device import Features
-from netdra.model.inventory import BASE_ATTRIBUTES, FURTHER_ATTRIBUTES, Interface
-from tests.builders import exclusive, inventory, named, pf, policy, shared, sriov, vf
+from netdra.model.inventory import ATTRIBUTES, PUBLISHED_ATTRIBUTES, PUBLISHED_IF_ANY, Interface
+from tests.builders import OURS, exclusive, inventory, named, pf, policy, shared, sriov, vf
 
 NIC = Interface(if_name="eth1", type="nic", mac="02:00:00:00:00:01", mtu=1500)
 PORTS = {"ports": {"value": "64", "requestPolicy": {"default": "1"}}}
@@ -24,7 +25,21 @@ def only(interface: Interface, features: Features = Features(), **exposure: Any)
 
 def test_every_device_carries_the_same_facts_in_the_same_order() -> None:
     result = expose(inventory(NIC, *sriov("ens1", 1)), [exclusive("p", "true")])
-    assert {tuple(device.attributes)[: len(BASE_ATTRIBUTES)] for device in result.devices} == {BASE_ATTRIBUTES}
+    carried = {device.name: tuple(device.attributes)[:-1] for device in result.devices}
+    without = tuple(name for name in PUBLISHED_ATTRIBUTES if name not in PUBLISHED_IF_ANY)
+    assert carried == {"eth1": without, "ens1": PUBLISHED_ATTRIBUTES, "ens1v0": PUBLISHED_ATTRIBUTES}
+
+
+def test_a_fact_is_on_every_device_or_on_none_however_much_its_policy_adds() -> None:
+    plain, full = (
+        only(NIC, additionalAttributes={f"a{number}": number for number in range(count)}) for count in (0, ROOM - 1)
+    )
+    facts = {each.name for each in ATTRIBUTES}
+    assert facts & full.keys() == facts & plain.keys() == set(PUBLISHED_ATTRIBUTES) - PUBLISHED_IF_ANY
+
+
+def test_the_published_facts_and_what_policies_may_add_are_no_more_than_a_device_takes() -> None:
+    assert len(PUBLISHED_ATTRIBUTES) + len(["supportedCNIs"]) + ROOM <= 32
 
 
 def test_a_device_says_what_its_policy_says() -> None:
@@ -35,35 +50,77 @@ def test_a_device_says_what_its_policy_says() -> None:
     assert (found["dra.networking/rack"], found["x.org/y"]) == (7, "z")
 
 
-def test_further_facts_fill_what_room_is_left() -> None:
-    plain = only(NIC)
-    assert len(plain) == 32
-    assert tuple(plain)[-7:] == FURTHER_ATTRIBUTES[:7]
-    full = only(NIC, allowMultipleAllocations=True, capacity=PORTS, additionalAttributes={f"a{i}": i for i in range(6)})
-    assert len(full) == 31
-    assert not set(FURTHER_ATTRIBUTES) & full.keys()
-
-
 @pytest.mark.parametrize(
-    ("fact", "value", "published"),
+    ("value", "published"),
     [
-        ("alias", "a" * 65, "a" * 64),
-        ("alias", "é" * 40, "é" * 32),
-        ("alias", "a" * 63 + "é", "a" * 63),
-        ("alias", "bad \udc80", "bad ?"),
-        ("ipv4", tuple(f"10.0.0.{i}/24" for i in range(10, 20)), ",".join(f"10.0.0.{i}/24" for i in range(10, 15))),
-        ("alt_names", ("a" * 32, "b" * 31), "a" * 32 + "," + "b" * 31),
-        ("alt_names", ("a" * 32, "b" * 31, "c"), "a" * 32 + "," + "b" * 31),
-        ("alt_names", ("a" * 80, "b"), ""),
+        ("a" * 65, "a" * 64),
+        ("é" * 40, "é" * 32),
+        ("a" * 63 + "é", "a" * 63),
+        ("bad \udc80", "bad ?"),
     ],
 )
-def test_strings_are_cut_to_what_the_api_takes(fact: str, value: Any, published: str) -> None:
-    # Facts that cannot be read make room for the later ones.
-    unread = ("rdma_device", "iommu_group", "encapsulation", "eswitch_mode", "numa_node", "pcie_root")
-    facts: dict[str, Any] = {fact: value}
-    found = only(Interface(if_name="eth1", unreadable=unread, **facts))
-    name = {"alt_names": "altName"}.get(fact, fact)
-    assert found[names.qualified(name)] == published
+def test_strings_are_cut_to_what_the_api_takes(value: str, published: str) -> None:
+    assert only(Interface(if_name="eth1", driver=value))["dra.networking/driver"] == published
+
+
+ADDED: dict[str, Any] = {"network": "localnet1", "rack": 7, "gold": True, "x.org/nets": ["a", "b"]}
+
+
+@pytest.mark.parametrize("name", ADDED)
+def test_what_one_policy_adds_all_devices_of_the_node_carry_with_a_neutral_value(name: str) -> None:
+    adding = exclusive("adds", named("eth1"), additionalAttributes={name: ADDED[name]})
+    result = expose(inventory(NIC, *sriov("ens1", 1)), [adding, exclusive("plain", f'{OURS}.type != "nic"')])
+    found = {device.name: device.attributes[names.qualified(name)] for device in result.devices}
+    value = tuple(ADDED[name]) if isinstance(ADDED[name], list) else ADDED[name]
+    assert found == {"eth1": value, "ens1": type(value)(), "ens1v0": type(value)()}
+    assert result.problems == ()
+
+
+def test_what_policies_of_other_nodes_add_is_not_published() -> None:
+    elsewhere = {"nodeSelector": {"matchLabels": {"rack": "b"}}}
+    policies = [exclusive("p", "true"), policy("q", "true", spec=elsewhere, additionalAttributes={"network": "x"})]
+    (device,) = expose(inventory(NIC), policies).devices
+    assert "dra.networking/network" not in device.attributes
+
+
+def test_what_devices_have_no_room_for_is_told_of_the_policy_that_adds_it() -> None:
+    slots = {name: {"value": 8, "requestPolicy": {"default": 1}} for name in ("a", "b", "c")}
+    full = policy("full", named("ens1"), allowMultipleAllocations=True, capacity=slots)
+    result = expose(inventory(NIC, pf("ens1")), [exclusive("adds", named("eth1"), additionalAttributes={"n": 1}), full])
+    (problem,) = result.problems
+    assert problem.policy == "adds"
+    assert (
+        'additionalAttributes["dra.networking/n"] is not on the devices of "full", which have no room'
+        in problem.message
+    )
+    assert problem.left_out is None
+    assert max(len(device.attributes) + len(device.capacity) for device in result.devices) <= 32
+
+
+def test_policies_that_give_one_attribute_in_two_types_are_told() -> None:
+    policies = [
+        exclusive(name, named(name), additionalAttributes={"n": value}) for name, value in (("a", 1), ("b", "1"))
+    ]
+    (problem,) = expose(inventory(NIC), policies).problems
+    assert problem.policy == "b"
+    assert 'additionalAttributes["dra.networking/n"] is a text, and an integer in policy "a"' in problem.message
+
+
+@pytest.mark.parametrize("name", PCIE_ROOTS)
+def test_a_policy_can_name_the_pcie_root_that_counts_for_placement(name: str) -> None:
+    """As with Data Direct: the GPU is not beside the NIC's own function."""
+    named_root = exclusive("p", "true", additionalAttributes={name: "pci0001:20"})
+    devices = expose(inventory(NIC, pf("ens1")), [named_root]).devices
+    assert [device.attributes[root] for device in devices for root in PCIE_ROOTS] == ["pci0001:20"] * 4
+
+
+def test_a_device_without_a_pcie_root_says_none() -> None:
+    devices = expose(inventory(NIC, pf("ens1"), pf("ens2", bus=4, pcie_root="")), [exclusive("p", "true")]).devices
+    assert [device.name for device in devices if set(PCIE_ROOTS) & device.attributes.keys()] == ["ens1"]
+    selecting = exclusive("p", 'device.attributes["device.k8s.io"].pcieRoot == ""')
+    assert [device.name for device in expose(inventory(NIC), [selecting]).devices] == ["eth1"], (
+        "policies can select by it"
+    )
 
 
 def test_a_list_that_does_not_fit_into_a_string_is_cut_between_entries_and_told() -> None:

@@ -18,7 +18,7 @@ from netdra.exposure import expose
 from netdra.model.device import ExposedDevice, ExposureResult
 from netdra.model.inventory import Interface
 from netdra.model.policy import DeviceExposurePolicy
-from tests.builders import OURS, inventory, named, pf, policy, vf
+from tests.builders import OURS, inventory, named, pf, policy, sriov, vf
 
 PF = "ens1"
 MAX_SUBSETS = 60
@@ -191,3 +191,40 @@ def test_two_exclusive_personas_of_one_interface_exclude_each_other() -> None:
     result = expose(inventory(bridge), [policy_of(Way("exclusive"), name, "true") for name in ("a", "b")])
     assert [each.counters for each in result.counter_sets] == [{"exclusion-slots": 1}]
     assert [device.consumes for device in result.devices] == [{"br0-counters": {"exclusion-slots": 1}}] * 2
+
+
+LENDERS = st.lists(
+    st.tuples(
+        st.sampled_from(["pf", "vf"]),
+        st.sampled_from(["shared", "exclusive"]),
+        st.sampled_from(["", "", "group"]),
+        st.sampled_from([None, 1, 999, 5000, 9999, 10_000]),
+    ),
+    max_size=5,
+)
+
+
+@given(LENDERS, st.integers(0, 3), st.data())
+def test_devices_that_are_had_together_never_have_more_than_the_link(
+    ways: list[tuple[str, str, str, int | None]], vfs: int, data: st.DataObject
+) -> None:
+    policies = []
+    for number, (kind, use, group, value) in enumerate(ways):
+        capacity: dict[str, Any] = {} if value is None else {"bandwidth": {"value": value}}
+        several = use == "shared"
+        if several:
+            capacity = {name: {**each, "requestPolicy": {"default": 0}} for name, each in capacity.items()}
+            capacity["ports"] = {"value": 8, "requestPolicy": {"default": 1}}
+        more: dict[str, Any] = {
+            "deviceNameSuffix": f"-{number}",
+            "exclusionGroup": group,
+            "allowMultipleAllocations": several,
+        }
+        policies.append(policy(f"p{number}", f'{OURS}.type == "{kind}"', capacity=capacity, **more))
+    result = expose(inventory(*sriov("ens1", vfs, speed=10_000)), policies)
+    assert result.problems == ()
+    held: list[ExposedDevice] = []
+    for device in data.draw(st.permutations(result.devices)):
+        held += [device] if affordable([*held, device], result) else []
+    had = (device.capacity.get("dra.networking/bandwidth") for device in held)
+    assert sum(int(amount.value) for amount in had if amount) <= 10_000

@@ -75,13 +75,41 @@ def test_an_expose_policy_that_fails_on_a_device_does_not_match_it_and_only_it()
     assert 'Key not found in map : "nope"' in problem.message
 
 
-def test_an_exclude_policy_that_fails_on_a_device_hides_it_and_only_it() -> None:
-    guard = exclude("guard", f'{OURS}.mtu < 2000 && {OURS}["nope"] == 1')
-    result = expose(inventory(NIC, OTHER), [exclusive("p", "true"), guard])
-    assert names(result) == ["eth2"]
+@pytest.mark.parametrize(
+    ("selector", "offered"),
+    [
+        pytest.param(f'{OURS}.ifNmae == "eth1"', ["eth2"], id="a typo hides what the likely name means"),
+        pytest.param(f'{OURS}.ifNmae != "eth1"', ["eth1"], id="a typo under a negation, too"),
+        pytest.param(f'{OURS}.name == "eth2"', ["eth1"], id="several names are likely, one of them means it"),
+        pytest.param(f"{OURS}.mtuu > 2000", ["eth1"], id="a number"),
+        pytest.param('device.attributes["dra.network"].ifName == "eth1"', ["eth2"], id="a wrong domain"),
+        pytest.param(f'{OURS}.nope == "eth1"', ["eth1", "eth2"], id="a name that is like none hides nothing"),
+        pytest.param(f"{OURS}.ifNmae.mtuu == 1", ["eth1", "eth2"], id="two mistakes hide nothing"),
+        pytest.param(f"{OURS}.ifNmae == 1", ["eth1", "eth2"], id="the likely name with a wrong type hides nothing"),
+        pytest.param(f'{OURS}.mtu > "2000"', ["eth1", "eth2"], id="a wrong type hides nothing"),
+        pytest.param(f'{OURS}.ifName.split("-")[1] == "x"', ["eth1", "eth2"], id="so does a failing function"),
+    ],
+)
+def test_an_exclude_policy_that_fails_hides_only_what_it_may_have_meant(selector: str, offered: list[str]) -> None:
+    result = expose(inventory(NIC, OTHER), [exclusive("p", "true"), exclude("guard", selector)])
+    assert names(result) == offered
+    assert {each.policy for each in result.problems} == {"guard"}
+    assert len(result.problems) == 2, "it failed on both"
+    assert len({each.cause for each in result.problems}) == 1, "of one cause"
+
+
+def test_why_an_exclude_policy_that_fails_hides_an_interface_is_told() -> None:
+    result = expose(inventory(NIC), [exclusive("p", "true"), exclude("guard", f'{OURS}.ifNmae == "eth1"')])
+    reason = 'exclude policy "guard" fails on it, and may mean it: with ifName in the place of "ifNmae" it matches'
+    assert decision(result).reason == f"hidden: {reason}"
     assert outcomes(result) == {"p": "overruled", "guard": "failed"}
-    assert decision(result).reason == 'hidden: exclude policy "guard" fails on it, so it may be meant'
-    assert len(result.problems) == 1
+    assert result.problems[0].message.startswith("eth1 is hidden: CEL expression fails on this device")
+
+
+def test_an_exclude_policy_hides_an_interface_of_which_it_asks_what_could_not_be_read() -> None:
+    unread = msgspec.structs.replace(NIC, unreadable=("if_name",))
+    result = expose(inventory(unread, OTHER), [exclusive("p", "true"), exclude("guard", f'{OURS}.ifNmae == "eth9"')])
+    assert names(result) == ["eth2"]
 
 
 def test_a_fact_that_could_not_be_read_is_no_false_fact() -> None:
@@ -102,22 +130,21 @@ def test_an_expose_policy_that_cannot_be_used_is_used_for_nothing() -> None:
     assert problem.interface == ""
 
 
-def test_an_exclude_policy_that_cannot_be_read_hides_everything_on_its_nodes() -> None:
+def test_an_exclude_policy_that_cannot_be_read_hides_nothing_and_is_told_of_on_its_nodes() -> None:
     broken = exclude("x", "device.typo == 1", nodeSelector={"matchLabels": {"zone": "a"}})
     here = expose(inventory(NIC, labels={"zone": "a"}), [exclusive("p", "true"), broken])
     there = expose(inventory(NIC, labels={"zone": "b"}), [exclusive("p", "true"), broken])
-    assert names(here) == []
-    assert outcomes(here) == {"p": "overruled", "x": "invalid"}
-    assert "cannot be read" in decision(here).reason
+    assert names(here) == names(there) == ["eth1"]
+    assert outcomes(here) == {"p": "wins", "x": "invalid"}
     assert "undefined field 'typo'" in here.problems[0].message
-    assert names(there) == ["eth1"]
     assert there.problems == ()
 
 
-def test_an_exclude_policy_with_a_broken_node_selector_hides_everything_everywhere() -> None:
+def test_an_exclude_policy_with_a_broken_node_selector_holds_everywhere() -> None:
     selector = {"matchExpressions": [{"key": "zone", "operator": "In"}]}
-    result = expose(inventory(NIC), [exclusive("p", "true"), exclude("x", "false", nodeSelector=selector)])
-    assert names(result) == []
+    result = expose(inventory(NIC, OTHER), [exclusive("p", "true"), exclude("x", named("eth1"), nodeSelector=selector)])
+    assert names(result) == ["eth2"]
+    assert [each.policy for each in result.problems] == ["x"]
 
 
 def test_an_exclude_policy_with_a_needless_exposure_still_excludes_just_what_it_says() -> None:
@@ -143,6 +170,23 @@ def test_a_host_uplink_is_hidden_unless_the_matching_policy_allows_it() -> None:
 def test_an_interface_whose_routes_could_not_be_read_is_protected_as_an_uplink() -> None:
     unknown = msgspec.structs.replace(NIC, unreadable=("host_uplink",))
     assert names(expose(inventory(unknown), [exclusive("p", "true")])) == []
+
+
+@pytest.mark.parametrize(
+    "expression",
+    [
+        '"a".replace("a", "aa")' + '.replace("a", "aaaaaaaa")' * 20 + " == device.driver",
+        'timestamp("2026-01-01T00:00:00Z").getHours("/dev/watchdog") == 1',
+        '!"a".matches(r"(\\pL{10}){20}")',
+    ],
+    ids=["memory", "a file", "time"],
+)
+def test_a_policy_that_may_take_too_much_is_left_out_and_no_other(expression: str) -> None:
+    result = expose(inventory(NIC, OTHER), [policy("attack", expression), exclusive("p", named("eth1"))])
+    assert names(result) == ["eth1"]
+    assert outcomes(result) == {"attack": "invalid", "p": "wins"}
+    (problem,) = result.problems
+    assert (problem.policy, problem.left_out) == ("attack", "policy-invalid")
 
 
 def test_two_policies_of_one_name_are_refused() -> None:

@@ -8,6 +8,7 @@ import pytest
 
 from netdra.model.claim import ResourceClaim
 from netdra.slices.allocator import Allocation, Allocator, Refusal
+from netdra.slices.allocator.report import Explanation, NodeReport
 from tests.unit.slices.making import alternatives, claim, class_of, counted, device, request, shared, slice_of
 
 ANY = class_of()
@@ -85,6 +86,39 @@ def test_a_request_policy_is_told(policy: Any, text: str) -> None:
     some = {"bw": {"value": "9", "requestPolicy": {"default": "1", **policy}}}
     allocator = Allocator([slice_of(shared("a", some))], [ANY])
     assert why(allocator, claim("c", request(capacity={"requests": {"bw": "3"}})))[2:] == [f"    a: {text}"]
+
+
+def test_what_could_never_be_asked_for_is_nobodys_fault() -> None:
+    some = {"bw": {"value": "9", "requestPolicy": {"default": "1", "validRange": {"min": "1", "max": "4"}}}}
+    allocator = Allocator([slice_of(shared("a", some), shared("b", {"bw": {"value": "3"}}))], [ANY])
+    allocate(allocator, *(claim(f"x{n}", request(capacity={"requests": {"bw": "3"}})) for n in range(4)))
+    assert why(allocator, claim("c", request(capacity={"requests": {"bw": "5"}})))[2:] == [
+        "    a: of bw at most 4 can be asked for, not 5",
+        "    b: needs bw 5, and has 3 in all",
+    ]
+
+
+def test_what_the_claim_itself_was_given_is_told() -> None:
+    some = {"bw": {"value": "4", "requestPolicy": {"default": "3"}}}
+    allocator = Allocator([slice_of(shared("a", some))], [ANY])
+    assert why(allocator, claim("c", request("one"), request("two")))[1:] == [
+        '  c, request "two": 1 device of class "any" wanted, 0 can be had after request "one" was given a',
+        '    a: needs bw 3, 1 of 4 left: given to request "one"',
+    ]
+
+
+def test_a_counter_that_nobody_draws_on_is_told_in_full() -> None:
+    pf = device("enp3s0f0", attributes={"dra.networking/type": "pf"}, draws={"exclusion-slots": 3})
+    allocator = Allocator(counted(pf, counters={"exclusion-slots": 2}), KINDS)
+    assert why(allocator, claim("c", request(of="pf")))[2:] == [
+        "    PF enp3s0f0: needs exclusion-slots 3, and the pool has 2 in all"
+    ]
+
+
+def test_no_line_ends_in_a_colon_with_nothing_behind_it() -> None:
+    assert Explanation(nodes=(NodeReport("n1", (), ()),)).lines() == [
+        "n1: each request can be met alone, but no choice of devices was found that meets all"
+    ]
 
 
 def test_an_expression_without_an_answer_is_told_with_its_class_and_the_device() -> None:

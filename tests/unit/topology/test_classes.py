@@ -1,18 +1,33 @@
 """Each device of a topology gets a DeviceClass that claims can name."""
 
+import functools
 from collections.abc import Callable
 
 import pytest
+import yaml
 
 from netdra.model import names
-from netdra.model.claim import OpaqueDeviceConfiguration
+from netdra.model.claim import (
+    DeviceClaim,
+    DeviceRequest,
+    ExactDeviceRequest,
+    OpaqueDeviceConfiguration,
+    ResourceClaim,
+    ResourceClaimSpec,
+)
 from netdra.model.device import Features
 from netdra.model.errors import InvalidInputError
+from netdra.model.meta import ObjectMeta
+from netdra.model.resource import Device, DeviceAttribute
 from netdra.model.topology import NetworkTopology
+from netdra.slices.allocator import Allocation, Allocator
+from netdra.slices.pack import arrange
 from netdra.topology.classes import device_classes, parameters
+from netdra.topology.validation import check_topology
 
 Topology = Callable[..., NetworkTopology]
 OURS = names.DRIVER
+ATTRIBUTES = f'device.attributes["{OURS}"]'
 
 
 def test_there_is_one_class_for_each_root_step_and_none_for_the_rest(recorded: Topology) -> None:
@@ -39,9 +54,51 @@ def test_the_step_s_selector_stands_behind_one_that_keeps_other_devices_away(
     published = 'device.attributes["dra.networking"].supportedCNIs'
     assert guard.cel.expression == f'device.driver == "dra.networking" && has({published}) && {published}.{test}'
     assert selector.cel.expression == (
-        'device.driver == "dra.networking" && device.attributes["dra.networking"].pfName == "enp3s0f0" && '
-        'device.attributes["dra.networking"].rdma == true'
+        'device.driver == "dra.networking" && '
+        f'"pfName" in {ATTRIBUTES} && {ATTRIBUTES}.pfName == "enp3s0f0" && '
+        f'"rdma" in {ATTRIBUTES} && {ATTRIBUTES}.rdma == true'
     )
+
+
+@pytest.mark.parametrize("plain", ["enp4s0f0", "enp8s0f0"])
+def test_a_device_that_lacks_what_a_class_reads_keeps_nobody_from_the_others(recorded: Topology, plain: str) -> None:
+    attributes = {
+        "type": DeviceAttribute(string="pf"),
+        "supportedCNIs": DeviceAttribute(string=",ovn-k8s-cni-overlay,"),
+    }
+    network = {"physicalNetworkName": DeviceAttribute(string="localnet1")}
+    devices = (Device(name=plain, attributes=attributes), Device(name="enp6s0f0", attributes=attributes | network))
+    slices = [found for device in devices for found in arrange(device.name, (), (device,), node="worker-1")]
+    allocator = Allocator(slices, device_classes(recorded("ovnk-localnet")))
+    request = ExactDeviceRequest(device_class_name="ovnk-localnet-localnet-port")
+    claims = DeviceClaim(requests=(DeviceRequest(name="port", exactly=request),))
+    claim = ResourceClaim(metadata=ObjectMeta(name="it", namespace="here"), spec=ResourceClaimSpec(devices=claims))
+    found = allocator.allocate(claim)
+    assert isinstance(found, Allocation), found
+    assert found.claims[0].status.allocation is not None
+    assert [each.device for each in found.claims[0].status.allocation.devices.results] == ["enp6s0f0"]
+
+
+@pytest.mark.parametrize(
+    ("cel", "problem"),
+    [
+        ("device.attributes[", "CEL expression does not compile"),
+        ("(" * 40 + "true" + ")" * 40, "too deep"),
+        (
+            functools.reduce(lambda text, _: f"({text} ? {ATTRIBUTES}.a : {ATTRIBUTES}.b)", range(25), "true"),
+            "cannot be used once each key is asked for before it is read: longer than 10240 bytes",
+        ),
+    ],
+)
+def test_a_selector_that_makes_no_class_is_told_once_where_it_stands(
+    topology: Topology, cel: str, problem: str
+) -> None:
+    made = topology(yaml.safe_dump([{"name": "a", "type": "sriov", "selector": {"cel": cel}}]))
+    (finding,) = check_topology(made)
+    assert problem in finding.what
+    assert finding.path == ("spec", "steps", 0, "selector", "cel")
+    with pytest.raises(InvalidInputError):
+        device_classes(made)
 
 
 def test_an_extended_resource_is_passed_on(topology: Topology) -> None:

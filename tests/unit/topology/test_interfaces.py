@@ -52,6 +52,24 @@ def test_an_unknown_plugin_with_a_name_of_its_own_makes_that_interface(topology:
     assert names(topology, steps) == [{"a": "net1", "b": "tun5"}]
 
 
+def test_a_name_that_only_refers_to_an_interface_is_not_kept_for_another_one(topology: Topology) -> None:
+    steps = "- {name: a, type: sriov}\n- {name: t, type: tuning, dependOn: [a], config: {dev: net1}}"
+    assert names(topology, steps) == [{"a": "net1", "t": "net1"}]
+
+
+@pytest.mark.parametrize("name", ["net2", "nte1", "eth1"])
+def test_an_interface_that_no_step_makes_is_not_changed(topology: Topology, name: str) -> None:
+    steps = f"- {{name: a, type: sriov}}\n- {{name: t, type: tuning, dependOn: [a], config: {{dev: {name}}}}}"
+    with pytest.raises(InvalidInputError, match=f'step "t": changes interface "{name}", which no step makes') as error:
+        names(topology, steps)
+    assert "interfaces are net1" in error.value.hint
+
+
+def test_what_an_unknown_plugin_makes_beside_its_own_interface_may_be_changed(topology: Topology) -> None:
+    steps = "- {name: a, type: tunnels}\n- {name: t, type: tuning, dependOn: [a], config: {dev: tun7}}"
+    assert names(topology, steps) == [{"a": "net1", "t": "tun7"}]
+
+
 def test_a_name_may_be_made_of_names_that_are_known(topology: Topology) -> None:
     steps = (
         "- {name: a, type: sriov}\n- {name: v, type: vlan, dependOn: [a], config: {name: '{{ a.interfaceName }}.5'}}"

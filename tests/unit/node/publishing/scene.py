@@ -8,6 +8,7 @@ import msgspec
 
 from netdra.model.device import DEFAULT_FEATURES, Features
 from netdra.model.inventory import Interface
+from netdra.model.node_network import NodeNetworkStatus
 from netdra.model.policy import DeviceExposurePolicy
 from netdra.model.resource import Device
 from netdra.node.publishing.offering import Offered, Offering, Slices
@@ -31,8 +32,9 @@ class Scene:
         *policies: DeviceExposurePolicy,
         published: dict[str, Slices] | None = None,
         features: Features = DEFAULT_FEATURES,
+        reported: NodeNetworkStatus | None = None,
     ) -> None:
-        self.offering = Offering(NODE, published or {})
+        self.offering = Offering(NODE, published or {}, reported)
         self.offering.follow(policies or ALL, features)
         self.left_names: set[str] = set()
         self.on_bus = {"0000:03:00.0"}

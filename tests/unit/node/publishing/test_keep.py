@@ -42,7 +42,7 @@ def personas(macvlans: int, ipvlans: int, *, group: str, passthrough: bool, vfs:
         if slots
     ]
     found += [exclusive("passthrough", cel)] if passthrough else []
-    return found + ([exclusive("vfs", f'{OURS}.type == "vf"', "sriov")] if vfs else [])
+    return found + ([exclusive("vfs", f'{OURS}.type == "vf"', "sriov", allowHostUse=True)] if vfs else [])
 
 
 pools = st.builds(
@@ -224,3 +224,11 @@ def test_a_row_of_changes_keeps_what_is_held_all_along(speeds: tuple[int, ...]) 
         assert mapping(current)["p0v1"] == msgspec.structs.replace(
             first, attributes=mapping(current)["p0v1"].attributes
         )
+
+
+def test_vfs_that_go_while_one_is_held_leave_the_shares_of_their_pf_to_be_had() -> None:
+    ways = personas(64, 0, group="", passthrough=True, vfs=True)
+    before = pool_of(*ways, num_vfs=8, link_speed=25000)
+    kept = keep(before, ("p0v3",), pool_of(*ways, num_vfs=0, link_speed=25000))
+    assert not meet(kept, "p0v3", "p0"), "the held VF is in the way of passthrough"
+    assert meet(kept, "p0v3", "p0-macvlan")

@@ -1,54 +1,11 @@
-"""What a node says of devices that it does not publish: to policies on its slices, and in its metrics by reason."""
+"""What a node says of devices that it does not publish, by reason."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
-import msgspec
-
-from netdra.model import report
 from netdra.model.device import DEFAULT_FEATURES, Features
-from netdra.model.inventory import Interface
 from netdra.model.policy import DeviceExposurePolicy
-from netdra.node.publishing.offering import Slices
-from tests.builders import OURS, exclusive, policy, shared, sriov
-from tests.unit.node.publishing.scene import ALL, ETH, ETH_KEY, HARD, SOFT, Scene
-
-
-def reported(slices: Iterable[Slices]) -> dict[str, report.PolicyReport]:
-    found: dict[str, report.PolicyReport] = {}
-    for each in slices:
-        for one in each:
-            text = one.metadata.annotations.get(report.ANNOTATION, "{}")
-            for name, said in msgspec.json.decode(text, type=dict[str, report.PolicyReport]).items():
-                before = found.get(name, report.PolicyReport())
-                found[name] = report.PolicyReport(
-                    devices=before.devices + said.devices, problems=(*before.problems, *said.problems)
-                )
-    return found
-
-
-def test_slices_report_the_devices_and_the_problems_of_each_policy() -> None:
-    broken = policy("broken", f"{OURS}.mtu")
-    failing = policy("failing", f'{OURS}.type == "veth" && {OURS}.nothing == 1')
-    scene = Scene(*ALL, broken, failing)
-    scene.see(*sriov("p0", 3), ETH)
-    found = reported(scene.slices.values())
-    assert {name: said.devices for name, said in found.items() if said.devices} == {"pfs": 1, "vfs": 3, "veths": 1}
-    assert len(found["broken"].problems) == 5  # it is wrong on each interface
-    assert len(found["failing"].problems) == 1
-    assert scene.last is not None
-    assert {problem.policy for problem in scene.last.problems} == {"broken", "failing"}
-
-
-def test_what_fails_on_a_hidden_interface_is_reported_on_another_slice() -> None:
-    failing = policy("failing", f'{OURS}.type == "nic" && {OURS}.nothing == 1')
-    scene = Scene(exclusive("veths", f'{OURS}.type == "veth"'), failing)
-    scene.see(ETH)
-    assert scene.see(ETH, Interface(if_name="eth0", type="nic")) == {ETH_KEY[0]}
-    assert len(reported(scene.slices.values())["failing"].problems) == 1
-    assert scene.see(ETH) == {ETH_KEY[0]}
-    assert "failing" not in reported(scene.slices.values())
+from tests.builders import OURS, exclusive, policy, shared
+from tests.unit.node.publishing.scene import ETH, ETH_KEY, HARD, SOFT, Scene
 
 
 def left_out(scene: Scene) -> dict[str, int]:

@@ -36,6 +36,21 @@ def test_a_problem_is_told_once_until_it_went_away() -> None:
     assert [each.note for each in told.occurrences[2:]] == ["fails on eth0"]
 
 
+def test_a_cause_is_told_once_and_not_again_on_one_more_interface() -> None:
+    told = Told()
+    telling = Telling(told, "worker-1")
+    seen = [
+        Problem(policy="p", message=f"eth{at} is not matched: no such key", device=f"eth{at}", cause="no such key")
+        for at in range(5)
+    ]
+    telling.problems(seen[:4])
+    telling.problems(seen)
+    assert [each.note for each in told.occurrences] == ["no such key\n(on 4 interfaces, eth0, eth1, eth2, …)"]
+    telling.problems(())
+    telling.problems(seen[:1])
+    assert told.occurrences[1].note == "eth0 is not matched: no such key"
+
+
 def test_dropped_fields_name_the_gate_once_and_refusals_the_device() -> None:
     told = Told()
     telling = Telling(told, "worker-1")

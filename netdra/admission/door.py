@@ -1,0 +1,255 @@
+"""The webhook's port: how many connections, how long each may take to ask, and how much all of them may hold.
+
+Whoever can route a packet to the port can connect. So every connection is on the clock, from its first byte until its
+question is read, and what room there is, is taken from whoever has most of it: a flood from one address ends its own
+connections, and those of the API server go on. `netdra.admission.server` opens the door and tells it which question has
+been read and answered; the requests themselves are aiohttp's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import ssl
+from collections import Counter
+from collections.abc import Callable, Iterator
+from typing import cast
+
+from aiohttp import web
+
+from netdra.admission import metrics
+
+log = logging.getLogger(__name__)
+
+HANDSHAKE_SECONDS = 5.0
+REQUEST_SECONDS = 5.0
+"""From the first byte of a request to its last."""
+IDLE_SECONDS = 120.0
+"""Without a request; the API server closes its idle connections after 90 s."""
+MAX_CONNECTIONS = 256
+MAX_HELD = 32 * 1024 * 1024
+"""Bytes of requests that are not answered yet, of all connections."""
+
+Handler = Callable[[], asyncio.Protocol]
+
+
+class Connection(asyncio.Protocol):
+    """One connection, between the transport and the handler of its requests.
+
+    Attributes:
+        address: whose it is.
+        trusted: whether it has shown a certificate that the door trusts.
+        answering: whether it has asked, and waits for the answer.
+        gone: whether it counts for nothing any more.
+        held: bytes of the request that is being read or answered.
+    """
+
+    def __init__(self, door: Door, raw: asyncio.Transport) -> None:
+        self._door = door
+        self._handler = door.handler()
+        self._transport = raw
+        self._entered = False
+        self._before: list[bytes] = []
+        self._ahead = 0
+        self._timer: asyncio.TimerHandle | None = None
+        self.answering = False
+        self.gone = False
+        self.held = 0
+        self.trusted = False
+        peer = raw.get_extra_info("peername")
+        self.address = str(peer[0]) if peer else ""
+
+    async def enter(self, tls: ssl.SSLContext) -> None:
+        """Shake hands, and hand on what comes from now on."""
+        loop = asyncio.get_running_loop()
+        try:
+            made = await loop.start_tls(
+                self._transport, self, tls, server_side=True, ssl_handshake_timeout=HANDSHAKE_SECONDS
+            )
+        except (OSError, asyncio.CancelledError) as problem:  # an SSLError is an OSError
+            log.debug("%s: %s", self.address, problem)
+            self._transport.abort()
+            self._door.left(self)
+            return
+        if made is None:  # it went meanwhile
+            self._door.left(self)
+            return
+        self._transport = made
+        self._entered = True
+        self.trusted = self._door.trusts(made.get_extra_info("peercert"))
+        self._handler.connection_made(made)
+        self._door.handlers[self._handler] = self
+        self._wait(IDLE_SECONDS)
+        for data in self._before:
+            self.data_received(data)
+        self._before.clear()
+
+    def data_received(self, data: bytes) -> None:
+        """Count what comes, and hand it on."""
+        if not self._entered:
+            self._before.append(data)
+            return
+        if self.answering:
+            self._ahead += len(data)
+        elif not self.held:
+            self._wait(REQUEST_SECONDS)
+        self.held += len(data)
+        self._handler.data_received(data)
+        self._door.holds(len(data))
+
+    def read(self) -> None:
+        """The request is complete; what is left of its time is the webhook's own."""
+        self.answering = True
+        self._ahead = 0
+        self._wait(None)
+
+    def answered(self) -> None:
+        """The request is answered, and the next one may come."""
+        if self.gone:
+            return
+        self.answering = False
+        self._door.holds(self._ahead - self.held)
+        self.held = self._ahead
+        self._wait(REQUEST_SECONDS if self.held else IDLE_SECONDS)
+
+    def eof_received(self) -> bool | None:
+        """The other side has said all."""
+        return self._handler.eof_received() if self._entered else None
+
+    def connection_lost(self, problem: Exception | None) -> None:
+        """The connection is gone."""
+        self._wait(None)
+        if self._entered:
+            self._handler.connection_lost(problem)
+        self._door.left(self)
+
+    def pause_writing(self) -> None:
+        """The other side reads too slowly."""
+        self._handler.pause_writing()
+
+    def resume_writing(self) -> None:
+        """It reads again."""
+        self._handler.resume_writing()
+
+    def end(self, reason: str) -> None:
+        """Break the connection off."""
+        metrics.CONNECTIONS_ENDED.labels(reason).inc()
+        self._transport.abort()
+
+    @property
+    def handler(self) -> asyncio.Protocol:
+        """What handles its requests."""
+        return self._handler
+
+    def _wait(self, seconds: float | None) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        loop = asyncio.get_running_loop()
+        self._timer = None if seconds is None else loop.call_later(seconds, self.end, "late")
+
+
+class _Entrance(asyncio.Protocol):
+    """A connection before its handshake."""
+
+    def __init__(self, door: Door) -> None:
+        self._door = door
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        raw = cast(asyncio.Transport, transport)
+        raw.pause_reading()  # until the handshake, which reads what comes
+        self._door.came(Connection(self._door, raw))
+
+
+class Door(web.BaseSite):
+    """The port, and all connections to it. It is closed with the runner that it was opened for."""
+
+    def __init__(
+        self, runner: web.AppRunner, address: str, port: int, tls: ssl.SSLContext, names: frozenset[str]
+    ) -> None:
+        """Open nothing yet.
+
+        Args:
+            runner: handles requests.
+            address: where to listen.
+            port: likewise.
+            tls: what to serve with; whoever shows a certificate must show one that it trusts.
+            names: which common names are the API server's; any, if none is named.
+        """
+        super().__init__(runner)
+        self._where = (address, port)
+        self._tls = tls
+        self._names = names
+        self._open: dict[Connection, None] = {}
+        self._entering: set[asyncio.Task[None]] = set()
+        self._held = 0
+        self.handlers: dict[object, Connection] = {}
+
+    @property
+    def name(self) -> str:
+        """Where it is."""
+        return f"https://{self._where[0]}:{self._where[1]}"
+
+    async def start(self) -> None:
+        """Listen.
+
+        Raises:
+            OSError: the address cannot be listened on.
+        """
+        await super().start()
+        loop = asyncio.get_running_loop()
+        self._server = await loop.create_server(lambda: _Entrance(self), *self._where, backlog=MAX_CONNECTIONS)
+
+    def handler(self) -> asyncio.Protocol:
+        """A handler of one connection's requests."""
+        assert self._runner.server is not None
+        return self._runner.server()
+
+    def of(self, request: web.Request) -> Connection | None:
+        """The connection that a request came by; None if it is gone."""
+        return self.handlers.get(request.protocol)
+
+    def trusts(self, certificate: dict[str, object] | None) -> bool:
+        """Whether a connection is the API server's, by what it has shown; OpenSSL has verified that already."""
+        return bool(certificate) and (not self._names or not self._names.isdisjoint(_common_names(certificate or {})))
+
+    def came(self, connection: Connection) -> None:
+        """Somebody connected: who has most connections makes room, if there is none."""
+        self._open[connection] = None
+        task = asyncio.get_running_loop().create_task(connection.enter(self._tls))
+        self._entering.add(task)
+        task.add_done_callback(self._entering.discard)
+        if len(self._open) > MAX_CONNECTIONS:
+            self._make_room("too many", lambda each: 1)
+
+    def holds(self, more: int) -> None:
+        """What is held of requests has become more, or less."""
+        self._held += more
+        if self._held > MAX_HELD:
+            self._make_room("too much", lambda each: each.held)
+
+    def left(self, connection: Connection) -> None:
+        """A connection is gone."""
+        if self._open.pop(connection, 0) is None:
+            connection.gone = True
+            self.handlers.pop(connection.handler, None)
+            self._held -= connection.held
+
+    def _make_room(self, reason: str, share: Callable[[Connection], int]) -> None:
+        """End the connection that takes most, of the address that takes most; those that are being answered stay."""
+        waiting = [each for each in self._open if not each.answering and share(each)]
+        if not waiting:
+            return
+        takes: Counter[tuple[bool, str]] = Counter()
+        for each in waiting:
+            takes[not each.trusted, each.address] += share(each)
+        most = max(takes, key=lambda who: (who[0], takes[who]))
+        ended = max((each for each in waiting if (not each.trusted, each.address) == most), key=share)
+        self.left(ended)
+        ended.end(reason)
+
+
+def _common_names(certificate: dict[str, object]) -> Iterator[str]:
+    for part in cast(tuple[tuple[tuple[str, str], ...], ...], certificate.get("subject", ())):
+        for key, value in part:
+            if key == "commonName":
+                yield value

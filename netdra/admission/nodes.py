@@ -1,0 +1,189 @@
+"""What nodes report of their interfaces, ready to be asked what a policy would change.
+
+Kept by `netdra.admission.copy`, asked by `netdra.admission.server`, which sends the answer to a worker with the policy.
+Most interfaces of a cluster are alike in all that one selector asks for, so they are counted together: 50 nodes of 400
+interfaces come to a few dozen entries. What was made of a node is kept until the node reports anew.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Container, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager
+from typing import Any
+
+from netdra.exposure.foresight import Reported, Seen
+from netdra.kube.resources import ClusterNode
+from netdra.kube.store import Change, Store
+from netdra.model.inventory import AttributeValue
+from netdra.model.node_network import InterfaceGroup, NodeInterfaces
+from netdra.model.policy import DeviceExposurePolicy
+
+SLICE_SECONDS = 0.002
+"""How long one look may keep other requests waiting before it lets them go first."""
+MOST_SECONDS = 0.1
+"""How long a look may take altogether; nodes that are not reached by then are not counted."""
+MOST_SEEN = 1500
+KEPT = 32
+"""For how many selections of attributes the work is kept."""
+
+Key = tuple[Any, ...]
+
+
+class _Kind:
+    """Interfaces that are alike, wherever they are: one object for each key, which is compared by identity."""
+
+    __slots__ = ("key",)
+
+    def __init__(self, key: Key) -> None:
+        self.key = key
+
+    def seen(self, count: int, nodes: int, *, holds: bool) -> Seen:
+        """So many of them, on these nodes."""
+        facts, unknown, unreadable, standings, devices = self.key
+        return Seen(dict(facts), unknown, unreadable, dict(standings), devices, count, f"{nodes:x}", holds)
+
+
+Part = tuple[_Kind, int]
+"""Interfaces of one node that are alike, and how many they are."""
+
+
+class _Selection:
+    """All nodes' interfaces, as far as some attributes go.
+
+    Attributes:
+        of_nodes: what was made of each node.
+        counts: of each kind how many interfaces all nodes have together.
+        nodes: of each kind the nodes that have it, a bit for each.
+        stale: the nodes that have reported since.
+    """
+
+    def __init__(self, nodes: Iterable[str]) -> None:
+        self.of_nodes: dict[str, tuple[Part, ...]] = {}
+        self.counts: dict[_Kind, int] = {}
+        self.nodes: dict[_Kind, int] = {}
+        self.stale = dict.fromkeys(nodes)
+        self._kinds: dict[Key, _Kind] = {}
+        self._seen: tuple[Seen, ...] | None = None
+
+    @property
+    def seen(self) -> tuple[Seen, ...]:
+        """The interfaces of all nodes."""
+        if self._seen is None:
+            self._seen = tuple(kind.seen(count, self.nodes[kind], holds=True) for kind, count in self.counts.items())
+        return self._seen
+
+    def count(self, node: str, bit: int, groups: Iterable[InterfaceGroup], asked: frozenset[str]) -> None:
+        """Count a node's interfaces, in the place of those that were counted for it."""
+        self._seen = None
+        for kind, count in self.of_nodes.pop(node, ()):
+            self.counts[kind] -= count
+            self.nodes[kind] &= ~bit
+            if not self.counts[kind]:
+                del self.counts[kind], self.nodes[kind], self._kinds[kind.key]
+        found: dict[_Kind, int] = {}
+        for key, count in (part for group in groups for part in _parts(group, asked)):
+            made = self._kinds.get(key) or self._kinds.setdefault(key, _Kind(key))
+            found[made] = found.get(made, 0) + count
+        for kind, count in found.items():
+            self.counts[kind] = self.counts.get(kind, 0) + count
+            self.nodes[kind] = self.nodes.get(kind, 0) | bit
+        if found:
+            self.of_nodes[node] = tuple(found.items())
+
+
+class Nodes:
+    """The reports of all nodes, and their labels."""
+
+    def __init__(self) -> None:
+        self.reports: Store[NodeInterfaces] = Store()
+        self.nodes: Store[ClusterNode] = Store()
+        self._bits: dict[str, int] = {}
+        self._selections: dict[frozenset[str], _Selection] = {}
+
+    def following(self) -> AbstractContextManager[None]:
+        """Notice what nodes report anew, while this is entered."""
+        return self.reports.following(self._outdate)
+
+    async def reported(self, asked: frozenset[str], policy: DeviceExposurePolicy | None) -> Reported:
+        """What nodes report, as far as these attributes go.
+
+        Args:
+            asked: attributes by qualified name.
+            policy: the policy that will be in force, on the nodes that it selects; None if it is deleted.
+        """
+        selection = self._selections.get(asked)
+        if selection is None:
+            while len(self._selections) >= KEPT:
+                del self._selections[next(iter(self._selections))]
+            selection = self._selections[asked] = _Selection(self.reports.objects)
+        await self._refresh(selection, asked)
+        left, nodes = len(selection.stale), len(self.reports.objects)
+        if len(selection.counts) > MOST_SEEN:
+            return Reported((), nodes, nodes)
+        selector = policy.spec.node_selector if policy is not None else None
+        if selector is None:
+            return Reported(selection.seen, nodes - left, left)
+        chosen = {
+            name
+            for name in selection.of_nodes
+            if name in self.nodes.objects and selector.matches(self.nodes.objects[name].metadata.labels)
+        }
+        return Reported(tuple(self._apart(selection, chosen)), nodes - left, left)
+
+    async def _refresh(self, selection: _Selection, asked: frozenset[str]) -> None:
+        """Count what nodes have reported since; other requests go first now and then."""
+        begun = turn = time.monotonic()
+        while selection.stale:
+            node, _ = selection.stale.popitem()
+            report = self.reports.objects.get(node)
+            groups = report.status.interfaces if report is not None and report.status is not None else ()
+            selection.count(node, self._bit(node), groups, asked)
+            now = time.monotonic()
+            if now - begun > MOST_SECONDS or len(selection.counts) > MOST_SEEN:
+                return
+            if now - turn > SLICE_SECONDS:
+                await asyncio.sleep(0)
+                turn = time.monotonic()
+
+    def _apart(self, selection: _Selection, chosen: Container[str]) -> Iterator[Seen]:
+        """The interfaces of chosen nodes and those of the others."""
+        counts: dict[tuple[_Kind, bool], list[int]] = {}
+        for node, parts in selection.of_nodes.items():
+            held = node in chosen
+            for kind, count in parts:
+                entry = counts.setdefault((kind, held), [0, 0])
+                entry[0] += count
+                entry[1] |= self._bit(node)
+        return (kind.seen(count, mask, holds=held) for (kind, held), (count, mask) in counts.items())
+
+    def _bit(self, node: str) -> int:
+        return 1 << self._bits.setdefault(node, len(self._bits))
+
+    def _outdate(self, change: Change[NodeInterfaces]) -> None:
+        if len(self._bits) > 2 * len(self.reports.objects) + KEPT:
+            # Many of them are of nodes that are no more.
+            self._bits, self._selections = {}, {}
+        for selection in self._selections.values():
+            selection.stale[change.key] = None
+
+
+def _parts(group: InterfaceGroup, asked: frozenset[str]) -> Iterator[tuple[Key, int]]:
+    """A group's interfaces by what is asked for of them, and how many they are."""
+    known, unknown = group.facts()
+    facts = {name: known[name] for name in asked if name in known}
+    missing = asked & unknown
+    unreadable = tuple(sorted(asked - unknown - known.keys()))
+    rest = unreadable, tuple(sorted(group.policies.items())), group.devices
+    if not missing:
+        yield _key(facts, missing, rest), group.count
+        return
+    # Those that are only counted are pods' own, and no policy has matched them: nothing is said of them.
+    for name in group.names:
+        own = {key: value for key, value in group.told_by(name, known, unknown).items() if key in asked}
+        yield _key({**facts, **own}, missing - own.keys(), rest), 1
+
+
+def _key(facts: Mapping[str, AttributeValue], missing: Iterable[str], rest: Key) -> Key:
+    return tuple(sorted(facts.items())), tuple(sorted(missing)), *rest

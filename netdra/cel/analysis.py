@@ -1,0 +1,411 @@
+"""What a selector says that cannot be meant: names that nobody gives, and values that can never agree.
+
+Asked at admission and by `netdra validate`, of policies and of topologies alike. Kubernetes compiles `device` as a map
+of anything, so `ifNmae` or `numaNode == "0"` is legal CEL: the first fails on every device, the second is true for
+none. Here the expression's tree is walked with what is known of each name (`netdra.cel.vocabulary`). What cannot be
+told, for instance of a key that is computed, is let pass. Pure, and linear in the expression's length.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import msgspec
+
+from netdra.cel import kinds, source, tree
+from netdra.cel.engine import compile_selector
+from netdra.cel.errors import marked
+from netdra.cel.kinds import BOOL, OPTIONAL, QUANTITY, TEXT, UNKNOWN
+from netdra.cel.vocabulary import Kinds, Vocabulary
+from netdra.model import names
+
+ATTRIBUTES, CAPACITY = "attributes", "capacity"
+_BANDWIDTH = names.qualified(names.BANDWIDTH)
+_MAX_SHOWN = 40
+
+
+class Remark(msgspec.Struct, frozen=True, kw_only=True):
+    """One thing about an expression.
+
+    Attributes:
+        text: what is the matter, on one line.
+        hint: what to do, or "".
+        wrong: whether it must be refused; if not, the author is told.
+        line: from 1; `column` likewise, in characters.
+        expression: what it is about.
+    """
+
+    text: str
+    hint: str = ""
+    wrong: bool = True
+    line: int
+    column: int
+    expression: str
+
+    @property
+    def what(self) -> str:
+        """All of it in words: a refusal shows the expression, a warning has one line."""
+        said = f"at line {self.line}, column {self.column}: {self.text}{'; ' if self.hint else ''}{self.hint}"
+        if not self.wrong:
+            return f"CEL expression {said}"
+        return f"CEL expression is wrong {said}\n{marked(self.expression, self.line, self.column)}"
+
+
+class Meaning(NamedTuple):
+    """What is known of a part of the expression.
+
+    Attributes:
+        kinds: of its value; none if they are not known.
+        called: how the author wrote it, "" if that would be too long.
+        place: where in `device` it is: (), ("device",), ("attributes",) or ("attributes", a domain).
+        items: of a list that is written out.
+        within: of an optional value, what it holds if it holds anything.
+    """
+
+    kinds: Kinds = UNKNOWN
+    called: str = ""
+    place: tuple[str, ...] = ()
+    items: tuple[Meaning, ...] = ()
+    within: Meaning | None = None
+
+
+Scope = Mapping[str, Meaning]
+_NOTHING = Meaning()
+_DEVICE = Meaning(("map",), "device", ("device",))
+_FIELDS: Scope = {
+    "driver": Meaning(TEXT, "device.driver"),
+    "allowMultipleAllocations": Meaning(BOOL, "device.allowMultipleAllocations"),
+    ATTRIBUTES: Meaning(("map",), "device.attributes", (ATTRIBUTES,)),
+    CAPACITY: Meaning(("map",), "device.capacity", (CAPACITY,)),
+}
+
+
+def examine(expression: str, vocabulary: Vocabulary) -> tuple[Remark, ...]:
+    """What stands against an expression that compiles, and what its author should know, in the order of the text.
+
+    Args:
+        expression: a selector.
+        vocabulary: what it may speak of.
+
+    Raises:
+        CelCompileError: it does not compile.
+    """
+    selector = compile_selector(expression)
+    walk = _Walk(expression, vocabulary)
+    try:
+        walk.condition(walk.meaning(tree.read(selector.serialized()), {}), 0)
+    except RecursionError:  # pragma: no cover - the engine takes 32 levels, which are far fewer than Python's
+        return ()
+    return walk.told()
+
+
+class _Walk:
+    """One way through a tree, and what was found on it."""
+
+    def __init__(self, expression: str, vocabulary: Vocabulary) -> None:
+        self._expression = expression
+        self._known = vocabulary
+        self._found: dict[str, Remark] = {}
+        self._foreign: dict[str, str] = {}
+        self._tested: set[str] = set()
+
+    def told(self) -> tuple[Remark, ...]:
+        """What was found; nothing of other people's domains where the expression asks first whether they are there."""
+        guarded = {text for text, domain in self._foreign.items() if domain in self._tested}
+        remarks = (remark for text, remark in self._found.items() if text not in guarded)
+        return tuple(sorted(remarks, key=lambda remark: (remark.line, remark.column)))
+
+    def meaning(self, node: tree.Node, scope: Scope) -> Meaning:
+        """What a node comes to; what is wrong in it is kept."""
+        if isinstance(node, tree.Call):
+            return self._call(node, scope)
+        if isinstance(node, tree.Select):
+            return self._selected(node, scope)
+        if isinstance(node, tree.Fold):
+            return self._fold(node, scope)
+        if isinstance(node, tree.Name):
+            return scope.get(node.name, _DEVICE if node.name == "device" else _NOTHING)
+        if isinstance(node, tree.Literal):
+            return Meaning(UNKNOWN if node.kind == "null" else (node.kind,), _written(node))
+        parts = tuple(self.meaning(each, scope) for each in node.items)
+        return Meaning(("list",), items=parts) if isinstance(node, tree.Items) else Meaning(("map",))
+
+    def condition(self, found: Meaning, at: int) -> None:
+        """Hold something against what a condition must be."""
+        if not kinds.fits(found.kinds, BOOL):
+            self._wrong(at, f"{_subject(found)} is {kinds.word(found.kinds)}, not true or false", "compare it")
+
+    def _selected(self, node: tree.Select, scope: Scope) -> Meaning:
+        own = self.meaning(node.operand, scope)
+        found = self._member(own, node.field, self._at(node.field, node.at), tested=node.test)
+        return Meaning(BOOL) if node.test else found
+
+    def _fold(self, node: tree.Fold, scope: Scope) -> Meaning:
+        start = self.meaning(node.start, scope)
+        around = self.meaning(node.range, scope)
+        if node.is_binding:
+            return self.meaning(node.parts[2], {**scope, node.result_name: start})
+        each = _NOTHING
+        if around.place:
+            each = Meaning(TEXT)
+        elif around.items:
+            each = Meaning(kinds.joined(item.kinds for item in around.items))
+        elif not kinds.fits(around.kinds, ("list", "map")):
+            self._wrong(node.at, f"{_subject(around)} is {kinds.word(around.kinds)} and cannot be gone through")
+        first, *others = node.variables
+        inner = {**scope, first: each, **dict.fromkeys(others, _NOTHING), node.result_name: Meaning(start.kinds)}
+        *_, result = (self.meaning(part, inner) for part in node.parts)
+        return Meaning(result.kinds)
+
+    def _call(self, node: tree.Call, scope: Scope) -> Meaning:
+        if node.function in {"_[_]", "_[?_]", "_?._"}:
+            return self._looked_up(node, scope)
+        given = [self.meaning(each, scope) for each in node.given]
+        if node.function == "@in":
+            return self._within(node, *given)
+        if node.function in kinds.EQUALITY or node.function in kinds.ORDER:
+            return self._compared(node, *given)
+        if node.function in kinds.LOGIC:
+            for each in given:
+                self.condition(each, node.at)
+            return Meaning(BOOL)
+        if node.function == "_?_:_":
+            self.condition(given[0], node.at)
+            return Meaning(kinds.joined(each.kinds for each in given[1:]))
+        if node.function in kinds.ARITHMETIC:
+            return self._counted(node, given)
+        if node.function in {"optional.of", "optional.ofNonZeroValue"}:
+            return Meaning(OPTIONAL, within=given[0])
+        signature = kinds.SIGNATURES.get(node.function)
+        return self._applied(node, signature, given) if signature is not None and given else _NOTHING
+
+    def _looked_up(self, node: tree.Call, scope: Scope) -> Meaning:
+        own, key = node.arguments
+        holder, index = self.meaning(own, scope), self.meaning(key, scope)
+        holder = holder.within or holder
+        found = _NOTHING
+        if isinstance(key, tree.Literal) and isinstance(key.value, str):
+            at = self._at(key.value, key.at)
+            found = self._member(holder, key.value, at, tested=node.function != "_[_]")
+        elif holder.place and not kinds.fits(index.kinds, TEXT):
+            self._wrong(node.at, f"{_subject(index)} is {kinds.word(index.kinds)}, and names are strings")
+        return found if node.function == "_[_]" else Meaning(OPTIONAL, found.called, within=found)
+
+    def _applied(self, node: tree.Call, signature: kinds.Signature, given: list[Meaning]) -> Meaning:
+        own, *others = given
+        shown = f"{node.function}()"
+        if not kinds.fits(own.kinds, signature.receiver):
+            hint = "ask for it with .?" if signature.receiver == OPTIONAL else ""
+            self._wrong(node.at, f"{_subject(own)} is {kinds.word(own.kinds)}, which {shown} is not for", hint)
+        elif signature.receiver == OPTIONAL:
+            return self._unwrapped(node, own, others)
+        for each in others:
+            taken = signature.arguments
+            if node.function in {"isGreaterThan", "isLessThan", "compareTo"} and own.kinds:
+                taken = own.kinds
+            if not kinds.fits(each.kinds, taken):
+                what = f"{shown} takes {kinds.word(taken)}, and {_subject(each)} is {kinds.word(each.kinds)}"
+                self._wrong(node.at, what, _as_quantity(each) if taken == QUANTITY else "")
+        if node.function == "includes" and "list" not in own.kinds and others and own.kinds:
+            self._equal(node.at, own, others[0], "never true")
+        return Meaning(signature.result)
+
+    def _unwrapped(self, node: tree.Call, own: Meaning, others: list[Meaning]) -> Meaning:
+        inner = own.within or _NOTHING
+        if node.function == "hasValue":
+            return Meaning(BOOL)
+        if node.function == "or":
+            return Meaning(OPTIONAL)
+        if others and not inner.place:
+            return Meaning(kinds.joined((inner.kinds, others[0].kinds)), inner.called)
+        return inner
+
+    def _within(self, node: tree.Call, own: Meaning, holder: Meaning) -> Meaning:
+        written = node.arguments[0]
+        if holder.place and isinstance(written, tree.Literal) and isinstance(written.value, str):
+            self._member(holder, written.value, self._at(written.value, written.at), tested=True)
+        elif not kinds.fits(holder.kinds, ("list", "map")):
+            self._wrong(node.at, f"{_subject(holder)} is {kinds.word(holder.kinds)}, and nothing is in one")
+        elif holder.items and not any(kinds.agree(own.kinds, each.kinds) for each in holder.items):
+            self._equal(node.at, own, holder.items[0], "never true")
+        return Meaning(BOOL)
+
+    def _compared(self, node: tree.Call, left: Meaning, right: Meaning) -> Meaning:
+        if node.function in kinds.EQUALITY:
+            self._equal(node.at, left, right, kinds.EQUALITY[node.function])
+        elif not kinds.ordered(left.kinds, right.kinds):
+            what = f"{_subject(left)} is {kinds.word(left.kinds)} and {_subject(right)} {kinds.word(right.kinds)}"
+            hint = _rewritten(left, right)
+            if QUANTITY in (left.kinds, right.kinds):
+                hint = "compare quantities with isGreaterThan(), isLessThan() or compareTo()"
+            self._wrong(node.at, f"{what}, so neither is the greater one", hint)
+        return Meaning(BOOL)
+
+    def _equal(self, at: int, left: Meaning, right: Meaning, consequence: str) -> None:
+        if not kinds.agree(left.kinds, right.kinds):
+            what = f"{_subject(left)} is {kinds.word(left.kinds)} and {_subject(right)} {kinds.word(right.kinds)}"
+            self._wrong(at, f"{what}, so this is {consequence}", _rewritten(left, right))
+
+    def _counted(self, node: tree.Call, given: list[Meaning]) -> Meaning:
+        taken = kinds.ARITHMETIC[node.function]
+        for each in given:
+            if not kinds.fits(each.kinds, taken):
+                self._wrong(node.at, f"{_subject(each)} is {kinds.word(each.kinds)} and cannot be computed with")
+                return _NOTHING
+        if not all(kinds.agree(given[0].kinds, each.kinds) for each in given):
+            what = f"{_subject(given[0])} is {kinds.word(given[0].kinds)} and {_subject(given[1])} "
+            self._wrong(node.at, f"{what}{kinds.word(given[1].kinds)}, so they cannot be computed with")
+            return _NOTHING
+        return Meaning(kinds.joined(each.kinds for each in given))
+
+    def _member(self, own: Meaning, name: str, at: int, *, tested: bool) -> Meaning:
+        """What `own.name` is, or `own["name"]`."""
+        if own.place == ("device",):
+            return _FIELDS.get(name, _NOTHING)
+        if own.place == (ATTRIBUTES,) or own.place == (CAPACITY,):
+            return self._domain(own.place[0], name, at, tested=tested)
+        if own.place:
+            field, domain = own.place
+            if tested:
+                self._tested.add(domain)
+            if not self._is_given(domain):
+                return _NOTHING
+            return self._attribute(domain, name, at) if field == ATTRIBUTES else self._amount(domain, name, at)
+        if own.kinds and not kinds.fits(own.kinds, ("map", "list", "optional")):
+            hint = f"{own.called} is the value itself" if own.called else ""
+            self._wrong(at, f'{_subject(own)} is {kinds.word(own.kinds)}, which has no "{_cut(name)}"', hint)
+        return _NOTHING
+
+    def _domain(self, field: str, domain: str, at: int, *, tested: bool) -> Meaning:
+        """What `device.attributes[domain]` is."""
+        if tested:
+            self._tested.add(domain)
+        shown = _cut(domain)
+        path, _, name = domain.rpartition("/")
+        if self._is_given(domain):
+            return Meaning(("map",), place=(field, domain))
+        if own := self._known.domain_of(name) if not path or self._known.is_own(path) else "":
+            what = f'"{shown}" is no domain, and device.{field} has domains'
+            self._wrong(at, what, f'write device.{field}["{own}"].{name}')
+        elif near := self._known.nearest_domain(domain):
+            self._wrong(at, f'no device has {field} of domain "{shown}"', f'did you mean "{near}"?')
+        else:
+            if not tested:
+                text = f'nothing gives devices {field} of domain "{shown}" yet, so the selector fails on each'
+                if not self._known.of_devices:
+                    text = f'interfaces have no {field} of domain "{shown}" when policies are asked'
+                self._told_of(domain, at, text, "guard it with has() if not all devices will have it", wrong=False)
+            return Meaning(("map",), place=(field, domain))
+        return _NOTHING
+
+    def _is_given(self, domain: str) -> bool:
+        """Whether somebody gives attributes or capacities of a domain."""
+        capacity = self._known.added.capacity
+        return domain in self._known.domains or any(each.startswith(f"{domain}/") for each in capacity)
+
+    def _attribute(self, domain: str, name: str, at: int) -> Meaning:
+        """What `device.attributes[domain].name` is."""
+        known, qualified, shown = self._known, f"{domain}/{name}", _cut(name)
+        given = known.kinds(qualified)
+        if given is not None and (known.of_devices or qualified in known.facts):
+            return Meaning(given, name)
+        near = known.nearest(domain, name)
+        if qualified in known.withheld:
+            text = f'"{shown}" is known of interfaces and not published, so only policies can select by it'
+            self._wrong(at, text, "let a policy that selects by it add an attribute of its own")
+        elif given is not None:
+            text = f'"{shown}" is added to devices after policies have chosen their interfaces, which do not have it'
+            self._told_of(domain, at, text, "choose by what an interface has itself", wrong=known.is_own(domain))
+        elif known.is_own(domain) and (near or not known.of_devices):
+            meant = near or known.likely(domain, name)
+            hint = f'did you mean "{meant}"?' if meant else "`netdra discover` shows what interfaces have"
+            self._wrong(at, f'no interface has an attribute "{shown}" of domain {domain}', hint)
+        else:
+            text = f'nothing gives devices an attribute "{shown}" of domain {domain} yet, so none can be selected by it'
+            hint = "a policy can, with additionalAttributes"
+            if qualified in known.added.capacity:
+                hint = f'did you mean device.capacity["{domain}"].{name}?'
+            elif meant := known.likely(domain, name):
+                hint = f'did you mean "{meant}"?'
+            self._told_of(domain, at, text, hint, wrong=False)
+        return _NOTHING
+
+    def _amount(self, domain: str, name: str, at: int) -> Meaning:
+        """What `device.capacity[domain].name` is."""
+        known, qualified, shown = self._known, f"{domain}/{name}", _cut(name)
+        if not known.of_devices:
+            text = f'an interface has no capacity "{shown}": policies give it to devices after they have chosen'
+            self._told_of(domain, at, text, "choose by attributes", wrong=known.is_own(domain))
+        elif qualified in known.added.capacity or qualified == _BANDWIDTH:
+            return Meaning(QUANTITY, name)
+        elif known.kinds(qualified) is not None:
+            text = f'"{shown}" is an attribute, not a capacity'
+            self._wrong(at, text, f'write device.attributes["{domain}"].{name}')
+        else:
+            text = f'nothing gives devices a capacity "{shown}" of domain {domain} yet, so none can be selected by it'
+            self._told_of(domain, at, text, "a policy can, with exposure.capacity", wrong=False)
+        return _NOTHING
+
+    def _told_of(self, domain: str, at: int, text: str, hint: str, *, wrong: bool) -> None:
+        """Keep a remark on a name, with its domain if that is not netdra's."""
+        if not wrong and not self._known.is_own(domain):
+            self._foreign[text] = domain
+        self._remark(at, text, hint, wrong=wrong)
+
+    def _wrong(self, at: int, text: str, hint: str = "") -> None:
+        self._remark(at, text, hint, wrong=True)
+
+    def _remark(self, at: int, text: str, hint: str, *, wrong: bool) -> None:
+        line, column = source.position(self._expression, at)
+        remark = Remark(text=text, hint=hint, wrong=wrong, line=line, column=column, expression=self._expression)
+        self._found.setdefault(text, remark)
+
+    def _at(self, name: str, after: int) -> int:
+        """Where a name is written that belongs to a node; the node's own place if it is written in another way."""
+        found = self._expression.find(name, after)
+        return found if found >= 0 else after
+
+
+def _written(node: tree.Literal) -> str:
+    """A literal as the author may have written it."""
+    if isinstance(node.value, bool):
+        return "true" if node.value else "false"
+    if isinstance(node.value, str):
+        return f'"{_cut(node.value)}"'
+    return str(node.value) if isinstance(node.value, int | float) else ""
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= _MAX_SHOWN else f"{text[:_MAX_SHOWN]}…"
+
+
+def _subject(found: Meaning) -> str:
+    return found.called or "what stands here"
+
+
+def _rewritten(left: Meaning, right: Meaning) -> str:
+    """How two values that do not agree could be made to, as a hint."""
+    for own, other in ((left, right), (right, left)):
+        written = other.called.strip('"')
+        if own.kinds == QUANTITY:
+            return _as_quantity(other)
+        if own.kinds == kinds.VERSION and other.kinds == TEXT:
+            return f'write semver("{written}")'
+        if own.kinds == OPTIONAL:
+            return f"add .orValue() after {own.called or 'it'}"
+        if other.kinds == TEXT and other.called.startswith('"'):
+            if (own.kinds == ("int",) and _is_number(written)) or (own.kinds == BOOL and written in {"true", "false"}):
+                return f"write {written} without quotes"
+        elif own.kinds == TEXT and own.called and not own.called.startswith('"') and written:
+            return f'write "{written}"'
+    return ""
+
+
+def _as_quantity(found: Meaning) -> str:
+    written = found.called.strip('"')
+    return f'write quantity("{written}")' if found.kinds and written else "write quantity()"
+
+
+def _is_number(text: str) -> bool:
+    return text.removeprefix("-").isdecimal()

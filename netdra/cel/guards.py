@@ -1,0 +1,281 @@
+"""A selector that asks for each key before it reads it, so that it has an answer for every device.
+
+In Kubernetes a selector that reads a key which one device lacks fails the allocation of the whole claim, on all nodes.
+Called by `netdra.topology.classes` for the classes that it makes (decision D19). Pure.
+
+The guarded selector is true for exactly those devices for which the given one is true, and false where the given one is
+false or fails for want of a key. For that each part is turned into what must hold for it to be true, or to be false:
+`!(a == 1)` is no more true of a device without `a` than `a == 1` is, and `a == 1 || b == 2` is true of one without `a`
+whose `b` is 2, as CEL has it. Only of what `cel.bind` binds every key must be there, whatever is made of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Literal, NamedTuple
+
+from netdra.cel.engine import compile_selector
+from netdra.cel.errors import CelCompileError
+from netdra.cel.syntax import Call, Chain, Choice, Group, Index, Leaf, Node, Not, Select, parse
+from netdra.model.errors import InvalidInputError
+from netdra.model.policy import MAX_EXPRESSION
+
+Place = Literal["device", "domains", "keys", ""]
+"""What a part is: `device`, its attributes or capacities by domain, those of one domain, or anything else."""
+
+MAX_PARTS = 50_000
+"""Steps that are taken for one expression: conditions within conditions grow faster than they look."""
+_DOMAINS = frozenset({"attributes", "capacity"})
+_LOOPS = frozenset({"all", "exists", "exists_one", "existsOne", "filter", "map"})
+_OPTIONAL_LOOPS = frozenset({"optMap", "optFlatMap"})
+_FALLBACKS = frozenset({"or", "orValue"})
+
+
+class Is(NamedTuple):
+    """A condition as text, no looser than a comparison; `implies` is another one that holds with it."""
+
+    text: str
+    implies: str = ""
+
+
+class And(NamedTuple):
+    """All of it must hold; nothing at all always does."""
+
+    parts: tuple[Formula, ...] = ()
+
+
+class Or(NamedTuple):
+    """Some of it must hold."""
+
+    parts: tuple[Formula, ...]
+
+
+Formula = Is | And | Or
+Scope = Mapping[str, Place]
+ALWAYS = And()
+
+
+def guarded(expression: str) -> str:
+    """The selector with its guards; itself if it reads no key.
+
+    Args:
+        expression: a selector.
+
+    Raises:
+        CelCompileError: it is none.
+        InvalidInputError: with its guards it would be none: too long, or nested too deep.
+    """
+    compile_selector(expression)
+    made = _Guards(expression)
+    try:
+        text = _rendered(made.true(parse(expression), {"device": "device"}))
+        if not made.reads:
+            return expression
+        compile_selector(text)
+    except (_TooLongError, CelCompileError) as problem:
+        why = problem.message if isinstance(problem, CelCompileError) else f"longer than {MAX_EXPRESSION} bytes"
+        raise InvalidInputError(
+            f"the selector cannot be used once each key is asked for before it is read: {why}",
+            hint="write it with fewer conditions inside of conditions",
+        ) from None
+    return text
+
+
+class _TooLongError(Exception):
+    """More than MAX_PARTS steps."""
+
+
+class _Guards:
+    """One expression's parts, turned into what must hold.
+
+    Attributes:
+        reads: whether any key is read.
+    """
+
+    def __init__(self, expression: str) -> None:
+        self._expression = expression
+        self._left = MAX_PARTS
+        self.reads = False
+
+    def true(self, node: Node, scope: Scope) -> Formula:
+        """What must hold for a part to be true."""
+        return self._holds(node, scope, wanted=True)
+
+    def false(self, node: Node, scope: Scope) -> Formula:
+        """What must hold for a part to be false."""
+        return self._holds(node, scope, wanted=False)
+
+    def _holds(self, node: Node, scope: Scope, *, wanted: bool) -> Formula:
+        self._left -= 1
+        if self._left < 0:
+            raise _TooLongError
+        match node:
+            case Group(part=part):
+                return self._holds(part, scope, wanted=wanted)
+            case Not(part=part):
+                return self._holds(part, scope, wanted=not wanted)
+            case Chain(operator=operator, parts=parts):
+                held = tuple(self._holds(part, scope, wanted=wanted) for part in parts)
+                return _all(held) if (operator == "&&") == wanted else Or(held)
+            case Choice(condition=condition, yes=yes, no=no):
+                first = _all((self.true(condition, scope), self._holds(yes, scope, wanted=wanted)))
+                second = _all((self.false(condition, scope), self._holds(no, scope, wanted=wanted)))
+                return Or((first, second))
+            case Call(function="has", arguments=(Select() as tested,)):
+                guard = self._key(f'"{tested.field}"', tested.operand, scope) if wanted else ()
+                text = self._text(node)
+                plain = Is(text if wanted else f"!{text}", implies=guard[0].text if guard else "")
+                return _all((self.sure(node, scope), plain))
+            case Call(function="all" | "exists" as loop, arguments=(Leaf() as variable, body)) if node.target:
+                other = loop if wanted else {"all": "exists", "exists": "all"}[loop]
+                inner = self._holds(body, _bound(scope, variable.text), wanted=wanted)
+                text = f"{self._text(node.target)}.{other}({variable.text}, {_rendered(inner)})"
+                return _all((self.sure(node.target, scope), Is(text)))
+            case Call(target=Leaf(text="cel"), function="bind", arguments=(Leaf() as variable, value, body)):
+                inner = self._holds(body, _bound(scope, variable.text, self._place(value, scope)), wanted=wanted)
+                return _all((self.sure(value, scope), self._bind(variable, value, inner)))
+        return _all((self.sure(node, scope), self._plain(node, wanted=wanted)))
+
+    def sure(self, node: Node, scope: Scope) -> Formula:
+        """What must hold for a part to have a value at all."""
+        self._left -= 1
+        if self._left < 0:
+            raise _TooLongError
+        match node:
+            case Leaf():
+                return ALWAYS
+            case Group(part=part) | Not(part=part):
+                return self.sure(part, scope)
+            case Chain(parts=parts):
+                always = all(self._is_sure(part, scope) for part in parts)
+                return ALWAYS if always else Or((self.true(node, scope), self.false(node, scope)))
+            case Choice():
+                return self._sure_choice(node, scope)
+            case Select(operand=operand, optional=optional):
+                guard = () if optional else self._key(f'"{node.field}"', operand, scope)
+                return _all((self.sure(operand, scope), *guard))
+            case Index(operand=operand, key=key, optional=optional):
+                guard = () if optional else self._key(self._operand(key), operand, scope)
+                return _all((self.sure(operand, scope), self.sure(key, scope), *guard))
+            case Call():
+                return self._sure_call(node, scope)
+        return _all(self.sure(part, scope) for part in node.parts)
+
+    def _sure_choice(self, node: Choice, scope: Scope) -> Formula:
+        if self._is_sure(node.yes, scope) and self._is_sure(node.no, scope):
+            return self.sure(node.condition, scope)
+        first = _all((self.true(node.condition, scope), self.sure(node.yes, scope)))
+        return Or((first, _all((self.false(node.condition, scope), self.sure(node.no, scope)))))
+
+    def _sure_call(self, node: Call, scope: Scope) -> Formula:
+        target, arguments = node.target, node.arguments
+        if target is None:
+            if node.function == "has" and isinstance(arguments[0], Select):
+                return self.sure(arguments[0].operand, scope)
+            return _all(self.sure(each, scope) for each in arguments)
+        if isinstance(target, Leaf) and (target.text, node.function, len(arguments)) == ("cel", "bind", 3):
+            return self._sure_bind(node, scope)
+        before = self.sure(target, scope)
+        variable = arguments[0] if arguments and isinstance(arguments[0], Leaf) and arguments[0].is_name else None
+        if variable is not None and len(arguments) > 1 and node.function in _LOOPS | _OPTIONAL_LOOPS:
+            return _all((before, self._sure_loop(node, variable.text, scope)))
+        after = _all(self.sure(each, scope) for each in arguments)
+        if node.function in _FALLBACKS and after != ALWAYS:
+            # What is to be taken instead is not looked at where there is something.
+            after = Or((Is(f"{self._text(target)}.hasValue()"), after))
+        return _all((before, after))
+
+    def _sure_bind(self, node: Call, scope: Scope) -> Formula:
+        variable, value, body = node.arguments
+        inner = self.sure(body, _bound(scope, self._text(variable), self._place(value, scope)))
+        held = ALWAYS if inner == ALWAYS else self._bind(variable, value, inner)
+        return _all((self.sure(value, scope), held))
+
+    def _sure_loop(self, node: Call, variable: str, scope: Scope) -> Formula:
+        """What must hold for the rounds of a loop; of `all` and `exists` one that is decided makes up for others."""
+        within, arguments = _bound(scope, variable), node.arguments
+        inner = _all(self.sure(each, within) for each in arguments[1:])
+        if inner == ALWAYS:
+            return ALWAYS
+        if node.function in {"all", "exists"}:
+            return Or((self.true(node, scope), self.false(node, scope)))
+        if node.function == "map" and len(arguments) == 3:
+            chosen, result = arguments[1:]
+            inner = _all((self.sure(chosen, within), Or((self.false(chosen, within), self.sure(result, within)))))
+        assert node.target is not None
+        text = self._text(node.target)
+        if node.function in _OPTIONAL_LOOPS:
+            return Is(f"{text}.optMap({variable}, {_rendered(inner)}).orValue(true)")
+        return Is(f"{text}.all({variable}, {_rendered(inner)})")
+
+    def _key(self, key: str, operand: Node, scope: Scope) -> tuple[Is, ...]:
+        """That a key is there, if what it is looked up in can lack it; an unknown domain is an empty map."""
+        if self._place(operand, scope) != "keys":
+            return ()
+        self.reads = True
+        return (Is(f"{key} in {self._text(operand)}"),)
+
+    def _place(self, node: Node, scope: Scope) -> Place:
+        match node:
+            case Leaf(text=text, is_name=True):
+                return scope.get(text, "")
+            case Group(part=part):
+                return self._place(part, scope)
+            case Choice(yes=yes):
+                return self._place(yes, scope)
+            case Select(operand=operand, field=field, optional=False):
+                place = self._place(operand, scope)
+                return "domains" if place == "device" and field in _DOMAINS else "keys" if place == "domains" else ""
+            case Index(operand=operand, optional=False):
+                return "keys" if self._place(operand, scope) == "domains" else ""
+        return ""
+
+    def _is_sure(self, node: Node, scope: Scope) -> bool:
+        return self.sure(node, scope) == ALWAYS
+
+    def _bind(self, variable: Node, value: Node, inner: Formula) -> Is:
+        return Is(f"cel.bind({self._text(variable)}, {self._text(value)}, {_rendered(inner)})")
+
+    def _plain(self, node: Node, *, wanted: bool) -> Is:
+        text = self._text(node)
+        if wanted:
+            return Is(text)
+        return Is(f"!{text}" if isinstance(node, Leaf | Select | Index | Call) else f"!({text})")
+
+    def _operand(self, node: Node) -> str:
+        """A part as the operand of a comparison."""
+        return self._text(node) if isinstance(node, Leaf | Select | Index | Call | Group) else f"({self._text(node)})"
+
+    def _text(self, node: Node) -> str:
+        return self._expression[node.start : node.end]
+
+
+def _bound(scope: Scope, variable: str, place: Place = "") -> Scope:
+    """What names mean where a variable is bound."""
+    return {**scope, variable: place}
+
+
+def _all(parts: Iterable[Formula]) -> Formula:
+    """All of it, as one list."""
+    flat: list[Formula] = []
+    for part in parts:
+        flat += part.parts if isinstance(part, And) else (part,)
+    return flat[0] if len(flat) == 1 else And(tuple(flat))
+
+
+def _rendered(formula: Formula, known: frozenset[str] = frozenset()) -> str:
+    """The formula in CEL; what holds already, because it stands before on the same way, is not repeated."""
+    match formula:
+        case Is(text=text):
+            return text
+        case Or(parts=parts):
+            return " || ".join(dict.fromkeys(_rendered(part, known) for part in parts))
+    texts: list[str] = []
+    for part in formula.parts:
+        if isinstance(part, Is):
+            if part.text not in known:
+                texts.append(part.text)
+            known |= {part.text, part.implies}
+        else:
+            texts.append(f"({_rendered(part, known)})")
+    return " && ".join(texts) or "true"

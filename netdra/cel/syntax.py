@@ -1,0 +1,322 @@
+"""An expression as its author wrote it: a tree in which every part knows where in the text it stands.
+
+The engine hands out its own tree only with macros expanded, and without the ends of parts, so nothing could be written
+back from it. Read by `netdra.cel.guards`, for expressions that compile. Follows the grammar of the CEL language
+definition (cel-spec, doc/langdef.md) with optional values.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+from netdra.model.errors import InvalidInputError
+
+MAX_DEPTH = 250
+"""Levels of parentheses, calls and the like; the engine takes far fewer."""
+
+
+_TOKEN = re.compile(
+    r"""(?P<passed>\s+|//[^\n]*)
+      |(?P<string>[bB]?[rR][bB]?(?:\"\"\".*?\"\"\"|'''.*?'''|"[^"\n]*"|'[^'\n]*')
+        |[bB]?(?:\"\"\"(?:\\.|[^\\])*?\"\"\"|'''(?:\\.|[^\\])*?'''|"(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])*'))
+      |(?P<quoted>`[^`\n]*`)
+      |(?P<number>0[xX][0-9a-fA-F]+[uU]?|(?:\d*\.)?\d+(?:[eE][+-]?\d+)?[uU]?)
+      |(?P<name>[A-Za-z_][A-Za-z0-9_]*)
+      |(?P<operator>&&|\|\||[<>=!]=|[-+*/%<>!?:.,()\[\]{}])""",
+    re.VERBOSE | re.DOTALL,
+)
+
+
+class Token(NamedTuple):
+    """A word of the expression."""
+
+    kind: str
+    text: str
+    start: int
+    end: int
+
+
+class Leaf(NamedTuple):
+    """A literal or a variable."""
+
+    start: int
+    end: int
+    text: str
+    is_name: bool
+
+
+class Chain(NamedTuple):
+    """Parts joined by `&&` or by `||`."""
+
+    start: int
+    end: int
+    operator: str
+    parts: tuple[Node, ...]
+
+
+class Not(NamedTuple):
+    """`!part`."""
+
+    start: int
+    end: int
+    part: Node
+
+
+class Choice(NamedTuple):
+    """`condition ? yes : no`."""
+
+    start: int
+    end: int
+    condition: Node
+    yes: Node
+    no: Node
+
+
+class Select(NamedTuple):
+    """`operand.field`, or `operand.?field`."""
+
+    start: int
+    end: int
+    operand: Node
+    field: str
+    optional: bool
+
+
+class Index(NamedTuple):
+    """`operand[key]`, or `operand[?key]`."""
+
+    start: int
+    end: int
+    operand: Node
+    key: Node
+    optional: bool
+
+
+class Call(NamedTuple):
+    """`target.function(arguments)`, or without a target. Macros look like calls."""
+
+    start: int
+    end: int
+    target: Node | None
+    function: str
+    arguments: tuple[Node, ...]
+
+
+class Group(NamedTuple):
+    """A part in parentheses."""
+
+    start: int
+    end: int
+    part: Node
+
+
+class Other(NamedTuple):
+    """A comparison, arithmetic, a list, a map: all of its parts are always evaluated."""
+
+    start: int
+    end: int
+    parts: tuple[Node, ...]
+
+
+Node = Leaf | Chain | Not | Choice | Select | Index | Call | Group | Other
+
+_LEVELS: tuple[frozenset[str], ...] = (
+    frozenset({"<", "<=", ">", ">=", "==", "!=", "in"}),
+    frozenset({"+", "-"}),
+    frozenset({"*", "/", "%"}),
+)
+
+
+def parse(expression: str) -> Node:
+    """The tree of an expression.
+
+    Raises:
+        InvalidInputError: it breaks the grammar, or is nested too deep.
+    """
+    reader = _Reader(expression)
+    found = reader.expression()
+    reader.end()
+    return found
+
+
+def _tokens(expression: str) -> list[Token]:
+    found = []
+    at = 0
+    while at < len(expression):
+        match = _TOKEN.match(expression, at)
+        if match is None:
+            raise _broken(at)
+        kind, at = match.lastgroup or "", match.end()
+        if kind != "passed":
+            text = match.group().strip("`") if kind == "quoted" else match.group()
+            found.append(Token(kind, text, match.start(), at))
+    return found
+
+
+def _broken(at: int) -> InvalidInputError:
+    return InvalidInputError(f"CEL expression breaks the grammar at character {at + 1}", hint="see docs/cel.md")
+
+
+class _Reader:
+    """A place among the tokens of an expression, and how deep that is."""
+
+    def __init__(self, expression: str) -> None:
+        self._expression = expression
+        self._tokens = _tokens(expression)
+        self._at = 0
+        self._depth = 0
+
+    def end(self) -> None:
+        if self._at < len(self._tokens):
+            raise self._broken()
+
+    def expression(self) -> Node:
+        self._depth += 1
+        if self._depth > MAX_DEPTH:
+            raise InvalidInputError(f"CEL expression is nested deeper than {MAX_DEPTH} levels", hint="write it flatter")
+        condition = self._chain("||")
+        if self._take("?"):
+            yes = self.expression()
+            self._need(":")
+            no = self.expression()
+            condition = Choice(condition.start, no.end, condition, yes, no)
+        self._depth -= 1
+        return condition
+
+    def _chain(self, operator: str) -> Node:
+        parts = [self._part_of(operator)]
+        while self._take(operator):
+            parts.append(self._part_of(operator))
+        return parts[0] if len(parts) == 1 else Chain(parts[0].start, parts[-1].end, operator, tuple(parts))
+
+    def _part_of(self, operator: str) -> Node:
+        return self._chain("&&") if operator == "||" else self._operation(0)
+
+    def _operation(self, level: int) -> Node:
+        """Comparisons, sums or products, whichever the level says; they bind to the left."""
+        if level == len(_LEVELS):
+            return self._unary()
+        parts = [self._operation(level + 1)]
+        while self._peek() in _LEVELS[level]:
+            self._at += 1
+            parts.append(self._operation(level + 1))
+        return parts[0] if len(parts) == 1 else Other(parts[0].start, parts[-1].end, tuple(parts))
+
+    def _unary(self) -> Node:
+        begun = self._at
+        while self._peek() in {"!", "-"}:
+            self._at += 1
+        signs = self._tokens[begun : self._at]
+        found = self._member()
+        for sign in reversed(signs):
+            found = Not(sign.start, found.end, found) if sign.text == "!" else Other(sign.start, found.end, (found,))
+        return found
+
+    def _member(self) -> Node:
+        found = self._primary()
+        while True:
+            if self._take("."):
+                optional = self._take("?")
+                name = self._next()
+                if name.kind not in {"name", "quoted"}:
+                    raise self._broken()
+                if not optional and name.kind == "name" and self._take("("):
+                    arguments = self._listed(")")
+                    found = Call(found.start, self._end, found, name.text, arguments)
+                else:
+                    found = Select(found.start, name.end, found, name.text, optional)
+            elif self._take("["):
+                optional = self._take("?")
+                key = self.expression()
+                self._need("]")
+                found = Index(found.start, self._end, found, key, optional)
+            elif self._peek() == "{" and isinstance(found, Leaf | Select):
+                self._at += 1  # a message: its fields are names
+                values = self._entries()[1::2]
+                found = Other(found.start, self._end, values)
+            else:
+                return found
+
+    def _primary(self) -> Node:
+        token = self._next()
+        if token.kind == "string":
+            return Leaf(token.start, token.end, token.text, is_name=False)
+        if token.text == "(":
+            part = self.expression()
+            self._need(")")
+            return Group(token.start, self._end, part)
+        if token.text == "[":
+            parts = self._listed("]")
+            return Other(token.start, self._end, parts)
+        if token.text == "{":
+            parts = self._entries()
+            return Other(token.start, self._end, parts)
+        if token.text == "." and self._kind() == "name":
+            name = self._next()
+            return self._named(token.start, name)
+        if token.kind == "name":
+            return self._named(token.start, token)
+        if token.kind == "number":
+            return Leaf(token.start, token.end, token.text, is_name=False)
+        raise self._broken(-1)
+
+    def _named(self, start: int, name: Token) -> Node:
+        if self._take("("):
+            arguments = self._listed(")")
+            return Call(start, self._end, None, name.text, arguments)
+        return Leaf(start, name.end, name.text, is_name=name.text not in {"true", "false", "null"})
+
+    def _listed(self, closing: str) -> tuple[Node, ...]:
+        """Expressions between commas, up to what closes them; a list may end in a comma."""
+        found: list[Node] = []
+        while not self._take(closing):
+            self._take("?")
+            found.append(self.expression())
+            if self._peek() != closing:
+                self._need(",")
+        return tuple(found)
+
+    def _entries(self) -> tuple[Node, ...]:
+        """Keys and values in turn, up to the closing brace."""
+        found: list[Node] = []
+        while not self._take("}"):
+            self._take("?")
+            found.append(self.expression())
+            self._need(":")
+            found.append(self.expression())
+            if self._peek() != "}":
+                self._need(",")
+        return tuple(found)
+
+    @property
+    def _end(self) -> int:
+        """Where the last token ended."""
+        return self._tokens[self._at - 1].end
+
+    def _kind(self) -> str:
+        return self._tokens[self._at].kind if self._at < len(self._tokens) else ""
+
+    def _peek(self) -> str:
+        """The next token's text; "" at the end and for a string, whose content is no operator."""
+        return "" if self._kind() in {"", "string", "quoted"} else self._tokens[self._at].text
+
+    def _next(self) -> Token:
+        if self._at == len(self._tokens):
+            raise self._broken()
+        self._at += 1
+        return self._tokens[self._at - 1]
+
+    def _take(self, text: str) -> bool:
+        if self._peek() != text:
+            return False
+        self._at += 1
+        return True
+
+    def _need(self, text: str) -> None:
+        if not self._take(text):
+            raise self._broken()
+
+    def _broken(self, back: int = 0) -> InvalidInputError:
+        at = self._at + back
+        return _broken(self._tokens[at].start if at < len(self._tokens) else len(self._expression))

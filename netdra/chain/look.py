@@ -1,0 +1,112 @@
+"""What of a binary's work is no longer as its result said, asked of the kernel and not of the plugin (decision D27).
+
+Called by `netdra.chain.execute` on check: many plugins have a CHECK that does nothing, or says that it is not there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from netdra.chain.flow import Task
+from netdra.kernel import link, pci
+from netdra.kernel.link import Link
+from netdra.model.errors import PermanentError
+from netdra.model.result import CNIInterface, StepResult
+from netdra.steps.contract import Site
+from netdra.steps.devices import USERSPACE_DRIVERS
+from netdra.steps.drift import check_told
+
+_ON_A_MASTER = ("macvlan", "ipvlan", "vlan")
+
+
+class UncheckableError(PermanentError):
+    """Whether all is well with a step cannot be told."""
+
+
+def own_interfaces(task: Task, given: StepResult, own: StepResult) -> tuple[CNIInterface, ...]:
+    """The interfaces that a step made, and the one that it is called by: others it only hands on."""
+    return tuple(each for each in own.interfaces if each not in given.interfaces or each.name == task.step.if_name)
+
+
+def drift(
+    task: Task, config: Mapping[str, Any], interfaces: Iterable[CNIInterface], expected: StepResult, site: Site
+) -> tuple[str, ...]:
+    """In words, what of a step's interfaces is not there, or not as the results have it.
+
+    Args:
+        task: the step.
+        config: its config, without references.
+        interfaces: those that are its own.
+        expected: what should be there, as the step that changed it last told of it.
+        site: where.
+
+    Raises:
+        UncheckableError: a userspace driver has the device, so there is no interface to look at.
+        KernelError: the kernel refused.
+    """
+    found: list[str] = []
+    for each in interfaces:
+        if each.sandbox == site.inside.path:  # one without a sandbox would be the host's, and some plugins forget it
+            found += _of_interface(task, config, each.name, expected, site)
+    return tuple(found)
+
+
+def _of_interface(task: Task, config: Mapping[str, Any], name: str, expected: StepResult, site: Site) -> Iterator[str]:
+    there = link.find(site.inside.sock, name)
+    if there is None:
+        _check_has_interface(task, name, site)
+        yield f'interface "{name}" is not there'
+        return
+    yield from check_told(there, expected, site)
+    if name == task.step.if_name:
+        yield from _of_master(task, config, there, site)
+        yield from _of_members(config, there, site)
+
+
+def _check_has_interface(task: Task, name: str, site: Site) -> None:
+    address = task.step.device.pci_address if task.step.device is not None else ""
+    driver = pci.driver_of(site.sysfs, address) if address else ""
+    if driver in USERSPACE_DRIVERS:
+        raise UncheckableError(
+            f'its result tells of interface "{name}", but {address} has driver {driver}: there is none to look at'
+        )
+
+
+def _of_master(task: Task, config: Mapping[str, Any], found: Link, site: Site) -> Iterator[str]:
+    """Whether what stands on an interface of the pod still stands on that one."""
+    master = config.get("master")
+    in_pod = bool(task.after) or config.get("linkInContainer") is True
+    if not in_pod or found.kind not in _ON_A_MASTER or not isinstance(master, str) or not master:
+        return
+    lower = link.find(site.inside.sock, master)
+    if lower is None:
+        yield f'interface "{master}", on which "{found.name}" stands, is not there'
+    elif not _stands_on(found, lower):
+        yield f'interface "{found.name}" does not stand on "{master}"'
+
+
+def _stands_on(found: Link, lower: Link) -> bool:
+    """Whether a link stands on another one; of its own kind it stands beside that, on what both have below.
+
+    So do macvlan_common_newlink() in drivers/net/macvlan.c and ipvlan_link_new() in drivers/net/ipvlan/ipvlan_main.c.
+    """
+    if found.lower_netns < 0 and found.lower == lower.index:
+        return True
+    return found.kind == lower.kind and (found.lower, found.lower_netns) == (lower.lower, lower.lower_netns)
+
+
+def _of_members(config: Mapping[str, Any], found: Link, site: Site) -> Iterator[str]:
+    """Whether the links that a bond was made of are still in it."""
+    listed = config.get("links")
+    if found.kind != "bond" or not isinstance(listed, list | tuple):
+        return
+    for each in listed:
+        name = each.get("name") if isinstance(each, Mapping) else each
+        if not isinstance(name, str) or not name:
+            continue
+        member = link.find(site.inside.sock, name)
+        if member is None:
+            yield f'interface "{name}" of bond "{found.name}" is not there'
+        elif member.master != found.index:
+            yield f'interface "{name}" is not in bond "{found.name}"'

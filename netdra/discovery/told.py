@@ -1,0 +1,112 @@
+"""What a recorded tree cannot say, and somebody knows: which interfaces the node uses itself, and for its own traffic.
+
+Routes and addresses are not in sysfs, so of a recorded tree both are unknown of every interface, and unknown protects.
+Called by the commands that read inventories; on a live machine the kernel is asked.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Mapping, Sequence
+
+from msgspec.structs import replace
+
+from netdra.model.errors import InvalidInputError
+from netdra.model.inventory import Interface, Inventory
+
+NONE = "none"
+STATED = "stated"
+"""The host's use of an interface of which somebody says that there is one."""
+_FIELD, _USE = "host_uplink", "host_use"
+
+
+def with_uplinks(inventory: Inventory, uplinks: Sequence[str]) -> Inventory:
+    """The inventory with what is told of the node's uplinks in the place of what is unknown.
+
+    Args:
+        inventory: as it was recorded.
+        uplinks: the interfaces that the node's default routes leave through, or `none` alone. What they stand on, and
+            what stands on them, is an uplink too.
+
+    Raises:
+        InvalidInputError: there is no such interface, or the inventory knows of all of them itself.
+    """
+    what = "which interfaces carry the node's own traffic"
+    known = _checked(inventory, uplinks, field=_FIELD, option="--uplink", what=what, missing="routes are")
+    carrying = _carrying([name for name in uplinks if name != NONE], known)
+    told = tuple(_told(each, each.if_name in carrying) for each in inventory.interfaces)
+    return replace(inventory, interfaces=told, unreadable=_without(inventory.unreadable, "hostUplink"))
+
+
+def with_host_use(inventory: Inventory, used: Sequence[str]) -> Inventory:
+    """The inventory with what is told of the host's use of interfaces in the place of what is unknown.
+
+    What the tree tells itself stays: a port of a bridge is one, named or not.
+
+    Args:
+        inventory: as it was recorded.
+        used: the interfaces that the host has addresses or routes on, or uses otherwise, or `none` alone.
+
+    Raises:
+        InvalidInputError: there is no such interface, or the inventory knows of all of them itself.
+    """
+    what = "which interfaces the host uses"
+    _checked(inventory, used, field=_USE, option="--host-use", what=what, missing="addresses and routes are")
+    told = tuple(
+        replace(
+            each,
+            host_use=(*each.host_use, STATED) if each.if_name and each.if_name in used else each.host_use,
+            unreadable=tuple(field for field in each.unreadable if field != _USE),
+        )
+        for each in inventory.interfaces
+    )
+    return replace(inventory, interfaces=told, unreadable=_without(inventory.unreadable, "hostUse"))
+
+
+def _checked(
+    inventory: Inventory, named: Sequence[str], *, field: str, option: str, what: str, missing: str
+) -> dict[str, Interface]:
+    """The interfaces by name, if what is told of them can be."""
+    given = f"{option} {', '.join(named)}"
+    if not any(field in each.unreadable for each in inventory.interfaces):
+        hint = f"leave {option} out; it is for recorded trees, in which {missing} missing"
+        raise InvalidInputError(f"{given}: the inventory itself says {what}", hint=hint)
+    if NONE in named and len(set(named)) > 1:
+        hint = f"give the {'uplinks' if field == _FIELD else 'interfaces'} alone, or {NONE} alone"
+        raise InvalidInputError(f"{given}: none, and some", hint=hint)
+    known = {each.if_name: each for each in inventory.interfaces if each.if_name}
+    for name in named:
+        if name not in known and name != NONE:
+            close = difflib.get_close_matches(name, known, n=3)
+            hint = f"did you mean {' or '.join(close)}?" if close else f'name an interface of the node, or "{NONE}"'
+            raise InvalidInputError(f'{option} {name}: node "{inventory.node.name}" has no such interface', hint=hint)
+    return known
+
+
+def _without(unreadable: Mapping[str, int], fact: str) -> dict[str, int]:
+    return {what: count for what, count in unreadable.items() if not what.startswith(f"{fact}:")}
+
+
+def _told(interface: Interface, carries: bool) -> Interface:
+    if _FIELD not in interface.unreadable:
+        return interface
+    unreadable = tuple(field for field in interface.unreadable if field != _FIELD)
+    return replace(interface, host_uplink=carries, unreadable=unreadable)
+
+
+def _carrying(uplinks: Iterable[str], known: Mapping[str, Interface]) -> frozenset[str]:
+    """The uplinks with all that they stand on and all that stands on them."""
+    below = _closure(uplinks, {name: each.lower_devices for name, each in known.items()})
+    above = _closure(uplinks, {name: (*each.upper_devices, each.master) for name, each in known.items()})
+    return below | above
+
+
+def _closure(start: Iterable[str], step: Mapping[str, Sequence[str]]) -> frozenset[str]:
+    seen: set[str] = set()
+    waiting = list(start)
+    while waiting:
+        name = waiting.pop()
+        if name in step and name not in seen:
+            seen.add(name)
+            waiting += step[name]
+    return frozenset(seen)

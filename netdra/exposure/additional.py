@@ -1,0 +1,154 @@
+"""The attributes that policies add to devices: what is wrong with them, and how all devices of a node get the same.
+
+Errors are asked for by `netdra.exposure.check`; `netdra.exposure.templates` publishes what a policy says, and completes
+it by what the node's other policies say (decision D25).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import NamedTuple
+
+from netdra.model import names
+from netdra.model.inventory import ATTRIBUTES, AttributeValue
+from netdra.model.policy import MAX_PLUGINS, Exposure
+from netdra.model.resource import MAX_STRING
+
+ROOM = 4
+"""How many capacities and additional attributes a device has room for beside its facts; `bandwidth` is one of them."""
+MAX_INTEGER = 2**63 - 1
+PCIE_ROOTS = (names.SEED_PCIE_ROOT, names.STANDARD_PCIE_ROOT)
+"""The one fact that a policy may say otherwise: the PCIe root next to which a GPU is best placed."""
+
+_BANDWIDTH = names.qualified(names.BANDWIDTH)
+_PUBLISHED = frozenset((*(each.name for each in ATTRIBUTES), names.qualified(names.SUPPORTED_CNIS)))
+_NEUTRAL: Mapping[type, AttributeValue] = {bool: False, int: 0, str: "", tuple: ()}
+_TYPES: Mapping[type, str] = {bool: "a boolean", int: "an integer", str: "a text", tuple: "a list"}
+
+
+class Adding(NamedTuple):
+    """A device that a policy makes: how many capacities it has, and which attributes are added to it."""
+
+    policy: str
+    capacity: Iterable[str]
+    attributes: Mapping[str, AttributeValue]
+
+
+def errors(exposure: Exposure) -> Iterator[str]:
+    """What is wrong with the attributes that a policy adds."""
+    seen: dict[str, AttributeValue] = {}
+    for name, value in exposure.additional_attributes.items():
+        path = f'spec.exposure.additionalAttributes["{name}"]'
+        qualified = names.qualified(name)
+        yield from name_errors(path, name)
+        if qualified in PCIE_ROOTS:
+            yield from _root_errors(path, value)
+        else:
+            yield from _value_errors(path, value)
+            if qualified in _PUBLISHED:
+                yield f"{path}: is the name of a fact that netdra finds out itself; choose another one"
+        if qualified in seen:
+            yield f"{path}: is given twice, with the domain {names.DRIVER} and without"
+        seen[qualified] = value
+    if len({seen[root] for root in PCIE_ROOTS if root in seen}) > 1:
+        yield f"spec.exposure.additionalAttributes: {' and '.join(PCIE_ROOTS)} are two names of one thing, and differ"
+
+
+def room_errors(exposure: Exposure) -> Iterator[str]:
+    """Whether a device has room for all that a policy says."""
+    capacity = {names.qualified(name) for name in exposure.capacity} - {_BANDWIDTH}
+    used = len(capacity) + len(_own(published(exposure)))
+    if used >= ROOM:
+        yield (
+            f"spec.exposure: {used} capacities and additional attributes beside bandwidth; "
+            f"a device has room for {ROOM - 1}"
+        )
+
+
+def published(exposure: Exposure) -> dict[str, AttributeValue]:
+    """The attributes that a policy adds, under qualified names. The PCIe root has two, and both say the same."""
+    found = {names.qualified(name): value for name, value in exposure.additional_attributes.items()}
+    root = next((found[name] for name in PCIE_ROOTS if name in found), None)
+    return found if root is None else found | dict.fromkeys(PCIE_ROOTS, root)
+
+
+def united(devices: Iterable[Adding]) -> tuple[dict[str, AttributeValue], dict[str, list[str]]]:
+    """What the policies of a node add, all together.
+
+    Args:
+        devices: what each policy adds, in the order of the policies' names.
+
+    Returns:
+        a neutral value for each name, by the first policy that gives it; and by policy what stands against that: others
+        that give a value of another type, or devices that have no room for it.
+    """
+    listed = list(devices)
+    givers: dict[str, tuple[str, type]] = {}
+    problems: dict[str, list[str]] = {}
+    for policy, _, attributes in listed:
+        for name, value in _own(attributes).items():
+            giver, kind = givers.setdefault(name, (policy, type(value)))
+            if kind is not type(value):
+                problems.setdefault(policy, []).append(
+                    f'additionalAttributes["{name}"] is {_TYPES[type(value)]}, and {_TYPES[kind]} in policy "{giver}": '
+                    f"a selector that compares it fails on one of them"
+                )
+    neutral = {name: _NEUTRAL[kind] for name, (_, kind) in sorted(givers.items())}
+    lacking: dict[str, list[str]] = {}
+    for device in listed:
+        for name in neutral.keys() - completed(device, neutral).keys():
+            lacking.setdefault(name, []).append(device.policy)
+    for name, policies in sorted(lacking.items()):
+        others = ", ".join(f'"{policy}"' for policy in dict.fromkeys(policies))
+        problems.setdefault(givers[name][0], []).append(
+            f'additionalAttributes["{name}"] is not on the devices of {others}, which have no room for it: '
+            "a class that netdra has not made must ask for it before it reads it"
+        )
+    return neutral, {policy: list(dict.fromkeys(texts)) for policy, texts in problems.items()}
+
+
+def completed(device: Adding, neutral: Mapping[str, AttributeValue]) -> dict[str, AttributeValue]:
+    """What a device carries beside its facts: what its policy adds, and what others add, as far as there is room."""
+    own = dict(device.attributes)
+    room = ROOM - len({*device.capacity, _BANDWIDTH}) - len(_own(own))
+    missing = [name for name in neutral if name not in own][: max(0, room)]
+    return own | {name: neutral[name] for name in missing}
+
+
+def name_errors(path: str, name: str) -> Iterator[str]:
+    """What is wrong with the name of an attribute or a capacity."""
+    domain, slash, identifier = name.rpartition("/")
+    if slash and not names.is_attribute_domain(domain):
+        yield f'{path}: "{domain}" is no domain of up to {names.MAX_LABEL} characters'
+    if not names.is_identifier(identifier):
+        yield f'{path}: "{identifier}" must be up to 32 letters, digits and _, and not begin with a digit'
+
+
+def _own(attributes: Mapping[str, AttributeValue]) -> dict[str, AttributeValue]:
+    """What is added to the facts, and does not take the place of one."""
+    return {name: value for name, value in attributes.items() if name not in PCIE_ROOTS}
+
+
+def _root_errors(path: str, value: AttributeValue) -> Iterator[str]:
+    if not isinstance(value, str) or not names.is_pcie_root(value):
+        shown = f'"{value}"' if isinstance(value, str) else value
+        yield f"{path}: {shown} is no PCIe root, which is written as pci0000:00"
+
+
+def _value_errors(path: str, value: AttributeValue) -> Iterator[str]:
+    if isinstance(value, str):
+        yield from _text_errors(path, value)
+    elif isinstance(value, tuple):
+        if not 0 < len(value) <= MAX_PLUGINS:
+            yield f"{path}: a list has 1 to {MAX_PLUGINS} entries, not {len(value)}"
+        for entry in value:
+            yield from _text_errors(path, entry)
+            if "," in entry or not entry:
+                yield f"{path}: an entry of a list must not be empty or hold a comma"
+    elif not -MAX_INTEGER - 1 <= value <= MAX_INTEGER:
+        yield f"{path}: {value} is no 64-bit integer"
+
+
+def _text_errors(path: str, text: str) -> Iterator[str]:
+    if len(text.encode(errors="replace")) > MAX_STRING:
+        yield f'{path}: "{text}" is longer than {MAX_STRING} bytes'

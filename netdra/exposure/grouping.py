@@ -1,0 +1,327 @@
+"""Which interfaces share a pool and its counters: a NIC with its VFs, and all that stands on it (decision D24).
+
+A NIC is what stands on nothing: a PF, a card, a virtual link. With it are the other ports of its PCI function, its VFs,
+their representors, and what stands on any of these alone: VLANs, macvlans, VXLANs, a bridge or a bond whose ports are
+all of this one NIC. What stands on several NICs has a pool of its own, with what stands on it in turn: counters do not
+reach from one pool into another, so `above` says to each NIC what stands on it elsewhere. Called by
+`netdra.exposure.expose` for each pass. Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+import msgspec
+
+from netdra.model import names
+from netdra.model.inventory import Interface
+
+_CABLES = frozenset({"veth", "netkit", "vxcan", "tun"})
+"""What connects pods and virtual machines to a bridge: such a port is no NIC, and they come and go."""
+_HARDWARE = frozenset({"pf", "vf", "nic", "loopback"})
+
+
+class Above(NamedTuple):
+    """An interface of another pool that stands on one of this NIC's, by the latter's name."""
+
+    on: str
+    interface: Interface
+
+
+class Group(NamedTuple):
+    """The interfaces of one pool.
+
+    Attributes:
+        pf_name: the PF's name, which may be known where the PF is not.
+        root: the PF, or what else stands on nothing.
+        vfs: the root's VFs, in order.
+        ports: the other ports of the root's PCI function.
+        stack: representors, and what stands on any of these, by name.
+        above: what stands on any of these and is in another pool.
+        pool: the pool's name, where that is given by what is in use.
+    """
+
+    pf_name: str
+    root: Interface | None
+    vfs: tuple[Interface, ...] = ()
+    ports: tuple[Interface, ...] = ()
+    stack: tuple[Interface, ...] = ()
+    above: tuple[Above, ...] = ()
+    pool: str = ""
+
+    @property
+    def others(self) -> tuple[Interface, ...]:
+        """All interfaces but the root."""
+        return (*self.vfs, *self.ports, *self.stack) if self.ports or self.stack else self.vfs
+
+    @property
+    def resolved(self) -> tuple[Interface, ...]:
+        """All interfaces that policies are asked of for this group."""
+        return (*((self.root,) if self.root else ()), *self.others, *(each.interface for each in self.above))
+
+
+def pooled(
+    node: str, interfaces: Sequence[Interface], in_use: Collection[str], pinned: Mapping[str, str]
+) -> list[tuple[str, Group]]:
+    """The groups with the names of their pools, in the order of these; a name that is taken gets a digest.
+
+    Args:
+        node: the node's name.
+        interfaces: all interfaces.
+        in_use: pools with devices that claims have; one of them that has its former name keeps that.
+        pinned: by identity, the pools of interfaces whose devices claims have: what stands on others stays in its
+            pool as long as it is in use, whatever it stands on by now.
+    """
+    named: dict[str, Group] = {}
+    for group in _Grouping(node, interfaces, in_use, pinned).groups():
+        name = group.pool or _name(node, group.pf_name, group.root, in_use)
+        if name in named:
+            own = name.rpartition("/")[2]
+            name = names.pool(node, f"{own}_{group.root.identity if group.root else group.pf_name}")
+        named[name] = group
+    return sorted(named.items())
+
+
+def _vf_index(vf: Interface) -> int:
+    return vf.vf_index
+
+
+def _name(node: str, pf_name: str, root: Interface | None, in_use: Collection[str]) -> str:
+    """The pool of a NIC: `<node>/sriov-<pf>`, or `<node>/<type>-<name>` of what is no PF.
+
+    What it was called before it said exactly whose it is had a dash; one in use keeps that name.
+    """
+    kind = "sriov" if root is None or root.type == "pf" else root.type
+    own = f"{kind}-{root.device_name if root else pf_name}"
+    former = names.subdomain(f"{node}-{own}") if in_use else ""
+    return former if former in in_use else names.pool(node, own)
+
+
+class _Members:
+    """A group that is being gathered."""
+
+    __slots__ = ("above", "pf_name", "pool", "ports", "root", "stack", "vfs")
+
+    def __init__(self, pf_name: str, root: Interface | None, pool: str = "") -> None:
+        self.pf_name, self.root, self.pool = pf_name, root, pool
+        self.vfs: list[Interface] = []
+        self.ports: tuple[Interface, ...] = ()
+        self.stack: list[Interface] = []
+        self.above: list[Above] = []
+
+    def group(self) -> Group:
+        """The group as it is."""
+        self.vfs.sort(key=_vf_index)
+        self.stack.sort(key=lambda each: each.if_name)
+        self.above.sort(key=lambda each: (each.on, each.interface.if_name))
+        above, stack = tuple(self.above), tuple(self.stack)
+        return Group(self.pf_name, self.root, tuple(self.vfs), self.ports, stack, above, self.pool)
+
+
+class _Grouping:
+    """One pass over the interfaces of a node."""
+
+    def __init__(
+        self, node: str, interfaces: Sequence[Interface], in_use: Collection[str], pinned: Mapping[str, str]
+    ) -> None:
+        self._node, self._in_use, self._pinned = node, in_use, pinned
+        self._found: list[_Members] = []
+        self._plain: list[Interface] = []
+        self._homes: dict[str, _Members] = {}
+        virtual: list[Interface] = []
+        stacked: list[Interface] = []
+        pfs: list[Interface] = []
+        for interface in interfaces:
+            kind = interface.type
+            if kind == "vf" and (interface.pf_name or interface.pf_pci_address):
+                virtual.append(interface)
+            elif kind == "pf":
+                pfs.append(interface)
+            elif kind == "representor" or (
+                kind not in _HARDWARE and (interface.lower_devices or (pinned and interface.identity in pinned))
+            ):
+                stacked.append(interface)
+            else:
+                self._plain.append(interface)
+        by_name, by_address = self._place_pfs(pfs)
+        self._place_vfs(virtual, by_name, by_address)
+        if stacked:
+            self._place_stacked(interfaces, stacked, by_address)
+
+    def groups(self) -> list[Group]:
+        """All groups."""
+        return [
+            *[members.group() for members in self._found],
+            *[Group(interface.if_name, interface) for interface in self._plain],
+        ]
+
+    def _root(self, interface: Interface, pool: str = "") -> _Members:
+        members = _Members(interface.if_name, interface, pool)
+        self._found.append(members)
+        if interface.if_name:
+            self._homes[interface.if_name] = members
+        return members
+
+    def _place_pfs(self, pfs: Sequence[Interface]) -> tuple[dict[str, _Members], dict[str, _Members]]:
+        """PFs by name and by PCI address; of two ports that share a function, both are the first one's."""
+        by_name: dict[str, _Members] = {}
+        by_address: dict[str, _Members] = {}
+        for pf in sorted(pfs, key=lambda pf: pf.dev_port):
+            first = by_address.get(pf.pci_address) if pf.pci_address and pf.dev_port else None
+            # A port that is in use may be in a pool of its own, from before its function's other port was there.
+            pin = self._pinned.get(pf.identity, "") if first is not None else ""
+            if first is None or (pin and pin != self._name(first)):
+                members = self._root(pf, pin)
+                by_address.setdefault(pf.pci_address, members)
+            else:
+                members = first
+                first.ports = (*first.ports, pf)
+                self._homes[pf.if_name] = first
+            by_name[pf.if_name] = members
+        by_name.pop("", None)
+        by_address.pop("", None)
+        return by_name, by_address
+
+    def _name(self, members: _Members) -> str:
+        return members.pool or _name(self._node, members.pf_name, members.root, self._in_use)
+
+    def _place_vfs(
+        self, virtual: Sequence[Interface], by_name: Mapping[str, _Members], by_address: Mapping[str, _Members]
+    ) -> None:
+        """Each VF with its PF, found by its name or, where that is away, by its PCI address."""
+        without: dict[str, _Members] = {}
+        for vf in virtual:
+            members = by_name.get(vf.pf_name) or by_address.get(vf.pf_pci_address)
+            if members is None:
+                called = vf.pf_name or vf.pf_pci_address
+                members = without.get(called)
+                if members is None:
+                    members = without[called] = _Members(called, None)
+                    self._found.append(members)
+            members.vfs.append(vf)
+
+    def _place_stacked(
+        self, interfaces: Sequence[Interface], stacked: Sequence[Interface], by_address: Mapping[str, _Members]
+    ) -> None:
+        self._by_name = {each.if_name: each for each in interfaces if each.if_name}
+        self._stacked = {each.if_name: each for each in stacked}
+        for members in self._found:
+            self._homes.update((vf.if_name, members) for vf in members.vfs if vf.if_name)
+        for interface in self._plain:
+            self._root(interface)
+        self._plain = []
+        pools = {self._name(each): each for each in self._found} if self._pinned else {}
+        for each in stacked:
+            self._place(each, by_address, pools)
+        for each in stacked:
+            self._tell(each)
+
+    def _place(self, each: Interface, by_address: Mapping[str, _Members], pools: Mapping[str, _Members]) -> _Members:
+        """The group of something that stands on others: theirs if they have one in common, else one of its own."""
+        known = self._homes.get(each.if_name)
+        if known is not None:
+            return known
+        if each.type == "representor":
+            home = by_address.get(each.pf_pci_address)
+        else:
+            home = self._common(each, by_address, pools)
+        pin = self._pinned.get(each.identity, "")
+        if pin and (home is None or pools.get(pin) is not home):
+            home = pools.get(pin)
+        if home is None:
+            return self._root(self._trimmed(each), pin)
+        home.stack.append(self._trimmed(each))
+        self._homes[each.if_name] = home
+        return home
+
+    def _common(
+        self, each: Interface, by_address: Mapping[str, _Members], pools: Mapping[str, _Members]
+    ) -> _Members | None:
+        found: dict[int, _Members] = {}
+        # Meanwhile it is nobody's, in case that names go in a circle.
+        nobody = self._homes[each.if_name] = _Members(each.if_name, None)
+        for name in self._lower(each):
+            below = self._stacked.get(name)
+            home = self._place(below, by_address, pools) if below is not None else self._homes.get(name)
+            if home is not None and home is not nobody:
+                found[id(home)] = home
+        del self._homes[each.if_name]
+        return next(iter(found.values())) if len(found) == 1 else None
+
+    def _tell(self, each: Interface) -> None:
+        """Have other groups know of what stands on their members."""
+        home = self._homes[each.if_name]
+        told: set[str] = set()
+        waiting = list(self._lower(each))
+        while waiting:
+            name = waiting.pop()
+            if name in told or name not in self._homes:
+                continue
+            told.add(name)
+            other = self._homes[name]
+            if other is not home:
+                other.above.append(Above(name, self._trimmed(each)))
+            waiting += self._lower(self._by_name[name])
+
+    def _lower(self, each: Interface) -> Iterator[str]:
+        """What an interface stands on, without the ports of a bridge that are cables to pods and virtual machines."""
+        for name in each.lower_devices:
+            lower = self._by_name.get(name)
+            if lower is not None and not (lower.type in _CABLES and lower.master == each.if_name):
+                yield name
+
+    def _trimmed(self, each: Interface) -> Interface:
+        """An interface that is the same when such cables come and go: so its NIC's devices are not made anew."""
+        lower = tuple(self._lower(each))
+        return each if len(lower) == len(each.lower_devices) else msgspec.structs.replace(each, lower_devices=lower)
+
+
+class Standing(NamedTuple):
+    """Where a member of a group stands that is not its root.
+
+    Attributes:
+        on: which of the other members that are not the root it stands on, however far below, by their places.
+        on_root: whether it stands on the root; what nobody knows better of does.
+        shares_function: it is another port of the root's function while that has VFs, which count for all ports.
+    """
+
+    on: frozenset[int]
+    on_root: bool
+    shares_function: bool = False
+
+
+def standing(group: Group) -> list[Standing]:
+    """Where each member of a group stands, without the root."""
+    with_vfs = bool(group.vfs or (group.root and group.root.num_vfs))
+    found = [Standing(frozenset(), on_root=True) for _ in group.vfs]
+    found += [Standing(frozenset(), on_root=with_vfs, shares_function=with_vfs) for _ in group.ports]
+    if not group.stack:
+        return found
+    others = (*group.vfs, *group.ports, *group.stack)
+    places = {each.if_name: place for place, each in enumerate(others) if each.if_name}
+    root = group.root.if_name if group.root else ""
+    for place in range(len(found), len(others)):
+        found.append(_stands(place, others, places, root, found))
+    return found
+
+
+def _stands(
+    place: int, others: Sequence[Interface], places: Mapping[str, int], root: str, hardware: Sequence[Standing]
+) -> Standing:
+    on: set[int] = set()
+    on_root = False
+    waiting = [*others[place].lower_devices]
+    while waiting:
+        name = waiting.pop()
+        on_root = on_root or name == root
+        below = places.get(name, place)
+        if below == place or below in on:
+            continue
+        if others[below].type in _HARDWARE and hardware[below].on_root:
+            on_root = True
+        if others[below].type in _HARDWARE and hardware[below].shares_function:
+            continue
+        on.add(below)
+        waiting += others[below].lower_devices if others[below].type not in _HARDWARE else ()
+    return Standing(frozenset(on), on_root=on_root or not on)

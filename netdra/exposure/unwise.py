@@ -1,0 +1,133 @@
+"""What is legal in a policy and hardly what its author wants: told when it is written, never refused.
+
+Asked at admission and by `netdra validate`, of policies that `netdra.exposure.check` has nothing against. Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from math import gcd
+
+import msgspec
+
+from netdra.exposure.capacities import amounts, number, sharing
+from netdra.model.policy import DeviceExposurePolicy, Exposure
+from netdra.model.resource import CapacityRequestPolicy, QuantityText
+from netdra.model.topology import MOVING_TYPES
+
+
+def warnings(policy: DeviceExposurePolicy, others: Iterable[DeviceExposurePolicy] = ()) -> Iterator[str]:
+    """What a policy's author should know, each with the field that is meant.
+
+    Args:
+        policy: one that can be used.
+        others: the other policies that are there.
+    """
+    if policy.spec.action != "expose":
+        return
+    exposure = policy.spec.exposure or Exposure()
+    if not exposure.supported_cni_plugins:
+        yield "spec.exposure.supportedCNIPlugins: is empty, so no DeviceClass of a NetworkTopology selects its devices"
+    if exposure.allow_host_uplink:
+        yield "spec.exposure.allowHostUplink: true, so a pod can be given the interface that the node is reached by"
+    if exposure.allow_host_use:
+        yield "spec.exposure.allowHostUse: true, so a pod can be given an interface that the node uses at that moment"
+    yield from _moved(exposure)
+    yield from _never_had(exposure)
+    yield from _shadows(policy, others)
+
+
+def _moved(exposure: Exposure) -> Iterator[str]:
+    """Plugins that take a device away, on one that several claims share."""
+    if sharing(exposure) == "exclusive":
+        return
+    for plugin in exposure.supported_cni_plugins:
+        if plugin.name in MOVING_TYPES and not plugin.exclusive:
+            yield (
+                f'spec.exposure.supportedCNIPlugins["{plugin.name}"]: moves the device into the pod, and other claims '
+                "that share it are left without; set exclusive: true"
+            )
+
+
+class _Shares(msgspec.Struct, frozen=True):
+    """What claims can take of a capacity: each from `least` to `most`, all together a multiple of `step`.
+
+    A step of 0 means any amount, and a least of 0 that a claim may take next to nothing.
+    """
+
+    value: int
+    least: int
+    most: int
+    step: int
+
+    @property
+    def claims(self) -> int | None:
+        """How many claims use it up at the latest; None if there is no such number."""
+        return self.value // self.least if self.least else None
+
+    def had(self, claims: int | None) -> int:
+        """No more than this can be had of it by so many claims, or fewer."""
+        whole = self.value // self.step * self.step if self.step else self.value
+        return whole if claims is None else min(whole, claims * self.most)
+
+
+def _never_had(exposure: Exposure) -> Iterator[str]:
+    """Shares that no claims come to: by the amounts that can be asked for, or because another capacity runs out."""
+    if sharing(exposure) == "exclusive":
+        return
+    shares = {name: found for name in exposure.capacity if (found := _shares(exposure, name)) is not None}
+    limits = {name: found.claims for name, found in shares.items() if found.claims is not None}
+    scarce = min(limits, key=lambda name: limits[name], default="")
+    for name, found in shares.items():
+        path = f'spec.exposure.capacity["{name}"]'
+        alone = found.had(found.claims)
+        together = found.had(limits[scarce]) if scarce else found.value
+        if alone < found.value:
+            rest = f"{found.value - alone} of {found.value}"
+            yield f"{path}: {rest} can never be had: no sum of amounts that can be asked for comes to more than {alone}"
+        elif together < found.value:
+            rest = f"{found.value - together} of {found.value}"
+            yield f"{path}: {rest} can never be had: after {limits[scarce]} claims nothing of {scarce} is left"
+
+
+def _shares(exposure: Exposure, name: str) -> _Shares | None:
+    """What can be had of a capacity; None where it is not in whole numbers, which scarcely anybody writes."""
+    capacity = exposure.capacity[name]
+    value, default = _whole(capacity.value), _whole(amounts(exposure, name)[0])
+    if value is None or default is None:
+        return None
+    policy = capacity.request_policy or CapacityRequestPolicy()
+    if policy.valid_range is not None:
+        span = policy.valid_range
+        least, step = _whole(span.min), _whole(span.step or "0")
+        most = value if span.max is None else _whole(span.max)
+        if least is None or step is None or most is None:
+            return None
+        return _Shares(value, min(least, default), max(most, default), gcd(least, step, default) if step else 0)
+    choices = [_whole(text) for text in policy.valid_values]
+    valid = [choice for choice in choices if choice is not None]
+    if not valid or len(valid) < len(choices):
+        return None if choices else _Shares(value, 0, value, 0)
+    return _Shares(value, min(*valid, default), max(*valid, default), gcd(*valid, default))
+
+
+def _whole(text: QuantityText | None) -> int | None:
+    found = number(text)
+    return int(found) if found is not None and found == int(found) else None
+
+
+def _shadows(policy: DeviceExposurePolicy, others: Iterable[DeviceExposurePolicy]) -> Iterator[str]:
+    """Policies of the same persona and rank for the same devices, of which one is never used."""
+    for other in sorted(others, key=lambda other: other.name):
+        if other.name != policy.name and other.spec.action == "expose" and _rank(other) == _rank(policy):
+            winner = min(other.name, policy.name)
+            yield (
+                f'spec: has the selector, priority and suffix of "{other.name}", so "{winner}" alone is used; '
+                "change one of them"
+            )
+
+
+def _rank(policy: DeviceExposurePolicy) -> tuple[object, ...]:
+    spec = policy.spec
+    suffix = (spec.exposure or Exposure()).device_name_suffix
+    return spec.selector.cel.strip(), spec.node_selector, spec.priority, suffix

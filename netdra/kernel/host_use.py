@@ -1,0 +1,84 @@
+"""What the host itself uses a link for, in words: `bridge-port br0`, `bond-slave bond0`, `vlan-parent`, `address` ...
+
+Asked by discovery of all links at once (`words` on what it knows), and by the steps that take a device away from the
+host of the one link, right before they do (`read`). A use that cannot be seen from here is none: an address that every
+link has by itself (link-local IPv6), the routes that come with an address, what stands in another namespace.
+"""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterable
+
+from netdra.kernel import address, link, route, uapi
+from netdra.kernel.address import Address
+from netdra.kernel.link import Link
+from netdra.kernel.netlink import Socket
+from netdra.kernel.sysfs import Sysfs
+
+ADDRESS, ROUTE, XDP = "address", "route", "xdp"
+_PORTS = {"bond": "bond-slave", "openvswitch": "ovs-port"}
+
+
+def words(
+    found: Link,
+    master: Link | None,
+    stacked: Iterable[Link],
+    addresses: Iterable[Address],
+    *,
+    routed: bool,
+    of: str = "",
+) -> tuple[str, ...]:
+    """What a link is used for.
+
+    Args:
+        found: the link.
+        master: the bridge, bond ... that it is a port of.
+        stacked: the links that stand on it and are not its master.
+        addresses: its addresses.
+        routed: whether a route leaves through it that did not come with an address.
+        of: the master's name if it is to be called otherwise: Open vSwitch's datapath is none that a user knows.
+    """
+    used = []
+    if master is not None:
+        kind = found.port_kind or master.kind
+        used.append(f"{_PORTS.get(kind, f'{kind}-port')} {of or master.name}")
+    used += sorted({f"{each.kind or 'other'}-parent" for each in stacked})
+    if any(counts(each) for each in addresses):
+        used.append(ADDRESS)
+    if routed:
+        used.append(ROUTE)
+    if found.xdp:
+        used.append(XDP)
+    return tuple(used)
+
+
+def counts(found: Address) -> bool:
+    """Whether an address means that the host uses the link: any but those that the kernel gives each for IPv6."""
+    return not (found.family == socket.AF_INET6 and found.scope == uapi.RT_SCOPE_LINK)
+
+
+def read(sock: Socket, found: Link, sysfs: Sysfs) -> tuple[str, ...]:
+    """What a link is used for just now, asked of the kernel.
+
+    Only where sysfs shows something above the link, or does not show the link, are all links listed: that waits for the
+    kernel's lock of all networks.
+
+    Args:
+        sock: a socket in the link's namespace.
+        found: the link, as it was read a moment ago.
+        sysfs: the namespace's, if it is there.
+
+    Raises:
+        KernelError: the kernel refused to tell.
+    """
+    folder = f"class/net/{found.name}"
+    listed = sysfs.names(folder) if sysfs.number(f"{folder}/ifindex") == found.index else None
+    stands_alone = isinstance(listed, list) and not any(entry.startswith("upper_") for entry in listed)
+    return words(
+        found,
+        link.find(sock, found.master) if found.master else None,
+        [] if stands_alone else link.stacked_on(sock, found.index),
+        address.dump(sock, found.index),
+        routed=any(each.is_made for each in route.dump(sock, through=found.index)),
+    )

@@ -1,0 +1,164 @@
+"""Keeps a node's NodeNetwork as it should be, and writes it as seldom as slices are written.
+
+Run by `netdra.node.publishing.service`. What is offered, wrong or followed is reported at once, as slices are written
+at once, though not without end; what comes and goes with pods (who has a device, links' states, veths) waits for the
+next report, but no longer than half a minute. Nothing is written that stands there already, and publishing waits for
+none of it: a server that does not know the kind, or refuses, is told of once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+
+import msgspec
+
+from netdra.kube.backoff import Backoff
+from netdra.kube.client import Client, Selection
+from netdra.kube.errors import AlreadyExistsError, ApiError, ConflictError, NotFoundError
+from netdra.kube.reflector import Reflector
+from netdra.kube.resources import NODE_NETWORKS
+from netdra.kube.store import Change, Store
+from netdra.model.errors import NetdraError, PermanentError
+from netdra.model.meta import ObjectMeta, OwnerReference
+from netdra.model.node_network import NodeNetwork, NodeNetworkStatus
+from netdra.node import metrics
+from netdra.node.publishing.damping import Bucket
+
+log = logging.getLogger(__name__)
+
+BURST = 20
+SECONDS_PER_REPORT = 2.0
+"""How many reports may follow each other, and how often one may come after that, whoever else writes the object."""
+QUIET_SECONDS = 30.0
+"""How long what comes and goes with pods waits after a report, so that it is told together."""
+LONGEST_WAIT = 60.0
+"""The most seconds between two tries where the server does not take reports."""
+
+
+class Reporter:
+    """One node's NodeNetwork."""
+
+    def __init__(self, client: Client, owner: OwnerReference, make: Callable[[], Awaitable[NodeNetworkStatus]]) -> None:
+        """Begin nothing yet.
+
+        Args:
+            client: the API server.
+            owner: the node that the object is named after and belongs to.
+            make: what is to be reported, now.
+        """
+        self._client = client
+        self._owner = owner
+        self._make = make
+        self._store: Store[NodeNetwork] = Store()
+        self._written: NodeNetwork | None = None
+        self._backoff = Backoff(most=LONGEST_WAIT)
+        self._bucket = Bucket(BURST, 0.0, BURST, SECONDS_PER_REPORT)
+        self._reported = float("-inf")
+        self._due: float | None = None
+        self._turn = asyncio.Event()
+        self._problem = ""
+
+    def note(self, *, urgent: bool) -> None:
+        """There may be something new; what is not urgent waits for something that is, or for its time."""
+        now = asyncio.get_running_loop().time()
+        due = now if urgent else max(now, self._reported + QUIET_SECONDS)
+        if self._due is None or due < self._due:
+            self._due = due
+            self._turn.set()
+
+    async def run(self) -> None:
+        """Report until cancelled."""
+        chosen = Selection(field_selector=f"metadata.name={self._owner.name}")
+        with self._store.following(self._changed):
+            async with asyncio.TaskGroup() as tasks:
+                backoff = Backoff(most=LONGEST_WAIT)
+                reflector = Reflector(self._client, NODE_NETWORKS, self._store, chosen, backoff=backoff, vital=False)
+                tasks.create_task(reflector.run())
+                tasks.create_task(self._work())
+
+    def _changed(self, change: Change[NodeNetwork]) -> None:
+        """Whoever changes or deletes it: it is to be as it was."""
+        if change.new is None or self._written is None or change.new.status != self._written.status:
+            self.note(urgent=True)
+
+    async def _work(self) -> None:
+        await self._store.wait_synced()
+        loop = asyncio.get_running_loop()
+        while True:
+            await self._wait()
+            self._due = None
+            try:
+                await self._report(await self._make())
+            except NetdraError as problem:
+                self._tell(problem)
+                await self._pause(problem.retry_after if isinstance(problem, ApiError) else 0.0)
+            except Exception:
+                # A node that cannot say what it offers must offer it all the same.
+                log.exception("%s cannot be reported of: a defect of netdra", self._owner.name)
+                await self._pause(LONGEST_WAIT)
+            else:
+                self._backoff.reset()
+                self._reported = loop.time()
+
+    async def _pause(self, at_least: float) -> None:
+        await asyncio.sleep(self._backoff.next(at_least))
+        self.note(urgent=True)
+
+    async def _wait(self) -> None:
+        """Wait until a report is due, and there is a token for it."""
+        loop = asyncio.get_running_loop()
+        while True:
+            self._turn.clear()
+            tokens = self._bucket.now(loop.time())
+            waits = None if self._due is None else self._due - loop.time()
+            if waits is not None and tokens < 1:
+                waits = max(waits, (1 - tokens) * SECONDS_PER_REPORT)
+            if waits is not None and waits <= 0:
+                return
+            with suppress(TimeoutError):
+                async with asyncio.timeout(waits):
+                    await self._turn.wait()
+
+    async def _report(self, status: NodeNetworkStatus) -> None:
+        """Write a status, unless it stands there.
+
+        Raises:
+            ApiError: it cannot be written just now, or is refused.
+        """
+        present = self._present
+        if present is not None and present.status == status:
+            return
+        if present is None:
+            metadata = ObjectMeta(name=self._owner.name, owner_references=(self._owner,))
+            wanted = NodeNetwork(metadata=metadata, api_version="networking.dra.io/v1alpha1", kind="NodeNetwork")
+            present = await self._client.create(NODE_NETWORKS, wanted)
+        changed = msgspec.structs.replace(present, status=status)
+        self._written = await self._client.replace(NODE_NETWORKS, changed, subresource="status")
+        now = asyncio.get_running_loop().time()
+        self._bucket = msgspec.structs.replace(self._bucket, tokens=self._bucket.now(now) - 1, at=now)
+        metrics.REPORTS.inc()
+        if self._problem:
+            log.info("%s: reported again after: %s", self._owner.name, self._problem)
+            self._problem = ""
+
+    @property
+    def _present(self) -> NodeNetwork | None:
+        """The object as the server has it, as far as is known: what was written may not have come back yet."""
+        stored, written = self._store.objects.get(self._owner.name), self._written
+        if written is not None and not self._store.reached(written.metadata.resource_version):
+            return written
+        return stored
+
+    def _tell(self, problem: NetdraError) -> None:
+        """Say once what keeps the node from reporting; that the object was changed or went meanwhile is no problem."""
+        self._written = None
+        if isinstance(problem, ConflictError | AlreadyExistsError):
+            return
+        metrics.REPORT_FAILURES.inc()
+        if problem.what != self._problem and not (isinstance(problem, NotFoundError) and not self._problem):
+            self._problem = problem.what
+            lasting = isinstance(problem, PermanentError)
+            log.warning("%s%s", problem, "; devices are published all the same" if lasting else "")

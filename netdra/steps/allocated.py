@@ -1,0 +1,335 @@
+"""An allocated device as it is before a plugin gets it, and how it becomes that again, whatever the plugin did (D27).
+
+Built-in steps write down what they change and give it back. Of a binary nothing is known but its word, so
+`netdra.chain.execute` has its device looked at before ADD and after DEL: what differs is restored here, without the
+plugin.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import msgspec
+
+from netdra.kernel import address, link, pci, rdma, route, unlocked, vf
+from netdra.kernel.link import Link
+from netdra.kernel.vf import VF
+from netdra.model.errors import NetdraError, PermanentError
+from netdra.model.plan import PlannedDevice
+from netdra.steps import identity, moving, rdma_device, sriov, vfio_pci
+from netdra.steps.contract import Record, Site
+from netdra.steps.moving import Moved
+from netdra.steps.sriov import VirtualFunction
+
+# Their MAC and MTU follow their ports: they change by themselves.
+_FOLLOW_THEIR_PORTS = ("bridge", "bond", "team")
+_LINK_LOCAL = "fe80:"  # comes and goes with the carrier
+
+
+class Allocated(Record, frozen=True, kw_only=True):
+    """A device as it is.
+
+    Attributes:
+        device: its name in its pool, for messages.
+        address: its PCI address, "" for none.
+        driver: the driver that has it, "" for none.
+        netdev: its netdev, if it has one on the host.
+        function: what its PF holds for it, if it is a VF.
+        rdma_device: its RDMA device, where each is in one namespace alone.
+    """
+
+    device: str
+    address: str = ""
+    driver: str = ""
+    netdev: Moved | None = None
+    function: VirtualFunction | None = None
+    rdma_device: str = ""
+
+    @property
+    def key(self) -> str:
+        """What tells the device from all others, the same as in the records of built-in steps."""
+        return self.address or (self.netdev.key if self.netdev is not None else "")
+
+    @property
+    def holds(self) -> tuple[str, ...]:
+        """The device."""
+        return (self.key,)
+
+
+class Difference(msgspec.Struct, frozen=True):
+    """What of a device is not as it was, in words; `matters` to whoever has it next, and not to the host alone."""
+
+    text: str
+    matters: bool = True
+
+
+class GivenBack(msgspec.Struct, frozen=True):
+    """What became of a device: what was restored of it, and what could not be and concerns the host alone."""
+
+    restored: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+class StrandedError(PermanentError):
+    """A device cannot be made what it was: nobody else may have it."""
+
+
+def observe(device: PlannedDevice, if_name: str, site: Site) -> Allocated | None:
+    """A device as it is now; None for one that others may have beside the pod, and for one that is not there.
+
+    Args:
+        device: as it was allocated.
+        if_name: the interface that a plugin is to make of it.
+        site: where.
+
+    Raises:
+        KernelError: the kernel refused.
+    """
+    if device.share_id:
+        return None
+    at = device.pci_address
+    netdev = _netdev(device, site)
+    if netdev is None and not (at and site.sysfs.is_folder(f"bus/pci/devices/{at}")):
+        return None
+    return Allocated(
+        device=device.device,
+        address=at,
+        driver=pci.driver_of(site.sysfs, at) if at else "",
+        netdev=None if netdev is None else moving.seen(if_name, netdev, site),
+        function=sriov.seen(at, site) if at else None,
+        rdma_device=_rdma_device(at, site) if at else "",
+    )
+
+
+def give_back(record: Allocated, site: Site, sharer: Callable[[], str]) -> GivenBack:
+    """Make a device what it was; nothing is done if it is so already, or if another sandbox has it by now.
+
+    Args:
+        record: what it was.
+        site: where; without the pod's namespace what was in it is waited for.
+        sharer: another sandbox that has the device too, "" for none.
+
+    Raises:
+        StrandedError: it is not what it was, for the reasons that are named.
+    """
+    other = site.holder(record.key)
+    if other:
+        return GivenBack(notes=(f'device "{record.device}" is sandbox {other}\'s by now and left alone',))
+    if record.address and not site.sysfs.is_folder(f"bus/pci/devices/{record.address}"):
+        return GivenBack(notes=(f'device "{record.device}" ({record.address}) is gone from the machine',))
+    found = tuple(_differences(record, site))
+    if not found:
+        return GivenBack()
+    other = sharer()
+    if other:
+        return GivenBack(notes=(f'device "{record.device}" is left as it is: sandbox {other} has it too',))
+    notes, problems = _restored(record, site)
+    left = {each.text: each for each in _differences(record, site)}
+    stays = [each.text for each in left.values() if each.matters]
+    if stays or problems:
+        raise StrandedError(
+            f'device "{record.device}" cannot be made what it was: {"; ".join(dict.fromkeys((*stays, *problems)))}',
+            hint="nobody else gets it until it is; restore it by hand, or reset it",
+        )
+    told = tuple(each.text for each in left.values() if not any(each.text in note for note in notes))
+    return GivenBack(tuple(each.text for each in found if each.text not in left), (*notes, *told))
+
+
+def _netdev(device: PlannedDevice, site: Site) -> Link | None:
+    """A device's netdev on the host; of several at one address the one of that name."""
+    named = link.find(site.host, device.if_name) if device.if_name else None
+    at = device.pci_address
+    if not at or (named is not None and named.parent == at):
+        return named
+    return next((each for each in link.dump(site.host) if each.parent == at), None)
+
+
+def _rdma_device(at: str, site: Site) -> str:
+    """The RDMA device at a PCI address, if it can be moved away."""
+    found = next((name for name, (each, _) in rdma.devices(site.sysfs).items() if each == at), "")
+    return found if found and rdma_device.is_exclusive() else ""
+
+
+def _differences(record: Allocated, site: Site) -> Iterator[Difference]:
+    """What is not as it was, part by part."""
+    if record.address:
+        now = pci.driver_of(site.sysfs, record.address)
+        if now != record.driver:
+            yield Difference(f"{record.address} has driver {now or 'none'}, not {record.driver or 'none'}")
+    if record.function is not None:
+        yield from _of_function(record.function, site)
+    if record.rdma_device and record.rdma_device not in rdma.devices(site.sysfs):
+        yield Difference(f'RDMA device "{record.rdma_device}" is not on the host')
+    if record.netdev is not None:
+        yield from _of_netdev(record.netdev, site)
+
+
+def _of_function(record: VirtualFunction, site: Site) -> Iterator[Difference]:
+    pf = sriov.physical_function(record.pf, site)
+    if pf is None:
+        return  # its settings went with it
+    found = (each for each in vf.read(site.host, pf.index) if each.index == record.index)
+    yield from function_differences(record.before, next(found, record.before), f"VF {record.index} of {pf.name}")
+
+
+def function_differences(before: VF, now: VF, called: str) -> Iterator[Difference]:
+    """What a PF holds for a VF otherwise than before. What its driver told nothing of before is passed over.
+
+    Its MAC matters to nobody else: drivers that do not forget it let whoever has the VF next set another one.
+    """
+    names = (
+        ("mac", "MAC"),
+        ("vlan", "VLAN"),
+        ("qos", "QoS"),
+        ("protocol", "VLAN protocol"),
+        ("spoof_check", "spoof check"),
+        ("trust", "trust"),
+        ("link_state", "link state"),
+        ("min_rate", "min rate"),
+        ("max_rate", "max rate"),
+    )
+    for field, word in names:
+        was, is_ = getattr(before, field), getattr(now, field)
+        if was is not None and was != is_:
+            yield Difference(f"{called} has {word} {_word(is_)}, not {_word(was)}", matters=field != "mac")
+
+
+def _of_netdev(moved: Moved, site: Site) -> Iterator[Difference]:
+    found, on_host = _where(moved, site)
+    if found is None:
+        if moved.device.is_physical:
+            yield Difference(f'netdev "{moved.name}" is neither in the pod nor on the host')
+        else:
+            yield Difference(f'netdev "{moved.name}" is gone', matters=False)
+    elif not on_host:
+        yield Difference(f'netdev "{moved.name}" is still in the pod, as "{found.name}"')
+    else:
+        yield from _of_link(_as_it_follows(moved, found), found, site)
+
+
+def _of_link(moved: Moved, found: Link, site: Site) -> Iterator[Difference]:
+    """What a netdev that is on the host is not as it was."""
+    called = f'netdev "{moved.name}"'
+    if found.name != moved.name:
+        yield Difference(f'{called} is called "{found.name}"', matters=False)
+    if found.address != moved.mac:
+        yield Difference(f"{called} has MAC {found.address}, not {moved.mac}")
+    if found.mtu != moved.mtu:
+        yield Difference(f"{called} has MTU {found.mtu}, not {moved.mtu}")
+    if found.is_up != moved.up:
+        yield Difference(f"{called} is {'up' if found.is_up else 'down'}", matters=False)
+    master = link.find(site.host, moved.master) if moved.master else None
+    if found.master != (master.index if master is not None else 0):
+        yield Difference(f"{called} is {f'no port of {moved.master}' if moved.master else 'a port'}", matters=False)
+    for name in moved.alt_names:
+        if name not in found.alt_names:
+            yield Difference(f'{called} has lost its name "{name}"', matters=False)
+    for text in _lost(moved, found, site):
+        yield Difference(f"{called} has lost {text}", matters=False)
+
+
+def _lost(moved: Moved, found: Link, site: Site) -> Iterator[str]:
+    """The addresses and routes that a netdev had and has no longer."""
+    kept = [each.text for each in moved.addresses if not each.text.startswith(_LINK_LOCAL)]
+    present = {each.text for each in address.dump(site.host, found.index)} if kept else set()
+    yield from (f"address {text}" for text in kept if text not in present)
+    routes = route.dump(site.host, through=found.index) if moved.routes else []
+    for each in moved.routes:
+        if msgspec.structs.replace(each, index=found.index, links=(found.index,)) not in routes:
+            yield f"its route to {each.destination}"
+
+
+def _where(moved: Moved, site: Site) -> tuple[Link | None, bool]:
+    """A netdev, wherever it is, and whether that is the host.
+
+    What has only names is looked for on the host first: the plugin may have made another one of its kind in the pod.
+    """
+    virtual = not moved.device.is_physical
+    found = identity.find(site.host, moved.device, moved.name) if virtual else None
+    if found is not None:
+        return found, True
+    found = _in_pod(moved, site)
+    if found is not None:
+        return found, False
+    found = moving.on_host(moved.device, (moved.name,) if virtual else (moved.name, moved.pod_name), site)
+    if found is None and virtual:
+        found = identity.find(site.host, moved.device, moved.name, same_mac=False)
+    return found, True
+
+
+def _in_pod(moved: Moved, site: Site) -> Link | None:
+    if site.pod is None:
+        return None
+    sock, device = site.pod.sock, moved.device
+    found = identity.find(sock, device, moved.pod_name, moved.name, same_mac=False)
+    if found is not None or device.is_physical:
+        return found
+    same = (each for each in link.dump(sock) if (each.kind, each.address) == (device.kind, device.mac))
+    return next(same, None)
+
+
+def _as_it_follows(moved: Moved, found: Link) -> Moved:
+    """What is to be restored of a netdev: not what changes by itself."""
+    if found.kind not in _FOLLOW_THEIR_PORTS:
+        return moved
+    return msgspec.structs.replace(moved, mac=found.address, mtu=found.mtu)
+
+
+def _restored(record: Allocated, site: Site) -> tuple[list[str], list[str]]:
+    """Restore all parts, going on where one fails; what concerns the host alone, and what failed.
+
+    The driver comes first, for it makes the netdev; then the PF's settings, since a VF may take its old MAC only when
+    its PF no longer insists on another one, and the PF's MAC for it last (`netdra.steps.sriov`). An RDMA device does
+    not find its way when its netdev is gone.
+    """
+    notes: list[str] = []
+    problems: list[str] = []
+    function, netdev = record.function, record.netdev
+
+    def attempt(act: Callable[[], tuple[str, ...] | None]) -> None:
+        try:
+            notes.extend(act() or ())
+        except NetdraError as problem:
+            problems.append(problem.what)
+
+    if record.address:
+        attempt(lambda: _driver_back(record, site))
+    if function is not None:
+        attempt(lambda: sriov.restore_settings(function, site))
+    if record.rdma_device:
+        attempt(lambda: rdma_device.bring_back(record.rdma_device, site))
+    if netdev is not None:
+        attempt(lambda: _netdev_back(netdev, site))
+    if function is not None:
+        attempt(lambda: sriov.restore_mac(function, site))
+    return notes, problems
+
+
+def _driver_back(record: Allocated, site: Site) -> tuple[str, ...]:
+    if pci.driver_of(site.sysfs, record.address) == record.driver:
+        return ()
+    vfio_pci.rebind(record.address, record.driver, site)
+    site.sysfs.write(f"bus/pci/devices/{record.address}/driver_override", "\n")
+    return () if record.netdev is None else vfio_pci.restore_netdev(record.netdev, site)
+
+
+def _netdev_back(moved: Moved, site: Site) -> tuple[str, ...]:
+    found, on_host = _where(moved, site)
+    if found is None:
+        return ()  # told as a difference
+    if not on_host:
+        notes = moving.give_back(msgspec.structs.replace(moved, pod_name=found.name), site)
+    else:
+        moved = _as_it_follows(moved, found)
+        if not moved.master and found.master:
+            link.change(site.host, found.index, master=0)
+        notes = moving.restore(moved, found, site)
+    if not moved.up and unlocked.is_up(site.host, moved.name):
+        link.change(site.host, moved.name, up=False)
+    return notes
+
+
+def _word(value: object) -> str:
+    if isinstance(value, bool):
+        return "on" if value else "off"
+    return "unknown" if value is None else str(value)

@@ -1,0 +1,261 @@
+"""A node's NodeNetwork: written whatever is published, kept as it should be, and no more often than it changes.
+
+The webhook is away here, so every policy is taken as it is written.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+import pytest
+
+from netdra.node.publishing import reporter
+from testbed import pace
+from testbed.api import Object
+from testbed.control_plane import ControlPlane
+from testbed.objects import NODE
+from testbed.waiting import until_async
+from testbed.workspace import Workspace
+from tests.cluster.daemons import running_controller
+from tests.cluster.fault_proxy import Answer, Fault, Request
+from tests.cluster.publishing.scene import EVENT, POLICY, VETHS, Scene, about, policy, publishing
+from tests.kernel.conftest import Machine
+
+pytestmark = pytest.mark.usefixtures("custom_kinds")
+
+REPORT = "networking.dra.io/v1alpha1/NodeNetwork"
+TYPO = 'device.attributes["dra.networking"].ifNmae == "eth0"'
+
+
+def condition(found: Object | None, kind: str) -> Object:
+    said = (found or {}).get("status", {}).get("conditions", [])
+    return next((each for each in said if each["type"] == kind), {})
+
+
+def reports(scene: Scene) -> list[str]:
+    """The writes of reports until now."""
+    return [
+        request.method for request in scene.proxy.requests if request.method != "GET" and "nodenetworks" in request.path
+    ]
+
+
+async def reported(scene: Scene, met: Callable[[Object], bool] = lambda _: True) -> Object:
+    """The node's NodeNetwork, once it is there and as it should be."""
+
+    def is_so(found: Object | None) -> bool:
+        return found is not None and "status" in found and met(found["status"])
+
+    found = await asyncio.to_thread(scene.api.wait_for, REPORT, scene.node, is_so)
+    assert found is not None
+    return found
+
+
+def summary(found: Object) -> Object:
+    numbers: Object = found["status"]["summary"]
+    return numbers
+
+
+def test_a_typo_in_an_exclude_policy_hides_what_it_may_mean_and_is_told_within_two_seconds(
+    control_plane: ControlPlane, workspace: Workspace, machine: Machine
+) -> None:
+    """Seen: every slice of every node was gone after 0.7 s, and the policy was said to be well."""
+
+    async def story() -> None:
+        machine.veth("eth0", "far0")
+        machine.veth("eth1", "far1")
+        good = policy(workspace)["metadata"]["name"]
+        async with publishing(control_plane, workspace, machine) as scene:
+            api = scene.api
+            await scene.devices("eth0", "eth1")
+            await reported(scene, lambda status: status["summary"]["offered"] == 2)
+            with pace.within(2.0, "a policy's status"):
+                typo = policy(workspace, TYPO, "typo", action="exclude")["metadata"]["name"]
+                found = await asyncio.to_thread(
+                    api.wait_for, POLICY, typo, lambda found: condition(found, "Degraded").get("status") == "True"
+                )
+            assert found is not None
+            assert (found["status"]["nodes"], found["status"]["devices"]) == (1, 0)
+            assert f"on 1 nodes, e.g. {scene.node}" in condition(found, "Degraded")["message"]
+            (problem,) = found["status"]["problems"]
+            assert 'Key not found in map : "ifNmae"' in problem["message"]
+            assert problem["interfaces"] >= 2
+            await scene.devices("eth1")
+            shown = control_plane.kubectl("get", "dxp", typo, "--no-headers").split()
+            assert shown[:6] == [typo, "exclude", "100", "1", "0", "True"]
+            assert shown[6:8] == ["True", "False"], "Degraded, and not Overlapping"
+            other = await asyncio.to_thread(
+                api.wait_for, POLICY, good, lambda found: (found or {})["status"]["devices"] == 1
+            )
+            assert condition(other, "Degraded")["status"] == "False"
+            api.patch(POLICY, typo, {"spec": {"selector": {"cel": TYPO.replace("ifNmae", "ifName")}}})
+            await asyncio.to_thread(
+                api.wait_for, POLICY, typo, lambda found: condition(found, "Degraded").get("reason") == "NoProblems"
+            )
+
+    with running_controller(control_plane, workspace.api):
+        asyncio.run(story())
+
+
+def test_a_first_policy_with_a_typo_publishes_nothing_and_says_so(
+    control_plane: ControlPlane, workspace: Workspace, machine: Machine
+) -> None:
+    async def story() -> None:
+        machine.veth("eth0", "far0")
+        async with publishing(control_plane, workspace, machine) as scene:
+            await reported(scene)
+            with pace.within(2.0, "a policy's status"):
+                typo = policy(workspace, TYPO, "typo")["metadata"]["name"]
+                found = await asyncio.to_thread(
+                    scene.api.wait_for, POLICY, typo, lambda found: condition(found, "Degraded").get("status") == "True"
+                )
+            assert found is not None
+            assert (found["status"]["nodes"], found["status"]["devices"]) == (1, 0)
+            assert scene.slices() == []
+
+    with running_controller(control_plane, workspace.api):
+        asyncio.run(story())
+
+
+def test_a_policy_whose_devices_another_takes_says_so(
+    control_plane: ControlPlane, workspace: Workspace, machine: Machine
+) -> None:
+    async def story() -> None:
+        machine.veth("eth0", "far0")
+        machine.veth("eth1", "far1")
+        first = policy(workspace, VETHS, "aaa")["metadata"]["name"]
+        second = policy(workspace, f"{VETHS} || false", "zzz")["metadata"]["name"]
+        async with publishing(control_plane, workspace, machine) as scene:
+            found = await asyncio.to_thread(
+                scene.api.wait_for,
+                POLICY,
+                second,
+                lambda found: condition(found, "Overlapping").get("status") == "True",
+            )
+            text = f'policy "{first}" takes 2 devices that this one matches'
+            assert condition(found, "Overlapping")["message"] == text
+
+    with running_controller(control_plane, workspace.api):
+        asyncio.run(story())
+
+
+def test_a_node_reports_its_interfaces_and_goes_with_its_node(
+    control_plane: ControlPlane, workspace: Workspace, machine: Machine
+) -> None:
+    async def story() -> None:
+        machine.veth("eth0", "far0")
+        name = policy(workspace)["metadata"]["name"]
+        async with publishing(control_plane, workspace, machine) as scene:
+            await scene.devices("eth0")
+            scene.publishing.look_for_plugins(lambda: ("bridge", "macvlan"))
+            found = await reported(scene, lambda status: "plugins" in status and status["summary"]["offered"] == 1)
+            (owner,) = found["metadata"]["ownerReferences"]
+            assert (owner["kind"], owner["name"]) == ("Node", scene.node)
+            status = found["status"]
+            (group,) = [each for each in status["interfaces"] if "eth0" in each.get("names", ())]
+            assert (group["type"], group["devices"]) == ("veth", [{"policy": name}])
+            assert status["plugins"] == ["bridge", "macvlan"]
+            assert all("annotations" not in each["metadata"] for each in scene.slices())
+            numbers = [str(summary(found)[each]) for each in ("interfaces", "offered", "allocated", "problems")]
+            shown = control_plane.kubectl("get", "nodenetworks", scene.node).splitlines()
+            assert shown[0].split() == ["NAME", "INTERFACES", "OFFERED", "ALLOCATED", "PROBLEMS", "AGE"]
+            assert shown[1].split()[:5] == [scene.node, *numbers]
+        scene.api.delete(NODE, scene.node)
+        await asyncio.to_thread(scene.api.wait_for, REPORT, scene.node, lambda found: found is None)
+
+    asyncio.run(story())
+
+
+def test_who_has_a_device_is_reported_and_the_same_is_not_written_twice(
+    control_plane: ControlPlane, workspace: Workspace, machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reporter, "QUIET_SECONDS", 0.5)
+
+    async def story() -> None:
+        machine.veth("eth0", "far0")
+        policy(workspace)
+        async with publishing(control_plane, workspace, machine) as scene:
+            await reported(scene, lambda status: status["summary"]["offered"] == 1)
+            scene.hold("eth0")
+            await reported(scene, lambda status: status["summary"]["allocated"] == 1)
+            await scene.at_rest()
+            before = reports(scene)
+            assert before[0] == "POST"
+            for _ in range(3):
+                scene.publishing.look_again()
+                await scene.looks_again()
+            await scene.quiet()
+            assert reports(scene) == before
+            assert len(before) <= 4
+
+    asyncio.run(story())
+
+
+def test_a_report_that_somebody_deletes_or_changes_is_written_again(
+    control_plane: ControlPlane, workspace: Workspace, machine: Machine
+) -> None:
+    async def story() -> None:
+        machine.veth("eth0", "far0")
+        policy(workspace)
+        async with publishing(control_plane, workspace, machine) as scene:
+            first = await reported(scene, lambda status: status["summary"]["offered"] == 1)
+            scene.api.delete(REPORT, scene.node)
+            again = await reported(scene, lambda status: status["summary"]["offered"] == 1)
+            await until_async(
+                lambda: scene.api.get(REPORT, scene.node)["metadata"]["uid"] != first["metadata"]["uid"], "a new report"
+            )
+            again = await reported(scene, lambda status: status["summary"]["offered"] == 1)
+            scene.api.patch(REPORT, scene.node, {"status": {"summary": {"offered": 99}}}, subresource="status")
+            mended = await reported(scene, lambda status: status["summary"]["offered"] == 1)
+            assert mended["status"] == again["status"]
+
+    asyncio.run(story())
+
+
+@pytest.mark.parametrize(("code", "reason"), [(404, "NotFound"), (403, "Forbidden"), (500, "InternalError")])
+def test_a_server_that_takes_no_reports_keeps_no_device_from_being_published(
+    control_plane: ControlPlane, workspace: Workspace, machine: Machine, code: int, reason: str
+) -> None:
+    def refuse(request: Request) -> Fault:
+        return Answer.status(code, reason) if "nodenetworks" in request.path else None
+
+    async def story() -> None:
+        machine.veth("eth0", "far0")
+        policy(workspace)
+        async with publishing(control_plane, workspace, machine) as scene:
+            scene.proxy.fault = refuse
+            await scene.devices("eth0")
+            machine.veth("eth1", "far1")
+            await scene.devices("eth0", "eth1")
+            assert not [each.problem for each in scene.publishing._client.following if each.problem]
+            scene.proxy.fault = lambda _: None
+            await reported(scene, lambda status: status["summary"]["offered"] == 2)
+
+    asyncio.run(story())
+
+
+def test_one_event_tells_of_a_cause_however_many_interfaces_have_it(
+    control_plane: ControlPlane, workspace: Workspace, machine: Machine
+) -> None:
+    async def story() -> None:
+        for number in range(4):
+            machine.veth(f"eth{number}", f"far{number}")
+        policy(workspace)
+        failing = policy(workspace, f'{VETHS} && device.attributes["dra.networking"].nothing == 1', "failing")
+        bad = failing["metadata"]["name"]
+        async with publishing(control_plane, workspace, machine) as scene:
+            await scene.devices(*(f"eth{number}" for number in range(4)))
+            found = await asyncio.to_thread(
+                scene.api.wait_for_all, EVENT, lambda items: bool(about(items, bad)), namespace="default"
+            )
+            (event,) = about(found, bad)
+            assert event["reason"] == "PolicyProblem"
+            assert "(on 4 interfaces, eth0, eth1, eth2, …)" in event["note"]
+            machine.veth("eth4", "far4")
+            await scene.devices(*(f"eth{number}" for number in range(5)))
+            await reported(scene, lambda status: status["problems"][0]["interfaces"] == 5)
+            await scene.at_rest()
+            events = scene.api.list(EVENT, "default")
+            assert len(about(events, bad)) == 1
+
+    asyncio.run(story())

@@ -1,0 +1,71 @@
+"""Claims ask for bandwidth, and the real scheduler never gives more of a link than there is (decision D4)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from netdra.exposure import expose
+from netdra.model import documents
+from netdra.model.policy import DeviceExposurePolicy
+from netdra.slices.pack import pack
+from testbed.api import Object
+from testbed.objects import CLAIM
+from testbed.workspace import Workspace
+from tests.builders import OURS, exclusive, inventory, named, policy, shared, sriov
+
+DRIVER = "dra.networking"
+VFS = f'{OURS}.type == "vf"'
+LINK = 100_000
+
+
+def node_with(workspace: Workspace, *policies: DeviceExposurePolicy) -> str:
+    """A node that publishes a PF with a link of 100 Gbit/s and two VFs."""
+    node = workspace.add_node()
+    result = expose(inventory(*sriov("ens1", 2, speed=LINK), node=node), policies)
+    assert result.problems == ()
+    workspace.publish(node, *[documents.plain(each) for each in pack(result, node=node)])
+    return node
+
+
+def lender(name: str, mbits: int) -> DeviceExposurePolicy:
+    capacity = {"bandwidth": {"value": str(mbits), "requestPolicy": {"default": "1000"}}}
+    more: dict[str, Any] = {"deviceNameSuffix": f"-{name}", "allowMultipleAllocations": True, "capacity": capacity}
+    return policy(name, named("ens1"), **more)
+
+
+def asking(device_class: str, mbits: int) -> Object:
+    wanted = {"requests": {f"{DRIVER}/bandwidth": str(mbits)}}
+    return {"name": "it", "exactly": {"deviceClassName": device_class, "capacity": wanted}}
+
+
+def test_a_claim_gets_a_vf_with_as_much_bandwidth_as_it_asks_for_or_none(workspace: Workspace) -> None:
+    node = node_with(workspace, exclusive("vfs", VFS))
+    vfs = workspace.add_class("vfs", f'device.driver == "{DRIVER}" && {VFS}')
+    assert workspace.place(asking(vfs, 60_000), node=node)[0] == ""
+    claim, reason = workspace.place(asking(vfs, 40_000), node=node)
+    assert reason == ""
+    assert workspace.devices(claim) == ["ens1v0"]
+
+
+def test_claims_share_the_bandwidth_of_a_shared_vf_and_who_asks_for_none_takes_none(workspace: Workspace) -> None:
+    node = node_with(workspace, shared("vfs", f"{VFS} && {OURS}.vfIndex == 0"))
+    vfs = workspace.add_class("vfs", f'device.driver == "{DRIVER}" && {VFS}')
+    silent, reason = workspace.place({"name": "it", "exactly": {"deviceClassName": vfs}}, node=node)
+    assert reason == ""
+    (given,) = workspace.api.get(CLAIM, silent, workspace.namespace)["status"]["allocation"]["devices"]["results"]
+    assert given["consumedCapacity"][f"{DRIVER}/bandwidth"] == "0"
+    assert [bool(workspace.place(asking(vfs, 30_000), node=node)[0]) for _ in range(2)] == [True, False]
+    assert workspace.place(asking(vfs, 20_000), node=node)[1] == ""
+
+
+@pytest.mark.parametrize(("of_each", "together"), [(40_000, True), (60_000, False)])
+def test_shared_devices_of_a_link_are_had_together_if_it_has_what_they_lend(
+    workspace: Workspace, of_each: int, together: bool
+) -> None:
+    node = node_with(workspace, lender("a", of_each), lender("b", of_each))
+    anything = workspace.add_class("any", f'device.driver == "{DRIVER}"')
+    claims = [claim for claim, _ in (workspace.place(asking(anything, of_each), node=node) for _ in range(2)) if claim]
+    assert [device for claim in claims for device in workspace.devices(claim)] == ["ens1-a", "ens1-b"][: len(claims)]
+    assert len(claims) == (2 if together else 1)

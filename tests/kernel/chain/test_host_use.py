@@ -1,0 +1,107 @@
+"""What the host uses at the moment of attaching is not taken from it, whatever it was when it was offered."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from netdra.chain.attach import attach
+from netdra.chain.detach import detach
+from netdra.kernel import host_use, link
+from netdra.kernel.sysfs import Sysfs
+from netdra.model.errors import PermanentError
+from netdra.model.plan import PlannedDevice
+from tests.kernel.chain.conftest import Bed, device, differences
+from tests.plans import plan, step
+
+
+def port(kind: str) -> Callable[[Bed], None]:
+    def use(bed: Bed) -> None:
+        bed.run("ip", "link", "add", "top0", "type", kind)
+        bed.run("ip", "link", "set", "eth7", "master", "top0")
+
+    return use
+
+
+def stacked(*kind: str) -> Callable[[Bed], None]:
+    def use(bed: Bed) -> None:
+        bed.run("ip", "link", "add", "link", "eth7", "name", "top0", "type", *kind)
+
+    return use
+
+
+def address(text: str) -> Callable[[Bed], None]:
+    def use(bed: Bed) -> None:
+        bed.run("ip", "addr", "add", text, "dev", "eth7", "nodad")
+
+    return use
+
+
+def route(bed: Bed) -> None:
+    bed.run("ip", "route", "add", "10.77.0.0/16", "dev", "eth7")
+
+
+def tunnel(bed: Bed) -> None:
+    bed.run("ip", "link", "add", "vx0", "type", "vxlan", "id", "42", "dev", "eth7", "dstport", "4789")
+
+
+USES = {
+    "bridge-port top0": port("bridge"),
+    "macvlan-parent": stacked("macvlan"),
+    "vxlan-parent": tunnel,
+    "address": address("10.9.0.1/24"),
+    "route": route,
+}
+
+
+def attached(bed: Bed, given: PlannedDevice | None, **config: str) -> None:
+    attach((plan(step("dev", "host-device", "net1", config, device=given)),), bed.container, bed.pod.path, bed.settings)
+
+
+@pytest.mark.parametrize("what", USES)
+def test_a_device_that_the_host_uses_by_now_is_refused_and_the_use_is_named(bed: Bed, what: str) -> None:
+    bed.veth("eth7", "peer7", up=True)
+    USES[what](bed)
+    before = bed.state()
+    with pytest.raises(
+        PermanentError, match=f'step "dev" \\(host-device\\): the host uses device "eth7": .*{what}'
+    ) as told:
+        attached(bed, device("eth7"))
+    assert "set allowHostUse in the policy" in str(told.value)
+    assert differences(before, bed.state()) == []
+
+
+@pytest.mark.parametrize("what", ["bridge-port top0", "address"])
+def test_its_policy_may_allow_it(bed: Bed, what: str) -> None:
+    bed.veth("eth7", "peer7", up=True)
+    USES[what](bed)
+    before = bed.state()
+    attached(bed, device("eth7", allow_host_use=True))
+    assert bed.link("net1", inside=True)
+    assert detach(bed.container.sandbox, bed.settings).is_clean
+    assert differences(before, bed.state()) == []
+
+
+def test_a_device_that_is_named_by_hand_is_refused_as_well(bed: Bed) -> None:
+    bed.veth("eth7", "peer7", up=True)
+    USES["address"](bed)
+    with pytest.raises(PermanentError, match='the host uses device "eth7": address'):
+        attached(bed, None, device="eth7")
+
+
+def test_a_link_local_address_and_what_is_in_another_namespace_are_no_uses(bed: Bed) -> None:
+    bed.veth("eth7", "peer7", up=True)
+    address("fe80::7/64")(bed)
+    stacked("macvlan")(bed)
+    with bed.host.socket() as sock:
+        link.change(sock, "top0", netns_fd=bed.pod.fd)
+    attached(bed, device("eth7"))
+    assert bed.link("net1", inside=True)
+
+
+def test_where_sysfs_does_not_show_the_device_the_kernel_is_asked_of_all_links(bed: Bed, tmp_path: object) -> None:
+    bed.veth("eth7", "peer7", up=True)
+    USES["macvlan-parent"](bed)
+    with bed.host.socket() as sock:
+        assert host_use.read(sock, link.get(sock, "eth7"), Sysfs(str(tmp_path))) == ("macvlan-parent",)

@@ -1,0 +1,145 @@
+"""Check asks the kernel, not only the plugins: many have a CHECK that does nothing, or say that they have none."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from netdra.chain.attach import attach
+from netdra.chain.check import check
+from netdra.chain.report import StepCheck
+from netdra.model.plan import PlannedStep
+from testbed.recorder import Recorder
+from tests.kernel.chain.conftest import Bed, device, recorder
+from tests.plans import plan, step
+
+POD = '"$(basename "$CNI_NETNS")"'
+MADE = """echo '{"interfaces": [{"name": "'"$CNI_IFNAME"'", "mac": "'"$mac"'", "sandbox": "'"$CNI_NETNS"'"}],\
+ "ips": [{"address": "10.1.0.5/24", "interface": 0}]}'"""
+# What whereabouts, a plugin of another version, and one that does not know the verb say.
+NO_CHECK: list[dict[str, Any]] = [
+    {"code": 999, "message": "CNI CHECK method is not implemented"},
+    {"code": 1, "message": "plugin version does not allow CHECK"},
+    {"code": 4, "message": "unknown CNI_COMMAND: CHECK"},
+    {"code": 100, "message": "not implemented"},
+]
+
+
+def maker(bed: Bed, name: str, create: str) -> Recorder:
+    """A plugin that makes an interface with an address, tells of both, and succeeds at CHECK whatever is there."""
+    plugin = recorder(bed, name)
+    inside = f"ip -n {POD}"
+    mac = f'mac=$({inside} -j link show "$CNI_IFNAME" | sed "s/.*\\"address\\":\\"\\([^\\"]*\\).*/\\1/")'
+    address = f'{inside} addr add 10.1.0.5/24 dev "$CNI_IFNAME"'
+    plugin.does("ADD", f"{inside} {create} && {address} || exit 1; {mac}; {MADE}")
+    plugin.does("DEL", f'{inside} link del "$CNI_IFNAME"; true')
+    return plugin
+
+
+def looked(bed: Bed) -> tuple[StepCheck, ...]:
+    report = check(bed.container.sandbox, bed.settings)
+    assert report.problems == ()
+    return report.steps
+
+
+def attached(bed: Bed, *steps: PlannedStep) -> None:
+    attach((plan(*steps),), bed.container, bed.pod.path, bed.settings)
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        (("link", "del", "net1"), 'interface "net1" is not there'),
+        (("link", "set", "net1", "name", "other"), 'interface "net1" is not there'),
+        (("link", "set", "net1", "address", "02:00:00:00:00:77"), 'interface "net1" has MAC 02:00:00:00:00:77, not '),
+        (("addr", "del", "10.1.0.5/24", "dev", "net1"), 'interface "net1" has lost address 10.1.0.5/24'),
+    ],
+)
+def test_what_a_check_that_is_empty_does_not_see_is_seen(bed: Bed, change: tuple[str, ...], told: str) -> None:
+    maker(bed, "maker", 'link add "$CNI_IFNAME" type bridge')
+    attached(bed, step("a", "maker", "net1"))
+    assert [(each.drift, each.skipped) for each in looked(bed)] == [((), "")]
+    bed.run("ip", *change, inside=True)
+    (drift,) = looked(bed)[0].drift
+    assert drift.startswith(told)
+
+
+@pytest.mark.parametrize("answer", NO_CHECK)
+def test_a_check_that_is_not_implemented_is_no_drift(bed: Bed, answer: dict[str, Any]) -> None:
+    maker(bed, "maker", 'link add "$CNI_IFNAME" type bridge').fails("CHECK", **answer)
+    recorder(bed, "quiet").fails("CHECK", **answer)
+    attached(bed, step("a", "maker", "net1"), step("b", "quiet", "net2"))
+    made, quiet = looked(bed)
+    assert (made.drift, made.skipped) == ((), "")
+    assert (quiet.drift, answer["message"] in quiet.skipped) == ((), True)
+    bed.run("ip", "link", "del", "net1", inside=True)
+    assert looked(bed)[0].drift == ('interface "net1" is not there',)
+
+
+@pytest.mark.parametrize("answer", [{"code": 100, "message": "rule is gone"}, {"code": 7, "message": "no such mode"}])
+def test_what_a_plugin_finds_by_itself_is_drift(bed: Bed, answer: dict[str, Any]) -> None:
+    maker(bed, "maker", 'link add "$CNI_IFNAME" type bridge').fails("CHECK", **answer)
+    attached(bed, step("a", "maker", "net1"))
+    assert answer["message"] in looked(bed)[0].drift[0]
+
+
+def test_a_plugin_that_asks_to_be_asked_later_says_nothing_of_the_pod(bed: Bed) -> None:
+    recorder(bed, "busy").fails("CHECK", code=11, message="busy")
+    attached(bed, step("a", "busy", "net1"))
+    assert (looked(bed)[0].drift, "busy" in looked(bed)[0].skipped) == ((), True)
+
+
+def test_what_stands_on_another_interface_than_it_should_is_seen(bed: Bed) -> None:
+    bed.veth("eth7", "peer7")
+    maker(bed, "upper", 'link add "$CNI_IFNAME" link net1 type macvlan')
+    attached(
+        bed,
+        step("nic", "host-device", "net1", device=device("eth7")),
+        step("top", "upper", "mac0", {"master": "{{ nic.interfaceName }}"}, after=["nic"]),
+    )
+    assert [each.drift for each in looked(bed)] == [(), ()]
+    mac = bed.link("mac0", inside=True)["address"]
+    bed.run("ip", "link", "del", "mac0", inside=True)
+    bed.run("ip", "link", "add", "low9", "type", "bridge", inside=True)
+    bed.run("ip", "link", "add", "mac0", "link", "low9", "address", mac, "type", "macvlan", inside=True)
+    bed.run("ip", "addr", "add", "10.1.0.5/24", "dev", "mac0", inside=True)
+    assert looked(bed)[1].drift == ('interface "mac0" does not stand on "net1"',)
+
+
+def static(address: str) -> dict[str, Any]:
+    return {"ipam": {"type": "static", "addresses": [{"address": address}]}}
+
+
+def test_a_step_that_merges_two_branches_of_stock_plugins_makes_no_drift_of_either(bed: Bed) -> None:
+    for name in ("eth7", "eth8"):
+        bed.veth(name, f"{name}p", up=True)
+    attached(
+        bed,
+        step("left", "macvlan", "net1", {"master": "eth7", **static("10.1.0.5/24")}),
+        step("right", "macvlan", "net2", {"master": "eth8", **static("10.2.0.5/24")}),
+        step("tune", "tuning", "net1", {"sysctl": {"net.core.somaxconn": "500"}}, after=["left", "right"], binary=True),
+    )
+    assert [(each.drift, each.skipped) for each in looked(bed)] == [((), "")] * 3
+    bed.run("ip", "addr", "del", "10.2.0.5/24", "dev", "net2", inside=True)
+    assert [bool(each.drift) for each in looked(bed)][1] is True
+
+
+def test_a_step_beside_another_on_one_parent_makes_no_drift_of_it(bed: Bed) -> None:
+    bed.veth("eth7", "peer7", up=True)
+    maker(bed, "upper", 'link add "$CNI_IFNAME" link net1 type macvlan')
+    attached(
+        bed,
+        step("low", "macvlan", "net1", {"master": "eth7", **static("10.3.0.5/24")}),
+        step("top", "upper", "mac0", {"master": "net1"}, after=["low"]),
+    )
+    assert [each.drift for each in looked(bed)] == [(), ()]
+
+
+def test_an_ipam_plugin_without_check_makes_no_drift_of_a_built_in_step(bed: Bed) -> None:
+    bed.veth("eth7", "peer7")
+    leases = recorder(bed, "leases")
+    leases.prints("ADD", {"ips": [{"address": "10.1.0.5/24"}]})
+    leases.fails("CHECK", code=999, message="CNI CHECK method is not implemented")
+    attached(bed, step("nic", "host-device", "net1", {"ipam": {"type": "leases"}}, device=device("eth7")))
+    assert looked(bed)[0].drift == ()

@@ -1,0 +1,241 @@
+"""What a policy will do is told from what nodes report, and comes to what the nodes then do."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from netdra.admission.cluster import Cluster
+from netdra.admission.effects import effect
+from netdra.admission.messages import ALLOWED, AdmissionRequest
+from netdra.admission.narrow import narrowed
+from netdra.admission.nodes import Nodes
+from netdra.admission.review import review
+from netdra.exposure.foresight import Reported, asked_for, folded
+from netdra.kube.resources import ClusterNode
+from netdra.model.device import DEFAULT_FEATURES
+from netdra.model.inventory import Interface
+from netdra.model.meta import ObjectMeta
+from netdra.model.node_network import NodeInterfaces, NodeNetworkStatus, ReportedInterfaces
+from netdra.model.policy import DeviceExposurePolicy
+from tests import draws
+from tests.builders import OURS, exclude, exclusive, named, policy, shared, sriov
+from tests.unit.node.publishing.scene import POOL, Scene
+
+Request = Callable[..., AdmissionRequest]
+NIC = Interface(if_name="eno1", type="nic", pci_address="0000:05:00.0", mac="02:00:00:00:00:aa", oper_state="up")
+BRIDGE = Interface(if_name="br-data", type="bridge", bridge_name="br-data", bridge_type="linux", mtu=9000)
+VFS = exclusive("vfs", f'{OURS}.type == "vf"', "sriov")
+PFS = exclusive("pfs", f'{OURS}.type == "pf"')
+
+
+def report(policies: Sequence[DeviceExposurePolicy], *interfaces: Interface) -> NodeNetworkStatus:
+    scene = Scene()
+    scene.offering.follow(tuple(policies), DEFAULT_FEATURES)
+    scene.see(*interfaces)
+    return scene.offering.report()
+
+
+def known(reports: Iterable[NodeNetworkStatus], labels: Callable[[int], dict[str, str]] = lambda _: {}) -> Nodes:
+    """Nodes that report; the number-th has these labels."""
+    nodes = Nodes()
+    for number, status in enumerate(reports):
+        metadata = ObjectMeta(name=f"n{number}", labels=labels(number))
+        nodes.reports.put(
+            f"n{number}", NodeInterfaces(metadata=metadata, status=ReportedInterfaces(interfaces=status.interfaces))
+        )
+        nodes.nodes.put(f"n{number}", ClusterNode(metadata=metadata))
+    return nodes
+
+
+def reported(nodes: Nodes, new: DeviceExposurePolicy | None) -> Reported:
+    asked = asked_for([] if new is None else [new.spec.selector.cel])
+    found = asyncio.run(nodes.reported(asked, new))
+    return found if new is None else replace(found, seen=folded(found.seen, new.spec.selector.cel))
+
+
+def told(
+    nodes: Nodes,
+    policies: Sequence[DeviceExposurePolicy],
+    old: DeviceExposurePolicy | None,
+    new: DeviceExposurePolicy | None,
+) -> str:
+    return effect(policies, old, new, reported(nodes, new), lambda: True)
+
+
+@pytest.fixture(scope="module")
+def fifty() -> Nodes:
+    """50 nodes of one kind: eight VFs each, one of them allocated on every fifth node, their PF, a NIC and a bridge."""
+
+    def status(number: int) -> NodeNetworkStatus:
+        scene = Scene(VFS, PFS)
+        if not number % 5:
+            scene.hold((POOL, "p0v3"))
+        scene.see(*sriov("p0", 8), NIC, BRIDGE)
+        return scene.offering.report()
+
+    return known(map(status, range(50)), lambda number: {"rack": "a" if number < 10 else "b"})
+
+
+class TestInWords:
+    def test_an_exclude_tells_what_it_hides(self, fifty: Nodes) -> None:
+        assert told(fifty, [VFS, PFS], None, exclude("e", f'{OURS}.type == "vf"')) == (
+            "hides 400 devices on 50 nodes, 10 of them allocated"
+        )
+
+    def test_one_interface_of_a_name_is_found_among_others(self, fifty: Nodes) -> None:
+        assert told(fifty, [VFS, PFS], None, exclude("e", named("p0"))) == "hides 50 devices on 50 nodes"
+        picked = exclude("e", f"{OURS}.vfIndex == 3")
+        assert told(fifty, [VFS, PFS], None, picked) == "hides 50 devices on 50 nodes, 10 of them allocated"
+
+    def test_nodes_are_chosen_by_their_labels(self, fifty: Nodes) -> None:
+        new = exclude("e", "true", nodeSelector={"matchLabels": {"rack": "a"}})
+        assert told(fifty, [VFS, PFS], None, new) == "hides 90 devices on 10 nodes, 2 of them allocated"
+
+    def test_an_expose_tells_what_it_offers(self, fifty: Nodes) -> None:
+        new = shared("bridges", f'{OURS}.type == "bridge"', supportedCNIPlugins=[{"name": "bridge"}])
+        assert told(fifty, [VFS, PFS], None, new) == "offers 50 devices more on 50 nodes"
+
+    def test_what_takes_over_from_another_policy_is_told(self, fifty: Nodes) -> None:
+        new = exclusive("aaa", f'{OURS}.type == "pf"')
+        assert told(fifty, [VFS, PFS], None, new) == "takes 50 devices on 50 nodes over from other policies"
+
+    def test_what_is_left_to_another_policy_is_told(self, fifty: Nodes) -> None:
+        other = exclusive("zzz", f'{OURS}.type == "vf"')
+        both = known([report([VFS, other], *sriov("p0", 2))])
+        assert told(both, [VFS, other], VFS, None) == "leaves 2 devices on 1 node to other policies"
+
+    def test_a_change_tells_what_goes_and_what_comes(self, fifty: Nodes) -> None:
+        new = exclusive("vfs", f'{OURS}.type == "nic"')
+        assert told(fifty, [VFS, PFS], VFS, new) == (
+            "hides 400 devices on 50 nodes, 10 of them allocated; offers 50 devices more on 50 nodes"
+        )
+
+    def test_a_change_that_changes_nothing_says_nothing(self, fifty: Nodes) -> None:
+        assert told(fifty, [VFS, PFS], VFS, replace(VFS, spec=replace(VFS.spec, priority=7))) == ""
+
+    def test_one_that_matches_nothing_is_told(self, fifty: Nodes) -> None:
+        assert told(fifty, [VFS, PFS], None, exclusive("x", named("p00"))) == (
+            "matches no interface that 50 nodes report"
+        )
+
+    def test_without_reports_nothing_is_said(self) -> None:
+        assert told(Nodes(), [], None, exclude("e", "true")) == ""
+
+    def test_what_nodes_do_not_tell_is_not_guessed(self, fifty: Nodes) -> None:
+        assert told(fifty, [VFS, PFS], None, exclude("e", f'{OURS}.mac == "02:00:00:00:00:01"')) == (
+            "cannot be told for 390 interfaces, of which nodes report too little"
+        )
+
+    def test_names_that_are_written_in_parts_are_found(self, fifty: Nodes) -> None:
+        assert told(fifty, [VFS, PFS], None, exclude("e", f'{OURS}["ty" + "pe"] == "vf"')).startswith(
+            "hides 400 devices"
+        )
+
+    def test_when_time_is_up_a_plain_word_says_so(self, fifty: Nodes) -> None:
+        new = exclude("e", "true")
+        assert effect([VFS, PFS], None, new, reported(fifty, new), lambda: False).startswith("takes too long")
+
+
+class TestAtAdmission:
+    def cluster(self, nodes: Nodes, new: DeviceExposurePolicy | None) -> Cluster:
+        return Cluster(policies={"vfs": VFS, "pfs": PFS}, reported=reported(nodes, new))
+
+    def test_a_policy_is_warned_of(self, fifty: Nodes, request_of: Request) -> None:
+        new = exclude("e", "true")
+        request = request_of(new)
+        verdict = review(request, narrowed(request, self.cluster(fifty, new)))
+        assert verdict.allowed
+        assert verdict.warnings == ('DeviceExposurePolicy "e": hides 450 devices on 50 nodes, 10 of them allocated',)
+
+    def test_a_deletion_is_let_through_and_warned_of(self, fifty: Nodes, request_of: Request) -> None:
+        request = replace(request_of(VFS, VFS), operation="DELETE", object=request_of(VFS).old_object)
+        assert review(request, narrowed(request, self.cluster(fifty, None))).warnings == (
+            'DeviceExposurePolicy "vfs": its deletion hides 400 devices on 50 nodes, 10 of them allocated',
+        )
+        assert review(request, Cluster()) == ALLOWED
+
+
+class TestReports:
+    def test_a_node_that_reports_anew_counts_as_it_is_then(self) -> None:
+        nodes = known([report([VFS], *sriov("p0", 2))])
+        new = exclude("e", "true")
+        with nodes.following():
+            assert told(nodes, [VFS], None, new) == "hides 2 devices on 1 node"
+            status = ReportedInterfaces(interfaces=report([VFS], *sriov("p0", 4)).interfaces)
+            nodes.reports.put("n0", NodeInterfaces(metadata=ObjectMeta(name="n0"), status=status))
+            assert told(nodes, [VFS], None, new) == "hides 4 devices on 1 node"
+            nodes.reports.remove("n0")
+            assert told(nodes, [VFS], None, new) == ""
+
+    def test_interfaces_that_are_alike_are_sent_once(self, fifty: Nodes) -> None:
+        assert len(reported(fifty, exclude("e", f'{OURS}.type == "vf"')).seen) <= 8
+
+    def test_names_that_a_selector_cannot_tell_apart_are_sent_once(self, fifty: Nodes) -> None:
+        compared = reported(fifty, exclude("e", f'{OURS}.ifName in ["p0v1", "eno1"]'))
+        assert len(compared.seen) <= 8
+        assert sum(each.count for each in compared.seen) == 50 * 11
+        assert len(reported(fifty, exclude("e", f'{OURS}.ifName.endsWith("1")')).seen) > 8
+
+
+INTERFACES: Sequence[Interface] = (*sriov("p0", 3), *sriov("p1", 2, bus=4, speed=25_000), NIC, BRIDGE)
+CHOICES = (
+    f'{OURS}.type == "vf"',
+    f'{OURS}.type == "pf"',
+    f'{OURS}.pfName == "p0"',
+    f"{OURS}.linkSpeed > 50000",
+    named("p1"),
+    named("eno1"),
+    f'{OURS}.type in ["bridge", "nic"]',
+    f'{OURS}.type == "vf" && {OURS}.vfIndex < 2',
+    f'{OURS}.ifName in ["p0v1", "p1v0", "br-data"]',
+    f"{OURS}.ifName == {OURS}.bridgeName",
+    f'{OURS}.ifName.endsWith("1")',
+    "true",
+)
+
+
+def drawn(source: random.Random, name: str) -> DeviceExposurePolicy:
+    cel = source.choice(CHOICES)
+    if source.random() < 0.3:
+        return exclude(name, cel)
+    spec: dict[str, Any] = {"priority": source.choice((50, 100))}
+    suffix = source.choice(("", "-a", "-b"))
+    if source.random() < 0.5:
+        return policy(
+            name, cel, spec=spec, deviceNameSuffix=suffix, supportedCNIPlugins=[{"name": "sriov", "exclusive": True}]
+        )
+    return shared(name, cel, spec=spec, deviceNameSuffix=suffix, supportedCNIPlugins=[{"name": "macvlan"}])
+
+
+def offered(policies: Sequence[DeviceExposurePolicy]) -> dict[str, str]:
+    """The devices of a node with these policies: whose each is."""
+    status = report(policies, *INTERFACES)
+    return {name: device.policy for group in status.interfaces for name, device in group.published()}
+
+
+def test_what_is_told_is_what_the_node_then_does() -> None:
+    for number in range(draws.count(60, 1000)):
+        source = random.Random(draws.seed() + number)
+        policies = [drawn(source, f"p{each}") for each in range(source.randint(0, 4))]
+        old = source.choice(policies) if policies and source.random() < 0.6 else None
+        new = drawn(source, old.name if old else "new") if old is None or source.random() < 0.6 else None
+        after = [each for each in policies if each is not old] + ([new] if new else [])
+        said = told(known([report(policies, *INTERFACES)]), policies, old, new)
+        now, then = offered(policies), offered(after)
+        gone, come = len(now.keys() - then.keys()), len(then.keys() - now.keys())
+        other = [then[name] for name in now.keys() & then if now[name] != then[name]]
+        taken = sum(new is not None and each == new.name for each in other)
+        left = len(other) - taken
+        expected = [
+            f"hides {gone} device{'s' * (gone != 1)} on 1 node" if gone else "",
+            f"offers {come} device{'s' * (come != 1)} more on 1 node" if come else "",
+            f"takes {taken} device{'s' * (taken != 1)} on 1 node over from other policies" if taken else "",
+            f"leaves {left} device{'s' * (left != 1)} on 1 node to other policies" if left else "",
+        ]
+        assert [each for each in said.split("; ") if each and "matches no" not in each] == list(filter(None, expected))

@@ -1,0 +1,43 @@
+"""Which words of a plugin say that it has no such verb."""
+
+from __future__ import annotations
+
+import pytest
+
+from netdra.cni.errors import Kind, PluginFailure
+
+
+def failure(message: str, code: int = 999, kind: Kind = "error", details: str = "") -> PluginFailure:
+    return PluginFailure(plugin="p", verb="CHECK", kind=kind, message=message, code=code, details=details)
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        failure("CNI CHECK method is not implemented"),
+        failure("check is not supported"),
+        failure("Not implemented"),
+        failure("CHECK: unimplemented", code=100),
+        failure("command CHECK not yet implemented"),
+        failure("plugin version does not allow CHECK", code=1),
+        failure("unknown CNI_COMMAND: CHECK", code=4),
+        failure("failed", details="CHECK not implemented"),
+    ],
+)
+def test_a_plugin_that_has_no_check_says_so(told: PluginFailure) -> None:
+    assert told.is_unimplemented
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        failure("rule is gone"),
+        failure("mode 7 is not supported"),
+        failure("CHECK failed: interface net1 is not there"),
+        failure("required env variables [CNI_NETNS] missing", code=4),
+        failure("it was ended by signal 9", kind="signal", code=0),
+        failure("CHECK is not implemented", kind="rubbish", code=0),
+    ],
+)
+def test_what_else_it_says_is_about_the_pod(told: PluginFailure) -> None:
+    assert not told.is_unimplemented

@@ -1,0 +1,91 @@
+"""The cookbook's pages are true: they show their files as these are, and their commands print what stands there.
+
+`NETDRA_WRITE=1` writes the pages anew: the files in their yaml blocks, and below each command what it prints.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from netdra.cel.analysis import examine
+from netdra.cel.vocabulary import added, of_devices
+from netdra.cli.main import cli
+from netdra.model import documents
+from netdra.model.claim import DeviceClass
+from netdra.model.policy import DeviceExposurePolicy
+
+BOOK = Path(__file__).parents[3] / "examples" / "cookbook"
+FOLDERS = sorted(path.parent for path in BOOK.glob("*/README.md"))
+_BLOCK = re.compile(r"^```(yaml|console)(?: (\S+))?\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+
+
+def printed(command: str) -> str:
+    """What a line of commands prints: each is one of netdra's, and reads what the one before it printed."""
+    out, err = "", ""
+    for part in command.split(" | "):
+        name, *arguments = shlex.split(part)
+        assert name == "netdra"
+        done = CliRunner().invoke(cli, arguments, input=out)
+        assert done.exit_code in {0, 1}, done.output
+        assert done.exception is None or isinstance(done.exception, SystemExit), done.exception
+        out, err = done.stdout, err + done.stderr
+    return out + err
+
+
+def rebuilt(page: str, folder: Path) -> str:
+    """The page with its files and its commands' output as they are now."""
+
+    def block(found: re.Match[str]) -> str:
+        kind, file, content = found.groups()
+        if kind == "yaml":
+            return f"```yaml {file}\n{(folder / file).read_text()}```"
+        commands = [line for line in content.splitlines() if line.startswith("$ ")]
+        parts = [f"{line}\n{printed(line.removeprefix('$ '))}" for line in commands]
+        return "```console\n" + "".join(parts) + "```"
+
+    return _BLOCK.sub(block, page)
+
+
+@pytest.mark.parametrize("folder", FOLDERS, ids=lambda folder: folder.name)
+def test_a_page_shows_its_files_and_what_its_commands_print(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(folder)
+    page = folder / "README.md"
+    now = rebuilt(page.read_text(), folder)
+    if os.environ.get("NETDRA_WRITE"):
+        page.write_text(now)
+    assert page.read_text() == now, "write the pages anew with NETDRA_WRITE=1"
+
+
+@pytest.mark.parametrize("folder", FOLDERS, ids=lambda folder: folder.name)
+def test_a_page_has_a_policy_a_class_a_claim_and_what_plan_and_simulate_print(folder: Path) -> None:
+    page = (folder / "README.md").read_text()
+    for file in ("policies.yaml", "classes.yaml", "claims.yaml"):
+        assert f"```yaml {file}" in page
+    assert "$ netdra plan" in page
+    assert "| netdra simulate" in page
+
+
+@pytest.mark.parametrize("folder", FOLDERS, ids=lambda folder: folder.name)
+def test_what_a_page_shows_is_valid_and_its_selectors_are_meant(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(folder)
+    done = CliRunner().invoke(cli, ["validate", "policies.yaml", "classes.yaml", "claims.yaml"])
+    assert (done.exit_code, done.stdout) == (0, "")
+    read = [
+        each for file in ("policies.yaml", "classes.yaml") for each in documents.read((folder / file).read_text(), file)
+    ]
+    known = of_devices(added(each for each in read if isinstance(each, DeviceExposurePolicy)))
+    for given in (each for each in read if isinstance(each, DeviceClass)):
+        for selector in given.spec.selectors:
+            assert selector.cel is not None
+            assert examine(selector.cel.expression, known) == ()
+
+
+def test_the_index_names_every_page() -> None:
+    index = (BOOK / "README.md").read_text()
+    assert re.findall(r"\]\(([^)/]+)/README\.md\)", index) == [folder.name for folder in FOLDERS]

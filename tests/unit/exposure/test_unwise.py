@@ -1,0 +1,111 @@
+"""What is legal in a policy and hardly meant is told, and what is usual is not."""
+
+from __future__ import annotations
+
+import itertools
+import random
+from typing import Any
+
+import pytest
+
+from netdra.exposure.check import check
+from netdra.exposure.unwise import warnings
+from netdra.model.policy import DeviceExposurePolicy
+from tests import draws
+from tests.builders import exclude, exclusive, policy
+
+MACVLAN = [{"name": "macvlan"}]
+
+
+def of(capacity: dict[str, Any], *plugins: dict[str, Any], **exposure: Any) -> DeviceExposurePolicy:
+    given: dict[str, Any] = {"allowMultipleAllocations": True, "supportedCNIPlugins": list(plugins) or MACVLAN}
+    return policy("p", "true", capacity=capacity, **(given | exposure))
+
+
+def told(made: DeviceExposurePolicy, *others: DeviceExposurePolicy) -> list[str]:
+    assert check(made) == ()
+    return list(warnings(made, others))
+
+
+def some(value: Any, default: Any = "1", **rule: Any) -> dict[str, Any]:
+    return {"value": str(value), "requestPolicy": {"default": str(default), **rule}}
+
+
+def span(least: Any, most: Any = None, step: Any = None) -> dict[str, Any]:
+    given = {"min": least, "max": most, "step": step}
+    return {"validRange": {name: str(each) for name, each in given.items() if each is not None}}
+
+
+@pytest.mark.parametrize("name", ["host-device", "sriov", "vfio-pci", "rdma"])
+def test_a_plugin_that_moves_a_shared_device_is_told(name: str) -> None:
+    (text,) = told(of({"seats": some(4)}, {"name": name}))
+    assert text.startswith(f'spec.exposure.supportedCNIPlugins["{name}"]: moves the device into the pod')
+    assert text.endswith("set exclusive: true")
+    assert told(of({"seats": some(4)}, {"name": "macvlan"}, {"name": name, "exclusive": True})) == []
+
+
+@pytest.mark.parametrize(
+    ("capacity", "said"),
+    [
+        (
+            {"a": some(10, 3, validValues=["3", "6"])},
+            "1 of 10 can never be had: no sum of amounts that can be asked for",
+        ),
+        ({"a": some(5, 3, **span(3, 4))}, "1 of 5 can never be had"),
+        ({"a": some(65, 2, **span(2, 64, 2))}, "1 of 65 can never be had"),
+        (
+            {"a": some(64, 1, **span(1, 4, 1)), "b": some(10, 1, **span(1, 4, 1))},
+            'capacity["a"]: 24 of 64 can never be had: after 10 claims nothing of b is left',
+        ),
+        (
+            {"a": some("1M", "1k", **span("1k", "1k")), "b": some(10, 1, **span(1))},
+            "990000 of 1000000 can never be had",
+        ),
+    ],
+)
+def test_shares_that_can_never_all_be_had_are_told(capacity: dict[str, Any], said: str) -> None:
+    (text,) = told(of(capacity))
+    assert said in text
+
+
+@pytest.mark.parametrize(
+    "capacity",
+    [
+        {"a": some(64, 1, **span(1, 4, 1))},
+        {"a": some(64)},
+        {"a": some(10, 3, **span(3, 4))},
+        {"a": some(10, 5, validValues=["5", "10"])},
+        {"a": some(64, 1, **span(1, 4, 1)), "bandwidth": some(100_000, 100, **span(100, 100_000, 100))},
+        {"a": some(64), "b": some(10)},
+    ],
+)
+def test_shares_that_can_be_had_are_not_told(capacity: dict[str, Any]) -> None:
+    assert told(of(capacity)) == []
+
+
+def test_no_plugin_and_the_nodes_uplink_are_told() -> None:
+    assert [text.partition(":")[0] for text in told(policy("p", "true", allowHostUplink=True))] == [
+        "spec.exposure.supportedCNIPlugins",
+        "spec.exposure.allowHostUplink",
+    ]
+
+
+def test_a_policy_of_the_same_rank_is_told() -> None:
+    (text,) = told(exclusive("p", "true "), exclusive("a", "true"), exclusive("b", "false"), exclude("c", "true"))
+    assert text == 'spec: has the selector, priority and suffix of "a", so "a" alone is used; change one of them'
+
+
+def test_what_is_said_to_be_out_of_reach_is_reached_by_no_claims() -> None:
+    source = random.Random(draws.seed())
+    for _ in range(draws.count(200, 5_000)):
+        least, step = source.randint(1, 4), source.randint(1, 3)
+        most = least + step * source.randint(0, 2)
+        default = source.choice(range(least, most + 1, step))
+        value = source.randint(most, 12)
+        made = of({"a": some(value, default, **span(least, most, step))})
+        reached = {0}
+        for _ in range(value):
+            sums = itertools.product(reached, range(least, most + 1, step))
+            reached |= {total for total in (have + more for have, more in sums) if total <= value}
+        if told(made):
+            assert max(reached) < value

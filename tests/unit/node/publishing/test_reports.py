@@ -1,0 +1,260 @@
+"""What a node reports of itself: its interfaces and what became of them, policies, problems; and how large that is."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from netdra.model.device import DEFAULT_FEATURES
+from netdra.model.inventory import Interface, attributes
+from netdra.model.node_network import (
+    MAX_STATUS,
+    InterfaceGroup,
+    NodeNetworkStatus,
+    NodeNetworkSummary,
+    NodeProblem,
+    PublishedDevice,
+)
+from netdra.model.policy import DeviceExposurePolicy
+from tests.builders import OURS, exclude, exclusive, named, policy, shared, sriov
+from tests.unit.node.publishing.scene import ALL, ETH, ETH_KEY, POOL, Scene, without_netdev
+
+NIC = Interface(if_name="eno1", type="nic", pci_address="0000:05:00.0", mac="02:00:00:00:00:aa", oper_state="up")
+
+
+def report(scene: Scene, *interfaces: Interface) -> NodeNetworkStatus:
+    scene.see(*interfaces)
+    return scene.offering.report()
+
+
+def group_of(status: NodeNetworkStatus, name: str) -> InterfaceGroup:
+    (found,) = [group for group in status.interfaces if name in group.names]
+    return found
+
+
+def size(status: NodeNetworkStatus) -> int:
+    return len(msgspec.json.encode(status))
+
+
+def test_interfaces_that_are_alike_and_became_the_same_are_one_entry() -> None:
+    status = report(Scene(), *sriov("p0", 12), NIC)
+    assert status.summary == NodeNetworkSummary(interfaces=14, offered=13)
+    vfs = group_of(status, "p0v3")
+    assert (vfs.type, vfs.count, vfs.names[:3], vfs.names[-1]) == ("vf", 12, ("p0v0", "p0v1", "p0v2"), "p0v11")
+    assert vfs.devices == (PublishedDevice(policy="vfs"),)
+    assert vfs.policies == {"vfs": "wins"}
+    hidden = group_of(status, "eno1")
+    assert (hidden.type, hidden.state, hidden.devices, hidden.reason) == ("nic", "up", (), "no policy matches it")
+
+
+def test_the_names_of_vfs_are_told_by_what_stands_before_the_index() -> None:
+    pf, *vfs = sriov("p0np0", 3)
+    renamed = [replace(each, if_name=f"p0v{each.vf_index}") for each in vfs]
+    group = group_of(report(Scene(), pf, *renamed), "p0np0v1")
+    assert group.vf_names == "p0v"
+    assert group.facts("p0np0v1")[0]["dra.networking/ifName"] == "p0v1"
+    odd = [replace(vfs[0], if_name="eth9"), *renamed[1:]]
+    group = group_of(report(Scene(), pf, *odd), "p0np0v1")
+    assert group.vf_names == ""
+    assert "dra.networking/ifName" in group.facts("p0np0v1")[1]
+
+
+def test_a_device_in_use_is_marked_and_one_whose_interface_is_gone_stays() -> None:
+    scene = Scene()
+    scene.see(*sriov("p0", 2), ETH)
+    scene.hold((POOL, "p0v1"), ETH_KEY)
+    pf, first, second = sriov("p0", 2)
+    status = report(scene, pf, first, without_netdev(second))
+    assert status.summary == NodeNetworkSummary(interfaces=4, offered=4, allocated=2)
+    away = group_of(status, "p0v1")
+    assert (away.state, away.devices) == ("away", (PublishedDevice(policy="vfs", allocated=True),))
+    gone = group_of(status, "eth7")
+    assert (gone.state, gone.devices) == ("gone", (PublishedDevice(policy="veths", allocated=True),))
+    assert gone.reason == "the interface is gone, and a claim has its device"
+
+
+def test_an_interface_that_is_hidden_now_and_whose_device_a_claim_has_shows_both() -> None:
+    scene = Scene()
+    scene.see(ETH)
+    scene.hold(ETH_KEY)
+    scene.offering.follow((*ALL, exclude("guard", named("eth7"))), DEFAULT_FEATURES)
+    found = group_of(report(scene, ETH), "eth7")
+    assert found.devices == (PublishedDevice(policy="veths", allocated=True),)
+    assert found.reason == 'exclude policy "guard" matches it'
+    assert found.policies == {"guard": "excludes", "veths": "overruled"}
+
+
+def test_a_device_of_which_a_name_cannot_tell_is_named_in_full() -> None:
+    odd = replace(ETH, if_name="eth0.100")
+    policies = (
+        shared(
+            "both",
+            f'{OURS}.type == "veth"',
+            deviceNameSuffix="-x",
+            supportedCNIPlugins=[{"name": "macvlan"}, {"name": "host-device", "exclusive": True}],
+        ),
+    )
+    scene = Scene(*policies)
+    found = group_of(report(scene, odd), "eth0.100")
+    published = {device.name for slices in scene.slices.values() for one in slices for device in one.spec.devices}
+    assert {name for name, _ in found.published()} == published
+    assert len(published) == 2
+
+
+def test_what_pods_bring_is_counted_by_type_unless_a_policy_asks_about_it() -> None:
+    pods = [Interface(if_name=f"veth{number}", type="veth", oper_state="up", mtu=1500) for number in range(300)]
+    status = report(Scene(exclusive("one", named("veth7"))), *pods, NIC)
+    (counted,) = [group for group in status.interfaces if not group.names]
+    assert (counted.type, counted.count, counted.state) == ("veth", 299, "")
+    assert counted.reason == "no policy matches it"
+    assert group_of(status, "veth7").count == group_of(status, "eno1").count == 1
+
+
+def test_each_policy_says_what_it_comes_to() -> None:
+    here = {"nodeSelector": {"matchLabels": {"zone": "b"}}}
+    policies = [
+        exclusive("aaa", named("p0v1")),
+        exclusive("vfs", f'{OURS}.type == "vf"'),
+        exclude("guard", named("p0v2")),
+        policy("failing", f'{OURS}.type == "pf" && {OURS}.nope == 1'),
+        policy("broken", "true &&"),
+        exclusive("elsewhere", "true", spec=here),
+    ]
+    status = report(Scene(*policies), *sriov("p0", 4))
+    found = {each.name: each for each in status.policies}
+    assert list(found) == ["aaa", "broken", "failing", "guard", "vfs"]
+    assert (found["aaa"].matches, found["aaa"].devices) == (1, 1)
+    vfs = found["vfs"]
+    assert (vfs.matches, vfs.devices, vfs.outranked, vfs.overruled) == (4, 2, {"aaa": 1}, 1)
+    assert (found["guard"].matches, found["guard"].devices) == (1, 0)
+    assert (found["failing"].failing, found["broken"].invalid) == (1, True)
+
+
+def test_a_problem_is_told_once_a_cause_however_many_interfaces_have_it() -> None:
+    """Seen: one typo was 385 problems."""
+    typo = exclude("typo", f'{OURS}.ifNmae == "eth0"')
+    status = report(Scene(*ALL, typo), *sriov("p0", 384))
+    (problem,) = status.problems
+    assert (problem.policy, problem.interfaces, problem.example) == ("typo", 385, "p0")
+    assert 'Key not found in map : "ifNmae"' in problem.message
+    assert "p0v" not in problem.message
+    assert status.summary == NodeNetworkSummary(interfaces=385, offered=385, problems=1)
+
+
+def test_devices_that_are_left_out_are_counted_by_the_reason_and_told_of_once() -> None:
+    veths = f'{OURS}.type == "veth"'
+    both = shared("both", veths, supportedCNIPlugins=[{"name": "macvlan"}, {"name": "host-device", "exclusive": True}])
+    scene = Scene(both, exclusive("namesake", veths, deviceNameSuffix="-exclusive"))
+    status = report(scene, ETH, replace(ETH, if_name="eth8"), replace(ETH, if_name="eth9"))
+    assert status.left_out == {"name-taken": 3}
+    why = "its device is left out: another device of the NIC has its name; change the suffix"
+    assert status.problems == (NodeProblem(message=why, policy="namesake", interfaces=3, example="eth7"),)
+
+
+def test_a_device_that_the_server_refuses_is_not_offered_and_told_of() -> None:
+    scene = Scene()
+    scene.see(ETH)
+    status = scene.offering.report({ETH_KEY: "spec.devices[0].name: too odd"})
+    assert status.summary == NodeNetworkSummary(interfaces=1, offered=0, problems=1)
+    assert "spec.devices[0].name: too odd" in status.problems[0].message
+    assert group_of(status, "eth7").reason == "none of its devices can be published"
+
+
+def test_the_same_node_reports_the_same_whatever_order_it_was_read_in() -> None:
+    interfaces = (*sriov("p0", 12), NIC, ETH)
+    assert report(Scene(), *interfaces) == report(Scene(), *reversed(interfaces))
+
+
+LONG = "enp193s0f1npf1"
+"""As long as names become on servers with many slots."""
+
+
+@pytest.mark.parametrize("allocated", [False, True])
+def test_a_node_with_two_thousand_devices_reports_less_than_64_kib(allocated: bool) -> None:
+    server = [
+        replace(each, pci_address=f"000{number}{each.pci_address[4:]}", pf_pci_address=f"000{number}:03:00.0")
+        for number in range(8)
+        for each in sriov(f"{LONG}{number}", 249)
+    ]
+    scene = Scene()
+    scene.on_bus = {each.pci_address for each in server}
+    scene.see(*server)
+    if allocated:
+        scene.hold(*((pool, name) for pool in scene.slices for name in scene.devices(pool) if "v" in name[-4:]))
+    status = report(scene, *server)
+    assert size(status) <= MAX_STATUS < 64 * 1024
+    assert (status.summary.interfaces, status.summary.offered) == (2000, 2000)
+    assert status.summary.allocated == (1992 if allocated else 0)
+    assert sum(len(group.names) for group in status.interfaces) == 2000
+
+
+def test_two_thousand_interfaces_of_which_each_has_its_own_fate_are_told_by_number() -> None:
+    """A hostile or a clumsy set of policies makes no report that the API server would refuse."""
+    policies: list[DeviceExposurePolicy] = [
+        exclusive(f"a-policy-with-a-long-name-{bit}", f"{OURS}.mtu / {2**bit} % 2 == 1", deviceNameSuffix=f"-{bit}")
+        for bit in range(11)
+    ]
+    broken = [policy(f"broken-{number}", "x" * 500 + f" {number}") for number in range(100)]
+    many = [Interface(if_name=f"{LONG}{number}", type="nic", mtu=number, oper_state="up") for number in range(2000)]
+    status = report(Scene(*policies, *broken), *many)
+    assert size(status) <= MAX_STATUS
+    assert status.summary.interfaces == sum(group.count for group in status.interfaces) == 2000
+    assert status.summary.problems == 100
+    assert len(status.problems) <= 32
+    assert {each.name for each in status.policies} >= {each.name for each in policies}
+
+
+def known(status: NodeNetworkStatus, interface: Interface) -> None:
+    """What a report says of an interface is true, and what it does not say it names."""
+    group = group_of(status, interface.device_name)
+    told, unknown = group.facts(interface.device_name)
+    real = attributes(interface)
+    assert {name: real[name] for name in told} == told
+    assert real.keys() - told.keys() == unknown
+
+
+@given(
+    st.lists(
+        st.builds(
+            Interface,
+            if_name=st.just(""),
+            type=st.sampled_from(["nic", "pf", "bridge"]),
+            mac=st.sampled_from(["", "02:00:00:00:00:01"]),
+            mtu=st.integers(0, 3),
+            numa_node=st.integers(-1, 1),
+            driver=st.sampled_from(["", "mlx5_core"]),
+            ipv4=st.sampled_from([(), ("10.0.0.1/8",)]),
+            rdma=st.booleans(),
+        ),
+        min_size=1,
+        max_size=8,
+    ),
+    st.booleans(),
+)
+def test_what_a_report_says_of_an_interface_is_what_a_selector_sees(found: list[Interface], tell_all: bool) -> None:
+    interfaces = [replace(each, if_name=f"eth{number}") for number, each in enumerate(found)]
+    vfs = sriov("p0", 3)
+    status = report(Scene(exclusive("all", "true" if tell_all else f"{OURS}.mtu > 1")), *interfaces, *vfs)
+    for interface in (*interfaces, *vfs):
+        if any(interface.device_name in group.names for group in status.interfaces):
+            known(status, interface)
+
+
+def test_what_could_not_be_read_is_neither_told_nor_unknown() -> None:
+    unread = replace(NIC, unreadable=("link_speed",))
+    told, unknown = group_of(report(Scene(), unread), "eno1").facts("eno1")
+    assert "dra.networking/linkSpeed" not in told
+    assert "dra.networking/linkSpeed" not in unknown
+
+
+def test_the_policies_of_devices_are_known_again_after_a_restart() -> None:
+    scene = Scene()
+    scene.see(*sriov("p0", 3), ETH)
+    status = scene.offering.report()
+    again = Scene(published=dict(scene.slices), reported=status)
+    again.hold(ETH_KEY)
+    found = group_of(report(again, *sriov("p0", 3)), "eth7")
+    assert found.devices == (PublishedDevice(policy="veths", allocated=True),)

@@ -1,0 +1,46 @@
+"""What of a VF is otherwise than it was, as its PF tells it."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from netdra.kernel.vf import VF
+from netdra.steps.allocated import function_differences
+
+BEFORE = VF(
+    index=3,
+    mac="02:00:00:00:00:01",
+    vlan=0,
+    spoof_check=True,
+    trust=False,
+    link_state="auto",
+    min_rate=0,
+    max_rate=0,
+)
+
+
+@pytest.mark.parametrize(
+    ("now", "told", "matters"),
+    [
+        ({"vlan": 100}, "VLAN 100, not 0", True),
+        ({"vlan": 100, "qos": 3}, "VLAN 100, not 0; QoS 3, not 0", True),
+        ({"protocol": "802.1ad"}, "VLAN protocol 802.1ad, not 802.1q", True),
+        ({"spoof_check": False}, "spoof check off, not on", True),
+        ({"trust": True}, "trust on, not off", True),
+        ({"link_state": "enable"}, "link state enable, not auto", True),
+        ({"min_rate": 10, "max_rate": 200}, "min rate 10, not 0; max rate 200, not 0", True),
+        ({"trust": None}, "trust unknown, not off", True),
+        ({"mac": "02:00:00:00:00:99"}, "MAC 02:00:00:00:00:99, not 02:00:00:00:00:01", False),
+    ],
+)
+def test_each_setting_of_a_vf_is_told_with_what_it_was(now: dict[str, object], told: str, matters: bool) -> None:
+    found = tuple(function_differences(BEFORE, msgspec.structs.replace(BEFORE, **now), "VF 3 of eth0"))
+    assert "; ".join(each.text.removeprefix("VF 3 of eth0 has ") for each in found) == told
+    assert {each.matters for each in found} == {matters}
+
+
+def test_what_is_as_it_was_is_no_difference_nor_is_what_the_driver_never_told() -> None:
+    assert not list(function_differences(BEFORE, BEFORE, "VF 3"))
+    silent = VF(index=3)
+    assert not list(function_differences(silent, msgspec.structs.replace(BEFORE, qos=0), "VF 3"))

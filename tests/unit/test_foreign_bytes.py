@@ -1,0 +1,238 @@
+"""The parsers of foreign bytes take whatever comes: an answer or their own error, in time, and nothing else.
+
+The bytes are sound messages with mistakes in them, since bytes from chance alone are refused at the first. In
+`make test` each parser has a second; `make explore` draws anew and gives each `NETDRA_FUZZ_SECONDS` (60). What it
+finds is added to `FOUND`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import struct
+import time
+import tracemalloc
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+import pytest
+from google.protobuf.message import DecodeError
+
+from netdra.cni import results
+from netdra.kernel import address, link, netlink, route, uapi
+from netdra.kernel.netlink import attribute, nested, u32
+from netdra.model import documents
+from netdra.model.errors import InvalidInputError
+from netdra.node.nri.mux import Demux, ProtocolError, frames
+from netdra.node.nri.ttrpc import Frame, Kind, Reader, encode
+from netdra.node.wire import nri_pb2, ttrpc_pb2
+from tests import draws
+
+SECONDS = float(os.environ.get("NETDRA_FUZZ_SECONDS", "60")) if draws.ANEW else 1.0
+SLOWEST_SECONDS = 0.5
+"""CPU time of one message; the slowest sound one takes a hundredth."""
+MOST_MEMORY = 64 * 1024 * 1024
+HEADER = struct.Struct("=IHHI4x")
+
+
+class Parser(NamedTuple):
+    """A parser, what it says of bytes that it does not take, and messages that it takes."""
+
+    parse: Callable[[bytes], object]
+    refuses: tuple[type[Exception], ...]
+    sound: tuple[bytes, ...]
+
+
+def of_ttrpc(data: bytes) -> None:
+    """As the NRI connection reads: streams, frames, the request and what is in it."""
+    reader, demux = Reader(Kind.REQUEST), Demux()
+    for half in (data[: len(data) // 2], data[len(data) // 2 :]):
+        for _, payload in demux.feed(half):
+            for frame in reader.feed(payload):
+                request = ttrpc_pb2.Request.FromString(frame.data)
+                nri_pb2.PodSandboxRequest.FromString(request.payload)
+
+
+def of_netlink(data: bytes) -> None:
+    """As the monitor reads: messages, and what each tells."""
+    parsers = {uapi.RTM_NEWLINK: link.parse, uapi.RTM_NEWADDR: address.parse, uapi.RTM_NEWROUTE: route.parse}
+    for kind, _, _, body in netlink.messages(data):
+        found = netlink.attributes(body)
+        assert all(len(value) <= len(body) for value in found.values())
+        if kind in parsers:
+            parsers[kind](body)
+
+
+def of_yaml(data: bytes) -> None:
+    """As the commands read files."""
+    list(documents.read(data.decode(errors="replace"), "fuzzed"))
+
+
+def message(kind: int, *parts: bytes) -> bytes:
+    body = b"".join(parts)
+    return HEADER.pack(16 + len(body), kind, 0, 1) + body
+
+
+SANDBOX = nri_pb2.PodSandboxRequest(
+    pod=nri_pb2.PodSandbox(id="s", name="pod", uid="u", namespace="team", pid=7)
+).SerializeToString()
+REQUEST = ttrpc_pb2.Request(service="nri.pkg.api.v1alpha1.Plugin", method="RunPodSandbox", payload=SANDBOX)
+FRAME = encode(Frame(1, Kind.REQUEST, REQUEST.SerializeToString()))
+LINK = message(
+    uapi.RTM_NEWLINK,
+    struct.pack("=BxHiII", 0, 1, 7, 0x1043, 0),
+    attribute(uapi.IFLA_IFNAME, b"eth0\0"),
+    attribute(uapi.IFLA_MTU, u32(1500)),
+    attribute(uapi.IFLA_OPERSTATE, b"\6"),
+    nested(uapi.IFLA_LINKINFO, attribute(uapi.IFLA_INFO_KIND, b"veth\0")),
+    nested(uapi.IFLA_PROP_LIST, attribute(uapi.IFLA_ALT_IFNAME, b"enp0s1\0")),
+)
+ADDRESS = message(uapi.RTM_NEWADDR, struct.pack("=BBBBi", 2, 24, 0, 0, 7), attribute(uapi.IFA_ADDRESS, b"\n\0\0\1"))
+ROUTE = message(
+    uapi.RTM_NEWROUTE,
+    struct.pack("=BBBBBBBBI", 2, 24, 0, 0, 254, 3, 0, 1, 0),
+    attribute(uapi.RTA_DST, b"\n\0\0\0"),
+    attribute(uapi.RTA_OIF, u32(7)),
+    attribute(uapi.RTA_MULTIPATH, struct.pack("=HBBi", 16, 0, 0, 7) + attribute(uapi.RTA_GATEWAY, b"\n\0\0\1")),
+)
+RESULT = json.dumps(
+    {
+        "cniVersion": "1.1.0",
+        "interfaces": [{"name": "net1", "mac": "02:00:00:00:00:01", "mtu": 1500, "sandbox": "/run/netns/x"}],
+        "ips": [{"address": "10.0.0.2/24", "gateway": "10.0.0.1", "interface": 0}, {"address": "fd00::2/64"}],
+        "routes": [{"dst": "0.0.0.0/0", "gw": "10.0.0.1", "mtu": 1400, "table": 100}],
+        "dns": {"nameservers": ["10.0.0.53"], "search": ["example.org"], "options": ["ndots:2"]},
+    }
+).encode()
+TOPOLOGY = b"""apiVersion: networking.dra.io/v1alpha1
+kind: NetworkTopology
+metadata: {name: pair, labels: &labels {a: b, "c": 'd'}}
+spec:
+  steps:
+    - {name: vf, type: sriov, selector: {cel: "device.driver == 'x'"}}
+    - name: vlan
+      type: vlan
+      dependOn: [vf]
+      config: {master: "{{ vf.interfaceName }}", vlanId: 0x64, more: [1, 2.5, ~, on, 2026-01-01], labels: *labels}
+--- # another one
+kind: List
+apiVersion: v1
+items:
+  - apiVersion: networking.dra.io/v1alpha1
+    kind: DeviceExposurePolicy
+    metadata: {name: p}
+    spec:
+      selector:
+        cel: |-
+          true
+"""
+PARSERS = {
+    "ttrpc": Parser(of_ttrpc, (ProtocolError, DecodeError), (frames(1, FRAME), frames(1, FRAME * 2), frames(2, FRAME))),
+    "netlink": Parser(
+        of_netlink, (struct.error, ValueError, IndexError, OSError), (LINK, ADDRESS, ROUTE, LINK + ADDRESS + ROUTE)
+    ),
+    "CNI results": Parser(results.parse, (ValueError,), (RESULT,)),
+    "YAML": Parser(of_yaml, (InvalidInputError,), (TOPOLOGY,)),
+}
+WORDS = {
+    "ttrpc": (b"\x7f\xff\xff\xff", b"\0\0\0\0", b"\0\0\0\1\1\0", b"\n\xff\xff\xff\xff\x0f"),
+    "netlink": (b"\xff\xff", b"\0\0", b"\4\0", b"\5\0\0\0", struct.pack("=H", uapi.IFLA_PROP_LIST)),
+    "CNI results": (b"null", b"[]", b"{}", b"-1", b"1e999", b'"', b"[" * 300, b"\\ud800", b"99999999999999999999"),
+    "YAML": (
+        b"*labels",
+        b"&a [*a]",
+        b"<<: *labels",
+        b"!!python/object:os.system",
+        b"? ",
+        b"[" * 40,
+        b"0o9",
+        b"\t",
+        b"1_0:0",
+    ),
+}
+FOUND: dict[str, tuple[bytes, ...]] = {
+    "ttrpc": (),
+    "netlink": (message(uapi.RTM_NEWLINK, struct.pack("=BxHiII", 0, 1, 7, 0, 0), attribute(uapi.IFLA_OPERSTATE, b"")),),
+    "CNI results": (b"[" * 100_000, b'{"ips": [{"address": "' + b"1" * 100_000 + b'/24"}]}'),
+    "YAML": (
+        b"a: &a [x,x]\nb: &b [*a,*a]\nc: &c [*b,*b]\n",
+        b"{" * 100_000,
+        b"- " * 50_000,
+        b"? " * 10_000,
+        b"'" * 9_999,
+    ),
+}
+
+
+def changed(chance: random.Random, sound: bytes, words: tuple[bytes, ...]) -> bytes:
+    """A message with a few mistakes."""
+    data = bytearray(sound)
+    for _ in range(chance.choice((1, 1, 2, 4, 16))):
+        at, end = sorted((chance.randint(0, len(data)), chance.randint(0, len(data))))
+        end = min(end, at + chance.choice((1, 4, 64)))
+        match chance.randrange(7):
+            case 0:
+                data[at:end] = chance.randbytes(end - at)
+            case 1:
+                del data[at:end]
+            case 2:
+                data[at:at] = data[at:end] * chance.choice((1, 2, 100))
+            case 3:
+                data[at:end] = chance.choice(words)
+            case 4:
+                data[at:at] = chance.choice(words)
+            case 5:
+                del data[at:]
+            case 6 if data:
+                data[min(at, len(data) - 1)] ^= 1 << chance.randrange(8)
+    return bytes(data)
+
+
+def cases(name: str) -> Iterator[bytes]:
+    parser, chance = PARSERS[name], random.Random(f"{draws.seed()} {name}")
+    yield from FOUND[name]
+    end = time.monotonic() + SECONDS
+    while time.monotonic() < end:
+        yield changed(chance, chance.choice(parser.sound), WORDS[name])
+
+
+def outcome(parser: Parser, data: bytes) -> str:
+    """What is wrong with what a parser makes of bytes, or ""."""
+    begun = time.thread_time()
+    try:
+        parser.parse(data)
+    except parser.refuses:
+        pass
+    except Exception as problem:  # noqa: BLE001 (whichever it is, it is what the test looks for)
+        return f"raises {type(problem).__name__}: {problem}"
+    seconds = time.thread_time() - begun
+    return f"takes {seconds:.2f} s" if seconds > SLOWEST_SECONDS else ""
+
+
+@pytest.mark.parametrize("name", PARSERS)
+def test_sound_messages_are_taken(name: str) -> None:
+    for data in PARSERS[name].sound:
+        PARSERS[name].parse(data)
+
+
+@pytest.mark.timeout(SECONDS * 3 + 300)
+@pytest.mark.parametrize("name", PARSERS)
+def test_whatever_comes_is_taken_or_refused(name: str) -> None:
+    for data in cases(name):
+        if wrong := outcome(PARSERS[name], data):
+            pytest.fail(f"{name}: {wrong}\nNETDRA_SEED={draws.seed()}; {data!r}")
+
+
+@pytest.mark.parametrize("name", PARSERS)
+def test_no_message_is_many_times_larger_in_memory(name: str) -> None:
+    parser, chance = PARSERS[name], random.Random(f"{draws.seed()} memory of {name}")
+    tracemalloc.start()
+    try:
+        drawn = [changed(chance, chance.choice(parser.sound), WORDS[name]) for _ in range(draws.count(50, 2_000))]
+        for data in (*FOUND[name], *drawn):
+            outcome(parser, data)
+        most = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert most < MOST_MEMORY, f"{most >> 20} MiB"
