@@ -19,7 +19,7 @@ from netdra.cel import CelEvaluationError, device_variables
 from netdra.exposure.resolve import resolve
 from netdra.exposure.templates import Rule, Template, rules
 from netdra.model import names
-from netdra.model.inventory import ATTRIBUTES, AttributeValue, Interface, Node
+from netdra.model.inventory import ATTRIBUTES, PUBLISHED_ATTRIBUTES, AttributeValue, Interface, Node
 from netdra.model.node_network import PublishedDevice, Standing
 from netdra.model.policy import DeviceExposurePolicy, Selector
 
@@ -174,16 +174,20 @@ class Foresight:
         return made
 
 
-def asked_for(expressions: Iterable[str]) -> frozenset[str]:
+def asked_for(expressions: Iterable[str], *, published: bool = False) -> frozenset[str]:
     """The attributes that selectors may ask for, by qualified name, and those that protect.
 
     Whatever an expression names stands in its text; where it may be written in parts or escaped, all are asked for.
+
+    Args:
+        expressions: the selectors.
+        published: leave out what devices do not carry, and who may not read it should not learn by asking.
     """
-    found = set(PROTECTING)
+    found: set[str] = set()
     for text in expressions:
         in_parts = "\\" in text or "+" in text
         found |= {each.name for each in ATTRIBUTES if in_parts or each.name.rpartition("/")[2] in text}
-    return frozenset(found)
+    return frozenset(found & set(PUBLISHED_ATTRIBUTES) if published else found) | PROTECTING
 
 
 def folded(seen: Sequence[Seen], expression: str) -> tuple[Seen, ...]:
