@@ -151,7 +151,6 @@ def many_standalone(count: int = 300) -> tuple[Inventory, list[DeviceExposurePol
 
 def long_names() -> tuple[Inventory, list[DeviceExposurePolicy]]:
     """The longest names and strings that there can be, and names that are no DNS labels."""
-    long = "x" * 64
     parent = pf("Abcdefghij_k.15", vfs=2, alias="a" * 300, ipv4=tuple(f"192.0.2.{index}/32" for index in range(20)))
     policies = [
         shared(
@@ -159,7 +158,7 @@ def long_names() -> tuple[Inventory, list[DeviceExposurePolicy]]:
             "true",
             capacity="c" * 32,
             deviceNameSuffix="-" + "s" * 31,
-            additionalAttributes={"a" * 32: long, f"{'d' * 59}.org/{'b' * 32}": "é" * 32, "nets": ["n" * 30, "m" * 30]},
+            additionalAttributes={f"{'d' * 59}.org/{'b' * 32}": "é" * 32, "a" * 32: ["n" * 30, "m" * 30]},
             supportedCNIPlugins=[{"name": f"{'p' * 20}-{index}"} for index in range(16)],
         ),
         exclusive("whole", f'{OURS}.type == "pf"', "p" * 61, deviceNameSuffix="-whole"),

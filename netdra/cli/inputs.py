@@ -9,7 +9,7 @@ import contextlib
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import click
 import msgspec
@@ -31,14 +31,13 @@ GATES = {
 MAX_BYTES = 4 * yaml_text.MAX_TEXT
 SUFFIXES = (".yaml", ".yml", ".json")
 
-policies_option = click.option(
-    "--policies",
-    "policy_paths",
-    metavar="PATH",
-    multiple=True,
-    required=True,
-    help="A file with DeviceExposurePolicies, or a folder of such files; may be given several times.",
-)
+_POLICIES: dict[str, Any] = {
+    "metavar": "PATH",
+    "multiple": True,
+    "help": "A file with DeviceExposurePolicies, or a folder of such files; may be given several times.",
+}
+policies_option = click.option("--policies", "policy_paths", required=True, **_POLICIES)
+some_policies_option = click.option("--policies", "policy_paths", **_POLICIES)
 inventory_option = click.option(
     "--inventory",
     "inventory_path",

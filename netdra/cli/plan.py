@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import click
 import msgspec
 
 from netdra.cli import devices, inputs, terminal
 from netdra.model import documents
-from netdra.model.device import ExposedDevice, ExposureResult
+from netdra.model.device import ExposedDevice, ExposureResult, Features
+from netdra.model.inventory import Inventory
 from netdra.model.policy import DeviceExposurePolicy
 from netdra.model.resource import ResourceSlice
 
@@ -15,13 +18,20 @@ _COLUMNS = ("POOL", "DEVICE", "KIND", "CNI PLUGINS", "CAPACITY", "TAKES", "POLIC
 
 
 @click.command(name="plan")
-@inputs.policies_option
+@inputs.some_policies_option
 @inputs.inventory_option
 @inputs.node_option
 @inputs.uplink_option
 @inputs.host_use_option
 @inputs.feature_option
-@click.option("--output", "-o", type=click.Choice(["yaml", "json", "table"]), default="yaml", show_default=True)
+@click.option("--cluster", is_flag=True, help="Every node of the cluster, as it is now and as it would be.")
+@click.option("--diff", is_flag=True, help="With --cluster: only what changes.")
+@click.option("--without", metavar="NAME", multiple=True, help="With --cluster: a policy that would be deleted.")
+@click.option("--kubeconfig", metavar="PATH", type=click.Path(path_type=Path), help="With --cluster: where it is.")
+@click.option("--context", metavar="NAME", help="With --cluster: the kubeconfig's context.")
+@click.option(
+    "--output", "-o", type=click.Choice(["yaml", "json", "table"]), help="By default yaml, or table with --cluster."
+)
 def command(
     policy_paths: tuple[str, ...],
     inventory_path: str | None,
@@ -29,20 +39,48 @@ def command(
     uplinks: tuple[str, ...],
     used: tuple[str, ...],
     gates: tuple[str, ...],
-    output: str,
+    cluster: bool,
+    diff: bool,
+    without: tuple[str, ...],
+    kubeconfig: Path | None,
+    context: str | None,
+    output: str | None,
 ) -> None:
     """Print the ResourceSlices that DeviceExposurePolicies make of a node's network interfaces.
 
     Policies that cannot be used and devices that are left out are told on stderr, and why nothing is offered if so. The
     slices are those that the node would publish in spite of that, so the exit code is 0; it is 2 if a file cannot be
     read at all.
+
+    With --cluster the devices of every node are printed as they are published now, and as they would be if the policies
+    were written (those of the same name changed) or deleted. What nodes have is read from their NodeNetworks; nothing
+    is written.
     """
+    only_here = {"--inventory": inventory_path, "--uplink": uplinks, "--host-use": used, "--feature": gates}
+    only_there = {"--diff": diff, "--without": without, "--kubeconfig": kubeconfig, "--context": context}
+    for option, given in (only_here if cluster else only_there).items():
+        if given:
+            raise click.UsageError(f"{option} {'and --cluster exclude each other' if cluster else 'needs --cluster'}")
+    if not policy_paths and not (cluster and without):
+        raise click.UsageError("Missing option '--policies'.")
+    policies = inputs.objects(policy_paths, DeviceExposurePolicy) if policy_paths else []
+    if cluster:
+        from netdra.cli import cluster_plan
+
+        nodes = () if node_name is None else (node_name,)
+        where = kubeconfig, context
+        cluster_plan.show(policies, without, where, nodes, diff=diff, output=output or "table")
+        return
+    _plan(
+        policies, inputs.inventory(inventory_path, node_name, uplinks, used), inputs.features(gates), output or "yaml"
+    )
+
+
+def _plan(policies: list[DeviceExposurePolicy], inventory: Inventory, features: Features, output: str) -> None:
+    """One node's slices."""
     from netdra.exposure import expose
     from netdra.slices.pack import layout
 
-    features = inputs.features(gates)
-    policies = inputs.objects(policy_paths, DeviceExposurePolicy)
-    inventory = inputs.inventory(inventory_path, node_name, uplinks, used)
     result = expose(inventory, policies, features=features)
     packed = layout(result, node=inventory.node.name, features=features)
     for text in devices.told_together((*result.problems, *packed.problems)):

@@ -134,7 +134,7 @@ def _slice_of(node: str, device: Device) -> ResourceSlice:
         metadata=ObjectMeta(generate_name="netdra-probe-"),
         spec=ResourceSliceSpec(
             driver=names.DRIVER,
-            pool=ResourcePool(name="netdra-probe", generation=1, resource_slice_count=1),
+            pool=ResourcePool(name=names.pool(node, "probe"), generation=1, resource_slice_count=1),
             node_name=node,
             devices=(device,),
         ),

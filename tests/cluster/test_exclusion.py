@@ -20,6 +20,7 @@ from testbed.api import Object
 from testbed.objects import SLICE
 from testbed.workspace import Workspace
 from tests.builders import OURS, exclusive, inventory, policy, shared, sriov
+from tests.stacks import Stack, Upper, Way
 
 VFS = 3
 NIC = sriov("eth0", VFS)
@@ -165,3 +166,42 @@ def test_new_vfs_are_published_in_one_generation_and_change_nothing_for_what_is_
     assert [nic.take(what) for what in ("vf1", "vf2", "vf3")] == [True] * 3
     assert not nic.take("vf0")
     assert not nic.take("host-device")
+
+
+VLAN_ON_PF = Upper("vlan", "vlan7", ("eth0",))
+BOND_OF_VFS = Upper("bond", "bond0", ("eth0v0", "eth0v1"))
+
+
+@pytest.mark.parametrize(
+    ("upper", "first", "other", "together"),
+    [
+        (VLAN_ON_PF, ("vlan7", "shared"), ("eth0", "exclusive"), False),
+        (VLAN_ON_PF, ("eth0", "exclusive"), ("vlan7", "shared"), False),
+        (VLAN_ON_PF, ("vlan7", "shared"), ("eth0", "shared"), True),
+        (BOND_OF_VFS, ("bond0", "shared"), ("eth0v0", "exclusive"), False),
+        (BOND_OF_VFS, ("eth0v0", "exclusive"), ("bond0", "shared"), False),
+        (BOND_OF_VFS, ("eth0v0", "exclusive"), ("eth0v1", "exclusive"), True),
+    ],
+)
+def test_what_stands_on_a_nic_and_what_it_stands_on_exclude_each_other(
+    workspace: Workspace, upper: Upper, first: tuple[str, str], other: tuple[str, str], together: bool
+) -> None:
+    """Shares of a VLAN and its NIC whole, shares of a bond and one of its members: from policies to pods."""
+    node = workspace.add_node()
+    device_class = workspace.add_class("netdra", f'device.driver == "{names.DRIVER}"')
+    ways = {"eth0": (Way("exclusive"), Way("shared")), "vlan7": (Way("shared"),), "bond0": (Way("shared"),)}
+    ways |= {f"eth0v{index}": (Way("exclusive"),) for index in range(2)}
+    packed = layout(Stack({"eth0": 2}, (upper,), ways, node=node).exposed(), node=node)
+    assert packed.problems == ()
+    workspace.publish(node, *(plain(each) for each in packed.slices))
+
+    def taken(if_name: str, kind: str) -> bool:
+        shared = "true" if kind == "shared" else "false"
+        selector = f'{OURS}.ifName == "{if_name}" && device.allowMultipleAllocations == {shared}'
+        request = {"deviceClassName": device_class, "selectors": [{"cel": {"expression": selector}}]}
+        placed, reason = workspace.place({"name": "it", "exactly": request}, node=node)
+        assert placed or "cannot allocate all claims" in reason
+        return bool(placed)
+
+    assert taken(*first)
+    assert taken(*other) == together

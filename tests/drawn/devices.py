@@ -1,7 +1,8 @@
 """Random devices of one node, in pools of every kind: what policies expose, and what no policy would.
 
-Half of the pools are made by exposure from interfaces and policies that are drawn; the others are written by hand, with
-counters, capacities, taints and faults that the scheduler must cope with whoever publishes them.
+Half of the pools are made by exposure from policies that are drawn, and from interfaces with what stands on them; the
+others are written by hand, with counters, capacities, taints and faults that the scheduler must cope with whoever
+publishes them.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from itertools import combinations
 from typing import Any
 
 from netdra.exposure import expose
@@ -16,6 +18,7 @@ from netdra.model import documents
 from netdra.model.policy import DeviceExposurePolicy
 from netdra.slices.pack import pack
 from tests import builders
+from tests.stacks import MASTERS, Stack, Truth, Upper, Way
 
 Object = dict[str, Any]
 DRIVER = "dra.networking"
@@ -40,8 +43,11 @@ def draw_devices(source: random.Random, name: str, node: str) -> Devices:
     """The devices of a node; the names of its pools begin with `name`."""
     devices = Devices(node)
     for letter in "abc"[: source.randint(1, 3)]:
-        if source.random() < 0.5:
+        choice = source.random()
+        if choice < 0.3:
             _expose(source, devices, f"{name}-{letter}")
+        elif choice < 0.5:
+            _stack(source, devices, f"{name}-{letter}")
         else:
             _write(source, devices, f"{name}-{letter}")
     return devices
@@ -52,7 +58,7 @@ def _expose(source: random.Random, devices: Devices, name: str) -> None:
     interfaces = builders.sriov("eth0", source.choice((0, 1, 2, 4)), speed=source.choice((0, 25_000)))
     policies = {policy.name: policy for policy in _policies(source)}
     result = expose(builders.inventory(*interfaces, node=name), policies.values())
-    assert not result.problems, result.problems
+    assert all("its bandwidth" in each.message for each in result.problems), result.problems
     devices.slices += [documents.plain(each) for each in pack(result, node=devices.node)]
     groups = {each: policy.spec.exposure.exclusion_group for each, policy in policies.items() if policy.spec.exposure}
     physical = interfaces[0].identity
@@ -63,6 +69,35 @@ def _expose(source: random.Random, devices: Devices, name: str) -> None:
             above = one.interface == physical and not one.shared
             if one.name != two.name and (apart or above):
                 devices.exclusive.add(_pair(one.pool, one.name, two.name))
+
+
+def _stack(source: random.Random, devices: Devices, name: str) -> None:
+    """NICs with VLANs, macvlans, bonds and bridges on them, each offered in some way (decision D24)."""
+    pfs = {f"eth{number}": source.choice((0, 1, 2)) for number in range(source.choice((1, 1, 2)))}
+    uppers: list[Upper] = []
+    ports: set[str] = set()
+    for number in range(source.randint(1, 3)):
+        there = Stack(pfs, tuple(uppers)).names
+        kind = source.choice(("vlan", "macvlan", *MASTERS))
+        free = [each for each in there if each not in ports] if kind in MASTERS else list(there)
+        if free:
+            on = source.sample(free, min(len(free), source.choice((1, 2)) if kind in MASTERS else 1))
+            ports |= set(on) if kind in MASTERS else set()
+            uppers.append(Upper(kind, f"{kind}{number}", tuple(sorted(on))))
+    names = Stack(pfs, tuple(uppers)).names
+    ways = {each: tuple(_way(source) for _ in range(source.choice((0, 1, 1, 2)))) for each in names}
+    excluded = frozenset(source.sample(names, 1)) if source.random() < 0.3 else frozenset()
+    stack = Stack(pfs, tuple(uppers), ways, excluded, node=name)
+    result = stack.exposed()
+    devices.slices += [documents.plain(each) for each in pack(result, node=devices.node)]
+    truth = Truth(stack, result.devices)
+    for one, two in combinations(result.devices, 2):
+        if not truth.allows([one, two]):
+            devices.exclusive.add(frozenset({(one.pool, one.name), (two.pool, two.name)}))
+
+
+def _way(source: random.Random) -> Way:
+    return Way(source.choice(("shared", "exclusive", "both")), source.choice(("", "rx")))
 
 
 def _policies(source: random.Random) -> list[DeviceExposurePolicy]:

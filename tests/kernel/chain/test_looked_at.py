@@ -125,13 +125,26 @@ def test_a_step_that_merges_two_branches_of_stock_plugins_makes_no_drift_of_eith
     assert [bool(each.drift) for each in looked(bed)][1] is True
 
 
-def test_a_step_beside_another_on_one_parent_makes_no_drift_of_it(bed: Bed) -> None:
-    bed.veth("eth7", "peer7", up=True)
+def test_what_stands_on_one_of_its_own_kind_is_where_the_kernel_puts_it(bed: Bed) -> None:
+    bed.veth("eth7", "peer7")
     maker(bed, "upper", 'link add "$CNI_IFNAME" link net1 type macvlan')
+    maker(bed, "top", 'link add "$CNI_IFNAME" link mac0 type macvlan')
+    attached(
+        bed,
+        step("nic", "host-device", "net1", device=device("eth7")),
+        step("low", "upper", "mac0", {"master": "net1"}, after=["nic"]),
+        step("high", "top", "mac1", {"master": "mac0"}, after=["low"]),
+    )
+    assert [each.drift for each in looked(bed)] == [(), (), ()]
+
+
+def test_a_stock_plugin_is_not_asked_for_the_addresses_of_what_stands_on_its_interface(bed: Bed) -> None:
+    bed.veth("eth7", "peer7", up=True)
+    maker(bed, "other", 'link add "$CNI_IFNAME" type bridge')
     attached(
         bed,
         step("low", "macvlan", "net1", {"master": "eth7", **static("10.3.0.5/24")}),
-        step("top", "upper", "mac0", {"master": "net1"}, after=["low"]),
+        step("top", "other", "br0", after=["low"]),
     )
     assert [each.drift for each in looked(bed)] == [(), ()]
 

@@ -1,0 +1,249 @@
+"""`netdra plan --cluster`: every node's devices as they are published now, and as they would be after some policies.
+
+Called by `plan`. What nodes have is read from their NodeNetworks, what they publish from their ResourceSlices; nothing
+is written. What a node's report does not tell is not guessed, but said on stderr.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+
+import click
+import msgspec
+
+from netdra.cli import terminal
+from netdra.exposure.check import check
+from netdra.exposure.foresight import Foresight, Seen
+from netdra.exposure.grouping import pool_name
+from netdra.model import documents, names
+from netdra.model.errors import InvalidInputError
+from netdra.model.inventory import Interface
+from netdra.model.node_network import InterfaceGroup, NodeNetwork
+from netdra.model.policy import DeviceExposurePolicy
+from netdra.model.resource import ResourceSlice
+
+_COLUMNS = ("NODE", "POOL", "DEVICE", "NOW", "AFTER", "IN USE")
+_PF_NAME = names.qualified("pfName")
+_ROOTS = frozenset({"pf", "nic", "representor"})
+"""Types of interfaces that have pools of their own."""
+_NONE = "-"
+
+
+class Line(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+    """One device of one node, as it is printed in JSON and YAML.
+
+    Attributes:
+        now: the policy that offers it today, "" if it is not published, "?" if nobody knows.
+        after: the same after the policies.
+        allocated: whether a claim has it; it stays published, tainted, until the claim lets go of it.
+    """
+
+    node: str
+    pool: str
+    device: str
+    now: str = ""
+    after: str = ""
+    allocated: bool = False
+
+    @property
+    def differs(self) -> bool:
+        """Whether the policies change something about it."""
+        return self.now != self.after
+
+
+class ClusterNow(msgspec.Struct, frozen=True, kw_only=True):
+    """What a cluster has: nodes with their labels, their reports, the policies, and the slices of netdra's driver."""
+
+    labels: Mapping[str, Mapping[str, str]]
+    reports: Sequence[NodeNetwork]
+    policies: Sequence[DeviceExposurePolicy]
+    slices: Sequence[ResourceSlice]
+
+
+def show(
+    written: Sequence[DeviceExposurePolicy],
+    without: Sequence[str],
+    where: tuple[Path | None, str | None],
+    nodes: Sequence[str],
+    *,
+    diff: bool,
+    output: str,
+) -> None:
+    """Print every node's devices, now and after the policies are written.
+
+    Args:
+        written: the policies that would be written.
+        without: the names of those that would be deleted.
+        where: the kubeconfig and its context.
+        nodes: the nodes that are looked at; none means all of them.
+        diff: whether only what changes is printed.
+        output: "table", or "json" or "yaml".
+
+    Raises:
+        InvalidInputError: there is no such policy or node, or the cluster cannot be found.
+        ApiError: it cannot be read.
+    """
+    for policy in written:
+        for text in check(policy):
+            terminal.tell(f'policy "{policy.name}": {text}')
+    now = asyncio.run(_read(*where))
+    known = {each.name for each in now.policies}
+    for name in without:
+        if name not in known:
+            raise InvalidInputError(f"--without {name}: the cluster has no such policy", hint=_listed(known))
+    lines, notes = compare(now, written, without)
+    present = {each.name for each in now.reports} | set(now.labels)
+    for node in nodes:
+        if node not in present:
+            raise InvalidInputError(f"--node {node}: the cluster has no such node", hint=_listed(present))
+    for note in notes:
+        terminal.tell(note)
+    chosen = [line for line in lines if (not nodes or line.node in nodes) and (line.differs or not diff)]
+    if output == "table":
+        _print(chosen)
+        return
+    value = documents.plain({"devices": chosen})
+    text = msgspec.json.format(msgspec.json.encode(value)).decode() if output == "json" else documents.to_yaml(value)
+    click.echo(text.rstrip("\n"))
+
+
+def compare(
+    now: ClusterNow, written: Sequence[DeviceExposurePolicy], without: Sequence[str] = ()
+) -> tuple[list[Line], list[str]]:
+    """Every device of every node now and after policies are written or deleted, and what cannot be told. Pure."""
+    stands = {each.name: each for each in now.policies}
+    changed = [each for each in written if each.name not in stands or stands[each.name].spec != each.spec]
+    removed = [stands[name] for name in {*without, *(each.name for each in changed)} if name in stands]
+    lines: list[Line] = []
+    notes: list[str] = []
+    published = _published(now.slices)
+    for report in sorted(now.reports, key=lambda each: each.name):
+        labels = now.labels.get(report.name, {})
+        here = [each for each in changed if each.spec.node_selector is None or each.spec.node_selector.matches(labels)]
+        found = _Node(report, published.get(report.name, {}), Foresight(now.policies, removed, here))
+        lines += found.lines()
+        if found.untold:
+            many = f"{found.untold} interface{'s' * (found.untold != 1)}"
+            notes.append(
+                f"node {report.name}: of {many} its report tells too little, so what becomes of them is unknown"
+            )
+    silent = sorted({*now.labels, *published} - {each.name for each in now.reports})
+    if silent:
+        notes.append(f"{_listed(silent)}: no report, so nothing is said of what policies would do there")
+    lines += [
+        Line(node=node, pool=pool, device=device, now="?", after="?")
+        for node in silent
+        for device, pool in published.get(node, {}).items()
+    ]
+    return sorted(lines, key=lambda line: (line.node, line.pool, line.device)), notes
+
+
+class _Node:
+    """One node's report, beside its slices."""
+
+    def __init__(self, report: NodeNetwork, pools: Mapping[str, str], foresight: Foresight) -> None:
+        self._node = report.name
+        self._groups = report.status.interfaces if report.status is not None else ()
+        self._pools = pools
+        self._foresight = foresight
+        self.untold = 0
+
+    def lines(self) -> Iterator[Line]:
+        told: set[str] = set()
+        for group in self._groups:
+            for name in group.names:
+                for line in self._of(group, name):
+                    told.add(line.device)
+                    yield line
+            self.untold += group.count if not group.names and group.devices else 0
+        # Published, and not in the report yet, or no longer.
+        for device, pool in self._pools.items():
+            if device not in told:
+                yield Line(node=self._node, pool=pool, device=device, now="?", after="?")
+
+    def _of(self, group: InterfaceGroup, name: str) -> Iterator[Line]:
+        facts, unknown = group.facts(name)
+        unreadable = tuple(names.qualified(each) for each in group.unreadable)
+        plain = {key: value for key, value in facts.items() if not isinstance(value, tuple)}
+        seen = Seen(plain, tuple(sorted(unknown)), unreadable, group.policies, group.devices)
+        change = self._foresight.of(seen)
+        self.untold += change is None
+        gone = change.gone if change is not None else ()
+        taken = change.taken if change is not None else {}
+        for device in group.devices:
+            called, now = device.called(name), device.policy or "?"
+            after = "" if device in gone else taken.get(device.suffix, now)
+            yield Line(
+                node=self._node,
+                pool=self._pool(group, name, called),
+                device=called,
+                now=now,
+                after="?" if change is None else after,
+                allocated=device.allocated,
+            )
+        for suffix, policy in (change.come if change is not None else {}).items():
+            called = names.label(name + suffix)
+            yield Line(node=self._node, pool=self._pool(group, name, called), device=called, after=policy)
+
+    def _pool(self, group: InterfaceGroup, name: str, device: str) -> str:
+        """The pool that a device is in, or would be; what may stand on a NIC, in the NIC's pool, is not told so."""
+        if device in self._pools:
+            return self._pools[device]
+        if group.type not in _ROOTS and group.type != "vf":
+            return "?"
+        pf_name = str(group.facts(name)[0].get(_PF_NAME, ""))
+        root = None if group.type == "vf" else Interface(if_name=name, type=group.type)
+        return pool_name(self._node, pf_name, root)
+
+
+def _published(slices: Iterable[ResourceSlice]) -> dict[str, dict[str, str]]:
+    """By node, the devices that are published, each with its pool."""
+    found: dict[str, dict[str, str]] = {}
+    for each in slices:
+        if each.spec.driver == names.DRIVER and each.spec.node_name:
+            of_node = found.setdefault(each.spec.node_name, {})
+            of_node.update((device.name, each.spec.pool.name) for device in each.spec.devices)
+    return found
+
+
+def _print(lines: Sequence[Line]) -> None:
+    rows = (
+        (line.node, line.pool, line.device, line.now or _NONE, line.after or _NONE, "yes" if line.allocated else "")
+        for line in lines
+    )
+    terminal.print_table(_COLUMNS, rows)
+    differing = [line for line in lines if line.differs]
+    hidden = [line for line in differing if not line.after]
+    offered = [line for line in differing if not line.now]
+    held = sum(line.allocated for line in hidden)
+    parts = [
+        f"{len(hidden)} hidden{f' ({held} in use)' if held else ''}",
+        f"{len(offered)} offered",
+        f"{len(differing) - len(hidden) - len(offered)} by another policy",
+    ]
+    nodes = len({line.node for line in differing})
+    click.echo(f"{', '.join(parts)}, on {nodes} node{'s' * (nodes != 1)}" if differing else "nothing changes")
+
+
+def _listed(known: Iterable[str]) -> str:
+    found = sorted(known)
+    return f"{', '.join(found[:10])}{f' and {len(found) - 10} more' if len(found) > 10 else ''}" or "there is none"
+
+
+async def _read(kubeconfig: Path | None, context: str | None) -> ClusterNow:
+    from netdra.kube import resources
+    from netdra.kube.client import Client, Selection
+    from netdra.kube.connection import connect, find_config
+
+    async with Client(connect(find_config(kubeconfig, context))) as client:
+        driver = Selection(field_selector=f"spec.driver={names.DRIVER}")
+        nodes, reports, policies, slices = await asyncio.gather(
+            client.list(resources.NODES),
+            client.list(resources.NODE_NETWORKS),
+            client.list(resources.POLICIES),
+            client.list(resources.RESOURCE_SLICES, driver),
+        )
+    labels = {each.metadata.name: each.metadata.labels for each in nodes}
+    return ClusterNow(labels=labels, reports=reports, policies=policies, slices=slices)

@@ -1,0 +1,118 @@
+"""`netdra plan --cluster` compares what nodes publish with what they would publish."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+from click.testing import CliRunner
+from msgspec.structs import replace
+
+from netdra.cli.cluster_plan import ClusterNow, Line, compare
+from netdra.cli.plan import command
+from netdra.model.device import DEFAULT_FEATURES
+from netdra.model.meta import ObjectMeta
+from netdra.model.node_network import NodeNetwork
+from netdra.model.policy import DeviceExposurePolicy
+from netdra.model.resource import ResourceSlice
+from tests.builders import OURS, exclude, exclusive, named, shared, sriov
+from tests.unit.node.publishing.scene import NODE, POOL, Scene
+
+VFS = exclusive("vfs", f'{OURS}.type == "vf"', "sriov")
+PFS = exclusive("pfs", f'{OURS}.type == "pf"')
+
+
+@pytest.fixture
+def now() -> ClusterNow:
+    """A node with a PF and three VFs, of which one is in use."""
+    scene = Scene()
+    scene.offering.follow((VFS, PFS), DEFAULT_FEATURES)
+    scene.hold((POOL, "p0v1"))
+    scene.see(*sriov("p0", 3))
+    report = NodeNetwork(
+        metadata=ObjectMeta(name=NODE),
+        api_version="networking.dra.io/v1alpha1",
+        kind="NodeNetwork",
+        status=scene.offering.report(),
+    )
+    slices: list[ResourceSlice] = [each for pool in scene.slices.values() for each in pool]
+    return ClusterNow(labels={NODE: {"rack": "a"}}, reports=(report,), policies=(VFS, PFS), slices=slices)
+
+
+def line(device: str, now: str = "", after: str = "", *, allocated: bool = False) -> Line:
+    return Line(node=NODE, pool=POOL, device=device, now=now, after=after, allocated=allocated)
+
+
+def differing(now: ClusterNow, *written: DeviceExposurePolicy, without: Sequence[str] = ()) -> list[Line]:
+    lines, notes = compare(now, written, without)
+    assert notes == []
+    return [each for each in lines if each.differs]
+
+
+def test_what_stays_is_told_with_its_policy(now: ClusterNow) -> None:
+    assert compare(now, [VFS])[0] == [
+        line("p0", "pfs", "pfs"),
+        line("p0v0", "vfs", "vfs"),
+        line("p0v1", "vfs", "vfs", allocated=True),
+        line("p0v2", "vfs", "vfs"),
+    ]
+
+
+def test_what_is_hidden_offered_and_taken_over_is_told(now: ClusterNow) -> None:
+    guard = exclude("guard", named("p0v1"))
+    macvlans = shared("macvlans", f'{OURS}.type == "pf"', deviceNameSuffix="-macvlan")
+    other = exclusive("aaa", named("p0"))
+    assert differing(now, guard, macvlans, other) == [
+        line("p0", "pfs", "aaa"),
+        line("p0-macvlan", after="macvlans"),
+        line("p0v1", "vfs", allocated=True),
+    ]
+
+
+def test_a_policy_of_the_same_name_is_changed(now: ClusterNow) -> None:
+    assert differing(now, exclusive("pfs", f"{OURS}.vfIndex == 0")) == [line("p0", "pfs"), line("p0v0", "vfs", "pfs")]
+
+
+def test_a_policy_can_be_deleted(now: ClusterNow) -> None:
+    assert differing(now, without=["vfs"]) == [
+        line("p0v0", "vfs"),
+        line("p0v1", "vfs", allocated=True),
+        line("p0v2", "vfs"),
+    ]
+
+
+def test_a_policy_holds_on_the_nodes_that_it_selects(now: ClusterNow) -> None:
+    elsewhere = exclude("guard", "true", nodeSelector={"matchLabels": {"rack": "b"}})
+    here = exclude("guard", "true", nodeSelector={"matchLabels": {"rack": "a"}})
+    assert differing(now, elsewhere) == []
+    assert len(differing(now, here)) == 4
+
+
+def test_what_is_unknown_is_said_and_not_guessed(now: ClusterNow) -> None:
+    lines, notes = compare(now, [exclude("guard", f'{OURS}.pciAddress == "0000:03:00.1"')])
+    assert [each.after for each in lines] == ["pfs", "?", "vfs", "?"]
+    assert notes == [f"node {NODE}: of 2 interfaces its report tells too little, so what becomes of them is unknown"]
+
+
+def test_a_node_without_a_report_is_named(now: ClusterNow) -> None:
+    lines, notes = compare(replace(now, reports=()), [exclude("guard", "true")])
+    assert [(each.device, each.now, each.after) for each in lines] == [
+        (name, "?", "?") for name in ("p0", "p0v0", "p0v1", "p0v2")
+    ]
+    assert notes == [f"{NODE}: no report, so nothing is said of what policies would do there"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ([], "Missing option '--policies'"),
+        (["--cluster"], "Missing option '--policies'"),
+        (["--diff"], "--diff needs --cluster"),
+        (["--without", "x"], "--without needs --cluster"),
+        (["--cluster", "--inventory", "x"], "--inventory and --cluster exclude each other"),
+    ],
+)
+def test_options_that_do_not_go_together_are_refused(arguments: list[str], said: str) -> None:
+    done = CliRunner().invoke(command, arguments)
+    assert done.exit_code == 2
+    assert said in done.output
