@@ -98,7 +98,7 @@ def _own_part(pf_name: str, root: Interface | None) -> str:
 
 
 def _name(node: str, pf_name: str, root: Interface | None, in_use: Collection[str]) -> str:
-    """A NIC's pool; one in use keeps the name that pools had before they said exactly whose they are."""
+    """A NIC's pool; before it said exactly whose it is its name had a dash, and one in use keeps that name."""
     former = names.subdomain(f"{node}-{_own_part(pf_name, root)}") if in_use else ""
     return former if former in in_use else pool_name(node, pf_name, root)
 
