@@ -29,6 +29,8 @@ from netdra.topology.values import ConfigError, Path, dotted, quoted
 
 ANY_PLUGIN = "*"
 
+Steps = Mapping[str, PlannedStep]
+"""A plan's steps by name."""
 Contracts = Mapping[str, Sequence[Contract]]
 """By plugin, the contracts whose formats count: the shipped one, and the user's own."""
 
@@ -104,12 +106,15 @@ def check(
     return tuple(
         about(plan.topology, step.name, each.what, hint=each.hint, path=("steps", at, *each.path))
         for plan in plans
+        for steps in ({step.name: step for step in plan.steps},)
         for at, step in enumerate(plan.steps)
-        for each in _step(step, contracts, permits, allocated)
+        for each in _step(step, steps, contracts, permits, allocated)
     )
 
 
-def _step(step: PlannedStep, contracts: Contracts, permits: Permits | None, allocated: bool) -> Iterator[Complaint]:
+def _step(
+    step: PlannedStep, steps: Steps, contracts: Contracts, permits: Permits | None, allocated: bool
+) -> Iterator[Complaint]:
     known = contracts.get(step.type, ())
     if step.execution == "Binary":
         yield from _plugin(step.type, ("type",), contracts, permits)
@@ -130,7 +135,7 @@ def _step(step: PlannedStep, contracts: Contracts, permits: Permits | None, allo
         given += [msgspec.structs.replace(each, path=("ipam", *each.path)) for each in inner]
     # What two schemas say alike is complained of once.
     for each in {(each.path, each.format): each for each in given}.values():
-        yield from _within("config", _value(step, each, permits))
+        yield from _within("config", _value(step, each, permits, steps))
 
 
 def _within(top: str, complaints: Iterable[Complaint]) -> Iterator[Complaint]:
@@ -237,7 +242,7 @@ def _in_pod(step: PlannedStep, allocated: bool) -> Iterator[Complaint]:
         yield Complaint(("config", parameter), what, f"leave {parameter} out")
 
 
-def _value(step: PlannedStep, given: _Given, permits: Permits | None) -> Iterator[Complaint]:
+def _value(step: PlannedStep, given: _Given, permits: Permits | None, steps: Steps) -> Iterator[Complaint]:
     where = dotted(given.path)
     if not given.format:
         hint = "write it as the plugin's schema does"
@@ -247,7 +252,7 @@ def _value(step: PlannedStep, given: _Given, permits: Permits | None) -> Iterato
     elif given.format == "hostPath":
         yield from _host_path(given, permits)
     elif step.depend_on:
-        yield from _derived(given)
+        yield from _derived(step, given, steps)
     elif step.device is not None and given.value:
         yield from _allocated(step.device, given)
 
@@ -264,8 +269,11 @@ def _host_path(given: _Given, permits: Permits | None) -> Iterator[Complaint]:
         yield Complaint(given.path, f"{where} {quoted(path)} is a path of the node: {why}", hint)
 
 
-def _derived(given: _Given) -> Iterator[Complaint]:
-    """An interface's name counts in the pod; everything else of the node must come from what was allocated."""
+def _derived(step: PlannedStep, given: _Given, steps: Steps) -> Iterator[Complaint]:
+    """An interface's name counts in the pod; everything else of the node must be what was allocated to the claim alone.
+
+    A device that others have a share of is not the claim's to move or to change as a whole.
+    """
     if given.format == "interface" or not given.value:
         return
     field = _REFERRED.get(given.format, "")
@@ -275,13 +283,30 @@ def _derived(given: _Given) -> Iterator[Complaint]:
         yield Complaint(given.path, f"{dotted(given.path)}: {problem.what}", problem.hint)
         return
     if field and len(parts) == 1 and isinstance(parts[0], Reference) and parts[0].field == field:
-        return
-    hint = "allocate it: let a step without dependOn bring it into the pod"
-    if field:
-        hint += f", and refer to it as {{{{ step.{field} }}}}"
-    yield Complaint(
-        given.path, f"{dotted(given.path)} {quoted(given.value)} names a device of the node: {_DERIVED}", hint
-    )
+        devices = [root.device for root in _roots(parts[0].step, steps) if root.device is not None]
+        fits = not any(device.share_id for device in devices)
+    else:
+        devices = [root.device for root in _roots(step.name, steps) if root.device is not None]
+        own = {_OF_DEVICE[given.format](device).lower() for device in devices if not device.share_id}
+        fits = bool(field) and given.value.lower() in own
+    if not fits:
+        what = f"{dotted(given.path)} {quoted(given.value)} names a device of the node: {_DERIVED}"
+        hint = "allocate it: let a step without dependOn bring it into the pod"
+        if field:
+            hint += f", and refer to it as {{{{ step.{field} }}}}"
+        yield Complaint(given.path, what, hint)
+
+
+def _roots(name: str, steps: Steps) -> Iterator[PlannedStep]:
+    """The root steps that a step stands on, or the step itself."""
+    seen, todo = set[str](), [name]
+    while todo:
+        step = steps.get(todo.pop())
+        if step is not None and step.name not in seen:
+            seen.add(step.name)
+            todo += step.depend_on
+            if not step.depend_on:
+                yield step
 
 
 def _allocated(device: PlannedDevice, given: _Given) -> Iterator[Complaint]:
