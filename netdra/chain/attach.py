@@ -13,7 +13,7 @@ from contextlib import closing, suppress
 
 import msgspec
 
-from netdra.chain import checkpoint, files, flow, order
+from netdra.chain import checkpoint, files, flow, holders, order
 from netdra.chain import site as sites
 from netdra.chain.checkpoint import BadCheckpointError, CheckpointExistsError, Complete, Header, Pod, Saved
 from netdra.chain.checkpoint import Namespace as NamespaceId
@@ -133,6 +133,7 @@ def _back_out(
         seconds=time.monotonic() - started,
     )
     if report.is_clean:
+        holders.give_up_all(settings.state, header.pod.sandbox)
         executor.journal.remove()
     else:
         executor.journal.close()

@@ -53,6 +53,17 @@ def give_up(directory: Path, device: str, sandbox: str) -> None:
         path.unlink(missing_ok=True)
 
 
+def give_up_all(directory: Path, sandbox: str) -> None:
+    """Note that a sandbox has no device any more, as when it was killed before it wrote down what it took."""
+    try:
+        links = list((directory / _FOLDER).iterdir())
+    except FileNotFoundError:
+        return
+    for path in links:
+        if _target(path) == sandbox:
+            path.unlink(missing_ok=True)
+
+
 def holder(directory: Path, device: str) -> str:
     """The sandbox that has a device, or ""."""
     sandbox = _target(_path(directory, device)) if device else ""
