@@ -33,6 +33,7 @@ from netdra.model.topology import NetworkTopology
 from netdra.node.cdi.files import ClaimFiles
 from netdra.node.claims.store import ClaimStore
 from netdra.node.nri.hooks import Sandbox
+from netdra.node.permits import EVERYTHING, NodePermits
 from netdra.node.pods.service import Pods, Surroundings, assemble, keep
 from netdra.node.pods.threads import Threads
 from netdra.topology.classes import device_classes
@@ -47,7 +48,7 @@ from tests.cluster.fault_proxy import FaultProxy
 
 WITHIN = 60.0
 BUDGET = 20.0
-BINARIES = ("macvlan", "static")
+BINARIES = ("macvlan", "static", "host-device", "host-local")
 
 # The pool's first thread must be born outside the namespaces that tests make, or it would keep one alive.
 Namespace.current().run(lambda: None)
@@ -165,6 +166,7 @@ class Scene:
     machine: Machine
     view: View = field(default_factory=View)
     told: list[Occurrence] = field(default_factory=list)
+    permits: NodePermits = EVERYTHING
 
     def publish(self, *interfaces: str, shared: bool = False) -> None:
         """Make veth devices, and publish each under its name."""
@@ -261,6 +263,7 @@ class Scene:
             view=self.view,
             emit=self.told.append,
             threads=Threads.made(lambda: libc.setns(host, libc.CLONE_NEWNET)),
+            permits=self.permits,
         )
 
     @asynccontextmanager
