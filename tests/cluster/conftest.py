@@ -73,6 +73,16 @@ def serve_kinds(plane: ControlPlane, api: Api) -> None:
     plane.kubectl("apply", "--server-side", "-f", "-", text="---\n".join(map(text, kinds.KINDS)))
     for kind in kinds.KINDS:
         api.wait_for(DEFINITION, kind.name, is_established)
+    # Whoever lists a kind first may be told to come again (429) until the server has read what there is of it.
+    until(lambda: all(_is_listed(api, kind) for kind in kinds.KINDS), "netdra's kinds to be listed")
+
+
+def _is_listed(api: Api, kind: crd.CustomKind) -> bool:
+    try:
+        api.request("GET", f"/apis/{kind.group}/{crd.VERSION}/{kind.plural}")
+    except ApiError:
+        return False
+    return True
 
 
 def _is_documented(api: Api, kind: crd.CustomKind) -> bool:
