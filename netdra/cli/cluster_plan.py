@@ -14,9 +14,9 @@ import click
 import msgspec
 
 from netdra.cli import terminal
-from netdra.exposure.assemble import pool_name
 from netdra.exposure.check import check
 from netdra.exposure.foresight import Foresight, Seen
+from netdra.exposure.grouping import pool_name
 from netdra.model import documents, names
 from netdra.model.errors import InvalidInputError
 from netdra.model.inventory import Interface
@@ -26,6 +26,8 @@ from netdra.model.resource import ResourceSlice
 
 _COLUMNS = ("NODE", "POOL", "DEVICE", "NOW", "AFTER", "IN USE")
 _PF_NAME = names.qualified("pfName")
+_ROOTS = frozenset({"pf", "nic", "representor"})
+"""Types of interfaces that have pools of their own."""
 _NONE = "-"
 
 
@@ -186,9 +188,11 @@ class _Node:
             yield Line(node=self._node, pool=self._pool(group, name, called), device=called, after=policy)
 
     def _pool(self, group: InterfaceGroup, name: str, device: str) -> str:
-        """The pool that a device is in, or would be."""
+        """The pool that a device is in, or would be; what may stand on a NIC, in the NIC's pool, is not told so."""
         if device in self._pools:
             return self._pools[device]
+        if group.type not in _ROOTS and group.type != "vf":
+            return "?"
         pf_name = str(group.facts(name)[0].get(_PF_NAME, ""))
         root = None if group.type == "vf" else Interface(if_name=name, type=group.type)
         return pool_name(self._node, pf_name, root)

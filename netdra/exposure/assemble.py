@@ -137,8 +137,13 @@ def _covered(nic: Nic) -> dict[str, str]:
 
 
 def _link_speed(offer: Offer, of_root: int) -> int:
-    """What a member's link has, in Mbit/s: its VFs have the NIC's, another port has a cable of its own."""
+    """What a member's link has, in Mbit/s: its VFs have the NIC's, another port has a cable of its own.
+
+    0 for what may have more than one link below it.
+    """
     interface = offer.interface
+    if len(interface.lower_devices) > 1 or interface.type in WITHOUT_CABLE:
+        return 0
     return of_root if interface.type == "vf" or not interface.dev_port else interface.link_speed
 
 

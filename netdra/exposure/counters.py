@@ -82,8 +82,10 @@ def charge(
     totals = {}
     if num_vfs or wholes > 1 or (wholes and slots > 1):
         totals[names.EXCLUSION_SLOTS] = slots
-    lenders = [each for each in personas if _lends(each)]
-    if link_speed > 0 and (num_vfs or (lenders and len(personas) > 1)):
+    lenders = [each for each in personas if each.template.shared and _lends(each)]
+    stacked = [each for member in members if _is_on_link(member) for each in member.personas if _lends(each)]
+    offered = len(personas) + sum(len(member.personas) for member in members)
+    if link_speed > 0 and (num_vfs or ([*lenders, *stacked] and offered > 1)):
         totals[names.BANDWIDTH] = link_speed
     found = _interface(name, personas, totals, sets=MAX_COUNTER_CONSUMPTIONS)
     main = names.label(f"{name}-counters")
@@ -94,19 +96,17 @@ def charge(
         # While it is lent to anybody, all that it could lend is gone from the link.
         found.consumes.setdefault(persona.name, {}).setdefault(main, {})[names.BANDWIDTH] = persona.template.lends
     fallback = next((each.template.bandwidth for each in personas if each.template.bandwidth), 0)
-    fallback = fallback or _fair_share(lenders, num_vfs=num_vfs, link_speed=link_speed)
+    fallback = fallback or _fair_share([*lenders, *stacked], num_vfs=num_vfs, link_speed=link_speed)
     for branch in branches(members):
         parts = [members[place] for place in branch]
         own = _branch(parts, _above(parts, branch))
         found.sets.update(own.sets)
         for member in parts:
             for persona in member.personas:
-                amounts = _of_root(member, persona, totals)
+                share = _share(member, persona, fallback=min(fallback, link_speed), link_speed=link_speed)
                 if member.is_vf:
-                    share = _vf_share(persona, member.personas, fallback=min(fallback, link_speed))
                     found.bandwidth[persona.name] = share
-                    if share and names.BANDWIDTH in totals and not persona.template.overcommits:
-                        amounts |= {names.BANDWIDTH: share}
+                amounts = _of_root(member, persona, totals, share)
                 from_main = {main: amounts} if amounts else {}
                 found.consumes[persona.name] = from_main | own.consumes.get(persona.name, {})
     return _without_idle(found)
@@ -146,14 +146,16 @@ def _slots_of(member: Member) -> int:
     return at_once(member.personas) if member.personas else 0
 
 
-def _of_root(member: Member, persona: Persona, totals: Mapping[str, int]) -> dict[str, int]:
-    """What a device takes of the NIC's own counters."""
+def _of_root(member: Member, persona: Persona, totals: Mapping[str, int], share: int) -> dict[str, int]:
+    """What a device takes of the NIC's own counters; of the link its share, unless its policy overcommits."""
+    lent = share and names.BANDWIDTH in totals and not persona.template.overcommits
+    bandwidth = {names.BANDWIDTH: share} if lent else {}
     slots = totals.get(names.EXCLUSION_SLOTS)
     if slots is None or not member.on_root:
-        return {}
+        return bandwidth
     if member.shares_function:
-        return {} if persona.template.shared else {names.EXCLUSION_SLOTS: slots}
-    return {} if member.protected else {names.EXCLUSION_SLOTS: 1}
+        return bandwidth if persona.template.shared else {names.EXCLUSION_SLOTS: slots, **bandwidth}
+    return bandwidth if member.protected else {names.EXCLUSION_SLOTS: 1, **bandwidth}
 
 
 def _above(members: Sequence[Member], branch: Sequence[int]) -> list[list[int]]:
@@ -212,13 +214,18 @@ def _branch_counters(
     return found
 
 
+def _is_on_link(member: Member) -> bool:
+    """Whether what a member has of bandwidth is of the NIC's own link: it is a VLAN on it, say, but not on its VF."""
+    return member.on_root and not (member.is_vf or member.on or member.shares_function)
+
+
 def _lends(persona: Persona) -> bool:
-    """Whether claims share a device's bandwidth, and what they have of it must be kept from others."""
-    return persona.template.shared and persona.template.lends > 0 and not persona.template.overcommits
+    """Whether a device has bandwidth by its policy, which must be kept from others while it is in use."""
+    return persona.template.lends > 0 and not persona.template.overcommits
 
 
 def _fair_share(lenders: Sequence[Persona], *, num_vfs: int, link_speed: int) -> int:
-    """What is left for each VF of the link, if its shared devices are in use, too; all of it if they leave nothing."""
+    """What is left for each VF of the link if all that lend of it are in use, too; all of it if they leave nothing."""
     groups: dict[str, int] = {}
     for each in lenders:
         group = each.template.group or f"of {each.name}"
@@ -227,13 +234,15 @@ def _fair_share(lenders: Sequence[Persona], *, num_vfs: int, link_speed: int) ->
     return (left if left > 0 else link_speed) // num_vfs if num_vfs else 0
 
 
-def _vf_share(persona: Persona, personas: Sequence[Persona], *, fallback: int) -> int:
-    """The bandwidth of a persona of a VF, in Mbit/s: what its policy says, or a part of the VF's share.
+def _share(member: Member, persona: Persona, *, fallback: int, link_speed: int) -> int:
+    """What a device on a NIC has of the link, in Mbit/s: what its policy says, or of a VF a part of the VF's share.
 
-    Shared personas that may be in use at once divide the share, so that one VF never takes another's.
+    Shared personas that may be in use at once divide that, so that one VF never takes another's.
     """
-    divided = fallback // at_once(personas) if persona.template.shared else fallback
-    return persona.template.lends or divided
+    if member.is_vf:
+        divided = fallback // at_once(member.personas) if persona.template.shared else fallback
+        return persona.template.lends or divided
+    return min(persona.template.lends, link_speed) if _is_on_link(member) else 0
 
 
 def _interface(name: str, personas: Sequence[Persona], totals: Mapping[str, int], *, sets: int) -> Charges:

@@ -87,15 +87,20 @@ def _vf_index(vf: Interface) -> int:
     return vf.vf_index
 
 
-def _name(node: str, pf_name: str, root: Interface | None, in_use: Collection[str]) -> str:
-    """The pool of a NIC: `<node>/sriov-<pf>`, or `<node>/<type>-<name>` of what is no PF.
+def pool_name(node: str, pf_name: str, root: Interface | None) -> str:
+    """The pool of a NIC: `<node>/sriov-<pf>`, or `<node>/<type>-<name>` of what is no PF."""
+    return names.pool(node, _own_part(pf_name, root))
 
-    What it was called before it said exactly whose it is had a dash; one in use keeps that name.
-    """
+
+def _own_part(pf_name: str, root: Interface | None) -> str:
     kind = "sriov" if root is None or root.type == "pf" else root.type
-    own = f"{kind}-{root.device_name if root else pf_name}"
-    former = names.subdomain(f"{node}-{own}") if in_use else ""
-    return former if former in in_use else names.pool(node, own)
+    return f"{kind}-{root.device_name if root else pf_name}"
+
+
+def _name(node: str, pf_name: str, root: Interface | None, in_use: Collection[str]) -> str:
+    """A NIC's pool; before it said exactly whose it is its name had a dash, and one in use keeps that name."""
+    former = names.subdomain(f"{node}-{_own_part(pf_name, root)}") if in_use else ""
+    return former if former in in_use else pool_name(node, pf_name, root)
 
 
 class _Members:

@@ -15,13 +15,12 @@ from typing import Any
 
 import msgspec
 
-from netdra.model.errors import InvalidInputError
 from netdra.model.plan import Plan, PlannedDevice, PlannedStep
 from netdra.model.schema import CNIPluginSchema, Format
 from netdra.topology import references, shipped
 from netdra.topology.attachment import IN_POD_PARAMETERS
 from netdra.topology.config_check import COMMON, Complaint
-from netdra.topology.contract import Contract, Shape, compile_schema
+from netdra.topology.contract import Contract, Shape, examine
 from netdra.topology.findings import Finding, about
 from netdra.topology.references import Reference
 from netdra.topology.step_check import RESERVED_KEYS, is_plugin_name
@@ -29,6 +28,8 @@ from netdra.topology.values import ConfigError, Path, dotted, quoted
 
 ANY_PLUGIN = "*"
 
+Steps = Mapping[str, PlannedStep]
+"""A plan's steps by name."""
 Contracts = Mapping[str, Sequence[Contract]]
 """By plugin, the contracts whose formats count: the shipped one, and the user's own."""
 
@@ -81,13 +82,28 @@ def contracts_of(plans: Iterable[Plan], own: Iterable[CNIPluginSchema] = ()) -> 
     wanted = {kind for plan in plans for step in plan.steps for kind in (step.type, _ipam_type(step)) if kind}
     found: dict[str, tuple[Contract, ...]] = {kind: (known,) for kind, known in shipped.contracts(wanted).items()}
     for schema in own:
-        if schema.spec.cni_type in wanted:
-            try:
-                contract = compile_schema(schema)
-            except InvalidInputError:
-                continue
+        contract = _contract(schema) if schema.spec.cni_type in wanted else None
+        if contract is not None:
             found[contract.cni_type] = (*found.get(contract.cni_type, ()), contract)
     return found
+
+
+_MOST_COMPILED = 256
+_compiled: dict[str, tuple[CNIPluginSchema, Contract | None]] = {}
+"""By name, what was compiled last, and of what: each pod's start asks anew."""
+
+
+def _contract(schema: CNIPluginSchema) -> Contract | None:
+    """A schema's contract; None if it contradicts itself."""
+    name = schema.metadata.name
+    known = _compiled.get(name)
+    if known is not None and known[0] is schema:
+        return known[1]
+    contract, findings = examine(schema)
+    if len(_compiled) >= _MOST_COMPILED:
+        _compiled.clear()
+    _compiled[name] = (schema, None if findings else contract)
+    return _compiled[name][1]
 
 
 def check(
@@ -104,12 +120,15 @@ def check(
     return tuple(
         about(plan.topology, step.name, each.what, hint=each.hint, path=("steps", at, *each.path))
         for plan in plans
+        for steps in ({step.name: step for step in plan.steps},)
         for at, step in enumerate(plan.steps)
-        for each in _step(step, contracts, permits, allocated)
+        for each in _step(step, steps, contracts, permits, allocated)
     )
 
 
-def _step(step: PlannedStep, contracts: Contracts, permits: Permits | None, allocated: bool) -> Iterator[Complaint]:
+def _step(
+    step: PlannedStep, steps: Steps, contracts: Contracts, permits: Permits | None, allocated: bool
+) -> Iterator[Complaint]:
     known = contracts.get(step.type, ())
     if step.execution == "Binary":
         yield from _plugin(step.type, ("type",), contracts, permits)
@@ -130,7 +149,7 @@ def _step(step: PlannedStep, contracts: Contracts, permits: Permits | None, allo
         given += [msgspec.structs.replace(each, path=("ipam", *each.path)) for each in inner]
     # What two schemas say alike is complained of once.
     for each in {(each.path, each.format): each for each in given}.values():
-        yield from _within("config", _value(step, each, permits))
+        yield from _within("config", _value(step, each, permits, steps))
 
 
 def _within(top: str, complaints: Iterable[Complaint]) -> Iterator[Complaint]:
@@ -237,7 +256,7 @@ def _in_pod(step: PlannedStep, allocated: bool) -> Iterator[Complaint]:
         yield Complaint(("config", parameter), what, f"leave {parameter} out")
 
 
-def _value(step: PlannedStep, given: _Given, permits: Permits | None) -> Iterator[Complaint]:
+def _value(step: PlannedStep, given: _Given, permits: Permits | None, steps: Steps) -> Iterator[Complaint]:
     where = dotted(given.path)
     if not given.format:
         hint = "write it as the plugin's schema does"
@@ -247,7 +266,7 @@ def _value(step: PlannedStep, given: _Given, permits: Permits | None) -> Iterato
     elif given.format == "hostPath":
         yield from _host_path(given, permits)
     elif step.depend_on:
-        yield from _derived(given)
+        yield from _derived(step, given, steps)
     elif step.device is not None and given.value:
         yield from _allocated(step.device, given)
 
@@ -264,8 +283,11 @@ def _host_path(given: _Given, permits: Permits | None) -> Iterator[Complaint]:
         yield Complaint(given.path, f"{where} {quoted(path)} is a path of the node: {why}", hint)
 
 
-def _derived(given: _Given) -> Iterator[Complaint]:
-    """An interface's name counts in the pod; everything else of the node must come from what was allocated."""
+def _derived(step: PlannedStep, given: _Given, steps: Steps) -> Iterator[Complaint]:
+    """An interface's name counts in the pod; everything else of the node must be what was allocated to the claim alone.
+
+    A device that others have a share of is not the claim's to move or to change as a whole.
+    """
     if given.format == "interface" or not given.value:
         return
     field = _REFERRED.get(given.format, "")
@@ -275,13 +297,30 @@ def _derived(given: _Given) -> Iterator[Complaint]:
         yield Complaint(given.path, f"{dotted(given.path)}: {problem.what}", problem.hint)
         return
     if field and len(parts) == 1 and isinstance(parts[0], Reference) and parts[0].field == field:
-        return
-    hint = "allocate it: let a step without dependOn bring it into the pod"
-    if field:
-        hint += f", and refer to it as {{{{ step.{field} }}}}"
-    yield Complaint(
-        given.path, f"{dotted(given.path)} {quoted(given.value)} names a device of the node: {_DERIVED}", hint
-    )
+        devices = [root.device for root in _roots(parts[0].step, steps) if root.device is not None]
+        fits = not any(device.share_id for device in devices)
+    else:
+        devices = [root.device for root in _roots(step.name, steps) if root.device is not None]
+        own = {_OF_DEVICE[given.format](device).lower() for device in devices if not device.share_id}
+        fits = bool(field) and given.value.lower() in own
+    if not fits:
+        what = f"{dotted(given.path)} {quoted(given.value)} names a device of the node: {_DERIVED}"
+        hint = "allocate it: let a step without dependOn bring it into the pod"
+        if field:
+            hint += f", and refer to it as {{{{ step.{field} }}}}"
+        yield Complaint(given.path, what, hint)
+
+
+def _roots(name: str, steps: Steps) -> Iterator[PlannedStep]:
+    """The root steps that a step stands on, or the step itself."""
+    seen, todo = set[str](), [name]
+    while todo:
+        step = steps.get(todo.pop())
+        if step is not None and step.name not in seen:
+            seen.add(step.name)
+            todo += step.depend_on
+            if not step.depend_on:
+                yield step
 
 
 def _allocated(device: PlannedDevice, given: _Given) -> Iterator[Complaint]:

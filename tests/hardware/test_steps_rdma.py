@@ -53,7 +53,7 @@ def _shared_again() -> bool:
 def chain(pfs: tuple[PF, ...], rxe: str) -> tuple[PlannedStep, ...]:
     """A VF, and the RDMA device beside it."""
     return (
-        step("vf", "sriov", "net1", device=allocated(pfs[0].vf(0))),
+        step("vf", "sriov", "net1", device=allocated(pfs[0].vf(0), rdma_device=rxe)),
         step("roce", "rdma", "net1", {"rdmaDevice": rxe}, after=["vf"]),
     )
 

@@ -92,7 +92,7 @@ def test_a_vf_is_set_up_through_its_pf_after_it_became_a_device_file(pfs: tuple[
     pod.attach(
         plan(
             step("dpdk", "vfio-pci", "net1", device=allocated(vf)),
-            step("vf", "sriov", "net1", {"vlan": 9, "pciBusID": vf.pci}, after=["dpdk"]),
+            step("vf", "sriov", "net1", {"vlan": 9, "pciBusID": "{{ dpdk.pciAddress }}"}, after=["dpdk"]),
         )
     )
     assert (vf.driver, of_pf(vf)["vlan_list"]) == ("vfio-pci", [{"vlan": 9}])

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from netdra.exposure import expose
 from netdra.model.device import ExposureResult
 from netdra.model.inventory import Interface
@@ -125,6 +127,18 @@ def test_what_shared_devices_of_a_pf_lend_is_not_shared_out_among_its_vfs() -> N
     ]
     result = expose(inventory(*sriov("ens1", 2)), [exclusive("vfs", VFS), *lenders])
     assert shares(result) == {"ens1-a": 40_000, "ens1-b": 40_000, "ens1v0": 10_000, "ens1v1": 10_000}
+    assert counters(result)["ens1-counters"]["bandwidth"] == 100_000
+
+
+@pytest.mark.parametrize("several", [True, False])
+def test_what_stands_on_a_link_takes_what_it_has_of_it_from_the_link(several: bool) -> None:
+    capacity = {"bandwidth": {"value": "60000", "requestPolicy": {"default": "60000"}}}
+    vlans = [Interface(if_name=f"vlan{number}", type="vlan", lower_devices=("ens1",)) for number in (5, 6)]
+    parent = pf("ens1", upper_devices=("vlan5", "vlan6"), host_use=("vlan-parent",))
+    on_vlans = policy("vlans", f'{OURS}.type == "vlan"', allowMultipleAllocations=several, capacity=capacity)
+    result = expose(inventory(parent, *vlans), [on_vlans])
+    assert result.problems == ()
+    assert shares(result) == {"vlan5": 60_000, "vlan6": 60_000}
     assert counters(result)["ens1-counters"]["bandwidth"] == 100_000
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import msgspec
 import pytest
 
 from netdra.model import documents
@@ -102,6 +103,16 @@ SOUND = [
 @pytest.mark.parametrize("sound", SOUND, ids=lambda one: f"{one.type} {one.config}")
 def test_what_was_allocated_and_what_is_in_the_pod_may_be_named(sound: PlannedStep) -> None:
     assert told(*([ROOT] if sound.depend_on else []), sound) == []
+
+
+@pytest.mark.parametrize("address", ["{{ vf0.pciAddress }}", "0000:03:00.1"])
+def test_a_derived_step_takes_no_device_that_others_have_a_share_of(address: str) -> None:
+    shared = msgspec.structs.replace(ALLOCATED, share_id="s")
+    mac = step("vf0", "macvlan", "net1", device=shared)
+    for kind in ("host-device", "vfio-pci", "sriov"):
+        (text,) = told(mac, derived(kind, {"pciBusID": address}))
+        assert "names a device of the node" in text
+        assert told(ROOT, derived(kind, {"pciBusID": address})) == []
 
 
 @pytest.mark.parametrize("kind", ["macvlan", "ipvlan", "vlan"])
