@@ -78,10 +78,15 @@ class Stack:
         for bus, (name, count) in enumerate(self.pfs.items(), 3):
             parent = pf(name, vfs=count, bus=bus, **relations(name))
             found += [parent, *(vf(parent, index, **relations(f"{name}v{index}")) for index in range(count))]
-        found += [
-            Interface(if_name=each.name, type=each.kind, lower_devices=each.on, **relations(each.name))
-            for each in self.uppers
-        ]
+        for each in self.uppers:
+            # A bridge has a cable to a pod, too, which is none of a NIC's.
+            cable = Interface(if_name=f"{each.name}-pod", type="veth", master=each.name, upper_devices=(each.name,))
+            cables = (cable,) if each.kind == "bridge" else ()
+            lower = (*each.on, *(cable.if_name for cable in cables))
+            found += [
+                Interface(if_name=each.name, type=each.kind, lower_devices=lower, **relations(each.name)),
+                *cables,
+            ]
         return inventory(*found, node=self.node)
 
     def policies(self) -> list[DeviceExposurePolicy]:
