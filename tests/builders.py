@@ -163,7 +163,7 @@ def long_names() -> tuple[Inventory, list[DeviceExposurePolicy]]:
         ),
         exclusive("whole", f'{OURS}.type == "pf"', "p" * 61, deviceNameSuffix="-whole"),
     ]
-    return inventory(parent, vf(parent, 0), vf(parent, 1), node="n" * 253), policies
+    return inventory(parent, vf(parent, 0), vf(parent, 1), node="n" * 242), policies  # a pool is <node>/<name>
 
 
 def topology(steps: str, name: str = "net", **metadata: Any) -> NetworkTopology:

@@ -113,14 +113,14 @@ class Copy:
         found = users(await self._client.list(CLAIM_USES))
         return replace(self.cluster, users=found.get(topology, ()))
 
-    async def with_reports(self, old: DeviceExposurePolicy | None, new: DeviceExposurePolicy | None) -> Cluster:
+    async def with_reports(self, new: DeviceExposurePolicy | None, *, trusted: bool) -> Cluster:
         """The cluster, with what nodes report as far as a policy asks for it that is written or deleted.
 
         Args:
-            old: the policy as it is, None if it is new.
             new: the policy as it will be, None if it is deleted.
+            trusted: whether it is the API server that asks; else what is published must do.
         """
-        asked = asked_for([] if new is None else [new.spec.selector.cel])
+        asked = asked_for([] if new is None else [new.spec.selector.cel], published=not trusted)
         reported = await self.nodes.reported(asked, new)
         if new is not None:
             reported = replace(reported, seen=folded(reported.seen, new.spec.selector.cel))

@@ -53,6 +53,16 @@ def give_up(directory: Path, device: str, sandbox: str) -> None:
         path.unlink(missing_ok=True)
 
 
+def forget(directory: Path, sandbox: str) -> None:
+    """A sandbox has nothing any more: a process that died between noting a device and its checkpoint left only that."""
+    try:
+        noted = os.listdir(directory / _FOLDER)  # noqa: PTH208 (names alone)
+    except FileNotFoundError:
+        return
+    for device in noted:
+        give_up(directory, device, sandbox)
+
+
 def holder(directory: Path, device: str) -> str:
     """The sandbox that has a device, or ""."""
     sandbox = _target(_path(directory, device)) if device else ""

@@ -19,7 +19,7 @@ from netdra.cel import CelEvaluationError, device_variables
 from netdra.exposure.resolve import resolve
 from netdra.exposure.templates import Rule, Template, rules
 from netdra.model import names
-from netdra.model.inventory import ATTRIBUTES, AttributeValue, Interface, Node
+from netdra.model.inventory import ATTRIBUTES, PUBLISHED_ATTRIBUTES, AttributeValue, Interface, Node
 from netdra.model.node_network import PublishedDevice, Standing
 from netdra.model.policy import DeviceExposurePolicy, Selector
 
@@ -32,6 +32,8 @@ _TEXTS = re.compile(r"\"[^\"\\\n]*\"|'[^'\\\n]*'")
 # Fields, indexes and lists of texts, equality, logic, and has(): nothing that looks into a text or orders it.
 _COMPARES = re.compile(r"(?:[\w.\s\[\]\",]|[=!]=|&&|\|\||!|(?<=has)\(|(?<![\w.])\(|\))*", re.ASCII)
 _ALWAYS = Selector(cel="true")
+_REPRESENTOR = "representor"
+_REPRESENTORS = Selector(cel=f'device.attributes["{names.DRIVER}"].type == "{_REPRESENTOR}"')
 _ANY_NODE = Node(name="any")
 _NEUTRAL = Interface()
 _KNOWN = {each.name.rpartition("/")[2]: each.name for each in ATTRIBUTES}
@@ -112,11 +114,12 @@ class Foresight:
             written: those that come or change, as they will be; all hold on the nodes that are asked of.
         """
         self._changing = {each.name for each in (*removed, *written)}
-        self._before = {rule.policy: rule for rule in _standing(removed)}
+        self._before = {rule.policy: rule for rule in _standing(removed, apart=False)}
+        self._before_apart = {rule.policy: rule for rule in _standing(removed, apart=True)}
         self._after, _ = rules(tuple(_anywhere(each) for each in written), _ANY_NODE)
         others = [each for each in policies if each.name not in self._changing]
         self._others = {each.name: each for each in others}
-        self._made: dict[str, Rule] = {}
+        self._made: dict[tuple[str, bool], Rule] = {}
 
     def of(self, seen: Seen) -> Change | None:
         """What becomes of the devices of interfaces that were seen; None where that cannot be told."""
@@ -128,8 +131,11 @@ class Foresight:
         if not matched and not mattered:
             return UNCHANGED
         interface = _interface(seen)
-        beside = [self._other(name) for name in seen.standings if self._counts(name, seen)]
-        removed = [self._before[name] for name in mattered if name in self._before]
+        # A policy means a representor only if it selects by the type (decision D24), and its text tells.
+        apart = interface.type == _REPRESENTOR
+        beside = [self._other(name, apart=apart) for name in seen.standings if self._counts(name, seen)]
+        before_it = self._before_apart if apart else self._before
+        removed = [before_it[name] for name in mattered if name in before_it]
         written = [rule for rule in self._after if rule.policy in matched]
         before = {each.suffix: each.policy for each in _templates(interface, facts, [*beside, *removed])}
         after = {each.suffix: each.policy for each in _templates(interface, facts, [*beside, *written])}
@@ -166,24 +172,28 @@ class Foresight:
             return False
         return seen.standings[name] != "failed" or (policy.spec.action == "exclude" and not seen.devices)
 
-    def _other(self, name: str) -> Rule:
-        made = self._made.get(name)
+    def _other(self, name: str, *, apart: bool) -> Rule:
+        made = self._made.get((name, apart))
         if made is None:
-            (made,) = _standing([self._others[name]])
-            self._made[name] = made
+            (made,) = _standing([self._others[name]], apart=apart)
+            self._made[name, apart] = made
         return made
 
 
-def asked_for(expressions: Iterable[str]) -> frozenset[str]:
+def asked_for(expressions: Iterable[str], *, published: bool = False) -> frozenset[str]:
     """The attributes that selectors may ask for, by qualified name, and those that protect.
 
     Whatever an expression names stands in its text; where it may be written in parts or escaped, all are asked for.
+
+    Args:
+        expressions: the selectors.
+        published: leave out what devices do not carry, and who may not read it should not learn by asking.
     """
-    found = set(PROTECTING)
+    found: set[str] = set()
     for text in expressions:
         in_parts = "\\" in text or "+" in text
         found |= {each.name for each in ATTRIBUTES if in_parts or each.name.rpartition("/")[2] in text}
-    return frozenset(found)
+    return frozenset(found & set(PUBLISHED_ATTRIBUTES) if published else found) | PROTECTING
 
 
 def folded(seen: Sequence[Seen], expression: str) -> tuple[Seen, ...]:
@@ -217,10 +227,24 @@ def _anywhere(policy: DeviceExposurePolicy) -> DeviceExposurePolicy:
     return replace(policy, spec=replace(policy.spec, node_selector=None))
 
 
-def _standing(policies: Iterable[DeviceExposurePolicy]) -> tuple[Rule, ...]:
-    """Policies as rules that match whatever they are asked of: that they do is in the report."""
-    matching = (replace(each, spec=replace(each.spec, node_selector=None, selector=_ALWAYS)) for each in policies)
-    return rules(tuple(matching), _ANY_NODE)[0]
+def _standing(policies: Iterable[DeviceExposurePolicy], *, apart: bool) -> tuple[Rule, ...]:
+    """Policies as rules that match whatever they are asked of: that they do is in the report.
+
+    Args:
+        policies: the policies.
+        apart: whether representors are asked of; then those that speak of these select by the type.
+    """
+    return rules(
+        tuple(
+            replace(each, spec=replace(each.spec, node_selector=None, selector=_stand_in(each, apart=apart)))
+            for each in policies
+        ),
+        _ANY_NODE,
+    )[0]
+
+
+def _stand_in(policy: DeviceExposurePolicy, *, apart: bool) -> Selector:
+    return _REPRESENTORS if apart and _REPRESENTOR in policy.spec.selector.cel else _ALWAYS
 
 
 def _interface(seen: Seen) -> Interface:

@@ -34,6 +34,7 @@ MAX_LABEL = 63
 MAX_SUBDOMAIN = 253
 MAX_IF_NAME = 15
 
+_DIGEST = 8  # characters of a digest in a name that was made to fit
 _IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,31}\Z", re.ASCII)
 _LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?\Z")
 _PCIE_ROOT = re.compile(r"pci[0-9a-f]{4,8}:[0-9a-f]{2}\Z")
@@ -98,12 +99,13 @@ def pool(node: str, name: str) -> str:
     """The name of a node's pool: `<node>/<name>`, a DNS subdomain on each side as Kubernetes asks of pool names.
 
     No node's name has a `/`, so a pool says exactly whose it is: with a dash, `a-b-c` could be of `a` or of `a-b`.
+    There is room for nodes' names of up to 242 characters; a kubelet's has at most 63, being the value of a label, too.
     """
-    return f"{node}/{subdomain(name, limit=MAX_SUBDOMAIN - len(node) - 1)}"
+    return f"{node}/{subdomain(name, limit=max(MAX_SUBDOMAIN - len(node) - 1, _DIGEST + 2))}"
 
 
 def _likeness(name: str, limit: int, *, allowed: str) -> str:
-    digest = hashlib.sha256(name.encode(errors="surrogatepass")).hexdigest()[:8]
+    digest = hashlib.sha256(name.encode(errors="surrogatepass")).hexdigest()[:_DIGEST]
     bent = re.sub(rf"[^{allowed}]+", "-", name.lower())
     bent = re.sub(r"[-.]*\.[-.]*", ".", bent)[: limit - len(digest) - 1].strip("-.")
     return f"{bent}-{digest}" if bent else f"x-{digest}"

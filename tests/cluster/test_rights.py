@@ -318,6 +318,8 @@ def test_a_driver_tells_of_its_node_and_in_its_own_name(workspace: Workspace, dr
     counted = {**ours, "series": {"count": 9, "lastObservedTime": "2026-01-01T00:00:01.000000Z"}}
     assert "may write events in its own name only" in refusal(lambda: two.apply(counted))
     one.apply(counted)
+    taken_over = {**event_of(workspace, two.node, "Node", two.node), "metadata": ours["metadata"]}
+    assert "reportingInstance" in refusal(lambda: two.apply(taken_over))
 
 
 def test_a_driver_reports_of_its_own_node_only(

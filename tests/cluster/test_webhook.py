@@ -8,7 +8,9 @@ from pathlib import Path
 
 import pytest
 import yaml
+from click.testing import CliRunner
 
+from netdra.cli.main import cli
 from netdra.model import documents
 from netdra.model.topology import NetworkTopologyReference, TopologyParameters
 from testbed.api import Api, Object
@@ -44,6 +46,7 @@ CUSTOM_DEVICE = f"{GROUP}/CustomDevice"
 TEMPLATE = "resource.k8s.io/v1/ResourceClaimTemplate"
 NODE_NETWORK = f"{GROUP}/NodeNetwork"
 VFS = 'device.attributes["dra.networking"].type == "vf"'
+FIRST = f'{VFS} && device.attributes["dra.networking"].vfIndex == 0'
 EXCLUSIVE = {"supportedCNIPlugins": [{"name": "sriov", "exclusive": True}]}
 RECORDED = Path(__file__).parents[1] / "unit" / "topology"
 
@@ -239,6 +242,23 @@ def test_a_policy_is_warned_of_what_it_hides_and_its_deletion_too(
     hides = "hides 2 devices on 1 node, 1 of them allocated"
     until(lambda: hides in warnings(control_plane, "create", "-f", "-", text=text), "the webhook to know the report")
     assert f'"{reporting}": its deletion {hides}' in warnings(control_plane, "delete", "dxp", reporting)
+
+
+def test_plan_shows_beforehand_what_a_policy_does_to_each_device(
+    control_plane: ControlPlane, workspace: Workspace, reporting: str, tmp_path: Path
+) -> None:
+    guard = manifest(POLICY, workspace.name("guard"), spec={"action": "exclude", "selector": {"cel": FIRST}})
+    file = tmp_path / "guard.yaml"
+    file.write_text(yaml.safe_dump(guard))
+    (node,) = (each["metadata"]["name"] for each in workspace.api.list(NODE_NETWORK) if reporting in str(each))
+    kubeconfig = f"--kubeconfig={control_plane.kubeconfig()}"
+    done = CliRunner().invoke(cli, ["plan", "--cluster", "--diff", kubeconfig, "--node", node, "--policies", str(file)])
+    assert done.exit_code == 0, done.output
+    header, line, last = done.stdout.splitlines()
+    assert header.split() == ["NODE", "POOL", "DEVICE", "NOW", "AFTER", "IN", "USE"]
+    assert line.split()[0] == node
+    assert line.split()[2:] == ["p0v0", reporting, "-"]
+    assert last == "1 hidden, 0 offered, 0 by another policy, on 1 node"
 
 
 def test_while_the_webhook_is_away_claims_are_let_through_and_topologies_wait(

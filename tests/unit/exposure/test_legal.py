@@ -59,7 +59,7 @@ def nodes(draw: st.DrawFn) -> Inventory:
     others = draw(st.lists(NAMES.filter(lambda name: name != first), unique=True, max_size=3))
     facts: dict[str, Any] = {"alias": draw(TEXTS), "alt_names": tuple(draw(st.lists(TEXTS, max_size=3)))}
     plain = [Interface(if_name=name, type=draw(st.sampled_from(["nic", "veth", "bridge"])), **facts) for name in others]
-    return Inventory(node=Node(name=draw(st.sampled_from(["n", "n" * 253]))), interfaces=(parent, *vfs, *plain))
+    return Inventory(node=Node(name=draw(st.sampled_from(["n", "n" * 242]))), interfaces=(parent, *vfs, *plain))
 
 
 @settings(max_examples=80)
