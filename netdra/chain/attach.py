@@ -133,7 +133,7 @@ def _back_out(
         seconds=time.monotonic() - started,
     )
     if report.is_clean:
-        holders.give_up_all(settings.state, header.pod.sandbox)
+        holders.forget(settings.state, header.pod.sandbox)
         executor.journal.remove()
     else:
         executor.journal.close()

@@ -62,7 +62,7 @@ def detach(
         journal.close()
         raise
     if report.is_undone:
-        holders.give_up_all(settings.state, sandbox)
+        holders.forget(settings.state, sandbox)
         journal.remove()
         return report
     try:

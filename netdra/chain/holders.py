@@ -53,15 +53,14 @@ def give_up(directory: Path, device: str, sandbox: str) -> None:
         path.unlink(missing_ok=True)
 
 
-def give_up_all(directory: Path, sandbox: str) -> None:
-    """Note that a sandbox has no device any more, as when it was killed before it wrote down what it took."""
+def forget(directory: Path, sandbox: str) -> None:
+    """A sandbox has nothing any more: a process that died between noting a device and its checkpoint left only that."""
     try:
-        links = list((directory / _FOLDER).iterdir())
+        noted = os.listdir(directory / _FOLDER)  # noqa: PTH208 (names alone)
     except FileNotFoundError:
         return
-    for path in links:
-        if _target(path) == sandbox:
-            path.unlink(missing_ok=True)
+    for device in noted:
+        give_up(directory, device, sandbox)
 
 
 def holder(directory: Path, device: str) -> str:

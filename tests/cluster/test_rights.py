@@ -315,6 +315,9 @@ def test_a_driver_tells_of_its_node_and_in_its_own_name(workspace: Workspace, dr
     assert f"may not write an event about Node {one.node}" in refusal(lambda: two.create(of_us))
     secret = event_of(workspace, two.node, "Secret", "token")
     assert "may not write an event about Secret token" in refusal(lambda: two.create(secret))
+    counted = {**ours, "series": {"count": 9, "lastObservedTime": "2026-01-01T00:00:01.000000Z"}}
+    assert "may write events in its own name only" in refusal(lambda: two.apply(counted))
+    one.apply(counted)
     taken_over = {**event_of(workspace, two.node, "Node", two.node), "metadata": ours["metadata"]}
     assert "reportingInstance" in refusal(lambda: two.apply(taken_over))
 
