@@ -11,7 +11,7 @@ from contextlib import closing
 
 import msgspec
 
-from netdra.chain import checkpoint, files
+from netdra.chain import checkpoint, files, holders
 from netdra.chain import site as sites
 from netdra.chain.checkpoint import BadCheckpointError, Journal
 from netdra.chain.execute import Executor
@@ -62,6 +62,8 @@ def detach(
         journal.close()
         raise
     if report.is_undone:
+        if not journal.saved.complete:
+            holders.give_up_all(settings.state, sandbox)
         journal.remove()
         return report
     try:

@@ -53,6 +53,14 @@ def give_up(directory: Path, device: str, sandbox: str) -> None:
         path.unlink(missing_ok=True)
 
 
+def give_up_all(directory: Path, sandbox: str) -> None:
+    """Note that a sandbox has no device, also none that it took right before it died and could write that down."""
+    folder = directory / _FOLDER
+    for path in folder.iterdir() if folder.is_dir() else ():
+        if _target(path) == sandbox:
+            path.unlink(missing_ok=True)
+
+
 def holder(directory: Path, device: str) -> str:
     """The sandbox that has a device, or ""."""
     sandbox = _target(_path(directory, device)) if device else ""
