@@ -21,6 +21,8 @@ STATUS_AND_GC_SINCE = "1.1.0"
 _READABLE_VERSIONS = ("0.3.0", *SUPPORTED_VERSIONS)
 _INTERFACE_FIELDS_BEFORE_1_1 = ("name", "mac", "sandbox")
 _ROUTE_FIELDS_BEFORE_1_1 = ("dst", "gw")
+# What the API server takes in a claim's status (AllocatedDeviceStatus.networkData), and the kernel's longest path.
+_LONGEST = {"name": 256, "mac": 128, "sandbox": 4096, "socket_path": 4096, "pci_id": 256}
 
 
 class _Printed(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -58,6 +60,8 @@ def parse(printed: bytes) -> StepResult:
     if found.cni_version and found.cni_version not in _READABLE_VERSIONS:
         raise ValueError(f"its result is of CNI version {found.cni_version!r}")
     interfaces = found.interfaces or ()
+    for interface in interfaces:
+        _check_interface(interface)
     for address in found.ips or ():
         _check_address(address, len(interfaces))
     for route in found.routes or ():
@@ -88,6 +92,13 @@ def render(result: StepResult, version: str) -> dict[str, Any]:
 
 def _only(entry: Mapping[str, Any], fields: tuple[str, ...]) -> dict[str, Any]:
     return {field: entry[field] for field in fields if field in entry}
+
+
+def _check_interface(interface: CNIInterface) -> None:
+    """What is longer than any name, address or path is none, and would fill statuses and checkpoints."""
+    for field, most in _LONGEST.items():
+        if len(getattr(interface, field)) > most:
+            raise ValueError(f"its result has an interface whose {field} has more than {most} characters")
 
 
 def _check_address(address: CNIAddress, interfaces: int) -> None:

@@ -85,7 +85,8 @@ class Exposer:
         groups = pooled(inventory.node.name, inventory.interfaces, in_use, pinned or {})
         parts = {key: self._part(*key) for key in groups}
         known = self._offers
-        trimmed = any(group.stack or group.above for _, group in groups)
+        # What stands on others may have been asked of without some of these.
+        trimmed = any(each.lower_devices for each in inventory.interfaces)
         asked = [each for _, group in groups for each in group.resolved] if trimmed else inventory.interfaces
         self._offers = {interface: known[interface] for interface in asked}
         self._parts = parts

@@ -15,13 +15,12 @@ from typing import Any
 
 import msgspec
 
-from netdra.model.errors import InvalidInputError
 from netdra.model.plan import Plan, PlannedDevice, PlannedStep
 from netdra.model.schema import CNIPluginSchema, Format
 from netdra.topology import references, shipped
 from netdra.topology.attachment import IN_POD_PARAMETERS
 from netdra.topology.config_check import COMMON, Complaint
-from netdra.topology.contract import Contract, Shape, compile_schema
+from netdra.topology.contract import Contract, Shape, examine
 from netdra.topology.findings import Finding, about
 from netdra.topology.references import Reference
 from netdra.topology.step_check import RESERVED_KEYS, is_plugin_name
@@ -83,13 +82,28 @@ def contracts_of(plans: Iterable[Plan], own: Iterable[CNIPluginSchema] = ()) -> 
     wanted = {kind for plan in plans for step in plan.steps for kind in (step.type, _ipam_type(step)) if kind}
     found: dict[str, tuple[Contract, ...]] = {kind: (known,) for kind, known in shipped.contracts(wanted).items()}
     for schema in own:
-        if schema.spec.cni_type in wanted:
-            try:
-                contract = compile_schema(schema)
-            except InvalidInputError:
-                continue
+        contract = _contract(schema) if schema.spec.cni_type in wanted else None
+        if contract is not None:
             found[contract.cni_type] = (*found.get(contract.cni_type, ()), contract)
     return found
+
+
+_MOST_COMPILED = 256
+_compiled: dict[str, tuple[CNIPluginSchema, Contract | None]] = {}
+"""By name, what was compiled last, and of what: each pod's start asks anew."""
+
+
+def _contract(schema: CNIPluginSchema) -> Contract | None:
+    """A schema's contract; None if it contradicts itself."""
+    name = schema.metadata.name
+    known = _compiled.get(name)
+    if known is not None and known[0] is schema:
+        return known[1]
+    contract, findings = examine(schema)
+    if len(_compiled) >= _MOST_COMPILED:
+        _compiled.clear()
+    _compiled[name] = (schema, None if findings else contract)
+    return _compiled[name][1]
 
 
 def check(

@@ -66,7 +66,7 @@ def test_changes_are_told_in_words(machine: Machine) -> None:
         link.change(machine.sock, "a", mtu=1400)
         assert process.stdout.readline() == "~ a: mtu 1500 -> 1400\n"
         link.change(machine.sock, "a", name="c")
-        assert process.stdout.readline() == "~ a: ifName a -> c\n"
+        assert process.stdout.readline() == "~ a: deviceName a -> c, ifName a -> c\n"
         link.change(machine.sock, "c", alias="uplink of x")
         link.change(machine.sock, "c", mtu=1300)
         assert "alias none -> uplink of x" in process.stdout.readline()

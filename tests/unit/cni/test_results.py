@@ -65,6 +65,20 @@ def test_what_go_programs_write_for_nothing_is_nothing() -> None:
     assert results.parse(printed) == StepResult()
 
 
+def test_what_cni_knows_of_no_result_is_dropped() -> None:
+    printed = json.loads(json.dumps({**results.render(FULL, "1.1.0"), "secret": "of the node", "code": 0}))
+    printed["interfaces"][1] |= {"kubeconfig": "of the node"}
+    printed["dns"] |= {"resolvConf": "of the node"}
+    assert results.parse(json.dumps(printed).encode()) == FULL
+
+
+@pytest.mark.parametrize("field", ["name", "mac", "sandbox", "socketPath", "pciID"])
+def test_an_interface_with_more_than_a_name_is_no_result(field: str) -> None:
+    printed = {"interfaces": [{"name": "net1", field: "x" * 5000}]}
+    with pytest.raises(ValueError, match="has more than"):
+        results.parse(json.dumps(printed).encode())
+
+
 def test_an_ipam_result_has_addresses_and_no_interfaces() -> None:
     found = results.parse(b'{"cniVersion":"1.0.0","ips":[{"address":"10.0.0.2/24","gateway":"10.0.0.1"}],"dns":{}}')
     assert found.ips == (CNIAddress(address="10.0.0.2/24", gateway="10.0.0.1"),)

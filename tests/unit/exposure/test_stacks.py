@@ -150,6 +150,15 @@ def test_cables_of_pods_that_come_and_go_on_a_bridge_change_neither_its_pool_nor
     assert {device.name for device in before["worker-1/sriov-ens1"].devices} == {"br0", "ens1v0"}
 
 
+def test_a_bridge_with_cables_alone_stands_on_nothing() -> None:
+    bridge = Interface(if_name="br0", type="bridge", lower_devices=("veth1",))
+    cable = Interface(if_name="veth1", type="veth", master="br0", upper_devices=("br0",))
+    exposer = Exposer([shared("bridges", f'{OURS}.type == "bridge"')])
+    for interfaces in ((bridge, cable), (msgspec.structs.replace(bridge, lower_devices=()),), (bridge, cable)):
+        result = exposer.expose(inventory(*interfaces))
+        assert pools(result) == {"bridge-br0": {"br0"}}
+
+
 def test_what_is_in_use_stays_in_its_pool_whatever_it_stands_on_by_now() -> None:
     policies = [shared("bridges", f'{OURS}.type == "bridge"'), exclusive("whole", named("ens1"), allowHostUse=True)]
     exposer = Exposer(policies)
