@@ -116,6 +116,7 @@ def test_a_plugins_own_error_is_told_with_code_details_and_stderr(recorder: Reco
         "code": 7,
         "details": "because",
         "stderr": "what I saw",
+        "waited": 0.0,
     }
     assert str(problem) == 'CNI plugin "fake" ADD: no (code 7): because\nstderr: what I saw'
 
