@@ -99,7 +99,7 @@ def charge(
     fallback = fallback or _fair_share([*lenders, *stacked], num_vfs=num_vfs, link_speed=link_speed)
     for branch in branches(members):
         parts = [members[place] for place in branch]
-        own = _branch(parts, _above(parts, branch))
+        own = _branch(parts, _above(parts, branch) if len(parts) > 1 else ())
         found.sets.update(own.sets)
         for member in parts:
             for persona in member.personas:
@@ -114,6 +114,8 @@ def charge(
 
 def branches(members: Sequence[Member]) -> list[list[int]]:
     """The members by what stands on one another, apart from the NIC itself: a VF with its VLANs, say."""
+    if not any(member.on for member in members):
+        return [[place] for place in range(len(members))]
     head = list(range(len(members)))
 
     def top(place: int) -> int:

@@ -99,8 +99,10 @@ def _own_part(pf_name: str, root: Interface | None) -> str:
 
 def _name(node: str, pf_name: str, root: Interface | None, in_use: Collection[str]) -> str:
     """A NIC's pool; before it said exactly whose it is its name had a dash, and one in use keeps that name."""
-    former = names.subdomain(f"{node}-{_own_part(pf_name, root)}") if in_use else ""
-    return former if former in in_use else pool_name(node, pf_name, root)
+    own = _own_part(pf_name, root)
+    if in_use and (former := names.subdomain(f"{node}-{own}")) in in_use:
+        return former
+    return names.pool(node, own)
 
 
 class _Members:

@@ -39,10 +39,12 @@ class Candidate(msgspec.Struct, frozen=True):
 
     def member(self, personas: tuple[Persona, ...] | None = None) -> Member:
         """The candidate as counters see it, with its devices, or with what these are if they have no names yet."""
-        unnamed = tuple(Persona(f"{self.interface.device_name}{each.suffix}", each) for each in self.templates)
+        name = self.interface.device_name
+        if personas is None:
+            personas = tuple(Persona(f"{name}{each.suffix}", each) for each in self.templates)
         return Member(
-            name=self.interface.device_name,
-            personas=unnamed if personas is None else personas,
+            name=name,
+            personas=personas,
             is_vf=self.interface.type == "vf",
             on=self.on,
             on_root=self.on_root,

@@ -95,6 +95,7 @@ def subdomain(name: str, *, limit: int = MAX_SUBDOMAIN) -> str:
     return _likeness(name, limit, allowed="a-z0-9.")
 
 
+@lru_cache(maxsize=8192)
 def pool(node: str, name: str) -> str:
     """The name of a node's pool: `<node>/<name>`, a DNS subdomain on each side as Kubernetes asks of pool names.
 

@@ -304,7 +304,7 @@ class Offering:
         planned: dict[DeviceKey, PlannedDevice] = {}
         for device in (each for one in self._made[pool].slices for each in one.spec.devices):
             key = pool, device.name
-            known = claimed.get(key) or self._last.get(key)
+            known = self._last.get(key) or claimed.get(key)
             if known is not None:
                 planned[key] = facts.planned(pool, device, known)
         return planned

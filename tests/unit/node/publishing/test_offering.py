@@ -168,3 +168,57 @@ def test_what_the_controller_says_of_a_policy_makes_no_device_anew(monkeypatch: 
     assert scene.see(ETH) == set()
     scene.offering.follow(ALL[1:], DEFAULT_FEATURES)
     assert made == [ALL[1:]]
+
+
+def test_a_bridge_in_use_that_gets_a_nic_stays_in_its_pool_until_it_is_given_back() -> None:
+    bridge = Interface(if_name="br0", type="bridge")
+    own = (f"{NODE}/bridge-br0", "br0")
+    scene = Scene(shared("bridges", f'{OURS}.type == "bridge"'), exclusive("pfs", f'{OURS}.type == "pf"'))
+    scene.see(pf("p0"), bridge)
+    assert [*scene.devices()] == ["p0"]
+    scene.hold(own)
+    scene.see(pf("p0"), bridge)
+    joined = (
+        pf("p0", master="br0", upper_devices=("br0",), host_use=("bridge-port br0",)),
+        replace(bridge, lower_devices=("p0",)),
+    )
+    assert scene.see(*joined) == {POOL}
+    assert scene.slices[POOL] == (), "the PF is the host's by now"
+    assert [*scene.devices(own[0])] == ["br0"]
+    scene.hold()
+    assert scene.see(*joined) == {POOL, own[0]}
+    assert [*scene.devices()] == ["br0"]
+
+
+def test_a_vlan_in_a_pod_keeps_its_nic_from_being_had_whole_also_after_a_restart() -> None:
+    policies = (
+        exclusive("vlans", f'{OURS}.type == "vlan"'),
+        exclusive("pfs", f'{OURS}.type == "pf"', allowHostUse=True),
+    )
+    vlan = Interface(if_name="p0.7", type="vlan", lower_devices=("p0",))
+    before = Scene(*policies)
+    before.see(pf("p0", upper_devices=("p0.7",), host_use=("vlan-parent",)), vlan)
+    (name,) = before.devices().keys() - {"p0"}
+    for scene in (before, Scene(*policies, published=before.slices)):
+        scene.hold((POOL, name))
+        scene.left_names = {"p0.7"}
+        scene.see(pf("p0"))
+        taken = [
+            int(counters.counters[names.EXCLUSION_SLOTS].value)
+            for device in scene.devices().values()
+            for counters in device.consumes_counters
+        ]
+        assert sorted(taken) == [1, 2], "the VLAN's device takes one of two, and the NIC whole takes both"
+
+
+def test_whether_a_device_may_be_taken_from_the_host_goes_with_it_to_the_step() -> None:
+    key = (f"{NODE}/nic-eth1", "eth1")
+    nic = Interface(if_name="eth1", pci_address="0000:03:00.0", host_use=("address",))
+    scene = Scene(exclusive("p", "true", allowHostUse=True))
+    scene.see(nic)
+    assert scene.last is not None
+    assert scene.last.devices[key[0]][key].allow_host_use
+    scene.hold(key)
+    scene.offering.follow((exclusive("p", "true"),), DEFAULT_FEATURES)
+    scene.see(replace(nic, host_use=()))
+    assert not scene.last.devices[key[0]][key].allow_host_use
