@@ -60,6 +60,7 @@ CONTROLLER: Rights = {
     "events.events.k8s.io": frozenset({"create", "patch"}),
 }
 WEBHOOK: Rights = {
+    "nodes": READ,
     f"networktopologies.{OURS}": READ,
     f"deviceexposurepolicies.{OURS}": READ,
     f"customdevices.{OURS}": READ,
