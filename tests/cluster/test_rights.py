@@ -66,6 +66,7 @@ WEBHOOK: Rights = {
     f"customdevices.{OURS}": READ,
     f"nodenetworks.{OURS}": READ,
     f"cnipluginschemas.{CNI}": READ,
+    "nodes": READ,
     f"deviceclasses.{DRA}": READ,
     f"resourceclaims.{DRA}": frozenset({"list"}),
 }
