@@ -57,8 +57,10 @@ def running_controller(plane: ControlPlane, api: Api) -> Iterator[Process]:
     """The controller, installed and at work."""
     identities.install(api)
     process = start_controller(plane, api)
-    yield process
-    plane.processes["netdra-controller"].stop()
+    try:
+        yield process
+    finally:
+        plane.processes["netdra-controller"].stop()
 
 
 @dataclass

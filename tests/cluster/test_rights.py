@@ -66,7 +66,6 @@ WEBHOOK: Rights = {
     f"customdevices.{OURS}": READ,
     f"nodenetworks.{OURS}": READ,
     f"cnipluginschemas.{CNI}": READ,
-    "nodes": READ,
     f"deviceclasses.{DRA}": READ,
     f"resourceclaims.{DRA}": frozenset({"list"}),
 }

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+import uuid
 from pathlib import Path
 
 import pytest
@@ -168,15 +169,16 @@ def test_a_device_in_use_stays_when_it_disappears_and_goes_when_it_is_given_back
 def test_the_command_publishes_this_machine_and_ends_in_good_order_with_its_slices_left(
     control_plane: ControlPlane, workspace: Workspace, tmp_path: Path
 ) -> None:
-    node = workspace.add_node()
-    policy(workspace, 'device.attributes["dra.networking"].type == "loopback"')
+    node, name = workspace.add_node(), f"t{uuid.uuid4().hex[:8]}"
+    policy(workspace, f'device.attributes["dra.networking"].ifName == "{name}"')
+    subprocess.run(("ip", "link", "add", name, "type", "veth", "peer", f"{name}p"), check=True)
     command = [sys.executable, "-m", "netdra", "node", "--node-name", node, "--nri-socket", str(tmp_path / "nri.sock")]
     for option in ("--state-dir", "--kubelet-root", "--cdi-dir"):
         command += [option, str(tmp_path)]
     child = subprocess.Popen([*command, "--kubeconfig", str(control_plane.kubeconfig())], stderr=subprocess.PIPE)
     try:
         items = workspace.api.wait_for_all(SLICE, bool, fields=f"spec.nodeName={node}")
-        assert set(devices(items)) == {"lo"}
+        assert set(devices(items)) == {name}
         child.send_signal(signal.SIGTERM)
         _, log = child.communicate(timeout=PATIENCE)
         assert (child.returncode, b"Traceback" in log) == (0, False)
@@ -184,4 +186,5 @@ def test_the_command_publishes_this_machine_and_ends_in_good_order_with_its_slic
         assert [each["metadata"] for each in left] == [each["metadata"] for each in items]
     finally:
         child.kill()
+        subprocess.run(("ip", "link", "del", name), check=True)
         workspace.api.delete_all(SLICE, fields=f"spec.nodeName={node}")

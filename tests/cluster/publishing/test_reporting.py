@@ -14,7 +14,7 @@ from netdra.node.publishing import reporter
 from testbed import pace
 from testbed.api import Object
 from testbed.control_plane import ControlPlane
-from testbed.objects import NODE
+from testbed.objects import HOSTNAME, NODE
 from testbed.waiting import until_async
 from testbed.workspace import Workspace
 from tests.cluster.daemons import running_controller
@@ -38,6 +38,11 @@ def reports(scene: Scene) -> list[str]:
     return [
         request.method for request in scene.proxy.requests if request.method != "GET" and "nodenetworks" in request.path
     ]
+
+
+def of_this_node(workspace: Workspace, cel: str = VETHS, name: str = "veths", **spec: object) -> Object:
+    """A policy of the test's own node: what is counted of it is nothing of nodes that are just being deleted."""
+    return policy(workspace, cel, name, nodeSelector={"matchLabels": {HOSTNAME: workspace.name("node")}}, **spec)
 
 
 async def reported(scene: Scene, met: Callable[[Object], bool] = lambda _: True) -> Object:
@@ -64,13 +69,13 @@ def test_a_typo_in_an_exclude_policy_hides_what_it_may_mean_and_is_told_within_t
     async def story() -> None:
         machine.veth("eth0", "far0")
         machine.veth("eth1", "far1")
-        good = policy(workspace)["metadata"]["name"]
+        good = of_this_node(workspace)["metadata"]["name"]
         async with publishing(control_plane, workspace, machine) as scene:
             api = scene.api
             await scene.devices("eth0", "eth1")
             await reported(scene, lambda status: status["summary"]["offered"] == 2)
             with pace.within(2.0, "a policy's status"):
-                typo = policy(workspace, TYPO, "typo", action="exclude")["metadata"]["name"]
+                typo = of_this_node(workspace, TYPO, "typo", action="exclude")["metadata"]["name"]
                 found = await asyncio.to_thread(
                     api.wait_for, POLICY, typo, lambda found: condition(found, "Degraded").get("status") == "True"
                 )
@@ -105,7 +110,7 @@ def test_a_first_policy_with_a_typo_publishes_nothing_and_says_so(
         async with publishing(control_plane, workspace, machine) as scene:
             await reported(scene)
             with pace.within(2.0, "a policy's status"):
-                typo = policy(workspace, TYPO, "typo")["metadata"]["name"]
+                typo = of_this_node(workspace, TYPO, "typo")["metadata"]["name"]
                 found = await asyncio.to_thread(
                     scene.api.wait_for, POLICY, typo, lambda found: condition(found, "Degraded").get("status") == "True"
                 )
@@ -123,8 +128,8 @@ def test_a_policy_whose_devices_another_takes_says_so(
     async def story() -> None:
         machine.veth("eth0", "far0")
         machine.veth("eth1", "far1")
-        first = policy(workspace, VETHS, "aaa")["metadata"]["name"]
-        second = policy(workspace, f"{VETHS} || false", "zzz")["metadata"]["name"]
+        first = of_this_node(workspace, VETHS, "aaa")["metadata"]["name"]
+        second = of_this_node(workspace, f"{VETHS} || false", "zzz")["metadata"]["name"]
         async with publishing(control_plane, workspace, machine) as scene:
             found = await asyncio.to_thread(
                 scene.api.wait_for,
@@ -144,7 +149,7 @@ def test_a_node_reports_its_interfaces_and_goes_with_its_node(
 ) -> None:
     async def story() -> None:
         machine.veth("eth0", "far0")
-        name = policy(workspace)["metadata"]["name"]
+        name = of_this_node(workspace)["metadata"]["name"]
         async with publishing(control_plane, workspace, machine) as scene:
             await scene.devices("eth0")
             scene.publishing.look_for_plugins(lambda: ("bridge", "macvlan"))
@@ -173,7 +178,7 @@ def test_who_has_a_device_is_reported_and_the_same_is_not_written_twice(
 
     async def story() -> None:
         machine.veth("eth0", "far0")
-        policy(workspace)
+        of_this_node(workspace)
         async with publishing(control_plane, workspace, machine) as scene:
             await reported(scene, lambda status: status["summary"]["offered"] == 1)
             scene.hold("eth0")
@@ -196,7 +201,7 @@ def test_a_report_that_somebody_deletes_or_changes_is_written_again(
 ) -> None:
     async def story() -> None:
         machine.veth("eth0", "far0")
-        policy(workspace)
+        of_this_node(workspace)
         async with publishing(control_plane, workspace, machine) as scene:
             first = await reported(scene, lambda status: status["summary"]["offered"] == 1)
             scene.api.delete(REPORT, scene.node)
@@ -221,7 +226,7 @@ def test_a_server_that_takes_no_reports_keeps_no_device_from_being_published(
 
     async def story() -> None:
         machine.veth("eth0", "far0")
-        policy(workspace)
+        of_this_node(workspace)
         async with publishing(control_plane, workspace, machine) as scene:
             scene.proxy.fault = refuse
             await scene.devices("eth0")
@@ -240,8 +245,8 @@ def test_one_event_tells_of_a_cause_however_many_interfaces_have_it(
     async def story() -> None:
         for number in range(4):
             machine.veth(f"eth{number}", f"far{number}")
-        policy(workspace)
-        failing = policy(workspace, f'{VETHS} && device.attributes["dra.networking"].nothing == 1', "failing")
+        of_this_node(workspace)
+        failing = of_this_node(workspace, f'{VETHS} && device.attributes["dra.networking"].nothing == 1', "failing")
         bad = failing["metadata"]["name"]
         async with publishing(control_plane, workspace, machine) as scene:
             await scene.devices(*(f"eth{number}" for number in range(4)))
