@@ -250,7 +250,7 @@ def test_plan_shows_beforehand_what_a_policy_does_to_each_device(
     guard = manifest(POLICY, workspace.name("guard"), spec={"action": "exclude", "selector": {"cel": FIRST}})
     file = tmp_path / "guard.yaml"
     file.write_text(yaml.safe_dump(guard))
-    (node,) = (each["metadata"]["name"] for each in workspace.api.list(NODE_NETWORK) if reporting in str(each))
+    node = workspace.name("node")
     kubeconfig = f"--kubeconfig={control_plane.kubeconfig()}"
     done = CliRunner().invoke(cli, ["plan", "--cluster", "--diff", kubeconfig, "--node", node, "--policies", str(file)])
     assert done.exit_code == 0, done.output
