@@ -339,7 +339,9 @@ class _Exec:
     def _credentials(self, found: _ExecCredential) -> _Known:
         wanted = self._plugin.api_version
         if found.kind != "ExecCredential" or found.api_version != wanted:
-            raise self._fault(f"it must print an ExecCredential of {wanted}, and printed one of another kind or version")
+            raise self._fault(
+                f"it must print an ExecCredential of {wanted}, and printed one of another kind or version"
+            )
         said = found.status or _Said()
         pair = said.client_certificate_data, said.client_key_data
         if bool(pair[0]) != bool(pair[1]):
@@ -388,9 +390,7 @@ class _Exec:
         seconds = PERSON_SECONDS if interactive else PLUGIN_SECONDS
         try:
             async with asyncio.timeout(seconds):
-                printed, told, code = await asyncio.gather(
-                    _all(process.stdout), _all(process.stderr), process.wait()
-                )
+                printed, told, code = await asyncio.gather(_all(process.stdout), _all(process.stderr), process.wait())
         except TimeoutError:
             await _end(process, whole=not interactive)
             raise self._away(f"it gave no answer within {seconds:g} s") from None
@@ -427,7 +427,7 @@ class _Exec:
         return f'{self._config.where}: exec plugin "{self._plugin.command}": {text}'
 
     def _fault(self, text: str, *, hint: str = "") -> InvalidInputError:
-        return InvalidInputError(self._what(text), hint=hint or self._plugin.install_hint.strip()[:_MAX_SAID * 2])
+        return InvalidInputError(self._what(text), hint=hint or self._plugin.install_hint.strip()[: _MAX_SAID * 2])
 
     def _away(self, text: str) -> UnavailableError:
         return UnavailableError(self._what(text), Status(message=text), hint=self._plugin.install_hint.strip())

@@ -7,12 +7,13 @@ for minutes without a byte in either direction.
 
 from __future__ import annotations
 
+import io
 import ipaddress
 import os
 import socket
 import ssl
 from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -37,6 +38,7 @@ MAX_STREAMS = 84
 KEEP_IDLE_SECONDS = 30.0
 """After once to twice this time an unused connection is closed; the API server closes it after 90 s."""
 _UNAUTHORIZED = 401
+_AT_ONCE = 1024 * 1024
 _LATE = "the server did not answer in time"
 
 # A peer that does not acknowledge within 15 s and three probes is gone; one that is merely stopped still does.
@@ -55,14 +57,11 @@ class _BrokenError(aiohttp.ClientConnectionError):
 
 
 class Connection:
-    """Requests to one API server; it connects when it is used, and must be closed.
-
-    Attributes:
-        sockets: how many connections there are now.
-    """
+    """Requests to one API server; it connects when it is used, and must be closed."""
 
     def __init__(self, config: Config, auth: Auth, proxy: str, user_agent: str) -> None:
-        self._config = config
+        self._server = config.cluster.server.rstrip("/")
+        self._tls_name = config.cluster.tls_server_name or None
         self._auth = auth
         self._proxy = URL(proxy) if proxy else None
         self._headers = (
@@ -111,7 +110,7 @@ class Connection:
             sock_connect=CONNECT_SECONDS,
             sock_read=ANSWER_SECONDS if idle_seconds is None else idle_seconds,
         )
-        url = URL(self._config.cluster.server + target, encoded=True)
+        url = URL(self._server + target, encoded=True)
         for attempt in (1, 2):
             credentials = await self._auth.current()
             sent = CIMultiDict((*self._headers, *credentials.headers))
@@ -119,10 +118,10 @@ class Connection:
             async with session.request(
                 method,
                 url,
-                data=body,
+                data=io.BytesIO(body) if body is not None and len(body) > _AT_ONCE else body,
                 headers=sent,
                 ssl=credentials.tls if credentials.tls is not None else True,
-                server_hostname=self._config.cluster.tls_server_name or None,
+                server_hostname=self._tls_name,
                 proxy=self._proxy,
                 timeout=timeout,
                 allow_redirects=False,
@@ -272,15 +271,12 @@ def is_direct(host: str, port: int, without: str) -> bool:
     return any(_covers(each.strip().lower(), host.lower(), address, port) for each in without.split(","))
 
 
-def _covers(
-    entry: str, host: str, address: ipaddress.IPv4Address | ipaddress.IPv6Address | None, port: int
-) -> bool:
+def _covers(entry: str, host: str, address: ipaddress.IPv4Address | ipaddress.IPv6Address | None, port: int) -> bool:
     if entry == "*":
         return True
-    try:
-        return address is not None and address in ipaddress.ip_network(entry, strict=False)
-    except ValueError:
-        pass
+    if address is not None:
+        with suppress(ValueError):
+            return address in ipaddress.ip_network(entry, strict=False)
     name, colon, number = entry.rpartition(":")
     if colon and number.isdecimal():
         return int(number) == port and _covers(name.removeprefix("[").removesuffix("]"), host, address, port)

@@ -3,27 +3,31 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import gc
+import gzip
+import socket
 import ssl
-import tracemalloc
 import warnings
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import httpx2
+import aiohttp
 import pytest
 
+from netdra.kube import connection as connections
 from netdra.kube.client import Client
-from netdra.kube.errors import UnavailableError
+from netdra.kube.connection import MAX_REQUESTS, Connection, connect, reason
+from netdra.kube.errors import RefusedError, UnavailableError
 from netdra.kube.events import EVENTS
-from netdra.kube.transport import MAX_UNREAD, MAX_UNSENT, Transport
+from netdra.kube.kubeconfig import Cluster, Config, User
 from testbed.certificates import Authority, new_authority
 from testbed.waiting import until_async
 
 Answer = Callable[["Server", asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
-NEVER = 3600.0
+LARGE = 8 * 1024 * 1024
 
 
 @dataclass
@@ -61,23 +65,31 @@ def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
 
 
 @asynccontextmanager
-async def serving(authority: Authority, answer: Answer) -> AsyncIterator[tuple[Server, httpx2.AsyncClient]]:
-    """A server, and a client that trusts it."""
+async def serving(authority: Authority, answer: Answer) -> AsyncIterator[tuple[Server, Connection]]:
+    """A server, and a connection that trusts it."""
     pair = authority.server("server", ["localhost", "127.0.0.1"])
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(pair.certificate, pair.key)
     server = Server(answer)
     listening = await asyncio.start_server(server.serve, "127.0.0.1", 0, ssl=context)
     server.url = f"https://127.0.0.1:{listening.sockets[0].getsockname()[1]}"
-    async with listening, connected(server.url, authority.own.certificate) as client:
-        yield server, client
+    async with listening, connected(server.url, authority.own.certificate) as connection:
+        yield server, connection
 
 
 @asynccontextmanager
-async def connected(url: str, trusted: Path | None) -> AsyncIterator[httpx2.AsyncClient]:
-    transport = Transport(ssl.create_default_context(cafile=trusted), (), 60.0)
-    async with httpx2.AsyncClient(base_url=url, transport=transport, trust_env=False) as client:
-        yield client
+async def connected(url: str, trusted: Path | None) -> AsyncIterator[Connection]:
+    cluster = Cluster(server=url, certificate_authority=str(trusted or ""))
+    connection = connect(Config(cluster=cluster, user=User(token="secret-token"), context="test"))
+    try:
+        yield connection
+    finally:
+        await connection.close()
+
+
+async def asked(connection: Connection, method: str = "GET", body: bytes | None = None) -> bytes:
+    async with connection.ask(method, "/", body) as answer:
+        return await answer.read()
 
 
 def of_bytes(body: bytes) -> Answer:
@@ -105,51 +117,67 @@ async def _silent(_: Server, reader: asyncio.StreamReader, __: asyncio.StreamWri
 
 def test_a_connection_is_used_again_and_by_one_request_at_a_time(authority: Authority) -> None:
     async def story() -> None:
-        async with serving(authority, of_bytes(b"{}")) as (server, client):
+        async with serving(authority, of_bytes(b"{}")) as (server, connection):
             for number in range(3):
-                answer = await client.post("/", content=b"%d" % number)
-                assert answer.content == b"{}"
+                assert await asked(connection, "POST", b"%d" % number) == b"{}"
             assert server.connections == 1
-            await asyncio.gather(*(client.post("/", content=b"x") for _ in range(4)))
+            await asyncio.gather(*(asked(connection, "POST", b"x") for _ in range(4)))
             assert server.connections == 4
             assert server.bodies == [b"0", b"1", b"2", *[b"x"] * 4]
 
     asyncio.run(story())
 
 
-def test_connections_that_are_kept_take_little_memory(authority: Authority) -> None:
-    more = 8
+def test_a_burst_takes_turns_on_few_connections_and_streams_keep_none_of_it_waiting(authority: Authority) -> None:
+    async def answer_or_stream(server: Server, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if "?watch" in server.heads[-1][0]:
+            writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\n")
+            await reader.read()
+        await of_bytes(b"{}")(server, reader, writer)
 
-    async def story() -> int:
-        async with serving(authority, of_bytes(b"{}")) as (server, client):
-            await client.get("/")
-            tracemalloc.start()
-            try:
-                await asyncio.gather(*(client.get("/") for _ in range(more + 1)))
-                taken, _ = tracemalloc.get_traced_memory()
-            finally:
-                tracemalloc.stop()
-            assert server.connections == more + 1
-            return taken
+    async def story() -> None:
+        async with serving(authority, answer_or_stream) as (server, connection), contextlib.AsyncExitStack() as opened:
+            for _ in range(2 * MAX_REQUESTS):
+                await opened.enter_async_context(connection.ask("GET", "/?watch", idle_seconds=60.0))
+            streams = server.connections
+            assert streams == 2 * MAX_REQUESTS
+            async with asyncio.timeout(30):
+                await asyncio.gather(*(asked(connection, "PUT", b"x" * 5000) for _ in range(200)))
+            assert server.connections - streams == MAX_REQUESTS
 
-    # The server's end of each is here too.
-    assert asyncio.run(story()) / more / 2 < 100 * 1024
+    asyncio.run(story())
 
 
 def test_what_is_larger_than_the_buffers_arrives_whole_in_both_directions(authority: Authority) -> None:
-    body, question = bytes(range(256)) * (MAX_UNREAD // 32), bytes(range(256)) * (MAX_UNSENT // 16)
+    body, question = bytes(range(256)) * (LARGE // 256), bytes(range(255)) * (LARGE // 1024)
 
     async def story() -> None:
-        async with serving(authority, of_bytes(body)) as (server, client):
-            async with client.stream("POST", "/", content=question) as answer:
+        async with serving(authority, of_bytes(body)) as (server, connection):
+            async with connection.ask("POST", "/", question) as answer:
                 read = bytearray()
-                async for chunk in answer.aiter_bytes():
+                async for chunk in answer.content.iter_any():
                     read += chunk
                     await asyncio.sleep(0.001)  # slower than the server
             assert bytes(read) == body
             assert server.bodies == [question]
-            assert (await client.get("/")).content == body
+            assert await asked(connection) == body
             assert server.connections == 1
+
+    asyncio.run(story())
+
+
+def test_a_large_list_may_come_packed(authority: Authority) -> None:
+    body = b'{"items": [' + b'{"metadata": {"name": "n"}}, ' * 2_000_000 + b"{}]}"
+    packed = gzip.compress(body, 1)
+
+    async def answer(_: Server, __: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Length: %d\r\n\r\n" % len(packed) + packed)
+        await writer.drain()
+
+    async def story() -> None:
+        async with serving(authority, answer) as (server, connection):
+            assert await asked(connection) == body
+            assert "Accept-Encoding: gzip" in server.heads[0]
 
     asyncio.run(story())
 
@@ -159,12 +187,16 @@ def test_a_connection_that_is_cut_is_an_error_and_the_next_request_has_another_o
     authority: Authority, answer: Answer
 ) -> None:
     async def story() -> None:
-        async with serving(authority, answer) as (server, client):
-            with pytest.raises(httpx2.RemoteProtocolError):
-                await client.get("/")
-            server.answer = of_bytes(b"{}")
-            assert (await client.get("/")).content == b"{}"
-            assert server.connections == 2
+        async with serving(authority, of_bytes(b"{}")) as (server, connection):
+            for number, method in enumerate(("GET", "PUT", "POST", "DELETE"), start=1):
+                server.answer = of_bytes(b"{}")
+                assert await asked(connection) == b"{}"
+                server.answer, before = answer, len(server.heads)
+                with pytest.raises(aiohttp.ClientError) as told:
+                    await asked(connection, method)
+                assert "cut within" in reason(told.value) or "without sending" in reason(told.value)
+                assert len(server.heads) == before + 1, "it was asked twice"
+                assert server.connections == number
 
     asyncio.run(story())
 
@@ -179,61 +211,172 @@ def test_a_connection_that_the_server_closes_while_it_is_idle_is_not_used_again(
     closed = asyncio.Event()
 
     async def story() -> None:
-        async with serving(authority, answer_once) as (server, client):
+        async with serving(authority, answer_once) as (server, connection):
             for number in range(1, 4):
                 closed.clear()
-                assert (await client.get("/")).content == b"{}"
+                assert await asked(connection, "POST", b"x") == b"{}"
                 await closed.wait()
-                await heard_of_the_end(client)
+                await until_async(lambda: not sockets(), "the client to hear of the end")
                 assert server.connections == number
 
     asyncio.run(story())
 
 
-async def heard_of_the_end(client: httpx2.AsyncClient) -> None:
-    """Wait until the client knows that none of its connections is of use any more."""
-    transport = client._transport
-    assert isinstance(transport, Transport)
-    await until_async(
-        lambda: all(each.has_expired() for each in transport._pool.connections), "the client to hear of the end"
-    )
+def sockets() -> set[str]:
+    """The TCP connections of this process that are open at this end, by the kernel's numbers (proc_pid_net(5))."""
+    own = set()
+    for each in Path("/proc/self/fd").iterdir():
+        with suppress(OSError):
+            own.add(str(each.readlink()).removeprefix("socket:[").removesuffix("]"))
+    rows = [line.split() for line in Path("/proc/self/net/tcp").read_text().splitlines()[1:]]
+    return {row[9] for row in rows if row[3] != "0A" and row[9] in own}
 
 
-def test_a_server_that_is_silent_is_given_up(authority: Authority) -> None:
+def test_a_server_that_is_silent_is_given_up(authority: Authority, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connections, "ANSWER_SECONDS", 0.05)
+
     async def story() -> None:
-        async with serving(authority, _silent) as (_, client):
-            with pytest.raises(httpx2.ReadTimeout):
-                await client.get("/", timeout=httpx2.Timeout(NEVER, read=0.05))
+        async with serving(authority, _silent) as (_, connection):
+            for method, body in (("GET", None), ("PUT", b"x" * 1000)):
+                with pytest.raises(aiohttp.ClientError) as told:
+                    await asked(connection, method, body)
+                assert reason(told.value) == "the server did not answer in time"
+            with pytest.raises(aiohttp.ClientError) as told:
+                async with connection.ask("GET", "/", idle_seconds=0.05):
+                    pass
+            assert reason(told.value) == "the server did not answer in time"
 
     asyncio.run(story())
 
 
-def test_nobody_who_listens_and_nobody_whom_we_trust_are_errors(authority: Authority) -> None:
+def test_who_takes_a_connection_and_shakes_no_hands_is_given_up(
+    authority: Authority, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connections, "CONNECT_SECONDS", 0.1)
+
+    async def take(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read()
+        writer.close()
+
     async def story() -> None:
-        async with serving(authority, of_bytes(b"{}")) as (server, client):
-            async with connected(server.url, None) as distrustful:
-                with pytest.raises(httpx2.ConnectError, match="certificate"):
-                    await distrustful.get("/")
-            assert (await client.get("/")).status_code == 200
-        async with connected(server.url, authority.own.certificate) as late:
-            with pytest.raises(httpx2.ConnectError):
-                await late.get("/")
+        listening = await asyncio.start_server(take, "127.0.0.1", 0)
+        url = f"https://127.0.0.1:{listening.sockets[0].getsockname()[1]}"
+        async with connected(url, authority.own.certificate) as connection:
+            with pytest.raises(aiohttp.ClientError) as told:
+                await asked(connection)
+            assert reason(told.value) == "the server did not answer in time"
+        await until_async(lambda: not sockets(), "all sockets to be closed")
+        listening.close()
 
     asyncio.run(story())
 
 
-def test_a_client_that_is_closed_leaves_no_socket_behind(authority: Authority) -> None:
+def test_a_peer_that_vanishes_is_noticed_by_tcp(authority: Authority) -> None:
     async def story() -> None:
-        listening = await asyncio.start_server(Server(of_bytes(b"{}")).serve, "127.0.0.1", 0)
-        url = f"http://127.0.0.1:{listening.sockets[0].getsockname()[1]}"
-        async with connected(url, authority.own.certificate) as client, listening:
-            assert (await client.get("/")).content == b"{}"
+        async with serving(authority, of_bytes(b"x" * LARGE)) as (_, connection), connection.ask("GET", "/") as answer:
+            assert answer.connection is not None
+            assert answer.connection.transport is not None
+            made = answer.connection.transport.get_extra_info("socket")
+            assert made.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) == 1
+            assert made.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) == 30_000
+            assert made.getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE) == 15
+            assert made.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY) == 1
+
+    asyncio.run(story())
+
+
+def test_connections_that_nobody_uses_are_closed(authority: Authority, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connections, "KEEP_IDLE_SECONDS", 0.2)
+
+    async def story() -> None:
+        async with serving(authority, of_bytes(b"{}")) as (_, connection):
+            await asyncio.gather(*(asked(connection) for _ in range(4)))
+            assert sockets()
+            await until_async(lambda: not sockets(), "idle connections to be closed")
+            assert await asked(connection) == b"{}"
+
+    asyncio.run(story())
+
+
+def test_requests_that_are_cancelled_at_any_moment_leave_no_socket(authority: Authority) -> None:
+    async def slowly(server: Server, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await asyncio.sleep(0.003)
+        await of_bytes(b"x" * 100_000)(server, reader, writer)
+
+    async def story() -> None:
+        async with serving(authority, slowly) as (_, connection):
+            for number in range(60):
+                tasks = [asyncio.create_task(asked(connection, "PUT", b"x" * 50_000)) for _ in range(3)]
+                await asyncio.sleep(number * 0.0003)
+                for task in tasks:
+                    task.cancel()
+                await asyncio.gather(*tasks, return_exceptions=True)
+            async with asyncio.timeout(30):
+                assert len(await asked(connection)) == 100_000
+            assert len(sockets()) <= 2 * (MAX_REQUESTS + 3)
+        await until_async(lambda: not sockets(), "all sockets to be closed")
 
     with warnings.catch_warnings(record=True) as told:
         warnings.simplefilter("always")
         asyncio.run(story())
         gc.collect()
     assert [str(one.message) for one in told] == []
+
+
+def test_nobody_who_listens_and_nobody_whom_we_trust_are_errors(authority: Authority) -> None:
+    async def story() -> None:
+        async with serving(authority, of_bytes(b"{}")) as (server, connection):
+            async with connected(server.url, None) as distrustful:
+                with pytest.raises(aiohttp.ClientError) as told:
+                    await asked(distrustful)
+                assert "the server's certificate is not accepted" in reason(told.value)
+                assert "0x" not in reason(told.value)
+            assert await asked(connection) == b"{}"
+        async with connected(server.url, authority.own.certificate) as late:
+            with pytest.raises(aiohttp.ClientError) as told:
+                await asked(late)
+            assert "refused" in reason(told.value).lower() or "connect" in reason(told.value).lower()
+
+    asyncio.run(story())
+
+
+def test_what_is_no_answer_of_an_api_server_is_an_error(authority: Authority) -> None:
+    def of(data: bytes) -> Answer:
+        async def answer(_: Server, __: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            writer.write(data)
+            writer.close()
+
+        return answer
+
+    async def story() -> None:
+        async with serving(authority, of(b"SSH-2.0-OpenSSH_9.9\r\n")) as (server, connection):
+            client = Client(connection)
+            with pytest.raises(UnavailableError, match="get events"):
+                await client.get(EVENTS, "c", "ns")
+            server.answer = of(b"HTTP/1.1 302 Found\r\nLocation: https://login\r\nContent-Length: 5\r\n\r\nlogin")
+            with pytest.raises(RefusedError, match="302 login"):
+                await client.get(EVENTS, "c", "ns")
+            server.answer = of(
+                b"HTTP/1.1 429 Slow\r\nRetry-After: 7\r\nContent-Length: 4\r\nContent-Type: text/plain\r\n\r\nbusy"
+            )
+            with pytest.raises(UnavailableError, match="429 busy") as told:
+                await client.get(EVENTS, "c", "ns")
+            assert told.value.retry_after == 7
+
+    asyncio.run(story())
+
+
+def test_a_client_that_is_closed_leaves_no_socket_behind(authority: Authority) -> None:
+    async def story() -> None:
+        async with serving(authority, of_bytes(b"{}")) as (_, connection):
+            await asyncio.gather(*(asked(connection) for _ in range(3)))
+
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        asyncio.run(story())
+        gc.collect()
+    assert [str(one.message) for one in told] == []
+    assert not sockets()
 
 
 def test_paths_and_parameters_reach_the_server_behind_a_prefix(authority: Authority) -> None:
@@ -249,6 +392,7 @@ def test_paths_and_parameters_reach_the_server_behind_a_prefix(authority: Author
         assert server.heads[0][0] == f"GET {base}/a%20b HTTP/1.1"
         assert server.heads[1][0] == f"PATCH {base}/c?fieldManager=netdra HTTP/1.1"
         assert sum(line.lower().startswith("accept:") for line in server.heads[1]) == 1
+        assert "Authorization: Bearer secret-token" in server.heads[0]
         lines = {line.partition(":")[0].lower(): line.partition(": ")[2] for line in server.heads[1][1:]}
         assert lines["content-type"] == "application/merge-patch+json"
         assert lines["accept"] == "application/json"
