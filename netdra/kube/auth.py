@@ -43,7 +43,7 @@ MAX_OUTPUT = 1024 * 1024
 _MAX_SAID = 500
 _MAX_TOKEN = 64 * 1024
 _END_SECONDS = 1.0
-_TOKEN_CHARACTERS = "!#$&'*+-.^_`|~"
+_PLAIN = "!#$&'*+-.^_`|~"
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 
 
@@ -122,7 +122,7 @@ def _impersonation(user: User) -> tuple[tuple[str, str], ...]:
     found = [("Impersonate-User", user.as_), ("Impersonate-Uid", user.as_uid)]
     found += [("Impersonate-Group", group) for group in user.as_groups]
     for name, values in user.as_user_extra.items():
-        found += [(f"Impersonate-Extra-{quote(name, safe=_TOKEN_CHARACTERS)}", value) for value in values]
+        found += [(f"Impersonate-Extra-{quote(name, safe=_PLAIN)}", value) for value in values]
     return tuple(each for each in found if each[1])
 
 

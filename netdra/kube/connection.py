@@ -150,7 +150,7 @@ class _Session:
             connector = aiohttp.TCPConnector(
                 limit=self._limit,
                 keepalive_timeout=KEEP_IDLE_SECONDS,
-                happy_eyeballs_delay=None,  # one address after the other: cancelled while it tries two, a socket is lost
+                happy_eyeballs_delay=None,  # one address after the other: of two, the one that is late may be lost
                 resolver=aiohttp.ThreadedResolver(),
                 socket_factory=_socket,
             )

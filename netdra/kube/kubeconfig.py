@@ -196,16 +196,10 @@ def _of_service_account(folder: Path) -> Config:
 def _read(path: Path, *, alone: bool = True) -> Kubeconfig:
     """A file, its paths made absolute; an empty one among others says nothing."""
     try:
-        text = path.expanduser().read_bytes().decode()
-        if yaml_text.nests_too_deeply(text):
-            raise ValueError("nested")
-        plain = yaml.load(text, Loader=yaml_text.Loader)  # noqa: S506 (a SafeLoader)
-        yaml_text.refuse_many_values(plain, "kubeconfig")
+        plain = _plain(path.expanduser().read_bytes().decode())
         if plain is None and not alone:
             return Kubeconfig()
-        if not isinstance(plain, dict) or not {"clusters", "contexts", "users"}.intersection(plain):
-            raise ValueError("something else")
-        found = msgspec.convert(_without_nulls(plain), Kubeconfig)
+        found = _converted(plain)
     except FileNotFoundError:
         raise InvalidInputError(f"kubeconfig {path}: not found", hint=_NAME_ONE) from None
     except (OSError, ValueError, InvalidInputError, RecursionError, yaml.YAMLError) as problem:
@@ -216,6 +210,20 @@ def _read(path: Path, *, alone: bool = True) -> Kubeconfig:
         clusters=tuple(replace(each, cluster=_cluster_in(each.cluster, folder)) for each in found.clusters),
         users=tuple(replace(each, user=_user_in(each.user, folder)) for each in found.users),
     )
+
+
+def _plain(text: str) -> Any:
+    if yaml_text.nests_too_deeply(text):
+        raise ValueError("nested")
+    found = yaml.load(text, Loader=yaml_text.Loader)  # noqa: S506 (a SafeLoader)
+    yaml_text.refuse_many_values(found, "kubeconfig")
+    return found
+
+
+def _converted(plain: Any) -> Kubeconfig:
+    if not isinstance(plain, dict) or not {"clusters", "contexts", "users"}.intersection(plain):
+        raise ValueError("something else")
+    return msgspec.convert(_without_nulls(plain), Kubeconfig)
 
 
 def _unread(problem: Exception) -> str:
