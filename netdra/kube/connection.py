@@ -7,6 +7,7 @@ for minutes without a byte in either direction.
 
 from __future__ import annotations
 
+import asyncio
 import io
 import ipaddress
 import os
@@ -18,6 +19,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import aiohttp
+from aiohttp.abc import ResolveResult
 from multidict import CIMultiDict
 from yarl import URL
 
@@ -134,6 +136,16 @@ class Connection:
                 return
 
 
+class _Resolver(aiohttp.ThreadedResolver):
+    """Asks for addresses, which aiohttp has no limit of time for."""
+
+    async def resolve(
+        self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_INET
+    ) -> list[ResolveResult]:
+        async with asyncio.timeout(CONNECT_SECONDS):
+            return await super().resolve(host, port, family)
+
+
 class _Session:
     """An aiohttp session that begins when it is first used, in the event loop that it is used in."""
 
@@ -151,7 +163,7 @@ class _Session:
                 limit=self._limit,
                 keepalive_timeout=KEEP_IDLE_SECONDS,
                 happy_eyeballs_delay=None,  # one address after the other: of two, the one that is late may be lost
-                resolver=aiohttp.ThreadedResolver(),
+                resolver=_Resolver(),
                 socket_factory=_socket,
             )
             self._session = aiohttp.ClientSession(

@@ -271,6 +271,46 @@ def test_who_takes_a_connection_and_shakes_no_hands_is_given_up(
     asyncio.run(story())
 
 
+def test_a_name_that_nobody_resolves_in_time_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connections, "CONNECT_SECONDS", 0.1)
+
+    async def story() -> None:
+        async def slowly(*_: object, **__: object) -> None:
+            await asyncio.sleep(60)
+
+        monkeypatch.setattr(asyncio.get_running_loop(), "getaddrinfo", slowly)
+        async with connected("https://kubernetes.example", None) as connection:
+            with pytest.raises(aiohttp.ClientError) as told:
+                await asked(connection)
+            assert reason(told.value) == "the server did not answer in time"
+
+    asyncio.run(story())
+
+
+def test_who_does_not_take_what_is_sent_is_given_up(authority: Authority, monkeypatch: pytest.MonkeyPatch) -> None:
+    options = [each for each in connections._SOCKET_OPTIONS if each[1] != socket.TCP_USER_TIMEOUT]
+    monkeypatch.setattr(connections, "_SOCKET_OPTIONS", (*options, (socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, 1000)))
+    over = asyncio.Event()
+
+    async def story() -> None:
+        async def take(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            writer.transport.pause_reading()  # type: ignore[attr-defined]
+            await over.wait()
+            writer.transport.abort()
+
+        listening = await asyncio.start_server(take, "127.0.0.1", 0)
+        url = f"http://127.0.0.1:{listening.sockets[0].getsockname()[1]}"
+        async with connected(url, None) as connection, asyncio.timeout(30):
+            with pytest.raises(aiohttp.ClientError) as told:
+                await asked(connection, "PUT", b"x" * 4 * LARGE)
+            assert "timed out" in reason(told.value)
+        over.set()
+        await until_async(lambda: not sockets(), "all sockets to be closed")
+        listening.close()
+
+    asyncio.run(story())
+
+
 def test_a_peer_that_vanishes_is_noticed_by_tcp(authority: Authority) -> None:
     async def story() -> None:
         async with serving(authority, of_bytes(b"x" * LARGE)) as (_, connection), connection.ask("GET", "/") as answer:
