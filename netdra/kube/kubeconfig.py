@@ -174,7 +174,7 @@ def find_config(
     """
     if kubeconfig is not None:
         return _chosen(_read(kubeconfig), context)
-    if context is None and "KUBERNETES_SERVICE_HOST" in os.environ and (service_account / "token").exists():
+    if context is None and os.environ.get("KUBERNETES_SERVICE_HOST") and (service_account / "token").exists():
         return _of_service_account(service_account)
     named = [Path(each) for each in os.environ.get("KUBECONFIG", "").split(os.pathsep) if each]
     files = [each for each in named if each.expanduser().exists()] or named[:1] or [Path(HOME)]

@@ -391,8 +391,22 @@ def test_what_is_no_answer_of_an_api_server_is_an_error(authority: Authority) ->
     async def story() -> None:
         async with serving(authority, of(b"SSH-2.0-OpenSSH_9.9\r\n")) as (server, connection):
             client = Client(connection)
-            with pytest.raises(UnavailableError, match="get events"):
-                await client.get(EVENTS, "c", "ns")
+            head = b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n"
+            for data in (
+                b"SSH-2.0-OpenSSH_9.9\r\n",
+                head + b"Content-Encoding: gzip\r\n\r\nnot so gz",
+                head + b"A: " + b"x" * 100_000 + b"\r\n\r\n{        }",
+                head + b"A: b\r\n" * 10_000 + b"\r\n{        }",
+                b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nfew\r\n",
+                b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\n{}",
+                b"HTTP/1.1 200 OK\r\nContent-Length: -1\r\n\r\n{}",
+            ):
+                server.answer = of(data)
+                with pytest.raises(UnavailableError, match="get events"):
+                    await client.get(EVENTS, "c", "ns")
+                with pytest.raises(UnavailableError, match="watch events"):
+                    async with client.stream("/", "watch events", {}, idle_seconds=10.0) as chunks:
+                        pytest.fail(f"{[chunk async for chunk in chunks]} of {data!r}")
             server.answer = of(b"HTTP/1.1 302 Found\r\nLocation: https://login\r\nContent-Length: 5\r\n\r\nlogin")
             with pytest.raises(RefusedError, match="302 login"):
                 await client.get(EVENTS, "c", "ns")
