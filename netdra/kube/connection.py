@@ -33,6 +33,8 @@ __all__ = ["ANSWER_SECONDS", "Connection", "connect", "find_config", "reason"]
 CONNECT_SECONDS = 5.0
 ANSWER_SECONDS = 15.0
 """How long no byte of an answer may come."""
+PROXY_SECONDS = 30.0
+"""How long it may take until a proxy has opened the way, with the turn of others before."""
 MAX_REQUESTS = 16
 """Connections for requests: a burst of fifty writes takes turns on them, each costs 256 KiB (asyncio's TLS)."""
 MAX_STREAMS = 84
@@ -109,6 +111,7 @@ class Connection:
         session = (self._requests if idle_seconds is None else self._streams).opened()
         timeout = aiohttp.ClientTimeout(
             total=None,
+            connect=PROXY_SECONDS if self._proxy is not None else None,
             sock_connect=CONNECT_SECONDS,
             sock_read=ANSWER_SECONDS if idle_seconds is None else idle_seconds,
         )

@@ -20,6 +20,7 @@ import pytest
 from aiohttp import web
 
 from netdra.kube import auth
+from netdra.kube import connection as connections
 from netdra.kube.client import Client
 from netdra.kube.connection import connect, find_config, is_direct, proxy_of, reason
 from netdra.kube.errors import UnavailableError
@@ -373,7 +374,7 @@ def test_a_password_and_somebody_elses_name_are_sent(authority: Authority) -> No
 
 
 @asynccontextmanager
-async def proxying() -> AsyncIterator[tuple[str, list[str]]]:
+async def proxying(tls: ssl.SSLContext | None = None, *, silent: bool = False) -> AsyncIterator[tuple[str, list[str]]]:
     """A proxy for CONNECT: where it is, and what it was asked."""
     heads: list[str] = []
 
@@ -386,6 +387,10 @@ async def proxying() -> AsyncIterator[tuple[str, list[str]]]:
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         head = (await reader.readuntil(b"\r\n\r\n")).decode()
         heads.append(head)
+        if silent:
+            await reader.read()
+            writer.close()
+            return
         if "Proxy-Authorization: Basic" not in head:
             writer.write(b"HTTP/1.1 407 Who are you\r\nContent-Length: 0\r\n\r\n")
             writer.close()
@@ -395,7 +400,7 @@ async def proxying() -> AsyncIterator[tuple[str, list[str]]]:
         writer.write(b"HTTP/1.1 200 Connected\r\n\r\n")
         await asyncio.gather(pipe(reader, sender), pipe(upstream, writer), return_exceptions=True)
 
-    listening = await asyncio.start_server(serve, "127.0.0.1", 0)
+    listening = await asyncio.start_server(serve, "127.0.0.1", 0, ssl=tls)
     try:
         yield f"127.0.0.1:{listening.sockets[0].getsockname()[1]}", heads
     finally:
@@ -419,6 +424,28 @@ def test_a_proxy_is_gone_through_with_its_password_and_no_error_tells_it(authori
             with pytest.raises(UnavailableError, match="proxy cannot be reached") as other:
                 await version(config(server, authority, User(), **known, proxy_url=f"http://me:{SECRET}@127.0.0.1:1"))
             assert SECRET not in str(told.value) + str(other.value)
+
+    asyncio.run(story())
+
+
+def test_a_proxy_by_tls_is_gone_through_and_a_silent_one_is_given_up(
+    authority: Authority, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pair = authority.server("proxy", ["127.0.0.1"])
+    tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    tls.load_cert_chain(pair.certificate, pair.key)
+    known = {"certificate_authority": str(authority.own.certificate), "tls_server_name": "kubernetes.example"}
+
+    async def story() -> None:
+        async with serving(authority, "kubernetes.example") as server:
+            async with proxying(tls) as (proxy, heads):
+                await version(config(server, authority, User(token="t"), **known, proxy_url=f"https://a:b@{proxy}"), 2)
+                assert (len(heads), server.tokens) == (1, ["t", "t"])
+            monkeypatch.setattr(connections, "PROXY_SECONDS", 0.2)
+            async with proxying(silent=True) as (proxy, heads):
+                with pytest.raises(UnavailableError, match="did not answer in time"):
+                    await version(config(server, authority, User(), **known, proxy_url=f"http://{proxy}"))
+                assert len(heads) == 1
 
     asyncio.run(story())
 
