@@ -45,7 +45,14 @@ async def run(client: Client, process: Process, settings: Settings) -> None:
         NetdraError: a part cannot go on.
     """
     sysfs = Sysfs(settings.sysfs_root)
-    publishing = Publishing(client, settings.node, lambda: Watcher(Node(name=settings.node), sysfs=sysfs))
+    parts: Parts | None = None
+    publishing = Publishing(
+        client,
+        settings.node,
+        lambda: Watcher(Node(name=settings.node), sysfs=sysfs),
+        held=lambda: parts.pods.held.held if parts is not None else (),
+        plugins=lambda: parts.plugins() if parts is not None else (),
+    )
     _add_checks(process, client, publishing)
     try:
         async with asyncio.TaskGroup() as tasks:
@@ -58,6 +65,8 @@ async def run(client: Client, process: Process, settings: Settings) -> None:
                 begin("publishing", publishing.run())
                 await _first_slices(publishing)
             parts = _parts(client, settings, publishing)
+            publishing.look_again()
+            publishing.look_for_plugins()
             await parts.pods.recall()
             if used:
                 begin("publishing", publishing.run())

@@ -24,7 +24,7 @@ from netdra.kube.errors import ApiError, NotFoundError
 from netdra.kube.resources import RESOURCE_CLAIMS
 from netdra.model.errors import NetdraError, PermanentError
 from netdra.model.plan import ClaimReference, Plan
-from netdra.node.kubelet.handler import ClaimHandler
+from netdra.node.claims.prepare import Claims
 from netdra.node.metrics import ORPHANS
 from netdra.node.nri.hooks import Sandbox
 from netdra.node.pods.attachments import Attachments
@@ -49,7 +49,7 @@ class Orphans:
     """
 
     attachments: Attachments
-    claims: ClaimHandler
+    claims: Claims
     every: float = EVERY_SECONDS
     rounds: int = 0
     _all_due: bool = True
@@ -181,6 +181,7 @@ class Orphans:
             try:
                 with counted(ORPHANS, "claim"):
                     await self.claims.unprepare(claim)
+                attachments.changed()
                 log.info("given up: no pod has it", extra=fields(claim=f"{claim.namespace}/{claim.name}"))
             except NetdraError as problem:
                 suspects.add(claim.uid)

@@ -6,27 +6,18 @@ Filled by `netdra.node.publishing.service` with what it publishes: a device with
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
-
-import msgspec
+from collections.abc import AsyncIterator, Iterable, Mapping
 
 from netdra.model import names
 from netdra.model.resource import Device, ResourceSlice
+from netdra.node.view import DeviceHealth
+from netdra.topology.devices import DeviceKey
 
 _WORDS = {
     names.LINK_DOWN: "the link has no carrier",
     names.GONE: "the interface is gone",
     names.TROUBLE: "it could not be given back",
 }
-
-
-class DeviceHealth(msgspec.Struct, frozen=True):
-    """How a published device is; `message` says what is wrong with one that is not healthy."""
-
-    pool: str
-    device: str
-    healthy: bool
-    message: str = ""
 
 
 class Health:
@@ -50,31 +41,24 @@ class Health:
             turn, self._turn = self._turn, asyncio.Event()
             turn.set()
 
-    async def changes(self) -> AsyncIterator[tuple[DeviceHealth, ...]]:
-        """Every device first, then those that are not as they were, without end; who is slow misses steps between.
+    async def states(self) -> AsyncIterator[tuple[DeviceHealth, ...]]:
+        """Every device at once, and again whenever one changes, without end; who is slow misses steps between.
 
         A device that is no longer published is told once more, as one that is gone.
         """
-        told: dict[str, tuple[DeviceHealth, ...]] = {}
+        told: frozenset[DeviceKey] = frozenset()
         while True:
-            turn, now = self._turn, dict(self._pools)
-            found = tuple(health for pool in _difference(told, now) for health in pool)
-            told = now
-            if found:
-                yield found
+            turn = self._turn
+            now = tuple(each for pool in self._pools.values() for each in pool)
+            keys = frozenset((each.pool, each.device) for each in now)
+            if keys or told:
+                yield (*now, *(_gone(*key) for key in sorted(told - keys)))
+            told = keys
             await turn.wait()
 
 
-def _difference(
-    before: Mapping[str, tuple[DeviceHealth, ...]], now: Mapping[str, tuple[DeviceHealth, ...]]
-) -> Iterator[tuple[DeviceHealth, ...]]:
-    for pool in {*before, *now}:
-        old, new = before.get(pool, ()), now.get(pool, ())
-        if old is new:
-            continue
-        left = {health.device for health in old} - {health.device for health in new}
-        yield tuple(health for health in new if health not in old)
-        yield tuple(DeviceHealth(pool, name, healthy=False, message=_WORDS[names.GONE]) for name in sorted(left))
+def _gone(pool: str, device: str) -> DeviceHealth:
+    return DeviceHealth(pool, device, healthy=False, message=_WORDS[names.GONE])
 
 
 def _health(pool: str, device: Device) -> DeviceHealth:

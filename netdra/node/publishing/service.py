@@ -44,19 +44,10 @@ from netdra.node.publishing.publisher import STORED_SLICES, Publisher, StoredSli
 from netdra.node.publishing.reconcile import owner_of
 from netdra.node.publishing.reporter import Reporter
 from netdra.node.publishing.telling import Telling
-from netdra.node.view import HeldDevice, Holder
+from netdra.node.view import HeldDevice
 from netdra.topology.devices import DeviceKey
 
 log = logging.getLogger(__name__)
-
-
-class NobodyHolds:
-    """A `Holder` of a node without pods."""
-
-    @property
-    def held(self) -> Sequence[HeldDevice]:
-        """Nothing."""
-        return ()
 
 
 class Publishing:
@@ -66,10 +57,8 @@ class Publishing:
         health: how the published devices are.
         stored: the node's slices as the API server has them.
         passes: how often it was worked out what is to be published.
-        holder: who knows what claims hold.
         published: set when the API server has had once what is to be published.
         haste: what goes before looking at the kernel and working out what is to be published.
-        plugins: finds the CNI plugins of the node, in any thread.
     """
 
     def __init__(
@@ -77,7 +66,8 @@ class Publishing:
         client: Client,
         node: str,
         watch: Callable[[], Watcher],
-        holder: Holder | None = None,
+        held: Callable[[], Sequence[HeldDevice]] = tuple,
+        plugins: Callable[[], tuple[str, ...]] = tuple,
     ) -> None:
         """Prepare.
 
@@ -85,12 +75,13 @@ class Publishing:
             client: the API server.
             node: the node's name.
             watch: opens the kernel; called in the thread that then reads it.
-            holder: who knows what claims hold.
+            held: what claims hold now.
+            plugins: finds the CNI plugins of the node, in any thread.
         """
         self._client = client
         self._node = node
         self._watch = watch
-        self.holder: Holder = holder or NobodyHolds()
+        self._held, self._plugins = held, plugins
         self._recorder = Recorder(client, f"{names.DRIVER}/node", node)
         self._telling = Telling(self._recorder, node)
         self._policies: Store[DeviceExposurePolicy] = Store()
@@ -105,7 +96,6 @@ class Publishing:
         self._slices: dict[str, Slices] = {}
         self._devices: dict[DeviceKey, PlannedDevice] = {}
         self.haste = Haste()
-        self.plugins: Callable[[], tuple[str, ...]] = tuple
         self._reporter: Reporter | None = None
         self._problems: tuple[Problem, ...] = ()
         self._work = asyncio.Event()
@@ -142,9 +132,8 @@ class Publishing:
         """What claims hold has changed."""
         self._work.set()
 
-    def look_for_plugins(self, find: Callable[[], tuple[str, ...]]) -> None:
-        """From now on the node's CNI plugins are found like this, in any thread."""
-        self.plugins = find
+    def look_for_plugins(self) -> None:
+        """The node's CNI plugins can be others than before."""
         if self._reporter is not None:
             self._reporter.note(urgent=True)
 
@@ -189,7 +178,7 @@ class Publishing:
     async def _report(self, interfaces: Interfaces, publisher: Publisher, offering: Offering) -> NodeNetworkStatus:
         """What the node is to say of itself now."""
         refused = {key: self._telling.reason(key) for key in publisher.refused}
-        features, plugins = self._features, self.plugins
+        features, plugins = self._features, self._plugins
 
         def make() -> NodeNetworkStatus:
             found = plugins()[:MAX_PLUGINS]
@@ -249,7 +238,7 @@ class Publishing:
         policies = tuple(self._policies.objects[name] for name in sorted(self._policies.objects))
         node = self._nodes.objects.get(self._node)
         labels = dict(node.metadata.labels) if node is not None else {}
-        held, features = tuple(self.holder.held), self._features
+        held, features = tuple(self._held()), self._features
         measure.held(held)
 
         def make() -> Offered:

@@ -136,7 +136,7 @@ def test_a_device_in_use_stays_when_it_disappears_and_goes_when_it_is_given_back
         policy(workspace)
         async with publishing(control_plane, workspace, machine) as scene:
             before = await scene.devices("eth0", "eth1")
-            health = scene.publishing.health.changes()
+            health = scene.publishing.health.states()
             await anext(health)
             scene.hold("eth0")
             await scene.looks_again()

@@ -19,8 +19,7 @@ from netdra.model.result import CNIAddress, CNIInterface, StepDevice, StepResult
 from netdra.node.cdi import metadata
 from netdra.node.cdi.files import ClaimFiles
 from netdra.node.cdi.outcome import outcomes
-from netdra.node.claims.prepared import KeptDevice, PreparedClaim
-from netdra.node.kubelet.handler import PreparedDevice
+from netdra.node.claims.prepared import KeptDevice, PreparedClaim, PreparedDevice
 
 UID = "7b0e8a5e-0000-4000-8000-000000000001"
 CLAIM = ClaimReference(namespace="ns", name="train-net-x7k2p", uid=UID)
