@@ -23,7 +23,7 @@ from netdra.model.errors import NetdraError, PermanentError, TemporaryError
 from netdra.model.plan import Plan
 from netdra.node.claims.checks import check_shared
 from netdra.node.haste import Haste
-from netdra.node.nri.hooks import Sandbox
+from netdra.node.nri.hooks import LOOKUP_SHARE, REMOVE_SECONDS, Sandbox
 from netdra.node.permits import EVERYTHING, NodePermits
 from netdra.node.pods.circuits import Circuits, programs
 from netdra.node.pods.locks import Locks
@@ -42,8 +42,6 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 UNDO_SECONDS = 5.0
-LOOKUP_SHARE = 0.4
-REMOVE_SECONDS = 5.0
 MOST_TRIES = 5  # of taking a sandbox down whose namespace is gone, or whose plugins refuse to (decision D13)
 
 
