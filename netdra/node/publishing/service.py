@@ -36,14 +36,13 @@ from netdra.model.topology import NetworkTopology
 from netdra.node import measure
 from netdra.node.haste import Haste
 from netdra.node.publishing.facts import newest
-from netdra.node.publishing.health import Health
 from netdra.node.publishing.interfaces import Interfaces
 from netdra.node.publishing.offering import Offered, Offering, Slices
 from netdra.node.publishing.publish import Written
 from netdra.node.publishing.publisher import STORED_SLICES, Publisher, StoredSlice, of_node
 from netdra.node.publishing.reconcile import owner_of
 from netdra.node.publishing.reporter import Reporter
-from netdra.node.publishing.telling import Telling
+from netdra.node.publishing.telling import Health, Telling
 from netdra.node.view import HeldDevice
 from netdra.topology.devices import DeviceKey
 
