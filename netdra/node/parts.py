@@ -17,7 +17,7 @@ from netdra.cni.plugins import PluginPath, installed
 from netdra.kube.client import Client
 from netdra.kube.events import Recorder
 from netdra.model import names
-from netdra.node import measure
+from netdra.node import metrics
 from netdra.node.cdi.files import ClaimFiles
 from netdra.node.claims.store import ClaimStore
 from netdra.node.kubelet.plugin import KubeletPlugin, sockets
@@ -67,7 +67,7 @@ def assembled(client: Client, settings: Settings, publishing: Publishing) -> Par
     pods = _pods(client, settings, publishing, recorder, prepared, wanted.plugin)
     claims = ClaimServices(pods.claims, publishing.look_again, publishing.haste)
     kubelet = KubeletPlugin(wanted, claims, publishing.health.states)
-    measure.on_scrape(
+    metrics.on_scrape(
         lambda: len(prepared.uids()),
         lambda: len(checkpoint.sandboxes(settings.sandboxes)),
         lambda: len(pods.held.network.namespaces),

@@ -160,7 +160,7 @@ class Claims:
         checks.check_shared(claim, binding.plans, pods)
         return PreparedClaim(
             boot_id=boot_id(),
-            claim=_reference(claim),
+            claim=claim.reference,
             devices=tuple(self._kept(claim, binding)),
             pod_claim_name=claim.metadata.annotations.get(POD_CLAIM_NAME, ""),
         )
@@ -266,7 +266,3 @@ def _published(view: NodeView) -> dict[DeviceKey, Mapping[str, DeviceAttribute]]
         if each.spec.driver == names.DRIVER
         for device in each.spec.devices
     }
-
-
-def _reference(claim: ResourceClaim) -> ClaimReference:
-    return ClaimReference(namespace=claim.metadata.namespace, name=claim.metadata.name, uid=claim.metadata.uid)

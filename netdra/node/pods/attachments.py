@@ -26,11 +26,10 @@ from netdra.node.haste import Haste
 from netdra.node.nri.hooks import LOOKUP_SHARE, REMOVE_SECONDS, Sandbox
 from netdra.node.permits import EVERYTHING, NodePermits
 from netdra.node.pods.circuits import Circuits, programs
-from netdra.node.pods.locks import Locks
 from netdra.node.pods.network import Network, Undone
-from netdra.node.pods.outcome import Outcome, failed
 from netdra.node.pods.reports import Reports, message_of, reason_of
-from netdra.node.pods.threads import Threads
+from netdra.node.pods.status import Outcome, failed
+from netdra.node.pods.threads import Locks, Threads
 from netdra.node.pods.tracker import Tracker
 from netdra.node.pods.writer import StatusWriter
 from netdra.node.view import NodeView

@@ -29,8 +29,7 @@ from netdra.model.plan import ClaimReference
 from netdra.model.resource import API_VERSION, Wire
 from netdra.node.haste import Haste
 from netdra.node.metrics import STATUS_WRITES
-from netdra.node.pods.outcome import Outcome
-from netdra.node.pods.status import device_statuses, same
+from netdra.node.pods.status import Outcome, device_statuses, same
 from netdra.ops.logs import fields
 from netdra.ops.metrics import counted
 

@@ -33,7 +33,7 @@ from netdra.model.policy import DeviceExposurePolicy
 from netdra.model.resource import ResourceSlice
 from netdra.model.schema import CNIPluginSchema
 from netdra.model.topology import NetworkTopology
-from netdra.node import measure
+from netdra.node import metrics
 from netdra.node.haste import Haste
 from netdra.node.publishing.facts import newest
 from netdra.node.publishing.interfaces import Interfaces
@@ -100,7 +100,7 @@ class Publishing:
         self._work = asyncio.Event()
         self._looked = asyncio.Event()
         self._handed_on = asyncio.Event()
-        self._delay = measure.Delay()
+        self._delay = metrics.Delay()
 
     @property
     def devices(self) -> Mapping[DeviceKey, PlannedDevice]:
@@ -215,7 +215,7 @@ class Publishing:
 
     async def _look(self, interfaces: Interfaces, publisher: Publisher, offering: Offering) -> None:
         """Make a pass, hand on what came out, and wait for the next reason to make one."""
-        discovered = measure.Discovered(interfaces.watcher)
+        discovered = metrics.Discovered(interfaces.watcher)
         while True:
             await self.haste.calm()
             self._work.clear()
@@ -231,14 +231,14 @@ class Publishing:
                     await self._work.wait()
 
     def _pass(
-        self, offering: Offering, interfaces: Interfaces, discovered: measure.Discovered
+        self, offering: Offering, interfaces: Interfaces, discovered: metrics.Discovered
     ) -> Callable[[], Offered]:
         """A pass over what is known now, to be made in the other thread."""
         policies = tuple(self._policies.objects[name] for name in sorted(self._policies.objects))
         node = self._nodes.objects.get(self._node)
         labels = dict(node.metadata.labels) if node is not None else {}
         held, features = tuple(self._held()), self._features
-        measure.held(held)
+        metrics.held(held)
 
         def make() -> Offered:
             offering.follow(policies, features)
@@ -261,7 +261,7 @@ class Publishing:
                 self._telling.forget(pool)
         self.health.publish(offered.slices)
         self._telling.problems(offered.problems)
-        measure.published(self.slices, offered.left_out)
+        metrics.published(self.slices, offered.left_out)
         publisher.want_pools(offered.slices)
         before, self._problems = self._problems, offered.problems
         if self._reporter is not None:
