@@ -20,6 +20,7 @@ from netdra.model import names
 from netdra.node import metrics
 from netdra.node.cdi.files import ClaimFiles
 from netdra.node.claims.store import ClaimStore
+from netdra.node.daemon import Settings
 from netdra.node.kubelet.plugin import KubeletPlugin, sockets
 from netdra.node.kubelet.services import ClaimServices
 from netdra.node.nri.plugin import Plugin
@@ -27,7 +28,6 @@ from netdra.node.nri.plugin import Settings as NriSettings
 from netdra.node.permits import NodePermits
 from netdra.node.pods.service import Pods, Surroundings, assemble, keep
 from netdra.node.publishing.service import Publishing
-from netdra.node.settings import Settings
 from netdra.ops.health import Finding, Health
 
 
@@ -65,7 +65,7 @@ def assembled(client: Client, settings: Settings, publishing: Publishing) -> Par
     recorder = Recorder(client, f"{names.DRIVER}/pods", settings.node)
     prepared = ClaimStore.of_state(settings.state_dir)
     pods = _pods(client, settings, publishing, recorder, prepared, wanted.plugin)
-    claims = ClaimServices(pods.claims, publishing.look_again, publishing.haste)
+    claims = ClaimServices(pods.claims, publishing.look_again, publishing.gate)
     kubelet = KubeletPlugin(wanted, claims, publishing.health.states)
     metrics.on_scrape(
         lambda: len(prepared.uids()),
@@ -98,7 +98,7 @@ def _pods(
             view=publishing,
             emit=recorder.emit,
             changed=publishing.look_again,
-            haste=publishing.haste,
+            gate=publishing.gate,
             permits=NodePermits(
                 plugins=settings.allow_plugins,
                 folders=settings.allow_host_paths,

@@ -21,8 +21,8 @@ from netdra.model.errors import NetdraError
 from netdra.model.plan import ClaimReference
 from netdra.node import metrics
 from netdra.node.claims.prepared import PreparedDevice, base_request
-from netdra.node.haste import Haste
 from netdra.node.kubelet.server import Methods, streaming, unary
+from netdra.node.priority import PriorityGate
 from netdra.node.view import DeviceHealth
 from netdra.node.wire import kubelet_pb2 as wire
 from netdra.ops.logs import about
@@ -84,15 +84,15 @@ class ClaimServices:
     versions = tuple(_SERVICES)
     """What the kubelet calls the services, the one to prefer first."""
 
-    def __init__(self, claims: ClaimHandler, changed: Callable[[], None], haste: Haste) -> None:
+    def __init__(self, claims: ClaimHandler, changed: Callable[[], None], gate: PriorityGate) -> None:
         """Begin.
 
         Args:
             claims: who prepares them.
             changed: told after each call that other devices may be held than before.
-            haste: told while a call is in hand.
+            gate: told while a call is in hand.
         """
-        self._claims, self._changed, self._haste = claims, changed, haste
+        self._claims, self._changed, self._gate = claims, changed, gate
         self._free = asyncio.Semaphore(MAX_SIDE_BY_SIDE)
 
     def methods(self) -> Methods:
@@ -131,7 +131,7 @@ class ClaimServices:
         named = f"{claim.namespace}/{claim.name}"
         try:
             async with asyncio.timeout(CLAIM_SECONDS), self._free:
-                with about(claim=named), measured(_SECONDS[what]), self._haste.made():
+                with about(claim=named), measured(_SECONDS[what]), self._gate.in_hand():
                     result = await act(claim)
                 self._changed()
         except NetdraError as problem:

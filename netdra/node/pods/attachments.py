@@ -22,7 +22,6 @@ from netdra.model.claim import ResourceClaim
 from netdra.model.errors import NetdraError, PermanentError, TemporaryError
 from netdra.model.plan import Plan
 from netdra.node.claims.checks import check_shared
-from netdra.node.haste import Haste
 from netdra.node.nri.hooks import LOOKUP_SHARE, REMOVE_SECONDS, Sandbox
 from netdra.node.permits import EVERYTHING, NodePermits
 from netdra.node.pods.circuits import Circuits, programs
@@ -32,6 +31,7 @@ from netdra.node.pods.status import Outcome, failed
 from netdra.node.pods.threads import Locks, Threads
 from netdra.node.pods.tracker import Tracker
 from netdra.node.pods.writer import StatusWriter
+from netdra.node.priority import PriorityGate
 from netdra.node.view import NodeView
 from netdra.ops.logs import about
 from netdra.topology.bind import bind
@@ -60,7 +60,7 @@ class Attachments:
         troubles: what could not be given back yet, by sandbox.
         changed: what is to be called when other devices are held, or with other trouble.
         work: what is to be called when there is something to reconcile.
-        haste: told while a hook is in hand.
+        gate: told while a hook is in hand.
         permits: what those who write topologies may have of the node.
         circuits: the plugins that do not answer, so that nobody waits for them.
         missed: what is to be called when a sandbox may have ended without our being told (`netdra.node.pods.orphans`).
@@ -78,7 +78,7 @@ class Attachments:
     changed: Callable[[], None] = lambda: None
     work: Callable[[], None] = lambda: None
     missed: Callable[[], None] = lambda: None
-    haste: Haste = field(default_factory=Haste)
+    gate: PriorityGate = field(default_factory=PriorityGate)
     permits: NodePermits = EVERYTHING
     circuits: Circuits = field(default_factory=Circuits)
     locks: Locks = field(default_factory=Locks)
@@ -309,7 +309,7 @@ class Attachments:
         task.add_done_callback(self._running.discard)
         try:
             async with asyncio.timeout(budget):
-                with self.haste.made():
+                with self.gate.in_hand():
                     problem = await asyncio.shield(task)
         except TimeoutError:
             raise TemporaryError(

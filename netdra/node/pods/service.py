@@ -18,7 +18,6 @@ from netdra.kube.store import Change
 from netdra.node.cdi.files import ClaimFiles
 from netdra.node.claims.prepare import Claims
 from netdra.node.claims.store import ClaimStore
-from netdra.node.haste import Haste
 from netdra.node.permits import EVERYTHING, NodePermits
 from netdra.node.pods.attachments import Attachments
 from netdra.node.pods.circuits import Circuits
@@ -32,6 +31,7 @@ from netdra.node.pods.reports import Reports
 from netdra.node.pods.threads import Threads
 from netdra.node.pods.tracker import Tracker
 from netdra.node.pods.writer import StatusWriter
+from netdra.node.priority import PriorityGate
 from netdra.node.view import NodeView
 
 _SWITCH_SECONDS = 0.0005
@@ -97,7 +97,7 @@ class Surroundings:
         view: the node's devices and topologies.
         emit: takes an event.
         changed: told each time that other devices are held than before, or with other trouble.
-        haste: told what pods wait for, so that other work can wait.
+        gate: told what pods wait for, so that other work can wait.
         threads: where blocking work is done, in the host's network namespace.
         permits: what those who write topologies may have of the node.
     """
@@ -108,7 +108,7 @@ class Surroundings:
     view: NodeView
     emit: Callable[[Occurrence], None]
     changed: Callable[[], None] = lambda: None
-    haste: Haste = field(default_factory=Haste)
+    gate: PriorityGate = field(default_factory=PriorityGate)
     threads: Threads = field(default_factory=Threads.made)
     permits: NodePermits = EVERYTHING
 
@@ -139,13 +139,13 @@ def assemble(given: Surroundings) -> Pods:
         tracker=tracker,
         view=given.view,
         network=network,
-        writer=StatusWriter(given.client, haste=given.haste),
+        writer=StatusWriter(given.client, gate=given.gate),
         reports=reports,
         circuits=Circuits(reports.plugin_hangs),
         threads=given.threads,
         troubles=given.held.troubles,
         changed=given.changed,
-        haste=given.haste,
+        gate=given.gate,
         permits=given.permits,
         work=synchronized,
         missed=lambda: orphans.look_at_sandboxes(),

@@ -129,17 +129,17 @@ class Interfaces:
             with watcher:
                 yield cls(watcher, thread)
 
-    async def next(self, calm: Callable[[], Awaitable[None]]) -> bool:
+    async def next(self, clear: Callable[[], Awaitable[None]]) -> bool:
         """Wait for events of the kernel, or for a full reading that is due, and tell whether to look at it again.
 
         Args:
-            calm: waited for before anything is read.
+            clear: waited for before anything is read.
 
         Raises:
             KernelError: the links cannot be listed.
         """
         await _readable(self.watcher.fileno(), self.watcher.timeout)
-        await calm()
+        await clear()
         return await self.run(self._handle)
 
     def _handle(self) -> bool:

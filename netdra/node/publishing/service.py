@@ -34,7 +34,7 @@ from netdra.model.resource import ResourceSlice
 from netdra.model.schema import CNIPluginSchema
 from netdra.model.topology import NetworkTopology
 from netdra.node import metrics
-from netdra.node.haste import Haste
+from netdra.node.priority import PriorityGate
 from netdra.node.publishing.facts import newest
 from netdra.node.publishing.interfaces import Interfaces
 from netdra.node.publishing.offering import Offered, Offering, Slices
@@ -57,7 +57,7 @@ class Publishing:
         stored: the node's slices as the API server has them.
         passes: how often it was worked out what is to be published.
         published: set when the API server has had once what is to be published.
-        haste: what goes before looking at the kernel and working out what is to be published.
+        gate: what goes before looking at the kernel and working out what is to be published.
     """
 
     def __init__(
@@ -94,7 +94,7 @@ class Publishing:
         self._features = DEFAULT_FEATURES
         self._slices: dict[str, Slices] = {}
         self._devices: dict[DeviceKey, PlannedDevice] = {}
-        self.haste = Haste()
+        self.gate = PriorityGate()
         self._reporter: Reporter | None = None
         self._problems: tuple[Problem, ...] = ()
         self._work = asyncio.Event()
@@ -217,7 +217,7 @@ class Publishing:
         """Make a pass, hand on what came out, and wait for the next reason to make one."""
         discovered = metrics.Discovered(interfaces.watcher)
         while True:
-            await self.haste.calm()
+            await self.gate.wait()
             self._work.clear()
             self._take(await interfaces.run(self._pass(offering, interfaces, discovered)), publisher)
             if publisher.settled.is_set():
@@ -269,7 +269,7 @@ class Publishing:
 
     async def _follow(self, interfaces: Interfaces) -> None:
         while True:
-            if await interfaces.next(self.haste.calm):
+            if await interfaces.next(self.gate.wait):
                 self._delay.begins()
                 self._work.set()
 

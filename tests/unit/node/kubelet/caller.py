@@ -17,10 +17,10 @@ from google.protobuf.message import Message
 from netdra.model.errors import InvalidInputError
 from netdra.model.plan import ClaimReference
 from netdra.node.claims.prepared import PreparedDevice
-from netdra.node.haste import Haste
 from netdra.node.kubelet import plugin, services
 from netdra.node.kubelet.plugin import GRACE_SECONDS, Sockets
 from netdra.node.kubelet.services import ClaimServices, HealthSource, Registration
+from netdra.node.priority import PriorityGate
 from netdra.node.view import DeviceHealth
 from netdra.node.wire import kubelet_pb2 as wire
 
@@ -103,7 +103,7 @@ def serving(
     paths: Sockets, handler: Handler, health: HealthSource = nothing_yet, grace: float = GRACE_SECONDS
 ) -> AbstractAsyncContextManager[Registration]:
     """The plugin's services over a handler."""
-    return plugin.serving(paths, ClaimServices(handler, nothing, Haste()), health, grace=grace)
+    return plugin.serving(paths, ClaimServices(handler, nothing, PriorityGate()), health, grace=grace)
 
 
 @asynccontextmanager
