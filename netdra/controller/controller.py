@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager
 from datetime import UTC, datetime
 from typing import Any
 
@@ -48,24 +48,18 @@ class Controller:
         self,
         client: Client,
         recorder: Recorder,
-        *,
-        checks: Checks | None = None,
-        clock: Callable[[], datetime] = now,
-        in_hand: Callable[[], AbstractContextManager[None]] = nullcontext,
+        in_hand: Callable[[], AbstractContextManager[None]],
     ) -> None:
         """Begin nothing yet.
 
         Args:
             client: the way to the API server.
             recorder: who writes events.
-            checks: who finds what is wrong with objects.
-            clock: the time, for conditions.
             in_hand: entered around each look, which the end of the process waits for.
         """
         self._client = client
         self._recorder = recorder
-        self._checks = checks or Checks()
-        self._clock = clock
+        self._checks = Checks()
         self._in_hand = in_hand
         self.work = Work()
         self.state = State(client, self.work)
@@ -127,7 +121,7 @@ class Controller:
         await hold(self._client, topology, held=bool(users))
         seen = Seen(findings=findings, changes=planned, problem=problem, users=users)
         if (users or not deleted) and not status.is_interim(topology, seen):
-            await self._say(TOPOLOGIES, topology, status.of_topology(topology, seen, self._clock()))
+            await self._say(TOPOLOGIES, topology, status.of_topology(topology, seen, now()))
 
     def _changes(self, topology: NetworkTopology) -> Changes:
         try:
@@ -158,19 +152,19 @@ class Controller:
             return  # what nodes say is not known yet: what stands there is likelier than nothing
         wrong = await self._checks.policy(policy)
         reports = self.state.policy_reports.of(name)
-        said = status.of_policy(policy, self.state.policies.objects, wrong, reports, self._clock())
+        said = status.of_policy(policy, self.state.policies.objects, wrong, reports, now())
         await self._say(POLICIES, policy, said)
 
     async def _schema(self, name: str) -> None:
         schema = self.state.schemas.objects.get(name)
         if schema is not None:
-            await self._say(SCHEMAS, schema, status.of_schema(schema, self.state.schemas.objects, self._clock()))
+            await self._say(SCHEMAS, schema, status.of_schema(schema, self.state.schemas.objects, now()))
 
     async def _custom_device(self, name: str) -> None:
         device = self.state.custom_devices.objects.get(name)
         if device is not None and (self.state.nodes.synced or device.status is None):
             reports = self.state.custom_device_reports.of(name)
-            await self._say(CUSTOM_DEVICES, device, status.of_custom_device(device, reports, self._clock()))
+            await self._say(CUSTOM_DEVICES, device, status.of_custom_device(device, reports, now()))
 
     async def _say(self, resource: Resource[Any], about: WithStatus, wanted: Status) -> None:
         await say(self._client, self._recorder, resource, about, wanted)

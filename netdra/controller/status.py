@@ -113,7 +113,7 @@ def is_ready(topology: NetworkTopology) -> bool:
 def is_interim(topology: NetworkTopology, seen: Seen) -> bool:
     """Whether what was wrong is over and its classes are only just being written: the next look has more to say.
 
-    Said now, it would hide from `notices` that what users were warned of has come to its end.
+    Said now, it would hide from the events that what users were warned of has come to its end.
     """
     before = topology.status or NetworkTopologyStatus()
     was_wrong = any(each.type == "Ready" and each.reason in _WRONG for each in before.conditions)

@@ -31,6 +31,7 @@ from netdra.node.kubelet.services import HEALTH_VERSIONS, ClaimServices, HealthS
 log = logging.getLogger(__name__)
 
 GRACE_SECONDS = 10.0
+"""What calls have to end when the plugin stops."""
 KUBELET_ROOT = Path("/var/lib/kubelet")
 MAX_PATH = 107  # struct sockaddr_un: 108 bytes with the one that ends it
 _LOCK = ".lock"
@@ -134,16 +135,13 @@ def _fitting(folder: Path, name: str, suffix: str) -> Path:
 
 
 @asynccontextmanager
-async def serving(
-    wanted: Sockets, claims: ClaimServices, health: HealthSource, *, grace: float = GRACE_SECONDS
-) -> AsyncIterator[Registration]:
+async def serving(wanted: Sockets, claims: ClaimServices, health: HealthSource) -> AsyncIterator[Registration]:
     """Serve the kubelet while the context is open.
 
     Args:
         wanted: the sockets.
         claims: answers for claims.
         health: who knows the devices' health.
-        grace: seconds that calls have to end when the context is left.
 
     Yields:
         What the kubelet says of the registration, for readiness.
@@ -168,7 +166,7 @@ async def serving(
         wanted.registration.unlink(missing_ok=True)
         await registrar.stop(0)
         told.close()
-        await dra.stop(grace)
+        await dra.stop(GRACE_SECONDS)
         wanted.dra.unlink(missing_ok=True)
         log.info("no longer serving the kubelet")
 

@@ -231,7 +231,7 @@ class Plugin:
     def __init__(
         self,
         hooks: SandboxHooks,
-        settings: Settings | None = None,
+        settings: Settings,
         *,
         backoff: Backoff | None = None,
     ) -> None:
@@ -246,7 +246,7 @@ class Plugin:
         self.problem = "not connected to the container runtime yet"
         self.runtime: Runtime | None = None
         self._hooks = hooks
-        self._settings = settings or Settings()
+        self._settings = settings
         self._backoff = backoff or Backoff()
         self._runner = Runner()
 

@@ -50,7 +50,6 @@ class Orphans:
 
     attachments: Attachments
     claims: Claims
-    every: float = EVERY_SECONDS
     rounds: int = 0
     _all_due: bool = True
     _suspects: frozenset[str] = frozenset()
@@ -69,7 +68,7 @@ class Orphans:
 
     async def run(self) -> None:
         """Look around until cancelled: sooner while something could not be given back."""
-        backoff = Backoff(5.0, self.every)
+        backoff = Backoff(5.0, EVERY_SECONDS)
         while True:
             self._wake.clear()
             everything, self._all_due = self._all_due, False
@@ -78,7 +77,7 @@ class Orphans:
                 wait = backoff.next()
             else:
                 backoff.reset()
-                wait = self.every
+                wait = EVERY_SECONDS
             try:
                 async with asyncio.timeout(wait):
                     await self._wake.wait()

@@ -18,7 +18,7 @@ from netdra.model.errors import InvalidInputError
 from netdra.model.plan import ClaimReference
 from netdra.node.claims.prepared import PreparedDevice
 from netdra.node.kubelet import plugin, services
-from netdra.node.kubelet.plugin import GRACE_SECONDS, Sockets
+from netdra.node.kubelet.plugin import Sockets
 from netdra.node.kubelet.services import ClaimServices, HealthSource, Registration
 from netdra.node.priority import PriorityGate
 from netdra.node.view import DeviceHealth
@@ -100,10 +100,10 @@ async def nothing_yet() -> AsyncIterator[Sequence[DeviceHealth]]:
 
 
 def serving(
-    paths: Sockets, handler: Handler, health: HealthSource = nothing_yet, grace: float = GRACE_SECONDS
+    paths: Sockets, handler: Handler, health: HealthSource = nothing_yet
 ) -> AbstractAsyncContextManager[Registration]:
     """The plugin's services over a handler."""
-    return plugin.serving(paths, ClaimServices(handler, nothing, PriorityGate()), health, grace=grace)
+    return plugin.serving(paths, ClaimServices(handler, nothing, PriorityGate()), health)
 
 
 @asynccontextmanager

@@ -10,7 +10,7 @@ from typing import Any
 import grpc
 import pytest
 
-from netdra.node.kubelet import services
+from netdra.node.kubelet import plugin, services
 from netdra.node.kubelet.plugin import sockets
 from netdra.node.view import DeviceHealth
 from netdra.node.wire import kubelet_pb2 as wire
@@ -77,7 +77,9 @@ async def later(handler: Handler) -> None:
     await handler.meet.wait()
 
 
-def test_a_stream_that_is_open_ends_when_the_daemon_stops(root: Path) -> None:
+def test_a_stream_that_is_open_ends_when_the_daemon_stops(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(plugin, "GRACE_SECONDS", 2 * WITHIN)
+
     async def source() -> AsyncIterator[Sequence[DeviceHealth]]:
         yield (DeviceHealth(pool="p", device="d", healthy=True),)
         await asyncio.Event().wait()
@@ -86,7 +88,7 @@ def test_a_stream_that_is_open_ends_when_the_daemon_stops(root: Path) -> None:
         paths = sockets(root)
         async with calling(paths.dra) as channel:
             # A stream that nobody ends would hold the daemon for the whole grace, which is longer than the test.
-            async with serving(paths, Handler(), source, grace=2 * WITHIN):
+            async with serving(paths, Handler(), source):
                 stream = watching(channel)
                 assert (await stream.read()).devices[0].health == wire.HEALTHY
             assert await stream.read() == grpc.aio.EOF
@@ -194,12 +196,16 @@ def test_a_driver_that_ends_takes_no_more_calls_and_waits_for_those_that_it_has(
     run(test)
 
 
-def test_a_call_that_does_not_end_in_time_is_broken_off_with_the_daemon(root: Path) -> None:
+def test_a_call_that_does_not_end_in_time_is_broken_off_with_the_daemon(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(plugin, "GRACE_SECONDS", 0.2)
+
     async def test() -> None:
         handler = Handler(meet=asyncio.Barrier(2))
         paths = sockets(root)
         async with calling(paths.dra) as channel:
-            async with serving(paths, handler, grace=0.2):
+            async with serving(paths, handler):
                 begun = asyncio.create_task(prepare(channel, "fine"))
                 await handler.until_asked(1)
             assert handler.meet is not None
