@@ -55,25 +55,25 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureF
 
 
 def test_claims_that_fit_are_shown_with_their_devices(run: Any) -> None:
-    code, out, _ = run(*CLASSES, claim("x", "vf"), claim("z", "vf", "ResourceClaimTemplate"))
+    code, out, _ = run(*CLASSES, claim("x", "vf"), claim("y", "vf", "ResourceClaimTemplate"))
     rows = [line.split() for line in out.splitlines()]
     assert code == 0
     assert rows[1:] == [
         ["x", "allocated", "worker-1", "net", "enp3s0f0v0", "worker-1/sriov-enp3s0f0"],
-        ["z", "allocated", "worker-1", "net", "enp3s0f0v1", "worker-1/sriov-enp3s0f0"],
+        ["y", "allocated", "worker-1", "net", "enp3s0f0v1", "worker-1/sriov-enp3s0f0"],
     ]
 
 
 def test_a_claim_that_does_not_fit_is_explained_and_gives_exit_code_1(run: Any) -> None:
-    code, out, _ = run(*CLASSES, claim("x", "vf"), claim("z", "passthrough", count=2))
+    code, out, _ = run(*CLASSES, claim("x", "vf"), claim("y", "passthrough", count=2))
     assert code == 1
-    assert "z      refused" in out
+    assert "y      refused" in out
     assert "PF enp3s0f0-passthrough: needs exclusion-slots 9, 8 free: VF enp3s0f0v0 is held by claim x" in out
     assert out.endswith("\n1 claim refused\n")
 
 
 def test_json_and_yaml_hold_the_allocation_and_the_reasons(run: Any) -> None:
-    documents = (*CLASSES, claim("x", "vf"), claim("z", "passthrough", count=2))
+    documents = (*CLASSES, claim("x", "vf"), claim("y", "passthrough", count=2))
     code, out, _ = run(*documents, arguments=("--output", "json"))
     data = json.loads(out)
     fits, refused = data["claims"]
@@ -92,9 +92,9 @@ def test_json_and_yaml_hold_the_allocation_and_the_reasons(run: Any) -> None:
 def test_claims_that_are_allocated_in_the_file_hold_their_devices(run: Any) -> None:
     _, out, _ = run(*CLASSES, claim("x", "vf"), arguments=("--output", "json"))
     held = claim("x", "vf") | {"status": {"allocation": json.loads(out)["claims"][0]["allocation"]}}
-    code, out, _ = run(*CLASSES, claim("z", "vf"), held)
+    code, out, _ = run(*CLASSES, claim("y", "vf"), held)
     rows = [line.split()[:2] + line.split()[-2:-1] for line in out.splitlines()[1:]]
-    assert (code, rows) == (0, [["z", "allocated", "enp3s0f0v1"], ["x", "held", "enp3s0f0v0"]])
+    assert (code, rows) == (0, [["y", "allocated", "enp3s0f0v1"], ["x", "held", "enp3s0f0v0"]])
 
 
 def test_claims_are_read_from_standard_input_and_further_files(
