@@ -32,7 +32,6 @@ from netdra.model.result import StepResult
 from netdra.steps import allocated, builtin
 from netdra.steps.allocated import Allocated, GivenBack
 from netdra.steps.contract import Order, Site
-from netdra.topology.references import resolve
 
 _IN_THREADS = ("netdra.cni", "netdra.model.result", "netdra.steps")  # what is decoded beside other steps
 _CONTAINER_UNKNOWN = 3  # the CNI error that says that there is nothing to clean up
@@ -93,7 +92,7 @@ class Executor:
         if not self.site.remaining():
             raise TemporaryError("there is no time left for it", hint="see which of the steps before it took so long")
         task, results = self.tasks[key], self._results()
-        config = resolve(task.step.config, {name: results[each] for name, each in task.ancestors.items()})
+        config = task.resolved(task.step.config, self.tasks, results)
         previous = flow.previous(task, self.tasks, results)
         if task.is_binary:
             self.journal.append(Done(step=key, result=self._add(task, config, previous)))

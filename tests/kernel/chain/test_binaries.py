@@ -1,0 +1,177 @@
+"""Programs that have the name of a built-in type: what they read of a step in netdra's words, and what it comes to."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from netdra.chain.attach import attach
+from netdra.chain.check import check
+from netdra.chain.detach import detach
+from netdra.model import documents
+from netdra.model.errors import InvalidInputError
+from netdra.model.plan import Plan, PlannedDevice
+from netdra.model.schema import CNIPluginSchema
+from netdra.topology.attachment import completed
+from netdra.topology.bind import unbound
+from netdra.topology.graph import compile_topology
+from testbed.recorder import Recorder
+from tests.builders import topology
+from tests.kernel.chain.conftest import Bed, device, differences, recorder
+from tests.plans import plan, step
+
+VF = "0000:03:00.1"
+CHAIN = """
+- {name: vf0, type: sriov, execution: Binary, config: {vlan: 100, qos: 3, trust: true, linkState: auto, maxTxRate: 9}}
+- {name: vf1, type: sriov, execution: Binary, config: {spoofchk: false, vlan: 100, proto: 802.1Q}}
+- name: bond0
+  type: bond
+  execution: Binary
+  dependOn: [vf0, vf1]
+  config:
+    mode: active-backup
+    miimon: 100
+    failOverMac: active
+    allSlavesActive: false
+    links: [{name: "{{ vf0.interfaceName }}"}, {name: "{{ vf1.interfaceName }}"}]
+- name: data
+  type: vlan
+  execution: Binary
+  dependOn: [bond0]
+  config: {id: 200, master: "{{ bond0.interfaceName }}", name: data0, ipam: {type: static}}
+- {name: rdma, type: rdma, execution: Binary, dependOn: [data], config: {deviceID: "{{ vf1.pciAddress }}"}}
+"""
+READ: dict[str, list[dict[str, Any]]] = {
+    "sriov": [
+        {"vlan": 100, "vlanQoS": 3, "trust": "on", "link_state": "auto", "max_tx_rate": 9, "deviceID": VF},
+        {"vlan": 100, "vlanProto": "802.1Q", "spoofchk": "off", "deviceID": "0000:04:00.1"},
+    ],
+    "bond": [
+        {
+            "mode": "active-backup",
+            "miimon": "100",
+            "failOverMac": 1,
+            "allSlavesActive": 0,
+            "links": [{"name": "net1"}, {"name": "net2"}],
+            "linksInContainer": True,
+        }
+    ],
+    "vlan": [{"vlanId": 200, "master": "bond0", "linkInContainer": True, "ipam": {"type": "static"}}],
+    "rdma": [{"deviceID": "0000:04:00.1"}],
+}
+OF_THE_PROTOCOL = {"cniVersion", "name", "type", "prevResult", "runtimeConfig"}
+
+
+def on_devices(written: str, **devices: PlannedDevice) -> Plan:
+    """A topology's plan on these devices."""
+    graph = compile_topology(topology(written))
+    steps = {each.name: each for each in graph.steps}
+    found = unbound(topology(written))
+    return msgspec.structs.replace(
+        found,
+        steps=tuple(
+            msgspec.structs.replace(
+                each,
+                device=devices.get(each.name),
+                config=completed(graph, steps[each.name], devices.get(each.name)),
+            )
+            for each in found.steps
+        ),
+    )
+
+
+def read(plugin: Recorder, verb: str) -> list[dict[str, Any]]:
+    """What a plugin read beside what the protocol asks for."""
+    configs = [call.config for call in plugin.calls(verb)]
+    return [{key: value for key, value in config.items() if key not in OF_THE_PROTOCOL} for config in configs]
+
+
+@pytest.fixture
+def vfs(bed: Bed) -> dict[str, PlannedDevice]:
+    bed.veth("p0v1", "p0", up=True)
+    bed.veth("p1v1", "p1", up=True)
+    return {
+        "vf0": device("p0v1", pci_address=VF),
+        "vf1": device("p1v1", pci_address="0000:04:00.1"),
+    }
+
+
+def test_each_program_of_a_chain_reads_its_own_words_on_every_verb(bed: Bed, vfs: dict[str, PlannedDevice]) -> None:
+    plugins = {kind: recorder(bed, kind) for kind in READ}
+    for each in plugins.values():
+        each.does("ADD", """echo '{"interfaces": [{"name": "'$CNI_IFNAME'", "sandbox": "'$CNI_NETNS'"}]}'""")
+        each.succeeds("DEL")
+        each.succeeds("CHECK")
+    attach((on_devices(CHAIN, **vfs),), bed.container, bed.pod.path, bed.settings)
+    check(bed.container.sandbox, bed.settings)
+    assert detach(bed.container.sandbox, bed.settings).is_undone
+    for kind, expected in READ.items():
+        for verb in ("ADD", "CHECK", "DEL"):
+            found = read(plugins[kind], verb)
+            assert all(each in found for each in expected), (kind, verb)
+            assert len(found) == len(expected)
+
+
+def test_the_words_of_a_plan_by_hand_are_translated_as_well(bed: Bed, vfs: dict[str, PlannedDevice]) -> None:
+    plugin = recorder(bed, "sriov")
+    plugin.succeeds("DEL")
+    by_hand = plan(step("vf0", "sriov", "net1", {"vlan": 5, "qos": 1, "trust": True}, device=vfs["vf0"], binary=True))
+    attach((by_hand,), bed.container, bed.pod.path, bed.settings)
+    assert attach((by_hand,), bed.container, bed.pod.path, bed.settings).repeated
+    assert read(plugin, "ADD") == [{"vlan": 5, "vlanQoS": 1, "trust": "on", "deviceID": VF}]
+    assert detach(bed.container.sandbox, bed.settings).is_clean
+
+
+def test_what_a_program_would_pass_over_is_refused_before_anything_runs_unless_its_own_schema_has_it(
+    bed: Bed, vfs: dict[str, PlannedDevice]
+) -> None:
+    plugin = recorder(bed, "sriov")
+    before = bed.state()
+    plans = (plan(step("vf0", "sriov", "net1", {"mtu": 9000}, device=vfs["vf0"], binary=True)),)
+    with pytest.raises(InvalidInputError, match='"sriov-binary" does not accept parameter "mtu"'):
+        attach(plans, bed.container, bed.pod.path, bed.settings)
+    assert plugin.calls() == []
+    assert differences(before, bed.state()) == []
+    own = {
+        "apiVersion": "cni.networking.k8s.io/v1alpha1",
+        "kind": "CNIPluginSchema",
+        "metadata": {"name": "ours"},
+        "spec": {
+            "cniType": "sriov",
+            "execution": "Binary",
+            "configParameters": {"optional": [{"name": "mtu", "type": "integer"}]},
+        },
+    }
+    schema = documents.convert(own, CNIPluginSchema, "test")
+    attach(plans, bed.container, bed.pod.path, bed.settings, [schema])
+    assert read(plugin, "ADD") == [{"mtu": 9000, "deviceID": VF}]
+    plugin.succeeds("DEL")
+    assert detach(bed.container.sandbox, bed.settings).is_clean
+
+
+def test_the_stock_programs_do_what_the_built_in_steps_of_their_names_do(bed: Bed) -> None:
+    """host-device on a device that has no PCI address, which netdra names to it, and tuning."""
+    bed.veth("eth7", "peer7", up=True)
+    seen = []
+    for execution in ("Auto", "Binary"):
+        written = f"""
+        - {{name: dev, type: host-device, execution: {execution}}}
+        - name: tune
+          type: tuning
+          execution: {execution}
+          dependOn: [dev]
+          config: {{dev: "{{{{ dev.interfaceName }}}}", mtu: 1400, txqlen: 321, promisc: true, mac: "02:00:00:00:07:07",
+                   sysctl: {{net.ipv4.conf.IFNAME.arp_notify: "1"}}}}
+        """
+        before = bed.state()
+        attach((on_devices(written, dev=device("eth7")),), bed.container, bed.pod.path, bed.settings)
+        found = bed.link("net1", inside=True)
+        kept = ("ifname", "mtu", "txqlen", "promiscuity", "address", "flags", "linkinfo")
+        notify = bed.run("cat", "/proc/sys/net/ipv4/conf/net1/arp_notify", inside=True)
+        seen.append(({key: found.get(key) for key in kept}, notify))
+        assert detach(bed.container.sandbox, bed.settings).is_clean
+        assert differences(before, bed.state()) == []
+    assert (seen[0][0]["txqlen"], seen[0][1]) == (321, "1\n")
+    assert seen[0] == seen[1]
