@@ -103,7 +103,7 @@ def planned(path: str) -> tuple[list[Plan], list[CNIPluginSchema]]:
         return documents.plans(text, inputs.name(path)), []
     from netdra.topology.bind import unbound
 
-    found = documents.read(text, inputs.name(path))
+    found = list(documents.read(text, inputs.name(path)))
     schemas = [each for each in found if isinstance(each, CNIPluginSchema)]
     return [unbound(each) for each in found if isinstance(each, NetworkTopology)], schemas
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import msgspec
 import pytest
 
 from netdra.chain.attach import attach
@@ -12,15 +11,11 @@ from netdra.chain.check import check
 from netdra.chain.detach import detach
 from netdra.model import documents
 from netdra.model.errors import InvalidInputError
-from netdra.model.plan import Plan, PlannedDevice
+from netdra.model.plan import PlannedDevice
 from netdra.model.schema import CNIPluginSchema
-from netdra.topology.attachment import completed
-from netdra.topology.bind import unbound
-from netdra.topology.graph import compile_topology
 from testbed.recorder import Recorder
-from tests.builders import topology
 from tests.kernel.chain.conftest import Bed, device, differences, recorder
-from tests.plans import plan, step
+from tests.plans import on_devices, plan, step
 
 VF = "0000:03:00.1"
 CHAIN = """
@@ -62,24 +57,6 @@ READ: dict[str, list[dict[str, Any]]] = {
     "rdma": [{"deviceID": "0000:04:00.1"}],
 }
 OF_THE_PROTOCOL = {"cniVersion", "name", "type", "prevResult", "runtimeConfig"}
-
-
-def on_devices(written: str, **devices: PlannedDevice) -> Plan:
-    """A topology's plan on these devices."""
-    graph = compile_topology(topology(written))
-    steps = {each.name: each for each in graph.steps}
-    found = unbound(topology(written))
-    return msgspec.structs.replace(
-        found,
-        steps=tuple(
-            msgspec.structs.replace(
-                each,
-                device=devices.get(each.name),
-                config=completed(graph, steps[each.name], devices.get(each.name)),
-            )
-            for each in found.steps
-        ),
-    )
 
 
 def read(plugin: Recorder, verb: str) -> list[dict[str, Any]]:
