@@ -39,7 +39,7 @@ _CONTAINER_UNKNOWN = 3  # the CNI error that says that there is nothing to clean
 _IN_THE_POD = frozenset({
     "bridge", "dummy", "ipvlan", "loopback", "macvlan", "ptp", "sbr", "tap", "tuning", "vlan", "vrf",
 })  # fmt: skip
-_ON_THE_DEVICE = frozenset({"host-device"})  # what they do is to their device alone
+_ON_THE_DEVICE = frozenset({"host-device", "sriov"})  # what they do is to their device alone
 _PROCESSES = "/proc/"  # a path below it may be another process's by now
 _REFUSED = "refused"  # in a binary's undo: what it said when ADD failed
 _UNREADABLE = frozenset({6, 7})  # the CNI errors for a config that cannot be decoded, or is invalid

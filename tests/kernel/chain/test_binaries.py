@@ -9,6 +9,7 @@ import pytest
 from netdra.chain.attach import attach
 from netdra.chain.check import check
 from netdra.chain.detach import detach
+from netdra.chain.report import AttachError
 from netdra.model import documents
 from netdra.model.errors import InvalidInputError
 from netdra.model.plan import PlannedDevice
@@ -126,6 +127,28 @@ def test_what_a_program_would_pass_over_is_refused_before_anything_runs_unless_i
     assert read(plugin, "ADD") == [{"mtu": 9000, "deviceID": VF}]
     plugin.succeeds("DEL")
     assert detach(bed.container.sandbox, bed.settings).is_clean
+
+
+@pytest.mark.parametrize("lease", [False, True])
+def test_a_program_that_acts_on_its_device_alone_is_undone_once_that_is_what_it_was(bed: Bed, lease: bool) -> None:
+    """As sriov-cni, which cannot undo what it has not written down; whatever it left on the device is restored."""
+    bed.veth("p0v1", "p0", up=True)
+    before = bed.state()
+    sriov = recorder(bed, "sriov")
+    sriov.does("ADD", "ip link set p0v1 mtu 1200; exit 1")
+    sriov.fails("DEL", message="nothing is written down")
+    recorder(bed, "lease").fails("DEL", message="not released")
+    config = {"ipam": {"type": "lease"}} if lease else {}
+    plans = (plan(step("vf0", "sriov", "net1", config, device=device("p0v1"), binary=True)),)
+    with pytest.raises(AttachError):
+        attach(plans, bed.container, bed.pod.path, bed.settings)
+    report = detach(bed.container.sandbox, bed.settings)
+    assert bed.link("p0v1")["mtu"] == 1500
+    if lease:
+        assert "not released" in str(report)
+    else:
+        assert not report.found
+        assert differences(before, bed.state()) == []
 
 
 def test_the_stock_programs_do_what_the_built_in_steps_of_their_names_do(bed: Bed) -> None:
