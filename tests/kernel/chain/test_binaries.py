@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
 from netdra.chain.attach import attach
 from netdra.chain.check import check
 from netdra.chain.detach import detach
 from netdra.chain.report import AttachError
+from netdra.cli.main import cli
 from netdra.model import documents
 from netdra.model.errors import InvalidInputError
 from netdra.model.plan import PlannedDevice
@@ -175,3 +178,46 @@ def test_the_stock_programs_do_what_the_built_in_steps_of_their_names_do(bed: Be
         assert differences(before, bed.state()) == []
     assert (seen[0][0]["txqlen"], seen[0][1]) == (321, "1\n")
     assert seen[0] == seen[1]
+
+
+WITH_ITS_SCHEMA = """
+apiVersion: networking.dra.io/v1alpha1
+kind: NetworkTopology
+metadata: {name: own}
+spec:
+  steps:
+    - name: nic
+      type: host-device
+      execution: Binary
+      selector: {cel: "true"}
+      config: {device: eth7, deviceGroup: 7}
+---
+apiVersion: cni.networking.k8s.io/v1alpha1
+kind: CNIPluginSchema
+metadata: {name: ours}
+spec:
+  cniType: host-device
+  execution: Binary
+  configParameters:
+    optional:
+      - {name: device, type: string}
+      - {name: deviceGroup, type: integer}
+"""
+
+
+def test_a_schema_beside_a_topology_by_hand_says_what_a_build_of_ones_own_reads(bed: Bed, tmp_path: Path) -> None:
+    bed.veth("eth7", "peer7", up=True)
+    (bed.plugins / "host-device").unlink()
+    plugin = recorder(bed, "host-device")
+    plugin.succeeds("DEL")
+    path = tmp_path / "own.yaml"
+    shared = ("--state", str(bed.settings.state), "--cni-path", str(bed.plugins))
+    attached = ("attach", "--netns", bed.pod.path, "--plan", str(path), "--sandbox", bed.container.sandbox, *shared)
+    path.write_text(WITH_ITS_SCHEMA.partition("---")[0])
+    refused = CliRunner().invoke(cli, attached)
+    assert 'does not accept parameter "deviceGroup"' in str(refused.exception)
+    assert plugin.calls() == []
+    path.write_text(WITH_ITS_SCHEMA)
+    assert CliRunner().invoke(cli, attached).exit_code == 0
+    assert read(plugin, "ADD") == [{"device": "eth7", "deviceGroup": 7}]
+    assert detach(bed.container.sandbox, bed.settings).is_clean
