@@ -239,7 +239,7 @@ def _steps(
             network=network or f"{graph.topology}-{step.name}",
             execution="Builtin" if step.is_builtin else "Binary",
             depend_on=step.depend_on,
-            config=completed(graph.topology, step, allotted.get(step.name)),
+            config=completed(graph, step, allotted.get(step.name)),
             device=allotted.get(step.name),
         )
         for step in graph.steps
