@@ -16,6 +16,7 @@ from netdra.cni.plugins import DEFAULT_DIRECTORIES, PluginPath
 from netdra.model import documents
 from netdra.model.errors import InvalidInputError
 from netdra.model.plan import Plan
+from netdra.model.schema import CNIPluginSchema
 from netdra.model.topology import NetworkTopology
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -88,12 +89,23 @@ def plans(path: str) -> list[Plan]:
     Raises:
         InvalidInputError: it holds neither.
     """
+    return planned(path)[0]
+
+
+def planned(path: str) -> tuple[list[Plan], list[CNIPluginSchema]]:
+    """As `plans`, with the plugin schemas that stand beside the topologies.
+
+    Raises:
+        InvalidInputError: it holds no plan and no topology.
+    """
     text = inputs.text(path)
     if "NetworkTopology" not in text:
-        return documents.plans(text, inputs.name(path))
+        return documents.plans(text, inputs.name(path)), []
     from netdra.topology.bind import unbound
 
-    return [unbound(each) for each in documents.read(text, inputs.name(path)) if isinstance(each, NetworkTopology)]
+    found = list(documents.read(text, inputs.name(path)))
+    schemas = [each for each in found if isinstance(each, CNIPluginSchema)]
+    return [unbound(each) for each in found if isinstance(each, NetworkTopology)], schemas
 
 
 def sandbox_of(netns: str) -> str:

@@ -23,11 +23,12 @@ from netdra.kernel import netns
 from netdra.model.claim import ResourceClaim
 from netdra.model.errors import InvalidInputError, NetdraError, TemporaryError
 from netdra.model.plan import ClaimReference, Plan
-from netdra.node import faults, measure, metrics
+from netdra.model.schema import CNIPluginSchema
+from netdra.node import faults, metrics
 from netdra.node.nri.hooks import Sandbox
 from netdra.node.pods.guard import Guard
 from netdra.node.pods.namespaces import Namespaces
-from netdra.node.pods.outcome import Outcome, attached, reference
+from netdra.node.pods.status import Outcome, attached
 from netdra.ops.metrics import measured
 
 COLLECT_SECONDS = 2.0  # no sandbox begins for half of it, which is less than a hook has
@@ -107,7 +108,12 @@ class Network:
         return standing.standing(self.settings.state, sandbox.id, sandbox.netns)
 
     def attach(
-        self, sandbox: Sandbox, claims: Sequence[ResourceClaim], plans: Sequence[Plan], deadline: float
+        self,
+        sandbox: Sandbox,
+        claims: Sequence[ResourceClaim],
+        plans: Sequence[Plan],
+        deadline: float,
+        schemas: Sequence[CNIPluginSchema] = (),
     ) -> tuple[Outcome, ...]:
         """Attach a sandbox and let its containers be created; on any error it is as if nothing had been done.
 
@@ -116,6 +122,7 @@ class Network:
             claims: all of its claims that have devices of ours.
             plans: what they come to; none if no topology speaks of their devices.
             deadline: when all must be done, undoing included, on the monotonic clock.
+            schemas: the cluster's plugin schemas.
 
         Raises:
             InvalidInputError: it is on the host's network.
@@ -125,9 +132,9 @@ class Network:
             raise _host_network(sandbox, claims)
         with measured(metrics.ATTACH_SECONDS):
             try:
-                self.guard.begin(sandbox.id, [reference(claim) for claim in claims])
+                self.guard.begin(sandbox.id, [claim.reference for claim in claims])
                 faults.point("attach-begun")
-                done = self._run(plans, sandbox, deadline) if plans else ()
+                done = self._run(plans, sandbox, deadline, schemas) if plans else ()
                 faults.point("attach-done")
                 _check_in_time(sandbox, deadline)
                 outcomes = attached(sandbox, claims, done)
@@ -183,7 +190,7 @@ class Network:
             held = self.namespaces.path(sandbox)
             within = self._within(deadline)
             report = detach(sandbox, within, netns, held=held, give_up=give_up, keep_stranded=True)
-            measure.detached(report)
+            metrics.detached(report)
             self._let_go(report, give_up=give_up)
             trouble += report.problems
             trouble += [
@@ -230,15 +237,17 @@ class Network:
         """
         return collect(msgspec.structs.replace(self.settings, budget=COLLECT_SECONDS), plans)
 
-    def _run(self, plans: Sequence[Plan], sandbox: Sandbox, deadline: float) -> tuple[PlanResults, ...]:
+    def _run(
+        self, plans: Sequence[Plan], sandbox: Sandbox, deadline: float, schemas: Sequence[CNIPluginSchema]
+    ) -> tuple[PlanResults, ...]:
         """Run the chains, and count their steps."""
         try:
             self.namespaces.hold(sandbox.id, sandbox.netns)
-            report = attach(plans, _pod(sandbox), sandbox.netns, self._within(deadline))
-            measure.attached(report)
+            report = attach(plans, _pod(sandbox), sandbox.netns, self._within(deadline), schemas)
+            metrics.attached(report)
             return standing.reported(plans, report)
         except AttachError as problem:
-            measure.attached(problem.report)
+            metrics.attached(problem.report)
             raise
 
     def _let_go(self, report: DetachReport, *, give_up: bool) -> None:

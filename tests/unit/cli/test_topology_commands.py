@@ -369,6 +369,45 @@ def test_render_leaves_devices_open_without_slices_and_claims_out_without_claim(
     assert [call["step"] for call in yaml.safe_load_all(out)] == ["localnet-port", "tune-localnet"]
 
 
+PROGRAMS = """\
+apiVersion: networking.dra.io/v1alpha1
+kind: NetworkTopology
+metadata: {name: programs}
+spec:
+  steps:
+    - name: vf0
+      type: sriov
+      execution: Binary
+      selector: {cel: "true"}
+      config: {trust: true, vlan: 5, qos: 1}
+    - name: data
+      type: vlan
+      execution: Binary
+      dependOn: [vf0]
+      config:
+        id: 100
+        master: "{{ vf0.interfaceName }}"
+        ipam: {type: static}
+"""
+
+
+def test_a_program_is_rendered_in_its_own_words_and_validated_by_what_it_reads(run: Run, tmp_path: Path) -> None:
+    path = tmp_path / "programs.yaml"
+    path.write_text(PROGRAMS)
+    assert run("validate", str(path))[0] == 0
+    code, out, _ = run("render", str(path), "--output", "json")
+    read = {each["step"]: each["stdin"] for each in msgspec.json.decode(out)}
+    assert code == 0
+    assert read["vf0"].items() >= {"trust": "on", "vlan": 5, "vlanQoS": 1}.items()
+    assert read["data"].items() >= {"vlanId": 100, "linkInContainer": True}.items()
+    assert not {"id", "qos"} & {*read["vf0"], *read["data"]}
+    path.write_text(PROGRAMS.replace("qos: 1}", "mtu: 9000}"))
+    code, out, err = run("validate", str(path))
+    assert code == 1
+    assert f"{path}:10: " in out + err
+    assert 'CNIPluginSchema "sriov-binary" does not accept parameter "mtu". The program "sriov" would pass' in out + err
+
+
 def test_render_refuses_claims_that_do_not_fit(run: Run, tmp_path: Path) -> None:
     claim, slices = tmp_path / "claim.yaml", tmp_path / "slices.yaml"
     claim.write_text(CLAIM.replace("      - {name: vf1", "#"))

@@ -1,0 +1,238 @@
+"""What is said of topologies, policies and schemas, and that saying it again is no change."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from netdra.controller import status
+from netdra.controller.classes import Changes
+from netdra.controller.status import Seen
+from netdra.model import documents
+from netdra.model.claim import DeviceClass
+from netdra.model.custom_device import CustomDevice
+from netdra.model.meta import Condition
+from netdra.model.node_network import CustomDeviceReport, NodeProblem, PolicyAtNode, PolicyReport
+from netdra.model.schema import CNIPluginSchema
+from tests.builders import exclude, exclusive
+from tests.unit.controller.test_classes import topology
+
+NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
+LATER = NOW + timedelta(hours=1)
+READY = Seen(changes=Changes(names=("net-vf0",)))
+GONE = {"deletionTimestamp": "2026-01-01T00:00:00Z"}
+
+
+def said(conditions: tuple[Condition, ...], kind: str) -> tuple[str, str, str]:
+    (found,) = [each for each in conditions if each.type == kind]
+    return found.status, found.reason, found.message
+
+
+def schema(name: str, plugin: str, **spec: Any) -> CNIPluginSchema:
+    value = {
+        "apiVersion": "cni.networking.k8s.io/v1alpha1",
+        "kind": "CNIPluginSchema",
+        "metadata": {"name": name, "generation": 3},
+        "spec": {"cniType": plugin, **spec},
+    }
+    return documents.convert(value, CNIPluginSchema, "test")
+
+
+class TestTopologies:
+    def test_one_that_is_sound_and_has_its_classes_is_ready(self) -> None:
+        found = status.of_topology(topology(generation=4), READY, NOW)
+        assert [(each.type, each.status) for each in found.conditions] == [
+            ("Compiled", "True"),
+            ("Ready", "True"),
+            ("InUse", "False"),
+        ]
+        assert found.observed_generation == 4
+        assert {each.last_transition_time for each in found.conditions} == {"2026-01-02T03:04:05Z"}
+        assert found.device_classes == ("net-vf0",)
+
+    def test_saying_the_same_later_is_no_change(self) -> None:
+        first = status.of_topology(topology(), READY, NOW)
+        assert status.of_topology(replace(topology(), status=first), READY, LATER) == first
+
+    def test_the_time_is_that_of_the_last_difference(self) -> None:
+        first = status.of_topology(topology(), READY, NOW)
+        used = Seen(changes=READY.changes, users=("a/b",))
+        second = status.of_topology(replace(topology(), status=first), used, LATER)
+        times = {each.type: each.last_transition_time for each in second.conditions}
+        assert times == {
+            "Compiled": "2026-01-02T03:04:05Z",
+            "Ready": "2026-01-02T03:04:05Z",
+            "InUse": "2026-01-02T04:04:05Z",
+        }
+
+    def test_an_unsound_one_says_why_and_keeps_the_names_of_its_classes(self) -> None:
+        before = status.of_topology(topology(), READY, NOW)
+        seen = Seen(findings=("a; b", "c"))
+        found = status.of_topology(replace(topology(), status=before), seen, NOW)
+        assert said(found.conditions, "Compiled") == ("False", "Unsound", "a; b\nc")
+        assert said(found.conditions, "Ready")[:2] == ("False", "Unsound")
+        assert found.device_classes == ("net-vf0",)
+
+    @pytest.mark.parametrize(
+        ("seen", "metadata", "reason", "text"),
+        [
+            (Seen(changes=Changes(foreign=("net-vf0",))), {}, "ForeignDeviceClass", '"net-vf0" is not netdra'),
+            (Seen(problem="no"), {}, "Refused", "no"),
+            (Seen(users=("a/b",)), GONE, "Deleting", "when its 1 users are gone"),
+        ],
+    )
+    def test_what_keeps_it_from_being_ready_is_said(
+        self, seen: Seen, metadata: dict[str, Any], reason: str, text: str
+    ) -> None:
+        found = status.of_topology(topology(**metadata), seen, NOW)
+        holds, why, message = said(found.conditions, "Ready")
+        assert (holds, why) == ("False", reason)
+        assert text in message
+
+    def test_classes_that_are_being_written_are_pending(self) -> None:
+        made = documents.convert({"metadata": {"name": "net-vf0"}, "spec": {}}, DeviceClass, "test")
+        found = status.of_topology(topology(), Seen(changes=Changes(create=(made,))), NOW)
+        assert said(found.conditions, "Ready")[:2] == ("False", "Pending")
+
+    def test_many_users_are_counted_and_a_few_named(self) -> None:
+        users = tuple(f"team/{number:03}" for number in range(100))
+        found = status.of_topology(topology(), Seen(users=users), NOW)
+        assert found.users == 100
+        assert found.used_by == users[:16]
+        assert said(found.conditions, "InUse")[:2] == ("True", "Allocated")
+
+
+def at(
+    node: str, devices: int = 0, problems: Sequence[str] = (), interfaces: int = 0, **report: Any
+) -> tuple[str, PolicyAtNode]:
+    """What a node says of a policy."""
+    told = tuple(NodeProblem(message=text, policy="p", interfaces=interfaces) for text in problems)
+    return node, PolicyAtNode(PolicyReport(name="p", devices=devices, **report), told)
+
+
+class TestPolicies:
+    def test_reports_of_all_nodes_are_added_up(self) -> None:
+        reports = [at("n1", 5, ["x"], 385), at("n2", 4, ["x", "y"], 15)]
+        found = status.of_policy(exclusive("p", "true"), {}, (), reports, NOW)
+        assert (found.nodes, found.devices) == (2, 9)
+        assert [(each.message, each.node, each.nodes, each.interfaces) for each in found.problems] == [
+            ("x", "n1", 2, 400),
+            ("y", "n2", 1, 15),
+        ]
+        expected = "on 2 nodes, e.g. n1: x (on 400 interfaces)"
+        assert said(found.conditions, "Degraded") == ("True", "FailsOnNodes", expected)
+        assert said(found.conditions, "Accepted")[0] == "True"
+
+    def test_numbers_are_written_also_where_they_are_zero(self) -> None:
+        found = documents.plain(status.of_policy(exclude("p", "true"), {}, (), [at("n1")], NOW))
+        assert (found["nodes"], found["devices"]) == (1, 0)
+
+    def test_a_thousand_different_problems_leave_the_most_frequent(self) -> None:
+        reports = [at(f"n{number}", problems=("everywhere", f"only {number}")) for number in range(1000)]
+        found = status.of_policy(exclusive("p", "true"), {}, (), reports, NOW)
+        assert len(found.problems) == 16
+        assert (found.problems[0].message, found.problems[0].nodes) == ("everywhere", 1000)
+
+    def test_the_order_of_reports_makes_no_difference(self) -> None:
+        reports = [at(f"n{number}", number, (f"{number % 3}",)) for number in range(10)]
+        first = status.of_policy(exclusive("p", "true"), {}, (), reports, NOW)
+        assert status.of_policy(exclusive("p", "true"), {}, (), reversed(reports), NOW) == first
+
+    def test_one_that_no_node_has_reported_of_is_not_said_to_be_well(self) -> None:
+        found = status.of_policy(exclusive("p", "true"), {}, (), (), NOW)
+        holds, reason, message = said(found.conditions, "Degraded")
+        assert (holds, reason) == ("False", "NoNodes")
+        assert message == "no node has reported that it follows the policy"
+
+    def test_nodes_that_follow_an_older_generation_are_told_of(self) -> None:
+        changed = exclusive("p", "true")
+        changed = replace(changed, metadata=replace(changed.metadata, generation=2))
+        reports = [at("n1", generation=2), at("n2", generation=1)]
+        text = "1 of 2 nodes still follow an older generation of it"
+        found = status.of_policy(changed, {}, (), reports, NOW)
+        assert said(found.conditions, "Degraded")[2] == f"no node reports a problem; {text}"
+        failing = status.of_policy(changed, {}, (), [*reports, at("n3", problems=["x"], generation=2)], NOW)
+        assert said(failing.conditions, "Degraded")[2].startswith("on 1 nodes, e.g. n3: x; 1 of 3 nodes")
+
+    def test_one_whose_devices_another_takes_says_whose_and_how_many(self) -> None:
+        reports = [at("n1", outranked={"aaa": 1, "b": 1}), at("n2", outranked={"aaa": 1})]
+        found = status.of_policy(exclusive("p", "true"), {}, (), reports, NOW)
+        text = 'policy "aaa" takes 2 devices that this one matches; policy "b" takes 1 device that this one matches'
+        assert said(found.conditions, "Overlapping") == ("True", "Outranked", text)
+        alone = status.of_policy(exclusive("p", "true"), {}, (), [at("n1", 1)], NOW)
+        assert said(alone.conditions, "Overlapping")[:2] == ("False", "NoOverlap")
+
+    def test_one_that_cannot_be_used_says_why(self) -> None:
+        found = status.of_policy(exclusive("p", "true"), {}, ("a", "b"), (), NOW)
+        holds, reason, message = said(found.conditions, "Accepted")
+        assert (holds, reason, message) == ("False", "Invalid", "a\nb")
+
+    def test_one_of_equal_rank_conflicts_and_the_winner_is_named(self) -> None:
+        several = {"a": exclusive("a", "true"), "b": exclusive("b", "true"), "c": exclude("c", "true")}
+        for name in ("a", "b"):
+            found = status.of_policy(several[name], several, (), (), NOW)
+            holds, _, message = said(found.conditions, "Conflicting")
+            assert holds == "True"
+            assert '"a" alone is used' in message
+        assert said(status.of_policy(several["c"], several, (), (), NOW).conditions, "Conflicting")[0] == "False"
+
+    def test_saying_the_same_later_is_no_change(self) -> None:
+        written = exclusive("p", "true")
+        first = status.of_policy(written, {}, (), [at("n", 1)], NOW)
+        again = status.of_policy(replace(written, status=first), {}, (), [at("n", 1)], LATER)
+        assert again == first
+
+
+class TestCustomDevices:
+    def test_reports_of_all_nodes_are_added_up(self) -> None:
+        reports = [
+            ("n1", CustomDeviceReport(name="c", desired=1, applied=1)),
+            ("n2", CustomDeviceReport(name="c", desired=2, applied=1, problems=("no room",))),
+        ]
+        found = status.of_custom_device(custom_device(), reports, NOW)
+        assert (found.desired_number, found.applied_number, found.refusals) == (3, 2, ("no room",))
+        assert said(found.conditions, "Applied") == ("False", "NotEverywhere", "2 of 3 devices have it: no room")
+
+    def test_one_that_every_device_has_is_applied(self) -> None:
+        found = status.of_custom_device(
+            custom_device(), [("n", CustomDeviceReport(name="c", desired=1, applied=1))], NOW
+        )
+        assert said(found.conditions, "Applied")[:2] == ("True", "Everywhere")
+
+    def test_one_that_no_node_has_a_device_for_is_not_applied(self) -> None:
+        found = status.of_custom_device(custom_device(), (), NOW)
+        assert said(found.conditions, "Applied")[:2] == ("False", "NoDevice")
+        assert (found.desired_number, found.applied_number) == (0, 0)
+
+    def test_a_thousand_different_refusals_leave_sixteen(self) -> None:
+        reports = [
+            (f"n{at}", CustomDeviceReport(name="c", desired=1, problems=(f"only {at}", "all"))) for at in range(1000)
+        ]
+        found = status.of_custom_device(custom_device(), reports, NOW)
+        assert (len(found.refusals), found.refusals[0]) == (16, "all")
+
+
+def custom_device() -> CustomDevice:
+    value = {
+        "apiVersion": "networking.dra.io/v1alpha1",
+        "kind": "CustomDevice",
+        "metadata": {"name": "c", "generation": 2},
+        "spec": {"provider": "bctl", "device": "enp1s0", "attributes": {"rdma": {"bool": True}}},
+    }
+    return documents.convert(value, CustomDevice, "test")
+
+
+class TestSchemas:
+    def test_the_first_of_several_for_a_plugin_counts(self) -> None:
+        both = {"a": schema("a", "x"), "b": schema("b", "x"), "c": schema("c", "y")}
+        assert said(status.of_schema(both["a"], both, NOW).conditions, "Accepted")[0] == "True"
+        assert said(status.of_schema(both["b"], both, NOW).conditions, "Accepted")[:2] == ("False", "Duplicate")
+        assert status.of_schema(both["c"], both, NOW).observed_generation == 3
+
+    def test_one_that_contradicts_itself_is_not_accepted(self) -> None:
+        wrong = schema("a", "x", input={"prevResult": {"interfaces": {"minItems": 3, "maxItems": 1}}})
+        assert said(status.of_schema(wrong, {"a": wrong}, NOW).conditions, "Accepted")[1] == "Contradictory"

@@ -1,0 +1,47 @@
+"""Users are told of what they must know when it comes about and when it is over, and of nothing twice."""
+
+from __future__ import annotations
+
+import pytest
+
+from netdra.controller.writing import drift, notices
+from netdra.kube.events import ObjectReference
+from netdra.model.meta import Condition
+
+NET = ObjectReference(api_version="networking.dra.io/v1alpha1", kind="NetworkTopology", name="net")
+READY = Condition(type="Ready", status="True", reason="DeviceClassesReady", message="fine", observed_generation=1)
+FOREIGN = Condition(type="Ready", status="False", reason="ForeignDeviceClass", message="x", observed_generation=1)
+PENDING = Condition(type="Ready", status="False", reason="Pending", observed_generation=1)
+DEGRADED = Condition(type="Degraded", status="True", reason="FailsOnNodes", message="1 node", observed_generation=1)
+
+
+def told(before: Condition | None, after: Condition) -> list[tuple[str, str, str, str]]:
+    found = notices(NET, (before,) if before else (), (after,))
+    return [(each.type, each.reason, each.action, each.note) for each in found]
+
+
+@pytest.mark.parametrize("before", [None, READY, PENDING], ids=["nothing", "ready", "pending"])
+def test_what_comes_about_is_told(before: Condition | None) -> None:
+    assert told(before, FOREIGN) == [("Warning", "ForeignDeviceClass", "WriteDeviceClasses", "x")]
+
+
+def test_what_is_over_is_told() -> None:
+    assert told(FOREIGN, READY) == [("Normal", "DeviceClassesReady", "WriteDeviceClasses", "fine")]
+
+
+@pytest.mark.parametrize(
+    ("before", "after"), [(None, READY), (None, PENDING), (PENDING, READY), (READY, READY), (FOREIGN, FOREIGN)]
+)
+def test_what_is_well_or_known_is_not_told(before: Condition | None, after: Condition) -> None:
+    assert told(before, after) == []
+
+
+def test_other_words_are_told_when_the_object_changed_and_not_when_more_nodes_report() -> None:
+    more = Condition(type="Degraded", status="True", reason="FailsOnNodes", message="2 nodes", observed_generation=1)
+    assert told(DEGRADED, more) == []
+    changed = Condition(type="Degraded", status="True", reason="FailsOnNodes", message="2 nodes", observed_generation=2)
+    assert told(DEGRADED, changed) == [("Warning", "FailsOnNodes", "Expose", "2 nodes")]
+
+
+def test_drift_names_the_classes() -> None:
+    assert '"net-a", "net-b" had been changed' in drift(NET, ["net-a", "net-b"]).note
