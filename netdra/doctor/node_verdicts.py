@@ -13,7 +13,7 @@ import msgspec
 from netdra.doctor.finding import Finding, Level
 
 Presence = Literal["there", "loadable", "absent", "unknown"]
-"""Of a part of the kernel: in it now, a module that can be loaded, not there, or not to be told."""
+"""Of a part of the kernel: in it now, a module that can be loaded, not there, or unknown."""
 
 KINDS: Mapping[str, str] = {
     "bond": "the step bond",
@@ -147,7 +147,7 @@ def _kinds(facts: NodeFacts) -> Iterator[Finding]:
     if known:
         yield _found("link kinds", "ok", ", ".join(known))
     if by_presence["unknown"]:
-        yield _found("link kinds", "warning", f"not to be told: {', '.join(by_presence['unknown'])}", "ask as root")
+        yield _found("link kinds", "warning", f"unknown: {', '.join(by_presence['unknown'])}", "ask as root")
     for kind, needed in KINDS.items():
         if facts.kinds.get(kind) == "absent":
             fix = f"install the kernel's module: modprobe rtnl-link-{kind} (RHEL: kernel-modules-extra)"
@@ -175,14 +175,14 @@ def _iommu(facts: NodeFacts) -> Finding:
 def _vfio(facts: NodeFacts) -> Finding:
     if facts.vfio in ("there", "loadable"):
         return _found("vfio-pci", "ok", "there" if facts.vfio == "there" else "a module that can be loaded")
-    seen = "not to be told" if facts.vfio == "unknown" else "this kernel has none; the step vfio-pci will fail"
+    seen = "unknown" if facts.vfio == "unknown" else "this kernel has none; the step vfio-pci will fail"
     return _found("vfio-pci", "warning", seen, "modprobe vfio-pci")
 
 
 def _rdma(facts: NodeFacts) -> Finding:
     if not facts.rdma_devices:
         return _found("RDMA", "ok", "no devices")
-    seen = f"{', '.join(facts.rdma_devices)}; namespace mode {facts.rdma_mode or 'not to be told'}"
+    seen = f"{', '.join(facts.rdma_devices)}; namespace mode {facts.rdma_mode or 'unknown'}"
     if facts.rdma_mode == "exclusive":
         return _found("RDMA", "ok", seen)
     why = "every pod sees all RDMA devices" if facts.rdma_mode else "asked as root it could be told"
@@ -260,6 +260,6 @@ def _user_namespaces(facts: NodeFacts) -> Finding:
     inside = "; this process is in one of its own" if facts.in_user_namespace else ""
     if facts.user_namespaces > 0:
         return _found("user namespaces", "ok", f"up to {facts.user_namespaces}{inside}")
-    seen = "not to be told" if facts.user_namespaces < 0 else "none may be made"
+    seen = "unknown" if facts.user_namespaces < 0 else "none may be made"
     fix = "sysctl -w user.max_user_namespaces=15000"
     return _found("user namespaces", "warning", f"{seen}: pods with hostUsers: false cannot run{inside}", fix)

@@ -241,7 +241,7 @@ class Reflector(Generic[T]):
     def _recovered(self) -> None:
         self._refusals = 0
         if self.problem:
-            log.info("%s: well again after: %s", self._what, self.problem)
+            log.info("%s: recovered from: %s", self._what, self.problem)
             self.problem = ""
 
     def _heard(self) -> None:

@@ -157,26 +157,6 @@ class Repeats(logging.Filter):
         return True
 
 
-class Once:
-    """Tells of a trouble when it begins, when it changes, and when it is over: not each time that it is met."""
-
-    def __init__(self, log: logging.Logger) -> None:
-        self._log = log
-        self._troubles: dict[str, str] = {}
-
-    def trouble(self, key: str, text: str, **known: Unpack[Fields]) -> None:
-        """There is a trouble; logged unless the last one of that key said the same."""
-        if self._troubles.get(key) != text:
-            self._troubles[key] = text
-            self._log.warning("%s", text, extra=fields(**known))
-
-    def well(self, key: str, **known: Unpack[Fields]) -> None:
-        """All is well with that key; logged if there was a trouble."""
-        text = self._troubles.pop(key, "")
-        if text:
-            self._log.info("well again: %s", text, extra=fields(**known))
-
-
 def clean(text: str) -> str:
     """The text without the secrets that can be told by their looks, and not longer than a line may be."""
     found = text if len(text) <= MAX_TEXT else f"{text[:MAX_TEXT]} … ({len(text)} characters)"

@@ -60,7 +60,7 @@ def test_a_node_that_has_everything_has_no_trouble_and_nothing_to_do() -> None:
             "step bond",
             "modprobe rtnl-link-bond",
         ),
-        ({"kinds": {**WELL.kinds, "vlan": "unknown"}}, "link kinds", "warning", "not to be told: vlan", "root"),
+        ({"kinds": {**WELL.kinds, "vlan": "unknown"}}, "link kinds", "warning", "unknown: vlan", "root"),
         (
             {"sriov": (Nic("eno1", 0, 8),)},
             "SR-IOV",
@@ -70,9 +70,9 @@ def test_a_node_that_has_everything_has_no_trouble_and_nothing_to_do() -> None:
         ),
         ({"iommu_groups": 0}, "IOMMU", "warning", "vfio-pci", "intel_iommu=on"),
         ({"vfio": "absent"}, "vfio-pci", "warning", "has none", "modprobe vfio-pci"),
-        ({"vfio": "unknown"}, "vfio-pci", "warning", "not to be told", "modprobe vfio-pci"),
+        ({"vfio": "unknown"}, "vfio-pci", "warning", "unknown", "modprobe vfio-pci"),
         ({"rdma_mode": "shared"}, "RDMA", "warning", "every pod sees", "rdma system set netns exclusive"),
-        ({"rdma_mode": ""}, "RDMA", "warning", "not to be told", "rdma system"),
+        ({"rdma_mode": ""}, "RDMA", "warning", "unknown", "rdma system"),
         ({"nri": "absent"}, "NRI", "error", "is not there", "containerd"),
         ({"nri": "Permission denied"}, "NRI", "error", "Permission denied", "containerd"),
         ({"kubelet": (Folder("/k/plugins", False, True),)}, "kubelet", "error", "/k/plugins", "--kubelet-root"),
@@ -84,7 +84,7 @@ def test_a_node_that_has_everything_has_no_trouble_and_nothing_to_do() -> None:
         ({"cgroup": 1}, "cgroup", "warning", "version 1", "failCgroupV1"),
         ({"cgroup": 0}, "cgroup", "warning", "none", "cgroup2"),
         ({"user_namespaces": 0}, "user namespaces", "warning", "hostUsers: false", "sysctl"),
-        ({"user_namespaces": -1}, "user namespaces", "warning", "not to be told", "sysctl"),
+        ({"user_namespaces": -1}, "user namespaces", "warning", "unknown", "sysctl"),
     ],
 )
 def test_what_is_missing_is_told_with_what_to_do(

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from netdra.ops.logs import Once, Repeats, about, clean, fields, set_up
+from netdra.ops.logs import Repeats, about, clean, fields, set_up
 
 log = logging.getLogger("netdra.test")
 
@@ -144,17 +144,3 @@ def test_who_asks_for_requests_gets_a_line_each_and_not_what_the_libraries_do_wi
         for name, level in levels.items():
             logging.getLogger(name).setLevel(level)
     assert [line.split(" ", 3)[2] for line in told.getvalue().splitlines()] == ["aiohttp.server:", "netdra.test:"]
-
-
-def test_a_trouble_is_told_when_it_begins_changes_and_ends(told: io.StringIO) -> None:
-    set_up("text", "info", told)
-    once = Once(log)
-    for text in ("refused", "refused", "timed out"):
-        once.trouble("api", text)
-    once.well("api")
-    once.well("api")
-    assert [line.partition("netdra.test: ")[2] for line in told.getvalue().splitlines()] == [
-        "refused",
-        "timed out",
-        "well again: timed out",
-    ]
