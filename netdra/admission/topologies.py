@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from netdra.admission.cluster import Cluster, topologies_of_class
 from netdra.admission.messages import Verdict
 from netdra.model.schema import CNIPluginSchema
-from netdra.model.topology import BUILTIN_TYPES, NetworkTopology, Step
+from netdra.model.topology import BUILTIN_TYPES, NetworkTopology, NetworkTopologySpec
 from netdra.topology import contract, shipped
 from netdra.topology.classes import class_name
 from netdra.topology.findings import Finding
@@ -38,9 +38,10 @@ def sound(schemas: Mapping[str, CNIPluginSchema]) -> list[CNIPluginSchema]:
     return [schema for schema in schemas.values() if not contract.examine(schema)[1]]
 
 
-def shape(topology: NetworkTopology) -> tuple[Step, ...]:
+def shape(topology: NetworkTopology) -> NetworkTopologySpec:
     """All of a topology that pods which run with it stand on: everything but which devices are chosen for new ones."""
-    return tuple(replace(step, selector=None, extended_resource_name="") for step in topology.spec.steps)
+    steps = tuple(replace(step, selector=None, extended_resource_name="") for step in topology.spec.steps)
+    return replace(topology.spec, steps=steps)
 
 
 def listed(names: Sequence[str]) -> str:

@@ -86,14 +86,19 @@ def plans(path: str) -> list[Plan]:
     """The plans in a file, or those of the topologies in it as they are written.
 
     Raises:
-        InvalidInputError: it holds neither.
+        InvalidInputError: it holds neither, or a topology needs values that only a claim gives.
     """
     text = inputs.text(path)
     if "NetworkTopology" not in text:
         return documents.plans(text, inputs.name(path))
     from netdra.topology.bind import unbound
+    from netdra.topology.parameters import complete
 
-    return [unbound(each) for each in documents.read(text, inputs.name(path)) if isinstance(each, NetworkTopology)]
+    return [
+        unbound(each, complete(each.name, each.spec.parameters, {}))
+        for each in documents.read(text, inputs.name(path))
+        if isinstance(each, NetworkTopology)
+    ]
 
 
 def sandbox_of(netns: str) -> str:

@@ -24,7 +24,7 @@ from netdra.model.claim import (
 )
 from netdra.model.documents import Document
 from netdra.model.errors import InvalidInputError
-from netdra.model.meta import ObjectMeta
+from netdra.model.meta import ObjectMeta, OwnerReference
 from netdra.model.plan import Plan, PlannedDevice, PlannedStep
 from netdra.model.resource import ResourceSlice
 from netdra.model.topology import NetworkTopology
@@ -140,7 +140,9 @@ def _claims(objects: Sequence[Document], paths: Sequence[str]) -> Iterator[Resou
             yield each
         elif isinstance(each, ResourceClaimTemplate):
             found = True
-            metadata = ObjectMeta(name=each.metadata.name, namespace=each.metadata.namespace)
+            # Of a StatefulSet's pods the first one's is shown.
+            pod = OwnerReference(api_version="v1", kind="Pod", name=f"{each.metadata.name}-0", uid="", controller=True)
+            metadata = ObjectMeta(name=each.metadata.name, namespace=each.metadata.namespace, owner_references=(pod,))
             yield ResourceClaim(metadata=metadata, spec=each.spec.spec)
     if not found:
         what = f"{inputs.sources(paths)}: no ResourceClaim and no ResourceClaimTemplate"
@@ -184,6 +186,10 @@ def _imagined(claim: ResourceClaim, classes: Mapping[str, DeviceClass]) -> Resou
             DeviceRequestAllocationResult(request=called, driver=names.DRIVER, pool="", device=f"{called}-{number}")
             for number in range(max(choice.count, 1) if meant else 0)
         ]
+    own = claim.spec.devices.config
+    configs += [
+        DeviceAllocationConfiguration(source="FromClaim", requests=each.requests, opaque=each.opaque) for each in own
+    ]
     devices = DeviceAllocationResult(results=tuple(results), config=tuple(configs))
     status = ResourceClaimStatus(allocation=AllocationResult(devices=devices))
     return msgspec.structs.replace(claim, status=status)

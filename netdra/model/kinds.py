@@ -144,6 +144,9 @@ TOPOLOGY = CustomKind(
         "spec.steps[].type": PLUGIN_NAME,
         "spec.steps[].dependOn": {**SET, "maxItems": MAX_STEPS},
         "spec.steps[].dependOn[]": {"maxLength": MAX_LABEL},
+        "spec.parameters": by("name"),
+        "spec.parameters[].name": {"pattern": "^[a-z][A-Za-z0-9]{0,62}$"},
+        "spec.parameters[].description": {"maxLength": 1024},
         **CONDITIONS,
     },
 )

@@ -15,6 +15,9 @@ from netdra.model.meta import MAX_REPORTED, Condition, ObjectMeta
 from netdra.model.policy import Selector
 
 MAX_STEPS = 64
+MAX_PARAMETERS = 32
+MAX_CHOICES = 32
+VALUES_KIND = "ParameterValues"
 BUILTIN_TYPES = frozenset({"sriov", "host-device", "bond", "vlan", "tuning", "vfio-pci", "rdma"})
 """The types that netdra itself carries out (decision D7); every other type is a CNI plugin's binary."""
 MOVING_TYPES = frozenset({"sriov", "host-device", "vfio-pci", "rdma"})
@@ -55,14 +58,51 @@ class Step(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defau
         return not self.depend_on
 
 
-class NetworkTopologySpec(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
-    """The graph's steps.
+class DeclaredParameter(
+    msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True, forbid_unknown_fields=True
+):
+    """A value that a claim gives, within bounds that the topology's author sets (decision D32).
+
+    Attributes:
+        name: The name by which steps refer to it, `{{ params.<name> }}`, and claims give it: letters and digits.
+        type: What the value is; of a list, every text in it is of the format.
+        format: How a text is written: `cidr` (an address with its prefix length), `ip` (an address), `subnet` (a
+            network), `mac` (the MAC address of one interface). A text needs a format or an `enum`.
+        enum: All values that a text may have.
+        within: The networks in which an address, with its prefix, or a subnet must lie; any if there is none.
+        minimum: The least number that it may be; required for an integer.
+        maximum: The greatest number that it may be; required for an integer.
+        min_items: The least length of a list.
+        max_items: The greatest length of a list.
+        default: The value if a claim gives none; without it every claim must.
+        description: What the value is for.
+    """
+
+    name: str
+    type: Literal["string", "integer", "boolean", "[]string"] = "string"
+    format: Literal["", "cidr", "ip", "subnet", "mac"] = ""
+    enum: Annotated[tuple[str, ...], msgspec.Meta(max_length=MAX_CHOICES)] = ()
+    within: Annotated[tuple[str, ...], msgspec.Meta(max_length=MAX_CHOICES)] = ()
+    minimum: int | None = None
+    maximum: int | None = None
+    min_items: int | None = None
+    max_items: int | None = None
+    default: Any = None
+    description: str = ""
+
+
+class NetworkTopologySpec(
+    msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True, forbid_unknown_fields=True
+):
+    """The graph's steps, and what claims may say of them.
 
     Attributes:
         steps: The steps, in any order; which one runs when follows from `dependOn`.
+        parameters: The values that claims may give; all others are refused.
     """
 
     steps: Annotated[tuple[Step, ...], msgspec.Meta(min_length=1, max_length=MAX_STEPS)]
+    parameters: Annotated[tuple[DeclaredParameter, ...], msgspec.Meta(max_length=MAX_PARAMETERS)] = ()
 
 
 class NetworkTopologyStatus(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
@@ -117,3 +157,19 @@ class TopologyParameters(msgspec.Struct, frozen=True, kw_only=True, rename="came
 
     network_topology_ref: NetworkTopologyReference
     step: str
+
+
+class ParameterValues(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
+    """What a claim says of the topologies that it asks for: opaque configuration of the claim, never an object.
+
+    The one thing of a claim's own configuration that counts (decisions D10 and D32).
+
+    Attributes:
+        values: by the parameters' names.
+        per_pod: by the parameters' names, the value of each pod of a StatefulSet, by its ordinal.
+    """
+
+    api_version: Literal["networking.dra.io/v1alpha1"]
+    kind: Literal["ParameterValues"]
+    values: Mapping[str, Any] = {}
+    per_pod: Mapping[str, tuple[Any, ...]] = {}
