@@ -38,7 +38,12 @@ def _of_topology(request: AdmissionRequest, cluster: Cluster) -> Cluster:
     classes = {name: found for name, found in cluster.classes.items() if name.startswith(begin)}
     beside = _clashing(new, cluster.topologies)
     return Cluster(
-        topologies=beside, schemas=cluster.schemas, classes=classes, users=cluster.users, added=cluster.added
+        topologies=beside,
+        schemas=cluster.schemas,
+        classes=classes,
+        users=cluster.users,
+        waiting=cluster.waiting,
+        added=cluster.added,
     )
 
 

@@ -29,7 +29,7 @@ def review(new: NetworkTopology, old: NetworkTopology | None, cluster: Cluster) 
     named = tuple(check_names(new, cluster.added))
     findings += [finding for finding, wrong in named if wrong]
     told = [finding.text for finding, wrong in named if not wrong]
-    warnings = () if findings else (*_foreign(new, cluster), *_unchecked(new, schemas), *told)
+    warnings = () if findings else (*_waiting(new, cluster), *_foreign(new, cluster), *_unchecked(new, schemas), *told)
     return Verdict(tuple(finding.text for finding in findings), tuple(warnings))
 
 
@@ -57,10 +57,19 @@ def _frozen(new: NetworkTopology, old: NetworkTopology | None, users: Sequence[s
     named = tuple(filter(None, users))
     which = f" ({listed(named)})" if named else ", some of them in its status"
     return Finding(
-        what=f'NetworkTopology "{new.name}" is used by {len(users)} ResourceClaim{plural}{which}, '
+        what=f'pods are attached with NetworkTopology "{new.name}" by {len(users)} ResourceClaim{plural}{which}, '
         "so its steps cannot be changed",
-        hint="write a new topology under another name, or delete these claims first; selectors may be changed",
+        hint="write a new topology under another name, or end these pods first; selectors may be changed",
     )
+
+
+def _waiting(new: NetworkTopology, cluster: Cluster) -> Iterator[str]:
+    if cluster.waiting:
+        plural, verb = ("s", "are") if cluster.waiting > 1 else ("", "is")
+        yield (
+            f'NetworkTopology "{new.name}": {cluster.waiting} ResourceClaim{plural} that {verb} allocated, but not '
+            "attached, will be attached by its new steps, if their requests still fit"
+        )
 
 
 def _foreign(new: NetworkTopology, cluster: Cluster) -> Iterator[str]:

@@ -111,7 +111,7 @@ class NetworkTopologyStatus(msgspec.Struct, frozen=True, kw_only=True, rename="c
     Attributes:
         observed_generation: The generation of the topology that this status is about.
         conditions: `Compiled`: the graph is sound. `Ready`: every DeviceClass is there as it should be. `InUse`:
-            claims refer to it, so what would change them is refused.
+            claims refer to it; while pods are attached with them, other steps are refused.
         device_classes: The DeviceClasses of the root steps.
         users: How many claims were allocated through them.
         used_by: Some of these claims, as `<namespace>/<name>`; at most 16 are kept.

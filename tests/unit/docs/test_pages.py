@@ -92,7 +92,7 @@ def test_the_examples_of_a_page_are_valid_together(name: str, tmp_path: Path) ->
 
 def test_the_graph_on_the_page_is_that_of_the_example(tmp_path: Path) -> None:
     text = page("topologies.md")
-    (topology,) = (
+    topology, *_ = (
         each
         for found in examples("topologies.md")
         for each in documents.read(found, "page")
