@@ -13,6 +13,7 @@ from netdra.model.topology import BUILTIN_TYPES, NetworkTopology, NetworkTopolog
 from netdra.topology import contract, shipped
 from netdra.topology.classes import class_name
 from netdra.topology.findings import Finding
+from netdra.topology.networks import overlaps
 from netdra.topology.validation import check_names, check_together, check_topology
 
 SHOWN = 5
@@ -30,6 +31,9 @@ def review(new: NetworkTopology, old: NetworkTopology | None, cluster: Cluster) 
     findings += [finding for finding, wrong in named if wrong]
     told = [finding.text for finding, wrong in named if not wrong]
     warnings = () if findings else (*_waiting(new, cluster), *_foreign(new, cluster), *_unchecked(new, schemas), *told)
+    if not findings:
+        near = [*others.values(), new]
+        warnings = (*warnings, *(finding.text for name, finding in overlaps(near) if name == new.name))
     return Verdict(tuple(finding.text for finding in findings), tuple(warnings))
 
 

@@ -142,6 +142,7 @@ TOPOLOGY = CustomKind(
         ),
         "spec.steps[].name": LABEL,
         "spec.steps[].type": PLUGIN_NAME,
+        "spec.steps[].network": {"pattern": "^([a-z0-9]([-a-z0-9]*[a-z0-9])?)?$", "maxLength": MAX_LABEL},
         "spec.steps[].dependOn": {**SET, "maxItems": MAX_STEPS},
         "spec.steps[].dependOn[]": {"maxLength": MAX_LABEL},
         "spec.parameters": by("name"),

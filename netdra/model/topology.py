@@ -35,6 +35,8 @@ class Step(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defau
         selector: Which devices will do; root steps only.
         config: The plugin's configuration. Values may refer to the results of earlier steps: `{{ vf0.interfaceName }}`.
         execution: `Binary` runs the plugin's binary even where netdra has the type built in.
+        network: The network that the step is on, by a name of the author's choice: all steps of one network share the
+            leases of their IPAM plugins, also those of other topologies. Without it, each step is a network of its own.
         extended_resource_name: A resource name, e.g. `example.com/vf`, by which containers can ask for the root
             step's device in their limits, without writing a claim.
     """
@@ -45,6 +47,7 @@ class Step(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defau
     selector: Selector | None = None
     config: Mapping[str, Any] = {}
     execution: Literal["Auto", "Binary"] = "Auto"
+    network: str = ""
     extended_resource_name: str = ""
 
     @property

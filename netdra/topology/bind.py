@@ -22,6 +22,7 @@ from netdra.topology.attachment import completed
 from netdra.topology.classes import class_name, only_topology
 from netdra.topology.devices import DeviceKey
 from netdra.topology.graph import Graph, compile_topology
+from netdra.topology.networks import network_name
 
 EXTENDED_RESOURCE_CLAIM = "resource.kubernetes.io/extended-resource-claim"
 """The annotation of claims that the scheduler makes for extended resources; their requests' names are its own."""
@@ -303,7 +304,7 @@ def _steps(
             name=step.name,
             type=step.type,
             if_name=named[step.name],
-            network=network or f"{graph.topology}-{step.name}",
+            network=network or network_name(graph.topology, step),
             execution="Builtin" if step.is_builtin else "Binary",
             depend_on=step.depend_on,
             config=completed(graph.topology, step, allotted.get(step.name)),

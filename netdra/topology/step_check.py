@@ -50,6 +50,10 @@ def examine_step(topology: str, at: int, step: Step) -> Iterator[Finding]:
             hint="a type is the name of a program in the CNI path: no slash, no path",
             path=(*path, "type"),
         )
+    if step.network and not names.is_label(step.network):
+        what = f"network {quoted(step.network)} is no DNS label"
+        hint = f"use at most {names.MAX_LABEL} lower-case letters, digits and dashes"
+        yield about(topology, shown, what, hint=hint, path=(*path, "network"))
     for key in RESERVED_KEYS:
         if key in step.config:
             yield about(
