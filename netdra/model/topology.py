@@ -17,6 +17,7 @@ from netdra.model.policy import Selector
 MAX_STEPS = 64
 MAX_PARAMETERS = 32
 MAX_CHOICES = 32
+MAX_PODS = 512
 VALUES_KIND = "ParameterValues"
 BUILTIN_TYPES = frozenset({"sriov", "host-device", "bond", "vlan", "tuning", "vfio-pci", "rdma"})
 """The types that netdra itself carries out (decision D7); every other type is a CNI plugin's binary."""
@@ -175,4 +176,4 @@ class ParameterValues(msgspec.Struct, frozen=True, kw_only=True, rename="camel",
     api_version: Literal["networking.dra.io/v1alpha1"]
     kind: Literal["ParameterValues"]
     values: Mapping[str, Any] = {}
-    per_pod: Mapping[str, tuple[Any, ...]] = {}
+    per_pod: Mapping[str, Annotated[tuple[Any, ...], msgspec.Meta(max_length=MAX_PODS)]] = {}

@@ -8,6 +8,7 @@ same at Prepare, where nobody is looking any more.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 import msgspec
 
@@ -108,25 +109,24 @@ def _values(
     claim: ResourceClaim | ResourceClaimTemplate, topology: NetworkTopology, said: Sequence[_Said]
 ) -> Iterator[Finding]:
     """What is wrong with a claim's values for a topology. Those of each pod of a StatefulSet are looked at."""
-    values = [each.values for each in said]
-    pods = max((len(every) for each in values for every in each.per_pod.values()), default=1)
-    own = parameters_of.ordinal_of(claim.metadata)
+    declared, values = topology.spec.parameters, [each.values for each in said]
+    if not declared and not values:
+        return
     is_template = isinstance(claim, ResourceClaimTemplate)
-    least = min((len(every) for each in values for every in each.per_pod.values()), default=1)
+    lists = [len(every) for each in values for every in each.per_pod.values()]
     path = said[0].path if said else ("spec",) * (1 + is_template) + ("devices",)
-    declared = topology.spec.parameters
-    for ordinal in range(least) if is_template else (own,):
+    given: dict[str, Any] = {}
+    for ordinal in range(min(lists, default=1)) if is_template else (parameters_of.ordinal_of(claim.metadata),):
         try:
-            given = parameters_of.together(values, ordinal)
-            plan = unbound(topology, parameters_of.complete(topology.name, declared, given))
+            given = parameters_of.complete(topology.name, declared, parameters_of.together(values, ordinal))
         except InvalidInputError as problem:
-            which = f", pod {ordinal}" if is_template and pods > 1 else ""
+            which = f", pod {ordinal}" if is_template and lists else ""
             what = f'{claim.kind} "{claim.metadata.name}"{which}: {problem.what}'
             yield Finding(what=what, hint=problem.hint, path=path)
             return
-        if declared and (found := check_plans([plan])):
-            yield Finding(what=f'{claim.kind} "{claim.metadata.name}": {found[0].what}', hint=found[0].hint, path=path)
-            return
+    # One pod's stand for all: this compiles the topology, and a webhook waits for it.
+    for finding in check_plans([unbound(topology, given)])[:1] if given else ():
+        yield Finding(what=f'{claim.kind} "{claim.metadata.name}": {finding.what}', hint=finding.hint, path=path)
 
 
 def _for_nothing(

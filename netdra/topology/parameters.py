@@ -253,7 +253,7 @@ def _integer(parameter: DeclaredParameter, value: Any) -> int:
     assert parameter.minimum is not None
     assert parameter.maximum is not None
     if not parameter.minimum <= value <= parameter.maximum:
-        raise InvalidInputError(f"{value} is not from {parameter.minimum} to {parameter.maximum}")
+        raise InvalidInputError(f"{_shown(value)} is not from {parameter.minimum} to {parameter.maximum}")
     return value
 
 
@@ -337,4 +337,13 @@ def _within(network: str, form: str) -> str:
 
 
 def _shown(value: Any) -> str:
-    return quoted(value) if isinstance(value, str) else msgspec.json.encode(value).decode()[:80]
+    """A value of a claim for an error; what is nested may be so without end."""
+    if isinstance(value, str):
+        return quoted(value)
+    if isinstance(value, list | tuple):
+        return "a list"
+    if isinstance(value, dict):
+        return "an object"
+    if isinstance(value, int) and not isinstance(value, bool) and value not in _INTEGERS:
+        return "a number of more than 64 bits"
+    return msgspec.json.encode(value).decode()

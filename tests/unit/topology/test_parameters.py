@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import msgspec
@@ -168,6 +169,38 @@ def test_what_cannot_be_understood_is_refused_both_times(config: dict[str, Any])
     assert written(made, topology())
     with pytest.raises(InvalidInputError):
         bound(made, topology())
+
+
+@pytest.mark.parametrize(
+    "value", ["[" * 700 + "]" * 700, '{"a":' * 700 + "1" + "}" * 700, str(2**64 - 1), "1e308", '"' + "9" * 9000 + '"']
+)
+def test_what_fits_into_ten_kibibytes_is_refused_in_short(value: str) -> None:
+    read = msgspec.json.decode(value)
+    number = "[{name: n, type: integer, minimum: 0, maximum: 9}]"
+    for declared, name in ((f"[{ADDRESS}]", "address"), (number, "n"), ("[]", "x")):
+        made = topology(declared, "- {name: nic, type: host-device}")
+        wrong = claim(said(**{name: read}))
+        (told,) = written(wrong, made)
+        assert len(told) < 400
+        with pytest.raises(InvalidInputError):
+            bound(wrong, made)
+
+
+def test_a_long_list_for_pods_costs_no_compilation_each() -> None:
+    many = topology(
+        "[{name: n, type: integer, minimum: 0, maximum: 9}]",
+        "\n".join(f"- {{name: s{at}, type: host-device, config: {{x: '{{{{ params.n }}}}'}}}}" for at in range(64)),
+    )
+    spec = msgspec.to_builtins(claim({"opaque": opaque(perPod={"n": [1] * 512})}).spec)
+    spec["devices"]["requests"] = [{"name": f"s{at}", "exactly": {"deviceClassName": f"vnf-s{at}"}} for at in range(64)]
+    template = documents.convert({"metadata": {"name": "t"}, "spec": {"spec": spec}}, ResourceClaimTemplate, "test")
+    classes = known_classes([many], ())
+    begun = time.process_time()
+    assert check_claim(template, {"vnf": many}, classes) == ()
+    assert time.process_time() - begun < 1.0
+    spec["devices"]["config"][0]["opaque"]["parameters"]["perPod"]["n"] = [1] * 513
+    template = documents.convert({"metadata": {"name": "t"}, "spec": {"spec": spec}}, ResourceClaimTemplate, "test")
+    assert check_claim(template, {"vnf": many}, classes)
 
 
 def test_a_value_given_twice_or_for_nothing_is_refused() -> None:
