@@ -20,4 +20,5 @@ def test_a_built_in_step_takes_the_parameters_of_its_schema_and_no_others(cni_ty
 @pytest.mark.parametrize(("mode", "fits"), [(4, True), ("802.3ad", True), (7, False), (True, False), ("lacp", False)])
 def test_a_bond_s_mode_is_a_name_or_its_number_as_the_step_takes_it(mode: object, fits: bool) -> None:
     config = {"mode": mode, "links": [{"name": "a"}, {"name": "b"}]}
-    assert not list(check_config(config, shipped.contracts(["bond"])["bond"])) is fits
+    complaints = list(check_config(config, shipped.contracts(["bond"])["bond"]))
+    assert (not complaints) is fits
