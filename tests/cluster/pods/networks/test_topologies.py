@@ -115,15 +115,17 @@ def test_each_pod_of_a_statefulset_has_its_own_address_from_one_template(offer: 
             },
         )
     )
-    for ordinal, given in enumerate(wanted):
-        offer.pods.wait(f"vnf-{ordinal}", is_running)
-        assert addresses(offer.inside(f"vnf-{ordinal}")["net1"]) == set(given)
-    # A replica that the list has no value for does not start, and says why.
-    offer.workspace.api.patch("apps/v1/StatefulSet", "vnf", {"spec": {"replicas": 3}}, namespace=namespace)
-    event = offer.pods.wait_event("vnf-2", "FailedPrepareDynamicResources", "the pod's ordinal is 2", timeout=200.0)
-    assert "perPod has 2 values" in event["message"]
-    offer.workspace.api.patch("apps/v1/StatefulSet", "vnf", {"spec": {"replicas": 0}}, namespace=namespace)
-    offer.workspace.api.wait_for_all(POD, lambda found: not found, namespace=namespace, timeout=120.0)
+    try:
+        for ordinal, given in enumerate(wanted):
+            offer.pods.wait(f"vnf-{ordinal}", is_running)
+            assert addresses(offer.inside(f"vnf-{ordinal}")["net1"]) == set(given)
+        # A replica that the list has no value for does not start, and says why.
+        offer.workspace.api.patch("apps/v1/StatefulSet", "vnf", {"spec": {"replicas": 3}}, namespace=namespace)
+        event = offer.pods.wait_event("vnf-2", "FailedPrepareDynamicResources", "the pod's ordinal is 2", timeout=200.0)
+        assert "perPod has 2 values" in event["message"]
+    finally:
+        offer.workspace.api.patch("apps/v1/StatefulSet", "vnf", {"spec": {"replicas": 0}}, namespace=namespace)
+        offer.workspace.api.wait_for_all(POD, lambda found: not found, namespace=namespace, timeout=120.0)
 
 
 def test_interfaces_are_numbered_over_the_claims_of_a_pod_in_its_order(offer: Offer) -> None:
