@@ -5,8 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import msgspec
+
 from netdra.model.plan import ClaimReference, Plan, PlannedDevice, PlannedStep
 from netdra.steps import builtin
+from netdra.topology.attachment import completed
+from netdra.topology.bind import unbound
+from netdra.topology.graph import compile_topology
+from tests.builders import topology
 
 
 def step(
@@ -36,3 +42,21 @@ def step(
 def plan(*steps: PlannedStep, topology: str = "t") -> Plan:
     """A plan of these steps."""
     return Plan(topology=topology, claim=ClaimReference(namespace="default", name="c", uid="u"), steps=steps)
+
+
+def on_devices(written: str, **devices: PlannedDevice) -> Plan:
+    """A topology's plan on these devices."""
+    graph = compile_topology(topology(written))
+    steps = {each.name: each for each in graph.steps}
+    found = unbound(topology(written))
+    return msgspec.structs.replace(
+        found,
+        steps=tuple(
+            msgspec.structs.replace(
+                each,
+                device=devices.get(each.name),
+                config=completed(graph, steps[each.name], devices.get(each.name)),
+            )
+            for each in found.steps
+        ),
+    )

@@ -49,9 +49,9 @@ def _of_topology(request: AdmissionRequest, cluster: Cluster) -> Cluster:
 
 
 def _of_schema(request: AdmissionRequest, cluster: Cluster) -> Cluster:
-    plugin = _schema.decode(request.object).spec.cni_type
+    plugin = _schema.decode(request.object).spec.plugin
     using = {name: each for name, each in cluster.topologies.items() if plugin in plugins(each.spec.steps)}
-    schemas = {name: each for name, each in cluster.schemas.items() if each.spec.cni_type == plugin}
+    schemas = {name: each for name, each in cluster.schemas.items() if each.spec.plugin == plugin}
     return Cluster(topologies=using, schemas=schemas)
 
 

@@ -20,8 +20,8 @@ def review(new: CNIPluginSchema, cluster: Cluster) -> Verdict:
 
 
 def _warnings(new: CNIPluginSchema, cluster: Cluster) -> Iterator[str]:
-    name, plugin = new.metadata.name, new.spec.cni_type
-    same = [each for each, other in cluster.schemas.items() if each != name and other.spec.cni_type == plugin]
+    name, plugin = new.metadata.name, new.spec.plugin
+    same = [each for each, other in cluster.schemas.items() if each != name and other.spec.plugin == plugin]
     first = min([name, *same])
     if same:
         yield f'CNIPluginSchema "{name}": {listed(sorted(same))} describes plugin "{plugin}" too; "{first}" counts'
@@ -34,9 +34,9 @@ def _warnings(new: CNIPluginSchema, cluster: Cluster) -> Iterator[str]:
 
 def _unfit(new: CNIPluginSchema, cluster: Cluster) -> Iterator[str]:
     """Topologies that the schema would have refused."""
-    contracts = shipped.contracts([new.spec.cni_type], [new])
+    contracts = shipped.contracts([new.spec.plugin], [new])
     for name, topology in sorted(cluster.topologies.items()):
-        if new.spec.cni_type not in schema_check.plugins(topology.spec.steps):
+        if new.spec.plugin not in schema_check.plugins(topology.spec.steps):
             continue
         compiled, _ = graph.examine(topology)
         if compiled is not None and schema_check.check(compiled, contracts):

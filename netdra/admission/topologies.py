@@ -88,9 +88,9 @@ def _foreign(new: NetworkTopology, cluster: Cluster) -> Iterator[str]:
 
 
 def _unchecked(new: NetworkTopology, schemas: Sequence[CNIPluginSchema]) -> Iterator[str]:
-    known = {schema.spec.cni_type for schema in schemas} | set(shipped.names()) | BUILTIN_TYPES
+    known = {schema.spec.plugin for schema in schemas} | set(shipped.names()) | BUILTIN_TYPES
     for step in new.spec.steps:
-        if step.type not in known:
+        if step.plugin not in known:
             yield (
                 f'NetworkTopology "{new.name}", step "{step.name}": no CNIPluginSchema describes plugin '
                 f'"{step.type}", so its config is not checked'

@@ -8,7 +8,7 @@ complete network or an undone one.
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing, suppress
 
 import msgspec
@@ -35,12 +35,16 @@ from netdra.cni.config import Attachment, check_attachment
 from netdra.model.errors import TemporaryError
 from netdra.model.plan import Plan
 from netdra.model.result import StepResult
-from netdra.topology import confine
+from netdra.model.schema import CNIPluginSchema
+from netdra.topology import confine, schema_check
+from netdra.topology.binaries import translated_plan
 from netdra.topology.checks import check_plans
 from netdra.topology.findings import refuse
 
 
-def attach(plans: Sequence[Plan], pod: Pod, netns: str, settings: Settings) -> AttachReport:
+def attach(
+    plans: Sequence[Plan], pod: Pod, netns: str, settings: Settings, schemas: Iterable[CNIPluginSchema] = ()
+) -> AttachReport:
     """Give a pod the networks of its plans.
 
     Done already, it is not done again; begun and not ended (a crash), it is undone first.
@@ -50,6 +54,7 @@ def attach(plans: Sequence[Plan], pod: Pod, netns: str, settings: Settings) -> A
         pod: whose they are.
         netns: the path of the pod's network namespace.
         settings: how chains are run here.
+        schemas: the cluster's plugin schemas, as far as they are known.
 
     Raises:
         AttachError: a step failed; its report says what, and what was undone.
@@ -57,7 +62,9 @@ def attach(plans: Sequence[Plan], pod: Pod, netns: str, settings: Settings) -> A
         NetdraError: nothing was done: a plan cannot be run, a plugin or the namespace is missing.
     """
     started = time.monotonic()
-    refuse((*check_plans(plans), *confine.check(plans, confine.contracts_of(plans))))
+    named = confine.check(plans, confine.contracts_of(plans))
+    refuse((*check_plans(plans), *schema_check.check_programs(plans, schemas), *named))
+    plans = tuple(map(translated_plan, plans))
     found = tasks(plans)
     check_attachment(Attachment(container_id=pod.sandbox, if_name="lo", netns=netns, arguments=sites.arguments(pod)))
     with sites.open_pod(netns) as space:
@@ -67,7 +74,7 @@ def attach(plans: Sequence[Plan], pod: Pod, netns: str, settings: Settings) -> A
             pod=pod,
             namespace=NamespaceId(path=netns, cookie=space.cookie),
             plugins=settings.plugins,
-            plans=tuple(plans),
+            plans=plans,
         )
         problems: list[str] = []
         deadline = started + settings.budget * settings.setup_share

@@ -29,6 +29,7 @@ from netdra.model.errors import NetdraError
 from netdra.model.plan import Plan
 from netdra.model.result import StepResult
 from netdra.steps import ipam
+from netdra.topology.binaries import translated_plan
 
 
 class _Network(msgspec.Struct, kw_only=True):
@@ -70,7 +71,7 @@ def collect(settings: Settings, plans: Iterable[Plan] = ()) -> CollectReport:
         for saved in good:
             _add(networks, saved)
         for plan in plans:
-            for task in flow.tasks((plan,)).values():
+            for task in flow.tasks((translated_plan(plan),)).values():
                 _network(networks, task, task.step.config, settings.plugins)
         _share(networks)
         return CollectReport(networks=tuple(_collect(each, deadline) for each in networks.values()))

@@ -32,7 +32,6 @@ from netdra.model.result import StepResult
 from netdra.steps import allocated, builtin
 from netdra.steps.allocated import Allocated, GivenBack
 from netdra.steps.contract import Order, Site
-from netdra.topology.references import resolve
 
 _IN_THREADS = ("netdra.cni", "netdra.model.result", "netdra.steps")  # what is decoded beside other steps
 _CONTAINER_UNKNOWN = 3  # the CNI error that says that there is nothing to clean up
@@ -40,6 +39,7 @@ _CONTAINER_UNKNOWN = 3  # the CNI error that says that there is nothing to clean
 _IN_THE_POD = frozenset({
     "bridge", "dummy", "ipvlan", "loopback", "macvlan", "ptp", "sbr", "tap", "tuning", "vlan", "vrf",
 })  # fmt: skip
+_ON_THE_DEVICE = frozenset({"host-device", "sriov"})  # what they do is to their device alone
 _PROCESSES = "/proc/"  # a path below it may be another process's by now
 _REFUSED = "refused"  # in a binary's undo: what it said when ADD failed
 _UNREADABLE = frozenset({6, 7})  # the CNI errors for a config that cannot be decoded, or is invalid
@@ -93,7 +93,7 @@ class Executor:
         if not self.site.remaining():
             raise TemporaryError("there is no time left for it", hint="see which of the steps before it took so long")
         task, results = self.tasks[key], self._results()
-        config = resolve(task.step.config, {name: results[each] for name, each in task.ancestors.items()})
+        config = task.resolved(task.step.config, self.tasks, results)
         previous = flow.previous(task, self.tasks, results)
         if task.is_binary:
             self.journal.append(Done(step=key, result=self._add(task, config, previous)))
@@ -255,6 +255,9 @@ class Executor:
         except NetdraError as stranded:
             text = "; ".join(each.what for each in (problem, stranded) if each is not None)
             raise NotUndoneError(text, stranded=True, hung=_hung(problem)) from None
+        if problem is not None and task.step.type in _ON_THE_DEVICE and RECORD in state.undo:
+            notes = (f"its DEL failed, but its device is what it was: {problem.what}",)
+            problem = self._unreleased(task, state.config)
         if problem is not None:
             refused = _is_refused(state, problem)
             if not refused or RECORD not in state.undo:
@@ -262,6 +265,14 @@ class Executor:
                 raise NotUndoneError(what, restored=given.restored, refused=refused, hung=hung) from None
             notes = (f"its plugin refuses its config on DEL too; its device is what it was: {problem.what}",)
         return GivenBack(given.restored, (*notes, *given.notes))
+
+    def _unreleased(self, task: Task, config: Mapping[str, Any]) -> NetdraError | None:
+        """Release the lease that a program did not come to release, and say why it is not."""
+        try:
+            builtin.release_planned(order_of(task, config, StepResult()), self.site)
+        except NetdraError as problem:
+            return problem
+        return None
 
     def _undo_builtin(self, task: Task, state: StepState) -> GivenBack:
         try:
@@ -308,6 +319,8 @@ class Executor:
             if problem.failure.code == _CONTAINER_UNKNOWN:
                 return ()
             if self.site.pod is None and _lives_in_the_pod_alone(task.step.type, config):
+                # Some look at the namespace before they release the lease, which is all that is left.
+                builtin.release_planned(order_of(task, config, StepResult()), self.site)
                 return (f"its DEL failed, but all that it makes is gone with the namespace: {problem.what}",)
             raise
         return ()
@@ -350,8 +363,8 @@ class Executor:
 
 
 def _lives_in_the_pod_alone(kind: str, config: Mapping[str, Any]) -> bool:
-    """Whether nothing that a well-known plugin makes with that config outlives the pod's namespace."""
-    return kind in _IN_THE_POD and not any(config.get(key) for key in ("ipam", *_ON_THE_HOST))
+    """Whether nothing that a well-known plugin makes with that config outlives the pod's namespace, but for a lease."""
+    return kind in _IN_THE_POD and not any(config.get(key) for key in _ON_THE_HOST)
 
 
 def _holds(task: Task, state: StepState) -> tuple[str, ...]:

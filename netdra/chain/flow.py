@@ -10,6 +10,7 @@ several results tell of, what the step that changed it last says is taken.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import msgspec
 
@@ -18,6 +19,7 @@ from netdra.model.errors import InvalidInputError
 from netdra.model.plan import Plan, PlannedStep, called
 from netdra.model.result import CNIInterface, StepResult
 from netdra.topology.merge import merge
+from netdra.topology.references import resolve
 
 Results = Mapping[str, StepResult]
 _Interfaces = dict[tuple[str, str], CNIInterface]
@@ -40,6 +42,16 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
     step: PlannedStep
     after: tuple[str, ...]
     ancestors: Mapping[str, str]
+
+    def resolved(self, config: Mapping[str, Any], found: Mapping[str, Task], results: Results) -> dict[str, Any]:
+        """A config of the step without references, by what its ancestors resulted in and were allocated.
+
+        Raises:
+            ConfigError: a reference leads nowhere.
+        """
+        ancestors = {name: found[key].step.device for name, key in self.ancestors.items()}
+        addresses = {name: device.pci_address for name, device in ancestors.items() if device is not None}
+        return resolve(config, {name: results[key] for name, key in self.ancestors.items()}, addresses)
 
     @property
     def is_binary(self) -> bool:

@@ -24,7 +24,7 @@ from netdra.model.plan import called
 from netdra.model.result import CNIInterface, StepDevice, StepResult
 from netdra.steps import builtin, ipam
 from netdra.steps.contract import Site
-from netdra.topology.interfaces import MAKERS
+from netdra.topology.interfaces import makes_interface
 from netdra.topology.merge import merge
 from netdra.topology.references import find, resolve
 
@@ -49,7 +49,7 @@ def preflight(found: Mapping[str, Task], site: Site) -> None:
     expected: dict[str, StepResult] = {}
     for key, task in found.items():
         step = task.step
-        if (step.device is not None or step.type in MAKERS) and unlocked.index_of(pod.sock, step.if_name):
+        if (step.device is not None or makes_interface(step)) and unlocked.index_of(pod.sock, step.if_name):
             raise PermanentError(
                 f'{called(task.topology, step.name)} ({step.type}): the pod has an interface "{step.if_name}" already',
                 hint="choose another config.name",

@@ -46,12 +46,14 @@ def command(
     from netdra.chain import checkpoint
     from netdra.chain.attach import attach
 
-    plans = [plan for path in plan_paths for plan in chains.plans(path)]
+    found = [chains.planned(path) for path in plan_paths]
+    plans = [plan for plans, _ in found for plan in plans]
+    schemas = [schema for _, schemas in found for schema in schemas]
     if not os.path.exists(netns):  # noqa: PTH110 (a path that is too long is not there; Path raises)
         raise InvalidInputError(f'--netns "{netns}" is not there', hint="see the named ones with: ls /run/netns")
     pod = Pod(sandbox=sandbox or chains.sandbox_of(netns))
     try:
-        report = attach(plans, pod, netns, chains.settings(state, cni_path, host_root, timeout))
+        report = attach(plans, pod, netns, chains.settings(state, cni_path, host_root, timeout), schemas)
     except KeyboardInterrupt:
         left = checkpoint.path_of(state, pod.sandbox).exists()
         terminal.tell(f"interrupted; {f'finish with: netdra detach {pod.sandbox}' if left else 'all is undone'}")

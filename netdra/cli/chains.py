@@ -16,6 +16,7 @@ from netdra.cni.plugins import DEFAULT_DIRECTORIES, PluginPath
 from netdra.model import documents
 from netdra.model.errors import InvalidInputError
 from netdra.model.plan import Plan
+from netdra.model.schema import CNIPluginSchema
 from netdra.model.topology import NetworkTopology
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -88,17 +89,25 @@ def plans(path: str) -> list[Plan]:
     Raises:
         InvalidInputError: it holds neither, or a topology needs values that only a claim gives.
     """
+    return planned(path)[0]
+
+
+def planned(path: str) -> tuple[list[Plan], list[CNIPluginSchema]]:
+    """As `plans`, with the plugin schemas that stand beside the topologies.
+
+    Raises:
+        InvalidInputError: it holds no plan and no topology.
+    """
     text = inputs.text(path)
     if "NetworkTopology" not in text:
-        return documents.plans(text, inputs.name(path))
+        return documents.plans(text, inputs.name(path)), []
     from netdra.topology.bind import unbound
     from netdra.topology.parameters import complete
 
-    return [
-        unbound(each, complete(each.name, each.spec.parameters, {}))
-        for each in documents.read(text, inputs.name(path))
-        if isinstance(each, NetworkTopology)
-    ]
+    found = list(documents.read(text, inputs.name(path)))
+    schemas = [each for each in found if isinstance(each, CNIPluginSchema)]
+    topologies = [each for each in found if isinstance(each, NetworkTopology)]
+    return [unbound(each, complete(each.name, each.spec.parameters, {})) for each in topologies], schemas
 
 
 def sandbox_of(netns: str) -> str:

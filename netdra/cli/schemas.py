@@ -10,7 +10,7 @@ from netdra.model import documents
 from netdra.model.errors import InvalidInputError
 from netdra.topology import shipped
 
-_COLUMNS = ("TYPE", "VERSION", "REQUIRED", "OPTIONAL")
+_COLUMNS = ("TYPE", "EXECUTION", "VERSION", "REQUIRED", "OPTIONAL")
 
 
 @click.command(name="schemas")
@@ -21,16 +21,20 @@ def command(types: tuple[str, ...], output: str | None) -> None:
 
     A CNIPluginSchema of the cluster stands above the one that is brought along for its type.
     """
-    for each in types:
-        if each not in shipped.names():
-            known = ", ".join(shipped.names())
-            raise InvalidInputError(f'no schema is brought along for plugin "{each}"', hint=f"there are {known}")
-    found = [schema for each in types or shipped.names() if (schema := shipped.schema(each)) is not None]
+    every = [schema for name in shipped.names() if (schema := shipped.schema(name)) is not None]
+    known = sorted({each.spec.cni_type for each in every})
+    for kind in types:
+        if kind not in known:
+            raise InvalidInputError(
+                f'no schema is brought along for plugin "{kind}"', hint=f"there are {', '.join(known)}"
+            )
+    found = [each for each in every if not types or each.spec.cni_type in types]
     form = output or ("yaml" if types else "table")
     if form == "table":
         rows = (
             (
                 each.spec.cni_type,
+                each.spec.execution,
                 each.spec.version,
                 ", ".join(parameter.name for parameter in each.spec.config_parameters.required),
                 ", ".join(parameter.name for parameter in each.spec.config_parameters.optional),

@@ -278,8 +278,8 @@ def _schema_accepted(schema: CNIPluginSchema, schemas: Mapping[str, CNIPluginSch
     if findings:
         why = "\n".join(finding.text for finding in findings)
         return Said("Accepted", holds=False, reason="Contradictory", message=why)
-    plugin = schema.spec.cni_type
-    first = min(name for name, each in schemas.items() if each.spec.cni_type == plugin)
+    plugin = schema.spec.plugin
+    first = min(name for name, each in schemas.items() if each.spec.plugin == plugin)
     if first != schema.metadata.name:
         why = f'"{first}" describes plugin "{plugin}" too and counts, because its name sorts first; delete one of them'
         return Said("Accepted", holds=False, reason="Duplicate", message=why)

@@ -11,6 +11,8 @@ from typing import Any, Literal
 
 import msgspec
 
+from netdra.model.topology import described
+
 
 class ClaimReference(msgspec.Struct, frozen=True, kw_only=True):
     """The claim that a plan carries out."""
@@ -58,6 +60,11 @@ class PlannedStep(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omi
     depend_on: tuple[str, ...] = ()
     config: Mapping[str, Any] = {}
     device: PlannedDevice | None = None
+
+    @property
+    def plugin(self) -> str:
+        """By what its schema is looked up."""
+        return described(self.type, is_builtin=self.execution == "Builtin")
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):

@@ -12,6 +12,7 @@ from typing import Any, Literal
 import msgspec
 
 from netdra.model.meta import Condition, ObjectMeta
+from netdra.model.topology import Execution, described
 
 
 class _Wire(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True, forbid_unknown_fields=True):
@@ -192,6 +193,8 @@ class CNIPluginSchemaSpec(_Wire, frozen=True, kw_only=True):
 
     Attributes:
         cni_type: The plugin's name: what steps say as their `type`.
+        execution: Which steps of that type: those that say nothing (`Auto`), which of a type that netdra has built in
+            are its own, or those that take the program of that name (`Binary`). Of other types both are the program.
         version: The version of the plugin that this describes.
         config_parameters: What its configuration may hold.
         input: What it needs.
@@ -199,10 +202,16 @@ class CNIPluginSchemaSpec(_Wire, frozen=True, kw_only=True):
     """
 
     cni_type: str
+    execution: Execution = "Auto"
     version: str = ""
     config_parameters: ConfigParameters = ConfigParameters()
     input: PluginInput = PluginInput()
     output: PluginOutput = PluginOutput()
+
+    @property
+    def plugin(self) -> str:
+        """What steps are looked up by that it describes (`netdra.model.topology.Step.plugin`)."""
+        return described(self.cni_type, is_builtin=self.execution == "Auto")
 
 
 class CNIPluginSchemaStatus(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):

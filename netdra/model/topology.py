@@ -19,10 +19,16 @@ MAX_PARAMETERS = 32
 MAX_CHOICES = 32
 MAX_PODS = 512
 VALUES_KIND = "ParameterValues"
+Execution = Literal["Auto", "Binary"]
 BUILTIN_TYPES = frozenset({"sriov", "host-device", "bond", "vlan", "tuning", "vfio-pci", "rdma"})
 """The types that netdra itself carries out (decision D7); every other type is a CNI plugin's binary."""
 MOVING_TYPES = frozenset({"sriov", "host-device", "vfio-pci", "rdma"})
 """Steps after which the host no longer has the device: it is in one pod, or bound to a driver for one."""
+
+
+def described(kind: str, *, is_builtin: bool) -> str:
+    """By what a plugin's schema is looked up: its type; the program of a type that is built in is another plugin."""
+    return kind if is_builtin or kind not in BUILTIN_TYPES else f"{kind} (Binary)"
 
 
 class Step(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True, forbid_unknown_fields=True):
@@ -47,7 +53,7 @@ class Step(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defau
     depend_on: tuple[str, ...] = ()
     selector: Selector | None = None
     config: Mapping[str, Any] = {}
-    execution: Literal["Auto", "Binary"] = "Auto"
+    execution: Execution = "Auto"
     network: str = ""
     extended_resource_name: str = ""
 
@@ -60,6 +66,11 @@ class Step(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defau
     def is_root(self) -> bool:
         """Whether the step is an allocated device."""
         return not self.depend_on
+
+    @property
+    def plugin(self) -> str:
+        """By what its schema is looked up."""
+        return described(self.type, is_builtin=self.is_builtin)
 
 
 class DeclaredParameter(

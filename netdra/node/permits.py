@@ -16,6 +16,7 @@ from netdra.model.plan import Plan
 from netdra.model.schema import CNIPluginSchema
 from netdra.topology import confine
 from netdra.topology.findings import refuse
+from netdra.topology.schema_check import check_programs
 
 
 @dataclass(frozen=True)
@@ -42,10 +43,11 @@ class NodePermits:
             TemporaryError: the cluster's schemas are not known yet, and one of them might allow it.
         """
         schemas = self.schemas()
-        contracts = confine.contracts_of(plans, () if schemas is None else schemas)
+        own = () if schemas is None else tuple(schemas)
+        contracts = confine.contracts_of(plans, own)
         permits = confine.Permits(plugins=frozenset(self.plugins), allows=self._why_not)
         try:
-            refuse(confine.check(plans, contracts, permits, allocated=True))
+            refuse((*confine.check(plans, contracts, permits, allocated=True), *check_programs(plans, own)))
         except InvalidInputError as problem:
             if schemas is not None:
                 raise

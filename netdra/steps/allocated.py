@@ -23,6 +23,12 @@ from netdra.steps.sriov import VirtualFunction
 
 # Their MAC and MTU follow their ports: they change by themselves.
 _FOLLOW_THEIR_PORTS = ("bridge", "bond", "team")
+_SETTINGS = {
+    "txqlen": "a queue of",
+    "promiscuous": "promiscuous mode",
+    "all_multicast": "all multicast",
+    "alias": "alias",
+}
 _LINK_LOCAL = "fe80:"  # comes and goes with the carrier
 
 
@@ -224,8 +230,16 @@ def _of_link(moved: Moved, found: Link, site: Site) -> Iterator[Difference]:
     for name in moved.alt_names:
         if name not in found.alt_names:
             yield Difference(f'{called} has lost its name "{name}"', matters=False)
+    for text in _other_settings(moved, found):
+        yield Difference(f"{called} has {text}", matters=False)
     for text in _lost(moved, found, site):
         yield Difference(f"{called} has lost {text}", matters=False)
+
+
+def _other_settings(moved: Moved, found: Link) -> Iterator[str]:
+    if moved.settings is not None:
+        was, now = msgspec.structs.asdict(moved.settings), msgspec.structs.asdict(moving.lasting(found))
+        yield from (f"{_SETTINGS[key]} {_word(now[key])}, not {_word(was[key])}" for key in was if was[key] != now[key])
 
 
 def _lost(moved: Moved, found: Link, site: Site) -> Iterator[str]:
@@ -258,14 +272,7 @@ def _where(moved: Moved, site: Site) -> tuple[Link | None, bool]:
 
 
 def _in_pod(moved: Moved, site: Site) -> Link | None:
-    if site.pod is None:
-        return None
-    sock, device = site.pod.sock, moved.device
-    found = identity.find(sock, device, moved.pod_name, moved.name, same_mac=False)
-    if found is not None or device.is_physical:
-        return found
-    same = (each for each in link.dump(sock) if (each.kind, each.address) == (device.kind, device.mac))
-    return next(same, None)
+    return None if site.pod is None else moving.inside(moved, site.pod)
 
 
 def _as_it_follows(moved: Moved, found: Link) -> Moved:
@@ -332,4 +339,4 @@ def _netdev_back(moved: Moved, site: Site) -> tuple[str, ...]:
 def _word(value: object) -> str:
     if isinstance(value, bool):
         return "on" if value else "off"
-    return "unknown" if value is None else str(value)
+    return "unknown" if value is None else str(value) or "none"

@@ -24,6 +24,7 @@ from netdra.steps.moving import check_free, interface
 
 Number = Count | Annotated[str, msgspec.Meta(pattern=r"^[0-9]{1,9}$")]
 Word = str | int
+Flag = bool | Annotated[int, msgspec.Meta(ge=0, le=1)]
 
 
 class BondLink(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -59,8 +60,8 @@ class BondParams(Params, frozen=True, kw_only=True):
     resend_igmp: Number | None = None
     packets_per_slave: Number | None = None
     lp_interval: Number | None = None
-    tlb_dynamic_lb: bool | None = None
-    use_carrier: bool | None = None
+    tlb_dynamic_lb: Flag | None = None
+    use_carrier: Flag | None = None
 
     @property
     def members(self) -> tuple[str, ...]:

@@ -40,6 +40,15 @@ class KeptAddress(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     flags: int = 0
 
 
+class Lasting(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Settings of a netdev that stay with it wherever it goes."""
+
+    txqlen: int
+    promiscuous: bool = False
+    all_multicast: bool = False
+    alias: str = ""
+
+
 class Moved(Record, frozen=True, kw_only=True):
     """What a netdev was on the host, and what it is called in the pod. `master` is a name."""
 
@@ -53,6 +62,7 @@ class Moved(Record, frozen=True, kw_only=True):
     master: str = ""
     addresses: tuple[KeptAddress, ...] = ()
     routes: tuple[Route, ...] = ()
+    settings: Lasting | None = None
 
     @property
     def holds(self) -> tuple[str, ...]:
@@ -95,7 +105,28 @@ def seen(pod_name: str, found: Link, site: Site) -> Moved:
         master=link.get(site.host, found.master).name if found.master else "",
         addresses=tuple(KeptAddress(text=each.text, scope=each.scope, flags=each.flags) for each in kept),
         routes=tuple(_routes(found.index, site)) if kept else (),
+        settings=lasting(found),
     )
+
+
+def lasting(found: Link) -> Lasting:
+    """What of a netdev stays with it wherever it goes."""
+    return Lasting(
+        txqlen=found.txqlen,
+        promiscuous=bool(found.flags & uapi.IFF_PROMISC),
+        all_multicast=bool(found.flags & uapi.IFF_ALLMULTI),
+        alias=found.alias,
+    )
+
+
+def inside(moved: Moved, pod: PodSpace) -> Link | None:
+    """A netdev in the pod, whatever it is called there. A virtual one of another name is known by its kind and MAC."""
+    found = identity.find(pod.sock, moved.device, moved.pod_name, moved.name, same_mac=False)
+    if found is not None or moved.device.is_physical:
+        return found
+    device = moved.device
+    same = (each for each in link.dump(pod.sock) if (each.kind, each.address) == (device.kind, device.mac))
+    return next(same, None)
 
 
 def move_in(
@@ -130,7 +161,7 @@ def give_back(moved: Moved, site: Site) -> tuple[str, ...]:
         return _given_back(moved, site)
     except KernelMissingError:
         # Once it is on the host a virtual device is there for any program that asks for its name, if not for our steps.
-        if moved.device.is_physical or (site.pod is not None and _inside(moved, site.pod) is not None):
+        if moved.device.is_physical or (site.pod is not None and inside(moved, site.pod) is not None):
             raise
         return (f'device "{moved.name}" came back and is gone again, to another program or for good',)
 
@@ -251,42 +282,38 @@ def _move_out(moved: Moved, pod: PodSpace, site: Site) -> Link | None:
     None if the pod does not have it.
     """
     home = site.host_namespace.fd
-    inside = _inside(moved, pod)
-    if inside is None:
+    there = inside(moved, pod)
+    if there is None:
         return None
-    if inside.alt_names:
-        link.delete_alt_names(pod.sock, inside.index, inside.alt_names)
+    if there.alt_names:
+        link.delete_alt_names(pod.sock, there.index, there.alt_names)
     # Up at once, if it need not be down for what is to be restored.
-    same = (inside.mtu, inside.address, inside.permanent_address) == (moved.mtu, moved.mac, moved.device.permanent_mac)
+    same = (there.mtu, there.address, there.permanent_address) == (moved.mtu, moved.mac, moved.device.permanent_mac)
     up = True if same and moved.up and not moved.master else None
     try:
-        link.change(pod.sock, inside.index, netns_fd=home, name=moved.name, up=up)
-        return _arrived(moved, inside, site)
+        link.change(pod.sock, there.index, netns_fd=home, name=moved.name, up=up)
+        return _arrived(moved, there, site)
     except KernelExistsError:
         # Either it stayed, because its name in the pod is taken on the host too, or it went and kept that name.
-        if link.find(pod.sock, inside.index) is None:
-            return link.get(site.host, inside.name)
-        spare = f"netdra{inside.index}"
-        link.change(pod.sock, inside.index, netns_fd=home, name=spare)
+        if link.find(pod.sock, there.index) is None:
+            return link.get(site.host, there.name)
+        spare = f"netdra{there.index}"
+        link.change(pod.sock, there.index, netns_fd=home, name=spare)
         return link.get(site.host, spare)
     except KernelError:
-        if up is None or link.find(pod.sock, inside.index) is not None:
+        if up is None or link.find(pod.sock, there.index) is not None:
             raise
         return link.get(site.host, moved.name)  # it went and could not be brought up: `restore` tells why
 
 
-def _inside(moved: Moved, pod: PodSpace) -> Link | None:
-    return identity.find(pod.sock, moved.device, moved.pod_name, moved.name, same_mac=False)
-
-
-def _arrived(moved: Moved, inside: Link, site: Site) -> Link:
-    """The device on the host, where it has just come under its old name; `inside` is what it was in the pod."""
+def _arrived(moved: Moved, there: Link, site: Site) -> Link:
+    """The device on the host, where it has just come under its old name; `there` is what it was in the pod."""
     sock, name = site.host, moved.name
     # What has no driver of its own is what it was, without a master: the kernel's lock need not be waited for.
     index = 0 if moved.device.is_physical else unlocked.index_of(sock, name)
-    if not index or (unlocked.mac_of(sock, name), unlocked.mtu_of(sock, name)) != (inside.address, inside.mtu):
+    if not index or (unlocked.mac_of(sock, name), unlocked.mtu_of(sock, name)) != (there.address, there.mtu):
         return link.get(sock, name)
-    return msgspec.structs.replace(inside, index=index, name=name, master=0, alt_names=())
+    return msgspec.structs.replace(there, index=index, name=name, master=0, alt_names=())
 
 
 def restore(moved: Moved, back: Link, site: Site) -> tuple[str, ...]:
@@ -309,9 +336,7 @@ def restore(moved: Moved, back: Link, site: Site) -> tuple[str, ...]:
     if moved.mtu != back.mtu:
         _restore_mtu(site, index, moved.mtu)
     _restore_mac(moved, back, site, notes)
-    missing = [name for name in moved.alt_names if name not in back.alt_names]
-    if missing:
-        _noted(notes, lambda: link.add_alt_names(sock, index, missing))
+    _restore_settings(moved, back, site, notes)
     master = link.find(sock, moved.master) if moved.master else None
     if master is not None and back.master != master.index:
         _noted(notes, lambda: link.change(sock, index, master=master.index))
@@ -361,6 +386,14 @@ def _restore_mac(moved: Moved, back: Link, site: Site, notes: list[str]) -> None
         # A VF that learned a MAC from its PF calls that one permanent, until its driver resets it again.
         link.change(site.host, back.index, up=True)
         link.change(site.host, back.index, up=False)
+
+
+def _restore_settings(moved: Moved, back: Link, site: Site, notes: list[str]) -> None:
+    if moved.settings is not None and moved.settings != lasting(back):
+        _noted(notes, partial(link.change, site.host, back.index, **msgspec.structs.asdict(moved.settings)))
+    missing = [name for name in moved.alt_names if name not in back.alt_names]
+    if missing:
+        _noted(notes, lambda: link.add_alt_names(site.host, back.index, missing))
 
 
 def _restore_mtu(site: Site, index: int, mtu: int) -> None:

@@ -13,12 +13,16 @@ from typing import Any
 from netdra.model.errors import InvalidInputError
 from netdra.model.plan import PlannedDevice, called
 from netdra.model.topology import Step
+from netdra.topology.binaries import translated
+from netdra.topology.graph import Graph
 
 INTERFACE_PARAMETERS: Mapping[str, str] = {
     "bridge": "bridge",
     "macvlan": "master",
     "ipvlan": "master",
     "vlan": "master",
+    "ipoib": "master",
+    "ovs": "bridge",
 }
 """Plugin -> the parameter that names the host interface it attaches to (containernetworking/plugins)."""
 
@@ -34,25 +38,69 @@ Without it the programs look on the node, also in a step that stands on what oth
 """
 
 
-def completed(topology: str, step: Step, device: PlannedDevice | None) -> Mapping[str, Any]:
+_BY_ADDRESS = frozenset({"ovs"})
+"""Of these, plugins that look a device with a PCI address up by that."""
+
+_DEVICE_IDS = frozenset({"rdma (Binary)"})
+"""Plugins that want the PCI address of a device that other steps brought into the pod."""
+
+_DEVICE_KEYS = ("device", "hwaddr", "kernelpath", "pciBusID")
+
+
+def supplied(graph: Graph, step: Step) -> str:
+    """The required parameter that netdra fills in, so its absence is no mistake; "" for none."""
+    if step.is_root:
+        return "deviceID" if step.type == "ib-sriov" else INTERFACE_PARAMETERS.get(step.type, "")
+    return "deviceID" if step.plugin in _DEVICE_IDS and _only_root(graph, step) else ""
+
+
+def completed(graph: Graph, step: Step, device: PlannedDevice | None) -> Mapping[str, Any]:
     """The step's configuration with what its author need not, or must not, say of where its interfaces are.
 
-    That is the allocated device's interface for a root step; that they are in the pod for a derived step's program.
+    That is the allocated device's interface for a root step; that they are in the pod for a derived step's program,
+    or the device that came into it. What a program reads otherwise than netdra is translated.
 
     Raises:
         InvalidInputError: the configuration names another interface than the one that was allocated.
     """
+    config = step.config if step.is_builtin else translated(step.type, step.config)
+    if step.is_root:
+        return _standing_on(graph.topology, step, config, device)
     in_pod = IN_POD_PARAMETERS.get(step.type)
-    if in_pod is not None and not step.is_root and not step.is_builtin:
-        return {in_pod: True, **step.config}
-    parameter = INTERFACE_PARAMETERS.get(step.type)
-    if device is None or parameter is None or not device.if_name:
-        return step.config
-    given = step.config.get(parameter, device.if_name)
+    if in_pod is not None and not step.is_builtin:
+        return {in_pod: True, **config}
+    if step.plugin in _DEVICE_IDS and "deviceID" not in config and (root := _only_root(graph, step)):
+        return {"deviceID": f"{{{{ {root}.pciAddress }}}}", **config}
+    return config
+
+
+def _only_root(graph: Graph, step: Step) -> str:
+    """The root step that a step stands on, "" if there are several."""
+    found = [root.name for root in graph.roots if root.name in graph.ancestors[step.name]]
+    return found[0] if len(found) == 1 else ""
+
+
+def _standing_on(
+    topology: str, step: Step, config: Mapping[str, Any], device: PlannedDevice | None
+) -> Mapping[str, Any]:
+    parameter = _parameter(step, config, device)
+    if device is None or not parameter or not device.if_name:
+        return config
+    given = config.get(parameter, device.if_name)
     if given != device.if_name:
         raise InvalidInputError(
             f"{called(topology, step.name)}: {parameter} is {given!r}, but the device that was "
             f'allocated is "{device.if_name}"',
             hint=f"leave {parameter} out: it is set to the allocated device",
         )
-    return {**step.config, parameter: device.if_name}
+    return {**config, parameter: device.if_name}
+
+
+def _parameter(step: Step, config: Mapping[str, Any], device: PlannedDevice | None) -> str:
+    """The parameter in which a root step is told the name of its device, "" for none."""
+    has_address = device is not None and bool(device.pci_address)
+    if step.plugin == "host-device (Binary)":
+        return "" if has_address or any(config.get(key) for key in _DEVICE_KEYS) else "device"
+    if step.type in _BY_ADDRESS and has_address:
+        return ""
+    return INTERFACE_PARAMETERS.get(step.type, "")

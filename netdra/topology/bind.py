@@ -307,7 +307,7 @@ def _steps(
             network=network or network_name(graph.topology, step),
             execution="Builtin" if step.is_builtin else "Binary",
             depend_on=step.depend_on,
-            config=completed(graph.topology, step, allotted.get(step.name)),
+            config=completed(graph, step, allotted.get(step.name)),
             device=allotted.get(step.name),
         )
         for step in filled(graph, given).steps

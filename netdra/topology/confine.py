@@ -17,6 +17,7 @@ import msgspec
 
 from netdra.model.plan import Plan, PlannedDevice, PlannedStep
 from netdra.model.schema import CNIPluginSchema, Format
+from netdra.model.topology import described
 from netdra.topology import references, shipped
 from netdra.topology.attachment import IN_POD_PARAMETERS
 from netdra.topology.config_check import COMMON, Complaint
@@ -80,7 +81,7 @@ _DERIVED = "a step with dependOn has what the steps before it brought into the p
 def contracts_of(plans: Iterable[Plan], own: Iterable[CNIPluginSchema] = ()) -> dict[str, tuple[Contract, ...]]:
     """The contracts of all plugins of some plans, IPAM plugins included; a schema that is wrong in itself is none."""
     wanted = {kind for plan in plans for step in plan.steps for kind in (step.type, _ipam_type(step)) if kind}
-    found: dict[str, tuple[Contract, ...]] = {kind: (known,) for kind, known in shipped.contracts(wanted).items()}
+    found = {kind: known for kind in wanted if (known := shipped.of_type(kind))}
     for schema in own:
         contract = _contract(schema) if schema.spec.cni_type in wanted else None
         if contract is not None:
@@ -182,7 +183,8 @@ def _plugin(kind: Any, path: Path, contracts: Contracts, permits: Permits | None
 def _is_allowed(kind: str, contracts: Contracts, permits: Permits) -> bool:
     if permits.plugins:
         return kind in permits.plugins or ANY_PLUGIN in permits.plugins
-    return bool(contracts.get(kind))
+    program = described(kind, is_builtin=False)
+    return any(contract.plugin == program for contract in contracts.get(kind, ()))
 
 
 def _misspelt(

@@ -62,7 +62,8 @@ class Contract(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         schema: the CNIPluginSchema's name, for errors.
-        cni_type: the plugin.
+        cni_type: the plugin's name.
+        plugin: what steps are looked up by that it is of (`netdra.model.topology.Step.plugin`).
         parameters: the config's keys and what they may hold, without aliases.
         names: every key that is accepted, aliases included, and the parameter that it stands for.
         required: the parameters that must be there.
@@ -74,6 +75,7 @@ class Contract(msgspec.Struct, frozen=True, kw_only=True):
 
     schema: str
     cni_type: str
+    plugin: str
     parameters: Mapping[str, Shape]
     names: Mapping[str, str]
     required: tuple[str, ...]
@@ -119,6 +121,7 @@ def examine(schema: CNIPluginSchema) -> tuple[Contract, tuple[Finding, ...]]:
     contract = Contract(
         schema=schema.metadata.name,
         cni_type=spec.cni_type,
+        plugin=spec.plugin,
         parameters=shapes,
         names=names,
         required=tuple(parameter.name for parameter in spec.config_parameters.required),

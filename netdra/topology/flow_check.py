@@ -50,7 +50,7 @@ def flows(graph: Graph, contracts: Mapping[str, Contract]) -> dict[str, Flow]:
     found: dict[str, Flow] = {}
     for step in graph.steps:
         given = together([found[name] for name in step.depend_on])
-        found[step.name] = _after(step, contracts.get(step.type), given)
+        found[step.name] = _after(step, contracts.get(step.plugin), given)
     return found
 
 
@@ -69,7 +69,7 @@ def check_flow(
     graph: Graph, step: Step, contracts: Mapping[str, Contract], found: Mapping[str, Flow]
 ) -> Iterator[Complaint]:
     """What a step needs and does not get: from its dependencies, and through its references."""
-    contract = contracts.get(step.type)
+    contract = contracts.get(step.plugin)
     if contract is not None:
         yield from _input(step, contract, graph, found)
     for path, reference in graph.references[step.name]:

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from netdra.model.names import MAX_IF_NAME
+from netdra.model.plan import PlannedStep
 from netdra.model.topology import Step
 from netdra.topology import references
 from netdra.topology.findings import Finding, refuse
@@ -19,9 +20,13 @@ from netdra.topology.references import Reference
 from netdra.topology.values import ConfigError, quoted
 
 MAKERS = frozenset({
-    "bond", "bridge", "dummy", "host-device", "ipvlan", "macvlan", "ptp", "rdma", "sriov", "tap", "vfio-pci", "vlan",
+    "bond", "bridge", "dummy", "host-device", "ib-sriov", "ipoib", "ipvlan", "macvlan", "ovn-k8s-cni-overlay", "ovs",
+    "ptp", "rdma", "sriov", "tap", "vfio-pci", "vlan",
 })  # fmt: skip
 """Types that bring an interface of their own even when they come after others; the rest change what is there."""
+
+_NO_MAKERS = frozenset({"rdma (Binary)"})
+"""Programs that make none, though netdra's own step of that type does."""
 
 _KNOWN = MAKERS | {"bandwidth", "firewall", "portmap", "sbr", "tuning", "vrf"}
 """Types that make no interface that their step does not name."""
@@ -67,6 +72,11 @@ def examine(graphs: Sequence[Graph]) -> tuple[tuple[dict[str, str], ...], tuple[
     return named, tuple(findings or _clashes(graphs, named))
 
 
+def makes_interface(step: Step | PlannedStep) -> bool:
+    """Whether a step brings an interface of its own even when it comes after others."""
+    return step.type in MAKERS and step.plugin not in _NO_MAKERS
+
+
 def known_text(text: str, names: Mapping[str, str]) -> str | None:
     """A text with its references to interface names replaced, or None where it depends on what only running shows.
 
@@ -101,7 +111,7 @@ def _numbers(given: set[str]) -> Iterator[str]:
 
 def _keys(step: Step) -> tuple[str, ...]:
     """The keys of a config that may name the step's interface."""
-    return ("name",) if step.is_root or step.type in MAKERS else ("dev", "name")
+    return ("name",) if step.is_root or makes_interface(step) else ("dev", "name")
 
 
 def _key(step: Step) -> str:
@@ -129,7 +139,7 @@ def _default(step: Step, names: Mapping[str, str]) -> str:
     """What a step is called without a name in its config, or "" if it is to be numbered."""
     if step.is_root:
         return ""
-    return DEFAULT_NAMES.get(step.type, "") if step.type in MAKERS else names[step.depend_on[-1]]
+    return DEFAULT_NAMES.get(step.type, "") if makes_interface(step) else names[step.depend_on[-1]]
 
 
 def _clashes(graphs: Sequence[Graph], named: Sequence[Mapping[str, str]]) -> Iterator[Finding]:
@@ -166,4 +176,4 @@ def _clashes(graphs: Sequence[Graph], named: Sequence[Mapping[str, str]]) -> Ite
 
 def _makes(step: Step, name: str, ancestors: set[str]) -> bool:
     """Whether the step makes the interface, or changes one that its ancestors made."""
-    return step.is_root or step.type in MAKERS or (name not in ancestors and "dev" not in step.config)
+    return step.is_root or makes_interface(step) or (name not in ancestors and "dev" not in step.config)

@@ -121,12 +121,15 @@ def find(config: Mapping[str, Any]) -> list[tuple[Path, Reference]]:
     return found
 
 
-def resolve(config: Mapping[str, Any], results: Mapping[str, StepResult]) -> dict[str, Any]:
+def resolve(
+    config: Mapping[str, Any], results: Mapping[str, StepResult], addresses: Mapping[str, str] | None = None
+) -> dict[str, Any]:
     """A copy of a config with every reference replaced by its value.
 
     Args:
         config: a step's config.
         results: the results of the step's ancestors, by step.
+        addresses: the PCI addresses of the devices that were allocated for them, by step. Few plugins tell theirs.
 
     Raises:
         ConfigError: the config or a reference is malformed, a step has no result or its result lacks the field, or
@@ -137,7 +140,7 @@ def resolve(config: Mapping[str, Any], results: Mapping[str, StepResult]) -> dic
 
     def value_of(path: Path, reference: Reference) -> Any:
         if reference not in known:
-            value = _look_up(path, reference, results)
+            value = _look_up(path, reference, results, addresses or {})
             known[reference] = (value, len(msgspec.json.encode(value)))
         value, size = known[reference]
         left[0] -= 1
@@ -212,7 +215,7 @@ def _parse_at(path: Path, text: str) -> tuple[str | Reference, ...]:
         raise BadReferenceError(f"{dotted(path)}: {problem.what}", hint=problem.hint) from None
 
 
-def _look_up(path: Path, reference: Reference, results: Mapping[str, StepResult]) -> Any:
+def _look_up(path: Path, reference: Reference, results: Mapping[str, StepResult], addresses: Mapping[str, str]) -> Any:
     result = results.get(reference.step)
     if reference.is_parameter:
         raise BadReferenceError(f"{dotted(path)}: {reference} has no value", hint="a claim gives it: netdra render")
@@ -222,6 +225,8 @@ def _look_up(path: Path, reference: Reference, results: Mapping[str, StepResult]
         value = result.ips[reference.index].address if reference.index < len(result.ips) else None
     else:
         value = _FIELDS[reference.field](result)
+    if reference.field == "pciAddress" and not value:
+        value = addresses.get(reference.step)
     if value is None or value == "":
         raise BadReferenceError(
             f'{dotted(path)}: {reference}: the result of step "{reference.step}" has no such value '

@@ -1,23 +1,29 @@
 """A compiled topology against the schemas of its plugins: wrong configs and graphs that cannot work.
 
 Called at admission and by `netdra validate`. Steps whose plugin has no schema pass, and nothing that comes after them
-is refused for what they might have made.
+is refused for what they might have made. Of a claim's plans, the node and `netdra.chain` have looked at what programs
+would pass over (decision D28).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any
 
-from netdra.model.topology import Step
-from netdra.topology.attachment import INTERFACE_PARAMETERS
+import msgspec
+
+from netdra.model.plan import Plan, PlannedStep
+from netdra.model.schema import CNIPluginSchema
+from netdra.model.topology import BUILTIN_TYPES, Step
+from netdra.topology import shipped
+from netdra.topology.attachment import supplied
 from netdra.topology.config_check import Complaint, check_config
-from netdra.topology.contract import Contract
-from netdra.topology.findings import Finding
+from netdra.topology.contract import Contract, examine
+from netdra.topology.findings import Finding, about
 from netdra.topology.flow_check import check_flow, flows
 from netdra.topology.graph import Graph
-from netdra.topology.step_check import is_plugin_name
+from netdra.topology.step_check import RESERVED_KEYS, is_plugin_name
 from netdra.topology.values import quoted
 
 MAX_COMPLAINTS = 50
@@ -35,7 +41,32 @@ def check(graph: Graph, contracts: Mapping[str, Contract]) -> tuple[Finding, ...
     return tuple(
         graph.about(step.name, complaint.what, hint=complaint.hint, path=complaint.path)
         for step in graph.steps
-        for complaint in islice((*_config(step, contracts), *check_flow(graph, step, contracts, found)), MAX_COMPLAINTS)
+        for complaint in islice(
+            (*_config(step, contracts, supplied(graph, step)), *check_flow(graph, step, contracts, found)),
+            MAX_COMPLAINTS,
+        )
+    )
+
+
+def check_programs(plans: Sequence[Plan], own: Iterable[CNIPluginSchema] = ()) -> tuple[Finding, ...]:
+    """What the programs of types that are built in would pass over, or not understand, of the configs of some plans.
+
+    Args:
+        plans: of one pod.
+        own: the cluster's plugin schemas, which stand above those that netdra ships; one that contradicts itself
+            counts for nothing.
+
+    Returns:
+        Paths begin with `steps` and the step's place.
+    """
+    steps = [(plan, at, step) for plan in plans for at, step in enumerate(plan.steps) if _is_program(step)]
+    wanted = {step.plugin for _, _, step in steps}
+    contracts = shipped.contracts(wanted, (each for each in own if each.spec.plugin in wanted and not examine(each)[1]))
+    return tuple(
+        about(plan.topology, step.name, each.what, hint=each.hint, path=("steps", at, "config", *each.path))
+        for plan, at, step in steps
+        if step.plugin in contracts
+        for each in islice(_parameters(step, contracts[step.plugin]), MAX_COMPLAINTS)
     )
 
 
@@ -43,13 +74,29 @@ def plugins(steps: Sequence[Step]) -> set[str]:
     """The plugins whose contracts `check` asks for, by the steps of a topology."""
     delegates = (step.config.get("ipam") for step in steps)
     named = {ipam["type"] for ipam in delegates if isinstance(ipam, Mapping) and isinstance(ipam.get("type"), str)}
-    return {step.type for step in steps} | named
+    return {step.plugin for step in steps} | named
 
 
-def _config(step: Step, contracts: Mapping[str, Contract]) -> Iterator[Complaint]:
-    if (contract := contracts.get(step.type)) is not None:
-        supplied = INTERFACE_PARAMETERS.get(step.type, "") if step.is_root else ""
-        yield from _within(check_config(step.config, contract, supplied), "config")
+def _is_program(step: PlannedStep) -> bool:
+    return step.execution == "Binary" and step.type in BUILTIN_TYPES
+
+
+def _parameters(step: Step | PlannedStep, contract: Contract, given: str = "") -> Iterator[Complaint]:
+    """What is wrong with a step's parameters; what only netdra's own step would heed is said to be so."""
+    config = {key: value for key, value in step.config.items() if key not in RESERVED_KEYS}
+    inner = shipped.contracts([step.type]).get(step.type) if step.plugin != step.type else None
+    for each in check_config(config, contract, given):
+        key = each.path[0] if len(each.path) == 1 else None
+        if inner is not None and key in inner.names and key not in contract.names:
+            hint = f'The program "{step.type}" would pass over it; netdra\'s own step has it: '
+            yield msgspec.structs.replace(each, hint=f"{hint}leave execution or {key} out.")
+        else:
+            yield each
+
+
+def _config(step: Step, contracts: Mapping[str, Contract], given: str) -> Iterator[Complaint]:
+    if (contract := contracts.get(step.plugin)) is not None:
+        yield from _within(_parameters(step, contract, given), "config")
     ipam = step.config.get("ipam")
     if ipam is not None:
         yield from _within(_ipam(ipam, contracts), "config", "ipam")

@@ -1,5 +1,7 @@
 """The plugin schemas that netdra brings along, as contracts: `schemas/<type>.yaml` of this package.
 
+Of the programs that have the name of a type that is built in, `schemas/<type>-binary.yaml` (decision D28).
+
 The one place of `netdra.topology` that reads: package data, which is as unchanging as code, and only the schemas that
 are asked for. Called at the edges (command line, webhook, controller), which put the cluster's own schemas over them.
 """
@@ -12,14 +14,30 @@ from importlib import resources
 
 from netdra.model import documents
 from netdra.model.schema import CNIPluginSchema
+from netdra.model.topology import described
 from netdra.topology.contract import Contract, compile_schema
+
+_PROGRAM = "-binary"
 
 
 @cache
 def names() -> tuple[str, ...]:
-    """The plugins that a schema is shipped for."""
+    """The plugins that a schema is shipped for, as steps are looked up (`netdra.model.topology.Step.plugin`)."""
+    return tuple(sorted(_files()))
+
+
+def of_type(kind: str) -> tuple[Contract, ...]:
+    """The contracts that are shipped for a type: of netdra's own step, and of the program."""
+    plugins = dict.fromkeys(described(kind, is_builtin=each) for each in (True, False))
+    return tuple(contracts(plugins).values())
+
+
+@cache
+def _files() -> dict[str, str]:
+    """The file of each schema, by plugin."""
     folder = resources.files(__package__) / "schemas"
-    return tuple(sorted(each.name.removesuffix(".yaml") for each in folder.iterdir() if each.name.endswith(".yaml")))
+    stems = (each.name.removesuffix(".yaml") for each in folder.iterdir() if each.name.endswith(".yaml"))
+    return {described(stem.removesuffix(_PROGRAM), is_builtin=not stem.endswith(_PROGRAM)): stem for stem in stems}
 
 
 def load_all() -> None:
@@ -30,10 +48,11 @@ def load_all() -> None:
 @cache
 def schema(plugin: str) -> CNIPluginSchema | None:
     """The schema that is shipped for a plugin, or None."""
-    if plugin not in names():
+    file = _files().get(plugin)
+    if file is None:
         return None
-    text = (resources.files(__package__) / "schemas" / f"{plugin}.yaml").read_text(encoding="utf-8")
-    (found,) = documents.read(text, f"schemas/{plugin}.yaml")
+    text = (resources.files(__package__) / "schemas" / f"{file}.yaml").read_text(encoding="utf-8")
+    (found,) = documents.read(text, f"schemas/{file}.yaml")
     assert isinstance(found, CNIPluginSchema)
     return found
 
@@ -49,8 +68,8 @@ def contracts(plugins: Iterable[str], own: Iterable[CNIPluginSchema] = ()) -> di
     wanted = set(plugins)
     found = {plugin: known for plugin in wanted if (known := schema(plugin)) is not None}
     for each in sorted(own, key=lambda schema: schema.metadata.name, reverse=True):
-        if each.spec.cni_type in wanted:
-            found[each.spec.cni_type] = each
+        if each.spec.plugin in wanted:
+            found[each.spec.plugin] = each
     return {
         plugin: _shipped(plugin) if each is schema(plugin) else compile_schema(each) for plugin, each in found.items()
     }

@@ -253,10 +253,11 @@ class Attachments:
         if sandbox.id not in self.live:
             raise StoppedError(f"sandbox {sandbox.id} was stopped before its network was attached")
         plugins = self._plugins[sandbox.id] = programs(plans)
+        schemas = tuple(self.permits.schemas() or ())
         self.circuits.admit(plugins)
         problem: NetdraError | None = PermanentError(f"sandbox {sandbox.id}: attaching it was cut off")
         try:
-            outcomes = await self.in_thread(lambda: self.network.attach(sandbox, claims, plans, deadline))
+            outcomes = await self.in_thread(lambda: self.network.attach(sandbox, claims, plans, deadline, schemas))
             problem = None
         except NetdraError as error:
             problem = error

@@ -23,6 +23,7 @@ from netdra.kernel import netns
 from netdra.model.claim import ResourceClaim
 from netdra.model.errors import InvalidInputError, NetdraError, TemporaryError
 from netdra.model.plan import ClaimReference, Plan
+from netdra.model.schema import CNIPluginSchema
 from netdra.node import faults, metrics
 from netdra.node.nri.hooks import Sandbox
 from netdra.node.pods.guard import Guard
@@ -107,7 +108,12 @@ class Network:
         return standing.standing(self.settings.state, sandbox.id, sandbox.netns)
 
     def attach(
-        self, sandbox: Sandbox, claims: Sequence[ResourceClaim], plans: Sequence[Plan], deadline: float
+        self,
+        sandbox: Sandbox,
+        claims: Sequence[ResourceClaim],
+        plans: Sequence[Plan],
+        deadline: float,
+        schemas: Sequence[CNIPluginSchema] = (),
     ) -> tuple[Outcome, ...]:
         """Attach a sandbox and let its containers be created; on any error it is as if nothing had been done.
 
@@ -116,6 +122,7 @@ class Network:
             claims: all of its claims that have devices of ours.
             plans: what they come to; none if no topology speaks of their devices.
             deadline: when all must be done, undoing included, on the monotonic clock.
+            schemas: the cluster's plugin schemas.
 
         Raises:
             InvalidInputError: it is on the host's network.
@@ -127,7 +134,7 @@ class Network:
             try:
                 self.guard.begin(sandbox.id, [claim.reference for claim in claims])
                 faults.point("attach-begun")
-                done = self._run(plans, sandbox, deadline) if plans else ()
+                done = self._run(plans, sandbox, deadline, schemas) if plans else ()
                 faults.point("attach-done")
                 _check_in_time(sandbox, deadline)
                 outcomes = attached(sandbox, claims, done)
@@ -230,11 +237,13 @@ class Network:
         """
         return collect(msgspec.structs.replace(self.settings, budget=COLLECT_SECONDS), plans)
 
-    def _run(self, plans: Sequence[Plan], sandbox: Sandbox, deadline: float) -> tuple[PlanResults, ...]:
+    def _run(
+        self, plans: Sequence[Plan], sandbox: Sandbox, deadline: float, schemas: Sequence[CNIPluginSchema]
+    ) -> tuple[PlanResults, ...]:
         """Run the chains, and count their steps."""
         try:
             self.namespaces.hold(sandbox.id, sandbox.netns)
-            report = attach(plans, _pod(sandbox), sandbox.netns, self._within(deadline))
+            report = attach(plans, _pod(sandbox), sandbox.netns, self._within(deadline), schemas)
             metrics.attached(report)
             return standing.reported(plans, report)
         except AttachError as problem:

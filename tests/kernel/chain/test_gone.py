@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import threading
 from collections.abc import Mapping
@@ -75,8 +76,25 @@ def test_a_plugin_whose_del_fails_has_nothing_left_to_undo_if_all_was_in_the_nam
     assert not detach(bed.container.sandbox, bed.settings).found
 
 
+def test_the_lease_of_a_plugin_that_cannot_be_undone_without_its_namespace_is_released_without_it(bed: Bed) -> None:
+    """As `vlan`, whose DEL asks its master's MTU in the namespace before it releases the lease."""
+    ipam = {"type": "host-local", "subnet": "10.6.0.0/24", "dataDir": str(bed.settings.state.parent / "ipam")}
+    given = {"cniVersion": "1.0.0", "name": "t-a", "type": "tap", "ipam": ipam}
+    delegate = f"""printf %s '{json.dumps(given)}' | {bed.plugins}/host-local"""
+    plugin = recorder(bed, "tap")
+    plugin.does("ADD", f"{delegate}")
+    plugin.fails("DEL", message="no namespace")
+    attach((plan(step("a", "tap", "net1", {"ipam": ipam})),), bed.container, bed.pod.path, bed.settings)
+    assert len(leases(bed)) == 1
+    netns.delete(Path(bed.pod.path).name)
+    bed.pod.close()
+    report = detach(bed.container.sandbox, bed.settings)
+    assert report.is_clean, str(report)
+    assert leases(bed) == []
+
+
 @pytest.mark.parametrize(
-    ("kind", "config"), [("tap", {"ipam": {"type": "static"}}), ("vrf", {"ipMasq": True}), ("other", {})]
+    ("kind", "config"), [("tap", {"ipam": {"type": "lost"}}), ("vrf", {"ipMasq": True}), ("other", {})]
 )
 def test_a_plugin_that_may_have_left_something_on_the_host_is_called_again(
     bed: Bed, kind: str, config: Mapping[str, Any]

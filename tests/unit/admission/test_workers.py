@@ -68,7 +68,10 @@ def test_a_worker_opens_nothing_that_it_has_not_opened_before(
     request_of: Request, recorded: Callable[[str], Any], topology: Callable[..., NetworkTopology]
 ) -> None:
     """What it may need is loaded before it gives up to open files; what it lacked would end it."""
-    steps = "\n".join(f"- {{name: s{number}, type: {kind}}}" for number, kind in enumerate(shipped.names()))
+    steps = "\n".join(
+        f"- {{name: s{number}, type: {kind.partition(' ')[0]}, execution: {'Binary' if ' ' in kind else 'Auto'}}}"
+        for number, kind in enumerate(shipped.names())
+    )
     expressions = (
         '"a".upperAscii().find("[A-Z]") == device.driver.split("")[0]',
         'quantity("1Gi").isGreaterThan(quantity("x")) && semver("1.2.3").major() == 1',

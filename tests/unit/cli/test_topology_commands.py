@@ -430,12 +430,52 @@ spec:
 def test_schemas_prints_those_that_are_brought_along(run: Run, tmp_path: Path) -> None:
     code, out, _ = run("schemas")
     assert code == 0
-    assert {line.split()[0] for line in out.splitlines() if not line.startswith(" ")} >= set(shipped.names())
+    known = {schema.spec.cni_type for name in shipped.names() if (schema := shipped.schema(name)) is not None}
+    assert {line.split()[0] for line in out.splitlines() if not line.startswith(" ")} >= known
     written = tmp_path / "vlan.yaml"
     written.write_text(run("schemas", "vlan", "static")[1])
     assert run("validate", str(written))[0] == 0
     code, _, err = run("schemas", "vlam")
     assert (code, 'no schema is brought along for plugin "vlam"' in err) == (2, True)
+
+
+PROGRAMS = """\
+apiVersion: networking.dra.io/v1alpha1
+kind: NetworkTopology
+metadata: {name: programs}
+spec:
+  steps:
+    - name: vf0
+      type: sriov
+      execution: Binary
+      selector: {cel: "true"}
+      config: {trust: true, vlan: 5, qos: 1}
+    - name: data
+      type: vlan
+      execution: Binary
+      dependOn: [vf0]
+      config:
+        id: 100
+        master: "{{ vf0.interfaceName }}"
+        ipam: {type: static}
+"""
+
+
+def test_a_program_is_rendered_in_its_own_words_and_validated_by_what_it_reads(run: Run, tmp_path: Path) -> None:
+    path = tmp_path / "programs.yaml"
+    path.write_text(PROGRAMS)
+    assert run("validate", str(path))[0] == 0
+    code, out, _ = run("render", str(path), "--output", "json")
+    read = {each["step"]: each["stdin"] for each in msgspec.json.decode(out)}
+    assert code == 0
+    assert read["vf0"].items() >= {"trust": "on", "vlan": 5, "vlanQoS": 1}.items()
+    assert read["data"].items() >= {"vlanId": 100, "linkInContainer": True}.items()
+    assert not {"id", "qos"} & {*read["vf0"], *read["data"]}
+    path.write_text(PROGRAMS.replace("qos: 1}", "mtu: 9000}"))
+    code, out, err = run("validate", str(path))
+    assert code == 1
+    assert f"{path}:10: " in out + err
+    assert 'CNIPluginSchema "sriov-binary" does not accept parameter "mtu". The program "sriov" would pass' in out + err
 
 
 def test_render_refuses_claims_that_do_not_fit(run: Run, tmp_path: Path) -> None:

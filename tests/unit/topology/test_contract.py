@@ -12,6 +12,7 @@ from netdra.topology import shipped
 from netdra.topology.contract import Shape, compile_schema
 
 BUILT_IN = {"sriov", "host-device", "bond", "vlan", "tuning", "vfio-pci", "rdma"}
+PROGRAMS = {f"{each} (Binary)" for each in BUILT_IN - {"vfio-pci"}}
 STOCK = {
     "bridge",
     "macvlan",
@@ -25,6 +26,11 @@ STOCK = {
     "static",
     "host-local",
     "dhcp",
+    "ovs",
+    "ib-sriov",
+    "ipoib",
+    "whereabouts",
+    "ovn-k8s-cni-overlay",
 }
 
 
@@ -134,13 +140,14 @@ def test_a_misspelled_field_of_a_schema_is_refused() -> None:
 
 
 def test_schemas_are_shipped_for_what_is_built_in_and_for_the_stock_plugins() -> None:
-    assert set(shipped.names()) == BUILT_IN | STOCK
+    assert set(shipped.names()) == BUILT_IN | PROGRAMS | STOCK
     contracts = shipped.contracts(shipped.names())
-    assert {plugin: contract.cni_type for plugin, contract in contracts.items()} == {each: each for each in contracts}
+    assert {plugin: contract.plugin for plugin, contract in contracts.items()} == {each: each for each in contracts}
+    assert {contract.cni_type for contract in contracts.values()} == BUILT_IN | STOCK
 
 
 def test_a_plugin_without_a_schema_has_no_contract() -> None:
-    assert shipped.contracts(["ovn-k8s-cni-overlay", "../vlan", ""]) == {}
+    assert shipped.contracts(["calico", "../vlan", "vfio-pci (Binary)", "vlan-binary", ""]) == {}
 
 
 def test_the_user_s_schema_stands_above_the_shipped_one_and_the_first_name_above_others() -> None:

@@ -57,6 +57,18 @@ def test_the_interfaces_are_the_whole_list_as_cni_writes_it() -> None:
     ]
 
 
+def test_the_address_of_an_allocated_device_is_known_where_its_plugin_does_not_tell_it() -> None:
+    told = StepResult(interfaces=(CNIInterface(name="net1", pci_id="0000:03:00.7"),))
+    untold = StepResult(interfaces=(CNIInterface(name="net2"),))
+    addresses = {"a": "0000:03:00.1", "b": "0000:03:00.2"}
+    results = {"a": told, "b": untold, "c": untold}
+    for step, found in (("a", "0000:03:00.7"), ("b", "0000:03:00.2")):
+        assert references.resolve({"x": f"{{{{ {step}.pciAddress }}}}"}, results, addresses) == {"x": found}
+    for field in ("pciAddress", "rdmaDevice"):
+        with pytest.raises(BadReferenceError, match='step "c" has no such value'):
+            references.resolve({"x": f"{{{{ c.{field} }}}}"}, results, addresses)
+
+
 def test_references_are_resolved_anywhere_and_all_else_is_copied() -> None:
     config = {
         "links": [{"name": "{{ vlan.interfaceName }}", "n": [1, 2.5, True, None]}],

@@ -240,7 +240,7 @@ def test_a_config_that_does_not_fit_is_found_with_its_place(
         BOND % "miimon: '100', linksInContainer: true, failOverMac: 1",
         TUNING % "name: net1, ipam: {}, runtimeConfig: {mac: x}, dns: {nameservers: [1.1.1.1]}",
         TUNING % "mac: '{{ vf0.mac }}', addresses: ['{{ vf0.interfaceName }}']",
-        "- {name: v, type: macvlan, config: {ipam: {type: whereabouts, whatever: 1}}}",
+        "- {name: v, type: macvlan, config: {ipam: {type: of-my-own, whatever: 1}}}",
         "- {name: v, type: macvlan, config: {ipam: {type: host-local, ranges: [[{subnet: 10.0.0.0/24}]]}}}",
         "- {name: v, type: bond-of-my-own, config: {whatever: 1}}",
         "- {name: v, type: vfio-pci, config: {driver: igb_uio}}",

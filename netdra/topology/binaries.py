@@ -1,0 +1,78 @@
+"""What the programs of the types that netdra has built in are given: netdra's names and values in those that they read.
+
+The programs of containernetworking/plugins, sriov-cni, bond-cni and rdma-cni have a vocabulary of their own, and pass
+over what they do not know: a `vlan` with `id` makes VLAN 0 (decision D28). What they know is in their schemas
+(`schemas/<type>-binary.yaml`); what has another name or form there is translated here. Called by `bind` for plans and
+by `netdra.chain` for plans by hand. Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import msgspec
+
+from netdra.model.plan import Plan, PlannedStep
+
+_NAMES: Mapping[str, Mapping[str, str]] = {
+    "host-device": {"deviceID": "pciBusID"},
+    "sriov": {
+        "qos": "vlanQoS",
+        "proto": "vlanProto",
+        "linkState": "link_state",
+        "minTxRate": "min_tx_rate",
+        "maxTxRate": "max_tx_rate",
+        "pciBusID": "deviceID",
+    },
+    "tuning": {"txqlen": "txQLen"},
+    "vlan": {"id": "vlanId"},
+}
+"""Type -> what netdra calls otherwise -> what the program reads."""
+
+
+def _switch(value: Any) -> Any:
+    return ("on" if value else "off") if isinstance(value, bool) else value
+
+
+def _flag(value: Any) -> Any:
+    return int(value) if isinstance(value, bool) else value
+
+
+def _text(value: Any) -> Any:
+    return str(value) if isinstance(value, int) and not isinstance(value, bool) else value
+
+
+def _mac_policy(value: Any) -> Any:
+    # As the kernel numbers fail_over_mac (Documentation/networking/bonding).
+    return {"none": 0, "active": 1, "follow": 2}.get(value, value) if isinstance(value, str) else value
+
+
+_VALUES: Mapping[str, Mapping[str, Callable[[Any], Any]]] = {
+    "bond": {"miimon": _text, "failOverMac": _mac_policy, "allSlavesActive": _flag, "tlbDynamicLb": _flag},
+    "sriov": {"trust": _switch, "spoofchk": _switch},
+}
+"""Type -> parameter, as the program calls it -> the form in which the program reads it."""
+
+
+def translated(kind: str, config: Mapping[str, Any]) -> Mapping[str, Any]:
+    """A config as the program of a type reads it; as it is for types that netdra has no words of its own for.
+
+    What is given under both names stays so, and is refused by the schema. Translating again changes nothing.
+    """
+    names, values = _NAMES.get(kind, {}), _VALUES.get(kind, {})
+    found: dict[str, Any] = {}
+    for key, value in config.items():
+        name = key if names.get(key) in config else names.get(key, key)
+        found[name] = values[name](value) if name in values else value
+    return found
+
+
+def translated_plan(plan: Plan) -> Plan:
+    """A plan with the configs of all programs as they read them."""
+    steps = tuple(_translated_step(step) if step.execution == "Binary" else step for step in plan.steps)
+    return msgspec.structs.replace(plan, steps=steps)
+
+
+def _translated_step(step: PlannedStep) -> PlannedStep:
+    return msgspec.structs.replace(step, config=translated(step.type, step.config))

@@ -1,0 +1,51 @@
+"""A node refuses plans with what a program would pass over, unless the cluster's schema of that program has it."""
+
+from __future__ import annotations
+
+import pytest
+
+from netdra.model import documents
+from netdra.model.errors import InvalidInputError, TemporaryError
+from netdra.model.plan import PlannedDevice
+from netdra.model.schema import CNIPluginSchema
+from netdra.node.permits import NodePermits
+from tests.plans import plan, step
+
+VF = PlannedDevice(request="r", pool="p", device="d", if_name="vf0", pci_address="0000:03:00.1")
+PLANS = (plan(step("vf0", "sriov", "net1", {"mtu": 9000}, device=VF, binary=True)),)
+
+
+def schema(execution: str) -> CNIPluginSchema:
+    found = {
+        "apiVersion": "cni.networking.k8s.io/v1alpha1",
+        "kind": "CNIPluginSchema",
+        "metadata": {"name": "ours"},
+        "spec": {
+            "cniType": "sriov",
+            "execution": execution,
+            "configParameters": {"optional": [{"name": "mtu", "type": "integer"}]},
+        },
+    }
+    return documents.convert(found, CNIPluginSchema, "test")
+
+
+@pytest.mark.parametrize("known", [(), (schema("Auto"),)], ids=["none", "of the step"])
+def test_what_a_program_would_pass_over_is_refused_though_admission_let_it_through(
+    known: tuple[CNIPluginSchema, ...],
+) -> None:
+    with pytest.raises(InvalidInputError, match='"sriov-binary" does not accept parameter "mtu"'):
+        NodePermits(schemas=lambda: known).check(PLANS)
+
+
+def test_a_schema_of_the_program_allows_it_and_is_waited_for() -> None:
+    NodePermits(schemas=lambda: (schema("Binary"),)).check(PLANS)
+    with pytest.raises(TemporaryError, match="the cluster's CNIPluginSchemas are not read yet"):
+        NodePermits(schemas=lambda: None).check(PLANS)
+
+
+def test_a_program_that_nothing_describes_is_not_run_though_netdra_has_a_step_of_its_name() -> None:
+    plans = (plan(step("vf0", "vfio-pci", "net1", device=VF, binary=True)),)
+    with pytest.raises(InvalidInputError, match='plugin "vfio-pci" is none that may be run on this node'):
+        NodePermits().check(plans)
+    NodePermits(plugins=("vfio-pci",)).check(plans)
+    NodePermits().check((plan(step("vf0", "vfio-pci", "net1", device=VF)),))
