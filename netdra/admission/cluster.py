@@ -25,7 +25,8 @@ class Cluster(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     Attributes:
         classes: the DeviceClasses that are there, and those that the controller will make of the topologies.
-        users: of the topology that is written: the claims that use it.
+        users: of the topology that is written: the claims that pods are attached with.
+        waiting: how many others are allocated through its classes.
         reported: what nodes report, as far as the policy that is written or deleted asks for it.
         added: the names that policies and CustomDevices add to devices, for what selectors may ask for.
     """
@@ -36,6 +37,7 @@ class Cluster(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     custom_devices: Mapping[str, CustomDevice] = {}
     classes: Mapping[str, DeviceClass] = {}
     users: tuple[str, ...] = ()
+    waiting: int = 0
     added: Added = Added()
     reported: Reported = Reported()
 

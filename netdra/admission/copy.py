@@ -21,7 +21,7 @@ from netdra.exposure.foresight import asked_for, folded
 from netdra.kube.client import Client
 from netdra.kube.reflector import Reflector
 from netdra.kube.resources import (
-    CLAIM_USES,
+    CLAIM_STATES,
     CUSTOM_DEVICES,
     DEVICE_CLASSES,
     NODE_INTERFACES,
@@ -39,7 +39,7 @@ from netdra.model.policy import DeviceExposurePolicy
 from netdra.model.schema import CNIPluginSchema
 from netdra.model.topology import NetworkTopology
 from netdra.topology.classes import known_classes
-from netdra.topology.users import users
+from netdra.topology.users import is_attached, topologies_of, users
 
 Classes = Mapping[str, DeviceClass]
 T = TypeVar("T", bound=KubernetesObject)
@@ -105,13 +105,14 @@ class Copy:
         return self._cluster
 
     async def with_users(self, topology: str) -> Cluster:
-        """The cluster, with the claims that use a topology, as the API server knows them now.
+        """The cluster, with the claims that use a topology and have it in a pod, as the API server knows them now.
 
         Raises:
             ApiError: it cannot be asked.
         """
-        found = users(await self._client.list(CLAIM_USES))
-        return replace(self.cluster, users=found.get(topology, ()))
+        using = [claim for claim in await self._client.list(CLAIM_STATES) if topology in topologies_of(claim)]
+        attached = users(claim for claim in using if is_attached(claim)).get(topology, ())
+        return replace(self.cluster, users=attached, waiting=len(using) - len(attached))
 
     async def with_reports(self, new: DeviceExposurePolicy | None, *, trusted: bool) -> Cluster:
         """The cluster, with what nodes report as far as a policy asks for it that is written or deleted.

@@ -14,6 +14,7 @@ from netdra.admission.cluster import Cluster
 from netdra.admission.messages import AdmissionRequest
 from netdra.model.schema import CNIPluginSchema
 from netdra.model.topology import NetworkTopology
+from netdra.topology.networks import ranges
 from netdra.topology.schema_check import plugins
 
 Topologies = Mapping[str, NetworkTopology]
@@ -38,7 +39,12 @@ def _of_topology(request: AdmissionRequest, cluster: Cluster) -> Cluster:
     classes = {name: found for name, found in cluster.classes.items() if name.startswith(begin)}
     beside = _clashing(new, cluster.topologies)
     return Cluster(
-        topologies=beside, schemas=cluster.schemas, classes=classes, users=cluster.users, added=cluster.added
+        topologies=beside,
+        schemas=cluster.schemas,
+        classes=classes,
+        users=cluster.users,
+        waiting=cluster.waiting,
+        added=cluster.added,
     )
 
 
@@ -58,17 +64,19 @@ def _of_custom_device(_: AdmissionRequest, cluster: Cluster) -> Cluster:
 
 
 def _clashing(new: NetworkTopology, topologies: Topologies) -> dict[str, NetworkTopology]:
-    """The topologies that can have a DeviceClass's or an extended resource's name of a new one.
+    """The topologies that can have a DeviceClass's or an extended resource's name of a new one, or its addresses.
 
     A class is named `<topology>-<step>`, so of two topologies with a class of one name one's name begins the other's.
     """
     begin, resources = f"{new.name}-", {step.extended_resource_name for step in new.spec.steps} - {""}
+    handed = [*ranges(new)]
     return {
         name: each
         for name, each in topologies.items()
         if name.startswith(begin)
         or new.name.startswith(f"{name}-")
         or (resources and any(step.extended_resource_name in resources for step in each.spec.steps))
+        or (handed and any(one.clashes(other) for other in ranges(each) for one in handed))
     }
 
 

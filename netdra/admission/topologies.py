@@ -9,10 +9,11 @@ from msgspec.structs import replace
 from netdra.admission.cluster import Cluster, topologies_of_class
 from netdra.admission.messages import Verdict
 from netdra.model.schema import CNIPluginSchema
-from netdra.model.topology import BUILTIN_TYPES, NetworkTopology, Step
+from netdra.model.topology import BUILTIN_TYPES, NetworkTopology, NetworkTopologySpec
 from netdra.topology import contract, shipped
 from netdra.topology.classes import class_name
 from netdra.topology.findings import Finding
+from netdra.topology.networks import overlaps
 from netdra.topology.validation import check_names, check_together, check_topology
 
 SHOWN = 5
@@ -29,7 +30,10 @@ def review(new: NetworkTopology, old: NetworkTopology | None, cluster: Cluster) 
     named = tuple(check_names(new, cluster.added))
     findings += [finding for finding, wrong in named if wrong]
     told = [finding.text for finding, wrong in named if not wrong]
-    warnings = () if findings else (*_foreign(new, cluster), *_unchecked(new, schemas), *told)
+    warnings = () if findings else (*_waiting(new, cluster), *_foreign(new, cluster), *_unchecked(new, schemas), *told)
+    if not findings:
+        near = [*others.values(), new]
+        warnings = (*warnings, *(finding.text for name, finding in overlaps(near) if name == new.name))
     return Verdict(tuple(finding.text for finding in findings), tuple(warnings))
 
 
@@ -38,9 +42,10 @@ def sound(schemas: Mapping[str, CNIPluginSchema]) -> list[CNIPluginSchema]:
     return [schema for schema in schemas.values() if not contract.examine(schema)[1]]
 
 
-def shape(topology: NetworkTopology) -> tuple[Step, ...]:
+def shape(topology: NetworkTopology) -> NetworkTopologySpec:
     """All of a topology that pods which run with it stand on: everything but which devices are chosen for new ones."""
-    return tuple(replace(step, selector=None, extended_resource_name="") for step in topology.spec.steps)
+    steps = tuple(replace(step, selector=None, extended_resource_name="") for step in topology.spec.steps)
+    return replace(topology.spec, steps=steps)
 
 
 def listed(names: Sequence[str]) -> str:
@@ -56,10 +61,19 @@ def _frozen(new: NetworkTopology, old: NetworkTopology | None, users: Sequence[s
     named = tuple(filter(None, users))
     which = f" ({listed(named)})" if named else ", some of them in its status"
     return Finding(
-        what=f'NetworkTopology "{new.name}" is used by {len(users)} ResourceClaim{plural}{which}, '
+        what=f'pods are attached with NetworkTopology "{new.name}" by {len(users)} ResourceClaim{plural}{which}, '
         "so its steps cannot be changed",
-        hint="write a new topology under another name, or delete these claims first; selectors may be changed",
+        hint="write a new topology under another name, or end these pods first; selectors may be changed",
     )
+
+
+def _waiting(new: NetworkTopology, cluster: Cluster) -> Iterator[str]:
+    if cluster.waiting:
+        plural, verb = ("s", "are") if cluster.waiting > 1 else ("", "is")
+        yield (
+            f'NetworkTopology "{new.name}": {cluster.waiting} ResourceClaim{plural} that {verb} allocated, but not '
+            "attached, will be attached by its new steps, if their requests still fit"
+        )
 
 
 def _foreign(new: NetworkTopology, cluster: Cluster) -> Iterator[str]:

@@ -41,6 +41,10 @@ class _Network(msgspec.Struct, kw_only=True):
     valid: list[Attachment]
 
 
+Networks = dict[tuple[str, str, PluginPath], _Network]
+"""By plugin, network, and where the plugin is."""
+
+
 def collect(settings: Settings, plans: Iterable[Plan] = ()) -> CollectReport:
     """Call GC of every plugin that has it, once for each network that a checkpoint or one of the plans is of.
 
@@ -63,20 +67,30 @@ def collect(settings: Settings, plans: Iterable[Plan] = ()) -> CollectReport:
         ]
         if unknown:
             return CollectReport(problems=tuple(unknown))
-        networks: dict[tuple[str, str, PluginPath], _Network] = {}
+        networks: Networks = {}
         for saved in good:
             _add(networks, saved)
         for plan in plans:
             for task in flow.tasks((translated_plan(plan),)).values():
                 _network(networks, task, task.step.config, settings.plugins)
+        _share(networks)
         return CollectReport(networks=tuple(_collect(each, deadline) for each in networks.values()))
+
+
+def _share(networks: Networks) -> None:
+    """Let all plugins of a network know of all that are on it: steps of several types may have one IPAM plugin."""
+    on: dict[str, dict[tuple[str, str], Attachment]] = {}
+    for each in networks.values():
+        on.setdefault(each.config.network, {}).update({(one.container_id, one.if_name): one for one in each.valid})
+    for each in networks.values():
+        each.valid = list(on[each.config.network].values())
 
 
 def _put_aside(state: Path) -> list[Path]:
     return sorted(path for path in state.iterdir() if f"{checkpoint.SUFFIX}.bad-" in path.name)
 
 
-def _add(networks: dict[tuple[str, str, PluginPath], _Network], saved: Saved) -> None:
+def _add(networks: Networks, saved: Saved) -> None:
     """The networks of one sandbox. A step that has not begun, as far as is known, may have begun all the same."""
     header = saved.header
     for key, task in flow.tasks(header.plans).items():
@@ -86,9 +100,7 @@ def _add(networks: dict[tuple[str, str, PluginPath], _Network], saved: Saved) ->
             network.valid.append(Attachment(container_id=header.pod.sandbox, if_name=task.step.if_name))
 
 
-def _network(
-    networks: dict[tuple[str, str, PluginPath], _Network], task: Task, config: Mapping[str, Any], where: PluginPath
-) -> _Network | None:
+def _network(networks: Networks, task: Task, config: Mapping[str, Any], where: PluginPath) -> _Network | None:
     if task.is_binary:
         plugin, network = task.step.type, network_of(task, config)
     else:

@@ -87,7 +87,7 @@ def plans(path: str) -> list[Plan]:
     """The plans in a file, or those of the topologies in it as they are written.
 
     Raises:
-        InvalidInputError: it holds neither.
+        InvalidInputError: it holds neither, or a topology needs values that only a claim gives.
     """
     return planned(path)[0]
 
@@ -102,10 +102,12 @@ def planned(path: str) -> tuple[list[Plan], list[CNIPluginSchema]]:
     if "NetworkTopology" not in text:
         return documents.plans(text, inputs.name(path)), []
     from netdra.topology.bind import unbound
+    from netdra.topology.parameters import complete
 
     found = list(documents.read(text, inputs.name(path)))
     schemas = [each for each in found if isinstance(each, CNIPluginSchema)]
-    return [unbound(each) for each in found if isinstance(each, NetworkTopology)], schemas
+    topologies = [each for each in found if isinstance(each, NetworkTopology)]
+    return [unbound(each, complete(each.name, each.spec.parameters, {})) for each in topologies], schemas
 
 
 def sandbox_of(netns: str) -> str:

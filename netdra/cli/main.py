@@ -42,6 +42,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "webhook": ("netdra.cli.webhook", "Refuse what breaks a rule when it is written."),
     "doctor": ("netdra.cli.doctor", "Say what this cluster and this node lack, and how to mend it."),
     "lab": ("netdra.cli.lab", "Make a node and a pod on this machine, and show the whole way of a network."),
+    "schemas": ("netdra.cli.schemas", "Print the plugin schemas that netdra brings along."),
     "crds": ("netdra.cli.crds", "Print the CustomResourceDefinitions of netdra's kinds."),
 }
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import click
@@ -24,7 +24,7 @@ from netdra.model.claim import (
 )
 from netdra.model.documents import Document
 from netdra.model.errors import InvalidInputError
-from netdra.model.meta import ObjectMeta
+from netdra.model.meta import ObjectMeta, OwnerReference
 from netdra.model.plan import Plan, PlannedDevice, PlannedStep
 from netdra.model.resource import ResourceSlice
 from netdra.model.topology import NetworkTopology
@@ -78,7 +78,10 @@ class Rendered(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, re
 @click.option(
     "--output", "-o", type=click.Choice(["table", "json", "yaml", "plan"]), default="table", show_default=True
 )
-def command(paths: tuple[str, ...], claim_paths: tuple[str, ...], slice_paths: tuple[str, ...], output: str) -> None:
+@click.option("--classes", is_flag=True, help="Show the DeviceClasses that the controller will make, in YAML or JSON.")
+def command(
+    paths: tuple[str, ...], claim_paths: tuple[str, ...], slice_paths: tuple[str, ...], output: str, classes: bool
+) -> None:
     """Show the configuration that each step's plugin will read, in the order in which the steps run.
 
     Without a claim every topology in the files is shown by itself. A claim without an allocation is allocated from the
@@ -88,6 +91,9 @@ def command(paths: tuple[str, ...], claim_paths: tuple[str, ...], slice_paths: t
     topologies = {each.name: each for each in objects if isinstance(each, NetworkTopology)}
     if not topologies:
         raise InvalidInputError(f"{inputs.sources(paths)}: no NetworkTopology", hint=inputs.holding(objects))
+    if classes:
+        _print_classes(topologies.values(), output)
+        return
     if claim_paths:
         plans = _bound(topologies, [*objects, *inputs.everything(claim_paths)], claim_paths, slice_paths)
     else:
@@ -104,6 +110,14 @@ def command(paths: tuple[str, ...], claim_paths: tuple[str, ...], slice_paths: t
         click.echo(msgspec.json.format(msgspec.json.encode(rendered)))
     else:
         click.echo(documents.to_yaml(rendered), nl=False)
+
+
+def _print_classes(topologies: Iterable[NetworkTopology], output: str) -> None:
+    made = [documents.plain(each) for topology in topologies for each in device_classes(topology)]
+    if output == "json":
+        click.echo(msgspec.json.format(msgspec.json.encode(made)))
+    else:
+        click.echo("---\n".join(map(documents.to_yaml, made)), nl=False)
 
 
 def _bound(
@@ -140,7 +154,9 @@ def _claims(objects: Sequence[Document], paths: Sequence[str]) -> Iterator[Resou
             yield each
         elif isinstance(each, ResourceClaimTemplate):
             found = True
-            metadata = ObjectMeta(name=each.metadata.name, namespace=each.metadata.namespace)
+            # Of a StatefulSet's pods the first one's is shown.
+            pod = OwnerReference(api_version="v1", kind="Pod", name=f"{each.metadata.name}-0", uid="", controller=True)
+            metadata = ObjectMeta(name=each.metadata.name, namespace=each.metadata.namespace, owner_references=(pod,))
             yield ResourceClaim(metadata=metadata, spec=each.spec.spec)
     if not found:
         what = f"{inputs.sources(paths)}: no ResourceClaim and no ResourceClaimTemplate"
@@ -184,6 +200,10 @@ def _imagined(claim: ResourceClaim, classes: Mapping[str, DeviceClass]) -> Resou
             DeviceRequestAllocationResult(request=called, driver=names.DRIVER, pool="", device=f"{called}-{number}")
             for number in range(max(choice.count, 1) if meant else 0)
         ]
+    own = claim.spec.devices.config
+    configs += [
+        DeviceAllocationConfiguration(source="FromClaim", requests=each.requests, opaque=each.opaque) for each in own
+    ]
     devices = DeviceAllocationResult(results=tuple(results), config=tuple(configs))
     status = ResourceClaimStatus(allocation=AllocationResult(devices=devices))
     return msgspec.structs.replace(claim, status=status)

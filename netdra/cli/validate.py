@@ -175,6 +175,7 @@ def _named(found: Sequence[_Object]) -> Iterator[Problem]:
     from netdra.cel import CelCompileError
     from netdra.cel.analysis import examine
     from netdra.cel.vocabulary import added, of_interfaces
+    from netdra.topology.networks import overlaps
     from netdra.topology.validation import check_names
 
     policies, custom = _of(found, DeviceExposurePolicy), _of(found, CustomDevice)
@@ -185,9 +186,13 @@ def _named(found: Sequence[_Object]) -> Iterator[Problem]:
                 what = f'DeviceExposurePolicy "{policy.name}": {remark.what}'
                 finding = Finding(what=what, path=("spec", "selector", "cel"))
                 yield each.problem(finding, "error" if remark.wrong else "warning")
-    for each, topology in _of(found, NetworkTopology):
+    topologies = _of(found, NetworkTopology)
+    for each, topology in topologies:
         for finding, wrong in check_names(topology, given):
             yield each.problem(finding, "error" if wrong else "warning")
+    places = {topology.name: each for each, topology in topologies}
+    for name, finding in overlaps(topology for _, topology in topologies):
+        yield places[name].problem(finding, "warning")
 
 
 def _unwise(found: Sequence[_Object]) -> Iterator[Problem]:

@@ -146,7 +146,7 @@ def _ready(topology: NetworkTopology, seen: Seen) -> Said:
 
 def _in_use(seen: Seen) -> Said:
     if seen.users:
-        why = "claims are allocated through its DeviceClasses, so its steps cannot be changed"
+        why = "claims are allocated through its DeviceClasses; while pods are attached, its steps cannot be changed"
         return Said("InUse", holds=True, reason="Allocated", message=why)
     return Said("InUse", holds=False, reason="NoUsers", message="no claim is allocated through its DeviceClasses")
 

@@ -226,6 +226,18 @@ class ClaimUse(Wire, frozen=True):
     status: ClaimUseStatus = ClaimUseStatus()
 
 
+class ClaimStateStatus(ClaimUseStatus, frozen=True):
+    """Whether the claim is allocated, and what drivers say of its devices."""
+
+    devices: tuple[AllocatedDeviceStatus, ...] = ()
+
+
+class ClaimState(ClaimUse, frozen=True):
+    """As much of a ResourceClaim as tells what it uses, and whether a pod has it."""
+
+    status: ClaimStateStatus = ClaimStateStatus()
+
+
 class ResourceClaimTemplateSpec(Wire, frozen=True):
     """The claim that is made for each pod."""
 

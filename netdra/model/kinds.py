@@ -142,8 +142,12 @@ TOPOLOGY = CustomKind(
         ),
         "spec.steps[].name": LABEL,
         "spec.steps[].type": PLUGIN_NAME,
+        "spec.steps[].network": {"pattern": "^([a-z0-9]([-a-z0-9]*[a-z0-9])?)?$", "maxLength": MAX_LABEL},
         "spec.steps[].dependOn": {**SET, "maxItems": MAX_STEPS},
         "spec.steps[].dependOn[]": {"maxLength": MAX_LABEL},
+        "spec.parameters": by("name"),
+        "spec.parameters[].name": {"pattern": "^[a-z][A-Za-z0-9]{0,62}$"},
+        "spec.parameters[].description": {"maxLength": 1024},
         **CONDITIONS,
     },
 )

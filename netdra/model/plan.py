@@ -70,12 +70,14 @@ class PlannedStep(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omi
 class Plan(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
     """A topology bound to a claim: its steps in the order in which they run, every ancestor before its descendants.
 
-    Of a device that no topology speaks of, `topology` is "" and the one step has the request's name.
+    Of a device that no topology speaks of, `topology` is "" and the one step has the request's name. `parameters` are
+    the values that were put into the steps' configs, the claim's and the defaults.
     """
 
     topology: str
     claim: ClaimReference
     steps: tuple[PlannedStep, ...]
+    parameters: Mapping[str, Any] = {}
 
 
 class PlainDevice(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):

@@ -15,6 +15,10 @@ from netdra.model.meta import MAX_REPORTED, Condition, ObjectMeta
 from netdra.model.policy import Selector
 
 MAX_STEPS = 64
+MAX_PARAMETERS = 32
+MAX_CHOICES = 32
+MAX_PODS = 512
+VALUES_KIND = "ParameterValues"
 Execution = Literal["Auto", "Binary"]
 BUILTIN_TYPES = frozenset({"sriov", "host-device", "bond", "vlan", "tuning", "vfio-pci", "rdma"})
 """The types that netdra itself carries out (decision D7); every other type is a CNI plugin's binary."""
@@ -38,6 +42,8 @@ class Step(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defau
         selector: Which devices will do; root steps only.
         config: The plugin's configuration. Values may refer to the results of earlier steps: `{{ vf0.interfaceName }}`.
         execution: `Binary` runs the plugin's binary even where netdra has the type built in.
+        network: The network that the step is on, by a name of the author's choice: all steps of one network share the
+            leases of their IPAM plugins, also those of other topologies. Without it, each step is a network of its own.
         extended_resource_name: A resource name, e.g. `example.com/vf`, by which containers can ask for the root
             step's device in their limits, without writing a claim.
     """
@@ -48,6 +54,7 @@ class Step(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defau
     selector: Selector | None = None
     config: Mapping[str, Any] = {}
     execution: Execution = "Auto"
+    network: str = ""
     extended_resource_name: str = ""
 
     @property
@@ -66,14 +73,51 @@ class Step(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defau
         return described(self.type, is_builtin=self.is_builtin)
 
 
-class NetworkTopologySpec(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
-    """The graph's steps.
+class DeclaredParameter(
+    msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True, forbid_unknown_fields=True
+):
+    """A value that a claim gives, within bounds that the topology's author sets (decision D32).
+
+    Attributes:
+        name: The name by which steps refer to it, `{{ params.<name> }}`, and claims give it: letters and digits.
+        type: What the value is; of a list, every text in it is of the format.
+        format: How a text is written: `cidr` (an address with its prefix length), `ip` (an address), `subnet` (a
+            network), `mac` (the MAC address of one interface). A text needs a format or an `enum`.
+        enum: All values that a text may have.
+        within: The networks in which an address, with its prefix, or a subnet must lie; any if there is none.
+        minimum: The least number that it may be; required for an integer.
+        maximum: The greatest number that it may be; required for an integer.
+        min_items: The least length of a list.
+        max_items: The greatest length of a list.
+        default: The value if a claim gives none; without it every claim must.
+        description: What the value is for.
+    """
+
+    name: str
+    type: Literal["string", "integer", "boolean", "[]string"] = "string"
+    format: Literal["", "cidr", "ip", "subnet", "mac"] = ""
+    enum: Annotated[tuple[str, ...], msgspec.Meta(max_length=MAX_CHOICES)] = ()
+    within: Annotated[tuple[str, ...], msgspec.Meta(max_length=MAX_CHOICES)] = ()
+    minimum: int | None = None
+    maximum: int | None = None
+    min_items: int | None = None
+    max_items: int | None = None
+    default: Any = None
+    description: str = ""
+
+
+class NetworkTopologySpec(
+    msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True, forbid_unknown_fields=True
+):
+    """The graph's steps, and what claims may say of them.
 
     Attributes:
         steps: The steps, in any order; which one runs when follows from `dependOn`.
+        parameters: The values that claims may give; all others are refused.
     """
 
     steps: Annotated[tuple[Step, ...], msgspec.Meta(min_length=1, max_length=MAX_STEPS)]
+    parameters: Annotated[tuple[DeclaredParameter, ...], msgspec.Meta(max_length=MAX_PARAMETERS)] = ()
 
 
 class NetworkTopologyStatus(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
@@ -82,7 +126,7 @@ class NetworkTopologyStatus(msgspec.Struct, frozen=True, kw_only=True, rename="c
     Attributes:
         observed_generation: The generation of the topology that this status is about.
         conditions: `Compiled`: the graph is sound. `Ready`: every DeviceClass is there as it should be. `InUse`:
-            claims refer to it, so what would change them is refused.
+            claims refer to it; while pods are attached with them, other steps are refused.
         device_classes: The DeviceClasses of the root steps.
         users: How many claims were allocated through them.
         used_by: Some of these claims, as `<namespace>/<name>`; at most 16 are kept.
@@ -128,3 +172,19 @@ class TopologyParameters(msgspec.Struct, frozen=True, kw_only=True, rename="came
 
     network_topology_ref: NetworkTopologyReference
     step: str
+
+
+class ParameterValues(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
+    """What a claim says of the topologies that it asks for: opaque configuration of the claim, never an object.
+
+    The one thing of a claim's own configuration that counts (decisions D10 and D32).
+
+    Attributes:
+        values: by the parameters' names.
+        per_pod: by the parameters' names, the value of each pod of a StatefulSet, by its ordinal.
+    """
+
+    api_version: Literal["networking.dra.io/v1alpha1"]
+    kind: Literal["ParameterValues"]
+    values: Mapping[str, Any] = {}
+    per_pod: Mapping[str, Annotated[tuple[Any, ...], msgspec.Meta(max_length=MAX_PODS)]] = {}

@@ -7,6 +7,7 @@ returns is complete: running and undoing a plan asks nobody for anything more (d
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 import msgspec
 
@@ -15,12 +16,13 @@ from netdra.model.claim import DeviceRequestAllocationResult, OpaqueDeviceConfig
 from netdra.model.errors import InvalidInputError, TemporaryError
 from netdra.model.meta import ObjectMeta
 from netdra.model.plan import Binding, ClaimReference, PlainDevice, Plan, PlannedDevice, PlannedStep
-from netdra.model.topology import NetworkTopology, TopologyParameters
-from netdra.topology import interfaces, plain
+from netdra.model.topology import NetworkTopology, ParameterValues, TopologyParameters
+from netdra.topology import interfaces, parameters, plain, references
 from netdra.topology.attachment import completed
 from netdra.topology.classes import class_name, only_topology
 from netdra.topology.devices import DeviceKey
 from netdra.topology.graph import Graph, compile_topology
+from netdra.topology.networks import network_name
 
 EXTENDED_RESOURCE_CLAIM = "resource.kubernetes.io/extended-resource-claim"
 """The annotation of claims that the scheduler makes for extended resources; their requests' names are its own."""
@@ -60,6 +62,7 @@ class _Run(msgspec.Struct, frozen=True):
     graph: Graph
     devices: Mapping[str, DeviceRequestAllocationResult]
     network: str = ""
+    parameters: Mapping[str, Any] = {}
 
 
 def bind(
@@ -69,7 +72,8 @@ def bind(
 ) -> Binding:
     """The plans of one pod's claims, and its devices that no topology speaks of.
 
-    Only configuration that came from a class counts (decision D10). Results of other drivers are passed over; a device
+    Only configuration that came from a class counts (decision D10), and a claim's values for parameters that its
+    topology declares (D32). Results of other drivers are passed over; a device
     with admin access is never a step's. A topology with a single root step is run once for each device that a request
     of it was allocated; one with several takes exactly one device a root step. A device that no topology speaks of is
     attached by one step (`netdra.topology.plain`); where nothing says by which, it is among the plain ones.
@@ -86,9 +90,13 @@ def bind(
     runs: list[_Run] = []
     idle: list[PlainDevice] = []
     for claim in claims:
-        for topology, allotted in _grouped(claim).items():
+        groups = _grouped(claim)
+        _check_given(claim, groups)
+        for topology, allotted in groups.items():
             if isinstance(topology, str):
-                runs += _runs(claim, _compiled(claim, topology, topologies), allotted)
+                graph = _compiled(claim, topology, topologies)
+                given = _parameters(claim, graph, allotted)
+                runs += (msgspec.structs.replace(run, parameters=given) for run in _runs(claim, graph, allotted))
                 continue
             run = _alone(claim, allotted[0].result, devices)
             if run is not None:
@@ -100,16 +108,24 @@ def bind(
     return Binding(plans=plans, plain=tuple(idle))
 
 
-def unbound(topology: NetworkTopology) -> Plan:
+def unbound(topology: NetworkTopology, given: Mapping[str, Any] | None = None) -> Plan:
     """The plan of a topology that no claim has been allocated for: what can be checked and shown before there is one.
+
+    Args:
+        topology: what administrators wrote.
+        given: checked values of its parameters; without it the defaults, and references to those that have none stay.
 
     Raises:
         InvalidInputError: the topology is unsound, or its interfaces clash.
     """
     graph = compile_topology(topology)
     (named,) = interfaces.assign([graph])
+    known = parameters.defaults(graph.parameters) if given is None else given
     return Plan(
-        topology=graph.topology, claim=ClaimReference(namespace="", name="", uid=""), steps=_steps(graph, named, {})
+        topology=graph.topology,
+        claim=ClaimReference(namespace="", name="", uid=""),
+        steps=_steps(graph, named, {}, known),
+        parameters=known,
     )
 
 
@@ -176,6 +192,54 @@ def _compiled(claim: ResourceClaim, name: str, topologies: Mapping[str, NetworkT
     return compiled[1]
 
 
+def _parameters(claim: ResourceClaim, graph: Graph, allotted: Sequence[_Allotted]) -> dict[str, Any]:
+    """The values of a topology's parameters, with what the claim's author gives.
+
+    Raises:
+        InvalidInputError: a value is missing, does not fit, or is for no parameter.
+    """
+    origin = _named(claim)
+    try:
+        said = [
+            values
+            for requests, values in _said(claim)
+            if parameters.covers(requests, (each.result.request for each in allotted))
+        ]
+        given = parameters.together(said, parameters.ordinal_of(claim.metadata))
+        return parameters.complete(graph.topology, graph.parameters, given)
+    except InvalidInputError as problem:
+        raise InvalidInputError(f"{origin}: {problem.what}", hint=problem.hint) from None
+
+
+def _said(claim: ResourceClaim) -> Iterator[tuple[tuple[str, ...], ParameterValues]]:
+    """What the claim's author says of parameters, and for which requests."""
+    assert claim.status.allocation is not None
+    for config in claim.status.allocation.devices.config:
+        values = parameters.values_of(config.opaque, _named(claim)) if config.source == "FromClaim" else None
+        if values is not None:
+            yield config.requests, values
+
+
+def _check_given(claim: ResourceClaim, groups: Mapping[str | int, Sequence[_Allotted]]) -> None:
+    """Refuse values that no topology gets, unless another alternative of a request could have been one's.
+
+    Raises:
+        InvalidInputError: there are such.
+    """
+    for requests, _ in _said(claim):
+        got = [
+            key
+            for key, allotted in groups.items()
+            if parameters.covers(requests, (each.result.request for each in allotted))
+            if isinstance(key, str) or "/" in allotted[0].result.request
+        ]
+        if not got:
+            raise InvalidInputError(
+                f"{_named(claim)} gives values of parameters for no device of a NetworkTopology",
+                hint="name a request of a topology's DeviceClass, or remove the values",
+            )
+
+
 def _runs(claim: ResourceClaim, graph: Graph, allotted: Sequence[_Allotted]) -> list[_Run]:
     """How often a topology is run for a claim, and with which devices."""
     roots = [step.name for step in graph.roots]
@@ -224,26 +288,42 @@ def _missing(claim: ResourceClaim, graph: Graph, root: str) -> InvalidInputError
 
 def _plan(run: _Run, named: Mapping[str, str], devices: Mapping[DeviceKey, PlannedDevice]) -> Plan:
     allotted = {step: _device(run.claim, result, devices) for step, result in run.devices.items()}
-    steps = _steps(run.graph, named, allotted, run.network)
-    return Plan(topology=run.graph.topology, claim=run.claim.reference, steps=steps)
+    steps = _steps(run.graph, named, allotted, run.parameters, run.network)
+    return Plan(topology=run.graph.topology, claim=run.claim.reference, steps=steps, parameters=run.parameters)
 
 
 def _steps(
-    graph: Graph, named: Mapping[str, str], allotted: Mapping[str, PlannedDevice], network: str = ""
+    graph: Graph,
+    named: Mapping[str, str],
+    allotted: Mapping[str, PlannedDevice],
+    given: Mapping[str, Any],
+    network: str = "",
 ) -> tuple[PlannedStep, ...]:
     return tuple(
         PlannedStep(
             name=step.name,
             type=step.type,
             if_name=named[step.name],
-            network=network or f"{graph.topology}-{step.name}",
+            network=network or network_name(graph.topology, step),
             execution="Builtin" if step.is_builtin else "Binary",
             depend_on=step.depend_on,
             config=completed(graph, step, allotted.get(step.name)),
             device=allotted.get(step.name),
         )
+        for step in filled(graph, given).steps
+    )
+
+
+def filled(graph: Graph, given: Mapping[str, Any]) -> Graph:
+    """A graph with the values of parameters in its steps' configs."""
+    if not any(graph.asked.values()):
+        return graph
+    replace = msgspec.structs.replace
+    steps = (
+        replace(step, config=references.fill(step.config, given)) if graph.asked[step.name] else step
         for step in graph.steps
     )
+    return replace(graph, steps=tuple(steps))
 
 
 def _plain(

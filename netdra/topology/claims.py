@@ -1,12 +1,14 @@
 """A claim, or a claim template, against the topologies that its DeviceClasses belong to, before anything is allocated.
 
-A topology needs a device for each of its root steps, so a claim that asks for one of its classes must ask for all.
-Called at admission and by `netdra validate`; `bind` finds the same at Prepare, where nobody is looking any more.
+A topology needs a device for each of its root steps, so a claim that asks for one of its classes must ask for all; and
+a value for each of its parameters that has no default. Called at admission and by `netdra validate`; `bind` finds the
+same at Prepare, where nobody is looking any more.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 import msgspec
 
@@ -20,8 +22,11 @@ from netdra.model.claim import (
     ResourceClaim,
     ResourceClaimTemplate,
 )
-from netdra.model.topology import NetworkTopology
-from netdra.topology.bind import is_for_extended_resources
+from netdra.model.errors import InvalidInputError
+from netdra.model.topology import VALUES_KIND, NetworkTopology, ParameterValues
+from netdra.topology import parameters as parameters_of
+from netdra.topology.bind import is_for_extended_resources, unbound
+from netdra.topology.checks import check_plans
 from netdra.topology.classes import parameters
 from netdra.topology.findings import Finding
 from netdra.topology.graph import Graph, examine
@@ -38,6 +43,7 @@ class _Wish(msgspec.Struct, frozen=True):
     step: str
     several: bool
     path: Path
+    whole: str
 
 
 def check_claim(
@@ -63,9 +69,85 @@ def check_claim(
     wishes: dict[str, list[_Wish]] = {}
     for wish in _wishes(wanted, classes, path):
         wishes.setdefault(wish.topology, []).append(wish)
+    said, wrong = _said(named, wanted, path)
     for name, group in wishes.items():
-        findings += _against(named, name, group, topologies, (*path, "requests"))
+        against = [*_against(named, name, group, topologies, (*path, "requests"))]
+        findings += against
+        if not against and not wrong:
+            findings += _values(claim, topologies[name], [each for each in said if each.is_for(group)])
+    findings += [*wrong, *_for_nothing(named, wanted, said, wishes, classes)]
     return tuple(findings)
+
+
+class _Said(msgspec.Struct, frozen=True):
+    """What one configuration of a claim says of parameters, and where."""
+
+    requests: tuple[str, ...]
+    values: ParameterValues
+    path: Path
+
+    def is_for(self, group: Sequence[_Wish]) -> bool:
+        return parameters_of.covers(self.requests, (name for wish in group for name in (wish.request, wish.whole)))
+
+
+def _said(named: str, wanted: DeviceClaim, path: Path) -> tuple[list[_Said], list[Finding]]:
+    """What a claim says of parameters, and what of it is not to be understood."""
+    said: list[_Said] = []
+    wrong: list[Finding] = []
+    for at, config in enumerate(wanted.config):
+        place = (*path, "config", at)
+        try:
+            found = parameters_of.values_of(config.opaque, named)
+        except InvalidInputError as problem:
+            wrong.append(Finding(what=problem.what, hint=problem.hint, path=(*place, "opaque", "parameters")))
+            continue
+        said += [] if found is None else [_Said(config.requests, found, place)]
+    return said, wrong
+
+
+def _values(
+    claim: ResourceClaim | ResourceClaimTemplate, topology: NetworkTopology, said: Sequence[_Said]
+) -> Iterator[Finding]:
+    """What is wrong with a claim's values for a topology. Those of each pod of a StatefulSet are looked at."""
+    declared, values = topology.spec.parameters, [each.values for each in said]
+    if not declared and not values:
+        return
+    is_template = isinstance(claim, ResourceClaimTemplate)
+    lists = [len(every) for each in values for every in each.per_pod.values()]
+    path = said[0].path if said else ("spec",) * (1 + is_template) + ("devices",)
+    given: dict[str, Any] = {}
+    for ordinal in range(min(lists, default=1)) if is_template else (parameters_of.ordinal_of(claim.metadata),):
+        try:
+            given = parameters_of.complete(topology.name, declared, parameters_of.together(values, ordinal))
+        except InvalidInputError as problem:
+            which = f", pod {ordinal}" if is_template and lists else ""
+            what = f'{claim.kind} "{claim.metadata.name}"{which}: {problem.what}'
+            yield Finding(what=what, hint=problem.hint, path=path)
+            return
+    # One pod's stand for all: this compiles the topology, and a webhook waits for it.
+    for finding in check_plans([unbound(topology, given)])[:1] if given else ():
+        yield Finding(what=f'{claim.kind} "{claim.metadata.name}": {finding.what}', hint=finding.hint, path=path)
+
+
+def _for_nothing(
+    named: str,
+    wanted: DeviceClaim,
+    said: Sequence[_Said],
+    wishes: Mapping[str, Sequence[_Wish]],
+    classes: Mapping[str, DeviceClass],
+) -> Iterator[Finding]:
+    """Values that no topology gets. Of classes that are not known nothing is said."""
+    asked = (choice for request in wanted.requests for choice, _, _ in _choices(request, ()))
+    if any(choice.device_class_name not in classes for choice in asked):
+        return
+    for each in said:
+        if not any(each.is_for(group) for group in wishes.values()):
+            meant = f"requests {', '.join(each.requests)}" if each.requests else "all its requests"
+            yield Finding(
+                what=f"{named} gives values of parameters for {meant}, and none of them is for a NetworkTopology",
+                hint="name a request of a topology's DeviceClass, or remove the values",
+                path=each.path,
+            )
 
 
 def _own_topologies(named: str, wanted: DeviceClaim, path: Path) -> Iterator[Finding]:
@@ -73,6 +155,8 @@ def _own_topologies(named: str, wanted: DeviceClaim, path: Path) -> Iterator[Fin
     for at, config in enumerate(wanted.config):
         opaque = config.opaque
         if opaque is None or opaque.driver != names.DRIVER:
+            continue
+        if isinstance(opaque.parameters, dict) and opaque.parameters.get("kind") == VALUES_KIND:
             continue
         if isinstance(opaque.parameters, dict) and "networkTopologyRef" in opaque.parameters:
             what, hint = "a networkTopologyRef", "remove it, and request the topology's DeviceClasses"
@@ -96,7 +180,8 @@ def _wishes(wanted: DeviceClaim, classes: Mapping[str, DeviceClass], path: Path)
                     continue
                 own = name if name == meant.step else request.name
                 several = choice.count > 1 or choice.allocation_mode == "All"
-                yield _Wish(request.name, own, meant.network_topology_ref.name, meant.step, several, place)
+                whole = request.name if name == request.name else f"{request.name}/{name}"
+                yield _Wish(request.name, own, meant.network_topology_ref.name, meant.step, several, place, whole)
 
 
 def _choices(request: DeviceRequest, path: Path) -> Iterator[tuple[ExactDeviceRequest | DeviceSubRequest, str, Path]]:

@@ -265,12 +265,25 @@ def _value(step: PlannedStep, given: _Given, permits: Permits | None, steps: Ste
         yield Complaint(given.path, f"{where} is read as another parameter by most plugins", hint)
     elif not isinstance(given.value, str):
         yield Complaint(given.path, f"{where} must be text")
+    elif _asks(given.value):
+        hint = "let the topology say it, or leave it to what is allocated"
+        yield Complaint(
+            given.path, f"{where} {quoted(given.value)} names a device or a path: no claim decides it", hint
+        )
     elif given.format == "hostPath":
         yield from _host_path(given, permits)
     elif step.depend_on:
         yield from _derived(step, given, steps)
     elif step.device is not None and given.value:
         yield from _allocated(step.device, given)
+
+
+def _asks(text: str) -> bool:
+    """Whether a text holds a reference to a parameter."""
+    try:
+        return any(isinstance(part, Reference) and part.is_parameter for part in references.parse(text))
+    except ConfigError:
+        return False  # which is told of the graph
 
 
 def _host_path(given: _Given, permits: Permits | None) -> Iterator[Complaint]:

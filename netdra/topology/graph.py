@@ -12,14 +12,17 @@ from collections.abc import Iterator, Mapping, Sequence
 import msgspec
 
 from netdra.model import names
-from netdra.model.topology import MAX_STEPS, NetworkTopology, Step
-from netdra.topology import references
+from netdra.model.topology import MAX_STEPS, DeclaredParameter, NetworkTopology, Step
+from netdra.topology import parameters, references, values
 from netdra.topology.findings import Finding, about, refuse
 from netdra.topology.references import Reference
 from netdra.topology.step_check import examine_step, shown_name
 from netdra.topology.values import ConfigError, Path, dotted, quoted
 
 _LISTED = 10
+
+References = tuple[tuple[Path, Reference], ...]
+"""References of a config, each with the path of its value."""
 
 
 class Graph(msgspec.Struct, frozen=True, kw_only=True):
@@ -30,7 +33,9 @@ class Graph(msgspec.Struct, frozen=True, kw_only=True):
         steps: in the order in which they run: ancestors first, and as declared among those that could run.
         levels: the same steps' names in groups; those of one group do not depend on each other.
         ancestors: step -> all steps that it depends on, directly or not.
-        references: step -> the references in its config, with the value's path in the config.
+        references: step -> the references to other steps in its config, with the value's path in the config.
+        parameters: what claims may give, as declared.
+        asked: step -> the references to parameters in its config.
         positions: step -> its place in `spec.steps`, for pointing at it.
     """
 
@@ -38,8 +43,10 @@ class Graph(msgspec.Struct, frozen=True, kw_only=True):
     steps: tuple[Step, ...]
     levels: tuple[tuple[str, ...], ...]
     ancestors: Mapping[str, frozenset[str]]
-    references: Mapping[str, tuple[tuple[Path, Reference], ...]]
+    references: Mapping[str, References]
     positions: Mapping[str, int]
+    parameters: tuple[DeclaredParameter, ...] = ()
+    asked: Mapping[str, References] = {}
 
     @property
     def roots(self) -> tuple[Step, ...]:
@@ -68,6 +75,7 @@ def examine(topology: NetworkTopology) -> tuple[Graph | None, tuple[Finding, ...
     name, steps = shown_name(topology.name), topology.spec.steps
     findings = [
         *_topology(topology),
+        *parameters.examine(topology),
         *(finding for at, step in enumerate(steps) for finding in examine_step(name, at, step)),
     ]
     findings += _dependencies(name, steps)
@@ -78,6 +86,8 @@ def examine(topology: NetworkTopology) -> tuple[Graph | None, tuple[Finding, ...
         return None, (_cycle(name, steps, order),)
     ancestors = _ancestors(order)
     found, findings = _references(name, steps, ancestors)
+    asked = {step: tuple(each for each in every if each[1].is_parameter) for step, every in found.items()}
+    findings += _parameters(topology, asked)
     if findings:
         return None, tuple(findings)
     graph = Graph(
@@ -85,8 +95,10 @@ def examine(topology: NetworkTopology) -> tuple[Graph | None, tuple[Finding, ...
         steps=order,
         levels=_levels(order),
         ancestors=ancestors,
-        references=found,
+        references={step: tuple(each for each in every if not each[1].is_parameter) for step, every in found.items()},
         positions={step.name: at for at, step in enumerate(steps)},
+        parameters=topology.spec.parameters,
+        asked=asked,
     )
     return graph, ()
 
@@ -207,9 +219,36 @@ def _references(
                 path=(*top, *path),
             )
             for path, reference in found[step.name]
-            if reference.step not in ancestors[step.name]
+            if reference.step not in ancestors[step.name] and not reference.is_parameter
         ]
     return found, findings
+
+
+def _parameters(topology: NetworkTopology, asked: Mapping[str, References]) -> Iterator[Finding]:
+    """References to parameters that are not declared, or that stand where no claim has a say."""
+    declared = {parameter.name: parameter for parameter in topology.spec.parameters}
+    for at, step in enumerate(topology.spec.steps):
+        texts = dict(values.strings(step.config)) if asked.get(step.name) else {}
+        for path, reference in asked.get(step.name, ()):
+            what, hint = "", ""
+            if reference.field not in declared:
+                what = "names no parameter of this topology"
+                hint = f"its parameters are {', '.join(declared)}" if declared else "declare it in spec.parameters"
+            elif problem := parameters.misplaced(path):
+                what, hint = "stands where no parameter may", problem
+            elif declared[reference.field].type == "[]string" and len(references.parse(texts[path])) > 1:
+                what, hint = "is a list inside of a text", "let it be the whole value"
+            if what:
+                place: Path = ("spec", "steps", at, "config", *path)
+                yield about(topology.name, step.name, f"{dotted(path)}: {reference} {what}", hint=hint, path=place)
+        if step.extended_resource_name and (needed := [each for each in declared if declared[each].default is None]):
+            yield about(
+                topology.name,
+                step.name,
+                f"extendedResourceName: who asks for it can give no value for {', '.join(needed)}",
+                hint="give each parameter a default, or leave extendedResourceName out",
+                path=("spec", "steps", at, "extendedResourceName"),
+            )
 
 
 def _why_not(named: str, step: Step, ancestors: Mapping[str, frozenset[str]]) -> str:

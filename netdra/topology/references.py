@@ -21,7 +21,12 @@ MAX_REFERENCES = 1024
 MAX_RESOLVED = 1024 * 1024
 _MAX_LENGTH = 160
 
-_INSIDE = re.compile(r"[ \t]*([a-z0-9](?:[-a-z0-9]{0,61}[a-z0-9])?)\.([A-Za-z]+)(?:\[(\d{1,3})\]\.([a-z]+))?[ \t]*\Z")
+PARAMETERS = "params"
+"""What stands in a step's place where the topology's parameters are meant: `{{ params.address }}`."""
+
+_INSIDE = re.compile(
+    r"[ \t]*([a-z0-9](?:[-a-z0-9]{0,61}[a-z0-9])?)\.([A-Za-z][A-Za-z0-9]*)(?:\[(\d{1,3})\]\.([a-z]+))?[ \t]*\Z"
+)
 # A pair of signs that look like the braces but are others would silently stay text.
 _LOOK_ALIKE = re.compile(
     "[{\uff5b\ufe5b\u2774\u2983\u3010][\uff5b\ufe5b\u2774\u2983\u3010]|[\uff5b\ufe5b\u2774\u2983\u3010]{"
@@ -33,15 +38,20 @@ class BadReferenceError(ConfigError):
 
 
 class Reference(msgspec.Struct, frozen=True):
-    """One field of one step's result; `index` counts only for `ips`."""
+    """One field of one step's result, `index` counts only for `ips`; or, of the step `params`, one parameter."""
 
     step: str
     field: str
     index: int = 0
 
+    @property
+    def is_parameter(self) -> bool:
+        """Whether it is replaced when a claim is bound, and not when its step runs."""
+        return self.step == PARAMETERS
+
     def __str__(self) -> str:
         """The reference as it is written."""
-        field = f"ips[{self.index}].address" if self.field == "ips" else self.field
+        field = f"ips[{self.index}].address" if self.field == "ips" and not self.is_parameter else self.field
         return f"{{{{ {self.step}.{field} }}}}"
 
 
@@ -152,6 +162,33 @@ def resolve(
     return copied
 
 
+def fill(config: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
+    """A copy of a config in which the parameters that have a value are replaced; all else stays as it is.
+
+    Args:
+        config: a step's config.
+        given: checked values by parameter; no text of them holds a brace or is empty (`netdra.topology.parameters`).
+
+    Raises:
+        ConfigError: the config or a reference is malformed.
+    """
+
+    def filled(path: Path, text: str) -> Any:
+        parts = _parse_at(path, text)
+        known = [isinstance(part, Reference) and part.is_parameter and part.field in given for part in parts]
+        if known == [True]:
+            return given[parts[0].field]  # type: ignore[union-attr]
+        if not any(known):
+            return text
+        return "".join(
+            _as_text(given[part.field]) if isinstance(part, Reference) and has else str(part)
+            for part, has in zip(parts, known, strict=True)
+        )
+
+    copied: dict[str, Any] = values.copy(dict(config), filled)
+    return copied
+
+
 def _reference(inside: str) -> Reference:
     found = _INSIDE.match(inside)
     if found is None:
@@ -160,6 +197,8 @@ def _reference(inside: str) -> Reference:
             hint=f"write {{{{ step.field }}}} with a step's name and one of {', '.join(FIELDS)}",
         )
     step, field, index, subfield = found.groups()
+    if step == PARAMETERS and index is None:
+        return Reference(step, field)
     if field == "ips" and index is not None and subfield == "address":
         return Reference(step, field, int(index))
     if field not in _FIELDS or index is not None:
@@ -178,6 +217,8 @@ def _parse_at(path: Path, text: str) -> tuple[str | Reference, ...]:
 
 def _look_up(path: Path, reference: Reference, results: Mapping[str, StepResult], addresses: Mapping[str, str]) -> Any:
     result = results.get(reference.step)
+    if reference.is_parameter:
+        raise BadReferenceError(f"{dotted(path)}: {reference} has no value", hint="a claim gives it: netdra render")
     if result is None:
         raise BadReferenceError(f'{dotted(path)}: {reference} names step "{reference.step}", which has no result')
     if reference.field == "ips":

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from netdra.model import names
 from netdra.model.topology import Step
 from netdra.topology.findings import Finding, about
+from netdra.topology.references import PARAMETERS
 from netdra.topology.values import Path, quoted
 
 RESERVED_KEYS = ("cniVersion", "type", "prevResult")
@@ -39,6 +40,8 @@ def examine_step(topology: str, at: int, step: Step) -> Iterator[Finding]:
             hint=f"use at most {names.MAX_LABEL} lower-case letters, digits and dashes",
             path=(*path, "name"),
         )
+    if step.name == PARAMETERS:
+        yield about(topology, shown, "the name stands for the topology's parameters", path=(*path, "name"))
     if not is_plugin_name(step.type):
         yield about(
             topology,
@@ -47,6 +50,10 @@ def examine_step(topology: str, at: int, step: Step) -> Iterator[Finding]:
             hint="a type is the name of a program in the CNI path: no slash, no path",
             path=(*path, "type"),
         )
+    if step.network and not names.is_label(step.network):
+        what = f"network {quoted(step.network)} is no DNS label"
+        hint = f"use at most {names.MAX_LABEL} lower-case letters, digits and dashes"
+        yield about(topology, shown, what, hint=hint, path=(*path, "network"))
     for key in RESERVED_KEYS:
         if key in step.config:
             yield about(

@@ -6,9 +6,10 @@ becomes of the classes later. Asked at admission, before a topology is changed, 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
-from netdra.model.claim import ClaimUse
+from netdra.model import names
+from netdra.model.claim import ClaimState, ClaimUse
 from netdra.model.errors import InvalidInputError
 from netdra.topology.classes import parameters
 
@@ -29,10 +30,26 @@ def topologies_of(claim: ClaimUse) -> frozenset[str]:
     return frozenset(found)
 
 
+def is_attached(claim: ClaimState) -> bool:
+    """Whether a pod has a claim's network, by what its node's driver says in its status.
+
+    Where some of the pods that share a claim failed, it is not ready, but has the others' interface.
+    """
+    return any(
+        each.network_data is not None
+        or any(
+            isinstance(condition, Mapping) and (condition.get("type"), condition.get("status")) == ("Ready", "True")
+            for condition in each.conditions or ()
+        )
+        for each in claim.status.devices
+        if each.driver == names.DRIVER
+    )
+
+
 def users(claims: Iterable[ClaimUse]) -> dict[str, tuple[str, ...]]:
     """The claims that use each topology, as `<namespace>/<name>` in order; unused topologies are left out."""
     found: dict[str, list[str]] = {}
     for claim in claims:
         for topology in topologies_of(claim):
             found.setdefault(topology, []).append(f"{claim.metadata.namespace}/{claim.metadata.name}")
-    return {topology: tuple(sorted(names)) for topology, names in found.items()}
+    return {topology: tuple(sorted(using)) for topology, using in found.items()}

@@ -7,6 +7,9 @@ would refuse. A topology whose structure is unsound is not checked further: what
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import msgspec
 
 from netdra.cel import CelCompileError, compile_selector, guarded
 from netdra.cel.analysis import examine
@@ -14,9 +17,10 @@ from netdra.cel.vocabulary import Added, of_devices
 from netdra.model.errors import InvalidInputError
 from netdra.model.schema import CNIPluginSchema
 from netdra.model.topology import NetworkTopology
-from netdra.topology import bind, confine, graph, interfaces, schema_check, shipped
+from netdra.topology import bind, confine, graph, interfaces, parameters, schema_check, shipped
 from netdra.topology.checks import check_plans
 from netdra.topology.classes import check_name, class_name
+from netdra.topology.contract import Contract
 from netdra.topology.findings import Finding, about
 from netdra.topology.graph import Graph
 from netdra.topology.step_check import shown_name
@@ -38,7 +42,7 @@ def check_topology(topology: NetworkTopology, schemas: Sequence[CNIPluginSchema]
         return findings
     contracts = shipped.contracts(schema_check.plugins(compiled.steps), schemas)
     _, clashes = interfaces.examine([compiled])
-    configs = schema_check.check(compiled, contracts)
+    configs = _configs(compiled, contracts)
     told = {finding.path for finding in configs}
     return (
         *_selectors(compiled),
@@ -103,6 +107,34 @@ def check_together(topologies: Mapping[str, NetworkTopology]) -> Iterator[tuple[
             resources[resource] = classes[made]
 
 
+_MOST_VARIANTS = 64
+
+
+def _configs(compiled: Graph, contracts: Mapping[str, Contract]) -> tuple[Finding, ...]:
+    """What plugins' contracts have against the topology, whichever of its values a claim gives."""
+    samples = {each.name: parameters.examples(each) for each in compiled.parameters}
+    variants = min(max(map(len, samples.values()), default=1), _MOST_VARIANTS)
+    found: dict[tuple[Path, str], Finding] = {}
+    for number in range(variants):
+        given = {name: every[number % len(every)] for name, every in samples.items()}
+        for finding in schema_check.check(bind.filled(compiled, given), contracts):
+            found.setdefault((finding.path, finding.what), _because(compiled, finding, given))
+    return tuple(found.values())
+
+
+def _because(compiled: Graph, finding: Finding, given: Mapping[str, Any]) -> Finding:
+    """A finding that says which values of parameters it is about, if it is about any."""
+    at, place = finding.path[2], finding.path[4:]
+    step = next(name for name, position in compiled.positions.items() if position == at)
+    named = {
+        f"{reference.field} may be {msgspec.json.encode(given[reference.field]).decode()[:80]}"
+        for path, reference in compiled.asked[step]
+        if place and (path[: len(place)] == place or place[: len(path)] == path)
+    }
+    what = f"{finding.what} Parameter {', '.join(sorted(named))}." if named else finding.what
+    return msgspec.structs.replace(finding, what=what)
+
+
 def _selectors(compiled: Graph) -> Iterator[Finding]:
     for step in compiled.roots:
         assert step.selector is not None
@@ -129,5 +161,9 @@ def _plan(topology: NetworkTopology, compiled: Graph, schemas: Sequence[CNIPlugi
     for finding in (*check_plans([plan]), *named):
         _, at, *rest = finding.path
         assert isinstance(at, int)
+        asked = compiled.asked[plan.steps[at].name]
+        unknown = {("config", *where) for where, reference in asked if reference.field not in plan.parameters}
+        if finding not in named and tuple(rest) in unknown:
+            continue  # what is said of the reference's text is not true of the value
         path = ("spec", "steps", compiled.positions[plan.steps[at].name], *rest)
         yield Finding(what=finding.what, hint=finding.hint, path=path)

@@ -126,24 +126,57 @@ def test_a_claim_is_not_refused_for_lack_of_what_a_class_brings_that_was_just_ma
         workspace.api.create(written, dry_run=True)
 
 
-def test_the_steps_of_a_topology_in_use_are_fixed(workspace: Workspace, topology: str) -> None:
+def test_the_steps_of_a_topology_are_fixed_while_pods_are_attached_with_it(workspace: Workspace, topology: str) -> None:
     api = workspace.api
     used = manifest(CLAIM, "used", workspace.namespace, spec=claim(f"{topology}-vf0", f"{topology}-vf1"))
     made = api.create(used)
-    api.update({**made, "status": identities.allocated("used", topology, ["vf0", "vf1"])}, subresource="status")
+    status = identities.allocated("used", topology, ["vf0", "vf1"])
+    made = api.update({**made, "status": status}, subresource="status")
+
+    def told(ready: str) -> Object:
+        """What the node's driver says of the claim's first device."""
+        when = "2026-01-01T00:00:00Z"
+        condition = {"type": "Ready", "status": ready, "reason": "R", "message": "m", "lastTransitionTime": when}
+        device = {"driver": "dra.networking", "pool": "pool", "device": "used-vf0", "conditions": [condition]}
+        return api.update({**made, "status": {**status, "devices": [device]}}, subresource="status")
+
     present = api.get(TOPOLOGY, topology)
     changed = copy.deepcopy(present)
     changed["spec"] = steps("vf0", "vf1", config={"vlan": 7})
+    made = told("True")
     error = refusal(lambda: api.update(changed))
     assert error.startswith(
-        f'{DENIED}NetworkTopology "{topology}" is used by 1 ResourceClaim, some of them in its status, '
+        f'{DENIED}pods are attached with NetworkTopology "{topology}" by 1 ResourceClaim, some of them in its status, '
     )
+    # Its pods all fail, maybe because of it: it can be mended.
+    made = told("False")
+    api.update(changed, dry_run=True)
+    made = told("True")
     changed["spec"] = steps("vf0", "vf1")
     changed["spec"]["steps"][0]["selector"]["cel"] = "device.driver == 'dra.networking'"
     present = api.update(changed)
     api.delete(CLAIM, "used", workspace.namespace)
     present["spec"] = steps("vf0", "vf1", config={"vlan": 7})
     api.update(present)
+
+
+def test_a_claim_s_values_are_held_against_the_parameters_of_its_topology(workspace: Workspace) -> None:
+    name = workspace.name("vnf")
+    address = {"addresses": [{"address": "{{ params.address }}"}]}
+    spec = steps("vf0", config={"ipam": {"type": "static", **address}})
+    spec["parameters"] = [{"name": "address", "format": "cidr", "within": ["10.77.0.0/24"]}]
+    workspace.create(manifest(TOPOLOGY, name, spec=spec))
+
+    def written(values: Object) -> Object:
+        parameters = {"apiVersion": GROUP, "kind": "ParameterValues", "values": values}
+        config = [{"opaque": {"driver": "dra.networking", "parameters": parameters}}]
+        devices = {**claim(f"{name}-vf0")["devices"], "config": config}
+        return manifest(CLAIM, "vnf", workspace.namespace, spec={"devices": devices})
+
+    until_refused(workspace.api, written({}))
+    error = refusal(lambda: workspace.api.create(written({"address": "10.78.0.5/24"})))
+    assert "does not lie within 10.77.0.0/24" in error
+    workspace.api.create(written({"address": "10.77.0.5/24"}), dry_run=True)
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,7 @@ from netdra.model.errors import InvalidInputError, PermanentError, TemporaryErro
 from netdra.model.plan import Binding, ClaimReference, Plan
 from netdra.model.topology import MOVING_TYPES
 from netdra.slices.nodes import parse_selector
+from netdra.topology.parameters import values_of
 
 
 def named(claim: ResourceClaim | ClaimReference) -> str:
@@ -70,15 +71,17 @@ def ours(claim: ResourceClaim) -> tuple[DeviceRequestAllocationResult, ...]:
 
 
 def check_config(claim: ResourceClaim) -> None:
-    """Only a class says what is done with a device (decision D10).
+    """Only a class says what is done with a device (decision D10); a claim gives values of parameters alone (D32).
 
     Raises:
-        InvalidInputError: the claim's author brings configuration for this driver.
+        InvalidInputError: the claim's author brings other configuration for this driver.
     """
     allocation = claim.status.allocation
     for config in allocation.devices.config if allocation is not None else ():
         if config.source == "FromClaim" and config.opaque is not None and config.opaque.driver == names.DRIVER:
             meant = f"requests {', '.join(config.requests)}" if config.requests else "all its requests"
+            if values_of(config.opaque, named(claim)) is not None:
+                continue
             raise InvalidInputError(
                 f"{named(claim)} brings configuration of its own for {names.DRIVER}, for {meant}; such counts only in "
                 "a DeviceClass (decision D10)",

@@ -119,7 +119,7 @@ def needed(claim: ResourceClaim) -> ResourceClaim:
             namespace=metadata.namespace,
             uid=metadata.uid,
             annotations=marked,
-            owner_references=metadata.owner_references if EXTENDED_RESOURCE_CLAIM in marked else (),
+            owner_references=metadata.owner_references if results or EXTENDED_RESOURCE_CLAIM in marked else (),
         ),
         spec=ResourceClaimSpec(),
         status=msgspec.structs.replace(

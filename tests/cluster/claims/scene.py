@@ -80,11 +80,11 @@ class Scene:
     store: ClaimStore
     files: ClaimFiles
 
-    def topology(self, name: str, steps: str) -> NetworkTopology:
-        """A topology that the node knows, with its classes in the cluster."""
+    def topology(self, name: str, steps: str, parameters: str = "[]") -> NetworkTopology:
+        """A topology that the node knows, with its classes in the cluster; parameters are in flow style."""
         made = documents.read(
             f"apiVersion: networking.dra.io/v1alpha1\nkind: NetworkTopology\n"
-            f"metadata: {{name: {self.workspace.name(name)}}}\nspec:\n  steps:\n"
+            f"metadata: {{name: {self.workspace.name(name)}}}\nspec:\n  parameters: {parameters}\n  steps:\n"
             + "\n".join(f"    {line}" for line in steps.strip().splitlines()),
             "test",
         )

@@ -79,6 +79,35 @@ def test_what_a_claim_s_author_says_of_the_driver_is_refused_by_the_rule(tell: A
     tell(story)
 
 
+def test_values_count_as_far_as_the_topology_declares_them_whoever_let_the_claim_through(tell: Any) -> None:
+    async def story(scene: Scene) -> None:
+        topology = scene.topology(
+            "vnf",
+            "- {name: net, type: sriov, selector: {cel: 'true'},\n"
+            "   config: {ipam: {type: static, addresses: [{address: '{{ params.address }}'}]}}}",
+            "[{name: address, format: cidr, within: [10.77.0.0/24]}]",
+        )
+        asked = request("net", f"{topology.name}-net")
+
+        def config(**values: Any) -> list[Any]:
+            parameters = {"apiVersion": "networking.dra.io/v1alpha1", "kind": "ParameterValues", "values": values}
+            return [{"opaque": {"driver": names.DRIVER, "parameters": parameters}}]
+
+        for name, values, why in (
+            ("none", {}, "needs a value for its parameter address"),
+            ("wide", {"address": "10.77.0.5/8"}, "does not lie within"),
+            ("more", {"address": "10.77.0.5/24", "type": "evil"}, 'has no parameter "type"'),
+        ):
+            refused = scene.allocated(name, asked, config=config(**values))
+            with pytest.raises(InvalidInputError, match=why):
+                await scene.claims.prepare(refused)
+            assert not scene.store.has(refused.uid)
+        right = scene.allocated("right", asked, config=config(address="10.77.0.5/24"))
+        assert len(await scene.claims.prepare(right)) == 1
+
+    tell(story)
+
+
 def test_another_claim_of_the_name_and_one_that_is_gone_are_refused(tell: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(preparing, "API_SECONDS", 1.0)
 

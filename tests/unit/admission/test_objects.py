@@ -111,7 +111,10 @@ class TestTopologies:
         old, new = topology("net", ONE), topology("net", steps)
         users = tuple(f"team/{number}" for number in range(7))
         (error,) = review(request_of(new, old), Cluster(users=users)).errors
-        assert "is used by 7 ResourceClaims (team/0, team/1, team/2, team/3, team/4 and 2 more)" in error
+        assert (
+            "by 7 ResourceClaims (team/0, team/1, team/2, team/3, team/4 and 2 more), so its steps cannot be changed"
+            in error
+        )
         assert review(request_of(new, old), Cluster()).allowed
 
     @pytest.mark.parametrize(
@@ -125,6 +128,26 @@ class TestTopologies:
         old, new = topology("net", ONE), topology("net", steps)
         assert is_reshaped(request_of(new, old)) == other
         assert not is_reshaped(request_of(new))
+
+    def test_one_that_is_attached_nowhere_can_be_mended(self, request_of: Request, topology: Topology) -> None:
+        new, old = topology("net", ONE.replace("vf", "vg")), topology("net", ONE)
+        (warning,) = review(request_of(new, old), Cluster(waiting=2)).warnings
+        assert "2 ResourceClaims that are allocated, but not attached, will be attached by its new steps" in warning
+
+    def test_a_range_that_another_network_hands_out_too_is_warned_of(
+        self, request_of: Request, topology: Topology
+    ) -> None:
+        local = "- {name: nic, type: host-device, config: {ipam: {type: host-local, subnet: 10.7.0.0/24}}}"
+        one, two = topology("one", local), topology("two", local)
+        request = request_of(two)
+        known = Cluster(topologies={"one": one, "far": topology("far", local.replace("10.7", "10.8"))})
+        assert set(narrowed(request, known).topologies) == {"one"}
+        for cluster in (known, narrowed(request, known)):
+            verdict = review(request, cluster)
+            assert verdict.allowed
+            assert 'handed out by step "nic" of "one" too' in "\n".join(verdict.warnings)
+        same = topology("two", local.replace("type: host-device", "type: host-device, network: n"))
+        assert not review(request_of(same), Cluster(topologies={"one": same})).warnings
 
     def test_selectors_of_one_that_is_used_can_be_changed(self, request_of: Request, topology: Topology) -> None:
         new = topology("net", f"- {{name: vf0, type: sriov, selector: {{cel: '{OURS}.rdma == true'}}}}")

@@ -13,6 +13,7 @@ from click.testing import CliRunner
 
 from netdra.cli.main import cli, main
 from netdra.model import documents
+from netdra.topology import shipped
 
 ROOT = Path(__file__).parents[1] / "topology"
 TOPOLOGIES = str(ROOT / "topologies")
@@ -367,6 +368,75 @@ def test_render_leaves_devices_open_without_slices_and_claims_out_without_claim(
     )
     code, out, _ = run("render", TUNED, "-o", "yaml")
     assert [call["step"] for call in yaml.safe_load_all(out)] == ["localnet-port", "tune-localnet"]
+
+
+def test_render_shows_the_classes_that_the_controller_makes(run: Run) -> None:
+    code, out, _ = run("render", BONDED, "--classes")
+    classes = list(yaml.safe_load_all(out))
+    assert code == 0
+    assert [each["metadata"]["name"] for each in classes] == ["bonded-vlan-topology-vf0", "bonded-vlan-topology-vf1"]
+    assert {each["kind"] for each in classes} == {"DeviceClass"}
+    assert classes[0]["spec"]["config"][0]["opaque"]["parameters"]["step"] == "vf0"
+    (also, _) = msgspec.json.decode(run("render", BONDED, "--classes", "-o", "json")[1])
+    assert also == classes[0]
+
+
+def test_render_puts_a_claim_s_values_where_the_topology_has_parameters(run: Run, tmp_path: Path) -> None:
+    topology, claim = tmp_path / "topology.yaml", tmp_path / "claim.yaml"
+    topology.write_text("""
+apiVersion: networking.dra.io/v1alpha1
+kind: NetworkTopology
+metadata: {name: vnf}
+spec:
+  parameters: [{name: address, format: cidr}, {name: mtu, type: integer, minimum: 1280, maximum: 9000, default: 1500}]
+  steps:
+    - name: nic
+      type: host-device
+      selector: {cel: 'device.attributes["dra.networking"].ifName == "x"'}
+      config: {mtu: "{{ params.mtu }}", ipam: {type: static, addresses: [{address: "{{ params.address }}"}]}}
+""")
+    claim.write_text("""
+apiVersion: resource.k8s.io/v1
+kind: ResourceClaimTemplate
+metadata: {name: vnf}
+spec:
+  spec:
+    devices:
+      requests: [{name: nic, exactly: {deviceClassName: vnf-nic}}]
+      config:
+        - opaque:
+            driver: dra.networking
+            parameters:
+              apiVersion: networking.dra.io/v1alpha1
+              kind: ParameterValues
+              perPod: {address: [10.7.0.5/24, 10.7.0.6/24]}
+""")
+    assert run("validate", str(tmp_path))[:2] == (0, "")
+    (plan,) = msgspec.json.decode(run("render", str(topology), "--claim", str(claim), "-o", "plan")[1])
+    assert plan["parameters"] == {"address": "10.7.0.5/24", "mtu": 1500}
+    assert plan["steps"][0]["config"] == {
+        "mtu": 1500,
+        "ipam": {"type": "static", "addresses": [{"address": "10.7.0.5/24"}]},
+    }
+    (plan,) = msgspec.json.decode(run("render", str(topology), "-o", "plan")[1])
+    assert plan["steps"][0]["config"]["ipam"]["addresses"] == [{"address": "{{ params.address }}"}]
+    code, _, err = run("attach", "--netns", "/run/netns/none", "--plan", str(topology))
+    assert (code, "needs a value for its parameter address" in err) == (2, True)
+    claim.write_text(claim.read_text().replace("10.7.0.6/24", "10.7.0.6"))
+    code, out, _ = run("validate", str(tmp_path))
+    assert (code, "pod 1: parameter" in out) == (1, True)
+
+
+def test_schemas_prints_those_that_are_brought_along(run: Run, tmp_path: Path) -> None:
+    code, out, _ = run("schemas")
+    assert code == 0
+    known = {schema.spec.cni_type for name in shipped.names() if (schema := shipped.schema(name)) is not None}
+    assert {line.split()[0] for line in out.splitlines() if not line.startswith(" ")} >= known
+    written = tmp_path / "vlan.yaml"
+    written.write_text(run("schemas", "vlan", "static")[1])
+    assert run("validate", str(written))[0] == 0
+    code, _, err = run("schemas", "vlam")
+    assert (code, 'no schema is brought along for plugin "vlam"' in err) == (2, True)
 
 
 PROGRAMS = """\

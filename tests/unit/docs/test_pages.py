@@ -83,7 +83,7 @@ def test_the_topologies_page_lists_what_can_be_referenced_and_what_makes_an_inte
     assert set(listed[1].split(", ")) == MAKERS
 
 
-@pytest.mark.parametrize("name", ["topologies.md", "steps.md", "policies.md", "claims.md"])
+@pytest.mark.parametrize("name", ["topologies.md", "steps.md", "policies.md", "claims.md", "ipam.md"])
 def test_the_examples_of_a_page_are_valid_together(name: str, tmp_path: Path) -> None:
     (tmp_path / "page.yaml").write_text("---\n".join(examples(name)))
     done = CliRunner().invoke(cli, ["validate", str(tmp_path)])
@@ -92,7 +92,7 @@ def test_the_examples_of_a_page_are_valid_together(name: str, tmp_path: Path) ->
 
 def test_the_graph_on_the_page_is_that_of_the_example(tmp_path: Path) -> None:
     text = page("topologies.md")
-    (topology,) = (
+    topology, *_ = (
         each
         for found in examples("topologies.md")
         for each in documents.read(found, "page")

@@ -5,7 +5,7 @@ import pytest
 
 from netdra.steps.builtin import TYPES
 from netdra.topology import shipped
-from netdra.topology.config_check import COMMON
+from netdra.topology.config_check import COMMON, check_config
 
 TAKEN_FROM_ANYBODY = COMMON | {"cniVersion"}
 
@@ -15,3 +15,10 @@ def test_a_built_in_step_takes_the_parameters_of_its_schema_and_no_others(cni_ty
     contract = shipped.contracts([cni_type])[cni_type]
     taken = {field.encode_name for field in msgspec.structs.fields(TYPES[cni_type].params)}
     assert set(contract.names) - TAKEN_FROM_ANYBODY == taken - TAKEN_FROM_ANYBODY
+
+
+@pytest.mark.parametrize(("mode", "fits"), [(4, True), ("802.3ad", True), (7, False), (True, False), ("lacp", False)])
+def test_a_bond_s_mode_is_a_name_or_its_number_as_the_step_takes_it(mode: object, fits: bool) -> None:
+    config = {"mode": mode, "links": [{"name": "a"}, {"name": "b"}]}
+    complaints = list(check_config(config, shipped.contracts(["bond"])["bond"]))
+    assert (not complaints) is fits

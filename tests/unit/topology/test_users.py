@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from netdra.model import documents
-from netdra.model.claim import ClaimUse
-from netdra.topology.users import topologies_of, users
+from netdra.model.claim import ClaimState, ClaimUse
+from netdra.topology.users import is_attached, topologies_of, users
 
 
 def claim(name: str, *config: dict[str, Any]) -> ClaimUse:
@@ -40,3 +42,30 @@ def test_a_claim_that_is_not_allocated_uses_nothing() -> None:
 def test_users_are_named_by_topology_and_in_order() -> None:
     one, two = claim("b", config({"name": "x"})), claim("a", config({"name": "x"}), config({"name": "y"}))
     assert users([one, two]) == {"x": ("ns/a", "ns/b"), "y": ("ns/a",)}
+
+
+@pytest.mark.parametrize(
+    ("devices", "attached"),
+    [
+        ([], False),
+        ([("dra.networking", "True", None)], True),
+        ([("dra.networking", "False", None)], False),
+        ([("gpu.example.com", "True", None)], False),
+        ([("dra.networking", "False", None), ("dra.networking", "True", None)], True),
+        # Pods share the claim: one of them failed, and the other one has its interface.
+        ([("dra.networking", "False", {"interfaceName": "net1"})], True),
+    ],
+)
+def test_a_claim_is_attached_when_a_pod_has_a_device_of_it(devices: list[Any], attached: bool) -> None:
+    said = [
+        {
+            "driver": driver,
+            "pool": "p",
+            "device": f"d{at}",
+            "conditions": [{"type": "Ready", "status": ready}],
+            **({"networkData": data} if data else {}),
+        }
+        for at, (driver, ready, data) in enumerate(devices)
+    ]
+    claim = documents.convert({"metadata": {"name": "a"}, "status": {"devices": said}}, ClaimState, "test")
+    assert is_attached(claim) is attached

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pytest
 
+from testbed import pods
 from testbed.api import Api, Object
 from testbed.control_plane import ControlPlane
 from testbed.image import NAME
@@ -26,10 +27,10 @@ def controller(control_plane: ControlPlane, api: Api, custom_kinds: None) -> Ite
         yield
 
 
-def topology(offer: Offer, base: str, *steps: Object) -> str:
+def topology(offer: Offer, base: str, *steps: Object, parameters: Sequence[Object] = ()) -> str:
     """Make a topology, and wait until the controller has made its classes; return its name."""
     name = offer.workspace.name(base)
-    offer.workspace.create(manifest(TOPOLOGY, name, spec={"steps": list(steps)}))
+    offer.workspace.create(manifest(TOPOLOGY, name, spec={"steps": list(steps), "parameters": list(parameters)}))
 
     def is_ready(found: Object | None) -> bool:
         conditions = (found or {}).get("status", {}).get("conditions", [])
@@ -74,6 +75,57 @@ def test_a_chain_of_three_steps_is_in_the_pod_before_its_first_process(offer: Of
     assert device["networkData"]["ips"] == ["192.0.2.9/24", "2001:db8::9/64"]
     assert [each["step"] for each in device["data"]["pods"][0]["steps"]] == ["nic", "place", "tune"]
     assert offer.metric("netdra_chain_step_duration_seconds_count", type="tuning", action="add") == attached + 2
+
+
+def test_each_pod_of_a_statefulset_has_its_own_address_from_one_template(offer: Offer) -> None:
+    offer.veth("top9")
+    offer.shared("top9", shares=4)
+    made = topology(
+        offer,
+        "vnf",
+        step("nic", "macvlan", {"mode": "bridge"}, prefix="top9"),
+        step("place", "tuning", {"addresses": "{{ params.addresses }}"}, after="nic"),
+        parameters=[{"name": "addresses", "type": "[]string", "format": "cidr", "within": ["10.77.0.0/24"]}],
+    )
+    wanted = [["10.77.0.10/24"], ["10.77.0.11/24", "10.77.0.111/24"]]
+    values = {"apiVersion": "networking.dra.io/v1alpha1", "kind": "ParameterValues", "perPod": {"addresses": wanted}}
+    devices = {
+        "requests": [{"name": "nic", "exactly": {"deviceClassName": f"{made}-nic"}}],
+        "config": [{"opaque": {"driver": "dra.networking", "parameters": values}}],
+    }
+    namespace = offer.workspace.namespace
+    template = manifest(
+        "resource.k8s.io/v1/ResourceClaimTemplate", "vnf", namespace, spec={"spec": {"devices": devices}}
+    )
+    offer.workspace.api.create(template)
+    pod = pods.manifest(namespace, "pod", offer.driver.node.name, {"net": ""})
+    labels = {"app": "vnf"}
+    spec = pod["spec"] | {"resourceClaims": [{"name": "net", "resourceClaimTemplateName": "vnf"}]}
+    offer.workspace.api.create(
+        manifest(
+            "apps/v1/StatefulSet",
+            "vnf",
+            namespace,
+            spec={
+                "replicas": 2,
+                "serviceName": "vnf",
+                "podManagementPolicy": "Parallel",
+                "selector": {"matchLabels": labels},
+                "template": {"metadata": {"labels": labels}, "spec": spec},
+            },
+        )
+    )
+    try:
+        for ordinal, given in enumerate(wanted):
+            offer.pods.wait(f"vnf-{ordinal}", is_running)
+            assert addresses(offer.inside(f"vnf-{ordinal}")["net1"]) == set(given)
+        # A replica that the list has no value for does not start, and says why.
+        offer.workspace.api.patch("apps/v1/StatefulSet", "vnf", {"spec": {"replicas": 3}}, namespace=namespace)
+        event = offer.pods.wait_event("vnf-2", "FailedPrepareDynamicResources", "the pod's ordinal is 2", timeout=200.0)
+        assert "perPod has 2 values" in event["message"]
+    finally:
+        offer.workspace.api.patch("apps/v1/StatefulSet", "vnf", {"spec": {"replicas": 0}}, namespace=namespace)
+        offer.workspace.api.wait_for_all(POD, lambda found: not found, namespace=namespace, timeout=120.0)
 
 
 def test_interfaces_are_numbered_over_the_claims_of_a_pod_in_its_order(offer: Offer) -> None:

@@ -1,0 +1,178 @@
+"""The networks that steps are on: what each is called, and which of them hand out one address twice (decision D33).
+
+IPAM plugins keep leases by the network's name, so two steps on one wire with one range must be on one network. `bind`
+asks for the name; admission and `netdra validate` warn of ranges that overlap. Pure.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import combinations
+from typing import Any
+
+import msgspec
+
+from netdra.model.topology import NetworkTopology, Step
+from netdra.topology.findings import Finding, about
+from netdra.topology.values import Path
+
+SHARED = "netdra_"
+"""What names of shared networks begin with: no topology's name has an underscore, and no other user of the node's IPAM
+plugins is likely to; GC of a network frees what netdra does not know of."""
+
+_Wire = tuple[int | None, ...]
+"""The VLAN tags on the way to the device, None where one is not known."""
+
+
+class Range(msgspec.Struct, frozen=True, kw_only=True):
+    """Addresses that a step hands out.
+
+    Attributes:
+        store: what keeps the leases: the plugin, the network and the folder. Ranges of one store never clash.
+        first: the first address; `last` the last one.
+        wire: where the addresses are used.
+        step: whose they are; `at` is its place in `spec.steps`.
+        path: where in the config.
+    """
+
+    topology: str
+    step: str
+    at: int
+    path: Path
+    store: tuple[str, str, str]
+    version: int
+    first: int
+    last: int
+    wire: _Wire
+
+    def clashes(self, other: Range) -> bool:
+        """Whether both can hand out one address on what may be one wire."""
+        return (
+            self.store != other.store
+            and self.version == other.version
+            and self.first <= other.last
+            and other.first <= self.last
+            and len(self.wire) == len(other.wire)
+            and all(None in pair or pair[0] == pair[1] for pair in zip(self.wire, other.wire, strict=True))
+        )
+
+
+def network_name(topology: str, step: Step) -> str:
+    """The `name` in the CNI configuration of a topology's step."""
+    return f"{SHARED}{step.network}" if step.network else f"{topology}-{step.name}"
+
+
+def overlaps(topologies: Iterable[NetworkTopology]) -> Iterator[tuple[str, Finding]]:
+    """Steps of different networks that hand out addresses of one range, told of the later one, once for each step.
+
+    Yields:
+        the later topology, and what its author should know.
+    """
+    told: set[tuple[str, str]] = set()
+    every = [each for topology in topologies for each in ranges(topology)]
+    for one, other in combinations(every, 2):
+        key = other.topology, other.step
+        if key in told or not one.clashes(other):
+            continue
+        told.add(key)
+        where = f'step "{one.step}"' if one.topology == other.topology else f'step "{one.step}" of "{one.topology}"'
+        low, high = (
+            str(ipaddress.ip_address(number) if other.version == 4 else ipaddress.IPv6Address(number))
+            for number in (max(one.first, other.first), min(one.last, other.last))
+        )
+        what = f"{f'addresses {low} to {high} are' if low != high else f'address {low} is'} handed out by {where} too"
+        finding = about(
+            other.topology,
+            other.step,
+            f"{what}, which is another network: on one wire two pods will have one address",
+            hint='say the same "network" in both steps, or divide the range',
+            path=("spec", "steps", other.at, "config", *other.path),
+        )
+        yield other.topology, finding
+
+
+def ranges(topology: NetworkTopology) -> Iterator[Range]:
+    """The addresses that a topology's steps hand out, as far as they are written in plain words."""
+    steps = {step.name: step for step in topology.spec.steps}
+    for at, step in enumerate(topology.spec.steps):
+        ipam = step.config.get("ipam")
+        if not isinstance(ipam, Mapping):
+            continue
+        for store, path, first, last in _ranges(network_name(topology.name, step), ipam):
+            yield Range(
+                topology=topology.name,
+                step=step.name,
+                at=at,
+                path=("ipam", *path),
+                store=store,
+                version=first.version,
+                first=int(first),
+                last=int(last),
+                wire=tuple(_tags(step, steps, 0)),
+            )
+
+
+_Address = ipaddress.IPv4Address | ipaddress.IPv6Address
+_Found = tuple[tuple[str, str, str], Path, _Address, _Address]
+_DEEP = 64
+
+
+def _ranges(network: str, ipam: Mapping[str, Any]) -> Iterator[_Found]:
+    kind = ipam.get("type")
+    if kind == "host-local":
+        store = "host-local", network, str(ipam.get("dataDir") or "")
+        for path, written in _host_local(ipam):
+            if (found := _bounds(written, "subnet", "rangeStart", "rangeEnd")) is not None:
+                yield store, path, *found
+    elif kind == "whereabouts":
+        # Its leases are the cluster's, and kept by the range.
+        store = "whereabouts", str(ipam.get("network_name") or ""), ""
+        if (found := _bounds(ipam, "range", "range_start", "range_end")) is not None:
+            yield store, ("range",), *found
+    elif kind == "static":
+        listed = ipam.get("addresses")
+        for at, each in enumerate(listed if isinstance(listed, list | tuple) else ()):
+            text = each.get("address") if isinstance(each, Mapping) else None
+            try:
+                address = ipaddress.ip_interface(text).ip  # type: ignore[arg-type]
+            except (ValueError, TypeError):
+                continue
+            # One pod has it, by its author's will: that two topologies say the same address is for them to know.
+            yield ("static", "", ""), ("addresses", at, "address"), address, address
+
+
+def _host_local(ipam: Mapping[str, Any]) -> Iterator[tuple[Path, Mapping[str, Any]]]:
+    if ipam.get("subnet"):
+        yield ("subnet",), ipam
+    sets = ipam.get("ranges")
+    for number, every in enumerate(sets if isinstance(sets, list | tuple) else ()):
+        for at, each in enumerate(every if isinstance(every, list | tuple) else ()):
+            if isinstance(each, Mapping):
+                yield ("ranges", number, at), each
+
+
+def _bounds(written: Mapping[str, Any], subnet: str, first: str, last: str) -> tuple[_Address, _Address] | None:
+    """The first and last address of a range; None if it is not to be understood, which is told elsewhere."""
+    try:
+        network = ipaddress.ip_network(written.get(subnet, ""), strict=False)
+        size = network.num_addresses
+        low = ipaddress.ip_address(written[first]) if written.get(first) else network[min(1, size - 1)]
+        spared = 2 if network.version == 4 and size > 2 else 1
+        high = ipaddress.ip_address(written[last]) if written.get(last) else network[size - spared]
+    except (ValueError, TypeError):
+        return None
+    return (low, high) if low.version == high.version and low <= high else None  # type: ignore[operator]
+
+
+def _tags(step: Step, steps: Mapping[str, Step], depth: int) -> Iterator[int | None]:
+    """The VLAN tags between a step and its device."""
+    key = {"vlan": "id" if "id" in step.config else "vlanId", "sriov": "vlan", "bridge": "vlan"}.get(step.type, "")
+    tag = step.config.get(key)
+    if tag and isinstance(tag, int):
+        yield tag
+    elif isinstance(tag, str):
+        yield None
+    before = steps.get(step.depend_on[0]) if step.depend_on else None
+    if before is not None and depth < _DEEP:
+        yield from _tags(before, steps, depth + 1)

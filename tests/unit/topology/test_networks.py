@@ -1,0 +1,89 @@
+"""Steps of one network share their leases; of networks that hand out one address twice the author is told."""
+
+from __future__ import annotations
+
+import pytest
+import yaml
+
+from netdra.model.topology import NetworkTopology
+from netdra.topology.bind import unbound
+from netdra.topology.networks import overlaps
+from netdra.topology.validation import check_topology
+from tests import builders
+
+LOCAL = "{type: host-local, subnet: 10.77.0.0/24}"
+
+
+def topology(name: str, ipam: str, step: str = "nic", network: str = "", config: str = "") -> NetworkTopology:
+    more = f", {config}" if config else ""
+    named = f", network: {network}" if network else ""
+    return builders.topology(f"- {{name: {step}, type: sriov{named}, config: {{ipam: {ipam}{more}}}}}", name=name)
+
+
+def told(*topologies: NetworkTopology) -> list[tuple[str, str]]:
+    return [(name, finding.text) for name, finding in overlaps(topologies)]
+
+
+def test_steps_that_say_one_network_are_on_it_whatever_their_topologies_are_called() -> None:
+    named = [unbound(topology(name, LOCAL, network="storage")).steps[0].network for name in ("one", "two")]
+    assert len(set(named)) == 1
+    # No topology and step come to that name, and no other user of the node's plugins is likely to.
+    assert "_" in named[0]
+    assert [unbound(topology(name, LOCAL)).steps[0].network for name in ("one", "two")] == ["one-nic", "two-nic"]
+
+
+@pytest.mark.parametrize("name", ["../../etc", "a/b", "A", "a_b", "x" * 64, "-a"])
+def test_a_network_s_name_is_a_label(name: str) -> None:
+    (finding,) = check_topology(topology("t", LOCAL, network=f"'{name}'"))
+    assert finding.path == ("spec", "steps", 0, "network")
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "shared"),
+    [
+        (LOCAL, LOCAL, "addresses 10.77.0.1 to 10.77.0.254 are"),
+        (LOCAL, "{type: host-local, ranges: [[{subnet: 10.77.0.128/25}]]}", "addresses 10.77.0.129 to 10.77.0.254 are"),
+        (LOCAL, "{type: static, addresses: [{address: 10.77.0.9/24}]}", "address 10.77.0.9 is"),
+        (LOCAL, "{type: whereabouts, range: 10.77.0.0/16}", "addresses 10.77.0.1 to 10.77.0.254 are"),
+        ("{type: host-local, subnet: fd00::/64}", "{type: host-local, subnet: fd00::/126}", "addresses fd00::1 to"),
+    ],
+)
+def test_ranges_of_two_networks_that_overlap_are_told_with_what_they_share(one: str, other: str, shared: str) -> None:
+    ((name, text),) = told(topology("one", one), topology("two", other))
+    assert name == "two"
+    assert shared in text
+    assert 'handed out by step "nic" of "one" too' in text
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        (LOCAL, "{type: host-local, subnet: 10.78.0.0/24}"),
+        (LOCAL, "{type: host-local, subnet: 'fd00::/64'}"),
+        (LOCAL, "{type: host-local, subnet: '{{ params.subnet }}'}"),
+        (LOCAL, "{type: host-local, subnet: 7}"),
+        (LOCAL, "{type: dhcp}"),
+        (LOCAL.replace("}", ", rangeEnd: 10.77.0.99}"), LOCAL.replace("}", ", rangeStart: 10.77.0.100}")),
+        ("{type: whereabouts, range: 10.77.0.0/24}", "{type: whereabouts, range: 10.77.0.0/24}"),
+    ],
+)
+def test_ranges_that_do_not_overlap_or_share_their_leases_are_let_pass(one: str, other: str) -> None:
+    assert told(topology("one", one), topology("two", other)) == []
+
+
+def test_one_network_and_different_vlans_are_no_clash() -> None:
+    assert told(topology("one", LOCAL, network="n"), topology("two", LOCAL, network="n")) == []
+    vlans = [topology(f"v{tag}", LOCAL, config=f"vlan: {tag}") for tag in (10, 20, 10)]
+    assert told(vlans[0], vlans[1]) == []
+    assert len(told(vlans[0], topology("again", LOCAL, config="vlan: 10"))) == 1
+    assert len(told(vlans[0], topology("any", LOCAL, config="vlan: '{{ params.vlan }}'"))) == 1
+
+
+def test_steps_of_one_topology_are_told_of_once_each() -> None:
+    steps = yaml.safe_dump(
+        [{"name": name, "type": "host-device", "config": {"ipam": yaml.safe_load(LOCAL)}} for name in ("a", "b", "c")]
+    )
+    assert [text.split(":")[0] for _, text in told(builders.topology(steps))] == [
+        'NetworkTopology "net", step "b"',
+        'NetworkTopology "net", step "c"',
+    ]
