@@ -8,6 +8,7 @@ against a plan.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -15,6 +16,7 @@ import msgspec
 from netdra.model.plan import Plan, PlannedStep
 from netdra.topology.findings import Finding, about
 from netdra.topology.interfaces import known_text
+from netdra.topology.step_values import Addresses, check_values
 from netdra.topology.values import Path
 
 MIN_BOND_MEMBERS = 2
@@ -43,13 +45,16 @@ def check_plans(plans: Sequence[Plan], binaries: Collection[str] | None = None) 
     """
     vlans: dict[tuple[str, str, int], str] = {}
     members: dict[str, str] = {}
+    addresses = Addresses()
     findings: list[Finding] = []
     for plan in plans:
         names = {step.name: step.if_name for step in plan.steps}
         mtus = _MTUs(names)
         places = {step.name: at for at, step in enumerate(plan.steps)}
         for step in plan.steps:
+            values = (*check_values(step, partial(_known, names=names)), *addresses.check(step))
             found = (
+                *(_Found(step.name, each.path, each.what, each.hint) for each in values),
                 *_binaries(step, binaries),
                 *_needs_ipam(step),
                 *_bond(step, names, members),

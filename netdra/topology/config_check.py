@@ -13,12 +13,18 @@ from typing import Any
 
 import msgspec
 
+from netdra.model import texts
+from netdra.model.schema import WRITTEN
+from netdra.topology import references
 from netdra.topology.contract import Contract, Shape
-from netdra.topology.values import Path, dotted, quoted
+from netdra.topology.references import Reference
+from netdra.topology.values import ConfigError, Path, dotted, quoted
 
 COMMON = frozenset({"name", "ipam", "dns", "runtimeConfig", "capabilities", "args", "deviceID"})
 """Keys that every plugin may be given: CNI's own, and the name of the interface (decision D8)."""
 
+_STRING = Shape(text="string", kind="string")
+_NEVER_EMPTY = frozenset({"cidr", "mac"})
 _MAX_GUESSED = 64
 _WORDS = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])|\d+")
 
@@ -89,8 +95,8 @@ def _words(name: str) -> set[str]:
 def _value(value: Any, shape: Shape, path: Path) -> Iterator[Complaint]:
     if value is None or shape.kind == "any":
         return
-    if _has_reference(value):
-        yield from _reference(shape, path)
+    if isinstance(value, str) and "{{" in value:
+        yield from _reference(value, shape, path)
         return
     if shape.kind == "either":
         attempts = [list(_value(value, part, path)) for part in shape.parts]
@@ -101,17 +107,49 @@ def _value(value: Any, shape: Shape, path: Path) -> Iterator[Complaint]:
         yield _mismatch(value, shape, path)
         return
     yield from _limits(value, shape, path)
+    yield from _written(value, shape, path)
     yield from _inside(value, shape, path)
 
 
-def _has_reference(value: Any) -> bool:
-    return isinstance(value, str) and "{{" in value
+def _reference(text: str, shape: Shape, path: Path) -> Iterator[Complaint]:
+    """What is wrong with a text with references, as far as their fields tell what it will be.
 
-
-def _reference(shape: Shape, path: Path) -> Iterator[Complaint]:
-    if "string" not in {shape.kind, *(part.kind for part in shape.parts if shape.kind == "either")}:
+    What is no reference at all, and what it points at, is told of the graph.
+    """
+    kinds = {shape.kind, *(part.kind for part in shape.parts if shape.kind == "either")}
+    try:
+        parts = references.parse(text)
+    except ConfigError:
+        return
+    whole = parts[0] if len(parts) == 1 and isinstance(parts[0], Reference) else None
+    if whole is not None and whole.is_list:
+        if not _takes(shape, "object" if whole.field == "interfaces" else "string"):
+            element = "objects" if whole.field == "interfaces" else "strings"
+            what = f"expects parameter {_called(path)} to be {shape.text}, but {whole} is a list of {element}."
+            hint = "Write {{ step.interfaceName }} for the name of one." if whole.field == "interfaces" else ""
+            yield Complaint(path, what, hint)
+        return
+    if "string" not in kinds:
         what = f"expects parameter {_called(path)} to be {shape.text}; a reference can only stand for a string."
         yield Complaint(path, what)
+        return
+    sample = references.sample(parts)
+    form = WRITTEN.get(shape.format, "")
+    if form and not texts.fits(sample, form):
+        what = f"expects parameter {_called(path)} to be {texts.EXPECTED[form]}, found {quoted(text)}"
+        what += f", which is {whole.described}." if whole is not None else f", as in {quoted(sample)}."
+        yield Complaint(path, what)
+    elif shape.enum and sample not in shape.enum:
+        what = f"does not accept {quoted(text)} for parameter {_called(path)}: it is one of a few words."
+        yield Complaint(path, what, f"Known: {', '.join(map(str, shape.enum))}.")
+
+
+def _takes(shape: Shape, element: str) -> bool:
+    """Whether a list of such elements may stand there."""
+    lists = (
+        part for part in (shape, *shape.parts) if part.kind == "list" and (part is shape or shape.kind == "either")
+    )
+    return any(part.parts[0].kind in {element, "any"} for part in lists)
 
 
 def _is(value: Any, shape: Shape) -> bool:
@@ -156,6 +194,24 @@ def _limits(value: Any, shape: Shape, path: Path) -> Iterator[Complaint]:
             yield Complaint(
                 path, f"expects at most {_items(shape.max_items)} in parameter {called}, found {len(value)}."
             )
+
+
+def _written(value: Any, shape: Shape, path: Path) -> Iterator[Complaint]:
+    """Texts that are not written as the format wants it; those of a list are of the list's format."""
+    form = WRITTEN.get(shape.format, "")
+    if not form:
+        return
+    if isinstance(value, list | tuple):
+        for at, each in enumerate(value):
+            inner = msgspec.structs.replace(_STRING, format=shape.format)
+            if isinstance(each, str) and "{{" in each:
+                yield from _reference(each, inner, (*path, at))
+            else:
+                yield from _written(each, inner, (*path, at))
+    elif isinstance(value, str) and not texts.fits(value, form) and (value or form in _NEVER_EMPTY):
+        what = f"expects parameter {_called(path)} to be {texts.EXPECTED[form]}, found {quoted(value)}."
+        hint = texts.instead(value, form)
+        yield Complaint(path, what, f"{hint[:1].upper()}{hint[1:]}." if hint else "")
 
 
 def _inside(value: Any, shape: Shape, path: Path) -> Iterator[Complaint]:

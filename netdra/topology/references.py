@@ -8,7 +8,7 @@ text the value becomes text (decision D9). `find` serves `graph` and the checks,
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -44,6 +44,16 @@ class Reference(msgspec.Struct, frozen=True):
         field = f"ips[{self.index}].address" if self.field == "ips" else self.field
         return f"{{{{ {self.step}.{field} }}}}"
 
+    @property
+    def is_list(self) -> bool:
+        """Whether its value is a list."""
+        return self.field in _LISTS
+
+    @property
+    def described(self) -> str:
+        """What its value is, in words."""
+        return _SAMPLES.get(self.field, ("", "a list"))[1]
+
 
 def _last(entries: tuple[Any, ...], attribute: str) -> Any:
     """The attribute of the last entry that has it, or None."""
@@ -67,6 +77,25 @@ _FIELDS: dict[str, Callable[[StepResult], Any]] = {
 }
 FIELDS: tuple[str, ...] = (*_FIELDS, "ips[N].address")
 """All fields that can be referenced, as they are written."""
+
+
+_LISTS = frozenset({"interfaces", "deviceNodes"})
+# What a field's value looks like, and what it is. Addresses: RFC 5737.
+_SAMPLES: Mapping[str, tuple[str, str]] = {
+    "interfaceName": ("net1", "an interface's name"),
+    "mac": ("02:00:00:00:00:01", "a MAC address"),
+    "sandbox": ("/var/run/netns/pod", "the path of a network namespace"),
+    "ips": ("192.0.2.1/24", "an address with its prefix length"),
+    "pciAddress": ("0000:00:00.0", "a PCI address"),
+    "iommuGroup": ("0", "the number of an IOMMU group"),
+    "rdmaDevice": ("rdma0", "the name of an RDMA device"),
+}
+
+
+def sample(parts: Sequence[str | Reference]) -> str:
+    """What a text with references may become: right in how it is written."""
+    found = (part if isinstance(part, str) else _SAMPLES.get(part.field, ("", ""))[0] for part in parts)
+    return "".join(found)
 
 
 def parse(text: str) -> tuple[str | Reference, ...]:
