@@ -110,9 +110,16 @@ def _read(path: str, file: str) -> Iterator[_Object | Problem]:
             if _is_foreign(marked.value):
                 continue
             try:
-                yield _Object(file, marked, documents.decode(marked.value, file))
+                found, misfits = documents.examine(marked.value, file)
             except InvalidInputError as problem:
-                yield _unreadable(file, marked, problem)
+                what = problem.what.removeprefix(f"{file}: ")
+                yield Problem(file=file, line=marked.line(), message=what, hint=problem.hint)
+                continue
+            for each in misfits:
+                shown = dotted(each.path, "").removeprefix(".")
+                yield Problem(file=file, line=marked.line(each.path), message=each.what, path=shown, hint=each.hint)
+            if found is not None:
+                yield _Object(file, marked, found)
     except InvalidInputError as problem:
         line, _, rest = problem.what.removeprefix("line ").partition(": ")
         if line.isdecimal():
@@ -125,15 +132,6 @@ def _is_foreign(value: object) -> bool:
     """Whether a document is an object of an API group that is none of ours."""
     version = value.get("apiVersion") if isinstance(value, dict) else None
     return isinstance(version, str) and bool(version) and not version.startswith(OURS)
-
-
-def _unreadable(file: str, marked: marks.Document, problem: InvalidInputError) -> Problem:
-    """Why a document is no object, at the place that the model's error names."""
-    what = problem.what.removeprefix(f"{file}: ")
-    what, _, place = what.partition(" - at `$")
-    path = marks.parsed(place.rstrip("`"))
-    shown = dotted(path, "").removeprefix(".")
-    return Problem(file=file, line=marked.line(path), message=what, path=shown, hint=problem.hint)
 
 
 def _duplicates(found: Iterable[_Object]) -> Iterator[Problem]:

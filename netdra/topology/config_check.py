@@ -6,14 +6,13 @@ what was probably meant.
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import msgspec
 
-from netdra.model import texts
+from netdra.model import suggestions, texts
 from netdra.model.schema import WRITTEN
 from netdra.topology import references
 from netdra.topology.contract import Contract, Shape
@@ -25,7 +24,7 @@ COMMON = frozenset({"name", "ipam", "dns", "runtimeConfig", "capabilities", "arg
 
 _STRING = Shape(text="string", kind="string")
 _NEVER_EMPTY = frozenset({"cidr", "mac"})
-_MAX_GUESSED = 64
+_LIKE = 0.7
 _WORDS = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])|\d+")
 
 
@@ -69,23 +68,19 @@ def check_config(config: Mapping[str, Any], contract: Contract, supplied: str = 
 def guess(word: str, known: Iterable[str]) -> str:
     """`Did you mean …?` for a word that is not known, or the known ones where none is like it."""
     names = sorted(known)
-    found = _likely(word, names) if len(word) <= _MAX_GUESSED else None
-    if found is not None:
+    found = suggestions.closest(word, names, _LIKE) or _alike(word, names)
+    if found:
         return f'Did you mean "{found}"?'
     return f"Known: {', '.join(names)}." if names else ""
 
 
-def _likely(word: str, names: list[str]) -> str | None:
-    """The same but for case and separators, else of like spelling, else with most of its words."""
-    flat = {re.sub("[-_]", "", name).lower(): name for name in names}
-    asked = re.sub("[-_]", "", word).lower()
-    if asked in flat:
-        return flat[asked]
-    if close := difflib.get_close_matches(asked, flat, n=1, cutoff=0.7):
-        return flat[close[0]]
+def _alike(word: str, names: list[str]) -> str:
+    """The name that has most of a word's words, or ""."""
+    if len(word) > suggestions.MAX_WORD:
+        return ""
     shared = {name: len(_words(name) & _words(word)) / len(_words(name) | _words(word) | {""}) for name in names}
     best = max(names, key=lambda name: shared[name], default="")
-    return best if shared.get(best) else None
+    return best if shared.get(best) else ""
 
 
 def _words(name: str) -> set[str]:

@@ -13,6 +13,7 @@ from typing import Any
 
 import msgspec
 
+from netdra.model import suggestions
 from netdra.model.result import StepResult
 from netdra.topology import values
 from netdra.topology.values import ConfigError, Path, dotted, quoted
@@ -26,6 +27,12 @@ _INSIDE = re.compile(r"[ \t]*([a-z0-9](?:[-a-z0-9]{0,61}[a-z0-9])?)\.([A-Za-z]+)
 _LOOK_ALIKE = re.compile(
     "[{\uff5b\ufe5b\u2774\u2983\u3010][\uff5b\ufe5b\u2774\u2983\u3010]|[\uff5b\ufe5b\u2774\u2983\u3010]{"
 )
+
+
+_MEANT = dict.fromkeys(("ip", "ips", "address", "addresses"), 'did you mean "ips[0].address"?')
+_MEANT |= dict.fromkeys(("name", "ifName", "interface", "dev"), 'did you mean "interfaceName"?')
+_MEANT |= {"hwaddr": 'did you mean "mac"?', "pciBusID": 'did you mean "pciAddress"?'}
+"""Words that are used elsewhere for some of the fields."""
 
 
 class BadReferenceError(ConfigError):
@@ -189,9 +196,9 @@ def _reference(inside: str) -> Reference:
     if field == "ips" and index is not None and subfield == "address":
         return Reference(step, field, int(index))
     if field not in _FIELDS or index is not None:
-        raise BadReferenceError(
-            f"{quoted('{{' + inside + '}}')}: a result has no such field", hint=f"fields: {', '.join(FIELDS)}"
-        )
+        hint = _MEANT.get(field) or suggestions.hint(field, _FIELDS, "fields:")
+        hint = hint if hint.startswith("did") else f"fields: {', '.join(FIELDS)}"
+        raise BadReferenceError(f"{quoted('{{' + inside + '}}')}: a result has no such field", hint=hint)
     return Reference(step, field)
 
 

@@ -148,17 +148,18 @@ def test_each_problem_is_told_with_its_file_and_line(run: Run, tmp_path: Path) -
     begins = [
         '10: NetworkTopology "bad-config", step "vf0": selector.cel: CEL expression does not compile at line 1',
         '17: NetworkTopology "bad-config", step "vlan100": CNIPluginSchema "vlan" does not accept parameter "vlanID".',
-        '24: NetworkTopology "misspelled": Object contains unknown field `typ` [spec.steps[0]]',
+        '24: NetworkTopology "misspelled", step "vf0": a step without dependOn is an allocated device and needs a',
+        '25: NetworkTopology "misspelled", step "vf0": unknown field "typ"; did you mean "type"? [spec.steps[0].typ]',
         '33: DeviceExposurePolicy "p": CEL expression does not compile',
         "35: kind 'Pod' is not known here",
         '48: NetworkTopology "bonded-vlan-topology" requires root step requests [vf0, vf1], but',
         '52: ResourceClaimTemplate "half": CEL expression does not compile',
     ]
     assert told[1].endswith(' Did you mean "vlanId"? [spec.steps[1].config.vlanID]')
-    assert told[5].endswith(" provides requests [vf0]. Missing: [vf1] [spec.spec.devices.requests]")
-    assert [line.startswith(f"{file}:{begin}") for line, begin in zip(told, begins, strict=True)] == [True] * 7
+    assert told[6].endswith(" provides requests [vf0]. Missing: [vf1] [spec.spec.devices.requests]")
+    assert [line.startswith(f"{file}:{begin}") for line, begin in zip(told, begins, strict=True)] == [True] * 8
     assert code == 1
-    assert err == "netdra: 10 objects checked, 7 problems\n"
+    assert err == "netdra: 11 objects checked, 8 problems\n"
 
 
 def test_what_a_class_says_wrongly_is_found_at_its_line(run: Run, tmp_path: Path) -> None:
@@ -193,7 +194,7 @@ def test_problems_are_data_too(run: Run, tmp_path: Path, output: str) -> None:
     code, out, _ = run("validate", str(file), "-o", output)
     data = msgspec.json.decode(out) if output == "json" else yaml.safe_load(out)
     assert code == 1
-    assert data["objects"] == 3
+    assert data["objects"] == 4
     assert data["problems"][1] == {
         "file": str(file),
         "line": 17,

@@ -44,7 +44,7 @@ def test_defaults_are_the_documented_ones() -> None:
         ("{", "f: not YAML"),
         ("- 1", "f, document 1: expected an object"),
         ("kind: Pod", "f, document 1: kind 'Pod' is not known here"),
-        (POLICY.replace("cel:", "sel:"), r'DeviceExposurePolicy "vfs": Object contains unknown field `sel`'),
+        (POLICY.replace("cel:", "sel:"), r'DeviceExposurePolicy "vfs": unknown field "sel"; did you mean "cel"\?'),
         (POLICY + "  priority: 1001", r"priority"),
         (POLICY + "  exposure: {capacity: {a: {value: [1]}}}", r"\$\.spec\.exposure\.capacity"),
         ("[" * 100_000, "f: nested deeper"),
