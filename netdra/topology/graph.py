@@ -116,7 +116,7 @@ def _dependencies(topology: str, steps: Sequence[Step]) -> Iterator[Finding]:
         named: set[str] = set()
         for place, dependency in enumerate(step.depend_on):
             if problem := _edge(step.name, dependency, everyone, named):
-                hint = "" if dependency in everyone else _near(dependency, everyone - {step.name})
+                hint = "" if dependency in everyone else _near(dependency, everyone)
                 yield about(topology, shown, problem, hint=hint, path=(*path, "dependOn", place))
             named.add(dependency)
 

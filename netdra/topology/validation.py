@@ -6,16 +6,17 @@ would refuse. A topology whose structure is unsound is not checked further: what
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from netdra.cel import CelCompileError, compile_selector, guarded
 from netdra.cel.analysis import examine
 from netdra.cel.vocabulary import Added, of_devices
 from netdra.model.errors import InvalidInputError
+from netdra.model.plan import Plan
 from netdra.model.schema import CNIPluginSchema
 from netdra.model.topology import NetworkTopology
 from netdra.topology import bind, confine, graph, interfaces, schema_check, shipped
-from netdra.topology.checks import check_plans
+from netdra.topology.checks import check_mtus, check_plans
 from netdra.topology.classes import check_name, class_name
 from netdra.topology.findings import Finding, about
 from netdra.topology.graph import Graph
@@ -66,6 +67,14 @@ def check_names(topology: NetworkTopology, added: Added) -> Iterator[tuple[Findi
         path: Path = ("spec", "steps", at, "selector", "cel")
         for remark in examine(step.selector.cel, vocabulary):
             yield about(topology.name, shown_name(step.name), f"selector.cel: {remark.what}", path=path), remark.wrong
+
+
+def check_unwise(topology: NetworkTopology) -> Iterator[Finding]:
+    """What a sound topology asks for that the kernel gives only to some devices; for warnings."""
+    compiled, _ = graph.examine(topology)
+    if compiled is None or interfaces.examine([compiled])[1]:
+        return
+    yield from _placed(check_mtus([bind.unbound(topology)]), bind.unbound(topology), compiled)
 
 
 def check_selector(expression: str) -> str:
@@ -126,7 +135,12 @@ def _plan(topology: NetworkTopology, compiled: Graph, schemas: Sequence[CNIPlugi
     """What the plan shows, at the places of the topology."""
     plan = bind.unbound(topology)
     named = confine.check([plan], confine.contracts_of([plan], schemas), allocated=True)
-    for finding in (*check_plans([plan]), *named):
+    yield from _placed((*check_plans([plan]), *named), plan, compiled)
+
+
+def _placed(findings: Iterable[Finding], plan: Plan, compiled: Graph) -> Iterator[Finding]:
+    """Findings of a plan at the places of the topology."""
+    for finding in findings:
         _, at, *rest = finding.path
         assert isinstance(at, int)
         path = ("spec", "steps", compiled.positions[plan.steps[at].name], *rest)
