@@ -72,7 +72,7 @@ def fitted(value: Any, kind: type[T]) -> tuple[T | None, tuple[Misfit, ...]]:
             read = msgspec.convert(mended, kind)
         except msgspec.ValidationError as problem:
             misfit = _misfit(problem, kind)
-            missing = _MISSING.match(misfit.what)
+            missing = _MISSING.match(_PLACE.sub(r"\g<what>", str(problem)))
             if missing is None or (*misfit.path, missing[1]) not in taken:
                 found.append(misfit)
             if missing is not None or not _without(mended, misfit.path):
@@ -126,13 +126,33 @@ def _misfit(problem: msgspec.MsgspecError, kind: type) -> Misfit:
     # Which value of a map it is, msgspec does not tell.
     parts = _PART.finditer(where.partition("[...]")[0] if where.startswith("$") else "")
     path = tuple(part[1] if part[1] is not None else int(part[2]) for part in parts)
+    what = _in_words(what)
     hint = ""
     if words:
-        value = what.removeprefix("Invalid enum value ").strip("'")
+        value = what.partition(" ")[0].strip("'")
         meant = suggestions.closest(value, [word.strip('"') for word in words])
         hint = f"one of {', '.join(words)}"
         hint = f'did you mean "{meant}"? It is {hint}' if meant and len(words) > 1 else hint
     return Misfit(what, hint, path)
+
+
+_WORDS = {
+    "array": "a list", "str": "text", "object": "an object", "int": "an integer", "float": "a number",
+    "bool": "true or false", "null": "nothing",
+}  # fmt: skip
+_KINDS = re.compile(r"Expected `(?P<wanted>[a-z| ]+)`, got `(?P<found>[a-z]+)`\Z")
+
+
+def _in_words(what: str) -> str:
+    """What msgspec says, for who does not know it."""
+    if found := _KINDS.match(what):
+        wanted = " or ".join(_WORDS.get(each, each) for each in found["wanted"].split(" | "))
+        return f"expected {wanted}, found {_WORDS.get(found['found'], found['found'])}"
+    if found := _MISSING.match(what):
+        return f'the field "{found[1]}" is missing'
+    if what.startswith("Invalid enum value "):
+        return f"{what.removeprefix('Invalid enum value ')} is none of the words that it may be"
+    return what
 
 
 def _without(value: Any, path: Path) -> bool:

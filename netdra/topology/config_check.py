@@ -25,6 +25,16 @@ COMMON = frozenset({"name", "ipam", "dns", "runtimeConfig", "capabilities", "arg
 _STRING = Shape(text="string", kind="string")
 _NEVER_EMPTY = frozenset({"cidr", "mac"})
 _LIKE = 0.7
+# What iproute2, netplan and the kernel call parameters that have other names here.
+_ELSEWHERE: Mapping[str, tuple[str, ...]] = {
+    **dict.fromkeys(("slaves", "members", "ports", "interfaces"), ("links",)),
+    **dict.fromkeys(("via", "nexthop"), ("gateway", "gw")),
+    **dict.fromkeys(("to", "network", "prefix"), ("destination", "dst")),
+    **dict.fromkeys(("link", "parent", "lower"), ("master",)),
+    **dict.fromkeys(("vlan", "vid", "tag"), ("id",)),
+    **dict.fromkeys(("ip", "ips", "cidr"), ("addresses",)),
+    **dict.fromkeys(("hwaddr", "macAddress", "lladdr"), ("mac",)),
+}
 _WORDS = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])|\d+")
 
 
@@ -68,7 +78,8 @@ def check_config(config: Mapping[str, Any], contract: Contract, supplied: str = 
 def guess(word: str, known: Iterable[str]) -> str:
     """`Did you mean …?` for a word that is not known, or the known ones where none is like it."""
     names = sorted(known)
-    found = suggestions.closest(word, names, _LIKE) or _alike(word, names)
+    meant = (name for name in _ELSEWHERE.get(word, ()) if name in names)
+    found = next(meant, "") or suggestions.closest(word, names, _LIKE) or _alike(word, names)
     if found:
         return f'Did you mean "{found}"?'
     return f"Known: {', '.join(names)}." if names else ""
@@ -126,7 +137,7 @@ def _reference(text: str, shape: Shape, path: Path) -> Iterator[Complaint]:
         return
     if "string" not in kinds:
         what = f"expects parameter {_called(path)} to be {shape.text}; a reference can only stand for a string."
-        yield Complaint(path, what)
+        yield Complaint(path, what, f'Write {{name: "{text}"}}.' if "name" in shape.properties else "")
         return
     sample = references.sample(parts)
     form = WRITTEN.get(shape.format, "")
@@ -167,6 +178,12 @@ def _mismatch(value: Any, shape: Shape, path: Path) -> Complaint:
     hint = ""
     if isinstance(value, bool) and shape.kind == "string":
         hint = "YAML reads on, off, yes and no as true and false: put the value in quotes."
+    elif isinstance(value, str) and shape.kind in {"integer", "number"} and value.isascii() and value.isdecimal():
+        hint = f"Write {value} without quotes."
+    elif isinstance(value, str) and shape.kind == "list":
+        hint = "A list stands between [ and ]."
+    elif isinstance(value, str) and shape.kind == "object" and "name" in shape.properties:
+        hint = f"Write {{name: {value}}}."
     return Complaint(path, f"expects parameter {_called(path)} to be {shape.text}, found {found}.", hint)
 
 

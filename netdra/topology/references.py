@@ -190,7 +190,7 @@ def _reference(inside: str) -> Reference:
     if found is None:
         raise BadReferenceError(
             f"{quoted('{{' + inside + '}}')} is no reference",
-            hint=f"write {{{{ step.field }}}} with a step's name and one of {', '.join(FIELDS)}",
+            hint=_rewritten(inside) or f"write {{{{ step.field }}}} with a step's name and one of {', '.join(FIELDS)}",
         )
     step, field, index, subfield = found.groups()
     if field == "ips" and index is not None and subfield == "address":
@@ -200,6 +200,17 @@ def _reference(inside: str) -> Reference:
         hint = hint if hint.startswith("did") else f"fields: {', '.join(FIELDS)}"
         raise BadReferenceError(f"{quoted('{{' + inside + '}}')}: a result has no such field", hint=hint)
     return Reference(step, field)
+
+
+def _rewritten(inside: str) -> str:
+    """What may be meant by a text that is no reference, as a hint."""
+    parts = [part.partition("[")[0] for part in inside.strip(" \t").removeprefix("steps.").split(".")]
+    if len(parts) > 1 and _INSIDE.match(f"{parts[0]}.mac"):
+        if parts[1] in ("ip", "ips", "address", "addresses"):
+            return f'did you mean "{{{{ {parts[0]}.ips[0].address }}}}"?'
+        if parts[-1] in _FIELDS:
+            return f'did you mean "{{{{ {parts[0]}.{parts[-1]} }}}}"?'
+    return ""
 
 
 def _parse_at(path: Path, text: str) -> tuple[str | Reference, ...]:

@@ -6,7 +6,7 @@ would refuse. A topology whose structure is unsound is not checked further: what
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 from netdra.cel import CelCompileError, compile_selector, guarded
 from netdra.cel.analysis import examine
@@ -14,7 +14,7 @@ from netdra.cel.vocabulary import Added, of_devices
 from netdra.model.errors import InvalidInputError
 from netdra.model.plan import Plan
 from netdra.model.schema import CNIPluginSchema
-from netdra.model.topology import NetworkTopology
+from netdra.model.topology import BUILTIN_TYPES, NetworkTopology
 from netdra.topology import bind, confine, graph, interfaces, schema_check, shipped
 from netdra.topology.checks import check_mtus, check_plans
 from netdra.topology.classes import check_name, class_name
@@ -48,6 +48,29 @@ def check_topology(topology: NetworkTopology, schemas: Sequence[CNIPluginSchema]
         *configs,
         *(each for each in (() if clashes else _plan(topology, compiled, schemas)) if each.path not in told),
     )
+
+
+def check_configs(topology: NetworkTopology, described: Collection[str] = ()) -> tuple[Finding, ...]:
+    """What netdra itself knows to be wrong with a topology's graph and configs, whoever let it be written.
+
+    Asked when a claim is prepared: the webhook may have been away. A schema of the cluster does not count against a
+    topology that was there before it, so plugins that have one are passed over, but for the built-in steps.
+
+    Args:
+        topology: what administrators wrote.
+        described: the plugins that the cluster's own schemas describe.
+    """
+    compiled, findings = graph.examine(topology)
+    if compiled is None:
+        return findings
+    binaries = {step.type for step in compiled.steps if not step.is_builtin}
+    own = {each for each in described if each in binaries or each not in BUILTIN_TYPES}
+    contracts = shipped.contracts(schema_check.plugins(compiled.steps) - own)
+    _, clashes = interfaces.examine([compiled])
+    configs = schema_check.check(compiled, contracts)
+    told = {finding.path for finding in configs}
+    planned = () if clashes else _plan(topology, compiled, ())
+    return (*clashes, *configs, *(each for each in planned if each.path not in told))
 
 
 def check_names(topology: NetworkTopology, added: Added) -> Iterator[tuple[Finding, bool]]:
@@ -100,7 +123,8 @@ def check_together(topologies: Mapping[str, NetworkTopology]) -> Iterator[tuple[
                 continue
             path: Path = ("spec", "steps", at)
             made = class_name(name, step.name)
-            if made in classes:
+            own = [other.name for other in topology.spec.steps[:at]]
+            if made in classes and step.name not in own:
                 what = f'its DeviceClass "{made}" is also that of {classes[made]}'
                 yield name, about(name, step.name, what, hint="rename the step", path=(*path, "name"))
             classes[made] = f'step "{step.name}" of NetworkTopology "{name}"'

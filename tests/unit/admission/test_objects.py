@@ -151,7 +151,7 @@ class TestTopologies:
         plain = documents.plain(topology("net", ONE))
         plain["spec"]["steps"][0]["type"] = 7
         (error,) = review(request_of(plain), Cluster()).errors
-        assert error.startswith('NetworkTopology "net", step "vf0": Expected `str`, got `int`')
+        assert error.startswith('NetworkTopology "net", step "vf0": expected text, found an integer')
 
 
 class TestPolicies:

@@ -106,8 +106,8 @@ def test_warnings_are_those_of_the_webhook_and_errors_if_strict(run: Run, tmp_pa
     file.write_text(Path(BONDED).read_text().replace("type: tuning", "type: tunning"))
     code, out, err = run("validate", str(file))
     assert out.startswith(
-        f'{file}:56: warning: NetworkTopology "bonded-vlan-topology", step "tune-vlan100": no CNIPluginSchema describes '
-        'plugin "tunning", so its config is not checked; did you mean "tuning"? [spec.steps[5].type]\n'
+        f'{file}:56: warning: NetworkTopology "bonded-vlan-topology", step "tune-vlan100": no CNIPluginSchema '
+        'describes plugin "tunning", so its config is not checked; did you mean "tuning"? [spec.steps[5].type]\n'
     )
     assert (code, err) == (0, "netdra: 1 object checked, nothing wrong, 2 warnings\n")
     code, out, err = run("validate", str(file), "--strict")
