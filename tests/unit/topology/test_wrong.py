@@ -122,7 +122,7 @@ def allocated(topology: NetworkTopology) -> tuple[ResourceClaim, dict[tuple[str,
             if_name=f"eth{at}",
             mac=f"02:00:00:00:00:{at:02x}",
             pci_address=f"0000:3b:00.{at}",
-            mtu=1500,
+            mtu=9000,
         )
         for at, root in enumerate(roots)
     }
