@@ -26,10 +26,15 @@ Number = Count | Annotated[str, msgspec.Meta(pattern=r"^[0-9]{1,9}$")]
 Word = str | int
 
 
-class BondLink(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One member, by its name in the pod."""
+class BondLink(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
+    """One member, by its name in the pod; the rest is what a result says of an interface beside its name."""
 
     name: str
+    mac: str = ""
+    mtu: int = 0
+    sandbox: str = ""
+    socket_path: str = ""
+    pci_id: str = msgspec.field(default="", name="pciID")
 
 
 class BondParams(Params, frozen=True, kw_only=True):

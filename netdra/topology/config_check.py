@@ -64,6 +64,8 @@ def check_config(config: Mapping[str, Any], contract: Contract, supplied: str = 
                     (key,), f"{prefix} does not accept parameter {quoted(key)}.", guess(key, contract.names)
                 )
             continue
+        if value is None:
+            continue  # as if it were not there
         if parameter in given:
             what = f'{prefix} takes "{given[parameter]}" and "{key}" for the same; only one can be given.'
             yield Complaint((key,), what)

@@ -88,6 +88,19 @@ def check_flow(
             plugin = next(each.type for each in graph.steps if each.name == reference.step)
             what = f'{dotted(path)}: {reference}: plugin "{plugin}" of step "{reference.step}" {problem}.'
             yield Complaint(("config", *path), what)
+        elif reference.field == "interfaces" and contract is not None and len(path) == 1:
+            yield from _too_short(path[0], reference, contract, found[reference.step])
+
+
+def _too_short(key: str | int, reference: Reference, contract: Contract, flow: Flow) -> Iterator[Complaint]:
+    """A list of all interfaces of a step, where they are fewer than are needed."""
+    shape = contract.parameters.get(contract.names.get(str(key), ""))
+    least = shape.min_items if shape is not None else None
+    if least is not None and not flow.unknown and flow.most < least:
+        what = f'CNIPluginSchema "{contract.schema}" expects at least {least} items in parameter "{key}", but '
+        what += f"{reference} is of {_interfaces(flow.most)}."
+        hint = "Write a list: [{name: '{{ step.interfaceName }}'}, …], or refer to a step that stands on all of them."
+        yield Complaint(("config", key), what, hint)
 
 
 def _after(step: Step, contract: Contract | None, given: Flow) -> Flow:

@@ -16,12 +16,16 @@ import msgspec
 from netdra.model import texts
 from netdra.model.errors import InvalidInputError
 from netdra.model.plan import PlannedStep
-from netdra.topology.values import Path, quoted
+from netdra.topology.values import Path, dotted, quoted
 
 _BOND_NUMBERS = (
     "miimon", "updelay", "downdelay", "peerNotifDelay", "arpInterval", "minLinks", "numPeerNotif", "resendIgmp",
     "packetsPerSlave", "lpInterval",
 )  # fmt: skip
+_SCOPES = ("global", "link", "host")
+_MOST = 2**32 - 1
+_MOST_SCOPE = 255
+_ANY_NUMBERS = frozenset({"sysctl", "ipam", "args", "runtimeConfig", "dns", "capabilities"})
 _MOVERS: Mapping[str, tuple[str, ...]] = {
     "host-device": ("device", "pciBusID", "deviceID", "hwaddr", "kernelpath"),
     "sriov": ("pciBusID", "deviceID"),
@@ -45,9 +49,12 @@ def check_values(step: PlannedStep, known: Callable[[str], str]) -> Iterator[Pro
         known: an interface's name as far as it is known before anything runs, or "".
     """
     yield from _runtime(step)
+    if step.execution == "Builtin":
+        yield from _numbers(step.config)
     if step.type == "tuning":
         yield from _sysctls(step)
         yield from _routes(step)
+        yield from _ethtool(step)
     elif step.execution != "Builtin":
         return
     elif step.type == "bond":
@@ -132,6 +139,11 @@ def _routes(step: PlannedStep) -> Iterator[Problem]:
             continue
         destination = each.get("destination") or each.get("dst") or ""
         gateway = each.get("gateway") or each.get("gw") or ""
+        scope = each.get("scope")
+        is_word = isinstance(scope, str) and scope not in _SCOPES and "{{" not in scope
+        if is_word or (isinstance(scope, int) and not 0 <= scope <= _MOST_SCOPE):
+            hint = f"one of {', '.join(_SCOPES)}, or 0 to {_MOST_SCOPE}"
+            yield Problem((*path, "scope"), f"{scope!r:.40} is no scope of a route", hint)
         values = (destination, gateway, each.get("source") or "")
         if not all(isinstance(value, str) for value in values) or any("{{" in value for value in values):
             continue
@@ -146,6 +158,40 @@ def _routes(step: PlannedStep) -> Iterator[Problem]:
             by = f" by {quoted(gateway)}" if gateway else ""
             hint = "destination is a network as 10.0.0.0/8, gateway an address of the same family"
             yield Problem(path, f"no route can be made to {quoted(destination)}{by}", hint)
+
+
+def _numbers(config: Mapping[str, Any]) -> Iterator[Problem]:
+    """Numbers that no setting of the kernel can have; those of sysctls are texts, those of IPAM plugins not ours."""
+    for key, value in config.items():
+        if key in _ANY_NUMBERS:
+            continue
+        for path, each in _leaves(value, ("config", key)):
+            if isinstance(each, int) and not isinstance(each, bool) and each > _MOST:
+                yield Problem(path, f"{dotted(path[1:], '')[1:]} {each} does not fit into 32 bits", f"at most {_MOST}")
+
+
+def _leaves(value: Any, path: Path) -> Iterator[tuple[Path, Any]]:
+    if isinstance(value, Mapping):
+        for key, each in value.items():
+            yield from _leaves(each, (*path, str(key)))
+    elif isinstance(value, list | tuple):
+        for at, each in enumerate(value):
+            yield from _leaves(each, (*path, at))
+    else:
+        yield path, value
+
+
+def _ethtool(step: PlannedStep) -> Iterator[Problem]:
+    """Values of rings, channels and coalescing: numbers from 0, or yes and no."""
+    given = step.config.get("ethtool")
+    if not isinstance(given, Mapping):
+        return
+    for group in ("rings", "channels", "coalesce"):
+        settings = given.get(group)
+        for key, value in settings.items() if isinstance(settings, Mapping) else ():
+            if value is not None and (not isinstance(value, int) or value < 0):
+                path = ("config", "ethtool", group, key)
+                yield Problem(path, f"{group} {quoted(key)} is no number from 0, and neither true nor false")
 
 
 def _bond(step: PlannedStep, known: Callable[[str], str]) -> Iterator[Problem]:

@@ -262,6 +262,18 @@ def test_a_thousand_equal_mistakes_are_not_said_a_thousand_times(topology: Topol
 # --- what flows through the graph
 
 
+def test_a_bond_takes_all_interfaces_of_a_step_that_has_them(topology: Topology) -> None:
+    steps = """
+    - {name: a, type: sriov}
+    - {name: b, type: sriov}
+    - {name: both, type: tuning, dependOn: [a, b]}
+    - {name: c, type: bond, dependOn: [both], config: {mode: balance-rr, links: "{{ both.interfaces }}"}}
+    """
+    assert texts(topology(steps)) == []
+    (told,) = texts(topology(steps.replace("dependOn: [both]", "dependOn: [a, b]").replace("both.int", "a.int")))
+    assert 'at least 2 items in parameter "links", but {{ a.interfaces }} is of 1 interface. Write a list' in told
+
+
 def test_a_step_that_needs_others_cannot_be_a_root(topology: Topology) -> None:
     (finding,) = found(topology("- {name: t, type: tuning}"))
     assert 'CNIPluginSchema "tuning" requires a prevResult, but the step depends on nothing.' in finding.what
