@@ -198,6 +198,10 @@ def _bond(step: PlannedStep, known: Callable[[str], str]) -> Iterator[Problem]:
     links = step.config.get("links")
     if isinstance(links, list | tuple):
         written = [each.get("name") if isinstance(each, Mapping) else each for each in links]
+        for at, each in enumerate(written):
+            if each is None or each == "":
+                hint = "write {name: '{{ step.interfaceName }}'}"
+                yield Problem(("config", "links", at), "a member of the bond has no name", hint)
         members = [known(each) if isinstance(each, str) else "" for each in written]
         if step.if_name in members:
             at = members.index(step.if_name)
