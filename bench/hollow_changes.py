@@ -103,8 +103,17 @@ def stored_ports(api: Api, nodes: Iterable[str]) -> dict[str, str]:
     }
 
 
-def wait_status(api: Api, policy: str, nodes: int, devices: int, *, failing: bool) -> Object:
-    """Wait until a policy's status says that all nodes have it, and what it comes to."""
+def wait_status(api: Api, policy: str, nodes: int, devices: int, *, failing: bool, others: int = 0) -> Object:
+    """Wait until a policy's status says that all nodes have it, and what it comes to.
+
+    Args:
+        api: the administrator's client.
+        policy: its name.
+        nodes: how many there are of the kind that it is for.
+        devices: how many it makes of each of these.
+        failing: whether it fails on each of these.
+        others: how many more nodes report, which have nothing that it matches.
+    """
 
     def is_right(found: Object | None) -> bool:
         status = (found or {}).get("status", {})
@@ -114,7 +123,7 @@ def wait_status(api: Api, policy: str, nodes: int, devices: int, *, failing: boo
         failed = bool(problems) and problems[0]["nodes"] == nodes
         if any(WAITING in each["message"] for each in status["conditions"]):
             return False
-        return (status.get("nodes", 0), status.get("devices", 0), failed) == (nodes, nodes * devices, failing)
+        return (status.get("nodes", 0), status.get("devices", 0), failed) == (nodes + others, nodes * devices, failing)
 
     found = api.wait_for(POLICY, policy, is_right, timeout=300.0)
     assert found is not None

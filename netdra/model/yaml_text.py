@@ -1,14 +1,16 @@
 """YAML text to plain values and back, within bounds: what a text may nest, repeat and merge before it is refused.
 
 Used by `netdra.model.documents`, and by the command line where it marks the lines of a text. PyYAML reads; what its C
-parser would not survive, or what a short text could blow up to, is found here. JSON is read as YAML.
+parser would not survive, or what a short text could blow up to, is found here. JSON is read as YAML. What a scalar
+without quotes is, a number or a text, is as kubectl has it (sigs.k8s.io/yaml): a file must not mean another thing here.
 """
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterable, Iterator
-from typing import Any
+from typing import Any, ClassVar
 
 import msgspec
 import yaml
@@ -23,7 +25,10 @@ SYNTAX = "the mistake may also be on a line before"
 _NUMERIC = re.compile(r"[-+.]?\d\S*\Z")
 _BaseLoader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _BaseDumper: Any = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
+_EXACT = 1e21
 _MERGE = "tag:yaml.org,2002:merge"
+_TEXT = "tag:yaml.org,2002:str"
+_KEYS = frozenset(f"tag:yaml.org,2002:{kind}" for kind in ("bool", "int", "float"))
 _BRACKETS = re.compile(r"[\[\]{}]")
 _INDENTED = re.compile(rf"^(?:[ ]|[-?:][ \t]){{{MAX_NESTING},}}", re.MULTILINE)
 
@@ -109,7 +114,12 @@ def described(problem: Exception) -> str:
 
 
 class Loader(_BaseLoader):  # type: ignore[misc]
-    """YAML in which a mapping merges (`<<`) a limited number of others: each merge copies all that it names."""
+    """YAML in which a mapping merges (`<<`) a limited number of others: each merge copies all that it names.
+
+    A MAC address of decimal digits is no number of base 60, and a date is a text; `y` and `off` are truth values.
+    """
+
+    yaml_implicit_resolvers: ClassVar[dict[str | None, Any]] = {}
 
     def flatten_mapping(self, node: Any) -> None:
         """Put what a mapping merges into it.
@@ -118,11 +128,19 @@ class Loader(_BaseLoader):  # type: ignore[misc]
             YAMLError: it merges too many mappings, or too much.
         """
         merged = [value for key, value in node.value if key.tag == _MERGE]
-        if sum(len(value.value) for value in merged) <= MAX_MERGED:
+        too_many = sum(len(value.value) for value in merged) > MAX_MERGED
+        if not too_many:
             super().flatten_mapping(node)
-            if not merged or len(node.value) <= MAX_MERGED:
-                return
-        raise yaml.constructor.ConstructorError(None, None, f"merges more than {MAX_MERGED} keys", node.start_mark)
+        if too_many or (merged and len(node.value) > MAX_MERGED):
+            raise yaml.constructor.ConstructorError(None, None, f"merges more than {MAX_MERGED} keys", node.start_mark)
+        node.value = [(self._text_key(key), value) for key, value in node.value]
+
+    def _text_key(self, key: Any) -> Any:
+        """A key as a text, which is what it is in JSON: `1` and `on` too."""
+        if key.tag not in _KEYS:
+            return key
+        text = msgspec.json.encode(self.construct_object(key)).decode()
+        return yaml.ScalarNode(_TEXT, text, key.start_mark, key.end_mark)
 
 
 class _Dumper(_BaseDumper):  # type: ignore[misc]
@@ -130,6 +148,67 @@ class _Dumper(_BaseDumper):  # type: ignore[misc]
 
     def ignore_aliases(self, data: Any) -> bool:
         return True
+
+
+class _Scalar:
+    """Whether a text without quotes is of a kind, as PyYAML asks it."""
+
+    def __init__(self, pattern: str) -> None:
+        self._pattern = re.compile(pattern)
+
+    def match(self, text: str) -> object:
+        """Something that is true if it is."""
+        return self._pattern.fullmatch(text)
+
+
+class _Number(_Scalar):
+    """The same for numbers, in which underscores say nothing."""
+
+    def match(self, text: str) -> object:
+        return super().match(text if text[0] == "." else text.replace("_", ""))
+
+
+def _integer(loader: Any, node: Any) -> int | float:
+    text = loader.construct_scalar(node).replace("_", "")
+    sign, digits = (-1, text[1:]) if text[0] == "-" else (1, text.removeprefix("+"))
+    octal = digits[0] == "0" and digits[1:].isdecimal()
+    found = sign * int(digits, 8 if octal else 0)
+    return found if -(1 << 63) <= found < 1 << 64 else float(found)
+
+
+def _real(loader: Any, node: Any) -> int | float | str:
+    text: str = loader.construct_scalar(node)
+    found = float(text.replace("_", ""))
+    if math.isinf(found):
+        return text
+    # As JSON writes it: 1e3 is 1000.
+    return int(found) if found.is_integer() and abs(found) < _EXACT else found
+
+
+def _special(loader: Any, node: Any) -> float:
+    return float(loader.construct_scalar(node).replace(".", ""))
+
+
+def _truth(loader: Any, node: Any) -> bool:
+    return loader.construct_scalar(node).lower() in {"y", "yes", "true", "on"}
+
+
+for _tag, _known, _first in (
+    (
+        "bool",
+        _Scalar(r"[yY]|yes|Yes|YES|true|True|TRUE|on|On|ON|[nN]|no|No|NO|false|False|FALSE|off|Off|OFF"),
+        "yYtToOnNfF",
+    ),
+    ("int", _Number(r"[-+]?(?:0[xX][0-9a-fA-F]+|0[bB][01]+|0[oO][0-7]+|0[0-7]*|[1-9][0-9]*)"), "-+0123456789"),
+    ("float", _Number(r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?"), "-+.0123456789"),
+    ("special", _Scalar(r"[-+]?\.(?:inf|Inf|INF)|\.nan|\.NaN|\.NAN"), "-+."),
+    ("null", _Scalar(r"~|null|Null|NULL|"), ["~", "n", "N", ""]),
+    ("merge", _Scalar(r"<<"), "<"),
+):
+    for _each in (Loader, _Dumper):
+        _each.add_implicit_resolver(f"tag:yaml.org,2002:{_tag}", _known, [*_first])
+for _tag, _made in (("bool", _truth), ("int", _integer), ("float", _real), ("special", _special)):
+    Loader.add_constructor(f"tag:yaml.org,2002:{_tag}", _made)
 
 
 def _represent_mapping(dumper: Any, value: dict[Any, Any]) -> Any:
@@ -141,7 +220,7 @@ def _represent_mapping(dumper: Any, value: dict[Any, Any]) -> Any:
 
 def _represent_text(dumper: Any, value: str) -> Any:
     """A string in YAML; quoted where it begins like a number: other readers take the PCI id `15e3` for one."""
-    return dumper.represent_scalar("tag:yaml.org,2002:str", value, style="'" if _NUMERIC.match(value) else None)
+    return dumper.represent_scalar(_TEXT, value, style="'" if _NUMERIC.match(value) else None)
 
 
 _Dumper.add_representer(dict, _represent_mapping)

@@ -1,6 +1,6 @@
 """Points at which a test may let the daemon die or hang, so that what happens then is seen and not guessed.
 
-Called at each named point of prepare, attach, detach and unprepare; the names are in docs/lifecycle.md. Only the
+Called at each named point of prepare, attach, detach and unprepare; the names are in docs/crashes.md. Only the
 environment variable `NETDRA_FAULT`, which no installation sets, makes a point do anything: `NAME=kill` ends the process
 as a crash would, `NAME=hang` stops it where it is, as a kernel call that does not return would.
 """

@@ -15,6 +15,7 @@ from netdra.model.inventory import Interface
 
 BURST = 5
 SECONDS_PER_CHANGE = 10.0
+_LAST_DIGITS = 1e-6
 _Key = tuple[str, str]
 
 
@@ -29,6 +30,15 @@ class Bucket(msgspec.Struct, frozen=True):
     def now(self, now: float) -> float:
         """The tokens at a later time."""
         return min(self.most, self.tokens + (now - self.at) / self.seconds)
+
+    def wait(self, now: float) -> float:
+        """Seconds until there is a token; 0.0 if there is one, which a clock's last digits do not put off."""
+        missing = 1 - self.now(now)
+        return missing * self.seconds if missing > _LAST_DIGITS else 0.0
+
+    def less(self, now: float) -> Bucket:
+        """The bucket after a token was taken."""
+        return msgspec.structs.replace(self, tokens=max(self.now(now) - 1, 0.0), at=now)
 
 
 class Damper:
@@ -60,12 +70,12 @@ class Damper:
                 shown[key] = known
             elif _settled(interface, known) != known:
                 shown[key] = interface
-            elif (tokens := self._bucket(key, now)) >= 1:
-                self._buckets[key] = Bucket(tokens - 1, now)
-                shown[key] = interface
-            else:
+            elif wait := self._bucket(key, now).wait(now):
                 shown[key] = known
-                waits.append(now + (1 - tokens) * SECONDS_PER_CHANGE)
+                waits.append(now + wait)
+            else:
+                shown[key] = interface
+                self._buckets[key] = self._bucket(key, now).less(now)
         self._shown = shown
         self._due = min(waits, default=None)
         self._buckets = {
@@ -73,9 +83,8 @@ class Damper:
         }
         return tuple(shown[interface.identity, interface.if_name] for interface in interfaces)
 
-    def _bucket(self, key: _Key, now: float) -> float:
-        found = self._buckets.get(key)
-        return BURST if found is None else found.now(now)
+    def _bucket(self, key: _Key, now: float) -> Bucket:
+        return self._buckets.get(key) or Bucket(BURST, now)
 
 
 def _settled(interface: Interface, known: Interface) -> Interface:

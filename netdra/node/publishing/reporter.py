@@ -112,10 +112,7 @@ class Reporter:
         loop = asyncio.get_running_loop()
         while True:
             self._turn.clear()
-            tokens = self._bucket.now(loop.time())
-            waits = None if self._due is None else self._due - loop.time()
-            if waits is not None and tokens < 1:
-                waits = max(waits, (1 - tokens) * SECONDS_PER_REPORT)
+            waits = None if self._due is None else max(self._due - loop.time(), self._bucket.wait(loop.time()))
             if waits is not None and waits <= 0:
                 return
             with suppress(TimeoutError):
@@ -137,8 +134,7 @@ class Reporter:
             present = await self._client.create(NODE_NETWORKS, wanted)
         changed = msgspec.structs.replace(present, status=status)
         self._written = await self._client.replace(NODE_NETWORKS, changed, subresource="status")
-        now = asyncio.get_running_loop().time()
-        self._bucket = msgspec.structs.replace(self._bucket, tokens=self._bucket.now(now) - 1, at=now)
+        self._bucket = self._bucket.less(asyncio.get_running_loop().time())
         metrics.REPORTS.inc()
         if self._problem:
             log.info("%s: reported again after: %s", self._owner.name, self._problem)

@@ -8,6 +8,7 @@ import re
 import sys
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -257,6 +258,17 @@ def test_two_plugins_of_one_name_are_both_told(containerd: Runtime) -> None:
     raises=ProcessError,
     strict=True,
 )
+def has_begun(runtime: Runtime, name: str) -> bool:
+    """Run a pod's sandbox; False if another sandbox still has its name."""
+    try:
+        runtime.run_pod_sandbox(name)
+    except CommandError as problem:
+        if "is reserved for" not in str(problem):
+            raise
+        return False
+    return True
+
+
 def test_a_runtime_starts_again_after_it_had_to_refuse_a_pod_that_has_come_up_since() -> None:
     async def main(runtime: Runtime) -> None:
         hooks = Hooks()
@@ -265,7 +277,8 @@ def test_a_runtime_starts_again_after_it_had_to_refuse_a_pod_that_has_come_up_si
             with pytest.raises(CommandError, match="eth9 is busy"):
                 await asyncio.to_thread(runtime.run_pod_sandbox, "a")
             hooks.refusal = None
-            await asyncio.to_thread(runtime.run_pod_sandbox, "a")
+            # The runtime answers before it has given the name of the one that was refused back.
+            await until_async(partial(asyncio.to_thread, has_begun, runtime, "a"), "the pod's name to be free")
 
     with Node("refusing") as node:
         runtime = started(node)

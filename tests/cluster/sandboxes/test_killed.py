@@ -170,5 +170,5 @@ def test_every_named_point_is_tried_here_and_is_on_the_page() -> None:
     source = "".join(path.read_text() for path in NODE.rglob("*.py"))
     tried = (*PREPARE, *ATTACH, *DETACH, *UNPREPARE)
     assert set(re.findall(r'faults\.point\("([a-z-]+)"\)', source)) == set(tried)
-    page = (ROOT / "docs/lifecycle.md").read_text()
+    page = (ROOT / "docs/crashes.md").read_text()
     assert [point for point in tried if f"`{point}`" not in page] == []

@@ -74,7 +74,7 @@ def test_yaml_is_written_as_people_write_it() -> None:
 
 def test_equal_parts_are_written_out_without_anchors() -> None:
     part = {"a": [1]}
-    assert documents.to_yaml([{"x": part, "y": part}]) == "x:\n  a:\n  - 1\ny:\n  a:\n  - 1\n"
+    assert documents.to_yaml([{"one": part, "two": part}]) == "one:\n  a:\n  - 1\ntwo:\n  a:\n  - 1\n"
 
 
 def test_a_few_aliases_are_read() -> None:
