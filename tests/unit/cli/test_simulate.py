@@ -42,7 +42,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureF
 
     def run(*documents: dict[str, Any], arguments: tuple[str, ...] = (), claims: str = "") -> tuple[int, str, str]:
         path = tmp_path / "claims.yaml"
-        path.write_text(yaml.safe_dump_all(documents))
+        path.write_text("\n---\n".join(map(json.dumps, documents)))
         command = ["netdra", "simulate", "--slices", str(SLICES), "--claims", claims or str(path), *arguments]
         monkeypatch.setattr(sys, "argv", command)
         with pytest.raises(SystemExit) as end:

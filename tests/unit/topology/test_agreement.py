@@ -24,6 +24,7 @@ from netdra.topology import shipped
 from netdra.topology.bind import unbound
 from netdra.topology.references import find, resolve
 from netdra.topology.validation import check_topology
+from tests import draws
 
 NOWHERE = PluginPath(directories=())
 TEXTS = st.sampled_from([
@@ -97,7 +98,7 @@ def result(if_name: str) -> StepResult:
 def test_what_is_let_through_can_begin(kind: str, root: bool) -> None:
     passed = 0
 
-    @settings(max_examples=900)
+    @settings(max_examples=draws.count(100, 2000))
     @given(configs(kind))
     def holds(config: dict[str, Any]) -> None:
         nonlocal passed
