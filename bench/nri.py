@@ -21,11 +21,10 @@ from google.protobuf.message import Message
 
 from bench.figures import Figure
 from netdra.kube.backoff import Backoff
-from netdra.node.nri import mux
+from netdra.node.nri import framing
+from netdra.node.nri.framing import Frame, Kind, encode
 from netdra.node.nri.hooks import Sandbox
-from netdra.node.nri.messages import PLUGIN_SERVICE
-from netdra.node.nri.plugin import Plugin, Settings
-from netdra.node.nri.ttrpc import Frame, Kind, encode
+from netdra.node.nri.plugin import PLUGIN_SERVICE, Plugin, Settings
 from netdra.node.wire import nri_pb2, ttrpc_pb2
 
 CALLS = 3000
@@ -113,7 +112,7 @@ def _play_runtime(role: str, path: str) -> None:
     with connection, connection.makefile("rb") as answers:
 
         def ask(stream: int, frame: Frame) -> None:
-            connection.sendall(mux.frames(stream, encode(frame)))
+            connection.sendall(framing.frames(stream, encode(frame)))
 
         def read() -> None:
             _, size = _MUX_HEADER.unpack(answers.read(_MUX_HEADER.size))
@@ -121,11 +120,11 @@ def _play_runtime(role: str, path: str) -> None:
 
         if role == "plugin":
             read()
-            ask(mux.RUNTIME_STREAM, Frame(1, Kind.RESPONSE, b""))
+            ask(framing.RUNTIME_STREAM, Frame(1, Kind.RESPONSE, b""))
             for call, (method, message) in enumerate(
                 [("Configure", nri_pb2.ConfigureRequest()), ("Synchronize", nri_pb2.SynchronizeRequest())]
             ):
-                ask(mux.PLUGIN_STREAM, _request(2 * call + 1, method, message))
+                ask(framing.PLUGIN_STREAM, _request(2 * call + 1, method, message))
                 read()
         waits = []
         for number in range(WARM_UP + CALLS):
@@ -133,7 +132,7 @@ def _play_runtime(role: str, path: str) -> None:
                 print("begins", flush=True)
             frame = _request(2 * number + 5, "RunPodSandbox", _pod(number))
             begun = time.perf_counter()
-            ask(mux.PLUGIN_STREAM, frame)
+            ask(framing.PLUGIN_STREAM, frame)
             read()
             waits.append(time.perf_counter() - begun)
         print("ends", flush=True)

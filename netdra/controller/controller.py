@@ -9,20 +9,17 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager
 from datetime import UTC, datetime
 from typing import Any
 
-from netdra.controller import custom_device_status, metrics, policy_status, schema_status, topology_status
+from netdra.controller import metrics, status
 from netdra.controller.checks import Checks
 from netdra.controller.classes import Changes, changes
-from netdra.controller.features import published
-from netdra.controller.notices import drift
-from netdra.controller.saying import Status, WithStatus, reference, say
-from netdra.controller.state import CUSTOM_DEVICE, FEATURES, POLICY, SCHEMA, TOPOLOGY, State
-from netdra.controller.topology_status import Seen
+from netdra.controller.state import CUSTOM_DEVICE, FEATURES, POLICY, SCHEMA, TOPOLOGY, State, published
+from netdra.controller.status import Seen
 from netdra.controller.work import Key, Work
-from netdra.controller.writing import hold, write
+from netdra.controller.writing import Status, WithStatus, drift, hold, reference, say, write
 from netdra.kube.backoff import Backoff
 from netdra.kube.client import Client
 from netdra.kube.errors import ApiError, ConflictError, NotFoundError
@@ -51,24 +48,18 @@ class Controller:
         self,
         client: Client,
         recorder: Recorder,
-        *,
-        checks: Checks | None = None,
-        clock: Callable[[], datetime] = now,
-        in_hand: Callable[[], AbstractContextManager[None]] = nullcontext,
+        in_hand: Callable[[], AbstractContextManager[None]],
     ) -> None:
         """Begin nothing yet.
 
         Args:
             client: the way to the API server.
             recorder: who writes events.
-            checks: who finds what is wrong with objects.
-            clock: the time, for conditions.
             in_hand: entered around each look, which the end of the process waits for.
         """
         self._client = client
         self._recorder = recorder
-        self._checks = checks or Checks()
-        self._clock = clock
+        self._checks = Checks()
         self._in_hand = in_hand
         self.work = Work()
         self.state = State(client, self.work)
@@ -129,8 +120,8 @@ class Controller:
         users = self.state.users(name)
         await hold(self._client, topology, held=bool(users))
         seen = Seen(findings=findings, changes=planned, problem=problem, users=users)
-        if (users or not deleted) and not topology_status.is_interim(topology, seen):
-            await self._say(TOPOLOGIES, topology, topology_status.status(topology, seen, self._clock()))
+        if (users or not deleted) and not status.is_interim(topology, seen):
+            await self._say(TOPOLOGIES, topology, status.of_topology(topology, seen, now()))
 
     def _changes(self, topology: NetworkTopology) -> Changes:
         try:
@@ -141,7 +132,7 @@ class Controller:
 
     def _tell_of_drift(self, topology: NetworkTopology, planned: Changes) -> None:
         """Tell of classes that were as they should be, and then were changed by somebody."""
-        if not planned.replace or not topology_status.is_ready(topology):
+        if not planned.replace or not status.is_ready(topology):
             return
         other = changes(
             topology, self.state.classes.objects, Features(list_attributes=not self._features.list_attributes)
@@ -161,22 +152,22 @@ class Controller:
             return  # what nodes say is not known yet: what stands there is likelier than nothing
         wrong = await self._checks.policy(policy)
         reports = self.state.policy_reports.of(name)
-        said = policy_status.status(policy, self.state.policies.objects, wrong, reports, self._clock())
+        said = status.of_policy(policy, self.state.policies.objects, wrong, reports, now())
         await self._say(POLICIES, policy, said)
 
     async def _schema(self, name: str) -> None:
         schema = self.state.schemas.objects.get(name)
         if schema is not None:
-            await self._say(SCHEMAS, schema, schema_status.status(schema, self.state.schemas.objects, self._clock()))
+            await self._say(SCHEMAS, schema, status.of_schema(schema, self.state.schemas.objects, now()))
 
     async def _custom_device(self, name: str) -> None:
         device = self.state.custom_devices.objects.get(name)
         if device is not None and (self.state.nodes.synced or device.status is None):
             reports = self.state.custom_device_reports.of(name)
-            await self._say(CUSTOM_DEVICES, device, custom_device_status.status(device, reports, self._clock()))
+            await self._say(CUSTOM_DEVICES, device, status.of_custom_device(device, reports, now()))
 
-    async def _say(self, resource: Resource[Any], about: WithStatus, status: Status) -> None:
-        await say(self._client, self._recorder, resource, about, status)
+    async def _say(self, resource: Resource[Any], about: WithStatus, wanted: Status) -> None:
+        await say(self._client, self._recorder, resource, about, wanted)
 
     def _forget(self) -> None:
         self._checks.forget(self.state.policies.objects, self.state.topologies.objects)

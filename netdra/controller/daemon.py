@@ -48,7 +48,7 @@ async def run(client: Client, process: Process, settings: Settings, terms: Terms
     recorder = Recorder(client, REPORTER, settings.identity)
     telling = asyncio.create_task(recorder.run())
     try:
-        await election.run(lambda: Controller(client, recorder, in_hand=process.in_hand).run())
+        await election.run(lambda: Controller(client, recorder, process.in_hand).run())
     finally:
         # After the work has ended, for what it did last is to be told too.
         with suppress(TimeoutError):

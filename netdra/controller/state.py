@@ -7,13 +7,14 @@ and custom device. `netdra.controller.controller` reads all of it.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, suppress
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar
 
-from netdra.controller.reported import Reported
 from netdra.controller.work import Key, Work
 from netdra.kube.client import Client
+from netdra.kube.features import LIST_ATTRIBUTES
 from netdra.kube.reflector import Reflector
 from netdra.kube.resources import (
     CLAIM_USES,
@@ -29,17 +30,14 @@ from netdra.kube.resources import (
 from netdra.kube.store import Change, Store
 from netdra.model.claim import ClaimUse, DeviceClass
 from netdra.model.custom_device import CustomDevice
-from netdra.model.node_network import (
-    CustomDeviceReport,
-    NodeReport,
-    PolicyAtNode,
-    custom_devices_of,
-    policies_of,
-)
+from netdra.model.device import Features
+from netdra.model.node_network import CustomDeviceReport, NodeReport, PolicyAtNode, custom_devices_of, policies_of
 from netdra.model.policy import DeviceExposurePolicy
 from netdra.model.schema import CNIPluginSchema
 from netdra.model.topology import NetworkTopology
 from netdra.topology.users import topologies_of
+
+R = TypeVar("R")
 
 T = TypeVar("T", bound=KubernetesObject)
 
@@ -50,6 +48,48 @@ SETTLE_SECONDS = 1.0
 FEATURES_SECONDS = 5.0
 REPORTS_SECONDS = 5.0
 """How long the first list of NodeNetworks is waited for."""
+
+
+def published(nodes: Iterable[NodeReport]) -> Features | None:
+    """The form that most nodes publish it in; None if none says so.
+
+    All of them ask one API server; while its replicas or theirs are being replaced they may differ for a while.
+    """
+    said = [node.status.features for node in nodes if node.status is not None and node.status.features]
+    forms = Counter(LIST_ATTRIBUTES in features for features in said)
+    if not forms:
+        return None
+    return Features(list_attributes=forms[True] > forms[False])
+
+
+class Reported(Generic[R]):
+    """Reports by what they are about, and by node."""
+
+    def __init__(self, read: Callable[[NodeReport], Mapping[str, R]]) -> None:
+        """Begin empty.
+
+        Args:
+            read: a node's reports, by what they are about.
+        """
+        self._read = read
+        self._reports: dict[str, dict[str, R]] = {}
+
+    def of(self, name: str) -> Iterator[tuple[str, R]]:
+        """What nodes report of an object: the node, and what it says."""
+        return iter(self._reports.get(name, {}).items())
+
+    def changed(self, change: Change[NodeReport]) -> Iterator[str]:
+        """Take a node's change; the names of what is reported otherwise than before."""
+        before = self._read(change.old) if change.old is not None else {}
+        after = self._read(change.new) if change.new is not None else {}
+        for name in before.keys() - after.keys():
+            nodes = self._reports[name]
+            del nodes[change.key]
+            if not nodes:
+                del self._reports[name]
+        for name, report in after.items():
+            self._reports.setdefault(name, {})[change.key] = report
+        return (name for name in before.keys() | after.keys() if before.get(name) != after.get(name))
 
 
 class State:

@@ -1,24 +1,151 @@
-"""Writes what the controller makes beside statuses: DeviceClasses, and the finalizer of topologies that are used.
+"""Writes what the controller makes: DeviceClasses, finalizers of topologies that are used, statuses and their events.
 
-Used by `netdra.controller.controller`, which knows what is to be written.
+Used by `netdra.controller.controller`, which knows what is to be written. The status is what was told: a condition is
+told of by an event when it is written for the first time, so a restart tells nothing again. What changes in the message
+only is told again only if the object was changed too.
 """
 
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Protocol
 
 from netdra.controller import metrics
 from netdra.controller.classes import Changes
 from netdra.kube.client import Client
 from netdra.kube.errors import AlreadyExistsError, RefusedError
-from netdra.kube.resources import DEVICE_CLASSES, TOPOLOGIES
-from netdra.model import names
+from netdra.kube.events import ObjectReference, Occurrence, Recorder
+from netdra.kube.resources import DEVICE_CLASSES, TOPOLOGIES, Resource
+from netdra.model import documents, names
+from netdra.model.meta import Condition, ObjectMeta
 from netdra.model.topology import NetworkTopology
 from netdra.ops.metrics import counted
+
+_ACTIONS: Mapping[str, str] = {
+    "Compiled": "Compile",
+    "Ready": "WriteDeviceClasses",
+    "Accepted": "Accept",
+    "Conflicting": "Compare",
+    "Degraded": "Expose",
+    "Applied": "Apply",
+}
+_WARNINGS = frozenset(
+    {
+        ("Compiled", "Unsound"),
+        ("Ready", "ForeignDeviceClass"),
+        ("Ready", "Refused"),
+        ("Ready", "Deleting"),
+        ("Accepted", "Invalid"),
+        ("Accepted", "Contradictory"),
+        ("Accepted", "Duplicate"),
+        ("Conflicting", "SameRank"),
+        ("Degraded", "FailsOnNodes"),
+        ("Applied", "NotEverywhere"),
+    }
+)
+
+MANAGER = "netdra-controller"
 
 log = logging.getLogger(__name__)
 
 FINALIZER = f"{names.GROUP}/in-use"
+
+
+def notices(
+    regarding: ObjectReference, before: Sequence[Condition], after: Sequence[Condition]
+) -> Iterator[Occurrence]:
+    """What there is to tell after a status was written.
+
+    Args:
+        regarding: the object.
+        before: its conditions as they stood.
+        after: as they stand now.
+    """
+    known = {each.type: each for each in before}
+    for each in after:
+        old = known.get(each.type)
+        if _is_warning(each):
+            if old is None or _is_news(old, each):
+                yield _occurrence(regarding, each, warning=True)
+        elif old is not None and _is_warning(old) and old.status != each.status:
+            yield _occurrence(regarding, each, warning=False)
+
+
+def drift(regarding: ObjectReference, classes: Sequence[str]) -> Occurrence:
+    """What there is to tell when somebody else had changed DeviceClasses of a topology."""
+    named = ", ".join(f'"{name}"' for name in classes)
+    note = f"DeviceClass {named} had been changed and is as the topology says again; change the topology instead"
+    return Occurrence(regarding=regarding, type="Warning", reason="DriftCorrected", action=_ACTIONS["Ready"], note=note)
+
+
+def _is_warning(condition: Condition) -> bool:
+    return (condition.type, condition.reason) in _WARNINGS
+
+
+def _is_news(old: Condition, new: Condition) -> bool:
+    if (old.status, old.reason) != (new.status, new.reason):
+        return True
+    return old.message != new.message and old.observed_generation != new.observed_generation
+
+
+def _occurrence(regarding: ObjectReference, condition: Condition, *, warning: bool) -> Occurrence:
+    return Occurrence(
+        regarding=regarding,
+        type="Warning" if warning else "Normal",
+        reason=condition.reason,
+        action=_ACTIONS[condition.type],
+        note=condition.message,
+    )
+
+
+class Status(Protocol):
+    """Whatever has conditions."""
+
+    @property
+    def conditions(self) -> tuple[Condition, ...]:
+        """What holds and what does not."""
+
+
+class WithStatus(Protocol):
+    """Whatever has metadata and a status."""
+
+    @property
+    def metadata(self) -> ObjectMeta:
+        """Its name and what hangs on it."""
+
+    @property
+    def status(self) -> Any:
+        """What was said of it last, or None."""
+
+
+async def say(client: Client, recorder: Recorder, resource: Resource[Any], about: WithStatus, status: Status) -> None:
+    """Write a status, unless it stands there already, and tell what is new in it.
+
+    Raises:
+        ApiError: it cannot be written just now; nothing is told.
+    """
+    if status == about.status:
+        return
+    wanted = {
+        "apiVersion": resource.group_version,
+        "kind": resource.type.__name__,
+        "metadata": {"name": about.metadata.name, "uid": about.metadata.uid},
+        "status": documents.plain(status),
+    }
+    await client.apply(resource, wanted, manager=MANAGER, subresource="status")
+    metrics.STATUS_WRITES.labels(resource.plural).inc()
+    before: Sequence[Condition] = () if about.status is None else about.status.conditions
+    for told in notices(reference(resource, about), before, status.conditions):
+        recorder.emit(told)
+
+
+def reference(resource: Resource[Any], about: WithStatus) -> ObjectReference:
+    """An object as events name it."""
+    metadata = about.metadata
+    return ObjectReference(
+        api_version=resource.group_version, kind=resource.type.__name__, name=metadata.name, uid=metadata.uid
+    )
 
 
 async def write(client: Client, planned: Changes) -> str:

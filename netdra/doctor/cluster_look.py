@@ -1,6 +1,7 @@
 """Looks at a cluster through the API server. Writes nothing: what has to be tried is tried as a dry run.
 
-Called by `netdra doctor`. What the one who asks may not see is left as `Unseen`, and the rest goes on.
+Called by `netdra doctor`. What the one who asks may not see is left as `Unseen`, and the rest goes on. Of Kubernetes'
+objects as much is modelled here as is read.
 """
 
 from __future__ import annotations
@@ -16,8 +17,7 @@ import msgspec
 from cryptography import x509
 
 from netdra.admission.keeper import CONFIGURATIONS, WebhookConfiguration
-from netdra.doctor import cluster_objects as kinds_read
-from netdra.doctor.cluster_facts import (
+from netdra.doctor.cluster_verdicts import (
     NETDRA_PODS,
     PART_LABEL,
     VERSION_LABEL,
@@ -33,9 +33,10 @@ from netdra.doctor.rights import PROCESSES, Right, needed
 from netdra.kube.client import Client, Selection
 from netdra.kube.errors import NotFoundError, RefusedError
 from netdra.kube.features import probe
-from netdra.kube.resources import NODE_REPORTS, POLICIES
+from netdra.kube.resources import NODE_REPORTS, POLICIES, Resource
 from netdra.model import crd, kinds
 from netdra.model.errors import NetdraError, PermanentError
+from netdra.model.meta import Condition, ObjectMeta
 from netdra.model.node_network import NodeReport, ReportedStatus
 
 AT_ONCE = 8
@@ -44,6 +45,82 @@ WEBHOOKS = ("netdra", "netdra-claims")
 _DENIED = 'admission webhook "validate.networking.dra.io" denied'
 
 T = TypeVar("T")
+
+
+class _Read(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """Whatever is only read."""
+
+    metadata: ObjectMeta
+
+
+class DefinitionStatus(msgspec.Struct, frozen=True):
+    """Whether the kind is served."""
+
+    conditions: tuple[Condition, ...] | None = ()
+
+
+class CustomResourceDefinition(_Read, frozen=True):
+    """A kind as the API server knows it; its spec is compared as plain data."""
+
+    spec: Any
+    status: DefinitionStatus = DefinitionStatus()
+
+
+class NodeInfo(msgspec.Struct, frozen=True, rename="camel"):
+    """What runs on a node."""
+
+    kubelet_version: str = ""
+    container_runtime_version: str = ""
+
+
+class NodeStatus(msgspec.Struct, frozen=True, rename="camel"):
+    """A node's status."""
+
+    node_info: NodeInfo = NodeInfo()
+
+
+class Node(_Read, frozen=True):
+    """A node."""
+
+    status: NodeStatus = NodeStatus()
+
+
+class Pod(_Read, frozen=True):
+    """A pod: its labels are enough."""
+
+
+class Review(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A question to the API server, and its answer."""
+
+    metadata: ObjectMeta = ObjectMeta()
+    spec: Mapping[str, Any] = {}
+    status: Mapping[str, Any] = {}
+
+
+class Written(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """An object as it is sent."""
+
+    api_version: str
+    kind: str
+    metadata: ObjectMeta
+    spec: Any = None
+
+
+DEFINITIONS = Resource("apiextensions.k8s.io/v1", "customresourcedefinitions", CustomResourceDefinition)
+NODES = Resource("v1", "nodes", Node)
+PODS = Resource("v1", "pods", Pod, namespaced=True)
+WHO_AM_I = Resource("authentication.k8s.io/v1", "selfsubjectreviews", Review)
+MAY_I = Resource("authorization.k8s.io/v1", "selfsubjectaccessreviews", Review)
+MAY_THEY = Resource("authorization.k8s.io/v1", "subjectaccessreviews", Review)
+WRITTEN_POLICIES = Resource(POLICIES.group_version, POLICIES.plural, Written)
+
+WRONG_POLICY = Written(
+    api_version=POLICIES.group_version,
+    kind="DeviceExposurePolicy",
+    metadata=ObjectMeta(generate_name="netdra-doctor-"),
+    spec={"selector": {"cel": "device.driver =="}},
+)
+"""A policy that the API server takes by its schema, and the webhook refuses."""
 
 
 class _Version(msgspec.Struct, frozen=True, rename="camel"):
@@ -107,7 +184,7 @@ async def _definitions(client: Client) -> tuple[Definition, ...]:
 
 async def _definition(client: Client, kind: crd.CustomKind) -> Definition:
     try:
-        found = await client.get(kinds_read.DEFINITIONS, kind.name)
+        found = await client.get(DEFINITIONS, kind.name)
     except NotFoundError:
         return Definition(kind.name)
     served = any(each.type == "Established" and each.status == "True" for each in found.status.conditions or ())
@@ -170,7 +247,7 @@ async def _answer(client: Client) -> str:
         NetdraError: it refuses before it asks: whoever asks has not the right, or there is no such kind.
     """
     try:
-        await client.create(kinds_read.WRITTEN_POLICIES, kinds_read.WRONG_POLICY, dry_run=True)
+        await client.create(WRITTEN_POLICIES, WRONG_POLICY, dry_run=True)
     except RefusedError as problem:
         if _DENIED in problem.status.message:
             return "asked"
@@ -184,7 +261,7 @@ async def _answer(client: Client) -> str:
 
 async def _lacking(client: Client, namespace: str) -> dict[str, tuple[str, ...]]:
     """What the processes may not do: all of them where that may be asked, else the one that asks."""
-    asked = await client.create(kinds_read.WHO_AM_I, kinds_read.Review())
+    asked = await client.create(WHO_AM_I, Review())
     name = asked.status.get("userInfo", {}).get("username", "")
     prefix = f"system:serviceaccount:{namespace}:netdra-"
     if name.startswith(prefix) and name.removeprefix(prefix) in PROCESSES:
@@ -199,7 +276,7 @@ async def _lacking(client: Client, namespace: str) -> dict[str, tuple[str, ...]]
 
 async def _denied(client: Client, process: str, namespace: str, whose: Mapping[str, Any]) -> tuple[str, ...]:
     """The rights of a process that somebody has not: a service account, or whoever asks."""
-    kind = kinds_read.MAY_THEY if whose else kinds_read.MAY_I
+    kind = MAY_THEY if whose else MAY_I
     few = asyncio.Semaphore(AT_ONCE)
 
     async def allowed(right: Right) -> bool:
@@ -212,7 +289,7 @@ async def _denied(client: Client, process: str, namespace: str, whose: Mapping[s
             "namespace": namespace if right.namespaced else "",
         }
         async with few:
-            answer = await client.create(kind, kinds_read.Review(spec={**whose, "resourceAttributes": attributes}))
+            answer = await client.create(kind, Review(spec={**whose, "resourceAttributes": attributes}))
         return bool(answer.status.get("allowed", False))
 
     rights = needed(process)
@@ -223,7 +300,7 @@ async def _denied(client: Client, process: str, namespace: str, whose: Mapping[s
 async def _nodes(client: Client) -> tuple[KubernetesNode, ...]:
     return tuple(
         KubernetesNode(each.metadata.name, info.kubelet_version, info.container_runtime_version)
-        for each in await client.list(kinds_read.NODES)
+        for each in await client.list(NODES)
         for info in (each.status.node_info,)
     )
 
@@ -232,6 +309,6 @@ async def _components(client: Client, namespace: str) -> tuple[Component, ...]:
     chosen = Selection(namespace=namespace, label_selector=NETDRA_PODS)
     return tuple(
         Component(each.metadata.name, labels.get(PART_LABEL, ""), labels.get(VERSION_LABEL, ""))
-        for each in await client.list(kinds_read.PODS, chosen)
+        for each in await client.list(PODS, chosen)
         for labels in (each.metadata.labels,)
     )

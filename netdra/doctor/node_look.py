@@ -20,8 +20,7 @@ from netdra.cni import plugins as binaries
 from netdra.cni import protocol
 from netdra.cni.errors import PluginError
 from netdra.discovery.scan import scan
-from netdra.doctor.node_facts import Folder, Nic, NodeFacts, Plugin, Presence
-from netdra.doctor.node_verdicts import KINDS
+from netdra.doctor.node_verdicts import KINDS, Folder, Nic, NodeFacts, Plugin, Presence
 from netdra.kernel import link, rdma
 from netdra.kernel.errors import KernelError
 from netdra.kernel.netlink import Socket

@@ -11,6 +11,7 @@ from typing import Any, Literal
 import msgspec
 
 from netdra.model.meta import ObjectMeta
+from netdra.model.plan import ClaimReference
 from netdra.model.resource import API_VERSION, QuantityText, Wire
 
 
@@ -193,6 +194,11 @@ class ResourceClaim(Wire, frozen=True, omit_defaults=False):
     status: ResourceClaimStatus = ResourceClaimStatus()
     api_version: Literal["resource.k8s.io/v1"] = API_VERSION
     kind: Literal["ResourceClaim"] = "ResourceClaim"
+
+    @property
+    def reference(self) -> ClaimReference:
+        """What it is called."""
+        return ClaimReference(namespace=self.metadata.namespace, name=self.metadata.name, uid=self.metadata.uid)
 
 
 class ClaimUseDevices(Wire, frozen=True):

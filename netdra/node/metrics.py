@@ -1,11 +1,21 @@
-"""What is measured of a node: discovery, publishing, claims, sandboxes, chains.
+"""What is measured of the node daemon, and how what other parts count by themselves is carried over.
 
-Counted on by the parts of the node daemon. What takes time is measured with `netdra.ops.metrics.measured`, which also
-says how it ended: `with measured(PREPARE_SECONDS): ...`.
+Counted on where things happen; docs/metrics.md has them all. The functions are called after each reading of the kernel,
+after each attachment and after each publication.
 """
 
 from __future__ import annotations
 
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Protocol, get_args
+
+from netdra.chain.report import AttachReport, DetachReport, FailedAttachReport, UndoReport
+from netdra.model.device import LeftOut
+from netdra.model.inventory import Inventory
+from netdra.model.resource import ResourceSlice
+from netdra.node.view import HeldDevice
 from netdra.ops.metrics import FAST, OUTCOME, SLOW, Catalogue, Values
 
 NODE = Catalogue("Node")
@@ -121,3 +131,121 @@ RESTORED = NODE.counter(
 )
 step_type = Values()
 """The `type` label of a step: a CNI type, of which there are few unless somebody makes many."""
+
+
+class Watched(Protocol):
+    """Who counts what it reads of the kernel: `netdra.discovery.watch.Watcher`."""
+
+    rescans: int
+    events: int
+    overflows: int
+
+
+class Discovered:
+    """The discovery metrics of one watcher."""
+
+    def __init__(self, watcher: Watched) -> None:
+        self._watcher = watcher
+        self._counted = (-1, 0, 0)  # the first reading is a scan too
+        self._types: set[str] = set()
+
+    def update(self, inventory: Inventory) -> None:
+        """Count what was read since the last call, and show what is known now."""
+        watcher = self._watcher
+        before, self._counted = self._counted, (watcher.rescans, watcher.events, watcher.overflows)
+        counters = (SCANS, KERNEL_EVENTS, OVERFLOWS)
+        for counter, now, then in zip(counters, self._counted, before, strict=True):
+            counter.inc(now - then)
+        found = Counter(each.type for each in inventory.interfaces)
+        self._types |= found.keys()
+        for kind in self._types:
+            INTERFACES.labels(kind).set(found[kind])
+        UNREADABLE_FACTS.set(sum(inventory.unreadable.values()))
+
+
+class Delay:
+    """How long it takes from a change of the kernel until the API server has what came of it."""
+
+    def __init__(self) -> None:
+        self._since: float | None = None
+
+    def begins(self) -> None:
+        """A change was read; if one is on its way already, that one's time counts."""
+        if self._since is None:
+            self._since = time.monotonic()
+
+    def ends(self, *, published: bool) -> None:
+        """All that came of it is there, or nothing came of it."""
+        if published and self._since is not None:
+            PUBLISH_SECONDS.observe(time.monotonic() - self._since)
+        self._since = None
+
+
+def on_scrape(
+    prepared: Callable[[], int],
+    attached: Callable[[], int],
+    namespaces: Callable[[], int],
+    registered: Callable[[], bool],
+) -> None:
+    """Have what is on the disk or in another part's hand looked up when somebody asks.
+
+    Args:
+        prepared: how many claims are prepared.
+        attached: how many sandboxes have a network.
+        namespaces: of how many sandboxes the namespace is held.
+        registered: whether the kubelet has the driver.
+    """
+    PREPARED.set_function(prepared)
+    ATTACHMENTS.set_function(attached)
+    HELD_NAMESPACES.set_function(namespaces)
+    REGISTERED.set_function(registered)
+
+
+def held(devices: Sequence[HeldDevice]) -> None:
+    """Show which devices claims have."""
+    HELD.set(len({each.key for each in devices}))
+    STUCK.set(len({each.key for each in devices if each.trouble}))
+
+
+def published(slices: Sequence[ResourceSlice], left_out: Mapping[LeftOut, int]) -> None:
+    """Show what is to be published.
+
+    Args:
+        slices: all of the node's.
+        left_out: how often devices are left out of them, and why.
+    """
+    devices = [device for each in slices for device in each.spec.devices]
+    POOLS.set(len({each.spec.pool.name for each in slices}))
+    SLICES.set(len(slices))
+    DEVICES.set(len(devices))
+    TAINTED.set(sum(bool(device.taints) for device in devices))
+    for reason in get_args(LeftOut):
+        LEFT_OUT.labels(reason).set(left_out.get(reason, 0))
+
+
+def attached(report: AttachReport | FailedAttachReport) -> None:
+    """Count the steps of an attachment that was done now, whether it came about or not."""
+    if isinstance(report, FailedAttachReport):
+        for failure in report.failures:
+            outcome = "temporary" if failure.temporary else "defect" if failure.kind == "defect" else "permanent"
+            STEP_FAILURES.labels(step_type(failure.plugin), outcome).inc()
+        _undone(report.undone)
+    elif not report.repeated:
+        for step in report.steps:
+            STEP_SECONDS.labels(step_type(step.plugin), "add").observe(step.seconds)
+
+
+def detached(report: DetachReport) -> None:
+    """Count the steps of a detachment."""
+    _undone(report.undone)
+
+
+def _undone(steps: Iterable[UndoReport]) -> None:
+    for step in steps:
+        kind = step_type(step.plugin)
+        if step.restored or step.stranded:
+            RESTORED.labels(kind, "permanent" if step.stranded else "ok").inc()
+        if step.outcome == "undone":
+            STEP_SECONDS.labels(kind, "del").observe(step.seconds)
+        else:
+            STEP_FAILURES.labels(kind, f"undo-{step.outcome}").inc()

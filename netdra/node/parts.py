@@ -6,7 +6,7 @@ it is a third of all that the daemon imports.
 
 from __future__ import annotations
 
-from collections.abc import Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,28 +17,33 @@ from netdra.cni.plugins import PluginPath, installed
 from netdra.kube.client import Client
 from netdra.kube.events import Recorder
 from netdra.model import names
-from netdra.node import measure
+from netdra.node import metrics
 from netdra.node.cdi.files import ClaimFiles
 from netdra.node.claims.store import ClaimStore
-from netdra.node.kubelet.sockets import sockets
+from netdra.node.daemon import Settings
+from netdra.node.kubelet.plugin import KubeletPlugin, sockets
+from netdra.node.kubelet.services import ClaimServices
 from netdra.node.nri.plugin import Plugin
 from netdra.node.nri.plugin import Settings as NriSettings
 from netdra.node.permits import NodePermits
 from netdra.node.pods.service import Pods, Surroundings, assemble, keep
 from netdra.node.publishing.service import Publishing
-from netdra.node.serving import KubeletService
-from netdra.node.settings import Settings
 from netdra.ops.health import Finding, Health
 
 
 @dataclass(frozen=True)
 class Parts:
-    """What keeps pods, connected with what publishes; nothing runs yet."""
+    """What keeps pods, connected with what publishes; nothing runs yet.
+
+    Attributes:
+        plugins: finds the CNI plugins of the node, in any thread.
+    """
 
     pods: Pods
-    kubelet: KubeletService
+    kubelet: KubeletPlugin
     plugin: Plugin
     recorder: Recorder
+    plugins: Callable[[], tuple[str, ...]]
 
     def add_checks(self, health: Health) -> None:
         """Ready only if the kubelet and the runtime have the driver."""
@@ -55,23 +60,21 @@ class Parts:
 
 
 def assembled(client: Client, settings: Settings, publishing: Publishing) -> Parts:
-    """All parts; from now on the publishing half knows what is held."""
+    """All parts."""
     wanted = sockets(settings.kubelet_root, settings.instance)
     recorder = Recorder(client, f"{names.DRIVER}/pods", settings.node)
     prepared = ClaimStore.of_state(settings.state_dir)
     pods = _pods(client, settings, publishing, recorder, prepared, wanted.plugin)
-    publishing.holder = pods.held
-    publishing.look_again()
-    publishing.look_for_plugins(lambda: installed(_plugin_path(settings)))
-    kubelet = KubeletService(wanted, pods.claims, publishing)
-    measure.on_scrape(
+    claims = ClaimServices(pods.claims, publishing.look_again, publishing.gate)
+    kubelet = KubeletPlugin(wanted, claims, publishing.health.states)
+    metrics.on_scrape(
         lambda: len(prepared.uids()),
         lambda: len(checkpoint.sandboxes(settings.sandboxes)),
         lambda: len(pods.held.network.namespaces),
         lambda: kubelet.registered,
     )
     plugin = Plugin(pods.hooks, NriSettings(socket=settings.nri_socket, index=settings.nri_index))
-    return Parts(pods, kubelet, plugin, recorder)
+    return Parts(pods, kubelet, plugin, recorder, plugins=lambda: installed(_plugin_path(settings)))
 
 
 def _pods(
@@ -95,7 +98,7 @@ def _pods(
             view=publishing,
             emit=recorder.emit,
             changed=publishing.look_again,
-            haste=publishing.haste,
+            gate=publishing.gate,
             permits=NodePermits(
                 plugins=settings.allow_plugins,
                 folders=settings.allow_host_paths,

@@ -1,6 +1,7 @@
 """What preparing and publishing know of each other: the node's devices one way, which of them are held the other.
 
-The publishing half of the daemon is a `NodeView`; the half that keeps pods and claims is a `Holder`.
+The publishing half of the daemon is a `NodeView`, and tells the kubelet's services of each `DeviceHealth`; the half
+that keeps pods and claims is a `Holder`.
 """
 
 from __future__ import annotations
@@ -48,6 +49,15 @@ class HeldDevice(msgspec.Struct, frozen=True, kw_only=True):
     key: DeviceKey
     claim: str
     trouble: str = ""
+
+
+class DeviceHealth(msgspec.Struct, frozen=True):
+    """How a published device is; `message` says what is wrong with one that is not healthy."""
+
+    pool: str
+    device: str
+    healthy: bool
+    message: str = ""
 
 
 class Holder(Protocol):

@@ -225,7 +225,7 @@ def _missing(claim: ResourceClaim, graph: Graph, root: str) -> InvalidInputError
 def _plan(run: _Run, named: Mapping[str, str], devices: Mapping[DeviceKey, PlannedDevice]) -> Plan:
     allotted = {step: _device(run.claim, result, devices) for step, result in run.devices.items()}
     steps = _steps(run.graph, named, allotted, run.network)
-    return Plan(topology=run.graph.topology, claim=_reference(run.claim), steps=steps)
+    return Plan(topology=run.graph.topology, claim=run.claim.reference, steps=steps)
 
 
 def _steps(
@@ -250,7 +250,7 @@ def _plain(
     claim: ResourceClaim, result: DeviceRequestAllocationResult, devices: Mapping[DeviceKey, PlannedDevice]
 ) -> PlainDevice:
     return PlainDevice(
-        claim=_reference(claim),
+        claim=claim.reference,
         device=_device(claim, result, devices),
         admin_access=bool(result.admin_access),
     )
@@ -272,10 +272,6 @@ def _device(
         share_id=result.share_id or "",
         consumed_capacity={name: str(amount) for name, amount in result.consumed_capacity.items()},
     )
-
-
-def _reference(claim: ResourceClaim) -> ClaimReference:
-    return ClaimReference(namespace=claim.metadata.namespace, name=claim.metadata.name, uid=claim.metadata.uid)
 
 
 def _named(claim: ResourceClaim) -> str:

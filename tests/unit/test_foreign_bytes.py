@@ -24,8 +24,7 @@ from netdra.kernel import address, link, netlink, route, uapi
 from netdra.kernel.netlink import attribute, nested, u32
 from netdra.model import documents
 from netdra.model.errors import InvalidInputError
-from netdra.node.nri.mux import Demux, ProtocolError, frames
-from netdra.node.nri.ttrpc import Frame, Kind, Reader, encode
+from netdra.node.nri.framing import Demux, Frame, Kind, ProtocolError, Reader, encode, frames
 from netdra.node.wire import nri_pb2, ttrpc_pb2
 from tests import draws
 

@@ -4,23 +4,35 @@
 succeeded, `detached` before it is undone. A container cannot be made without the specification, so it is written last
 and removed first (decision D12). All calls can be repeated, and none asks the API server. They block on disk alone, and
 do not wait for it: no pod outlives a power failure, after which every claim is prepared and attached anew.
+
+Metadata (KEP-5304) is what a container can read of its devices, in the API's own words: what was published at Prepare,
+and the network's facts after the chain. It follows metadata.resource.k8s.io/v1alpha1 and the paths of
+k8s.io/dynamic-resource-allocation.
 """
 
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import Literal
 
 import msgspec
 
 from netdra.chain import files
 from netdra.model import names
+from netdra.model.claim import NetworkDeviceData
 from netdra.model.errors import InvalidInputError, TemporaryError
-from netdra.node.cdi import metadata, spec
+from netdra.model.resource import DeviceAttribute, Wire
+from netdra.node.cdi import spec
 from netdra.node.cdi.outcome import DeviceOutcome, DonePlan, outcomes
-from netdra.node.claims.prepared import PreparedClaim
+from netdra.node.cdi.spec import Mount
+from netdra.node.claims.prepared import KeptDevice, PreparedClaim
+
+METADATA_FOLDER = "dra-device-metadata"
+METADATA_FILE = "metadata.json"
+CONTAINER_FOLDER = "/var/run/kubernetes.io/dra-device-attributes"
 
 CDI_FOLDER = Path("/var/run/cdi")
 _PREFIX = f"{names.DRIVER}-claim-"
@@ -28,6 +40,101 @@ _SUFFIX = ".json"
 _READABLE = 0o644  # programs in containers need not be root
 _TRAVERSABLE = 0o755  # the folder is every driver's
 _LOCK_SECONDS = 5.0
+
+
+class MetadataName(Wire, frozen=True):
+    """Which claim the metadata is of, and how often it was written."""
+
+    name: str
+    namespace: str
+    uid: str
+    generation: int
+
+
+class DescribedDevice(Wire, frozen=True):
+    """A device as containers read of it."""
+
+    driver: str
+    pool: str
+    name: str
+    attributes: Mapping[str, DeviceAttribute] = {}
+    network_data: NetworkDeviceData | None = None
+
+
+class DescribedRequest(Wire, frozen=True):
+    """A request's devices."""
+
+    name: str
+    devices: tuple[DescribedDevice, ...] = ()
+
+
+class DeviceMetadata(Wire, frozen=True, omit_defaults=False):
+    """The content of a metadata file."""
+
+    metadata: MetadataName
+    pod_claim_name: str | msgspec.UnsetType
+    requests: tuple[DescribedRequest, ...]
+    api_version: Literal["metadata.resource.k8s.io/v1alpha1"] = "metadata.resource.k8s.io/v1alpha1"
+    kind: Literal["DeviceMetadata"] = "DeviceMetadata"
+
+
+def device_metadata(prepared: PreparedClaim, request: str, outcomes: Sequence[DeviceOutcome] = ()) -> DeviceMetadata:
+    """A request's metadata.
+
+    Args:
+        prepared: the claim.
+        request: its request.
+        outcomes: what its devices became; none before they have become anything.
+    """
+    claim = prepared.claim
+    networks = {(each.key, each.share_id): each.network for each in outcomes}
+    devices = tuple(
+        _described(kept, networks.get((kept.key, kept.told.share_id)))
+        for kept in prepared.devices
+        if kept.request == request
+    )
+    return DeviceMetadata(
+        metadata=MetadataName(
+            name=claim.name, namespace=claim.namespace, uid=claim.uid, generation=2 if outcomes else 1
+        ),
+        pod_claim_name=prepared.pod_claim_name or msgspec.UNSET,
+        requests=(DescribedRequest(name=request, devices=devices),),
+    )
+
+
+def _text(metadata: DeviceMetadata) -> bytes:
+    """The metadata as the text of its file."""
+    return msgspec.json.format(msgspec.json.encode(metadata), indent=2) + b"\n"
+
+
+def container_path(prepared: PreparedClaim, request: str) -> str:
+    """Where a container finds the file: by the name that its pod knows the claim by.
+
+    That name is an annotation, which whoever makes a claim can write: one that is none of Kubernetes' counts as none.
+    """
+    kind, name = (
+        ("resourceclaimtemplates", prepared.pod_claim_name)
+        if names.is_label(prepared.pod_claim_name)
+        else ("resourceclaims", prepared.claim.name)
+    )
+    return f"{CONTAINER_FOLDER}/{kind}/{name}/{request}/{names.DRIVER}-metadata.json"
+
+
+def _mount(prepared: PreparedClaim, request: str, host_path: str) -> Mount:
+    """The mount that shows a container the file."""
+    return Mount(
+        host_path=host_path, container_path=container_path(prepared, request), options=("ro", "bind", "nosuid", "nodev")
+    )
+
+
+def _described(kept: KeptDevice, network: NetworkDeviceData | None) -> DescribedDevice:
+    return DescribedDevice(
+        driver=names.DRIVER,
+        pool=kept.told.pool,
+        name=kept.told.device,
+        attributes=kept.attributes,
+        network_data=network,
+    )
 
 
 class ClaimFiles(msgspec.Struct, frozen=True, kw_only=True):
@@ -140,18 +247,18 @@ class ClaimFiles(msgspec.Struct, frozen=True, kw_only=True):
     def _describe(self, claim: PreparedClaim, became: Sequence[DeviceOutcome]) -> list[tuple[str, spec.Mount]]:
         mounts = []
         for request in claim.requests:
-            path = self._folder(claim.claim.uid) / _part(request) / metadata.FILE
-            written = metadata.encode(metadata.render(claim, request, became))
+            path = self._folder(claim.claim.uid) / _part(request) / METADATA_FILE
+            written = _text(device_metadata(claim, request, became))
             # No container has it now by this name, and a file that takes another one's place is waited for by ext4
             # (auto_da_alloc), which is a quarter of what all files of a pod take.
             _remove(path)
             files.replace(path, written, _LOCK_SECONDS, mode=_READABLE, lasting=False)
-            mounts.append((request, metadata.mount(claim, request, str(path))))
+            mounts.append((request, _mount(claim, request, str(path))))
         return mounts
 
     def _folder(self, uid: str) -> Path:
         # By uid, since a claim may be gone, and another one of its name be there, before it is unprepared.
-        return self.plugin / metadata.FOLDER / _part(uid)
+        return self.plugin / METADATA_FOLDER / _part(uid)
 
 
 def _part(name: str) -> str:

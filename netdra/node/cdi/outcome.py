@@ -1,6 +1,6 @@
 """What each device of a claim became in the pod: its interface, addresses, RDMA device and device files.
 
-Worked out from the plans that were run and the steps' results; rendered by `spec`, `environment` and `metadata`. Pure.
+Worked out from the plans that were run and the steps' results; rendered by `spec` and `files`. Pure.
 """
 
 from __future__ import annotations

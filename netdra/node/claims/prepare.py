@@ -1,4 +1,4 @@
-"""Prepare and unprepare claims: the `ClaimHandler` behind the kubelet's calls.
+"""Prepare and unprepare claims: the `ClaimHandler` of the kubelet's services.
 
 Prepare reads the claim, refuses what could not be attached, and writes down what it told the kubelet; the network
 itself is made when a pod begins (decision D11). Unprepare goes by what was written down and asks no API server. The
@@ -8,7 +8,7 @@ checks against other claims and the writing are one at a time on the node, which
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Protocol
 
 from netdra.chain.checkpoint import boot_id
@@ -21,9 +21,8 @@ from netdra.model.resource import DeviceAttribute
 from netdra.node import faults
 from netdra.node.claims import checks
 from netdra.node.claims.lookup import JustRead, WatchedPods, get_claim, patiently, pods_of, unread, unwatched
-from netdra.node.claims.prepared import POD_CLAIM_NAME, KeptDevice, PreparedClaim, base_request, cdi_id
+from netdra.node.claims.prepared import POD_CLAIM_NAME, KeptDevice, PreparedClaim, PreparedDevice, base_request, cdi_id
 from netdra.node.claims.store import ClaimStore
-from netdra.node.kubelet.handler import PreparedDevice
 from netdra.node.permits import EVERYTHING, NodePermits
 from netdra.node.view import Holder, NodeView
 from netdra.slices.exclusion import Holding, conflict
@@ -61,6 +60,7 @@ class Claims:
         on_host_network: WatchedPods = unwatched,
         just_read: JustRead = unread,
         permits: NodePermits = EVERYTHING,
+        settle: Callable[[str], Awaitable[None]] | None = None,
     ) -> None:
         """Begin.
 
@@ -74,10 +74,12 @@ class Claims:
             on_host_network: what is known of pods without asking the API server.
             just_read: what is known of a claim without asking it.
             permits: what those who write topologies may have of the node.
+            settle: takes down what is left of a claim's pods, before the claim is given up.
         """
         self._client, self._node, self._view, self._holder = client, node, view, holder
         self._store, self._files = store, files
         self._on_host_network, self._just_read, self._permits = on_host_network, just_read, permits
+        self._settled = settle
 
     async def prepare(self, claim: ClaimReference) -> tuple[PreparedDevice, ...]:
         """Make a claim ready; see `ClaimHandler`.
@@ -102,6 +104,8 @@ class Claims:
         Raises:
             NetdraError: something could not be removed.
         """
+        if self._settled is not None:
+            await self._settled(claim.uid)
         await asyncio.to_thread(self._forget, claim.uid)
 
     async def _still(self, known: PreparedClaim) -> bool:
@@ -157,7 +161,7 @@ class Claims:
         checks.check_shared(claim, binding.plans, pods)
         return PreparedClaim(
             boot_id=boot_id(),
-            claim=_reference(claim),
+            claim=claim.reference,
             devices=tuple(self._kept(claim, binding)),
             pod_claim_name=claim.metadata.annotations.get(POD_CLAIM_NAME, ""),
         )
@@ -263,7 +267,3 @@ def _published(view: NodeView) -> dict[DeviceKey, Mapping[str, DeviceAttribute]]
         if each.spec.driver == names.DRIVER
         for device in each.spec.devices
     }
-
-
-def _reference(claim: ResourceClaim) -> ClaimReference:
-    return ClaimReference(namespace=claim.metadata.namespace, name=claim.metadata.name, uid=claim.metadata.uid)

@@ -12,13 +12,30 @@ import msgspec
 from netdra.model import names
 from netdra.model.plan import ClaimReference, PlannedDevice
 from netdra.model.resource import DeviceAttribute
-from netdra.node.kubelet.handler import PreparedDevice
 from netdra.topology.devices import DeviceKey
 
 VERSION = 1
 POD_CLAIM_NAME = "resource.kubernetes.io/pod-claim-name"
 """The annotation with the name by which the pods of a template know the claim."""
 CDI_KIND = f"{names.DRIVER}/claim"
+
+
+class PreparedDevice(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """An allocated device as the kubelet is told of it.
+
+    Attributes:
+        requests: the requests of the claim that it is for, as they stand in the allocation ("main" or "main/sub").
+        pool: the pool of its ResourceSlice.
+        device: its name there.
+        cdi_ids: CDI devices, by qualified name, that containers with these requests are given.
+        share_id: which share of a device with multiple allocations, "" for a device that is had whole.
+    """
+
+    requests: tuple[str, ...]
+    pool: str
+    device: str
+    cdi_ids: tuple[str, ...] = ()
+    share_id: str = ""
 
 
 class KeptDevice(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):

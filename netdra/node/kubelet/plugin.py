@@ -1,41 +1,147 @@
-"""The kubelet plugin as one thing that is started and stopped: the DRA and health services first, then registration.
+"""The kubelet plugin: its sockets, taken over from daemons that are no more, and its services, served on them.
 
-Called by the node daemon. Stopping takes the registration away first, so that the kubelet brings no new claims, and
-then lets those end that have begun.
+Run by the node daemon. With an instance of its own in their names, the sockets of an old and a new daemon are there
+side by side, and the kubelet goes over to the new one (Kubernetes 1.33). Without one, there must be one daemon at a
+time. Stopping takes the registration away first, so that the kubelet brings no new claims, and then lets those end that
+have begun.
 """
 
 from __future__ import annotations
 
+import asyncio
+import errno
+import hashlib
 import logging
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+import os
+import socket
+import time
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, closing, contextmanager
 from pathlib import Path
 
-from netdra.model.errors import PermanentError
-from netdra.node.kubelet.handler import ClaimHandler
-from netdra.node.kubelet.health import VERSIONS as HEALTH_VERSIONS
-from netdra.node.kubelet.health import HealthService, HealthSource
-from netdra.node.kubelet.registration import Registration
+import msgspec
+
+from netdra.chain import files
+from netdra.kube.backoff import Backoff
+from netdra.model import names
+from netdra.model.errors import InvalidInputError, PermanentError, TemporaryError
 from netdra.node.kubelet.server import Methods, Server
-from netdra.node.kubelet.services import ClaimServices
-from netdra.node.kubelet.sockets import Sockets, taking
+from netdra.node.kubelet.services import HEALTH_VERSIONS, ClaimServices, HealthService, HealthSource, Registration
 
 log = logging.getLogger(__name__)
 
 GRACE_SECONDS = 10.0
+"""What calls have to end when the plugin stops."""
+KUBELET_ROOT = Path("/var/lib/kubelet")
+MAX_PATH = 107  # struct sockaddr_un: 108 bytes with the one that ends it
+_LOCK = ".lock"
+_LOCK_SECONDS = 5.0
+
+
+class Sockets(msgspec.Struct, frozen=True):
+    """The sockets of one daemon. All paths are the same for the kubelet, outside of netdra's container.
+
+    Attributes:
+        plugin: the plugin's own folder.
+        dra: the socket of the DRA service.
+        registration: the socket by which the kubelet finds it.
+    """
+
+    plugin: Path
+    dra: Path
+    registration: Path
+
+
+def sockets(root: Path = KUBELET_ROOT, instance: str = "") -> Sockets:
+    """The sockets below a kubelet's root folder.
+
+    Args:
+        root: the kubelet's `--root-dir`.
+        instance: what tells this daemon from others on the node: its pod's uid; "" where only one can be there.
+
+    Raises:
+        InvalidInputError: the instance cannot be part of a file's name, or the root's path is too long for sockets.
+    """
+    if instance and not names.is_label(instance):
+        raise InvalidInputError(
+            f"instance {instance[:80]!r} cannot be part of a socket's name", hint="give the uid of the daemon's pod"
+        )
+    plugin = root / "plugins" / names.DRIVER
+    part = f"-{instance}" if instance else ""
+    return Sockets(
+        plugin=plugin,
+        dra=_fitting(plugin, f"dra{part}", ".sock"),
+        registration=_fitting(root / "plugins_registry", f"{names.DRIVER}{part}", "-reg.sock"),
+    )
+
+
+@contextmanager
+def taking(wanted: Sockets) -> Iterator[None]:
+    """Make the folders, remove what dead daemons left, and keep others from doing so until the sockets are there.
+
+    Raises:
+        PermanentError: a folder is missing or cannot be written.
+        TemporaryError: another daemon is starting, or has these sockets, or the kubelet has not made its folder yet.
+    """
+    registry = wanted.registration.parent
+    try:
+        wanted.plugin.mkdir(parents=True, exist_ok=True, mode=0o750)
+        lock = os.open(wanted.plugin / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, files.MODE)
+    except OSError as problem:
+        raise PermanentError(
+            f"{wanted.plugin} cannot be used: {problem.strerror}", hint="mount the kubelet's folder, writable"
+        ) from None
+    try:
+        if not registry.is_dir():
+            raise TemporaryError(f"{registry} is not there", hint="is the kubelet running, and is this its folder?")
+        if not files.locked(lock, time.monotonic() + _LOCK_SECONDS):
+            raise TemporaryError(f"another daemon has been starting in {wanted.plugin} for {_LOCK_SECONDS:.0f} s")
+        for path in (*wanted.plugin.glob("dra*.sock"), *registry.glob(f"{names.DRIVER}*-reg.sock")):
+            if not _answers(path):
+                path.unlink(missing_ok=True)
+        for path in (wanted.dra, wanted.registration):
+            if path.exists():
+                raise TemporaryError(
+                    f"{path} is another daemon's, which is running",
+                    hint="one daemon a node, or each with an instance of its own (the uid of its pod)",
+                )
+        yield
+    finally:
+        os.close(lock)
+
+
+def _answers(path: Path) -> bool:
+    """Whether somebody listens on a socket."""
+    with closing(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)) as probe:
+        outcome = probe.connect_ex(str(path))
+    return outcome not in (errno.ECONNREFUSED, errno.ENOENT)
+
+
+def _fitting(folder: Path, name: str, suffix: str) -> Path:
+    """A socket's path, its name shortened to a digest of it if the path would be too long."""
+    path = folder / f"{name}{suffix}"
+    if len(os.fsencode(path)) <= MAX_PATH:
+        return path
+    digest = hashlib.sha256(name.encode()).hexdigest()
+    room = MAX_PATH - len(os.fsencode(folder / suffix))
+    if room < len(names.DRIVER) + 12:
+        raise InvalidInputError(
+            f"{folder}: the path is too long for a socket in it, which has at most {MAX_PATH} bytes",
+            hint="the kubelet's root folder must have a shorter path",
+        )
+    # The shortened name begins like all others, so that whoever cleans up finds it.
+    prefix = names.DRIVER if name.startswith(names.DRIVER) else "dra"
+    return folder / (f"{prefix}-{digest}"[:room] + suffix)
 
 
 @asynccontextmanager
-async def serving(
-    wanted: Sockets, handler: ClaimHandler, health: HealthSource | None = None, *, grace: float = GRACE_SECONDS
-) -> AsyncIterator[Registration]:
+async def serving(wanted: Sockets, claims: ClaimServices, health: HealthSource) -> AsyncIterator[Registration]:
     """Serve the kubelet while the context is open.
 
     Args:
         wanted: the sockets.
-        handler: who prepares claims.
-        health: who knows the devices' health; without one the kubelet is offered no such service.
-        grace: seconds that calls have to end when the context is left.
+        claims: answers for claims.
+        health: who knows the devices' health.
 
     Yields:
         What the kubelet says of the registration, for readiness.
@@ -43,13 +149,10 @@ async def serving(
     Raises:
         NetdraError: the sockets cannot be made.
     """
-    claims = ClaimServices(handler)
-    told = HealthService(health) if health is not None else None
-    versions = (*claims.versions, *(HEALTH_VERSIONS if told is not None else ()))
-    registration = Registration(str(wanted.dra), versions)
-    methods = {**claims.methods(), **(told.methods() if told is not None else {})}
+    told = HealthService(health)
+    registration = Registration(str(wanted.dra), (*claims.versions, *HEALTH_VERSIONS))
     with taking(wanted):
-        dra = await _started(wanted.dra, methods)
+        dra = await _started(wanted.dra, {**claims.methods(), **told.methods()})
         try:
             registrar = await _started(wanted.registration, registration.methods())
         except BaseException:
@@ -62,9 +165,8 @@ async def serving(
         # The kubelet takes the socket's removal for the end of the registration.
         wanted.registration.unlink(missing_ok=True)
         await registrar.stop(0)
-        if told is not None:
-            told.close()
-        await dra.stop(grace)
+        told.close()
+        await dra.stop(GRACE_SECONDS)
         wanted.dra.unlink(missing_ok=True)
         log.info("no longer serving the kubelet")
 
@@ -78,3 +180,43 @@ async def _started(path: Path, methods: Methods) -> Server:
             f"{path} cannot be served: {problem.strerror or problem}", hint="is its folder writable?"
         ) from None
     return server
+
+
+class KubeletPlugin:
+    """Serves the kubelet whenever it can be served, and tries again when it cannot."""
+
+    def __init__(self, wanted: Sockets, claims: ClaimServices, health: HealthSource) -> None:
+        self._wanted, self._claims, self._health = wanted, claims, health
+        self._registration: Registration | None = None
+        self._trouble = ""
+
+    @property
+    def registered(self) -> bool:
+        """Whether the kubelet has the driver registered."""
+        return self._registration is not None and self._registration.registered
+
+    @property
+    def problem(self) -> str:
+        """Why it has not, for people; "" while it has."""
+        if self.registered:
+            return ""
+        said = self._registration.problem if self._registration is not None else self._trouble
+        return said or "the kubelet has not registered the driver yet"
+
+    async def run(self) -> None:
+        """Serve until cancelled.
+
+        Raises:
+            PermanentError: the sockets can never be made here.
+        """
+        backoff = Backoff()
+        while True:
+            try:
+                async with serving(self._wanted, self._claims, self._health) as self._registration:
+                    await asyncio.Event().wait()
+            except TemporaryError as problem:
+                self._trouble = problem.what
+                log.warning("%s", problem)
+            finally:
+                self._registration = None
+            await asyncio.sleep(backoff.next())

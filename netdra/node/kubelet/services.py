@@ -1,24 +1,32 @@
-"""The DRA service in both versions that kubelets speak, over one `ClaimHandler`.
+"""What the kubelet asks of the driver: its claims prepared and given up, its devices' health, who it is.
 
-Started by `plugin`. Follows k8s.io/kubelet/pkg/apis/dra v1 and v1beta1: every claim of a call has its own outcome, and
-none of them fails the call. What is no `NetdraError` is a defect: the kubelet is told "internal", the log the rest.
+Served by `plugin`. Follows k8s.io/kubelet/pkg/apis: `dra` and `dra-health` in both versions that kubelets speak, and
+`pluginregistration`. Every claim of a call has its own outcome in time, and none of them fails the call. What is no
+`NetdraError` is a defect: the kubelet is told "internal", the log the rest.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Sequence
-from typing import Any, TypeVar
+import time
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from contextlib import suppress
+from typing import Any, Protocol, TypeVar
 
 from google.protobuf.message import Message
 
+from netdra.model import names
 from netdra.model.errors import NetdraError
 from netdra.model.plan import ClaimReference
-from netdra.node.claims.prepared import base_request
-from netdra.node.kubelet.handler import ClaimHandler, PreparedDevice
-from netdra.node.kubelet.server import Methods, unary
+from netdra.node import metrics
+from netdra.node.claims.prepared import PreparedDevice, base_request
+from netdra.node.kubelet.server import Methods, streaming, unary
+from netdra.node.priority import PriorityGate
+from netdra.node.view import DeviceHealth
 from netdra.node.wire import kubelet_pb2 as wire
+from netdra.ops.logs import about
+from netdra.ops.metrics import measured
 
 log = logging.getLogger(__name__)
 
@@ -28,26 +36,64 @@ _SERVICES = {V1: "k8s.io.kubelet.pkg.apis.dra.v1.DRAPlugin", V1BETA1: "k8s.io.ku
 
 INTERNAL = "internal"
 
+_SECONDS = {"prepare": metrics.PREPARE_SECONDS, "unprepare": metrics.UNPREPARE_SECONDS}
+
 MAX_SIDE_BY_SIDE = 8
 CLAIM_SECONDS = 40.0
 """What one claim may take, waiting for its turn included: the kubelet gives the whole call 45 seconds, and after that
 hears of none of its claims."""
 
+HEALTH_V1 = "v1.DRAResourceHealth"
+HEALTH_VERSIONS = (HEALTH_V1, "v1alpha1.DRAResourceHealth")
+RESEND_SECONDS = 10.0
+FORGET_SECONDS = 30
+_MAX_MESSAGE = 1024
+
+_REGISTRATION = "/pluginregistration.Registration"
+_DRA_PLUGIN = "DRAPlugin"
+
 T = TypeVar("T")
 Call = Callable[[Any], Awaitable[Message]]
+
+HealthSource = Callable[[], AsyncIterator[Sequence[DeviceHealth]]]
+"""Called for each stream: yields the state of all devices at once, and again whenever it changes."""
+
+
+class ClaimHandler(Protocol):
+    """Who prepares claims. Both calls are idempotent: the kubelet repeats them, also with two daemons at once."""
+
+    async def prepare(self, claim: ClaimReference) -> tuple[PreparedDevice, ...]:
+        """Make a claim of a pod on this node ready; asked again, answer the same.
+
+        Raises:
+            NetdraError: it is not; its text becomes the pod's event. The kubelet asks again only after a minute or
+                so, so transient faults are retried inside, for at most 30 of its 45 seconds.
+        """
+
+    async def unprepare(self, claim: ClaimReference) -> None:
+        """The last pod that used a claim is gone. One that was never prepared, or no longer is, is no error.
+
+        Raises:
+            NetdraError: something could not be undone; the kubelet asks again.
+        """
 
 
 class ClaimServices:
     """Claims from calls of any version; at most `MAX_SIDE_BY_SIDE` are worked on at one time."""
 
-    def __init__(self, handler: ClaimHandler) -> None:
-        self._handler = handler
-        self._free = asyncio.Semaphore(MAX_SIDE_BY_SIDE)
+    versions = tuple(_SERVICES)
+    """What the kubelet calls the services, the one to prefer first."""
 
-    @property
-    def versions(self) -> tuple[str, ...]:
-        """What the kubelet calls the services, the one to prefer first."""
-        return tuple(_SERVICES)
+    def __init__(self, claims: ClaimHandler, changed: Callable[[], None], gate: PriorityGate) -> None:
+        """Begin.
+
+        Args:
+            claims: who prepares them.
+            changed: told after each call that other devices may be held than before.
+            gate: told while a call is in hand.
+        """
+        self._claims, self._changed, self._gate = claims, changed, gate
+        self._free = asyncio.Semaphore(MAX_SIDE_BY_SIDE)
 
     def methods(self) -> Methods:
         """The services as the server takes them."""
@@ -63,7 +109,7 @@ class ClaimServices:
     def _preparing(self, *, with_shares: bool) -> Call:
         async def prepare(request: wire.PrepareRequest) -> wire.PrepareResponse:
             async def one(claim: ClaimReference) -> wire.PreparedClaim:
-                devices, error = await self._outcome("prepare", claim, self._handler.prepare)
+                devices, error = await self._outcome("prepare", claim, self._claims.prepare)
                 told = [_told(each, with_shares=with_shares) for each in devices or ()]
                 return wire.PreparedClaim(devices=told, error=error)
 
@@ -73,7 +119,7 @@ class ClaimServices:
 
     async def _unprepare(self, request: wire.UnprepareRequest) -> wire.UnprepareResponse:
         async def one(claim: ClaimReference) -> wire.UnpreparedClaim:
-            _, error = await self._outcome("unprepare", claim, self._handler.unprepare)
+            _, error = await self._outcome("unprepare", claim, self._claims.unprepare)
             return wire.UnpreparedClaim(error=error)
 
         return wire.UnprepareResponse(claims=await _each(request.claims, one))
@@ -82,19 +128,23 @@ class ClaimServices:
         self, what: str, claim: ClaimReference, act: Callable[[ClaimReference], Awaitable[T]]
     ) -> tuple[T | None, str]:
         """What became of a claim: the result, or what the kubelet is told instead."""
-        named = f"{claim.namespace}/{claim.name} ({claim.uid})"
+        named = f"{claim.namespace}/{claim.name}"
         try:
             async with asyncio.timeout(CLAIM_SECONDS), self._free:
-                return await act(claim), ""
+                with about(claim=named), measured(_SECONDS[what]), self._gate.in_hand():
+                    result = await act(claim)
+                self._changed()
         except NetdraError as problem:
-            log.warning("%s %s: %s", what, named, problem)
+            log.warning("%s %s (%s): %s", what, named, claim.uid, problem)
             return None, str(problem)
         except TimeoutError:
-            log.warning("%s %s: not done in %.0f s", what, named, CLAIM_SECONDS)
+            log.warning("%s %s (%s): not done in %.0f s", what, named, claim.uid, CLAIM_SECONDS)
             return None, f"{what} was not done in {CLAIM_SECONDS:.0f} s; it is tried again"
         except Exception:
-            log.exception("%s %s", what, named)
+            log.exception("%s %s (%s)", what, named, claim.uid)
             return None, INTERNAL
+        else:
+            return result, ""
 
 
 async def _each(claims: Iterable[wire.Claim], one: Callable[[ClaimReference], Awaitable[T]]) -> dict[str, T]:
@@ -114,3 +164,116 @@ def _told(device: PreparedDevice, *, with_shares: bool) -> wire.Device:
         cdi_device_ids=device.cdi_ids,
         share_id=device.share_id or None if with_shares else None,
     )
+
+
+class HealthService:
+    """Streams of the devices' health.
+
+    Each message tells of all devices, and the kubelet forgets a state that it has not heard of for the time that the
+    message says.
+    """
+
+    def __init__(self, source: HealthSource) -> None:
+        self._source = source
+        self._closing = asyncio.Event()
+
+    def methods(self) -> Methods:
+        """The services as the server takes them."""
+        method = streaming(wire.WatchRequest, wire.WatchResponse, self._watch)
+        return {f"/{name}/NodeWatchResources": method for name in HEALTH_VERSIONS}
+
+    def close(self) -> None:
+        """End all streams; a server does not stop while one is open."""
+        self._closing.set()
+
+    async def _watch(self, _: wire.WatchRequest) -> AsyncGenerator[wire.WatchResponse, None]:
+        latest: tuple[Sequence[DeviceHealth], ...] = ()
+        changed = asyncio.Event()
+
+        async def follow() -> None:
+            nonlocal latest
+            async for found in self._source():
+                latest = (found,)
+                changed.set()
+
+        following = asyncio.create_task(follow())
+        closing = asyncio.create_task(self._closing.wait())
+        try:
+            while not closing.done() and not following.done():
+                waking = asyncio.create_task(changed.wait())
+                await asyncio.wait(
+                    (waking, following, closing), timeout=RESEND_SECONDS, return_when=asyncio.FIRST_COMPLETED
+                )
+                waking.cancel()
+                if closing.done():
+                    break
+                changed.clear()
+                for found in latest:
+                    yield _health(found, int(time.time()))
+            if following.done():
+                await following
+        finally:
+            for task in (following, closing):
+                task.cancel()
+            with suppress(asyncio.CancelledError):
+                await following
+
+
+def _health(found: Sequence[DeviceHealth], now: int) -> wire.WatchResponse:
+    return wire.WatchResponse(
+        devices=[
+            wire.DeviceHealth(
+                device=wire.DeviceIdentifier(pool_name=each.pool, device_name=each.device),
+                health=wire.HEALTHY if each.healthy else wire.UNHEALTHY,
+                last_updated_time=now,
+                health_check_timeout_seconds=FORGET_SECONDS,
+                message=each.message[:_MAX_MESSAGE],
+            )
+            for each in found
+        ]
+    )
+
+
+class Registration:
+    """What the kubelet is told of the driver, by its registration socket, and what it said to that.
+
+    Attributes:
+        registered: whether the kubelet has last said that it took the driver.
+        problem: why it did not, "" where it did or has not said anything yet.
+        times: how often it took it; once more after each restart of the kubelet.
+    """
+
+    def __init__(self, endpoint: str, versions: Sequence[str]) -> None:
+        """Begin.
+
+        Args:
+            endpoint: the path of the DRA service's socket, as the kubelet sees it.
+            versions: the services there, as the kubelet calls them.
+        """
+        self.registered, self.problem, self.times = False, "", 0
+        self._info = wire.PluginInfo(
+            type=_DRA_PLUGIN, name=names.DRIVER, endpoint=endpoint, supported_versions=versions
+        )
+
+    def methods(self) -> Methods:
+        """The service as the server takes it."""
+        return {
+            f"{_REGISTRATION}/GetInfo": unary(wire.InfoRequest, wire.PluginInfo, self._get_info),
+            f"{_REGISTRATION}/NotifyRegistrationStatus": unary(
+                wire.RegistrationStatus, wire.RegistrationStatusResponse, self._notify
+            ),
+        }
+
+    async def _get_info(self, _: wire.InfoRequest) -> wire.PluginInfo:
+        return self._info
+
+    async def _notify(self, status: wire.RegistrationStatus) -> wire.RegistrationStatusResponse:
+        self.registered, self.problem = status.plugin_registered, status.error
+        if status.plugin_registered:
+            self.times += 1
+            metrics.REGISTRATIONS.labels("ok").inc()
+            log.info("registered with the kubelet as %s", names.DRIVER)
+        else:
+            metrics.REGISTRATIONS.labels("permanent").inc()
+            log.error("the kubelet does not take the driver: %s", status.error)
+        return wire.RegistrationStatusResponse()

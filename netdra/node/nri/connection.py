@@ -14,9 +14,8 @@ import msgspec
 from google.protobuf.message import DecodeError
 
 from netdra.model.errors import TemporaryError
-from netdra.node.nri import mux
-from netdra.node.nri.mux import Demux, ProtocolError
-from netdra.node.nri.ttrpc import CallError, Code, Frame, Kind, Reader, encode
+from netdra.node.nri import framing
+from netdra.node.nri.framing import CallError, Code, Demux, Frame, Kind, ProtocolError, Reader, encode
 from netdra.node.wire import ttrpc_pb2
 
 MOST_CALLS = 256
@@ -104,7 +103,7 @@ class Connection:
         answer: asyncio.Future[ttrpc_pb2.Response] = asyncio.get_running_loop().create_future()
         self._calls[number] = answer
         request = ttrpc_pb2.Request(service=service, method=method, payload=payload, timeout_nano=int(seconds * 1e9))
-        self._send(mux.RUNTIME_STREAM, Frame(number, Kind.REQUEST, request.SerializeToString()))
+        self._send(framing.RUNTIME_STREAM, Frame(number, Kind.REQUEST, request.SerializeToString()))
         try:
             async with asyncio.timeout(seconds):
                 response = await answer
@@ -132,10 +131,10 @@ class Connection:
             raise ProtocolError(f"the runtime asks on and leaves {unsent} bytes of answers unread")
 
     def _take(self, stream: int, payload: bytes) -> None:
-        if stream == mux.PLUGIN_STREAM:
+        if stream == framing.PLUGIN_STREAM:
             for frame in self._requests.feed(payload):
                 self._begin(frame)
-        elif stream == mux.RUNTIME_STREAM:
+        elif stream == framing.RUNTIME_STREAM:
             for frame in self._responses.feed(payload):
                 self._answered(frame)
 
@@ -165,7 +164,7 @@ class Connection:
         self._respond(frame.call, response)
 
     def _respond(self, call: int, response: ttrpc_pb2.Response) -> None:
-        self._send(mux.PLUGIN_STREAM, Frame(call, Kind.RESPONSE, response.SerializeToString()))
+        self._send(framing.PLUGIN_STREAM, Frame(call, Kind.RESPONSE, response.SerializeToString()))
 
     def _answered(self, frame: Frame) -> None:
         if frame.call >= self._next_call:
@@ -181,7 +180,7 @@ class Connection:
 
     def _send(self, stream: int, frame: Frame) -> None:
         if not self._writer.is_closing():
-            self._writer.write(mux.frames(stream, encode(frame)))
+            self._writer.write(framing.frames(stream, encode(frame)))
 
 
 def _refusal(problem: CallError) -> ttrpc_pb2.Response:

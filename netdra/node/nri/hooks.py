@@ -1,15 +1,25 @@
-"""What the runtime tells of pod sandboxes, and who wants to know.
+"""What the runtime tells of pod sandboxes, who wants to know, and how a hook is answered in time.
 
-`netdra.node.nri` calls a `SandboxHooks`; the daemon's attachments are one. Hooks are called at least once: two daemons
-during a rolling update, a reconnect or a retry of the runtime call them again for the same sandbox.
+`plugin` calls a `SandboxHooks` through a `Runner`; the daemon's attachments are one. Hooks are called at least once:
+two daemons during a rolling update, a reconnect or a retry of the runtime call them again for the same sandbox. A hook
+is never cancelled because it is late: what it has begun it must end or undo, and a runtime that waits in vain lets the
+pod go on without it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import asyncio
+import logging
+import time
+from collections.abc import Coroutine, Sequence
 from typing import Protocol
 
 import msgspec
+
+from netdra.model.errors import InvalidInputError, NetdraError, PermanentError, TemporaryError
+from netdra.node.metrics import HOOK_SECONDS
+from netdra.node.nri.framing import CallError, Code
+from netdra.ops.metrics import outcome_of
 
 
 class Sandbox(msgspec.Struct, frozen=True, kw_only=True):
@@ -71,3 +81,132 @@ class SandboxHooks(Protocol):
         Raises:
             NetdraError: something could not be undone yet.
         """
+
+
+log = logging.getLogger(__name__)
+
+DEFAULT_TIMEOUT = 2.0
+"""What runtimes wait if they are not configured otherwise, in seconds."""
+WORK_SHARE = 3 / 4
+ANSWER_SHARE = 7 / 8
+LOOKUP_SHARE = 2 / 5
+"""What part of the time for the work may be spent on asking the API server for a pod's claims."""
+REMOVE_SECONDS = 5.0
+"""For the hook of a sandbox that is gone: nobody waits for it."""
+MOST_HOOKS = 256
+"""Hooks that may run at once, the late ones included."""
+
+
+class Budget(msgspec.Struct, frozen=True):
+    """How long a request may take from now on, in seconds.
+
+    Attributes:
+        work: for the hook, what it has to undo included.
+        answer: until the answer is given without it.
+    """
+
+    work: float
+    answer: float
+
+
+def budget(configured: float, asked: float, spent: float) -> Budget:
+    """Divide the time that the runtime waits.
+
+    Args:
+        configured: the timeout of Configure in seconds, 0 if there was none.
+        asked: the timeout of this request in seconds, 0 if it has none.
+        spent: the seconds since the request came.
+    """
+    timeout = min((told for told in (configured, asked) if told > 0), default=DEFAULT_TIMEOUT)
+    return Budget(max(timeout * WORK_SHARE - spent, 0.0), max(timeout * ANSWER_SHARE - spent, 0.0))
+
+
+def one_line(problem: NetdraError) -> str:
+    """An error as the runtime's log and a pod's event show it."""
+    return f"{problem.what}; {problem.hint}" if problem.hint else problem.what
+
+
+class Runner:
+    """The hooks that run, over all connections."""
+
+    def __init__(self) -> None:
+        self._running: set[asyncio.Task[None]] = set()
+
+    async def run(self, name: str, what: str, hook: Coroutine[object, object, None], seconds: float) -> None:
+        """Run a hook, and wait for it at most `seconds`.
+
+        Args:
+            name: the hook's, for metrics.
+            what: the hook and its object, for texts.
+            hook: what to run.
+            seconds: when to answer without it. It goes on then, and only the log tells how it ended.
+
+        Raises:
+            CallError: it failed, it is late, or too many run already.
+        """
+        if len(self._running) >= MOST_HOOKS:
+            hook.close()
+            raise CallError(Code.RESOURCE_EXHAUSTED, f"{what}: {MOST_HOOKS} others have not ended yet")
+        task = asyncio.create_task(hook)
+        self._running.add(task)
+        task.add_done_callback(self._running.discard)
+        began = time.perf_counter()
+        await asyncio.wait({task}, timeout=seconds)
+        HOOK_SECONDS.labels(name, _outcome(task)).observe(time.perf_counter() - began)
+        problem = _problem(what, task) if task.done() else _late(what, task, seconds)
+        if problem is not None:
+            raise problem
+
+    async def finish(self, seconds: float) -> None:
+        """Wait for all hooks at most `seconds`; those that still run are cancelled."""
+        if not self._running:
+            return
+        _, late = await asyncio.wait(self._running, timeout=seconds)
+        for task in late:
+            task.cancel()
+        await asyncio.gather(*late, return_exceptions=True)
+
+
+def _outcome(task: asyncio.Task[None]) -> str:
+    """The metrics' word for how a hook was answered."""
+    if not task.done():
+        return "timeout"
+    if task.cancelled():
+        return "cancelled"
+    problem = task.exception()
+    return outcome_of(problem) if problem else "ok"
+
+
+def _problem(what: str, task: asyncio.Task[None]) -> CallError | None:
+    """What to answer after a hook that has ended; None if it went well."""
+    if task.cancelled():
+        return CallError(Code.ABORTED, f"{what}: netdra is stopping")
+    problem = task.exception()
+    if problem is None:
+        return None
+    if isinstance(problem, NetdraError):
+        return CallError(_code(problem), one_line(problem))
+    log.error("%s: a defect of netdra", what, exc_info=problem)
+    return CallError(Code.INTERNAL, f"{what}: a defect of netdra: {type(problem).__name__}: {problem}")
+
+
+def _code(problem: NetdraError) -> Code:
+    match problem:
+        case InvalidInputError():
+            return Code.INVALID_ARGUMENT
+        case PermanentError():
+            return Code.FAILED_PRECONDITION
+        case TemporaryError():
+            return Code.ABORTED
+        case _:
+            return Code.UNKNOWN
+
+
+def _late(what: str, task: asyncio.Task[None], seconds: float) -> CallError:
+    def report(ended: asyncio.Task[None]) -> None:
+        problem = _problem(what, ended)
+        log.warning("%s ended after its answer was due: %s", what, problem.message if problem else "it went well")
+
+    log.warning("%s has not ended after %.2f s; it goes on", what, seconds)
+    task.add_done_callback(report)
+    return CallError(Code.ABORTED, f"{what} has not ended after {seconds:.2f} s")

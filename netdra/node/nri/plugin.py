@@ -1,7 +1,9 @@
-"""Keeps netdra registered with the container runtime: connects, registers, and begins anew whenever the runtime goes.
+"""Keeps netdra registered with the container runtime, and turns what the runtime asks into hooks.
 
-Run by the node daemon for as long as it lives. While there is no connection, pods begin without netdra's hooks: the
-daemon is not ready then, and Synchronize brings what was missed.
+Run by the node daemon for as long as it lives: it connects, registers, and begins anew whenever the runtime goes. While
+there is no connection, pods begin without netdra's hooks: the daemon is not ready then, and Synchronize brings what was
+missed. A runtime with NRI before 0.12 tells all events of pods by StateChange, later ones have a method for each; both
+lead to the same hook. Field by field the messages are `protos/nri.proto`.
 """
 
 from __future__ import annotations
@@ -9,26 +11,30 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
-import socket
 from asyncio import StreamReader, StreamWriter
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Coroutine
 from pathlib import Path
 
 import msgspec
+from google.protobuf.message import DecodeError, Message
 
 from netdra.kube.backoff import Backoff
-from netdra.model.errors import InvalidInputError, NetdraError, PermanentError, TemporaryError
+from netdra.model.errors import InvalidInputError, NetdraError, TemporaryError
 from netdra.node.metrics import NRI_CONNECTED, NRI_CONNECTIONS
-from netdra.node.nri.connection import Connection
-from netdra.node.nri.hooks import SandboxHooks
-from netdra.node.nri.messages import RUNTIME_SERVICE, Runtime
-from netdra.node.nri.runner import DEFAULT_TIMEOUT, Runner, one_line
-from netdra.node.nri.service import PluginService
-from netdra.node.nri.ttrpc import CallError
+from netdra.node.nri.connection import Connection, Request
+from netdra.node.nri.framing import CallError, Code
+from netdra.node.nri.hooks import DEFAULT_TIMEOUT, Budget, Runner, Sandbox, SandboxHooks, budget, one_line
 from netdra.node.wire import nri_pb2
 
 log = logging.getLogger(__name__)
 
+PLUGIN_SERVICE = "nri.pkg.api.v1alpha1.Plugin"
+RUNTIME_SERVICE = "nri.pkg.api.v1alpha1.Runtime"
+
+POD_EVENTS = (nri_pb2.RUN_POD_SANDBOX, nri_pb2.STOP_POD_SANDBOX, nri_pb2.REMOVE_POD_SANDBOX)
+
+MOST_SANDBOXES = 16384
+"""Sandboxes that one Synchronize may list; the kubelet's own bound for a node is far below."""
 HANDSHAKE_SECONDS = 60.0
 """From the connection to Synchronize: the runtime may be busy with other plugins and with pods that start."""
 HEALTHY_SECONDS = 5.0
@@ -36,6 +42,158 @@ HEALTHY_SECONDS = 5.0
 
 _NAME = re.compile(r"[a-zA-Z0-9_.+-]+")
 _INDEX = re.compile(r"[0-9]{2}")
+
+Method = Callable[[Request], Awaitable[Message]]
+Hook = Coroutine[object, object, None]
+
+
+class Runtime(msgspec.Struct, frozen=True, kw_only=True):
+    """The runtime at the other end.
+
+    Attributes:
+        name: e.g. "containerd".
+        version: e.g. "v2.4.2".
+        nri_version: of the NRI module in it; "" before 0.12.
+        request_timeout: the seconds that it waits for an answer; 0 from one that does not tell.
+    """
+
+    name: str
+    version: str
+    nri_version: str
+    request_timeout: float
+
+
+def runtime(configure: nri_pb2.ConfigureRequest) -> Runtime:
+    """Who asks to be told which events are wanted."""
+    return Runtime(
+        name=configure.runtime_name,
+        version=configure.runtime_version,
+        nri_version=configure.NRI_version,
+        request_timeout=max(configure.request_timeout, 0) / 1000,
+    )
+
+
+def subscription() -> nri_pb2.ConfigureResponse:
+    """Pods' events alone, of those kinds that every runtime has: one that is new to a runtime would be refused."""
+    return nri_pb2.ConfigureResponse(events=sum(1 << (event - 1) for event in POD_EVENTS))
+
+
+def sandbox(pod: nri_pb2.PodSandbox) -> Sandbox:
+    """A sandbox; one without a network namespace of its own has no `network` entry, or one without a path."""
+    paths = (namespace.path for namespace in pod.linux.namespaces if namespace.type == "network")
+    return Sandbox(id=pod.id, name=pod.name, namespace=pod.namespace, uid=pod.uid, netns=next(paths, ""), pid=pod.pid)
+
+
+class PluginService:
+    """The plugin's side of one connection.
+
+    Attributes:
+        runtime: who is at the other end, once it has said so.
+        synchronized: set once the hooks know all sandboxes; events follow.
+    """
+
+    def __init__(self, hooks: SandboxHooks, runner: Runner) -> None:
+        self.runtime: Runtime | None = None
+        self.synchronized = asyncio.Event()
+        self._hooks = hooks
+        self._runner = runner
+        self._listed: list[Sandbox] = []
+        self._methods: dict[str, Method] = {
+            "Configure": self._configure,
+            "Synchronize": self._synchronize,
+            "Shutdown": self._shutdown,
+            "StateChange": self._state_change,
+            "RunPodSandbox": self._run,
+            "StopPodSandbox": self._stop,
+            "RemovePodSandbox": self._remove,
+            # Not subscribed to; answered all the same.
+            "UpdatePodSandbox": self._ignore,
+            "PostUpdatePodSandbox": self._ignore,
+        }
+
+    async def serve(self, request: Request) -> bytes:
+        """Answer one request.
+
+        Raises:
+            CallError: the answer is this error.
+        """
+        method = self._methods.get(request.method) if request.service == PLUGIN_SERVICE else None
+        if method is None:
+            raise CallError(Code.UNIMPLEMENTED, f"{request.service} has no method {request.method} here")
+        try:
+            return (await method(request)).SerializeToString()
+        except DecodeError as problem:
+            raise CallError(Code.INVALID_ARGUMENT, f"{request.method}: cannot be read: {problem}") from problem
+
+    async def _configure(self, request: Request) -> Message:
+        self.runtime = runtime(nri_pb2.ConfigureRequest.FromString(request.payload))
+        return subscription()
+
+    async def _synchronize(self, request: Request) -> Message:
+        part = nri_pb2.SynchronizeRequest.FromString(request.payload)
+        self._listed += map(sandbox, part.pods)
+        if len(self._listed) > MOST_SANDBOXES:
+            self._listed = []
+            raise CallError(Code.RESOURCE_EXHAUSTED, f"Synchronize lists more than {MOST_SANDBOXES} sandboxes")
+        if part.more:
+            return nri_pb2.SynchronizeResponse(more=True)
+        listed, self._listed = tuple(self._listed), []
+        hook = self._hooks.synchronize(listed)
+        await self._runner.run("synchronize", "the synchronize hook", hook, self._budget(request).answer)
+        self.synchronized.set()
+        return nri_pb2.SynchronizeResponse()
+
+    async def _shutdown(self, request: Request) -> Message:
+        log.info("the runtime is going down")
+        return await self._ignore(request)
+
+    async def _ignore(self, _request: Request) -> Message:
+        return nri_pb2.Empty()
+
+    async def _run(self, request: Request) -> Message:
+        return await self._event(nri_pb2.RUN_POD_SANDBOX, _pod(request), request)
+
+    async def _stop(self, request: Request) -> Message:
+        return await self._event(nri_pb2.STOP_POD_SANDBOX, _pod(request), request)
+
+    async def _remove(self, request: Request) -> Message:
+        return await self._event(nri_pb2.REMOVE_POD_SANDBOX, _pod(request), request)
+
+    async def _state_change(self, request: Request) -> Message:
+        change = nri_pb2.StateChangeEvent.FromString(request.payload)
+        return await self._event(change.event, change.pod, request)
+
+    async def _event(self, event: nri_pb2.Event, pod: nri_pb2.PodSandbox, request: Request) -> Message:
+        if event in POD_EVENTS:
+            about = sandbox(pod)
+            self._check(about)
+            allowed = self._budget(request)
+            name, hook = self._hook(event, about, allowed.work)
+            what = f"the {name} hook of pod {about.namespace}/{about.name}, sandbox {about.id},"
+            await self._runner.run(name, what, hook, allowed.answer)
+        return nri_pb2.Empty()
+
+    def _check(self, about: Sandbox) -> None:
+        if not about.id:
+            raise CallError(Code.INVALID_ARGUMENT, "a pod's event without a sandbox id")
+        if not self.synchronized.is_set():
+            raise CallError(Code.FAILED_PRECONDITION, f"sandbox {about.id}: no Synchronize has come before")
+
+    def _hook(self, event: nri_pb2.Event, about: Sandbox, seconds: float) -> tuple[str, Hook]:
+        """The hook for one of POD_EVENTS, and its name."""
+        if event == nri_pb2.RUN_POD_SANDBOX:
+            return "run", self._hooks.run(about, seconds)
+        if event == nri_pb2.STOP_POD_SANDBOX:
+            return "stop", self._hooks.stop(about, seconds)
+        return "remove", self._hooks.remove(about)
+
+    def _budget(self, request: Request) -> Budget:
+        spent = asyncio.get_running_loop().time() - request.received
+        return budget(self.runtime.request_timeout if self.runtime else 0.0, request.timeout, spent)
+
+
+def _pod(request: Request) -> nri_pb2.PodSandbox:
+    return nri_pb2.PodSandboxRequest.FromString(request.payload).pod
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
@@ -45,13 +203,11 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         name: the plugin's name.
         index: two digits; the runtime calls its plugins in this order.
         socket: the path of the runtime's socket.
-        descriptor: the open socket that a runtime left to a plugin which it started itself; None otherwise.
     """
 
     name: str = "netdra"
     index: str = "10"
     socket: Path = Path("/var/run/nri/nri.sock")
-    descriptor: int | None = None
 
     def __post_init__(self) -> None:
         """Hold the name and the index to the runtime's rules."""
@@ -61,25 +217,6 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
             )
         if not _INDEX.fullmatch(self.index):
             raise InvalidInputError(f'NRI plugin index "{self.index}" is not two digits', hint='write it as "10"')
-
-
-def inherited(settings: Settings, environ: Mapping[str, str]) -> Settings:
-    """The settings of a plugin that the runtime may have started itself, with a socket, a name and an index.
-
-    Raises:
-        InvalidInputError: NRI_PLUGIN_SOCKET is no number, or the name or the index breaks a rule.
-    """
-    descriptor = environ.get("NRI_PLUGIN_SOCKET", "")
-    if not descriptor:
-        return settings
-    if not (descriptor.isascii() and descriptor.isdecimal()):
-        raise InvalidInputError(f'NRI_PLUGIN_SOCKET "{descriptor}" is no file descriptor', hint="unset it")
-    return Settings(
-        name=environ.get("NRI_PLUGIN_NAME", settings.name),
-        index=environ.get("NRI_PLUGIN_IDX", settings.index),
-        socket=settings.socket,
-        descriptor=int(descriptor),
-    )
 
 
 class Plugin:
@@ -94,10 +231,9 @@ class Plugin:
     def __init__(
         self,
         hooks: SandboxHooks,
-        settings: Settings | None = None,
+        settings: Settings,
         *,
         backoff: Backoff | None = None,
-        changed: Callable[[bool], None] = lambda _connected: None,
     ) -> None:
         """Prepare; `run` does it.
 
@@ -105,24 +241,17 @@ class Plugin:
             hooks: who acts on a sandbox's events.
             settings: how to register, and where.
             backoff: how long to wait between attempts.
-            changed: told each time that `connected` changes.
         """
         self.connected = asyncio.Event()
         self.problem = "not connected to the container runtime yet"
         self.runtime: Runtime | None = None
         self._hooks = hooks
-        self._settings = settings or Settings()
+        self._settings = settings
         self._backoff = backoff or Backoff()
-        self._changed = changed
         self._runner = Runner()
-        self._adopted = False
 
     async def run(self) -> None:
-        """Stay registered until cancelled; requests that are being served by then are answered first.
-
-        Raises:
-            PermanentError: the runtime that started this process has closed its socket; there is no other way back.
-        """
+        """Stay registered until cancelled; requests that are being served by then are answered first."""
         clock = asyncio.get_running_loop().time
         try:
             while True:
@@ -144,9 +273,8 @@ class Plugin:
             TemporaryError: there is no runtime, it went, or it broke the protocol.
             CallError: it refused the registration.
             TimeoutError: it did not finish the handshake.
-            PermanentError: see `run`.
         """
-        reader, writer = await self._open()
+        reader, writer = await self._dial(self._settings.socket)
         service = PluginService(self._hooks, self._runner)
         connection = Connection(reader, writer, service.serve)
         # Serving begins first: Configure may come before the answer to the registration.
@@ -166,14 +294,6 @@ class Plugin:
             registering.cancel()
             await asyncio.gather(reading, registering, return_exceptions=True)
             self._set_connected(connected=False)
-
-    async def _open(self) -> tuple[StreamReader, StreamWriter]:
-        if self._settings.descriptor is None:
-            return await self._dial(self._settings.socket)
-        if self._adopted:
-            raise PermanentError("the container runtime closed the socket that it started this NRI plugin with")
-        self._adopted = True
-        return await asyncio.open_unix_connection(sock=socket.socket(fileno=self._settings.descriptor))
 
     async def _dial(self, path: Path) -> tuple[StreamReader, StreamWriter]:
         try:
@@ -212,7 +332,6 @@ class Plugin:
             self.connected.clear()
             self.problem = "the connection to the container runtime ended"
         NRI_CONNECTED.set(connected)
-        self._changed(connected)
 
     @property
     def _patience(self) -> float:

@@ -22,17 +22,16 @@ from netdra.model.claim import ResourceClaim
 from netdra.model.errors import NetdraError, PermanentError, TemporaryError
 from netdra.model.plan import Plan
 from netdra.node.claims.checks import check_shared
-from netdra.node.haste import Haste
-from netdra.node.nri.hooks import Sandbox
+from netdra.node.nri.hooks import LOOKUP_SHARE, REMOVE_SECONDS, Sandbox
 from netdra.node.permits import EVERYTHING, NodePermits
 from netdra.node.pods.circuits import Circuits, programs
-from netdra.node.pods.locks import Locks
 from netdra.node.pods.network import Network, Undone
-from netdra.node.pods.outcome import Outcome, failed
 from netdra.node.pods.reports import Reports, message_of, reason_of
-from netdra.node.pods.threads import Threads
+from netdra.node.pods.status import Outcome, failed
+from netdra.node.pods.threads import Locks, Threads
 from netdra.node.pods.tracker import Tracker
 from netdra.node.pods.writer import StatusWriter
+from netdra.node.priority import PriorityGate
 from netdra.node.view import NodeView
 from netdra.ops.logs import about
 from netdra.topology.bind import bind
@@ -42,8 +41,6 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 UNDO_SECONDS = 5.0
-LOOKUP_SHARE = 0.4
-REMOVE_SECONDS = 5.0
 MOST_TRIES = 5  # of taking a sandbox down whose namespace is gone, or whose plugins refuse to (decision D13)
 
 
@@ -63,7 +60,7 @@ class Attachments:
         troubles: what could not be given back yet, by sandbox.
         changed: what is to be called when other devices are held, or with other trouble.
         work: what is to be called when there is something to reconcile.
-        haste: told while a hook is in hand.
+        gate: told while a hook is in hand.
         permits: what those who write topologies may have of the node.
         circuits: the plugins that do not answer, so that nobody waits for them.
         missed: what is to be called when a sandbox may have ended without our being told (`netdra.node.pods.orphans`).
@@ -81,7 +78,7 @@ class Attachments:
     changed: Callable[[], None] = lambda: None
     work: Callable[[], None] = lambda: None
     missed: Callable[[], None] = lambda: None
-    haste: Haste = field(default_factory=Haste)
+    gate: PriorityGate = field(default_factory=PriorityGate)
     permits: NodePermits = EVERYTHING
     circuits: Circuits = field(default_factory=Circuits)
     locks: Locks = field(default_factory=Locks)
@@ -312,7 +309,7 @@ class Attachments:
         task.add_done_callback(self._running.discard)
         try:
             async with asyncio.timeout(budget):
-                with self.haste.made():
+                with self.gate.in_hand():
                     problem = await asyncio.shield(task)
         except TimeoutError:
             raise TemporaryError(

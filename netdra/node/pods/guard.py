@@ -16,7 +16,7 @@ from netdra.model.errors import NetdraError, TemporaryError
 from netdra.model.plan import ClaimReference
 from netdra.node.cdi.files import ClaimFiles
 from netdra.node.claims.store import ClaimStore
-from netdra.node.pods.outcome import Outcome
+from netdra.node.pods.status import Outcome
 
 
 class Guard:

@@ -23,11 +23,11 @@ from netdra.kernel import netns
 from netdra.model.claim import ResourceClaim
 from netdra.model.errors import InvalidInputError, NetdraError, TemporaryError
 from netdra.model.plan import ClaimReference, Plan
-from netdra.node import faults, measure, metrics
+from netdra.node import faults, metrics
 from netdra.node.nri.hooks import Sandbox
 from netdra.node.pods.guard import Guard
 from netdra.node.pods.namespaces import Namespaces
-from netdra.node.pods.outcome import Outcome, attached, reference
+from netdra.node.pods.status import Outcome, attached
 from netdra.ops.metrics import measured
 
 COLLECT_SECONDS = 2.0  # no sandbox begins for half of it, which is less than a hook has
@@ -125,7 +125,7 @@ class Network:
             raise _host_network(sandbox, claims)
         with measured(metrics.ATTACH_SECONDS):
             try:
-                self.guard.begin(sandbox.id, [reference(claim) for claim in claims])
+                self.guard.begin(sandbox.id, [claim.reference for claim in claims])
                 faults.point("attach-begun")
                 done = self._run(plans, sandbox, deadline) if plans else ()
                 faults.point("attach-done")
@@ -183,7 +183,7 @@ class Network:
             held = self.namespaces.path(sandbox)
             within = self._within(deadline)
             report = detach(sandbox, within, netns, held=held, give_up=give_up, keep_stranded=True)
-            measure.detached(report)
+            metrics.detached(report)
             self._let_go(report, give_up=give_up)
             trouble += report.problems
             trouble += [
@@ -235,10 +235,10 @@ class Network:
         try:
             self.namespaces.hold(sandbox.id, sandbox.netns)
             report = attach(plans, _pod(sandbox), sandbox.netns, self._within(deadline))
-            measure.attached(report)
+            metrics.attached(report)
             return standing.reported(plans, report)
         except AttachError as problem:
-            measure.attached(problem.report)
+            metrics.attached(problem.report)
             raise
 
     def _let_go(self, report: DetachReport, *, give_up: bool) -> None:

@@ -24,7 +24,7 @@ from netdra.kube.errors import ApiError, NotFoundError
 from netdra.kube.resources import RESOURCE_CLAIMS
 from netdra.model.errors import NetdraError, PermanentError
 from netdra.model.plan import ClaimReference, Plan
-from netdra.node.kubelet.handler import ClaimHandler
+from netdra.node.claims.prepare import Claims
 from netdra.node.metrics import ORPHANS
 from netdra.node.nri.hooks import Sandbox
 from netdra.node.pods.attachments import Attachments
@@ -49,8 +49,7 @@ class Orphans:
     """
 
     attachments: Attachments
-    claims: ClaimHandler
-    every: float = EVERY_SECONDS
+    claims: Claims
     rounds: int = 0
     _all_due: bool = True
     _suspects: frozenset[str] = frozenset()
@@ -69,7 +68,7 @@ class Orphans:
 
     async def run(self) -> None:
         """Look around until cancelled: sooner while something could not be given back."""
-        backoff = Backoff(5.0, self.every)
+        backoff = Backoff(5.0, EVERY_SECONDS)
         while True:
             self._wake.clear()
             everything, self._all_due = self._all_due, False
@@ -78,7 +77,7 @@ class Orphans:
                 wait = backoff.next()
             else:
                 backoff.reset()
-                wait = self.every
+                wait = EVERY_SECONDS
             try:
                 async with asyncio.timeout(wait):
                     await self._wake.wait()
@@ -181,6 +180,7 @@ class Orphans:
             try:
                 with counted(ORPHANS, "claim"):
                     await self.claims.unprepare(claim)
+                attachments.changed()
                 log.info("given up: no pod has it", extra=fields(claim=f"{claim.namespace}/{claim.name}"))
             except NetdraError as problem:
                 suspects.add(claim.uid)

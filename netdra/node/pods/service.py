@@ -8,19 +8,16 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from netdra.chain.site import Settings
 from netdra.kube.client import Client
 from netdra.kube.events import Occurrence
 from netdra.kube.store import Change
-from netdra.model.plan import ClaimReference
 from netdra.node.cdi.files import ClaimFiles
 from netdra.node.claims.prepare import Claims
 from netdra.node.claims.store import ClaimStore
-from netdra.node.haste import Haste
-from netdra.node.kubelet.handler import ClaimHandler, PreparedDevice
 from netdra.node.permits import EVERYTHING, NodePermits
 from netdra.node.pods.attachments import Attachments
 from netdra.node.pods.circuits import Circuits
@@ -34,6 +31,7 @@ from netdra.node.pods.reports import Reports
 from netdra.node.pods.threads import Threads
 from netdra.node.pods.tracker import Tracker
 from netdra.node.pods.writer import StatusWriter
+from netdra.node.priority import PriorityGate
 from netdra.node.view import NodeView
 
 _SWITCH_SECONDS = 0.0005
@@ -50,7 +48,7 @@ class Pods:
     """
 
     hooks: Attachments
-    claims: ClaimHandler
+    claims: Claims
     held: Held
     tracker: Tracker
     writer: StatusWriter
@@ -90,45 +88,6 @@ class Pods:
 
 
 @dataclass(frozen=True)
-class Announced:
-    """A `ClaimHandler` after whose calls others are told that the devices which are held may be others.
-
-    Attributes:
-        handler: does it.
-        changed: is told.
-        settle: takes down what a claim's pods left, before it is given up.
-        haste: told while a call is in hand.
-    """
-
-    handler: ClaimHandler
-    changed: Callable[[], None]
-    settle: Callable[[str], Awaitable[None]]
-    haste: Haste
-
-    async def prepare(self, claim: ClaimReference) -> tuple[PreparedDevice, ...]:
-        """Make a claim ready; see `ClaimHandler`.
-
-        Raises:
-            NetdraError: it is not.
-        """
-        with self.haste.made():
-            told = await self.handler.prepare(claim)
-        self.changed()
-        return told
-
-    async def unprepare(self, claim: ClaimReference) -> None:
-        """Give a claim up; see `ClaimHandler`.
-
-        Raises:
-            NetdraError: something could not be undone.
-        """
-        with self.haste.made():
-            await self.settle(claim.uid)
-            await self.handler.unprepare(claim)
-        self.changed()
-
-
-@dataclass(frozen=True)
 class Surroundings:
     """What the half that keeps pods is given by the daemon.
 
@@ -138,7 +97,7 @@ class Surroundings:
         view: the node's devices and topologies.
         emit: takes an event.
         changed: told each time that other devices are held than before, or with other trouble.
-        haste: told what pods wait for, so that other work can wait.
+        gate: told what pods wait for, so that other work can wait.
         threads: where blocking work is done, in the host's network namespace.
         permits: what those who write topologies may have of the node.
     """
@@ -149,7 +108,7 @@ class Surroundings:
     view: NodeView
     emit: Callable[[Occurrence], None]
     changed: Callable[[], None] = lambda: None
-    haste: Haste = field(default_factory=Haste)
+    gate: PriorityGate = field(default_factory=PriorityGate)
     threads: Threads = field(default_factory=Threads.made)
     permits: NodePermits = EVERYTHING
 
@@ -171,21 +130,28 @@ def assemble(given: Surroundings) -> Pods:
     files, prepared = network.guard.files, network.guard.prepared
     tracker = Tracker.of_node(given.client, given.node, lambda: bool(prepared.uids()))
     reports = Reports(given.emit, given.node)
+
+    def synchronized() -> None:
+        reconciler.look()
+        orphans.look()
+
     attachments = Attachments(
         tracker=tracker,
         view=given.view,
         network=network,
-        writer=StatusWriter(given.client, haste=given.haste),
+        writer=StatusWriter(given.client, gate=given.gate),
         reports=reports,
         circuits=Circuits(reports.plugin_hangs),
         threads=given.threads,
         troubles=given.held.troubles,
         changed=given.changed,
-        haste=given.haste,
+        gate=given.gate,
         permits=given.permits,
+        work=synchronized,
+        missed=lambda: orphans.look_at_sandboxes(),
     )
     reconciler = Reconciler(attachments)
-    handler = Claims(
+    claims = Claims(
         given.client,
         given.node,
         given.view,
@@ -195,16 +161,9 @@ def assemble(given: Surroundings) -> Pods:
         tracker.on_host_network,
         tracker.just_read,
         given.permits,
+        lambda uid: orphans.settle(uid),
     )
-    claims = Announced(handler, given.changed, lambda uid: orphans.settle(uid), given.haste)
     orphans = Orphans(attachments, claims)
-
-    def synchronized() -> None:
-        reconciler.look()
-        orphans.look()
-
-    attachments.work = synchronized
-    attachments.missed = orphans.look_at_sandboxes
     return Pods(
         hooks=attachments,
         claims=claims,

@@ -1,7 +1,9 @@
-"""What a claim's status says of its devices: `status.devices[]` of a ResourceClaim. Pure; written by `writer`.
+"""What became of a claim in each sandbox, and what its status says of it: `status.devices[]` of a ResourceClaim. Pure.
 
-One entry an allocated device, also where pods share the claim: the entry then speaks of all of them. Limits are the API
-server's (k8s.io/api/resource/v1, AllocatedDeviceStatus).
+Outcomes are made by `netdra.node.pods.attachments` after each attempt, and from checkpoints when the daemon comes back;
+`writer` writes the status, and the claim's CDI specification is made of them too. One entry an allocated device, also
+where pods share the claim: the entry then speaks of all of them. Limits are the API server's (k8s.io/api/resource/v1,
+AllocatedDeviceStatus).
 """
 
 from __future__ import annotations
@@ -13,11 +15,13 @@ import msgspec
 
 from netdra.chain.standing import PlanResults
 from netdra.model import names
-from netdra.model.claim import AllocatedDeviceStatus, NetworkDeviceData
-from netdra.model.plan import PlannedDevice, PlannedStep
+from netdra.model.claim import AllocatedDeviceStatus, NetworkDeviceData, ResourceClaim
+from netdra.model.plan import ClaimReference, PlannedDevice, PlannedStep
 from netdra.model.result import StepResult
 from netdra.node.cdi.outcome import network_of
-from netdra.node.pods.outcome import Outcome
+from netdra.node.nri.hooks import Sandbox
+
+_RESERVED = "no NetworkTopology is meant by its DeviceClass: it is reserved for the pod, and nothing was attached"
 
 MAX_DATA = 10 * 1024
 MAX_IPS = 16
@@ -28,6 +32,69 @@ DeviceId = tuple[str, str, str]
 """Pool, device and share of a device: what tells a claim's entries apart."""
 
 _NOTHING = StepResult()
+
+
+class Outcome(msgspec.Struct, frozen=True, kw_only=True):
+    """What became of a claim in one sandbox.
+
+    Attributes:
+        claim: the claim.
+        sandbox: where.
+        devices: its devices of ours, those that no topology speaks of too.
+        plans: what was run for it, with the results; none if it failed.
+        reason: one word for programs: `Attached`, or why it is not.
+        message: the same for people; of a failure, the step that failed.
+    """
+
+    claim: ClaimReference
+    sandbox: Sandbox
+    devices: tuple[PlannedDevice, ...]
+    plans: tuple[PlanResults, ...] = ()
+    reason: str = "Attached"
+    message: str = ""
+
+    @property
+    def is_attached(self) -> bool:
+        """Whether the pod has the claim's network."""
+        return self.reason == "Attached"
+
+
+def attached(sandbox: Sandbox, claims: Sequence[ResourceClaim], done: Sequence[PlanResults]) -> tuple[Outcome, ...]:
+    """What became of each claim of a sandbox whose network is complete, in the order of the claims.
+
+    Args:
+        sandbox: the pod's.
+        claims: its claims, as far as they are known; those whose network was run need not be among them.
+        done: what was run in it; nothing if there was nothing to run.
+    """
+    known = {claim.reference: _allocated(claim) for claim in claims}
+    found: list[Outcome] = []
+    for claim in dict.fromkeys([*known, *(each.plan.claim for each in done)]):
+        plans = tuple(each for each in done if each.plan.claim == claim)
+        run = tuple(step.device for each in plans for step in each.plan.steps if step.device is not None)
+        ids = {(device.pool, device.device, device.share_id) for device in run}
+        rest = tuple(each for each in known.get(claim, ()) if (each.pool, each.device, each.share_id) not in ids)
+        message = _RESERVED if rest and not run else ""
+        found.append(Outcome(claim=claim, sandbox=sandbox, devices=run + rest, plans=plans, message=message))
+    return tuple(found)
+
+
+def failed(sandbox: Sandbox, claims: Sequence[ResourceClaim], reason: str, message: str) -> tuple[Outcome, ...]:
+    """What became of the claims of a sandbox that was refused."""
+    return tuple(
+        Outcome(claim=claim.reference, sandbox=sandbox, devices=_allocated(claim), reason=reason, message=message)
+        for claim in claims
+    )
+
+
+def _allocated(claim: ResourceClaim) -> tuple[PlannedDevice, ...]:
+    """The devices of a claim of this driver's, as the scheduler names them."""
+    allocation = claim.status.allocation
+    return tuple(
+        PlannedDevice(request=each.request, pool=each.pool, device=each.device, share_id=each.share_id or "")
+        for each in (allocation.devices.results if allocation is not None else ())
+        if each.driver == names.DRIVER
+    )
 
 
 def device_statuses(

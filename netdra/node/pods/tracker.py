@@ -24,8 +24,7 @@ from netdra.model.claim import ResourceClaim
 from netdra.model.errors import NetdraError, TemporaryError
 from netdra.model.plan import ClaimReference
 from netdra.node.nri.hooks import Sandbox
-from netdra.node.pods.kept import is_for, is_ours, needed
-from netdra.node.pods.objects import PODS, WatchedPod, claim_names
+from netdra.node.pods.objects import PODS, WatchedPod, claim_names, is_for, is_ours, needed
 
 log = logging.getLogger(__name__)
 

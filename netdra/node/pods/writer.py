@@ -27,10 +27,9 @@ from netdra.model.errors import NetdraError
 from netdra.model.meta import ObjectMeta
 from netdra.model.plan import ClaimReference
 from netdra.model.resource import API_VERSION, Wire
-from netdra.node.haste import Haste
 from netdra.node.metrics import STATUS_WRITES
-from netdra.node.pods.outcome import Outcome
-from netdra.node.pods.status import device_statuses, same
+from netdra.node.pods.status import Outcome, device_statuses, same
+from netdra.node.priority import PriorityGate
 from netdra.ops.logs import fields
 from netdra.ops.metrics import counted
 
@@ -73,13 +72,13 @@ class StatusWriter:
 
     Attributes:
         clock: the time, in RFC 3339.
-        haste: what goes before writing.
+        gate: what goes before writing.
         failures: writes that failed so far, for metrics.
     """
 
     client: Client
     clock: Callable[[], str] = _now
-    haste: Haste = field(default_factory=Haste)
+    gate: PriorityGate = field(default_factory=PriorityGate)
     failures: int = 0
     _told: dict[str, dict[str, Outcome]] = field(default_factory=dict)
     _due: dict[str, ClaimReference] = field(default_factory=dict)
@@ -150,7 +149,7 @@ class StatusWriter:
             while claim.uid in self._due:
                 wanted = tuple(self._told.get(claim.uid, {}).values())
                 async with self._at_once:
-                    await self.haste.calm(MOST_PATIENCE)
+                    await self.gate.wait(MOST_PATIENCE)
                     wait = await self._attempt(claim, wanted, backoff)
                 if wait:
                     await asyncio.sleep(wait)

@@ -1,25 +1,34 @@
-"""What is known of published devices beyond their slices: the interface behind each, and what a plan needs of it.
+"""What is known of published devices beyond their slices: what is behind each, what is only away, what is gone.
 
-Called by `netdra.node.publishing.offering`. Pure. After a restart the same is read back from what was published, as far
-as it is written there.
+Called by `netdra.node.publishing.offering`. Pure. A PF or a NIC that was moved into a pod is still there for the node:
+exposing it as it was keeps its pool, its counters and the names of its VFs as they were, and costs no write. Only one
+that went away altogether is gone; then, and when a claim's device is withdrawn or in trouble, taints say so. After a
+restart the same is read back from what was published, as far as it is written there.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import msgspec
 
+from netdra.exposure import Exposer
 from netdra.model import names
 from netdra.model.device import ExposureResult
 from netdra.model.inventory import PUBLISHED_FIELDS, Interface
 from netdra.model.node_network import NodeNetworkStatus
 from netdra.model.plan import PlannedDevice
-from netdra.model.resource import Device, ResourceSlice
+from netdra.model.policy import TaintEffect, Taints
+from netdra.model.resource import Device, DeviceTaint, ResourceSlice
 from netdra.topology.devices import DeviceKey, supported_cnis
 
 _TYPES: dict[str, type] = {field.name: field.type for field in msgspec.structs.fields(Interface)}
+
+Gone = Mapping[DeviceKey, TaintEffect]
+"""The devices whose interface is gone, and what their taint does."""
+_DEFAULT = Taints().gone
+_OURS = frozenset({names.GONE, names.WITHDRAWN, names.TROUBLE})
 
 
 class Known(msgspec.Struct, frozen=True):
@@ -91,3 +100,133 @@ def _interface(device: Device) -> Interface:
     values = {field: published.get(name) for name, field in PUBLISHED_FIELDS}
     known: dict[str, Any] = {field: value for field, value in values.items() if type(value) is _TYPES[field]}
     return Interface(**known)
+
+
+class Recalled(msgspec.Struct, frozen=True):
+    """The interfaces to expose, and the held devices whose interface is gone."""
+
+    interfaces: tuple[Interface, ...]
+    gone: frozenset[DeviceKey]
+
+
+class PfNames:
+    """The names of PFs by their PCI address, for the time when their netdev is elsewhere."""
+
+    def __init__(self, published: Iterable[Known] = ()) -> None:
+        """Begin with what was published before this process."""
+        self._by_vf = {
+            known.interface.pci_address: known.interface.pf_name
+            for known in published
+            if known.interface.type == "vf" and known.interface.pf_name
+        }
+        self._by_pf: dict[str, str] = {}
+
+    def complete(self, interfaces: Sequence[Interface], frozen: Mapping[str, str]) -> tuple[Interface, ...]:
+        """The interfaces with names of PFs that are known, or that must stay.
+
+        Args:
+            interfaces: as the kernel has them.
+            frozen: by PCI address, names that devices in use are published under.
+        """
+        return tuple([self._named(interface, frozen) for interface in interfaces])
+
+    def _named(self, interface: Interface, frozen: Mapping[str, str]) -> Interface:
+        if interface.type != "vf":
+            name = frozen.get(interface.pci_address) if interface.pci_address and not interface.dev_port else None
+            if not name or name == interface.if_name:
+                return interface
+            return msgspec.structs.replace(interface, if_name=name)
+        pf = interface.pf_pci_address
+        if interface.pf_name:
+            self._by_pf[pf] = interface.pf_name
+        name = frozen.get(pf) or interface.pf_name or self._by_pf.get(pf) or self._by_vf.get(interface.pci_address, "")
+        return interface if name == interface.pf_name else msgspec.structs.replace(interface, pf_name=name)
+
+
+def frozen_names(held: Iterable[Known]) -> dict[str, str]:
+    """The names of netdevs, by PCI address, that the pools and devices of what is held are called after."""
+    names: dict[str, str] = {}
+    for known in held:
+        interface = known.interface
+        if interface.type == "vf":
+            names[interface.pf_pci_address] = interface.pf_name
+        elif interface.pci_address and not interface.dev_port:
+            names[interface.pci_address] = interface.if_name
+    return {address: name for address, name in names.items() if address and name}
+
+
+def recall(
+    interfaces: Sequence[Interface],
+    held: Mapping[DeviceKey, Known],
+    *,
+    left: Callable[[Interface], bool],
+    on_the_bus: Callable[[str], bool],
+) -> Recalled:
+    """Put back what is only away.
+
+    Args:
+        interfaces: those that are here.
+        held: what is known of the devices that claims have.
+        left: whether an interface without a PCI device went to another namespace.
+        on_the_bus: whether there is a PCI device of that address.
+    """
+    if not held:
+        return Recalled(tuple(interfaces), frozenset())
+    names = {interface.if_name for interface in interfaces}
+    functions = {(interface.pci_address, interface.dev_port) for interface in interfaces}
+    away: dict[str, Interface] = {}
+    gone: set[DeviceKey] = set()
+    for key, known in held.items():
+        last = known.interface
+        if (last.pci_address, last.dev_port) in functions if last.pci_address else last.if_name in names:
+            continue
+        if on_the_bus(last.pci_address) if last.pci_address else left(last):
+            away[last.identity] = last
+        else:
+            gone.add(key)
+    back = [interface for interface in away.values() if interface.type != "vf"]
+    return Recalled((*interfaces, *back), frozenset(gone))
+
+
+def gone_effects(gone: Mapping[DeviceKey, Known], exposer: Exposer, before: Gone) -> Gone:
+    """What the taint of each gone device does.
+
+    The policy that offered it last decides, as it reads now; once that is deleted, the default holds. After a restart
+    it may not be known: then it is the policy that would offer the device if its interface were still there, and
+    where there is none, what was published stays.
+
+    Args:
+        gone: what is known of the devices.
+        exposer: the policies.
+        before: what was decided, or published, until now.
+    """
+    found: dict[DeviceKey, TaintEffect] = {}
+    for key, known in gone.items():
+        policy = known.policy or exposer.policy_of(known.interface, key[1])
+        fallback = _DEFAULT if policy else before.get(key, _DEFAULT)
+        found[key] = exposer.gone_effect(policy) or fallback
+    return found
+
+
+def published_gone(published: Iterable[Sequence[ResourceSlice]]) -> Gone:
+    """The devices that were gone when the slices were written."""
+    return {
+        (one.spec.pool.name, device.name): "NoExecute" if taint.effect == "NoExecute" else "NoSchedule"
+        for slices in published
+        for one in slices
+        for device in one.spec.devices
+        for taint in device.taints
+        if taint.key == names.GONE
+    }
+
+
+def marked(device: Device, *, here: bool, gone: TaintEffect | None, withdrawn: bool, trouble: str) -> Device:
+    """A device with the taints that its state asks for; those that exposure gave to one that is here stay."""
+    taints = [taint for taint in device.taints if here and taint.key not in _OURS]
+    if gone:
+        taints.append(DeviceTaint(key=names.GONE, effect=gone))
+    elif withdrawn:
+        taints.append(DeviceTaint(key=names.WITHDRAWN, effect="NoSchedule"))
+    if trouble:
+        taints.append(DeviceTaint(key=names.TROUBLE, value=names.label_value(trouble), effect="NoSchedule"))
+    return device if tuple(taints) == device.taints else msgspec.structs.replace(device, taints=tuple(taints))

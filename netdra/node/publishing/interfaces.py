@@ -1,23 +1,113 @@
-"""The kernel's interfaces for the event loop: a watcher that reads in a thread of its own, and wakes who follows.
+"""The kernel's interfaces: read in a thread of their own, and damped where a fact comes and goes by itself.
 
-Run by `netdra.node.publishing.service`. The kernel is read while the loop goes on, and nothing is read without an event
-or a full reading that is due.
+`Interfaces` is run by `netdra.node.publishing.service`: the kernel is read while the event loop goes on, and nothing is
+read without an event or a full reading that is due. A `Damper` is asked by `netdra.node.publishing.offering` before
+each pass: a link that flaps would otherwise cost a write for each flap, on every node with such a cable. The first
+changes of a link's state, its speed or addresses pass at once; what is withheld is told as soon as there is a token for
+it. Interfaces that come and go, and all other facts, are never withheld.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from typing import TypeVar
+
+import msgspec
 
 from netdra.discovery.watch import Watcher
 from netdra.model.inventory import Interface, Inventory
 from netdra.node.metrics import READ_SECONDS
 
+BURST = 5
+SECONDS_PER_CHANGE = 10.0
+_LAST_DIGITS = 1e-6
+_Key = tuple[str, str]
+
 T = TypeVar("T")
+
+
+class Bucket(msgspec.Struct, frozen=True):
+    """Tokens as they were at a time, in seconds of the caller's clock; one more comes every so many seconds."""
+
+    tokens: float
+    at: float
+    most: float = BURST
+    seconds: float = SECONDS_PER_CHANGE
+
+    def now(self, now: float) -> float:
+        """The tokens at a later time."""
+        return min(self.most, self.tokens + (now - self.at) / self.seconds)
+
+    def wait(self, now: float) -> float:
+        """Seconds until there is a token; 0.0 if there is one, which a clock's last digits do not put off."""
+        missing = 1 - self.now(now)
+        return missing * self.seconds if missing > _LAST_DIGITS else 0.0
+
+    def less(self, now: float) -> Bucket:
+        """The bucket after a token was taken."""
+        return msgspec.structs.replace(self, tokens=max(self.now(now) - 1, 0.0), at=now)
+
+
+class Damper:
+    """What was let through of each interface, and a bucket for each that changed lately."""
+
+    def __init__(self) -> None:
+        self._shown: dict[_Key, Interface] = {}
+        self._buckets: dict[_Key, Bucket] = {}
+        self._due: float | None = None
+
+    @property
+    def due(self) -> float | None:
+        """When the first of what is withheld may be told; None if nothing is."""
+        return self._due
+
+    def damp(self, interfaces: Sequence[Interface], now: float) -> tuple[Interface, ...]:
+        """The interfaces as they are to be published now, in the same order.
+
+        Args:
+            interfaces: as they are.
+            now: seconds of a clock that never goes back.
+        """
+        shown: dict[_Key, Interface] = {}
+        waits: list[float] = []
+        for interface in interfaces:
+            key = (interface.identity, interface.if_name)
+            known = self._shown.get(key, interface)
+            if known is interface or known == interface:
+                shown[key] = known
+            elif _settled(interface, known) != known:
+                shown[key] = interface
+            elif wait := self._bucket(key, now).wait(now):
+                shown[key] = known
+                waits.append(now + wait)
+            else:
+                shown[key] = interface
+                self._buckets[key] = self._bucket(key, now).less(now)
+        self._shown = shown
+        self._due = min(waits, default=None)
+        self._buckets = {
+            key: bucket for key, bucket in self._buckets.items() if key in shown and bucket.now(now) < BURST
+        }
+        return tuple(shown[interface.identity, interface.if_name] for interface in interfaces)
+
+    def _bucket(self, key: _Key, now: float) -> Bucket:
+        return self._buckets.get(key) or Bucket(BURST, now)
+
+
+def _settled(interface: Interface, known: Interface) -> Interface:
+    """An interface with the restless facts of another time."""
+    return msgspec.structs.replace(
+        interface,
+        oper_state=known.oper_state,
+        link_speed=known.link_speed,
+        no_carrier=known.no_carrier,
+        ipv4=known.ipv4,
+        ipv6=known.ipv6,
+    )
 
 
 class Interfaces:
@@ -48,17 +138,17 @@ class Interfaces:
             with watcher:
                 yield cls(watcher, thread)
 
-    async def next(self, calm: Callable[[], Awaitable[None]]) -> bool:
+    async def next(self, clear: Callable[[], Awaitable[None]]) -> bool:
         """Wait for events of the kernel, or for a full reading that is due, and tell whether to look at it again.
 
         Args:
-            calm: waited for before anything is read.
+            clear: waited for before anything is read.
 
         Raises:
             KernelError: the links cannot be listed.
         """
         await _readable(self.watcher.fileno(), self.watcher.timeout)
-        await calm()
+        await clear()
         return await self.run(self._handle)
 
     def _handle(self) -> bool:

@@ -20,13 +20,11 @@ from netdra.model.node_network import NodeNetworkStatus
 from netdra.model.plan import PlannedDevice
 from netdra.model.policy import DeviceExposurePolicy
 from netdra.model.resource import ResourceSlice
-from netdra.node.publishing import facts, reports, taints
-from netdra.node.publishing.damping import Damper
-from netdra.node.publishing.facts import Known
+from netdra.node.publishing import facts, reports
+from netdra.node.publishing.facts import Gone, Known, PfNames, frozen_names, recall
+from netdra.node.publishing.interfaces import Damper
 from netdra.node.publishing.keep import Pool, keep
-from netdra.node.publishing.recall import PfNames, frozen_names, recall
 from netdra.node.publishing.reports import Row, Seen
-from netdra.node.publishing.taints import Gone
 from netdra.node.view import HeldDevice
 from netdra.slices.pack import arrange, layout
 from netdra.topology.devices import DeviceKey
@@ -109,7 +107,7 @@ class Offering:
             (one for slices in published.values() for one in slices), reported or NodeNetworkStatus()
         )
         self._last: dict[DeviceKey, Known] = restored
-        self._gone = taints.published_gone(published.values())
+        self._gone = facts.published_gone(published.values())
         self._pf_names = PfNames(restored.values())
         self._bare: frozenset[str] = frozenset()
         self._interfaces: Sequence[Interface] = ()
@@ -161,7 +159,7 @@ class Offering:
         here = Inventory(node=Node(name=self._node, labels=labels), interfaces=interfaces)
         pinned = {known.interface.identity: key[0] for key, known in claimed.items()}
         parts = self._exposer.pools(here, in_use, pinned)
-        self._gone = taints.gone_effects(gone, self._exposer, self._gone)
+        self._gone = facts.gone_effects(gone, self._exposer, self._gone)
         changed = self._make_all(parts, held, interfaces)
         self._interfaces = interfaces
         before, self._followed = self._followed, (self._asked, dict(labels))
@@ -282,7 +280,7 @@ class Offering:
         if self._features.device_taints:
             present = _device_names(slices)
             devices = tuple(
-                taints.marked(
+                facts.marked(
                     device,
                     here=device.name in present,
                     gone=source.gone.get((pool, device.name)),

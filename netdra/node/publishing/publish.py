@@ -18,8 +18,7 @@ from netdra.kube.resources import RESOURCE_SLICES
 from netdra.kube.store import order
 from netdra.model.resource import ResourceSlice
 from netdra.node.metrics import SLICE_WRITES
-from netdra.node.publishing.content import content, digest
-from netdra.node.publishing.reconcile import Writes
+from netdra.node.publishing.reconcile import Writes, content, digest
 
 _DEVICE = re.compile(r"spec\.devices\[(\d+)\]")
 

@@ -25,7 +25,7 @@ from netdra.model.errors import NetdraError, PermanentError
 from netdra.model.meta import ObjectMeta, OwnerReference
 from netdra.model.node_network import NodeNetwork, NodeNetworkStatus
 from netdra.node import metrics
-from netdra.node.publishing.damping import Bucket
+from netdra.node.publishing.interfaces import Bucket
 
 log = logging.getLogger(__name__)
 

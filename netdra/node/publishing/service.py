@@ -33,30 +33,20 @@ from netdra.model.policy import DeviceExposurePolicy
 from netdra.model.resource import ResourceSlice
 from netdra.model.schema import CNIPluginSchema
 from netdra.model.topology import NetworkTopology
-from netdra.node import measure
-from netdra.node.haste import Haste
+from netdra.node import metrics
+from netdra.node.priority import PriorityGate
 from netdra.node.publishing.facts import newest
-from netdra.node.publishing.health import Health
 from netdra.node.publishing.interfaces import Interfaces
 from netdra.node.publishing.offering import Offered, Offering, Slices
 from netdra.node.publishing.publish import Written
 from netdra.node.publishing.publisher import STORED_SLICES, Publisher, StoredSlice, of_node
 from netdra.node.publishing.reconcile import owner_of
 from netdra.node.publishing.reporter import Reporter
-from netdra.node.publishing.telling import Telling
-from netdra.node.view import HeldDevice, Holder
+from netdra.node.publishing.telling import Health, Telling
+from netdra.node.view import HeldDevice
 from netdra.topology.devices import DeviceKey
 
 log = logging.getLogger(__name__)
-
-
-class NobodyHolds:
-    """A `Holder` of a node without pods."""
-
-    @property
-    def held(self) -> Sequence[HeldDevice]:
-        """Nothing."""
-        return ()
 
 
 class Publishing:
@@ -66,10 +56,8 @@ class Publishing:
         health: how the published devices are.
         stored: the node's slices as the API server has them.
         passes: how often it was worked out what is to be published.
-        holder: who knows what claims hold.
         published: set when the API server has had once what is to be published.
-        haste: what goes before looking at the kernel and working out what is to be published.
-        plugins: finds the CNI plugins of the node, in any thread.
+        gate: what goes before looking at the kernel and working out what is to be published.
     """
 
     def __init__(
@@ -77,7 +65,8 @@ class Publishing:
         client: Client,
         node: str,
         watch: Callable[[], Watcher],
-        holder: Holder | None = None,
+        held: Callable[[], Sequence[HeldDevice]] = tuple,
+        plugins: Callable[[], tuple[str, ...]] = tuple,
     ) -> None:
         """Prepare.
 
@@ -85,12 +74,13 @@ class Publishing:
             client: the API server.
             node: the node's name.
             watch: opens the kernel; called in the thread that then reads it.
-            holder: who knows what claims hold.
+            held: what claims hold now.
+            plugins: finds the CNI plugins of the node, in any thread.
         """
         self._client = client
         self._node = node
         self._watch = watch
-        self.holder: Holder = holder or NobodyHolds()
+        self._held, self._plugins = held, plugins
         self._recorder = Recorder(client, f"{names.DRIVER}/node", node)
         self._telling = Telling(self._recorder, node)
         self._policies: Store[DeviceExposurePolicy] = Store()
@@ -104,14 +94,13 @@ class Publishing:
         self._features = DEFAULT_FEATURES
         self._slices: dict[str, Slices] = {}
         self._devices: dict[DeviceKey, PlannedDevice] = {}
-        self.haste = Haste()
-        self.plugins: Callable[[], tuple[str, ...]] = tuple
+        self.gate = PriorityGate()
         self._reporter: Reporter | None = None
         self._problems: tuple[Problem, ...] = ()
         self._work = asyncio.Event()
         self._looked = asyncio.Event()
         self._handed_on = asyncio.Event()
-        self._delay = measure.Delay()
+        self._delay = metrics.Delay()
 
     @property
     def devices(self) -> Mapping[DeviceKey, PlannedDevice]:
@@ -142,9 +131,8 @@ class Publishing:
         """What claims hold has changed."""
         self._work.set()
 
-    def look_for_plugins(self, find: Callable[[], tuple[str, ...]]) -> None:
-        """From now on the node's CNI plugins are found like this, in any thread."""
-        self.plugins = find
+    def look_for_plugins(self) -> None:
+        """The node's CNI plugins can be others than before."""
         if self._reporter is not None:
             self._reporter.note(urgent=True)
 
@@ -189,7 +177,7 @@ class Publishing:
     async def _report(self, interfaces: Interfaces, publisher: Publisher, offering: Offering) -> NodeNetworkStatus:
         """What the node is to say of itself now."""
         refused = {key: self._telling.reason(key) for key in publisher.refused}
-        features, plugins = self._features, self.plugins
+        features, plugins = self._features, self._plugins
 
         def make() -> NodeNetworkStatus:
             found = plugins()[:MAX_PLUGINS]
@@ -227,9 +215,9 @@ class Publishing:
 
     async def _look(self, interfaces: Interfaces, publisher: Publisher, offering: Offering) -> None:
         """Make a pass, hand on what came out, and wait for the next reason to make one."""
-        discovered = measure.Discovered(interfaces.watcher)
+        discovered = metrics.Discovered(interfaces.watcher)
         while True:
-            await self.haste.calm()
+            await self.gate.wait()
             self._work.clear()
             self._take(await interfaces.run(self._pass(offering, interfaces, discovered)), publisher)
             if publisher.settled.is_set():
@@ -243,14 +231,14 @@ class Publishing:
                     await self._work.wait()
 
     def _pass(
-        self, offering: Offering, interfaces: Interfaces, discovered: measure.Discovered
+        self, offering: Offering, interfaces: Interfaces, discovered: metrics.Discovered
     ) -> Callable[[], Offered]:
         """A pass over what is known now, to be made in the other thread."""
         policies = tuple(self._policies.objects[name] for name in sorted(self._policies.objects))
         node = self._nodes.objects.get(self._node)
         labels = dict(node.metadata.labels) if node is not None else {}
-        held, features = tuple(self.holder.held), self._features
-        measure.held(held)
+        held, features = tuple(self._held()), self._features
+        metrics.held(held)
 
         def make() -> Offered:
             offering.follow(policies, features)
@@ -273,7 +261,7 @@ class Publishing:
                 self._telling.forget(pool)
         self.health.publish(offered.slices)
         self._telling.problems(offered.problems)
-        measure.published(self.slices, offered.left_out)
+        metrics.published(self.slices, offered.left_out)
         publisher.want_pools(offered.slices)
         before, self._problems = self._problems, offered.problems
         if self._reporter is not None:
@@ -281,7 +269,7 @@ class Publishing:
 
     async def _follow(self, interfaces: Interfaces) -> None:
         while True:
-            if await interfaces.next(self.haste.calm):
+            if await interfaces.next(self.gate.wait):
                 self._delay.begins()
                 self._work.set()
 

@@ -6,7 +6,7 @@
 """
 
 from netdra.slices.allocator.allocator import Allocation, Allocator, Refusal
-from netdra.slices.allocator.report import Explanation, NodeReport, Obstacle, RequestReport
+from netdra.slices.allocator.explain import Explanation, NodeReport, Obstacle, RequestReport
 from netdra.slices.allocator.wishes import claim_key, shown
 from netdra.slices.nodes import Node, named
 

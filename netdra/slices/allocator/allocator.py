@@ -15,13 +15,11 @@ from netdra.model.claim import DeviceClass, ResourceClaim
 from netdra.model.errors import InvalidInputError
 from netdra.model.resource import ResourceSlice
 from netdra.slices.allocator import explain, results, search
-from netdra.slices.allocator.counters import Counters
-from netdra.slices.allocator.ledger import Ledger
+from netdra.slices.allocator.explain import Explanation, NodeReport
+from netdra.slices.allocator.ledger import Counters, Ledger
 from netdra.slices.allocator.pools import Pool, SliceIndex
-from netdra.slices.allocator.report import Explanation, NodeReport
-from netdra.slices.allocator.selectors import SelectorCache
 from netdra.slices.allocator.trial import Trial
-from netdra.slices.allocator.wishes import RefusedError, Task, claim_key, shown, task
+from netdra.slices.allocator.wishes import RefusedError, SelectorCache, Task, claim_key, shown, task
 from netdra.slices.nodes import Node, named, parse_selector, selects
 
 

@@ -22,10 +22,10 @@ from netdra.model.topology import NetworkTopology
 from netdra.node.cdi.files import ClaimFiles
 from netdra.node.claims.prepare import Claims
 from netdra.node.claims.store import ClaimStore
-from netdra.node.kubelet.health import DeviceHealth
-from netdra.node.kubelet.plugin import serving
-from netdra.node.kubelet.sockets import sockets
-from netdra.node.view import HeldDevice
+from netdra.node.kubelet.plugin import serving, sockets
+from netdra.node.kubelet.services import ClaimServices
+from netdra.node.priority import PriorityGate
+from netdra.node.view import DeviceHealth, HeldDevice
 from netdra.topology.devices import DeviceKey, from_slices
 
 STATE = Path("/var/lib/netdra")
@@ -52,10 +52,7 @@ class Slices:
             sick = await asyncio.to_thread(SICK.exists)
             if sick != told:
                 told = sick
-                yield [
-                    DeviceHealth(pool=pool, device=device, state="unhealthy" if sick else "healthy")
-                    for pool, device in self.devices
-                ]
+                yield [DeviceHealth(pool=pool, device=device, healthy=not sick) for pool, device in self.devices]
             await asyncio.sleep(0.1)
 
 
@@ -67,7 +64,7 @@ async def main(kubeconfig: Path, node: str, instance: str) -> None:
         view = Slices(await client.list(RESOURCE_SLICES, Selection(field_selector=f"spec.nodeName={node}")))
         store = ClaimStore.of_state(STATE)
         claims = Claims(client, node, view, view, store, ClaimFiles(plugin=paths.plugin))
-        async with serving(paths, claims, view.health) as registration:
+        async with serving(paths, ClaimServices(claims, lambda: None, PriorityGate()), view.health) as registration:
             while not stopped.is_set():
                 (STATE / f"registered{instance}").write_text(str(registration.times))
                 await asyncio.sleep(0.1)

@@ -1,18 +1,17 @@
-"""`python -m tests.cluster.pods.nri_process DIARY [SOCKET]`: a process with nothing but the plugin, to be killed.
+"""`python -m tests.cluster.pods.nri_process DIARY SOCKET`: a process with nothing but the plugin, to be killed.
 
-Its hooks write a line each to the file DIARY. Without SOCKET it has the one that the runtime which started it left.
+Its hooks write a line each to the file DIARY.
 """
 
 from __future__ import annotations
 
 import asyncio
-import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 from netdra.node.nri.hooks import Sandbox
-from netdra.node.nri.plugin import Plugin, Settings, inherited
+from netdra.node.nri.plugin import Plugin, Settings
 
 
 class Diarist:
@@ -40,9 +39,8 @@ class Diarist:
 
 def main() -> None:
     """Be a plugin until killed."""
-    path, *sockets = sys.argv[1:]
-    settings = Settings(socket=Path(sockets[0])) if sockets else inherited(Settings(), os.environ)
-    asyncio.run(Plugin(Diarist(Path(path)), settings).run())
+    path, socket = map(Path, sys.argv[1:])
+    asyncio.run(Plugin(Diarist(path), Settings(socket=socket)).run())
 
 
 if __name__ == "__main__":

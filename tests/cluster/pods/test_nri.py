@@ -284,16 +284,3 @@ def test_a_runtime_starts_again_after_it_had_to_refuse_a_pod_that_has_come_up_si
         runtime = started(node)
         asyncio.run(main(runtime))
         runtime.process.restart()
-
-
-def test_a_runtime_that_starts_the_plugin_itself_leaves_it_a_socket(tmp_path: Path) -> None:
-    diary = tmp_path / "diary"
-    with Node("starting") as node:
-        plugins = node.folder / "run" / "nri" / "plugins"
-        plugins.mkdir(parents=True)
-        script = plugins / "10-started"
-        command = f"{sys.executable} -m tests.cluster.pods.nri_process {diary}"
-        script.write_text(f"#!/bin/sh\ncd {ROOT} && exec {command}\n")
-        script.chmod(0o755)
-        started(node).run_pod_sandbox("a")
-        assert diary.read_text() == "synchronize\nrun a\n"

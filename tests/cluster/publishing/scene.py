@@ -32,9 +32,10 @@ REST_SECONDS = 1.5  # the kernel tells a change of carrier within a second
 
 @dataclass
 class Hands:
-    """Who holds what, as the test says."""
+    """Who holds what, and which plugins there are, as the test says."""
 
     held: Sequence[HeldDevice] = ()
+    plugins: tuple[str, ...] = ()
 
 
 @dataclass
@@ -121,7 +122,7 @@ async def publishing(plane: ControlPlane, workspace: Workspace, machine: Machine
         return machine.namespace.run(lambda: Watcher(Node(name=node)))
 
     async with FaultProxy(plane).serving() as proxy, Client(connect(proxy.config)) as client:
-        service = Publishing(client, node, watch, hands)
+        service = Publishing(client, node, watch, lambda: hands.held, lambda: hands.plugins)
         task = asyncio.create_task(service.run())
         try:
             yield Scene(node, workspace.api, machine, proxy, service, hands)

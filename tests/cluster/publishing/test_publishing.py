@@ -14,7 +14,7 @@ import pytest
 
 from netdra.kernel import link
 from netdra.model import names
-from netdra.node.publishing import damping
+from netdra.node.publishing import interfaces
 from testbed.api import Object
 from testbed.control_plane import ControlPlane
 from testbed.objects import NODE, SLICE
@@ -94,8 +94,8 @@ def test_a_link_without_carrier_is_tainted_and_one_that_flaps_is_written_only_so
             for number in range(40):
                 link.change(machine.sock, "far0", up=number % 2 == 1)
                 await asyncio.sleep(0.05)
-            more = (time.monotonic() - since) // damping.SECONDS_PER_CHANGE
-            assert len(scene.writes(since)) <= damping.BURST + 1 + more
+            more = (time.monotonic() - since) // interfaces.SECONDS_PER_CHANGE
+            assert len(scene.writes(since)) <= interfaces.BURST + 1 + more
 
     asyncio.run(story())
 
@@ -136,7 +136,7 @@ def test_a_device_in_use_stays_when_it_disappears_and_goes_when_it_is_given_back
         policy(workspace)
         async with publishing(control_plane, workspace, machine) as scene:
             before = await scene.devices("eth0", "eth1")
-            health = scene.publishing.health.changes()
+            health = scene.publishing.health.states()
             await anext(health)
             scene.hold("eth0")
             await scene.looks_again()

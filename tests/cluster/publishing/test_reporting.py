@@ -152,7 +152,8 @@ def test_a_node_reports_its_interfaces_and_goes_with_its_node(
         name = of_this_node(workspace)["metadata"]["name"]
         async with publishing(control_plane, workspace, machine) as scene:
             await scene.devices("eth0")
-            scene.publishing.look_for_plugins(lambda: ("bridge", "macvlan"))
+            scene.hands.plugins = ("bridge", "macvlan")
+            scene.publishing.look_for_plugins()
             found = await reported(scene, lambda status: "plugins" in status and status["summary"]["offered"] == 1)
             (owner,) = found["metadata"]["ownerReferences"]
             assert (owner["kind"], owner["name"]) == ("Node", scene.node)

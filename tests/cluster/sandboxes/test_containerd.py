@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager
 
 import msgspec
 import pytest
 
 from netdra.kube.backoff import Backoff
+from netdra.node.metrics import NODE
 from netdra.node.nri.hooks import Sandbox, SandboxHooks
 from netdra.node.nri.plugin import Plugin, Settings
 from testbed.api import Object
@@ -17,7 +18,7 @@ from testbed.node import CommandError, Node
 from testbed.recorder import Recorder
 from testbed.runtime import Runtime
 from testbed.runtimes import started
-from testbed.waiting import awaited
+from testbed.waiting import awaited, until_async
 from tests.cluster.sandboxes.scene import WITHIN, Daemon, Scene, chain_of_three, step
 
 
@@ -62,13 +63,11 @@ def runtime(shared_runtime: Runtime) -> Iterator[Runtime]:
 
 
 @asynccontextmanager
-async def driving(
-    scene: Scene, runtime: Runtime, changed: Callable[[bool], None] = lambda _: None
-) -> AsyncIterator[Daemon]:
+async def driving(scene: Scene, runtime: Runtime) -> AsyncIterator[Daemon]:
     """A daemon that is registered with the runtime, and has compared all that runs."""
     async with scene.daemon() as daemon:
         hooks = Outside(daemon.pods.hooks, runtime.node)
-        plugin = Plugin(hooks, Settings(socket=runtime.nri_socket), backoff=Backoff(0.05, 0.2), changed=changed)
+        plugin = Plugin(hooks, Settings(socket=runtime.nri_socket), backoff=Backoff(0.05, 0.2))
         running = asyncio.create_task(plugin.run())
         try:
             await awaited(plugin.connected.wait(), "the plugin to be connected")
@@ -77,6 +76,10 @@ async def driving(
         finally:
             running.cancel()
             await asyncio.gather(running, return_exceptions=True)
+
+
+def connections() -> float:
+    return NODE.registry.get_sample_value("netdra_nri_connections_total") or 0
 
 
 async def begin(runtime: Runtime, pod: Object) -> str:
@@ -172,17 +175,15 @@ def test_a_restart_of_the_runtime_changes_nothing_and_a_stop_that_it_does_not_te
     pod = scene.pod(scene.claim(scene.topology("three", *chain_of_three())))
 
     async def story() -> None:
-        connected: asyncio.Queue[bool] = asyncio.Queue()
-        async with driving(scene, runtime, connected.put_nowait) as daemon:
-            assert await connected.get()
+        async with driving(scene, runtime) as daemon:
+            before_restart = connections()
             key = await begin(runtime, pod)
             path = scene.machine.settings.state / f"{key}.jsonl"
             before = path.read_text()
             runtime.process.stop()
             runtime.process.start()
             runtime.process.wait_ready()
-            assert not await awaited(connected.get(), "the runtime to be missed")
-            assert await awaited(connected.get(), "the plugin to be connected")
+            await until_async(lambda: connections() == before_restart + 1, "the plugin to be connected again")
             await awaited(daemon.pods.reconciler.settled.wait(), "what runs to be compared")
             assert path.read_text() == before
             assert scene.machine.specified()

@@ -11,7 +11,7 @@ from contextlib import suppress
 
 import pytest
 
-from netdra.node.nri.runner import WORK_SHARE
+from netdra.node.nri.hooks import WORK_SHARE
 from netdra.node.pods.attachments import MOST_TRIES
 from testbed.api import Object
 from testbed.recorder import Recorder

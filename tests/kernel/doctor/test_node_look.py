@@ -14,9 +14,8 @@ from pathlib import Path
 import pytest
 
 from netdra.doctor import node_look
-from netdra.doctor.node_facts import NodeFacts
 from netdra.doctor.node_look import Places, look
-from netdra.doctor.node_verdicts import KINDS
+from netdra.doctor.node_verdicts import KINDS, NodeFacts
 from testbed import build
 from testbed.waiting import until
 from tests.kernel.conftest import Machine

@@ -12,6 +12,7 @@ import pytest
 import yaml
 
 from netdra.cli.main import main
+from netdra.model import yaml_text
 
 SLICES = Path(__file__).parents[3] / "examples" / "worker-1" / "slices.yaml"
 TYPE = 'device.driver == "dra.networking" && device.attributes["dra.networking"].type'
@@ -42,7 +43,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureF
 
     def run(*documents: dict[str, Any], arguments: tuple[str, ...] = (), claims: str = "") -> tuple[int, str, str]:
         path = tmp_path / "claims.yaml"
-        path.write_text("\n---\n".join(map(json.dumps, documents)))
+        path.write_text(yaml_text.dump(documents))
         command = ["netdra", "simulate", "--slices", str(SLICES), "--claims", claims or str(path), *arguments]
         monkeypatch.setattr(sys, "argv", command)
         with pytest.raises(SystemExit) as end:

@@ -13,7 +13,7 @@ from netdra.workers import pool
 from netdra.workers.pool import BusyError
 from tests.builders import exclusive, policy
 from tests.unit.controller.test_classes import topology
-from tests.unit.controller.test_statuses import schema
+from tests.unit.controller.test_status import schema
 from tests.unit.workers.commands import DEAF
 
 SOUND = "- {name: vf0, type: sriov}"

@@ -11,7 +11,8 @@ import pytest
 
 from netdra.admission import certificates
 from netdra.admission.keeper import ClientConfig, Webhook, WebhookConfiguration
-from netdra.doctor.cluster_facts import (
+from netdra.doctor.cluster_look import differing, trusted_until
+from netdra.doctor.cluster_verdicts import (
     ClusterFacts,
     Component,
     Definition,
@@ -19,9 +20,11 @@ from netdra.doctor.cluster_facts import (
     Reported,
     Unseen,
     WebhookFacts,
+    not_looked_at,
+    number,
+    unreachable,
+    verdicts,
 )
-from netdra.doctor.cluster_look import differing, trusted_until
-from netdra.doctor.cluster_verdicts import not_looked_at, number, unreachable, verdicts
 from netdra.doctor.finding import worst
 from netdra.doctor.rights import to_keep_a_certificate
 from netdra.model import crd, kinds

@@ -8,8 +8,7 @@ import msgspec
 import pytest
 
 from netdra.doctor.finding import Finding, worst
-from netdra.doctor.node_facts import Folder, Nic, NodeFacts, Plugin
-from netdra.doctor.node_verdicts import KINDS, verdicts
+from netdra.doctor.node_verdicts import KINDS, Folder, Nic, NodeFacts, Plugin, verdicts
 
 WELL = NodeFacts(
     kernel="6.12.1",

@@ -8,7 +8,7 @@ import pytest
 
 from netdra.model.claim import ResourceClaim
 from netdra.slices.allocator import Allocation, Allocator, Refusal
-from netdra.slices.allocator.report import Explanation, NodeReport
+from netdra.slices.allocator.explain import Explanation, NodeReport
 from tests.unit.slices.making import alternatives, claim, class_of, counted, device, request, shared, slice_of
 
 ANY = class_of()

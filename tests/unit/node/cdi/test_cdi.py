@@ -16,11 +16,10 @@ from netdra.model.errors import NetdraError
 from netdra.model.plan import ClaimReference, Plan, PlannedDevice, PlannedStep
 from netdra.model.resource import DeviceAttribute
 from netdra.model.result import CNIAddress, CNIInterface, StepDevice, StepResult
-from netdra.node.cdi import metadata
+from netdra.node.cdi import files as claim_files
 from netdra.node.cdi.files import ClaimFiles
 from netdra.node.cdi.outcome import outcomes
-from netdra.node.claims.prepared import KeptDevice, PreparedClaim
-from netdra.node.kubelet.handler import PreparedDevice
+from netdra.node.claims.prepared import KeptDevice, PreparedClaim, PreparedDevice
 
 UID = "7b0e8a5e-0000-4000-8000-000000000001"
 CLAIM = ClaimReference(namespace="ns", name="train-net-x7k2p", uid=UID)
@@ -212,15 +211,15 @@ def test_the_container_finds_the_metadata_under_the_name_that_its_pod_knows(
 @pytest.mark.parametrize("name", ["../../../../etc", "a/b", "..", "A", "x" * 64, "a\n"])
 def test_an_annotation_of_the_claim_is_no_path(tmp_path: Path, name: str) -> None:
     claim = msgspec.structs.replace(WHOLE, pod_claim_name=name)
-    found = metadata.container_path(claim, "nic")
-    assert found == f"{metadata.CONTAINER_FOLDER}/resourceclaims/{CLAIM.name}/nic/dra.networking-metadata.json"
+    found = claim_files.container_path(claim, "nic")
+    assert found == f"{claim_files.CONTAINER_FOLDER}/resourceclaims/{CLAIM.name}/nic/dra.networking-metadata.json"
     assert str(tmp_path) not in found
 
 
 def test_the_metadata_is_fuller_once_the_network_is_there(tmp_path: Path) -> None:
     files = ClaimFiles(plugin=tmp_path / "plugin", cdi=tmp_path / "cdi")
     files.prepared(WHOLE)
-    path = tmp_path / "plugin" / metadata.FOLDER / UID / "vf0" / "metadata.json"
+    path = tmp_path / "plugin" / claim_files.METADATA_FOLDER / UID / "vf0" / "metadata.json"
     before = json.loads(path.read_text())
     assert before == {
         "apiVersion": "metadata.resource.k8s.io/v1alpha1",
@@ -254,7 +253,7 @@ def test_the_metadata_is_fuller_once_the_network_is_there(tmp_path: Path) -> Non
 def test_the_fuller_metadata_is_written_into_a_file_that_was_made_before_a_pod_waited_for_it(tmp_path: Path) -> None:
     files = ClaimFiles(plugin=tmp_path / "plugin", cdi=tmp_path / "cdi")
     files.prepared(WHOLE)
-    folder = tmp_path / "plugin" / metadata.FOLDER / UID / "vf0"
+    folder = tmp_path / "plugin" / claim_files.METADATA_FOLDER / UID / "vf0"
     with (folder / "metadata.json").open() as first:  # kept open, so that no other file gets its number
         (made,) = {path.stat().st_ino for path in folder.iterdir()} - {os.fstat(first.fileno()).st_ino}
         files.attached(WHOLE, [BONDED, VFIO])
@@ -266,7 +265,7 @@ def test_a_running_container_keeps_the_file_that_it_was_given(tmp_path: Path) ->
     """A claim that pods share is described anew for the second; a mount of the first one's file must not change."""
     files = ClaimFiles(plugin=tmp_path / "plugin", cdi=tmp_path / "cdi")
     files.attached(WHOLE, [BONDED, VFIO])
-    path = tmp_path / "plugin" / metadata.FOLDER / UID / "vf0" / "metadata.json"
+    path = tmp_path / "plugin" / claim_files.METADATA_FOLDER / UID / "vf0" / "metadata.json"
     with path.open() as mounted:
         files.detached(UID)
         files.prepared(WHOLE)
@@ -277,7 +276,7 @@ def test_a_running_container_keeps_the_file_that_it_was_given(tmp_path: Path) ->
 def test_what_containers_read_is_left_when_the_kubelet_prepares_again_while_they_run(tmp_path: Path) -> None:
     files = ClaimFiles(plugin=tmp_path / "plugin", cdi=tmp_path / "cdi")
     files.attached(WHOLE, [BONDED, VFIO])
-    path = tmp_path / "plugin" / metadata.FOLDER / UID / "vf0" / "metadata.json"
+    path = tmp_path / "plugin" / claim_files.METADATA_FOLDER / UID / "vf0" / "metadata.json"
     before = path.read_text()
     files.prepared(WHOLE)
     assert "networkData" in before
@@ -302,7 +301,7 @@ def test_files_go_in_their_order_and_twice_is_no_error(tmp_path: Path) -> None:
     assert [path.name for path in (tmp_path / "cdi").iterdir() if not path.name.startswith(".")] == [
         "nvidia.com-gpu.json"
     ]
-    assert list((tmp_path / "plugin" / metadata.FOLDER).iterdir()) == []
+    assert list((tmp_path / "plugin" / claim_files.METADATA_FOLDER).iterdir()) == []
 
 
 @pytest.mark.parametrize("uid", ["../x", "a/b", "", ".", "a\0b", "é", "x" * 300])

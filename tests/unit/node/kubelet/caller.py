@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import atexit
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -16,8 +16,12 @@ from google.protobuf.message import Message
 
 from netdra.model.errors import InvalidInputError
 from netdra.model.plan import ClaimReference
-from netdra.node.kubelet import health
-from netdra.node.kubelet.handler import PreparedDevice
+from netdra.node.claims.prepared import PreparedDevice
+from netdra.node.kubelet import plugin, services
+from netdra.node.kubelet.plugin import Sockets
+from netdra.node.kubelet.services import ClaimServices, HealthSource, Registration
+from netdra.node.priority import PriorityGate
+from netdra.node.view import DeviceHealth
 from netdra.node.wire import kubelet_pb2 as wire
 
 V1 = "/k8s.io.kubelet.pkg.apis.dra.v1.DRAPlugin"
@@ -86,6 +90,22 @@ def run(test: Callable[[], Coroutine[Any, Any, None]]) -> None:
     _RUNNER.run(bounded())
 
 
+def nothing() -> None:
+    pass
+
+
+async def nothing_yet() -> AsyncIterator[Sequence[DeviceHealth]]:
+    await asyncio.Event().wait()
+    yield ()
+
+
+def serving(
+    paths: Sockets, handler: Handler, health: HealthSource = nothing_yet
+) -> AbstractAsyncContextManager[Registration]:
+    """The plugin's services over a handler."""
+    return plugin.serving(paths, ClaimServices(handler, nothing, PriorityGate()), health)
+
+
 @asynccontextmanager
 async def calling(path: Path) -> AsyncIterator[grpc.aio.Channel]:
     async with grpc.aio.insecure_channel(f"unix:{path}") as channel:
@@ -99,7 +119,7 @@ async def call(channel: grpc.aio.Channel, method: str, request: Message, answer:
     return await invoke(request)
 
 
-def watching(channel: grpc.aio.Channel, version: str = health.V1) -> Any:
+def watching(channel: grpc.aio.Channel, version: str = services.HEALTH_V1) -> Any:
     """A stream of the devices' health."""
     watch: Any = channel.unary_stream(
         f"/{version}/NodeWatchResources",

@@ -10,10 +10,9 @@ from typing import Any
 import grpc
 import pytest
 
-from netdra.node.kubelet import health
-from netdra.node.kubelet.health import DeviceHealth
-from netdra.node.kubelet.plugin import serving
-from netdra.node.kubelet.sockets import sockets
+from netdra.node.kubelet import plugin, services
+from netdra.node.kubelet.plugin import sockets
+from netdra.node.view import DeviceHealth
 from netdra.node.wire import kubelet_pb2 as wire
 from testbed.pace import within
 from tests.unit.node.kubelet.caller import (
@@ -24,6 +23,7 @@ from tests.unit.node.kubelet.caller import (
     failing,
     prepare,
     run,
+    serving,
     watching,
 )
 
@@ -77,16 +77,18 @@ async def later(handler: Handler) -> None:
     await handler.meet.wait()
 
 
-def test_a_stream_that_is_open_ends_when_the_daemon_stops(root: Path) -> None:
+def test_a_stream_that_is_open_ends_when_the_daemon_stops(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(plugin, "GRACE_SECONDS", 2 * WITHIN)
+
     async def source() -> AsyncIterator[Sequence[DeviceHealth]]:
-        yield (DeviceHealth(pool="p", device="d", state="healthy"),)
+        yield (DeviceHealth(pool="p", device="d", healthy=True),)
         await asyncio.Event().wait()
 
     async def test() -> None:
         paths = sockets(root)
         async with calling(paths.dra) as channel:
             # A stream that nobody ends would hold the daemon for the whole grace, which is longer than the test.
-            async with serving(paths, Handler(), source, grace=2 * WITHIN):
+            async with serving(paths, Handler(), source):
                 stream = watching(channel)
                 assert (await stream.read()).devices[0].health == wire.HEALTHY
             assert await stream.read() == grpc.aio.EOF
@@ -132,7 +134,7 @@ def test_a_defect_in_a_stream_ends_it_and_only_the_log_knows_of_what(
     root: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def source() -> AsyncIterator[Sequence[DeviceHealth]]:
-        yield (DeviceHealth(pool="p", device="d", state="healthy"),)
+        yield (DeviceHealth(pool="p", device="d", healthy=True),)
         raise ZeroDivisionError("a secret detail")
 
     async def test() -> None:
@@ -147,7 +149,7 @@ def test_a_defect_in_a_stream_ends_it_and_only_the_log_knows_of_what(
 
 
 def test_the_health_of_thousands_of_devices_is_one_message(root: Path) -> None:
-    devices = [DeviceHealth(pool="p", device=f"device-{number}", state="healthy") for number in range(20_000)]
+    devices = [DeviceHealth(pool="p", device=f"device-{number}", healthy=True) for number in range(20_000)]
 
     async def source() -> AsyncIterator[Sequence[DeviceHealth]]:
         yield devices
@@ -194,12 +196,16 @@ def test_a_driver_that_ends_takes_no_more_calls_and_waits_for_those_that_it_has(
     run(test)
 
 
-def test_a_call_that_does_not_end_in_time_is_broken_off_with_the_daemon(root: Path) -> None:
+def test_a_call_that_does_not_end_in_time_is_broken_off_with_the_daemon(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(plugin, "GRACE_SECONDS", 0.2)
+
     async def test() -> None:
         handler = Handler(meet=asyncio.Barrier(2))
         paths = sockets(root)
         async with calling(paths.dra) as channel:
-            async with serving(paths, handler, grace=0.2):
+            async with serving(paths, handler):
                 begun = asyncio.create_task(prepare(channel, "fine"))
                 await handler.until_asked(1)
             assert handler.meet is not None
@@ -211,19 +217,19 @@ def test_a_call_that_does_not_end_in_time_is_broken_off_with_the_daemon(root: Pa
     run(test)
 
 
-@pytest.mark.parametrize("version", health.VERSIONS)
+@pytest.mark.parametrize("version", services.HEALTH_VERSIONS)
 def test_health_is_told_at_once_again_in_time_and_on_each_change(
     root: Path, version: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    usual = health.RESEND_SECONDS
+    usual = services.RESEND_SECONDS
 
     async def test() -> None:
         turn = asyncio.Event()
 
         async def source() -> AsyncIterator[Sequence[DeviceHealth]]:
-            yield (DeviceHealth(pool="p", device="d", state="healthy"),)
+            yield (DeviceHealth(pool="p", device="d", healthy=True),)
             await turn.wait()
-            yield (DeviceHealth(pool="p", device="d", state="unhealthy", message="x" * 2000),)
+            yield (DeviceHealth(pool="p", device="d", healthy=False, message="x" * 2000),)
             await asyncio.Event().wait()
 
         paths = sockets(root)
@@ -243,5 +249,5 @@ def test_health_is_told_at_once_again_in_time_and_on_each_change(
             assert found[:2] == [wire.HEALTHY, wire.HEALTHY]
             # The stream is still open here: leaving must end it and not wait for it.
 
-    monkeypatch.setattr(health, "RESEND_SECONDS", 0.05)
+    monkeypatch.setattr(services, "RESEND_SECONDS", 0.05)
     run(test)

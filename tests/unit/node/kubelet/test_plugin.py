@@ -12,8 +12,7 @@ import pytest
 
 from netdra.model.errors import InvalidInputError, NetdraError, TemporaryError
 from netdra.node.kubelet import services
-from netdra.node.kubelet.plugin import serving
-from netdra.node.kubelet.sockets import MAX_PATH, sockets
+from netdra.node.kubelet.plugin import MAX_PATH, sockets
 from netdra.node.wire import kubelet_pb2 as wire
 from tests.unit.node.kubelet.caller import (
     REGISTRATION,
@@ -26,6 +25,7 @@ from tests.unit.node.kubelet.caller import (
     claims_of,
     prepare,
     run,
+    serving,
 )
 
 
@@ -115,7 +115,11 @@ def test_the_kubelet_finds_the_driver_and_what_it_says_of_it_is_kept(root: Path)
         async with serving(paths, Handler()) as registration, calling(paths.registration) as channel:
             info = await call(channel, f"{REGISTRATION}/GetInfo", wire.InfoRequest(), wire.PluginInfo)
             assert (info.type, info.name, info.endpoint) == ("DRAPlugin", "dra.networking", str(paths.dra))
-            assert list(info.supported_versions) == ["v1.DRAPlugin", "v1beta1.DRAPlugin"]
+            assert list(info.supported_versions) == [
+                "v1.DRAPlugin",
+                "v1beta1.DRAPlugin",
+                *services.HEALTH_VERSIONS,
+            ]
             assert (registration.registered, registration.problem) == (False, "")
 
             async def notify(registered: bool, error: str = "") -> None:

@@ -10,11 +10,10 @@ from pathlib import Path
 
 from google.protobuf.message import Message
 
-from netdra.node.nri import mux
+from netdra.node.nri import framing
+from netdra.node.nri.framing import Demux, Frame, Kind, Reader, encode
 from netdra.node.nri.hooks import Sandbox
-from netdra.node.nri.messages import PLUGIN_SERVICE
-from netdra.node.nri.mux import Demux
-from netdra.node.nri.ttrpc import Frame, Kind, Reader, encode
+from netdra.node.nri.plugin import PLUGIN_SERVICE
 from netdra.node.wire import nri_pb2, ttrpc_pb2
 
 PATIENCE = 30.0
@@ -37,7 +36,7 @@ class Peer:
         try:
             while data := await self._reader.read(1 << 16):
                 for stream, payload in demux.feed(data):
-                    if stream == mux.RUNTIME_STREAM:
+                    if stream == framing.RUNTIME_STREAM:
                         for frame in requests.feed(payload):
                             self._requests.put_nowait(frame)
                     else:
@@ -58,10 +57,10 @@ class Peer:
 
     def accept(self, call: int, code: int = 0, text: str = "") -> None:
         response = ttrpc_pb2.Response(status=ttrpc_pb2.Status(code=code, message=text))
-        self.send(mux.RUNTIME_STREAM, Frame(call, Kind.RESPONSE, response.SerializeToString()))
+        self.send(framing.RUNTIME_STREAM, Frame(call, Kind.RESPONSE, response.SerializeToString()))
 
     def send(self, stream: int, frame: Frame) -> None:
-        self.writer.write(mux.frames(stream, encode(frame)))
+        self.writer.write(framing.frames(stream, encode(frame)))
 
     def begin(
         self, method: str, message: Message, *, seconds: float = 0.0, service: str = PLUGIN_SERVICE
@@ -71,7 +70,7 @@ class Peer:
         self._responses[call] = asyncio.get_running_loop().create_future()
         payload = message.SerializeToString()
         request = ttrpc_pb2.Request(service=service, method=method, payload=payload, timeout_nano=int(seconds * 1e9))
-        self.send(mux.PLUGIN_STREAM, Frame(call, Kind.REQUEST, request.SerializeToString()))
+        self.send(framing.PLUGIN_STREAM, Frame(call, Kind.REQUEST, request.SerializeToString()))
         return self._responses[call]
 
     async def ask(

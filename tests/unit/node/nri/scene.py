@@ -22,9 +22,8 @@ class Scene:
         self.path = path
         self.come = come
         self.diary = Diary()
-        self.changes: list[bool] = []
         settings = Settings(name="tester", index="42", socket=path)
-        self.plugin = Plugin(self.diary, settings, backoff=Backoff(0.01, 0.01), changed=self.changes.append)
+        self.plugin = Plugin(self.diary, settings, backoff=Backoff(0.01, 0.01))
 
     async def connected(self) -> None:
         async with asyncio.timeout(PATIENCE):

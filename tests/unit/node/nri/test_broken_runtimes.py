@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 from netdra.kube.backoff import Backoff
-from netdra.node.nri import mux
+from netdra.node.nri import framing
 from netdra.node.nri.connection import MOST_CALLS
+from netdra.node.nri.framing import Code, Frame, Kind, encode
 from netdra.node.nri.plugin import Plugin, Settings
-from netdra.node.nri.ttrpc import Code, Frame, Kind, encode
 from netdra.node.wire import nri_pb2, ttrpc_pb2
 from tests.unit.node.nri.peer import PATIENCE, Diary, Peer, listening, pod
 from tests.unit.node.nri.scene import Play, Scene
@@ -25,7 +25,7 @@ def rubbish_frame(peer: Peer) -> None:
 
 
 def response_on_the_plugins_stream(peer: Peer) -> None:
-    peer.send(mux.PLUGIN_STREAM, Frame(1, Kind.RESPONSE, b""))
+    peer.send(framing.PLUGIN_STREAM, Frame(1, Kind.RESPONSE, b""))
 
 
 def answer_to_no_call(peer: Peer) -> None:
@@ -33,16 +33,16 @@ def answer_to_no_call(peer: Peer) -> None:
 
 
 def unreadable_answer(peer: Peer) -> None:
-    peer.send(mux.RUNTIME_STREAM, Frame(1, Kind.RESPONSE, b"\xff"))
+    peer.send(framing.RUNTIME_STREAM, Frame(1, Kind.RESPONSE, b"\xff"))
 
 
 def falling_numbers(peer: Peer) -> None:
     for call in (5, 3):
-        peer.send(mux.PLUGIN_STREAM, Frame(call, Kind.REQUEST, b""))
+        peer.send(framing.PLUGIN_STREAM, Frame(call, Kind.REQUEST, b""))
 
 
 def oversized_message(peer: Peer) -> None:
-    peer.writer.write(mux.frames(mux.PLUGIN_STREAM, struct.pack(">IIBB", 1 << 30, 1, 1, 0)))
+    peer.writer.write(framing.frames(framing.PLUGIN_STREAM, struct.pack(">IIBB", 1 << 30, 1, 1, 0)))
 
 
 def refused_registration(peer: Peer) -> None:
@@ -130,7 +130,8 @@ def test_requests_that_are_open_at_once_are_bounded(play: Play) -> None:
 def test_a_runtime_that_asks_and_never_reads_is_left(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     request = ttrpc_pb2.Request(method="x" * 1000).SerializeToString()
     flood = b"".join(
-        mux.frames(mux.PLUGIN_STREAM, encode(Frame(2 * number + 1, Kind.REQUEST, request))) for number in range(8000)
+        framing.frames(framing.PLUGIN_STREAM, encode(Frame(2 * number + 1, Kind.REQUEST, request)))
+        for number in range(8000)
     )
     left = asyncio.Event()
 
@@ -156,7 +157,7 @@ def test_a_runtime_that_asks_and_never_reads_is_left(tmp_path: Path, caplog: pyt
 def test_rubbish_in_a_stream_that_nobody_reads_is_dropped(play: Play) -> None:
     async def act(scene: Scene) -> None:
         peer = await scene.come()
-        peer.writer.write(mux.frames(0, b"\xff" * 5000) + mux.frames(77, b"\xff" * 5000))
+        peer.writer.write(framing.frames(0, b"\xff" * 5000) + framing.frames(77, b"\xff" * 5000))
         await peer.handshake()
         await scene.connected()
 

@@ -9,9 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from netdra.node.nri import mux
-from netdra.node.nri.mux import Demux, ProtocolError
-from netdra.node.nri.ttrpc import MOST_DATA, Frame, Kind, Reader, encode
+from netdra.node.nri import framing
+from netdra.node.nri.framing import MOST_DATA, Demux, Frame, Kind, ProtocolError, Reader, encode
 
 MUX_HEADER = struct.Struct(">II")
 TTRPC_HEADER = struct.Struct(">IIBB")
@@ -37,28 +36,28 @@ def pieces(data: bytes, cuts: list[int]) -> list[bytes]:
 def test_two_streams_survive_any_interleaving_and_any_split(
     mine: list[Frame], others: list[Frame], cuts: list[int], data: st.DataObject
 ) -> None:
-    waiting = {mux.PLUGIN_STREAM: list(mine), mux.RUNTIME_STREAM: list(others)}
-    wire = b""
+    waiting = {framing.PLUGIN_STREAM: list(mine), framing.RUNTIME_STREAM: list(others)}
+    sent = b""
     while any(waiting.values()):
         stream = data.draw(st.sampled_from([stream for stream, left in waiting.items() if left]))
-        wire += mux.frames(stream, encode(waiting[stream].pop(0)))
+        sent += framing.frames(stream, encode(waiting[stream].pop(0)))
     demux, readers = Demux(), {stream: Reader(Kind.REQUEST) for stream in waiting}
     found: dict[int, list[Frame]] = {stream: [] for stream in waiting}
-    for piece in pieces(wire, cuts):
+    for piece in pieces(sent, cuts):
         for stream, payload in demux.feed(piece):
             found[stream] += readers[stream].feed(payload)
-    assert found == {mux.PLUGIN_STREAM: mine, mux.RUNTIME_STREAM: others}
+    assert found == {framing.PLUGIN_STREAM: mine, framing.RUNTIME_STREAM: others}
 
 
 @given(st.integers(0, 20000))
 def test_no_frame_that_is_sent_has_more_than_the_runtime_can_read_at_once(size: int) -> None:
-    wire = mux.frames(mux.RUNTIME_STREAM, bytes(size))
+    sent = framing.frames(framing.RUNTIME_STREAM, bytes(size))
     sizes = []
-    while wire:
-        stream, length = MUX_HEADER.unpack_from(wire)
-        assert stream == mux.RUNTIME_STREAM
+    while sent:
+        stream, length = MUX_HEADER.unpack_from(sent)
+        assert stream == framing.RUNTIME_STREAM
         sizes.append(length)
-        wire = wire[MUX_HEADER.size + length :]
+        sent = sent[MUX_HEADER.size + length :]
     assert sum(sizes) == size
     assert all(0 < length <= 4096 for length in sizes)
 
@@ -74,7 +73,7 @@ def test_rubbish_is_read_or_refused_and_nothing_else(rubbish: bytes, cuts: list[
 
 
 def test_the_longest_frame_of_the_runtime_is_taken_and_a_longer_one_is_not() -> None:
-    longest = mux.MOST_RECEIVED
+    longest = framing.MOST_RECEIVED
     demux = Demux()
     assert demux.feed(MUX_HEADER.pack(1, longest) + b"x") == [(1, b"x")]
     with pytest.raises(ProtocolError, match=f"a frame of {longest + 1} bytes for stream 7"):

@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import socket
 from pathlib import Path
 
 import pytest
 
-from netdra.kube.backoff import Backoff
-from netdra.model.errors import InvalidInputError, PermanentError, TemporaryError
+from netdra.model.errors import InvalidInputError, TemporaryError
 from netdra.node.metrics import NODE
-from netdra.node.nri import mux
-from netdra.node.nri.plugin import Plugin, Settings, inherited
-from netdra.node.nri.ttrpc import Code
+from netdra.node.nri import framing
+from netdra.node.nri.framing import Code
+from netdra.node.nri.plugin import Settings
 from netdra.node.wire import nri_pb2
 from testbed.pace import measured
-from tests.unit.node.nri.peer import PATIENCE, Diary, Peer, listening, pod, seen
+from tests.unit.node.nri.peer import PATIENCE, listening, pod, seen
 from tests.unit.node.nri.scene import EVERY_POD_EVENT, RUN, Play, Scene
 
 
@@ -101,7 +98,7 @@ def test_a_list_in_parts_reaches_the_hooks_as_one(play: Play) -> None:
 
 
 def test_a_list_without_an_end_is_refused(play: Play, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("netdra.node.nri.service.MOST_SANDBOXES", 3)
+    monkeypatch.setattr("netdra.node.nri.plugin.MOST_SANDBOXES", 3)
 
     async def act(scene: Scene) -> None:
         peer = await scene.come()
@@ -133,7 +130,7 @@ def test_a_pod_is_refused_by_the_text_of_the_error(play: Play) -> None:
         answer = await peer.ask("RunPodSandbox", nri_pb2.PodSandboxRequest(pod=pod("a")))
         assert answer.status.code == Code.ABORTED
         assert answer.status.message.startswith("eth1 ? is busy éé")
-        assert len(answer.SerializeToString()) < mux.MOST_SENT
+        assert len(answer.SerializeToString()) < framing.MOST_SENT
         scene.diary.act = None
         assert (await peer.ask("RunPodSandbox", nri_pb2.PodSandboxRequest(pod=pod("a")))).status.code == Code.OK
 
@@ -217,7 +214,6 @@ def test_after_a_loss_it_registers_again_and_hears_of_all_sandboxes(play: Play) 
         await second.handshake(pod("a"), pod("b"))
         await scene.connected()
         assert [len(listed) for _, listed in scene.diary.told if isinstance(listed, tuple)] == [1, 2]
-        assert scene.changes == [True, False, True]
         assert scene.plugin.problem == ""
         assert NODE.registry.get_sample_value("netdra_nri_connected") == 1
 
@@ -253,27 +249,6 @@ def test_a_daemon_that_stops_answers_first_what_it_is_at(tmp_path: Path) -> None
     asyncio.run(main())
 
 
-def test_a_plugin_that_the_runtime_started_uses_the_socket_that_it_was_given() -> None:
-    async def main() -> None:
-        ours, theirs = socket.socketpair()
-        environ = {"NRI_PLUGIN_SOCKET": str(os.dup(ours.fileno())), "NRI_PLUGIN_NAME": "n", "NRI_PLUGIN_IDX": "07"}
-        ours.close()
-        settings = inherited(Settings(), environ)
-        assert (settings.name, settings.index) == ("n", "07")
-        running = asyncio.create_task(Plugin(Diary(), settings, backoff=Backoff(0.01, 0.01)).run())
-        peer = Peer(*await asyncio.open_unix_connection(sock=theirs))
-        await peer.handshake()
-        await peer.close()
-        with pytest.raises(PermanentError, match="closed the socket"):
-            await asyncio.wait_for(running, PATIENCE)
-
-    asyncio.run(main())
-
-
-def test_without_the_runtimes_environment_the_settings_stay() -> None:
-    assert inherited(Settings(name="mine"), {}) == Settings(name="mine")
-
-
 @pytest.mark.parametrize(
     ("name", "index", "reason"),
     [
@@ -287,8 +262,3 @@ def test_without_the_runtimes_environment_the_settings_stay() -> None:
 def test_a_name_or_an_index_that_a_runtime_would_refuse_is_refused_at_once(name: str, index: str, reason: str) -> None:
     with pytest.raises(InvalidInputError, match=reason):
         Settings(name=name, index=index)
-
-
-def test_a_socket_that_is_no_number_is_refused() -> None:
-    with pytest.raises(InvalidInputError, match='NRI_PLUGIN_SOCKET "x" is no file descriptor'):
-        inherited(Settings(), {"NRI_PLUGIN_SOCKET": "x"})

@@ -19,8 +19,7 @@ from netdra.model.resource import (
     ResourceSlice,
     ResourceSliceSpec,
 )
-from netdra.node.publishing.content import content, digest
-from netdra.node.publishing.reconcile import Writes, owner_of, reconcile
+from netdra.node.publishing.reconcile import Writes, content, digest, owner_of, reconcile
 
 NODE = owner_of("worker-1", "uid-1")
 Keeps = Callable[[ResourceSliceSpec], ResourceSliceSpec]

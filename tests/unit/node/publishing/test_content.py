@@ -15,7 +15,7 @@ from netdra.model.resource import (
     ResourcePool,
     ResourceSliceSpec,
 )
-from netdra.node.publishing.content import content, digest
+from netdra.node.publishing.reconcile import content, digest
 
 DEVICE = Device(
     name="a",

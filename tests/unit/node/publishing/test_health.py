@@ -1,4 +1,4 @@
-"""The health stream tells every device first, and then what changes."""
+"""The health of all devices, whenever one changes."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ import asyncio
 from netdra.model import names
 from netdra.model.device import ExposedDevice, ExposureResult
 from netdra.model.resource import DeviceTaint, ResourceSlice
-from netdra.node.publishing.health import DeviceHealth, Health
+from netdra.node.publishing.telling import Health
+from netdra.node.view import DeviceHealth
 from netdra.slices.pack import pack
 
 
@@ -28,22 +29,25 @@ def pool(name: str, **taints: str) -> dict[str, tuple[ResourceSlice, ...]]:
     return {name: pack(ExposureResult(devices=devices), node="n")}
 
 
-def test_all_first_and_then_what_is_different() -> None:
+def test_all_first_and_then_all_again_with_one_that_is_gone_told_once() -> None:
     async def story() -> None:
         health = Health()
         health.publish(pool("a", x="", y=names.LINK_DOWN) | pool("b", z=""))
-        changes = health.changes()
-        assert set(await anext(changes)) == {
+        states = health.states()
+        assert set(await anext(states)) == {
             DeviceHealth("a", "x", healthy=True),
             DeviceHealth("a", "y", healthy=False, message="the link has no carrier"),
             DeviceHealth("b", "z", healthy=True),
         }
         health.publish(pool("a", x=names.TROUBLE, y=names.LINK_DOWN))
-        assert await anext(changes) == (
-            DeviceHealth("a", "x", healthy=False, message="it could not be given back: why"),
-        )
+        troubled = DeviceHealth("a", "x", healthy=False, message="it could not be given back: why")
+        down = DeviceHealth("a", "y", healthy=False, message="the link has no carrier")
+        assert set(await anext(states)) == {troubled, down, DeviceHealth("b", "z", healthy=True)}
         health.publish({"b": ()})
-        assert await anext(changes) == (DeviceHealth("b", "z", healthy=False, message="the interface is gone"),)
+        gone = DeviceHealth("b", "z", healthy=False, message="the interface is gone")
+        assert set(await anext(states)) == {troubled, down, gone}
+        health.publish(pool("a", x="", y=names.LINK_DOWN))
+        assert set(await anext(states)) == {DeviceHealth("a", "x", healthy=True), down}
 
     asyncio.run(story())
 
@@ -52,10 +56,10 @@ def test_equal_slices_tell_nothing_and_a_slow_reader_gets_the_last_state() -> No
     async def story() -> None:
         health = Health()
         health.publish(pool("a", x=""))
-        changes = health.changes()
-        await anext(changes)
+        states = health.states()
+        await anext(states)
         health.publish(pool("a", x=""))
-        waiting = asyncio.ensure_future(anext(changes))
+        waiting = asyncio.ensure_future(anext(states))
         await asyncio.sleep(0)
         assert not waiting.done()
         health.publish(pool("a", x=names.LINK_DOWN))

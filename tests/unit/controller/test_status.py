@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from netdra.controller import custom_device_status, policy_status, schema_status, topology_status
+from netdra.controller import status
 from netdra.controller.classes import Changes
-from netdra.controller.topology_status import Seen
+from netdra.controller.status import Seen
 from netdra.model import documents
 from netdra.model.claim import DeviceClass
 from netdra.model.custom_device import CustomDevice
@@ -44,7 +44,7 @@ def schema(name: str, plugin: str, **spec: Any) -> CNIPluginSchema:
 
 class TestTopologies:
     def test_one_that_is_sound_and_has_its_classes_is_ready(self) -> None:
-        found = topology_status.status(topology(generation=4), READY, NOW)
+        found = status.of_topology(topology(generation=4), READY, NOW)
         assert [(each.type, each.status) for each in found.conditions] == [
             ("Compiled", "True"),
             ("Ready", "True"),
@@ -55,13 +55,13 @@ class TestTopologies:
         assert found.device_classes == ("net-vf0",)
 
     def test_saying_the_same_later_is_no_change(self) -> None:
-        first = topology_status.status(topology(), READY, NOW)
-        assert topology_status.status(replace(topology(), status=first), READY, LATER) == first
+        first = status.of_topology(topology(), READY, NOW)
+        assert status.of_topology(replace(topology(), status=first), READY, LATER) == first
 
     def test_the_time_is_that_of_the_last_difference(self) -> None:
-        first = topology_status.status(topology(), READY, NOW)
+        first = status.of_topology(topology(), READY, NOW)
         used = Seen(changes=READY.changes, users=("a/b",))
-        second = topology_status.status(replace(topology(), status=first), used, LATER)
+        second = status.of_topology(replace(topology(), status=first), used, LATER)
         times = {each.type: each.last_transition_time for each in second.conditions}
         assert times == {
             "Compiled": "2026-01-02T03:04:05Z",
@@ -70,9 +70,9 @@ class TestTopologies:
         }
 
     def test_an_unsound_one_says_why_and_keeps_the_names_of_its_classes(self) -> None:
-        before = topology_status.status(topology(), READY, NOW)
+        before = status.of_topology(topology(), READY, NOW)
         seen = Seen(findings=("a; b", "c"))
-        found = topology_status.status(replace(topology(), status=before), seen, NOW)
+        found = status.of_topology(replace(topology(), status=before), seen, NOW)
         assert said(found.conditions, "Compiled") == ("False", "Unsound", "a; b\nc")
         assert said(found.conditions, "Ready")[:2] == ("False", "Unsound")
         assert found.device_classes == ("net-vf0",)
@@ -88,19 +88,19 @@ class TestTopologies:
     def test_what_keeps_it_from_being_ready_is_said(
         self, seen: Seen, metadata: dict[str, Any], reason: str, text: str
     ) -> None:
-        found = topology_status.status(topology(**metadata), seen, NOW)
-        status, why, message = said(found.conditions, "Ready")
-        assert (status, why) == ("False", reason)
+        found = status.of_topology(topology(**metadata), seen, NOW)
+        holds, why, message = said(found.conditions, "Ready")
+        assert (holds, why) == ("False", reason)
         assert text in message
 
     def test_classes_that_are_being_written_are_pending(self) -> None:
         made = documents.convert({"metadata": {"name": "net-vf0"}, "spec": {}}, DeviceClass, "test")
-        found = topology_status.status(topology(), Seen(changes=Changes(create=(made,))), NOW)
+        found = status.of_topology(topology(), Seen(changes=Changes(create=(made,))), NOW)
         assert said(found.conditions, "Ready")[:2] == ("False", "Pending")
 
     def test_many_users_are_counted_and_a_few_named(self) -> None:
         users = tuple(f"team/{number:03}" for number in range(100))
-        found = topology_status.status(topology(), Seen(users=users), NOW)
+        found = status.of_topology(topology(), Seen(users=users), NOW)
         assert found.users == 100
         assert found.used_by == users[:16]
         assert said(found.conditions, "InUse")[:2] == ("True", "Allocated")
@@ -117,7 +117,7 @@ def at(
 class TestPolicies:
     def test_reports_of_all_nodes_are_added_up(self) -> None:
         reports = [at("n1", 5, ["x"], 385), at("n2", 4, ["x", "y"], 15)]
-        found = policy_status.status(exclusive("p", "true"), {}, (), reports, NOW)
+        found = status.of_policy(exclusive("p", "true"), {}, (), reports, NOW)
         assert (found.nodes, found.devices) == (2, 9)
         assert [(each.message, each.node, each.nodes, each.interfaces) for each in found.problems] == [
             ("x", "n1", 2, 400),
@@ -128,24 +128,24 @@ class TestPolicies:
         assert said(found.conditions, "Accepted")[0] == "True"
 
     def test_numbers_are_written_also_where_they_are_zero(self) -> None:
-        found = documents.plain(policy_status.status(exclude("p", "true"), {}, (), [at("n1")], NOW))
+        found = documents.plain(status.of_policy(exclude("p", "true"), {}, (), [at("n1")], NOW))
         assert (found["nodes"], found["devices"]) == (1, 0)
 
     def test_a_thousand_different_problems_leave_the_most_frequent(self) -> None:
         reports = [at(f"n{number}", problems=("everywhere", f"only {number}")) for number in range(1000)]
-        found = policy_status.status(exclusive("p", "true"), {}, (), reports, NOW)
+        found = status.of_policy(exclusive("p", "true"), {}, (), reports, NOW)
         assert len(found.problems) == 16
         assert (found.problems[0].message, found.problems[0].nodes) == ("everywhere", 1000)
 
     def test_the_order_of_reports_makes_no_difference(self) -> None:
         reports = [at(f"n{number}", number, (f"{number % 3}",)) for number in range(10)]
-        first = policy_status.status(exclusive("p", "true"), {}, (), reports, NOW)
-        assert policy_status.status(exclusive("p", "true"), {}, (), reversed(reports), NOW) == first
+        first = status.of_policy(exclusive("p", "true"), {}, (), reports, NOW)
+        assert status.of_policy(exclusive("p", "true"), {}, (), reversed(reports), NOW) == first
 
     def test_one_that_no_node_has_reported_of_is_not_said_to_be_well(self) -> None:
-        found = policy_status.status(exclusive("p", "true"), {}, (), (), NOW)
-        status, reason, message = said(found.conditions, "Degraded")
-        assert (status, reason) == ("False", "NoNodes")
+        found = status.of_policy(exclusive("p", "true"), {}, (), (), NOW)
+        holds, reason, message = said(found.conditions, "Degraded")
+        assert (holds, reason) == ("False", "NoNodes")
         assert message == "no node has reported that it follows the policy"
 
     def test_nodes_that_follow_an_older_generation_are_told_of(self) -> None:
@@ -153,37 +153,37 @@ class TestPolicies:
         changed = replace(changed, metadata=replace(changed.metadata, generation=2))
         reports = [at("n1", generation=2), at("n2", generation=1)]
         text = "1 of 2 nodes still follow an older generation of it"
-        found = policy_status.status(changed, {}, (), reports, NOW)
+        found = status.of_policy(changed, {}, (), reports, NOW)
         assert said(found.conditions, "Degraded")[2] == f"no node reports a problem; {text}"
-        failing = policy_status.status(changed, {}, (), [*reports, at("n3", problems=["x"], generation=2)], NOW)
+        failing = status.of_policy(changed, {}, (), [*reports, at("n3", problems=["x"], generation=2)], NOW)
         assert said(failing.conditions, "Degraded")[2].startswith("on 1 nodes, e.g. n3: x; 1 of 3 nodes")
 
     def test_one_whose_devices_another_takes_says_whose_and_how_many(self) -> None:
         reports = [at("n1", outranked={"aaa": 1, "b": 1}), at("n2", outranked={"aaa": 1})]
-        found = policy_status.status(exclusive("p", "true"), {}, (), reports, NOW)
+        found = status.of_policy(exclusive("p", "true"), {}, (), reports, NOW)
         text = 'policy "aaa" takes 2 devices that this one matches; policy "b" takes 1 device that this one matches'
         assert said(found.conditions, "Overlapping") == ("True", "Outranked", text)
-        alone = policy_status.status(exclusive("p", "true"), {}, (), [at("n1", 1)], NOW)
+        alone = status.of_policy(exclusive("p", "true"), {}, (), [at("n1", 1)], NOW)
         assert said(alone.conditions, "Overlapping")[:2] == ("False", "NoOverlap")
 
     def test_one_that_cannot_be_used_says_why(self) -> None:
-        found = policy_status.status(exclusive("p", "true"), {}, ("a", "b"), (), NOW)
-        status, reason, message = said(found.conditions, "Accepted")
-        assert (status, reason, message) == ("False", "Invalid", "a\nb")
+        found = status.of_policy(exclusive("p", "true"), {}, ("a", "b"), (), NOW)
+        holds, reason, message = said(found.conditions, "Accepted")
+        assert (holds, reason, message) == ("False", "Invalid", "a\nb")
 
     def test_one_of_equal_rank_conflicts_and_the_winner_is_named(self) -> None:
         several = {"a": exclusive("a", "true"), "b": exclusive("b", "true"), "c": exclude("c", "true")}
         for name in ("a", "b"):
-            found = policy_status.status(several[name], several, (), (), NOW)
-            status, _, message = said(found.conditions, "Conflicting")
-            assert status == "True"
+            found = status.of_policy(several[name], several, (), (), NOW)
+            holds, _, message = said(found.conditions, "Conflicting")
+            assert holds == "True"
             assert '"a" alone is used' in message
-        assert said(policy_status.status(several["c"], several, (), (), NOW).conditions, "Conflicting")[0] == "False"
+        assert said(status.of_policy(several["c"], several, (), (), NOW).conditions, "Conflicting")[0] == "False"
 
     def test_saying_the_same_later_is_no_change(self) -> None:
         written = exclusive("p", "true")
-        first = policy_status.status(written, {}, (), [at("n", 1)], NOW)
-        again = policy_status.status(replace(written, status=first), {}, (), [at("n", 1)], LATER)
+        first = status.of_policy(written, {}, (), [at("n", 1)], NOW)
+        again = status.of_policy(replace(written, status=first), {}, (), [at("n", 1)], LATER)
         assert again == first
 
 
@@ -193,18 +193,18 @@ class TestCustomDevices:
             ("n1", CustomDeviceReport(name="c", desired=1, applied=1)),
             ("n2", CustomDeviceReport(name="c", desired=2, applied=1, problems=("no room",))),
         ]
-        found = custom_device_status.status(custom_device(), reports, NOW)
+        found = status.of_custom_device(custom_device(), reports, NOW)
         assert (found.desired_number, found.applied_number, found.refusals) == (3, 2, ("no room",))
         assert said(found.conditions, "Applied") == ("False", "NotEverywhere", "2 of 3 devices have it: no room")
 
     def test_one_that_every_device_has_is_applied(self) -> None:
-        found = custom_device_status.status(
+        found = status.of_custom_device(
             custom_device(), [("n", CustomDeviceReport(name="c", desired=1, applied=1))], NOW
         )
         assert said(found.conditions, "Applied")[:2] == ("True", "Everywhere")
 
     def test_one_that_no_node_has_a_device_for_is_not_applied(self) -> None:
-        found = custom_device_status.status(custom_device(), (), NOW)
+        found = status.of_custom_device(custom_device(), (), NOW)
         assert said(found.conditions, "Applied")[:2] == ("False", "NoDevice")
         assert (found.desired_number, found.applied_number) == (0, 0)
 
@@ -212,7 +212,7 @@ class TestCustomDevices:
         reports = [
             (f"n{at}", CustomDeviceReport(name="c", desired=1, problems=(f"only {at}", "all"))) for at in range(1000)
         ]
-        found = custom_device_status.status(custom_device(), reports, NOW)
+        found = status.of_custom_device(custom_device(), reports, NOW)
         assert (len(found.refusals), found.refusals[0]) == (16, "all")
 
 
@@ -229,10 +229,10 @@ def custom_device() -> CustomDevice:
 class TestSchemas:
     def test_the_first_of_several_for_a_plugin_counts(self) -> None:
         both = {"a": schema("a", "x"), "b": schema("b", "x"), "c": schema("c", "y")}
-        assert said(schema_status.status(both["a"], both, NOW).conditions, "Accepted")[0] == "True"
-        assert said(schema_status.status(both["b"], both, NOW).conditions, "Accepted")[:2] == ("False", "Duplicate")
-        assert schema_status.status(both["c"], both, NOW).observed_generation == 3
+        assert said(status.of_schema(both["a"], both, NOW).conditions, "Accepted")[0] == "True"
+        assert said(status.of_schema(both["b"], both, NOW).conditions, "Accepted")[:2] == ("False", "Duplicate")
+        assert status.of_schema(both["c"], both, NOW).observed_generation == 3
 
     def test_one_that_contradicts_itself_is_not_accepted(self) -> None:
         wrong = schema("a", "x", input={"prevResult": {"interfaces": {"minItems": 3, "maxItems": 1}}})
-        assert said(schema_status.status(wrong, {"a": wrong}, NOW).conditions, "Accepted")[1] == "Contradictory"
+        assert said(status.of_schema(wrong, {"a": wrong}, NOW).conditions, "Accepted")[1] == "Contradictory"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from netdra.controller.notices import drift, notices
+from netdra.controller.writing import drift, notices
 from netdra.kube.events import ObjectReference
 from netdra.model.meta import Condition
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from netdra.model.inventory import Interface
-from netdra.node.publishing.damping import BURST, SECONDS_PER_CHANGE, Damper
+from netdra.node.publishing.interfaces import BURST, SECONDS_PER_CHANGE, Damper
 
 UP = Interface(if_name="eth0", oper_state="up", link_speed=1000)
 DOWN = Interface(if_name="eth0", oper_state="down", no_carrier=True)

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from netdra.controller.features import published
-from netdra.controller.reported import Reported
+from netdra.controller.state import Reported, published
 from netdra.kube.store import Change
 from netdra.model import documents
 from netdra.model.device import Features

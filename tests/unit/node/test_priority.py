@@ -6,26 +6,26 @@ import asyncio
 
 import pytest
 
-from netdra.node import haste
-from netdra.node.haste import Haste
+from netdra.node import priority
+from netdra.node.priority import PriorityGate
 from testbed.waiting import PATIENCE
 
 
 def test_nothing_in_hand_holds_nobody_up() -> None:
     async def work() -> None:
         async with asyncio.timeout(PATIENCE):
-            await Haste().calm()
+            await PriorityGate().wait()
 
     asyncio.run(work())
 
 
-def test_it_is_calm_when_the_last_of_several_has_ended() -> None:
+def test_the_gate_opens_when_the_last_of_several_has_ended() -> None:
     async def work() -> None:
-        shared = Haste()
-        with shared.made():
-            with shared.made():
+        shared = PriorityGate()
+        with shared.in_hand():
+            with shared.in_hand():
                 pass
-            waiting = asyncio.ensure_future(shared.calm(1000.0))
+            waiting = asyncio.ensure_future(shared.wait(1000.0))
             await asyncio.sleep(0.02)
             assert not waiting.done()
         async with asyncio.timeout(PATIENCE):
@@ -36,27 +36,27 @@ def test_it_is_calm_when_the_last_of_several_has_ended() -> None:
 
 def test_one_that_begins_just_after_another_has_ended_is_let_go_first_too(monkeypatch: pytest.MonkeyPatch) -> None:
     async def work() -> None:
-        shared = Haste()
-        with shared.made():
-            waiting = asyncio.ensure_future(shared.calm())
+        shared = PriorityGate()
+        with shared.in_hand():
+            waiting = asyncio.ensure_future(shared.wait())
             await asyncio.sleep(0)  # it waits by now; between the two no time passes for the event loop
-        with shared.made():
+        with shared.in_hand():
             await asyncio.sleep(0.2)
             assert not waiting.done()
         async with asyncio.timeout(PATIENCE):
             await waiting
 
-    monkeypatch.setattr(haste, "MOST_SECONDS", 1000.0)
-    monkeypatch.setattr(haste, "_AFTERWARDS", 0.05)
+    monkeypatch.setattr(priority, "MOST_SECONDS", 1000.0)
+    monkeypatch.setattr(priority, "_AFTERWARDS", 0.05)
     asyncio.run(work())
 
 
 def test_nobody_is_held_up_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
     async def work() -> None:
-        shared = Haste()
+        shared = PriorityGate()
         async with asyncio.timeout(PATIENCE):
-            with shared.made():
-                await shared.calm()
+            with shared.in_hand():
+                await shared.wait()
 
-    monkeypatch.setattr(haste, "MOST_SECONDS", 0.01)
+    monkeypatch.setattr(priority, "MOST_SECONDS", 0.01)
     asyncio.run(work())

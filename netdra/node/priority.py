@@ -1,8 +1,8 @@
 """Lets what pods wait for go first: hooks of the runtime and calls of the kubelet before publishing and statuses.
 
 All of the daemon shares one interpreter, and the event of a link that a hook moves is work for other parts in just that
-moment: a thread that has to take the interpreter back after each call of the kernel loses milliseconds to them. So
-whoever can wait asks `calm` first. Entered by `netdra.node.pods`; one event loop's.
+moment: a thread that has to take the interpreter back after each call of the kernel loses milliseconds to them. So work
+that can wait awaits the gate first. Entered by `netdra.node.pods` and `netdra.node.kubelet`; one event loop's.
 """
 
 from __future__ import annotations
@@ -12,24 +12,24 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
 MOST_SECONDS = 0.5
-"""How long work that can wait is held up at most, by however many hooks, if whoever does it says nothing else."""
+"""How long work that can wait is held up at most, by however many hooks, unless it says otherwise."""
 _AFTERWARDS = 0.003  # seconds: the answer is on its way, and the next one in a row may be there
 
 
-class Haste:
+class PriorityGate:
     """What is in hand that a pod waits for."""
 
     def __init__(self) -> None:
         self._in_hand = 0
-        self._calm = asyncio.Event()
-        self._calm.set()
+        self._clear = asyncio.Event()
+        self._clear.set()
         self._timer: asyncio.TimerHandle | None = None
 
     @contextmanager
-    def made(self) -> Iterator[None]:
+    def in_hand(self) -> Iterator[None]:
         """Something that a pod waits for is in hand until the context ends."""
         self._in_hand += 1
-        self._calm.clear()
+        self._clear.clear()
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -38,12 +38,12 @@ class Haste:
         finally:
             self._in_hand -= 1
             if not self._in_hand:
-                self._timer = asyncio.get_running_loop().call_later(_AFTERWARDS, self._calm.set)
+                self._timer = asyncio.get_running_loop().call_later(_AFTERWARDS, self._clear.set)
 
-    async def calm(self, most: float | None = None) -> None:
+    async def wait(self, most: float | None = None) -> None:
         """Wait until nothing is in hand, at most so many seconds (MOST_SECONDS)."""
-        if self._calm.is_set():
+        if self._clear.is_set():
             return
         with suppress(TimeoutError):
             async with asyncio.timeout(MOST_SECONDS if most is None else most):
-                await self._calm.wait()
+                await self._clear.wait()

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from netdra.model.errors import InvalidInputError, NetdraError, PermanentError, TemporaryError
 from netdra.node.metrics import NODE
-from netdra.node.nri.runner import MOST_HOOKS, Budget, Runner, budget
-from netdra.node.nri.ttrpc import CallError, Code
+from netdra.node.nri.framing import CallError, Code
+from netdra.node.nri.hooks import MOST_HOOKS, Budget, Runner, budget
 
 
 def test_a_hook_has_three_quarters_of_the_two_seconds_that_an_untold_timeout_is() -> None:
