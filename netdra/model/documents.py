@@ -122,7 +122,12 @@ def _subject(value: dict[str, Any], kind: str, path: Sequence[str | int]) -> str
     subject = f'{kind} "{_name(value)}"'
     if kind != NetworkTopology.__name__ or tuple(path[:2]) != ("spec", "steps") or len(path) < 3:
         return subject
-    step = value["spec"]["steps"][path[2]]
+    step: Any = value
+    for part in path[:3]:  # which may lead through a field whose name is wrong
+        if isinstance(step, list) and isinstance(part, int) and part < len(step):
+            step = step[part]
+        else:
+            step = step.get(part) if isinstance(step, dict) else None
     named = step.get("name") if isinstance(step, dict) else None
     if isinstance(named, str):
         return f'{subject}, step "{named[:MAX_SHOWN]}"'

@@ -99,3 +99,18 @@ def test_what_is_no_plan_and_no_inventory_says_how_to_make_one() -> None:
         documents.plans("text", "f")
     with pytest.raises(InvalidInputError, match="Expected `object`, got `str`\nrecord one with"):
         documents.inventory("text", "f")
+
+
+def test_what_is_wrong_below_a_field_whose_name_is_wrong_is_told() -> None:
+    value = {
+        "apiVersion": "networking.dra.io/v1alpha1",
+        "kind": "NetworkTopology",
+        "metadata": {"name": "t"},
+        "spec": {"stepps": [{"name": "vf0", "type": 7}]},
+    }
+    found, misfits = documents.examine(value, "f")
+    assert found is None
+    assert [(each.what, each.path) for each in misfits] == [
+        ('NetworkTopology "t": unknown field "stepps"', ("spec", "stepps")),
+        ('NetworkTopology "t": expected text, found an integer', ("spec", "steps", 0, "type")),
+    ]
