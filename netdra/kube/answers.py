@@ -5,6 +5,7 @@ Used by `netdra.kube.client` for requests and by the reflector for what it watch
 
 from __future__ import annotations
 
+import logging
 import time
 from functools import cache
 from typing import TypeVar
@@ -16,6 +17,8 @@ from netdra.kube.metrics import REQUEST_SECONDS, REQUESTS
 from netdra.kube.resources import KubernetesObject, Resource
 from netdra.model import depth
 from netdra.model.errors import InvalidInputError
+
+log = logging.getLogger(__name__)
 
 T = TypeVar("T", bound=KubernetesObject)
 
@@ -94,13 +97,16 @@ class Asked:
     """A request for the metrics: `what` begins with its verb and the kind's plural."""
 
     def __init__(self, what: str) -> None:
+        self._what = what
         self._verb, _, rest = what.partition(" ")
         self._resource = rest.partition(" ")[0]
         self._began = time.perf_counter()
 
     def answered(self, code: int) -> None:
         """Count an answer with this HTTP status."""
-        REQUEST_SECONDS.labels(self._verb).observe(time.perf_counter() - self._began)
+        seconds = time.perf_counter() - self._began
+        log.debug("%s: %d after %.3f s", self._what, code, seconds)
+        REQUEST_SECONDS.labels(self._verb).observe(seconds)
         REQUESTS.labels(self._verb, self._resource, str(code)).inc()
 
     def failed(self) -> None:

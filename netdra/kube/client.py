@@ -13,18 +13,16 @@ from types import TracebackType
 from typing import Any, Protocol, Self, TypeVar
 from urllib.parse import quote, urlencode
 
-import httpx2
+import aiohttp
 import msgspec
-from lightkube.core.exceptions import ConfigError
 
 from netdra.kube import answers
 from netdra.kube.answers import Asked, Page
+from netdra.kube.connection import Connection, reason
 from netdra.kube.errors import GoneError, no_answer
 from netdra.kube.resources import KubernetesObject, Resource
-from netdra.model.errors import InvalidInputError
 
 FIELD_MANAGER = "netdra"
-CONNECT_SECONDS = 5.0
 PAGE = 500
 """How many objects are asked for at a time."""
 LISTS = 3
@@ -32,6 +30,8 @@ LISTS = 3
 _APPLY = "application/apply-patch+yaml"
 _MERGE = "application/merge-patch+json"
 _JSON = "application/json"
+_NOT_DONE = 300
+"""HTTP statuses from here on are refusals: no answer of an API server redirects."""
 
 T = TypeVar("T", bound=KubernetesObject)
 
@@ -67,16 +67,14 @@ class Following(Protocol):
 
 
 class Client:
-    """Requests over one HTTP client, which it closes at its end.
+    """Requests over one connection to a server, which it closes at its end.
 
     Attributes:
         following: the reflectors that run on it, for the process's health.
     """
 
-    def __init__(self, http: httpx2.AsyncClient) -> None:
-        self._http = http
-        self._prefix = http.base_url.raw_path.rstrip(b"/")
-        self._known_headers: dict[str, httpx2.Headers] = {}
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
         self.following: list[Following] = []
 
     async def __aenter__(self) -> Self:
@@ -85,7 +83,7 @@ class Client:
     async def __aexit__(
         self, kind: type[BaseException] | None, problem: BaseException | None, _: TracebackType | None
     ) -> None:
-        await self._http.aclose()
+        await self._connection.close()
 
     async def read(self, path: str, what: str) -> bytes:
         """What the server says on a path that is no object's, such as `/version`.
@@ -225,21 +223,18 @@ class Client:
         Raises:
             ApiError: the server refuses, or the connection breaks.
         """
-        timeout = httpx2.Timeout(idle_seconds, connect=CONNECT_SECONDS, pool=None)
         asked, answered = Asked(what), False
         try:
-            async with self._http.stream("GET", path, params=dict(parameters), timeout=timeout) as response:
+            async with self._connection.ask("GET", _target(path, parameters), idle_seconds=idle_seconds) as response:
                 answered = True
-                asked.answered(response.status_code)
-                if response.is_error:
-                    raise _refusal(what, response, await response.aread())
-                yield response.aiter_bytes()
-        except httpx2.HTTPError as problem:
+                asked.answered(response.status)
+                if response.status >= _NOT_DONE:
+                    raise _refusal(what, response, await response.read())
+                yield response.content.iter_any()
+        except aiohttp.ClientError as problem:
             if not answered:
                 asked.failed()
-            raise no_answer(what, problem) from None
-        except ConfigError as problem:
-            raise InvalidInputError(f"kubeconfig: {problem}") from None
+            raise no_answer(what, reason(problem)) from None
 
     async def _send(
         self,
@@ -251,40 +246,23 @@ class Client:
         body: Any = None,
         content_type: str = _JSON,
     ) -> bytes:
-        request = self._request(method, path, parameters or {}, body, content_type)
+        content = None if body is None else msgspec.json.encode(body)
+        headers = {"Content-Type": content_type} if content is not None else None
         asked = Asked(what)
         try:
-            response = await self._http.send(request)
-        except httpx2.HTTPError as problem:
+            async with self._connection.ask(method, _target(path, parameters or {}), content, headers) as response:
+                received = await response.read()
+        except aiohttp.ClientError as problem:
             asked.failed()
-            raise no_answer(what, problem) from None
-        except ConfigError as problem:
-            raise InvalidInputError(f"kubeconfig: {problem}") from None
-        asked.answered(response.status_code)
-        if response.is_error:
-            raise _refusal(what, response, response.content)
-        return response.content
+            raise no_answer(what, reason(problem)) from None
+        asked.answered(response.status)
+        if response.status >= _NOT_DONE:
+            raise _refusal(what, response, received)
+        return received
 
-    def _request(
-        self, method: str, path: str, parameters: Mapping[str, str], body: Any, content_type: str
-    ) -> httpx2.Request:
-        """A request as the HTTP client would build it, without its reading of URLs, which costs more than the rest."""
-        content = None if body is None else msgspec.json.encode(body)
-        target = quote(path) + (f"?{urlencode(parameters)}" if parameters else "")
-        return httpx2.Request(
-            method,
-            self._http.base_url,
-            headers=self._headers(content_type if body is not None else ""),
-            content=content,
-            extensions={"target": self._prefix + target.encode()},
-        )
 
-    def _headers(self, content_type: str) -> httpx2.Headers:
-        found = self._known_headers.get(content_type)
-        if found is None:
-            found = self._known_headers[content_type] = self._http.headers.copy()
-            found.update({"Accept": _JSON} | ({"Content-Type": content_type} if content_type else {}))
-        return found
+def _target(path: str, parameters: Mapping[str, str]) -> str:
+    return quote(path) + (f"?{urlencode(parameters)}" if parameters else "")
 
 
 async def _whole(client: Client, resource: Resource[T], selection: Selection) -> list[T]:
@@ -299,8 +277,8 @@ async def _whole(client: Client, resource: Resource[T], selection: Selection) ->
             return found
 
 
-def _refusal(what: str, response: httpx2.Response, body: bytes) -> Exception:
-    return answers.refusal(what, response.status_code, body, response.headers.get("Retry-After", ""))
+def _refusal(what: str, response: aiohttp.ClientResponse, body: bytes) -> Exception:
+    return answers.refusal(what, response.status, body, response.headers.get("Retry-After", ""))
 
 
 def _identity(wanted: KubernetesObject | Mapping[str, Any]) -> tuple[str, str]:

@@ -1,31 +1,49 @@
-"""Where the API server is, how it is trusted, and who we are to it: an HTTP client that is ready for requests.
+"""The connections to the API server: one aiohttp session, with what a cluster's network and kubectl's files ask for.
 
-Called by the daemons' and commands' start. Finding the configuration and authenticating (service account token that is
-read again when it was rotated, client certificate, exec plugin) is lightkube's; the connection is made here, because
-a peer that vanished must be noticed by TCP itself: a watch waits for minutes without a byte in either direction.
+Made by the daemons' and commands' start, used by `netdra.kube.client`. HTTP, TLS and proxies are aiohttp's (D34); here
+is which server, with which credentials, and how a peer that vanished is noticed: by TCP itself, because a watch waits
+for minutes without a byte in either direction.
 """
 
 from __future__ import annotations
 
+import asyncio
+import io
+import ipaddress
 import os
 import socket
-from pathlib import Path
+import ssl
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager, suppress
+from typing import Any
+from urllib.parse import urlsplit
 
-import httpx2
-import yaml
-from lightkube.config.client_adapter import user_auth, verify_cluster
-from lightkube.config.kubeconfig import SERVICE_ACCOUNT, KubeConfig, SingleConfig
-from lightkube.config.models import User
-from lightkube.core.exceptions import ConfigError
+import aiohttp
+from aiohttp.abc import ResolveResult
+from multidict import CIMultiDict
+from yarl import URL
 
 from netdra import __version__
-from netdra.kube.client import CONNECT_SECONDS
-from netdra.kube.transport import Transport
+from netdra.kube.auth import Auth, auth_of
+from netdra.kube.kubeconfig import Config, find_config, is_url
 from netdra.model.errors import InvalidInputError
 
+__all__ = ["ANSWER_SECONDS", "Connection", "connect", "find_config", "reason"]
+
+CONNECT_SECONDS = 5.0
 ANSWER_SECONDS = 15.0
-_NAME_ONE = "name one with --kubeconfig or $KUBECONFIG"
-_KEEP_IDLE_SECONDS = 60.0
+"""How long no byte of an answer may come."""
+PROXY_SECONDS = 30.0
+"""How long it may take until a proxy has opened the way, with the turn of others before."""
+MAX_REQUESTS = 16
+"""Connections for requests: a burst of fifty writes takes turns on them, each costs 256 KiB (asyncio's TLS)."""
+MAX_STREAMS = 84
+"""Connections for what is read for minutes."""
+KEEP_IDLE_SECONDS = 30.0
+"""After once to twice this time an unused connection is closed; the API server closes it after 90 s."""
+_UNAUTHORIZED = 401
+_AT_ONCE = 1024 * 1024
+_LATE = "the server did not answer in time"
 
 # A peer that does not acknowledge within 15 s and three probes is gone; one that is merely stopped still does.
 _SOCKET_OPTIONS = (
@@ -38,65 +56,246 @@ _SOCKET_OPTIONS = (
 )
 
 
-def find_config(
-    kubeconfig: Path | None = None, context: str | None = None, *, service_account: Path = Path(SERVICE_ACCOUNT)
-) -> SingleConfig:
-    """The configuration: the file that is named, else the pod's service account, else `$KUBECONFIG` or the home's file.
+class _BrokenError(aiohttp.ClientConnectionError):
+    """A connection broke; aiohttp does not ask again then by itself, as it would after an error of its own."""
+
+
+class Connection:
+    """Requests to one API server; it connects when it is used, and must be closed."""
+
+    def __init__(self, config: Config, auth: Auth, proxy: str, user_agent: str) -> None:
+        self._server = config.cluster.server.rstrip("/")
+        self._tls_name = config.cluster.tls_server_name or None
+        self._auth = auth
+        self._proxy = URL(proxy) if proxy else None
+        self._headers = (
+            ("Accept", "application/json"),
+            ("Accept-Encoding", "identity" if config.cluster.disable_compression else "gzip"),
+            ("User-Agent", user_agent),
+        )
+        self._requests = _Session(MAX_REQUESTS)
+        self._streams = _Session(MAX_STREAMS)
+
+    async def close(self) -> None:
+        """Close all connections."""
+        await self._requests.close()
+        await self._streams.close()
+        await self._auth.close()
+
+    @asynccontextmanager
+    async def ask(
+        self,
+        method: str,
+        target: str,
+        body: bytes | None = None,
+        headers: Mapping[str, str] | None = None,
+        *,
+        idle_seconds: float | None = None,
+    ) -> AsyncIterator[aiohttp.ClientResponse]:
+        """Send a request, and have its answer when its head is there.
+
+        It is sent once; a second time only if the server says that it does not know us (401), and others credentials
+        are to be had.
+
+        Args:
+            method: GET …
+            target: path and query, quoted.
+            body: what is sent.
+            headers: beside those of every request.
+            idle_seconds: for a stream: how long no byte may come.
+
+        Raises:
+            aiohttp.ClientError: there is no answer; `reason` says why.
+            InvalidInputError, UnavailableError: there are no credentials.
+        """
+        session = (self._requests if idle_seconds is None else self._streams).opened()
+        timeout = aiohttp.ClientTimeout(
+            total=None,
+            connect=PROXY_SECONDS if self._proxy is not None else None,
+            sock_connect=CONNECT_SECONDS,
+            sock_read=ANSWER_SECONDS if idle_seconds is None else idle_seconds,
+        )
+        url = URL(self._server + target, encoded=True)
+        for attempt in (1, 2):
+            credentials = await self._auth.current()
+            sent = CIMultiDict((*self._headers, *credentials.headers))
+            sent.update(headers or {})
+            async with session.request(
+                method,
+                url,
+                data=io.BytesIO(body) if body is not None and len(body) > _AT_ONCE else body,
+                headers=sent,
+                ssl=credentials.tls if credentials.tls is not None else True,
+                server_hostname=self._tls_name,
+                proxy=self._proxy,
+                timeout=timeout,
+                allow_redirects=False,
+            ) as answer:
+                if answer.status == _UNAUTHORIZED and attempt == 1:
+                    await answer.read()
+                    if await self._auth.renewed(credentials):
+                        continue
+                yield answer
+                return
+
+
+class _Resolver(aiohttp.ThreadedResolver):
+    """Asks for addresses, which aiohttp has no limit of time for."""
+
+    async def resolve(
+        self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_INET
+    ) -> list[ResolveResult]:
+        async with asyncio.timeout(CONNECT_SECONDS):
+            return await super().resolve(host, port, family)
+
+
+class _Session:
+    """An aiohttp session that begins when it is first used, in the event loop that it is used in."""
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._session: aiohttp.ClientSession | None = None
+        self._closed = False
+
+    def opened(self) -> aiohttp.ClientSession:
+        """The session."""
+        if self._session is None:
+            if self._closed:
+                raise RuntimeError("the connection is closed")
+            connector = aiohttp.TCPConnector(
+                limit=self._limit,
+                keepalive_timeout=KEEP_IDLE_SECONDS,
+                happy_eyeballs_delay=None,  # one address after the other: of two, the one that is late may be lost
+                resolver=_Resolver(),
+                socket_factory=_socket,
+            )
+            self._session = aiohttp.ClientSession(
+                connector=connector,
+                cookie_jar=aiohttp.DummyCookieJar(),
+                middlewares=(_once,),
+                skip_auto_headers=("Content-Type",),
+            )
+        return self._session
+
+    async def close(self) -> None:
+        """Close its connections."""
+        self._closed = True
+        if self._session is not None:
+            await self._session.close()
+            self._session = None
+
+
+async def _once(request: aiohttp.ClientRequest, handler: aiohttp.ClientHandlerType) -> aiohttp.ClientResponse:
+    """Send a request once: whether to ask again is decided by who asks."""
+    try:
+        return await handler(request)
+    except aiohttp.ClientConnectorError:
+        raise
+    except (aiohttp.ClientOSError, aiohttp.ServerDisconnectedError) as problem:
+        raise _BrokenError(reason(problem)) from problem
+
+
+def _socket(address: Any) -> socket.socket:
+    family, kind, protocol, _, _ = address
+    made = socket.socket(family, kind, protocol)
+    try:
+        for option in _SOCKET_OPTIONS:
+            made.setsockopt(*option)
+    except BaseException:
+        made.close()
+        raise
+    return made
+
+
+def reason(problem: Exception) -> str:
+    """Why there was no answer, in words that hold no credentials and no addresses of memory."""
+    if isinstance(problem, TimeoutError):
+        return _LATE
+    if isinstance(problem, aiohttp.ClientConnectorCertificateError):
+        return f"the server's certificate is not accepted: {problem.certificate_error}"
+    if isinstance(problem, aiohttp.ClientProxyConnectionError):
+        return f"the proxy cannot be reached: {_words(problem.os_error)}"
+    if isinstance(problem, aiohttp.ClientHttpProxyError):
+        return f"the proxy refuses: {problem.status} {problem.message}"
+    if isinstance(problem, aiohttp.ClientConnectorError):
+        return _words(problem.os_error)
+    if isinstance(problem, aiohttp.ServerDisconnectedError):
+        return "the server closed the connection without sending a response"
+    if isinstance(problem, aiohttp.ClientPayloadError):
+        return "the connection was cut within an answer"
+    if isinstance(problem, aiohttp.ClientResponseError):
+        return f"what comes is no HTTP: {problem.message}"
+    return _words(problem)
+
+
+def _words(problem: BaseException) -> str:
+    if isinstance(problem, ssl.SSLError):
+        return f"TLS: {problem.reason or problem.strerror or 'broken'}"
+    return getattr(problem, "strerror", None) or str(problem) or type(problem).__name__
+
+
+def connect(config: Config, *, user_agent: str = f"netdra/{__version__}") -> Connection:
+    """The connections to a server; none is made yet.
+
+    Raises:
+        InvalidInputError: the certificates or the proxy of the configuration cannot be used.
+    """
+    return Connection(config, auth_of(config), proxy_of(config), user_agent)
+
+
+def proxy_of(config: Config) -> str:
+    """The proxy of the configuration, or that of the environment, as a URL; "" for none.
+
+    Raises:
+        InvalidInputError: it is no proxy that can be used.
+    """
+    cluster = config.cluster
+    found = cluster.proxy_url
+    if not found:
+        parts = urlsplit(cluster.server)
+        names = ("HTTPS_PROXY", "https_proxy") if parts.scheme == "https" else ("HTTP_PROXY", "http_proxy")
+        found = next((os.environ[name] for name in names if os.environ.get(name)), "")
+        without = os.environ.get("NO_PROXY") or os.environ.get("no_proxy") or ""
+        port = parts.port or (443 if parts.scheme == "https" else 80)
+        if not found or is_direct(parts.hostname or "", port, without):
+            return ""
+        found = found if "://" in found else f"http://{found}"
+    if not is_url(found, ("http", "https")):
+        raise InvalidInputError(
+            f"{config.where}: the proxy must be a URL of http:// or https://", hint="set proxy-url, or HTTPS_PROXY"
+        )
+    return found
+
+
+def is_direct(host: str, port: int, without: str) -> bool:
+    """Whether a host is reached without a proxy, by the rules that Go has for NO_PROXY.
 
     Args:
-        kubeconfig: a kubeconfig file.
-        context: which of its contexts; the current one if it is not named.
-        service_account: the folder in which a pod finds its token.
-
-    Raises:
-        InvalidInputError: there is none, or it cannot be read.
+        host: a name or an address.
+        port: likewise.
+        without: names with all names below them, addresses, networks, each with a port or without, or `*`.
     """
+    address = None
     try:
-        if kubeconfig is not None:
-            found = KubeConfig.from_file(kubeconfig)
-        elif "KUBERNETES_SERVICE_HOST" in os.environ and (service_account / "token").exists():
-            found = KubeConfig.from_service_account(service_account)
-        else:
-            found = KubeConfig.from_file(os.environ.get("KUBECONFIG", "~/.kube/config"))
-        config = found.get(context)
-    except ConfigError as problem:
-        raise InvalidInputError(f"kubeconfig: {problem}", hint=_NAME_ONE) from None
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, yaml.YAMLError) as problem:
-        file = kubeconfig or os.environ.get("KUBECONFIG", "~/.kube/config")
-        raise InvalidInputError(f"kubeconfig {file}: {_unread(problem)}", hint=_NAME_ONE) from None
-    assert config is not None
-    return config
+        address = ipaddress.ip_address(host)
+    except ValueError:
+        if host == "localhost":
+            return True
+    if address is not None and address.is_loopback:
+        return True
+    return any(_covers(each.strip().lower(), host.lower(), address, port) for each in without.split(","))
 
 
-def _unread(problem: Exception) -> str:
-    """Why a kubeconfig cannot be read, in words that hold nothing of the file: it has credentials."""
-    if isinstance(problem, yaml.MarkedYAMLError):
-        place = problem.problem_mark or problem.context_mark
-        return f"not YAML{f': line {place.line + 1}, column {place.column + 1}' if place is not None else ''}"
-    if isinstance(problem, UnicodeDecodeError | yaml.YAMLError):
-        return "not YAML in UTF-8"
-    if isinstance(problem, OSError):
-        return problem.strerror or "cannot be read"
-    return "not a kubeconfig: clusters, users and contexts are not there, or not as they should be"
-
-
-def connect(config: SingleConfig, *, user_agent: str = f"netdra/{__version__}") -> httpx2.AsyncClient:
-    """An HTTP client for the API server; it connects when it is used, and must be closed.
-
-    Raises:
-        InvalidInputError: the certificates of the configuration cannot be read.
-    """
-    user = config.user or User()
-    try:
-        trust = verify_cluster(config.cluster, user, config.abs_file, trust_env=False)
-        auth = user_auth(user)
-    except (OSError, ValueError, ConfigError) as problem:
-        raise InvalidInputError(f'kubeconfig, context "{config.context_name}": {problem}') from None
-    return httpx2.AsyncClient(
-        base_url=config.cluster.server,
-        auth=auth,
-        headers={"User-Agent": user_agent},
-        timeout=httpx2.Timeout(ANSWER_SECONDS, connect=CONNECT_SECONDS, pool=None),
-        transport=Transport(trust, _SOCKET_OPTIONS, _KEEP_IDLE_SECONDS),
-        trust_env=False,
-    )
+def _covers(entry: str, host: str, address: ipaddress.IPv4Address | ipaddress.IPv6Address | None, port: int) -> bool:
+    if entry == "*":
+        return True
+    if address is not None:
+        with suppress(ValueError):
+            return address in ipaddress.ip_network(entry, strict=False)
+    name, colon, number = entry.rpartition(":")
+    if colon and number.isdecimal():
+        return int(number) == port and _covers(name.removeprefix("[").removesuffix("]"), host, address, port)
+    entry = entry.removeprefix("*")
+    if not entry or address is not None:
+        return False
+    return host.endswith(entry) if entry.startswith(".") else host == entry or host.endswith(f".{entry}")

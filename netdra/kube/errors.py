@@ -107,7 +107,7 @@ def api_error(what: str, status: Status, *, retry_after: float = 0.0) -> ApiErro
     return kind(f"API server: {what}: {status.code} {text}", status, retry_after=wait, hint=_hint(status.code))
 
 
-def no_answer(what: str, problem: Exception) -> UnavailableError:
+def no_answer(what: str, problem: Exception | str) -> UnavailableError:
     """The error for a request that got no answer."""
     text = str(problem) or type(problem).__name__
     return UnavailableError(f"API server: {what}: {text}", Status(message=text))

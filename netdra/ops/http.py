@@ -1,30 +1,39 @@
 """A server of HTTP/1.1 for what is asked about a process: GET and HEAD alone, bounded in size, time and number.
 
-Used by `netdra.ops.server`. The protocol is h11's, which the API client stands on as well: a web framework beside it
-would be a seventh of the node daemon's memory, and a fifth of the CPU time of its start.
+Used by `netdra.ops.server`. HTTP is aiohttp's; here is what it leaves open: how many connections there may be, and how
+long each may take to ask and to read what it is answered. Of aiohttp the server alone is imported, without its
+framework of routes and files, which a node has no use for.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from asyncio import StreamReader, StreamWriter
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from http import HTTPStatus
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
-import h11
+from aiohttp.http import HttpProcessingError
+from aiohttp.web_request import BaseRequest
+from aiohttp.web_response import Response
+from aiohttp.web_server import Server
 
 log = logging.getLogger(__name__)
 
 MAX_CONNECTIONS = 64
 """Past so many, the connection whose last request is longest ago makes room."""
-MAX_REQUEST = 64 * 1024
-"""Bytes, the body included, which is passed over; a quarter of it for what comes before the body (h11)."""
 IDLE_SECONDS = 75.0
 """How long a request may be in coming, the pause before it included."""
 WRITE_SECONDS = 10.0
+"""How long an answer may lie unread."""
+BODY_SECONDS = 2.0
+"""How long the rest of a body is passed over that nobody wants."""
+MAX_LINE = 8 * 1024
+"""Bytes of a request's first line, and of each header."""
+MAX_HEADERS = 64
+_BUFFER = 16 * 1024
+_END_SECONDS = 0.1
 _TEXT = "text/plain; charset=utf-8"
 
 
@@ -56,77 +65,114 @@ async def listening(where: tuple[str, int], respond: Respond) -> AsyncIterator[N
     Raises:
         OSError: the address cannot be listened on.
     """
-    connections = _Connections(respond)
-    server = await asyncio.start_server(connections.take, where[0] or None, where[1])
+    port = _Port(respond)
+    server = await asyncio.get_running_loop().create_server(lambda: _Connection(port), where[0] or None, where[1])
     try:
         yield
     finally:
         server.close()
-        connections.close()
+        await port.close()
 
 
-class _Connections:
+class _Connection(asyncio.Protocol):
+    """One connection, between the transport and aiohttp's handler of its requests, on the clock."""
+
+    def __init__(self, port: _Port) -> None:
+        self._port = port
+        self.handler = port.server()
+        self._transport: asyncio.Transport | None = None
+        self._timer: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+        self.handler.connection_made(transport)
+        self._port.came(self)
+        self.wait(IDLE_SECONDS)
+
+    def data_received(self, data: bytes) -> None:
+        self.handler.data_received(data)
+
+    def eof_received(self) -> None:
+        self.handler.eof_received()
+
+    def connection_lost(self, problem: Exception | None) -> None:
+        self.wait(None)
+        self.handler.connection_lost(problem)
+        self._port.left(self)
+
+    def pause_writing(self) -> None:
+        self.handler.pause_writing()
+        self.wait(WRITE_SECONDS)
+
+    def resume_writing(self) -> None:
+        self.handler.resume_writing()
+        self.wait(IDLE_SECONDS)
+
+    def end(self) -> None:
+        """Break it off."""
+        if self._transport is not None:
+            self._transport.abort()
+
+    def wait(self, seconds: float | None) -> None:
+        """How long the other side may take for what it has to do now; None if it has to do nothing."""
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = None if seconds is None else asyncio.get_running_loop().call_later(seconds, self.end)
+
+
+class _Port:
     """The open connections, by the time of their last requests."""
 
     def __init__(self, respond: Respond) -> None:
         self._respond = respond
-        self._open: dict[asyncio.Task[None], None] = {}
-        self._ended: set[asyncio.Task[None]] = set()
+        self._open: dict[object, _Connection] = {}
+        self.server = Server(
+            self._handle,
+            access_log=None,
+            logger=_of_aiohttp(),
+            keepalive_timeout=IDLE_SECONDS,
+            lingering_time=BODY_SECONDS,
+            max_line_size=MAX_LINE,
+            max_field_size=MAX_LINE,
+            max_headers=MAX_HEADERS,
+            read_bufsize=_BUFFER,
+            auto_decompress=False,
+        )
 
-    def close(self) -> None:
-        for each in tuple(self._open):
-            self._end(each)
+    async def close(self) -> None:
+        for each in tuple(self._open.values()):
+            each.end()
+        await self.server.shutdown(_END_SECONDS)
 
-    def _end(self, task: asyncio.Task[None]) -> None:
-        self._open.pop(task, None)
-        self._ended.add(task)
-        task.cancel()
-
-    async def take(self, reader: StreamReader, writer: StreamWriter) -> None:
-        """One connection, from its first request to its end."""
-        task = asyncio.current_task()
-        assert task is not None
+    def came(self, connection: _Connection) -> None:
         if len(self._open) >= MAX_CONNECTIONS:
-            self._end(next(iter(self._open)))
-        try:
-            with suppress(OSError):
-                connection = h11.Connection(h11.SERVER)
-                while await self._serve(task, connection, reader, writer):
-                    connection.start_next_cycle()
-        except asyncio.CancelledError:
-            # asyncio would tell of a cancelled connection as of an error, and this one only made room.
-            if task not in self._ended:
-                raise
-        finally:
-            self._open.pop(task, None)
-            self._ended.discard(task)
-            writer.close()
+            quiet = next(iter(self._open.values()))
+            self.left(quiet)
+            quiet.end()
+        self._open[connection.handler] = connection
 
-    async def _serve(
-        self, task: asyncio.Task[None], connection: h11.Connection, reader: StreamReader, writer: StreamWriter
-    ) -> bool:
-        """Answer one request, and tell whether another one may follow."""
-        self._open.pop(task, None)
-        self._open[task] = None
-        method = b"GET"
-        try:
-            async with asyncio.timeout(IDLE_SECONDS):
-                request = await _read(connection, reader)
-            if request is None:
-                return False
-            method = request.method
-            answer = await self._answer(request)
-        except h11.RemoteProtocolError as problem:
-            answer = plain(HTTPStatus(problem.error_status_hint), str(problem))
-        writer.write(_encoded(connection, method, answer))
-        async with asyncio.timeout(WRITE_SECONDS):
-            await writer.drain()
-        return connection.our_state is h11.DONE and connection.their_state is h11.DONE
+    def left(self, connection: _Connection) -> None:
+        self._open.pop(connection.handler, None)
 
-    async def _answer(self, request: h11.Request) -> Answer:
-        if request.method not in {b"GET", b"HEAD"}:
+    async def _handle(self, request: BaseRequest) -> Response:
+        connection = self._open.pop(request.protocol, None)
+        if connection is None:
+            raise ConnectionResetError("the connection was broken off")
+        self._open[request.protocol] = connection
+        connection.wait(None)
+        answer = await self._answer(request)
+        response = Response(status=answer.status, body=answer.body, headers={"Content-Type": answer.content_type})
+        if answer.status is HTTPStatus.METHOD_NOT_ALLOWED:
+            response.headers["Allow"] = "GET, HEAD"
+        if request.body_exists:
+            response.force_close()
+        connection.wait(IDLE_SECONDS)
+        return response
+
+    async def _answer(self, request: BaseRequest) -> Answer:
+        if request.method not in {"GET", "HEAD"}:
             return plain(HTTPStatus.METHOD_NOT_ALLOWED)
-        path, _, query = request.target.decode("ascii").partition("?")
+        path, _, query = request.raw_path.partition("?")
         try:
             return await self._respond(path, query) or plain(HTTPStatus.NOT_FOUND)
         except Exception:
@@ -134,36 +180,10 @@ class _Connections:
             return plain(HTTPStatus.INTERNAL_SERVER_ERROR)
 
 
-async def _read(connection: h11.Connection, reader: StreamReader) -> h11.Request | None:
-    """The next request, its body passed over; None if there is none to come.
-
-    Raises:
-        h11.RemoteProtocolError: what comes is no request, or too long.
-    """
-    request, size = None, 0
-    while True:
-        event = connection.next_event()
-        if isinstance(event, h11.Request):
-            request = event
-        elif isinstance(event, h11.EndOfMessage):
-            return request
-        elif isinstance(event, h11.ConnectionClosed):
-            return None
-        elif event is h11.NEED_DATA:
-            data = await reader.read(4096)
-            size += len(data)
-            if size > MAX_REQUEST:
-                raise h11.RemoteProtocolError("the request is too long", HTTPStatus.REQUEST_ENTITY_TOO_LARGE)
-            connection.receive_data(data)
-
-
-def _encoded(connection: h11.Connection, method: bytes, answer: Answer) -> bytes:
-    headers = [("Content-Type", answer.content_type), ("Content-Length", str(len(answer.body)))]
-    if answer.status is HTTPStatus.METHOD_NOT_ALLOWED:
-        headers.append(("Allow", "GET, HEAD"))
-    if connection.their_state is not h11.DONE:
-        headers.append(("Connection", "close"))
-    events: list[h11.Event] = [h11.Response(status_code=answer.status, headers=headers)]
-    if method != b"HEAD":
-        events.append(h11.Data(answer.body))
-    return b"".join(connection.send(event) or b"" for event in (*events, h11.EndOfMessage()))
+def _of_aiohttp() -> logging.Logger:
+    """Where aiohttp tells of requests: what a client did wrong is no error of the process."""
+    chosen = logging.getLogger(f"{__name__}.aiohttp")
+    chosen.filters = [
+        lambda record: not isinstance((record.exc_info or (None, None))[1], HttpProcessingError | OSError)
+    ]
+    return chosen

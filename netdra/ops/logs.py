@@ -26,9 +26,9 @@ REPEAT_SECONDS = 60.0
 MAX_TEXT = 8192
 
 _KEY = "netdra_fields"
-# Each request is a line of httpx2's; what these say of every header and every byte is of no use to who asks for that.
-_INNARDS = ("httpcore2", "hpack")
-_QUIET = ("httpx2", "aiohttp.access", "asyncio")
+# What these say of every header and every byte is of no use to who asks for each request.
+_INNARDS = ("hpack",)
+_QUIET = ("aiohttp", "asyncio")
 _SECRETS = (
     (re.compile(r"-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(-----END [A-Z ]*PRIVATE KEY-----|\Z)", re.DOTALL), "[key]"),
     (re.compile(r"\beyJ[\w-]{8,}\.[\w-]+\.[\w-]*"), "[token]"),

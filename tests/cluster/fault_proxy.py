@@ -16,8 +16,7 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from urllib.parse import parse_qs, urlsplit
 
-from lightkube.config.kubeconfig import KubeConfig, SingleConfig
-
+from netdra.kube.kubeconfig import Cluster, Config
 from testbed.access import ADMIN, ADMIN_GROUPS
 from testbed.control_plane import ControlPlane
 
@@ -81,11 +80,9 @@ class FaultProxy:
     _tasks: set[asyncio.Task[None]] = field(default_factory=set)
 
     @property
-    def config(self) -> SingleConfig:
+    def config(self) -> Config:
         """How a client comes here."""
-        found = KubeConfig.from_server(f"http://127.0.0.1:{self.port}").get()
-        assert found is not None
-        return found
+        return Config(cluster=Cluster(server=f"http://127.0.0.1:{self.port}"), context="proxy")
 
     def cut_all(self) -> None:
         """Reset every connection that is open now."""

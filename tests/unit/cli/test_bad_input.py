@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -180,7 +181,7 @@ def test_a_cluster_that_is_asked_for_and_not_there_is_an_error(arguments: list[s
     nowhere = {"HOME": str(tmp_path), "KUBECONFIG": str(tmp_path / "none"), "KUBERNETES_SERVICE_HOST": ""}
     done = netdra("doctor", *arguments, environment=nowhere)
     assert (done.returncode, done.stdout) == (2, "")
-    assert "none not found\nname one with --kubeconfig" in done.stderr
+    assert "none: not found\nname one with --kubeconfig" in done.stderr
 
 
 def test_a_namespace_that_is_not_there_is_bad_input(tmp_path: Path) -> None:
@@ -285,3 +286,31 @@ def test_ctrl_c_has_an_exit_code_of_its_own(monkeypatch: pytest.MonkeyPatch) -> 
     with pytest.raises(SystemExit) as done:
         main()
     assert done.value.code == 130
+
+
+@pytest.mark.parametrize(
+    ("plugin", "code", "message"),
+    [
+        (
+            "netdra-no-such-plugin",
+            2,
+            'exec plugin "netdra-no-such-plugin": it cannot be run: No such file or directory',
+        ),
+        ("/bin/true", 2, 'exec plugin "/bin/true": it must print an ExecCredential, and printed nothing'),
+        ("/bin/false", 4, 'exec plugin "/bin/false": it failed with 1'),
+    ],
+)
+def test_a_login_that_does_not_work_is_told_with_what_to_do(
+    tmp_path: Path, plugin: str, code: int, message: str
+) -> None:
+    login = {"apiVersion": "client.authentication.k8s.io/v1", "interactiveMode": "Never", "installHint": "get it at X"}
+    config = {
+        "clusters": [{"name": "a", "cluster": {"server": "https://127.0.0.1:1"}}],
+        "users": [{"name": "a", "user": {"exec": {**login, "command": plugin}}}],
+        "contexts": [{"name": "a", "context": {"cluster": "a", "user": "a"}}],
+        "current-context": "a",
+    }
+    (tmp_path / "config").write_text(json.dumps(config))
+    done = netdra("plan", "--cluster", "--policies", str(WORKER_1 / "policies"), f"--kubeconfig={tmp_path}/config")
+    assert done.returncode == code
+    assert f'netdra: kubeconfig, context "a": {message}\nget it at X\n' == done.stderr

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[3]
-HIDE = "import sys; sys.modules.update(dict.fromkeys(('aiohttp', 'lightkube', 'cryptography', 'prometheus_client')))"
+HIDE = "import sys; sys.modules.update(dict.fromkeys(('aiohttp', 'cryptography', 'prometheus_client')))"
 
 
 @pytest.mark.parametrize("command", ["controller", "webhook"])

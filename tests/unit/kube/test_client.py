@@ -5,11 +5,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable
 
-import httpx2
 import pytest
+from aiohttp import web
+from aiohttp.test_utils import TestServer
 
 from netdra.kube.client import LISTS, Client
+from netdra.kube.connection import connect
 from netdra.kube.errors import GoneError, NotFoundError
+from netdra.kube.kubeconfig import Cluster, Config
 from netdra.kube.resources import NODES
 
 GONE, ABSENT = 410, 404
@@ -22,24 +25,23 @@ class Pages:
         self.answers = answers
         self.asked: list[str] = []
 
-    def answer(self, request: httpx2.Request) -> httpx2.Response:
+    async def answer(self, request: web.Request) -> web.Response:
         found = self.answers[min(len(self.asked), len(self.answers) - 1)]
-        self.asked.append(
-            httpx2.URL(f"http://server{request.extensions['target'].decode()}").params.get("continue", "")
-        )
+        self.asked.append(request.query.get("continue", ""))
         if isinstance(found, int):
-            return httpx2.Response(found, json={"code": found, "reason": "Expired", "message": "too old"})
+            return web.json_response({"code": found, "reason": "Expired", "message": "too old"}, status=found)
         names, continue_ = found
         metadata = {"resourceVersion": "7", "continue": continue_}
-        return httpx2.Response(
-            200, json={"metadata": metadata, "items": [{"metadata": {"name": one}} for one in names]}
-        )
+        return web.json_response({"metadata": metadata, "items": [{"metadata": {"name": one}} for one in names]})
 
     def names(self) -> list[str]:
         async def listed() -> list[str]:
-            http = httpx2.AsyncClient(transport=httpx2.MockTransport(self.answer), base_url="http://server")
-            async with Client(http) as client:
-                return [node.metadata.name for node in await client.list(NODES)]
+            app = web.Application()
+            app.router.add_get("/api/v1/nodes", self.answer)
+            async with TestServer(app) as server:
+                config = Config(cluster=Cluster(server=str(server.make_url("")).rstrip("/")))
+                async with Client(connect(config)) as client:
+                    return [node.metadata.name for node in await client.list(NODES)]
 
         return asyncio.run(listed())
 

@@ -24,7 +24,7 @@ BEGUN = """
 import netdra.cli.node, netdra.node.daemon, netdra.node.metrics, netdra.ops.server, netdra.kube.connection
 """
 LATER = ("grpclib", "google.protobuf", "netdra.chain.attach", "netdra.steps", "netdra.node.kubelet", "netdra.node.nri")
-NEVER = ("aiohttp", "grpc", "rich", "cryptography", "cel_expr_python.ext")
+NEVER = ("aiohttp.web", "grpc", "rich", "cryptography", "cel_expr_python.ext")
 KUBECONFIG = """
 apiVersion: v1
 kind: Config

@@ -133,18 +133,17 @@ def test_every_line_is_counted_told_or_not(told: io.StringIO) -> None:
 def test_who_asks_for_requests_gets_a_line_each_and_not_what_the_libraries_do_with_every_header(
     told: io.StringIO,
 ) -> None:
-    levels = {name: logging.getLogger(name).level for name in ("httpcore2", "hpack", "httpx2")}
+    levels = {name: logging.getLogger(name).level for name in ("hpack", "aiohttp", "asyncio")}
     try:
-        logging.getLogger("httpx2").setLevel(logging.NOTSET)  # as in a process that sets up its log once
+        logging.getLogger("aiohttp").setLevel(logging.NOTSET)  # as in a process that sets up its log once
         set_up("text", "debug", told)
-        logging.getLogger("httpcore2.http11").debug("receive_response_headers.started")
         logging.getLogger("hpack.hpack").debug("Encoding 63 with 7 bits")
-        logging.getLogger("httpx2").info("HTTP Request: GET https://127.0.0.1")
+        logging.getLogger("aiohttp.server").info("told")
         log.debug("of netdra's own")
     finally:
         for name, level in levels.items():
             logging.getLogger(name).setLevel(level)
-    assert [line.split(" ", 3)[2] for line in told.getvalue().splitlines()] == ["httpx2:", "netdra.test:"]
+    assert [line.split(" ", 3)[2] for line in told.getvalue().splitlines()] == ["aiohttp.server:", "netdra.test:"]
 
 
 def test_a_trouble_is_told_when_it_begins_changes_and_ends(told: io.StringIO) -> None:

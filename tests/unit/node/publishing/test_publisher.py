@@ -12,10 +12,13 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any
 
-import httpx2
 import msgspec
+from aiohttp import web
+from aiohttp.test_utils import TestServer
 
 from netdra.kube.client import Client
+from netdra.kube.connection import connect
+from netdra.kube.kubeconfig import Cluster, Config
 from netdra.kube.store import Store
 from netdra.model import names
 from netdra.model.meta import ObjectMeta
@@ -68,21 +71,20 @@ class Server:
                 self._turn.clear()
                 await self._turn.wait()
 
-    async def answer(self, request: httpx2.Request) -> httpx2.Response:
-        await asyncio.sleep(0)
-        name = bytes(request.extensions["target"]).decode().partition("?")[0].rpartition("/")[2]
+    async def answer(self, request: web.Request) -> web.Response:
+        name = request.path.rpartition("/")[2]
         if request.method == "DELETE":
             self.put(name, None)
             sent: dict[str, Any] = {}
         else:
-            sent = json.loads(request.content)
+            sent = await request.json()
             name = sent["metadata"].get("name") or f"{sent['metadata'].pop('generateName')}{self._version}"
             sent["metadata"] |= {"name": name, "uid": name}
             self.put(name, sent)
         self.requests.append(request.method)
         self.heard()
         self._turn.set()
-        return httpx2.Response(200, json=sent)
+        return web.json_response(sent)
 
     def put(self, name: str, found: dict[str, Any] | None) -> None:
         """An object is so from now on, or gone."""
@@ -123,16 +125,19 @@ def stored(found: dict[str, Any]) -> StoredSlice:
 async def publishing() -> AsyncIterator[tuple[Server, Publisher]]:
     server = Server()
     server.store.advance("1")
-    transport = httpx2.MockTransport(server.answer)
-    async with httpx2.AsyncClient(transport=transport, base_url="http://server") as http:
-        publisher = Publisher(Client(http), server.store, owner_of("n", "uid"))
-        task = asyncio.create_task(publisher.run())
-        try:
-            yield server, publisher
-        finally:
-            task.cancel()
-            with suppress(asyncio.CancelledError):
-                await task
+    app = web.Application()
+    app.router.add_route("*", "/{path:.*}", server.answer)
+    async with TestServer(app) as listening:
+        config = Config(cluster=Cluster(server=str(listening.make_url("")).rstrip("/")))
+        async with Client(connect(config)) as client:
+            publisher = Publisher(client, server.store, owner_of("n", "uid"))
+            task = asyncio.create_task(publisher.run())
+            try:
+                yield server, publisher
+            finally:
+                task.cancel()
+                with suppress(asyncio.CancelledError):
+                    await task
 
 
 async def settled(publisher: Publisher) -> None:

@@ -1,0 +1,467 @@
+"""Who we are to the API server, as kubectl takes it: tokens, token files, certificates, and programs that print them.
+
+Made by `netdra.kube.connection` of a `netdra.kube.kubeconfig.Config`. Credentials that can change are looked for again
+when their time is over, and after the server has refused them. Exec plugins follow KEP-541 and the API
+client.authentication.k8s.io (v1 and v1beta1, 1.37). What a plugin prints, and what it is given, is never told in an
+error or a log line.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import binascii
+import json
+import os
+import re
+import signal
+import ssl
+import sys
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol
+from urllib.parse import quote
+
+import msgspec
+
+from netdra.kube.errors import Status, UnavailableError
+from netdra.kube.kubeconfig import Cluster, Config, Plugin, User
+from netdra.model.errors import InvalidInputError
+from netdra.ops.logs import clean
+
+TOKEN_SECONDS = 60.0
+"""How long a token is believed that was read from a file."""
+PLUGIN_SECONDS = 60.0
+"""How long a plugin may take of which nobody is asked anything."""
+PERSON_SECONDS = 600.0
+"""How long it may take where somebody may have to log in."""
+MAX_OUTPUT = 1024 * 1024
+_MAX_SAID = 500
+_MAX_TOKEN = 64 * 1024
+_END_SECONDS = 1.0
+_PLAIN = "!#$&'*+-.^_`|~"
+_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class Credentials:
+    """What a request is sent with.
+
+    Attributes:
+        headers: what says who we are.
+        tls: whom to trust, and our certificate; None where the server is not asked by TLS.
+    """
+
+    headers: tuple[tuple[str, str], ...]
+    tls: ssl.SSLContext | None
+
+
+class Auth(Protocol):
+    """A source of credentials."""
+
+    async def current(self) -> Credentials:
+        """What to send a request with.
+
+        Raises:
+            InvalidInputError: the configuration does not lead to credentials.
+            UnavailableError: they are not to be had now.
+        """
+
+    async def renewed(self, refused: Credentials) -> bool:
+        """Look for others, since the server did not take these; whether there are some.
+
+        Raises:
+            InvalidInputError, UnavailableError: as `current`.
+        """
+
+    async def close(self) -> None:
+        """Leave nothing running."""
+
+
+def auth_of(config: Config) -> Auth:
+    """The source of credentials that a configuration names.
+
+    Raises:
+        InvalidInputError: its certificates cannot be read, or do not belong together.
+    """
+    user = config.user
+    try:
+        tls = _Tls(config)
+        own = (
+            (_pem(user.client_certificate_data, user.client_certificate), _pem(user.client_key_data, user.client_key))
+            if user.client_certificate or user.client_certificate_data
+            else None
+        )
+        context = tls.context(own)
+    except (OSError, ValueError) as problem:  # an SSLError is an OSError
+        raise InvalidInputError(f"{config.where}: {_of_certificates(problem)}") from None
+    base = Credentials(_impersonation(user), context)
+    if any(_CONTROL.search(value) for _, value in (*base.headers, ("", user.token))):
+        raise InvalidInputError(f"{config.where}: a token, or what `as` names, has a line break or control character")
+    if user.token_file:
+        return _TokenFile(config, base)
+    if user.token:
+        return _Fixed(_with(base, f"Bearer {user.token}"))
+    if user.username:
+        return _Fixed(_with(base, "Basic " + base64.b64encode(f"{user.username}:{user.password}".encode()).decode()))
+    if user.exec_ is not None:
+        return _Exec(config, user.exec_, base, tls)
+    return _Fixed(base)
+
+
+def _with(base: Credentials, authorization: str) -> Credentials:
+    return Credentials((*base.headers, ("Authorization", authorization)), base.tls)
+
+
+def _impersonation(user: User) -> tuple[tuple[str, str], ...]:
+    """The headers of somebody else whom we ask as."""
+    found = [("Impersonate-User", user.as_), ("Impersonate-Uid", user.as_uid)]
+    found += [("Impersonate-Group", group) for group in user.as_groups]
+    for name, values in user.as_user_extra.items():
+        found += [(f"Impersonate-Extra-{quote(name, safe=_PLAIN)}", value) for value in values]
+    return tuple(each for each in found if each[1])
+
+
+class _Tls:
+    """TLS contexts for one cluster, with one certificate of ours or another."""
+
+    def __init__(self, config: Config) -> None:
+        self._cluster = config.cluster
+        self._is_used = config.cluster.server.startswith("https:")
+        found = _pem(self._cluster.certificate_authority_data, self._cluster.certificate_authority)
+        self._trusted = found.decode("ascii") if found else ""
+
+    def context(self, own: tuple[bytes, bytes] | None) -> ssl.SSLContext | None:
+        """A context, with our certificate and its key as PEM.
+
+        Raises:
+            OSError, ValueError: they cannot be used.
+        """
+        if not self._is_used:
+            return None
+        made = ssl.create_default_context(cadata=self._trusted or None)
+        # Go, by which clusters make their certificates, does not ask for all that RFC 5280 does.
+        made.verify_flags &= ~ssl.VERIFY_X509_STRICT
+        if self._cluster.insecure_skip_tls_verify:
+            made.check_hostname = False
+            made.verify_mode = ssl.CERT_NONE
+        if own is not None:
+            _load(made, *own)
+        return made
+
+
+def _load(context: ssl.SSLContext, certificate: bytes, key: bytes) -> None:
+    """Show a certificate. OpenSSL reads files only: these are in memory, and nobody else's."""
+    held = []
+    try:
+        for name, data in (("certificate", certificate), ("key", key)):
+            held.append(os.memfd_create(f"netdra-{name}"))
+            with open(held[-1], "wb", closefd=False) as file:
+                file.write(data)
+        # Without a password it would ask on the terminal for that of an encrypted key.
+        context.load_cert_chain(f"/proc/self/fd/{held[0]}", f"/proc/self/fd/{held[1]}", password=lambda: b"-")
+    finally:
+        for each in held:
+            os.close(each)
+
+
+def _pem(data: str, path: str) -> bytes:
+    """What a field holds as Base64, or else the file that another one names.
+
+    Raises:
+        OSError: the file cannot be read.
+        ValueError: it is no Base64.
+    """
+    if data:
+        try:
+            return base64.b64decode("".join(data.split()), validate=True)
+        except (binascii.Error, ValueError):
+            raise ValueError("certificate or key data is no Base64") from None
+    return Path(path).read_bytes() if path else b""
+
+
+def _of_certificates(problem: Exception) -> str:
+    if isinstance(problem, ssl.SSLError):
+        return f"its certificates or key cannot be used: {problem.reason or 'they are no PEM'}"
+    if isinstance(problem, OSError):
+        return f"{problem.filename or 'a certificate'}: {problem.strerror or 'cannot be read'}"
+    return "a certificate is no PEM" if isinstance(problem, UnicodeError) else str(problem)
+
+
+class _Fixed:
+    """Credentials that stay as they are."""
+
+    def __init__(self, credentials: Credentials) -> None:
+        self._credentials = credentials
+
+    async def current(self) -> Credentials:
+        return self._credentials
+
+    async def renewed(self, refused: Credentials) -> bool:
+        return False
+
+    async def close(self) -> None:
+        pass
+
+
+class _TokenFile:
+    """A token that somebody else writes anew, such as the kubelet."""
+
+    def __init__(self, config: Config, base: Credentials) -> None:
+        self._where = config.where
+        self._path = Path(config.user.token_file)
+        self._fallback = config.user.token
+        self._base = base
+        self._token = ""
+        self._credentials = base
+        self._until = -1.0
+
+    async def current(self) -> Credentials:
+        if time.monotonic() >= self._until:
+            self._read()
+        return self._credentials
+
+    async def renewed(self, refused: Credentials) -> bool:
+        if self._credentials is refused:
+            self._read()
+        return self._credentials is not refused
+
+    async def close(self) -> None:
+        pass
+
+    def _read(self) -> None:
+        """Take the token that is in the file now; while it cannot be read, the last one counts."""
+        try:
+            found = self._path.read_text()[:_MAX_TOKEN].strip()
+            reason = "is empty"
+        except (OSError, UnicodeError) as problem:
+            found, reason = "", getattr(problem, "strerror", None) or "is no text"
+        found = found or self._token or self._fallback
+        if not found:
+            raise InvalidInputError(f"{self._where}: token file {self._path}: {reason}")
+        if not found.isascii() or not found.isprintable():
+            raise InvalidInputError(f"{self._where}: token file {self._path}: must hold one line of ASCII")
+        self._until = time.monotonic() + TOKEN_SECONDS
+        if found != self._token:
+            self._token = found
+            self._credentials = _with(self._base, f"Bearer {found}")
+
+
+class _Said(msgspec.Struct, frozen=True, rename="camel"):
+    """`status` of an ExecCredential."""
+
+    expiration_timestamp: datetime | None = None
+    token: str | None = None
+    client_certificate_data: str | None = None
+    client_key_data: str | None = None
+
+
+class _ExecCredential(msgspec.Struct, frozen=True, rename="camel"):
+    api_version: str = ""
+    kind: str = ""
+    status: _Said | None = None
+
+
+_printed = msgspec.json.Decoder(_ExecCredential)
+
+
+class _Known(NamedTuple):
+    """What a plugin printed, until when it holds."""
+
+    credentials: Credentials
+    until: datetime | None
+    said: _Said
+
+    @property
+    def holds(self) -> bool:
+        return self.until is None or datetime.now(UTC) < self.until
+
+
+class _Exec:
+    """Credentials that a program prints; all who wait for them wait for one run of it."""
+
+    def __init__(self, config: Config, plugin: Plugin, base: Credentials, tls: _Tls) -> None:
+        self._config = config
+        self._plugin = plugin
+        self._base = base
+        self._tls = tls
+        self._known: _Known | None = None
+        self._run: asyncio.Task[_Known] | None = None
+
+    async def current(self) -> Credentials:
+        known = self._known
+        return known.credentials if known is not None and known.holds else (await self._ask()).credentials
+
+    async def renewed(self, refused: Credentials) -> bool:
+        if self._known is None or self._known.credentials is refused:
+            await self._ask()
+        return self._known is not None and self._known.credentials is not refused
+
+    async def close(self) -> None:
+        run, self._run = self._run, None
+        if run is not None:
+            run.cancel()
+            with suppress(asyncio.CancelledError, InvalidInputError, UnavailableError):
+                await run
+
+    async def _ask(self) -> _Known:
+        """Run the program, or wait for it if it runs; whoever stops waiting leaves it to the others."""
+        if self._run is None:
+            self._run = asyncio.create_task(self._asked())
+            self._run.add_done_callback(self._ended)
+        return await asyncio.shield(self._run)
+
+    def _ended(self, run: asyncio.Task[_Known]) -> None:
+        if self._run is run:
+            self._run = None
+        if not run.cancelled():
+            run.exception()  # seen, also where nobody waits any more
+
+    async def _asked(self) -> _Known:
+        interactive = self._is_interactive()
+        printed = await self._output(interactive)
+        try:
+            found = _printed.decode(printed)
+        except (msgspec.DecodeError, RecursionError):
+            said = "nothing" if not printed.strip() else "something else"
+            raise self._fault(f"it must print an ExecCredential, and printed {said}") from None
+        known = self._credentials(found)
+        before = self._known
+        if before is not None and before.said == known.said:
+            known = before  # the same as before, so whoever was refused need not try again
+        self._known = known
+        return known
+
+    def _credentials(self, found: _ExecCredential) -> _Known:
+        wanted = self._plugin.api_version
+        if found.kind != "ExecCredential" or found.api_version != wanted:
+            raise self._fault(
+                f"it must print an ExecCredential of {wanted}, and printed one of another kind or version"
+            )
+        said = found.status or _Said()
+        pair = said.client_certificate_data, said.client_key_data
+        if bool(pair[0]) != bool(pair[1]):
+            raise self._fault("it printed a certificate without its key, or a key without its certificate")
+        if not said.token and not pair[0]:
+            raise self._fault("it printed neither a token nor a certificate: status must have one")
+        if said.token and not (said.token.isascii() and said.token.isprintable()):
+            raise self._fault("it printed a token that is not one line of ASCII")
+        made = _with(self._base, f"Bearer {said.token}") if said.token else self._base
+        if pair[0] and pair[1]:
+            try:
+                made = Credentials(made.headers, self._tls.context((pair[0].encode(), pair[1].encode())))
+            except OSError as problem:
+                raise self._fault(f"it printed a pair that is of no use: {_of_certificates(problem)}") from None
+        until = said.expiration_timestamp
+        return _Known(made, until.replace(tzinfo=until.tzinfo or UTC) if until else None, said)
+
+    def _is_interactive(self) -> bool:
+        mode = self._plugin.interactive_mode or "IfAvailable"
+        terminal = sys.stdin is not None and not sys.stdin.closed and sys.stdin.isatty()
+        if mode == "Always" and not terminal:
+            raise self._fault("interactiveMode Always: it needs a terminal, and there is none", hint="run it by hand")
+        return terminal and mode != "Never"
+
+    async def _output(self, interactive: bool) -> bytes:
+        """What the program prints.
+
+        Raises:
+            InvalidInputError: there is no such program.
+            UnavailableError: it fails, or does not come to an end.
+        """
+        pipe = asyncio.subprocess.PIPE
+        try:
+            process = await asyncio.create_subprocess_exec(
+                self._plugin.command,
+                *self._plugin.args,
+                stdin=None if interactive else asyncio.subprocess.DEVNULL,
+                stdout=pipe,
+                stderr=None if interactive else pipe,
+                env=self._environment(interactive),
+                start_new_session=not interactive,
+            )
+        except (OSError, ValueError) as problem:
+            reason = getattr(problem, "strerror", None) or "its name or arguments hold a zero byte"
+            raise self._fault(f"it cannot be run: {reason}") from None
+        seconds = PERSON_SECONDS if interactive else PLUGIN_SECONDS
+        try:
+            async with asyncio.timeout(seconds):
+                printed, told, code = await asyncio.gather(_all(process.stdout), _all(process.stderr), process.wait())
+        except TimeoutError:
+            await _end(process, whole=not interactive)
+            raise self._away(f"it gave no answer within {seconds:g} s") from None
+        except BaseException:
+            await _end(process, whole=not interactive)
+            raise
+        if code:
+            raise self._away(f"it failed with {code}{self._blotted(told)}")
+        if len(printed) > MAX_OUTPUT:
+            raise self._fault(f"it printed more than {MAX_OUTPUT} bytes")
+        return printed
+
+    def _environment(self, interactive: bool) -> dict[str, str]:
+        plugin, cluster = self._plugin, self._config.cluster
+        spec: dict[str, Any] = {"interactive": interactive}
+        if plugin.provide_cluster_info:
+            spec["cluster"] = _for_plugin(cluster)
+        info = {"kind": "ExecCredential", "apiVersion": plugin.api_version, "spec": spec}
+        own = {each.name: each.value for each in plugin.env}
+        return {**os.environ, **own, "KUBERNETES_EXEC_INFO": json.dumps(info)}
+
+    def _blotted(self, told: bytes) -> str:
+        """What the program said on stderr, without what the kubeconfig gave to it."""
+        text = told[-8192:].decode(errors="replace").strip()
+        values = [each.value for each in self._plugin.env]
+        values += [part for each in self._plugin.args for part in (each, each.partition("=")[2])]
+        for value in sorted(filter(None, values), key=len, reverse=True):
+            if len(value) > 3:
+                text = text.replace(value, "[given]")
+        text = clean(text)[-_MAX_SAID:].strip()
+        return f": {text}" if text else ""
+
+    def _what(self, text: str) -> str:
+        return f'{self._config.where}: exec plugin "{self._plugin.command}": {text}'
+
+    def _fault(self, text: str, *, hint: str = "") -> InvalidInputError:
+        return InvalidInputError(self._what(text), hint=hint or self._plugin.install_hint.strip()[: _MAX_SAID * 2])
+
+    def _away(self, text: str) -> UnavailableError:
+        return UnavailableError(self._what(text), Status(message=text), hint=self._plugin.install_hint.strip())
+
+
+def _for_plugin(cluster: Cluster) -> dict[str, Any]:
+    """The cluster as an ExecCredential's spec has it."""
+    trusted = _pem(cluster.certificate_authority_data, cluster.certificate_authority)
+    found = {
+        "server": cluster.server,
+        "tls-server-name": cluster.tls_server_name,
+        "insecure-skip-tls-verify": cluster.insecure_skip_tls_verify,
+        "certificate-authority-data": base64.b64encode(trusted).decode(),
+        "proxy-url": cluster.proxy_url,
+        "disable-compression": cluster.disable_compression,
+        "config": cluster.for_plugins,
+    }
+    return {name: value for name, value in found.items() if value}
+
+
+async def _all(stream: asyncio.StreamReader | None) -> bytes:
+    """All that comes, but no more of it than is too much."""
+    found = bytearray()
+    while stream is not None and (chunk := await stream.read(64 * 1024)):
+        if len(found) <= MAX_OUTPUT:
+            found += chunk
+    return bytes(found)
+
+
+async def _end(process: asyncio.subprocess.Process, *, whole: bool) -> None:
+    """Leave nothing of a program running: neither itself, nor what it began in its session."""
+    kill: Callable[[int, int], None] = os.killpg if whole else os.kill
+    with suppress(ProcessLookupError, PermissionError):
+        kill(process.pid, signal.SIGKILL)
+    with suppress(TimeoutError):
+        async with asyncio.timeout(_END_SECONDS):
+            await process.wait()

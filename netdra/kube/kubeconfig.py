@@ -1,0 +1,373 @@
+"""Kubeconfig files, and a pod's service account, as one configuration: which server, whom to trust, who we are.
+
+Read at the start of daemons and commands; `netdra.kube.auth` makes credentials of it, `netdra.kube.connection` the
+connections. The form and the rules of merging are kubectl's (k8s.io/client-go/tools/clientcmd, 1.37): of several files
+in $KUBECONFIG the first one that names a thing counts, and paths are relative to the file that they stand in. No value
+of such a file is ever told in an error: it has credentials.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any, Literal, TypeVar
+from urllib.parse import urlsplit
+
+import msgspec
+import yaml
+from msgspec.structs import replace
+
+from netdra.model import yaml_text
+from netdra.model.errors import InvalidInputError
+
+SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
+HOME = "~/.kube/config"
+_NAME_ONE = "name one with --kubeconfig or $KUBECONFIG"
+_EXEC_EXTENSION = "client.authentication.k8s.io/exec"
+
+
+class _Secretive(msgspec.Struct, frozen=True, kw_only=True):
+    """What must not be shown as a whole, since parts of it are secret."""
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__}>"
+
+
+class Extension(_Secretive, frozen=True, kw_only=True):
+    """What somebody else than kubectl keeps beside a cluster."""
+
+    name: str
+    extension: Any = None
+
+
+class Cluster(_Secretive, frozen=True, kw_only=True, rename="kebab"):
+    """An API server, and whom to trust; `*_data` is Base64 of PEM, and comes before the file."""
+
+    server: str = ""
+    tls_server_name: str = ""
+    insecure_skip_tls_verify: bool = False
+    certificate_authority: str = ""
+    certificate_authority_data: str = ""
+    proxy_url: str = ""
+    disable_compression: bool = False
+    extensions: tuple[Extension, ...] = ()
+
+    @property
+    def for_plugins(self) -> Any:
+        """What the file keeps for an exec plugin."""
+        return next((each.extension for each in self.extensions if each.name == _EXEC_EXTENSION), None)
+
+
+class Variable(_Secretive, frozen=True, kw_only=True):
+    """A variable of a plugin's environment."""
+
+    name: str
+    value: str = ""
+
+
+class Plugin(_Secretive, frozen=True, kw_only=True, rename="camel"):
+    """A program that prints credentials."""
+
+    command: str = ""
+    api_version: str = ""
+    args: tuple[str, ...] = ()
+    env: tuple[Variable, ...] = ()
+    install_hint: str = ""
+    provide_cluster_info: bool = False
+    interactive_mode: Literal["", "Never", "IfAvailable", "Always"] = ""
+
+
+class User(_Secretive, frozen=True, kw_only=True, rename="kebab"):
+    """Who we are."""
+
+    client_certificate: str = ""
+    client_certificate_data: str = ""
+    client_key: str = ""
+    client_key_data: str = ""
+    token: str = ""
+    token_file: str = msgspec.field(default="", name="tokenFile")
+    username: str = ""
+    password: str = ""
+    exec_: Plugin | None = msgspec.field(default=None, name="exec")
+    auth_provider: dict[str, Any] | None = None
+    as_: str = msgspec.field(default="", name="as")
+    as_uid: str = ""
+    as_groups: tuple[str, ...] = ()
+    as_user_extra: dict[str, tuple[str, ...]] = {}
+
+
+class Context(_Secretive, frozen=True, kw_only=True):
+    """Which user of which cluster."""
+
+    cluster: str = ""
+    user: str = ""
+    namespace: str = ""
+
+
+class NamedCluster(_Secretive, frozen=True, kw_only=True):
+    """A cluster of a file."""
+
+    name: str
+    cluster: Cluster = Cluster()
+
+
+class NamedUser(_Secretive, frozen=True, kw_only=True):
+    """A user of a file."""
+
+    name: str
+    user: User = User()
+
+
+class NamedContext(_Secretive, frozen=True, kw_only=True):
+    """A context of a file."""
+
+    name: str
+    context: Context = Context()
+
+
+class Kubeconfig(_Secretive, frozen=True, kw_only=True, rename="kebab"):
+    """A file, or several of them merged."""
+
+    clusters: tuple[NamedCluster, ...] = ()
+    users: tuple[NamedUser, ...] = ()
+    contexts: tuple[NamedContext, ...] = ()
+    current_context: str = ""
+
+
+class Config(_Secretive, frozen=True, kw_only=True):
+    """One way to an API server.
+
+    Attributes:
+        cluster: where it is.
+        user: who we are.
+        namespace: where objects are that nobody said a namespace of.
+        context: what the file calls this, for errors; "" for a pod's service account.
+    """
+
+    cluster: Cluster
+    user: User = User()
+    namespace: str = "default"
+    context: str = ""
+
+    @property
+    def where(self) -> str:
+        """What an error is about."""
+        return f'kubeconfig, context "{self.context}"' if self.context else "service account"
+
+
+Named = TypeVar("Named", NamedCluster, NamedUser, NamedContext)
+
+
+def find_config(
+    kubeconfig: Path | None = None, context: str | None = None, *, service_account: Path = SERVICE_ACCOUNT
+) -> Config:
+    """The configuration: the file that is named, else the pod's service account, else `$KUBECONFIG` or the home's file.
+
+    Args:
+        kubeconfig: a kubeconfig file.
+        context: which of its contexts; the current one if it is not named. Whoever names one means a file.
+        service_account: the folder in which a pod finds its token.
+
+    Raises:
+        InvalidInputError: there is none, it cannot be read, or what it says contradicts itself.
+    """
+    if kubeconfig is not None:
+        return _chosen(_read(kubeconfig), context)
+    if context is None and os.environ.get("KUBERNETES_SERVICE_HOST") and (service_account / "token").exists():
+        return _of_service_account(service_account)
+    named = [Path(each) for each in os.environ.get("KUBECONFIG", "").split(os.pathsep) if each]
+    files = [each for each in named if each.expanduser().exists()] or named[:1] or [Path(HOME)]
+    return _chosen(_merged([_read(each, alone=len(files) == 1) for each in files]), context)
+
+
+def _of_service_account(folder: Path) -> Config:
+    host, port = os.environ["KUBERNETES_SERVICE_HOST"], os.environ.get("KUBERNETES_SERVICE_PORT", "443")
+    try:
+        namespace = (folder / "namespace").read_text().strip()
+    except OSError:
+        namespace = ""
+    cluster = Cluster(
+        server=f"https://{f'[{host}]' if ':' in host else host}:{port}", certificate_authority=str(folder / "ca.crt")
+    )
+    return Config(cluster=cluster, user=User(token_file=str(folder / "token")), namespace=namespace or "default")
+
+
+def _read(path: Path, *, alone: bool = True) -> Kubeconfig:
+    """A file, its paths made absolute; an empty one among others says nothing."""
+    try:
+        plain = _plain(path.expanduser().read_bytes().decode())
+        if plain is None and not alone:
+            return Kubeconfig()
+        found = _converted(plain)
+    except FileNotFoundError:
+        raise InvalidInputError(f"kubeconfig {path}: not found", hint=_NAME_ONE) from None
+    except (OSError, ValueError, InvalidInputError, RecursionError, yaml.YAMLError) as problem:
+        raise InvalidInputError(f"kubeconfig {path}: {_unread(problem)}", hint=_NAME_ONE) from None
+    folder = path.expanduser().absolute().parent
+    return replace(
+        found,
+        clusters=tuple(replace(each, cluster=_cluster_in(each.cluster, folder)) for each in found.clusters),
+        users=tuple(replace(each, user=_user_in(each.user, folder)) for each in found.users),
+    )
+
+
+def _plain(text: str) -> Any:
+    if yaml_text.nests_too_deeply(text):
+        raise ValueError("nested")
+    found = yaml.load(text, Loader=yaml_text.Loader)  # noqa: S506 (a SafeLoader)
+    yaml_text.refuse_many_values(found, "kubeconfig")
+    return found
+
+
+def _converted(plain: Any) -> Kubeconfig:
+    if not isinstance(plain, dict) or not {"clusters", "contexts", "users"}.intersection(plain):
+        raise ValueError("something else")
+    return msgspec.convert(_without_nulls(plain), Kubeconfig)
+
+
+def _unread(problem: Exception) -> str:
+    """Why a kubeconfig cannot be read, in words that hold nothing of the file."""
+    if isinstance(problem, yaml.MarkedYAMLError):
+        place = problem.problem_mark or problem.context_mark
+        return f"not YAML{f': line {place.line + 1}, column {place.column + 1}' if place is not None else ''}"
+    if isinstance(problem, UnicodeDecodeError | yaml.YAMLError):
+        return "not YAML in UTF-8"
+    if isinstance(problem, OSError):
+        return problem.strerror or "cannot be read"
+    if isinstance(problem, msgspec.ValidationError):
+        return f"not a kubeconfig: {_kind_of_fault(str(problem))}"
+    return "not a kubeconfig: clusters, users and contexts are not there, or not as they should be"
+
+
+def _kind_of_fault(text: str) -> str:
+    """What msgspec says of a value, where it names types and the place alone."""
+    place = text.rpartition(" - at ")[2].strip("`")
+    if text.startswith(("Expected ", "Object missing")):
+        return text
+    return f"a value that is not allowed at {place}"
+
+
+def _without_nulls(value: Any) -> Any:
+    """A key without a value is as good as none."""
+    if isinstance(value, dict):
+        return {key: _without_nulls(each) for key, each in value.items() if each is not None}
+    if isinstance(value, list):
+        return [_without_nulls(each) for each in value if each is not None]
+    return value
+
+
+def _within(path: str, folder: Path) -> str:
+    return str(folder / path) if path else ""
+
+
+def _cluster_in(found: Cluster, folder: Path) -> Cluster:
+    return replace(found, certificate_authority=_within(found.certificate_authority, folder))
+
+
+def _user_in(found: User, folder: Path) -> User:
+    plugin = found.exec_
+    if plugin is not None and "/" in plugin.command:
+        plugin = replace(plugin, command=_within(plugin.command, folder))
+    return replace(
+        found,
+        client_certificate=_within(found.client_certificate, folder),
+        client_key=_within(found.client_key, folder),
+        token_file=_within(found.token_file, folder),
+        exec_=plugin,
+    )
+
+
+def _merged(found: Sequence[Kubeconfig]) -> Kubeconfig:
+    return Kubeconfig(
+        clusters=tuple(_first(each.clusters for each in found)),
+        users=tuple(_first(each.users for each in found)),
+        contexts=tuple(_first(each.contexts for each in found)),
+        current_context=next((each.current_context for each in found if each.current_context), ""),
+    )
+
+
+def _first(lists: Iterable[tuple[Named, ...]]) -> Iterable[Named]:
+    """Of those with one name the first one."""
+    known: dict[str, Named] = {}
+    for each in lists:
+        for one in each:
+            known.setdefault(one.name, one)
+    return known.values()
+
+
+def _chosen(found: Kubeconfig, wanted: str | None) -> Config:
+    name = found.current_context if wanted is None else wanted
+    if not name:
+        raise InvalidInputError("kubeconfig: No current context", hint="name one with --context")
+    context = _named(found.contexts, name, "context").context
+    cluster = _named(found.clusters, context.cluster, f'context "{name}": cluster').cluster
+    user = _named(found.users, context.user, f'context "{name}": user').user if context.user else User()
+    config = Config(cluster=cluster, user=user, namespace=context.namespace or "default", context=name)
+    for contradiction in _contradictions(config):
+        raise InvalidInputError(f"{config.where}: {contradiction}")
+    return replace(config, cluster=replace(cluster, server=_url_of(config)))
+
+
+def _named(found: Sequence[Named], name: str, what: str) -> Named:
+    for each in found:
+        if each.name == name:
+            return each
+    known = ", ".join(sorted(each.name for each in found)) or "none"
+    raise InvalidInputError(f"kubeconfig: {what} '{name}' not found", hint=f"there are: {known}")
+
+
+def _url_of(config: Config) -> str:
+    """The server's URL, with a scheme and without a slash at its end."""
+    cluster, user = config.cluster, config.user
+    secure = (
+        cluster.certificate_authority,
+        cluster.certificate_authority_data,
+        cluster.insecure_skip_tls_verify,
+        user.client_certificate,
+        user.client_certificate_data,
+    )
+    scheme = "https://" if any(secure) else "http://"
+    url = cluster.server if "://" in cluster.server else f"{scheme}{cluster.server}"
+    if not is_url(url, ("http", "https")):
+        raise InvalidInputError(f'{config.where}: server: must be a URL such as "https://10.0.0.1:6443"')
+    return url.rstrip("/")
+
+
+def is_url(text: str, schemes: Sequence[str]) -> bool:
+    """Whether a text is a URL of a host, by one of these schemes."""
+    try:
+        parts = urlsplit(text)
+        return parts.scheme in schemes and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        return False
+
+
+def _contradictions(config: Config) -> Iterable[str]:
+    cluster, user = config.cluster, config.user
+    if not cluster.server:
+        yield f"the cluster has no server: {_NAME_ONE}"
+    if cluster.insecure_skip_tls_verify and (cluster.certificate_authority or cluster.certificate_authority_data):
+        yield "insecure-skip-tls-verify and a certificate-authority exclude each other"
+    if bool(user.client_certificate or user.client_certificate_data) != bool(user.client_key or user.client_key_data):
+        yield "a client-certificate needs a client-key, and the other way round"
+    if (user.token or user.token_file) and user.username:
+        yield "a token and a username exclude each other"
+    if (user.as_uid or user.as_groups or user.as_user_extra) and not user.as_:
+        yield "as-uid, as-groups and as-user-extra need `as`"
+    if user.auth_provider is not None:
+        yield "auth-provider is no way to log in any more (Kubernetes 1.26): use an exec plugin"
+    if user.exec_ is not None:
+        yield from _faults_of_plugin(user.exec_)
+
+
+def _faults_of_plugin(plugin: Plugin) -> Iterable[str]:
+    known = ("client.authentication.k8s.io/v1", "client.authentication.k8s.io/v1beta1")
+    if not plugin.command:
+        yield "exec: it has no command"
+    if plugin.api_version not in known:
+        yield f'exec: apiVersion "{plugin.api_version}" is none of {", ".join(known)}'
+    elif plugin.api_version.endswith("/v1") and not plugin.interactive_mode:
+        yield "exec: interactiveMode must be Never, IfAvailable or Always"
+    if any(not each.name or "=" in each.name or "\0" in each.name + each.value for each in plugin.env):
+        yield "exec: env: a variable needs a name without `=`"
