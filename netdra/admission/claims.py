@@ -7,17 +7,24 @@ whatever cannot be read: the API server itself judges that.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import islice
 
 import msgspec
 from msgspec.structs import replace
 
 from netdra.admission.cluster import Cluster, topologies_of_class
 from netdra.admission.messages import ALLOWED, AdmissionRequest, Verdict
+from netdra.model import suggestions
 from netdra.model.claim import DeviceClaim, DeviceClass, ResourceClaim, ResourceClaimTemplate
 from netdra.model.names import DRIVER
 from netdra.topology.claims import check_claim
+from netdra.topology.findings import Finding
 from netdra.topology.requested import device_claim
+from netdra.topology.values import Path
 
+MAX_GUESSES, MAX_COMPARED, MAX_DIFFERENCE = 8, 200, 3
+"""How many unknown classes of a claim are told of, and with how many others, not much longer, each is compared."""
+_NEAR = 0.8
 _CLAIM = msgspec.json.Decoder(ResourceClaim)
 _TEMPLATE = msgspec.json.Decoder(ResourceClaimTemplate)
 
@@ -30,12 +37,12 @@ def review(request: AdmissionRequest, cluster: Cluster) -> Verdict:
         return ALLOWED
     wanted, _ = device_claim(claim)
     if not _is_ours(wanted, cluster):
-        return Verdict((), tuple(_guesses(claim, wanted, cluster)))
+        return Verdict((), tuple(finding.text for finding in _guesses(claim, cluster)))
     if not claim.metadata.name:
         made = replace(claim.metadata, name=f"{claim.metadata.generate_name}*")
         claim = replace(claim, metadata=made)
     errors = tuple(finding.text for finding in check_claim(claim, cluster.topologies, cluster.classes))
-    return Verdict(errors, () if errors else tuple(_warnings(claim, wanted, cluster)))
+    return Verdict(errors, () if errors else tuple(finding.text for finding in warnings(claim, cluster)))
 
 
 def decisive(request: AdmissionRequest, cluster: Cluster) -> frozenset[str]:
@@ -85,27 +92,51 @@ def _named_classes(wanted: DeviceClaim) -> Iterator[tuple[str, str]]:
             yield choice.name, choice.device_class_name
 
 
-def _guesses(claim: ResourceClaim | ResourceClaimTemplate, wanted: DeviceClaim, cluster: Cluster) -> Iterator[str]:
-    """Classes that are not there, but would be if a step of a topology were a root step."""
-    for name in _classes(wanted):
-        if name in cluster.classes:
-            continue
+def _guesses(claim: ResourceClaim | ResourceClaimTemplate, cluster: Cluster) -> Iterator[Finding]:
+    """Classes that are not there: those of steps that are no devices, and those that are almost another's name."""
+    wanted, path = device_claim(claim)
+    for name in [each for each in _classes(wanted) if each not in cluster.classes][:MAX_GUESSES]:
+        place = next(_places(wanted, name, path))
+        said = f'{claim.kind} "{claim.metadata.name}": there is no DeviceClass "{name}"'
+        derived = False
         for topology, found in cluster.topologies.items():
             if name.startswith(topology) and any(name == f"{topology}-{step.name}" for step in found.spec.steps):
                 roots = ", ".join(f"{topology}-{step.name}" for step in found.spec.steps if step.is_root)
-                yield (
-                    f'{claim.kind} "{claim.metadata.name}": there is no DeviceClass "{name}", because that step of '
-                    f'NetworkTopology "{topology}" is no device; request {roots}'
-                )
+                what = f'{said}, because that step of NetworkTopology "{topology}" is no device'
+                yield Finding(what=what, hint=f"request {roots}", path=place)
+                derived = True
+        if not derived and (meant := _meant(name, cluster)):
+            yield Finding(what=said, hint=f'did you mean "{meant}"?', path=place)
 
 
-def _warnings(claim: ResourceClaim | ResourceClaimTemplate, wanted: DeviceClaim, cluster: Cluster) -> Iterator[str]:
+def _meant(name: str, cluster: Cluster) -> str:
+    """The class of a topology that may be meant by a name that is no class's; a few that are alike are compared."""
+    alike = (each for each in cluster.classes if each[:2] == name[:2] and abs(len(each) - len(name)) <= MAX_DIFFERENCE)
+    ours = (each for each in alike if topologies_of_class(cluster.classes[each]))
+    few = list(islice(ours, MAX_COMPARED))
+    return suggestions.closest(name, few, _NEAR)
+
+
+def _places(wanted: DeviceClaim, name: str, path: Path) -> Iterator[Path]:
+    """Where a claim names a class."""
+    for at, request in enumerate(wanted.requests):
+        if request.exactly is not None and request.exactly.device_class_name == name:
+            yield (*path, "requests", at, "exactly", "deviceClassName")
+        for number, choice in enumerate(request.first_available):
+            if choice.device_class_name == name:
+                yield (*path, "requests", at, "firstAvailable", number, "deviceClassName")
+
+
+def warnings(claim: ResourceClaim | ResourceClaimTemplate, cluster: Cluster) -> Iterator[Finding]:
+    """What the author of a claim should know though nothing stands against it."""
+    wanted, path = device_claim(claim)
     named = f'{claim.kind} "{claim.metadata.name}"'
-    for request in wanted.requests:
+    for at, request in enumerate(wanted.requests):
         exactly = request.exactly
         if exactly is None or not exactly.admin_access:
             continue
         found = cluster.classes.get(exactly.device_class_name)
         if found is not None and topologies_of_class(found):
-            yield f'{named}, request "{request.name}": with adminAccess the device is looked at, and never attached'
-    yield from _guesses(claim, wanted, cluster)
+            what = f'{named}, request "{request.name}": with adminAccess the device is looked at, and never attached'
+            yield Finding(what=what, path=(*path, "requests", at, "exactly", "adminAccess"))
+    yield from _guesses(claim, cluster)

@@ -12,6 +12,7 @@ from netdra.exposure.check import node_errors
 from netdra.model import names
 from netdra.model.custom_device import CustomDevice, CustomDeviceSelector
 from netdra.model.resource import MAX_ATTRIBUTES_AND_CAPACITIES, MAX_STRING, DeviceAttribute
+from netdra.topology.findings import Finding
 
 _RESERVED = re.compile(r"(.*\.)?(kubernetes|k8s)\.io\Z|dra\.networking\Z")
 # semver.org 2.0.0; the API server takes no other form.
@@ -25,17 +26,23 @@ _VERSION = re.compile(
 def review(new: CustomDevice, custom_devices: Mapping[str, CustomDevice]) -> Verdict:
     """What stands against a CustomDevice, and what its author should know."""
     named = f'CustomDevice "{new.name}"'
-    errors = tuple(f"{named}: {text}" for text in _errors(new))
+    if errors := tuple(f"{named}: {text}" for text in problems(new)):
+        return Verdict(errors)
+    return Verdict((), tuple(finding.text for finding in warnings(new, custom_devices)))
+
+
+def warnings(new: CustomDevice, custom_devices: Mapping[str, CustomDevice]) -> Iterator[Finding]:
+    """What the author of a CustomDevice should know though nothing stands against it."""
     same = sorted(
         name for name, other in custom_devices.items() if name != new.name and _subject(other) == _subject(new)
     )
-    if errors or not same:
-        return Verdict(errors)
-    what = f"{listed(same)} speaks of the same device for the same provider; merge the two"
-    return Verdict((), (f"{named}: {what}",))
+    if same:
+        what = f'CustomDevice "{new.name}": {listed(same)} speaks of the same device for the same provider'
+        yield Finding(what=what, hint="merge the two", path=("spec", "device"))
 
 
-def _errors(new: CustomDevice) -> Iterator[str]:
+def problems(new: CustomDevice) -> Iterator[str]:
+    """What stands against a CustomDevice by itself, each with its place before it."""
     spec = new.spec
     if not names.is_attribute_domain(spec.provider):
         yield f'spec.provider: "{spec.provider}" is no domain of up to {names.MAX_LABEL} characters'

@@ -6,7 +6,7 @@ authors' expressions are compiled.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import Any, TypeVar
 
@@ -15,14 +15,15 @@ import msgspec
 from netdra.admission import claims, classes, custom_devices, policies, schemas, topologies
 from netdra.admission.cluster import Cluster
 from netdra.admission.messages import ALLOWED, AdmissionRequest, Verdict
+from netdra.model import documents
 from netdra.model.claim import DeviceClass, ResourceClaim, ResourceClaimTemplate
 from netdra.model.custom_device import CustomDevice
 from netdra.model.depth import MOST
 from netdra.model.errors import InvalidInputError
 from netdra.model.policy import DeviceExposurePolicy
-from netdra.model.reasons import reason
 from netdra.model.schema import CNIPluginSchema
 from netdra.model.topology import NetworkTopology
+from netdra.topology import graph
 
 T = TypeVar("T")
 CLAIMS = frozenset({ResourceClaim.__name__, ResourceClaimTemplate.__name__})
@@ -58,6 +59,8 @@ def review(request: AdmissionRequest, cluster: Cluster, in_time: Callable[[], bo
         return Verdict((f'{kind} "{request.name}": nested more than {MOST} levels deep',))
     try:
         return of_kind(request, cluster)
+    except msgspec.ValidationError:
+        return Verdict(tuple(_misfits(request)))
     except (msgspec.DecodeError, InvalidInputError) as problem:
         return Verdict((f'{kind} "{request.name}": {problem}',))
 
@@ -113,11 +116,19 @@ _KINDS: Mapping[str, Callable[[AdmissionRequest, Cluster], Verdict]] = {
 
 
 def _read(raw: msgspec.Raw, kind: type[T]) -> T:
-    try:
-        found: T = msgspec.json.decode(raw, type=kind)
-    except msgspec.ValidationError as problem:
-        raise msgspec.ValidationError(reason(problem, kind)) from None
+    found: T = msgspec.json.decode(raw, type=kind)
     return found
+
+
+def _misfits(request: AdmissionRequest) -> Iterator[str]:
+    """All that is wrong with an object that cannot be read as what it is; of a topology's steps what can be told."""
+    value = msgspec.json.decode(request.object)
+    if isinstance(value, dict):
+        value.setdefault("kind", request.kind.kind)
+    found, misfits = documents.examine(value, f'{request.kind.kind} "{request.name}"')
+    yield from (each.text for each in misfits)
+    if isinstance(found, NetworkTopology):
+        yield from (finding.text for finding in graph.examine(found)[1])
 
 
 def _read_old(request: AdmissionRequest, kind: type[T]) -> T | None:

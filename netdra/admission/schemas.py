@@ -9,6 +9,7 @@ from netdra.admission.messages import Verdict
 from netdra.admission.topologies import listed
 from netdra.model.schema import CNIPluginSchema
 from netdra.topology import contract, graph, schema_check, shipped
+from netdra.topology.findings import Finding
 
 
 def review(new: CNIPluginSchema, cluster: Cluster) -> Verdict:
@@ -16,19 +17,22 @@ def review(new: CNIPluginSchema, cluster: Cluster) -> Verdict:
     _, findings = contract.examine(new)
     if findings:
         return Verdict(tuple(finding.text for finding in findings))
-    return Verdict((), tuple(_warnings(new, cluster)))
+    return Verdict((), tuple(finding.text for finding in warnings(new, cluster)))
 
 
-def _warnings(new: CNIPluginSchema, cluster: Cluster) -> Iterator[str]:
+def warnings(new: CNIPluginSchema, cluster: Cluster) -> Iterator[Finding]:
+    """What the author of a schema should know though nothing stands against it."""
     name, plugin = new.metadata.name, new.spec.plugin
     same = [each for each, other in cluster.schemas.items() if each != name and other.spec.plugin == plugin]
     first = min([name, *same])
     if same:
-        yield f'CNIPluginSchema "{name}": {listed(sorted(same))} describes plugin "{plugin}" too; "{first}" counts'
+        what = f'CNIPluginSchema "{name}": {listed(sorted(same))} describes plugin "{plugin}" too'
+        yield Finding(what=what, hint=f'"{first}" counts', path=("spec", "cniType"))
     if first == name and (unfit := list(_unfit(new, cluster))):
-        yield (
-            f'CNIPluginSchema "{name}": the topologies {listed(unfit)} break it; they go on as they are, but cannot '
-            "be changed without being mended"
+        yield Finding(
+            what=f'CNIPluginSchema "{name}": the topologies {listed(unfit)} break it',
+            hint="they go on as they are, but cannot be changed without being mended",
+            path=("spec",),
         )
 
 

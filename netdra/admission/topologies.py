@@ -9,12 +9,13 @@ from msgspec.structs import replace
 from netdra.admission.cluster import Cluster, topologies_of_class
 from netdra.admission.messages import Verdict
 from netdra.model.schema import CNIPluginSchema
+from netdra.model.suggestions import closest
 from netdra.model.topology import BUILTIN_TYPES, NetworkTopology, NetworkTopologySpec
 from netdra.topology import contract, shipped
 from netdra.topology.classes import class_name
-from netdra.topology.findings import Finding
+from netdra.topology.findings import Finding, about
 from netdra.topology.networks import overlaps
-from netdra.topology.validation import check_names, check_together, check_topology
+from netdra.topology.validation import check_names, check_together, check_topology, check_unwise
 
 SHOWN = 5
 
@@ -27,14 +28,20 @@ def review(new: NetworkTopology, old: NetworkTopology | None, cluster: Cluster) 
     findings = [*check_topology(new, schemas)]
     others = {name: each for name, each in cluster.topologies.items() if name != new.name}
     findings += [finding for name, finding in check_together({**others, new.name: new}) if name == new.name]
-    named = tuple(check_names(new, cluster.added))
-    findings += [finding for finding, wrong in named if wrong]
-    told = [finding.text for finding, wrong in named if not wrong]
-    warnings = () if findings else (*_waiting(new, cluster), *_foreign(new, cluster), *_unchecked(new, schemas), *told)
-    if not findings:
-        near = [*others.values(), new]
-        warnings = (*warnings, *(finding.text for name, finding in overlaps(near) if name == new.name))
-    return Verdict(tuple(finding.text for finding in findings), tuple(warnings))
+    findings += [finding for finding, wrong in check_names(new, cluster.added) if wrong]
+    near = overlaps([*others.values(), new])
+    told = [*_waiting(new, cluster), *warnings(new, cluster), *(finding for name, finding in near if name == new.name)]
+    return Verdict(
+        tuple(finding.text for finding in findings), () if findings else tuple(finding.text for finding in told)
+    )
+
+
+def warnings(new: NetworkTopology, cluster: Cluster) -> Iterator[Finding]:
+    """What the author of a topology should know though nothing stands against it."""
+    yield from _foreign(new, cluster)
+    yield from _unchecked(new, sound(cluster.schemas))
+    yield from check_unwise(new)
+    yield from (finding for finding, wrong in check_names(new, cluster.added) if not wrong)
 
 
 def sound(schemas: Mapping[str, CNIPluginSchema]) -> list[CNIPluginSchema]:
@@ -67,31 +74,32 @@ def _frozen(new: NetworkTopology, old: NetworkTopology | None, users: Sequence[s
     )
 
 
-def _waiting(new: NetworkTopology, cluster: Cluster) -> Iterator[str]:
+def _waiting(new: NetworkTopology, cluster: Cluster) -> Iterator[Finding]:
     if cluster.waiting:
         plural, verb = ("s", "are") if cluster.waiting > 1 else ("", "is")
-        yield (
-            f'NetworkTopology "{new.name}": {cluster.waiting} ResourceClaim{plural} that {verb} allocated, but not '
-            "attached, will be attached by its new steps, if their requests still fit"
+        yield Finding(
+            what=f'NetworkTopology "{new.name}": {cluster.waiting} ResourceClaim{plural} that {verb} allocated, but '
+            "not attached, will be attached by its new steps, if their requests still fit"
         )
 
 
-def _foreign(new: NetworkTopology, cluster: Cluster) -> Iterator[str]:
-    for step in new.spec.steps:
+def _foreign(new: NetworkTopology, cluster: Cluster) -> Iterator[Finding]:
+    for at, step in enumerate(new.spec.steps):
         name = class_name(new.name, step.name)
         found = cluster.classes.get(name) if step.is_root else None
-        if found is not None and new.name not in topologies_of_class(found):
-            yield (
-                f'NetworkTopology "{new.name}", step "{step.name}": there is a DeviceClass "{name}" already that is '
-                "not netdra's, and it is left as it is; rename the step, or delete the class"
-            )
+        brought = frozenset() if found is None else topologies_of_class(found)
+        # Two topologies with classes of one name are told of as what is wrong between them.
+        if found is not None and not brought & {new.name, *cluster.topologies}:
+            what = f'there is a DeviceClass "{name}" already that is not netdra\'s, and it is left as it is'
+            hint = "rename the step, or delete the class"
+            yield about(new.name, step.name, what, hint=hint, path=("spec", "steps", at, "name"))
 
 
-def _unchecked(new: NetworkTopology, schemas: Sequence[CNIPluginSchema]) -> Iterator[str]:
+def _unchecked(new: NetworkTopology, schemas: Sequence[CNIPluginSchema]) -> Iterator[Finding]:
     known = {schema.spec.plugin for schema in schemas} | set(shipped.names()) | BUILTIN_TYPES
-    for step in new.spec.steps:
+    for at, step in enumerate(new.spec.steps):
         if step.plugin not in known:
-            yield (
-                f'NetworkTopology "{new.name}", step "{step.name}": no CNIPluginSchema describes plugin '
-                f'"{step.type}", so its config is not checked'
-            )
+            what = f'no CNIPluginSchema describes plugin "{step.type}", so its config is not checked'
+            meant = closest(step.type, sorted(known))
+            hint = f'did you mean "{meant}"?' if meant else ""
+            yield about(new.name, step.name, what, hint=hint, path=("spec", "steps", at, "type"))

@@ -15,6 +15,7 @@ from netdra.model import names
 from netdra.model.custom_device import CustomDevice
 from netdra.model.inventory import ATTRIBUTES, PUBLISHED_ATTRIBUTES, AttributeValue
 from netdra.model.policy import DeviceExposurePolicy
+from netdra.model.suggestions import closest
 
 Kinds = tuple[str, ...]
 """The kinds of value that a name can have: `bool`, `int`, `string`, `version`, `list`; several if givers disagree."""
@@ -62,12 +63,12 @@ class Vocabulary(msgspec.Struct, frozen=True, kw_only=True):
 
     def nearest(self, domain: str, name: str) -> str:
         """The fact that is meant by a name that is almost that of one; "" if none is."""
-        return _closest(name, self._named(self.facts, domain), _NEAR)
+        return closest(name, self._named(self.facts, domain), _NEAR)
 
     def likely(self, domain: str, name: str) -> str:
         """A name of the domain that may be meant, for a hint; "" if none is like it."""
         known = self._named(self.facts, domain) + self._named(self.added.attributes, domain)
-        return _closest(name, known, _LIKE) or next((each for each in known if _ends_alike(each, name)), "")
+        return closest(name, known, _LIKE) or next((each for each in known if _ends_alike(each, name)), "")
 
     def nearest_domain(self, domain: str) -> str:
         """The domain of netdra's own that is meant by one that is almost it; "" if none is."""
@@ -128,21 +129,10 @@ def _kinds(value: AttributeValue) -> Kinds:
     return ("string",) if isinstance(value, str) else _LIST
 
 
-def _closest(name: str, known: Iterable[str], cutoff: float) -> str:
-    """The most similar of some names. Those that differ in their numbers alone are different things: `net1`, `net2`."""
-    lower = {each.lower(): each for each in known if _digits(each) == _digits(name)}
-    close = difflib.get_close_matches(name.lower(), lower, n=1, cutoff=cutoff)
-    return lower[close[0]] if close else ""
-
-
 def _ends_alike(known: str, name: str) -> bool:
     """Whether one name is the other's last word: `speed` and `linkSpeed`."""
     short, long = sorted((known.lower(), name.lower()), key=len)
     return len(short) > 2 and (long.endswith(short) or long.startswith(short))
-
-
-def _digits(name: str) -> str:
-    return "".join(filter(str.isdigit, name))
 
 
 _FIELDS = {

@@ -7,6 +7,7 @@ turn comes is refused now. Plugins that can be asked are asked whether they are 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import msgspec
@@ -18,8 +19,9 @@ from netdra.chain.readiness import Asked
 from netdra.chain.report import StepName, name_of
 from netdra.cni import protocol
 from netdra.cni.config import request
+from netdra.cni.errors import PluginError, plugin_error
 from netdra.kernel import netns, unlocked
-from netdra.model.errors import InvalidInputError, NetdraError, PermanentError
+from netdra.model.errors import InvalidInputError, NetdraError, PermanentError, TemporaryError
 from netdra.model.plan import called
 from netdra.model.result import CNIInterface, StepDevice, StepResult
 from netdra.steps import builtin, ipam
@@ -28,6 +30,7 @@ from netdra.topology.interfaces import makes_interface
 from netdra.topology.merge import merge
 from netdra.topology.references import find, resolve
 
+_KINDS = (InvalidInputError, TemporaryError, PermanentError)
 _SOME_MAC = "02:00:00:00:00:01"
 _SOME_DEVICE = StepDevice(pci_address="0000:00:00.0", iommu_group="0", device_nodes=("/dev/null",), rdma_device="rdma0")
 
@@ -56,8 +59,27 @@ def preflight(found: Mapping[str, Task], site: Site) -> None:
             )
         previous = merge([expected[each] for each in task.after])
         expected[key] = _expected(task, previous, pod.path)
-        asked += _binary(task, expected, site) if task.is_binary else _builtin(task, expected, previous, site)
+        with _named(task):
+            asked += _binary(task, expected, site) if task.is_binary else _builtin(task, expected, previous, site)
     readiness.check(asked, site.remaining() / 2)
+
+
+@contextmanager
+def _named(task: Task) -> Iterator[None]:
+    """Name the topology and the step in what is said of it."""
+    subject = called(task.topology, task.step.name)
+    try:
+        yield
+    except PluginError as problem:
+        if subject not in problem.what:
+            failure = msgspec.structs.replace(problem.failure, message=f"{problem.failure.message}, for {subject}")
+            raise plugin_error(failure, hint=problem.hint) from None
+        raise
+    except NetdraError as problem:
+        if subject not in problem.what:
+            kind = next((each for each in _KINDS if isinstance(problem, each)), NetdraError)
+            raise kind(f"{subject}: {problem.what}", hint=problem.hint) from None
+        raise
 
 
 def _binary(task: Task, expected: Mapping[str, StepResult], site: Site) -> Iterator[Asked]:

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from netdra.cni.errors import PluginError
+from netdra.cni.errors import PluginError, coded
 from netdra.model.errors import NetdraError, PermanentError, TemporaryError
 from netdra.model.plan import PlannedStep, called
 from netdra.model.result import StepResult
@@ -283,7 +283,7 @@ def _without_name(named: dict[str, Any], what: str) -> str:
 
 
 def _with_code(failure: StepFailure) -> str:
-    code = f" (code {failure.code})" if failure.code else ""
+    code = coded(failure.code)
     details = f": {failure.details}" if failure.details else ""
     stderr = f"\n  stderr: {failure.stderr}" if failure.stderr else ""
     return f"{code}{details}{stderr}"

@@ -69,7 +69,8 @@ class LazyGroup(click.Group):
             import difflib  # costs `netdra --help` some milliseconds
 
             close = difflib.get_close_matches(args[0], COMMANDS, n=3)
-            meant = f" Did you mean {' or '.join(map(repr, close))}?" if close else ""
+            listed = f" There are {', '.join(COMMANDS)}."
+            meant = f" Did you mean {' or '.join(map(repr, close))}?" if close else listed
             ctx.fail(f"No such command {args[0]!r}.{meant}")
         return super().resolve_command(ctx, args)
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Literal, TypeVar
+from typing import Literal, TypeVar, get_args
 
 import click
 import msgspec
 
 from netdra.cli import inputs, marks, terminal
-from netdra.model import documents, names
+from netdra.model import documents, names, suggestions
 from netdra.model.claim import DeviceClass, ResourceClaim, ResourceClaimTemplate
 from netdra.model.custom_device import CustomDevice
 from netdra.model.documents import Document
@@ -19,7 +19,7 @@ from netdra.model.policy import DeviceExposurePolicy
 from netdra.model.schema import CNIPluginSchema
 from netdra.model.topology import NetworkTopology
 from netdra.topology.findings import Finding
-from netdra.topology.values import dotted
+from netdra.topology.values import dotted, quoted
 
 Kind = TypeVar("Kind")
 Written = ResourceClaim | ResourceClaimTemplate | DeviceClass
@@ -71,13 +71,15 @@ class _Object(msgspec.Struct, frozen=True):
 @click.command(name="validate")
 @click.argument("paths", metavar="PATH...", nargs=-1, required=True)
 @click.option("--output", "-o", type=click.Choice(["table", "json", "yaml"]), default="table", show_default=True)
+@click.option("--strict", is_flag=True, help="Take warnings for errors.")
 @click.pass_context
-def command(context: click.Context, paths: tuple[str, ...], output: str) -> None:
+def command(context: click.Context, paths: tuple[str, ...], output: str, strict: bool) -> None:
     """Check NetworkTopologies, DeviceExposurePolicies, CNIPluginSchemas, DeviceClasses, claims and claim templates.
 
     All files are checked together: plugin schemas among them stand above those that netdra brings along, and claims
     are held against the topologies. Objects of other API groups are passed over. A PATH is a file, a folder of files,
-    or "-". The exit code is 1 if anything is wrong, and 2 if a file cannot be read at all. Warnings do not change it.
+    or "-". The exit code is 1 if anything is wrong, and 2 if a file cannot be read at all. Warnings, which are those of
+    the webhook, do not change it without --strict.
     """
     found: list[_Object] = []
     problems: list[Problem] = []
@@ -90,8 +92,15 @@ def command(context: click.Context, paths: tuple[str, ...], output: str) -> None
             else:
                 found.append(each)
     problems += _duplicates(found)
-    problems += [each.problem(finding) for each, finding in _findings(found)]
-    problems += [*_named(found), *_unwise(found)]
+    named = [*_named(found)]
+    wrong = [*_findings(found), *((each, finding) for each, finding, refused in named if refused)]
+    problems += [each.problem(finding) for each, finding in wrong]
+    problems += [each.problem(finding, "warning") for each, finding, refused in named if not refused]
+    places = {id(each) for each, _ in wrong}
+    problems += [*_unwise(found), *_warned(found, [each for each in found if id(each) not in places])]
+    if strict:
+        problems = [msgspec.structs.replace(each, severity="error") for each in problems]
+    problems = list(dict.fromkeys(problems))
     problems.sort(key=lambda problem: (files.index(problem.file), problem.line))
     if output == "table":
         _print(problems, len(found))
@@ -108,15 +117,23 @@ def _read(path: str, file: str) -> Iterator[_Object | Problem]:
     try:
         for marked in marks.read(text):
             if _is_foreign(marked.value):
+                yield from _misversioned(file, marked)
                 continue
             try:
-                yield _Object(file, marked, documents.decode(marked.value, file))
+                found, misfits = documents.examine(marked.value, file)
             except InvalidInputError as problem:
-                yield _unreadable(file, marked, problem)
+                what = problem.what.removeprefix(f"{file}: ")
+                yield Problem(file=file, line=marked.line(), message=what, hint=problem.hint)
+                continue
+            for each in misfits:
+                shown = dotted(each.path, "").removeprefix(".")
+                yield Problem(file=file, line=marked.line(each.path), message=each.what, path=shown, hint=each.hint)
+            if found is not None:
+                yield _Object(file, marked, found)
     except InvalidInputError as problem:
-        line, _, rest = problem.what.removeprefix("line ").partition(": ")
-        if line.isdecimal():
-            yield Problem(file=file, line=int(line), message=rest, hint=problem.hint)
+        number, _, rest = problem.what.removeprefix("line ").partition(": ")
+        if number.isdecimal():
+            yield Problem(file=file, line=int(number), message=rest, hint=problem.hint)
         else:
             yield Problem(file=file, line=1, message=problem.what, hint=problem.hint)
 
@@ -127,13 +144,17 @@ def _is_foreign(value: object) -> bool:
     return isinstance(version, str) and bool(version) and not version.startswith(OURS)
 
 
-def _unreadable(file: str, marked: marks.Document, problem: InvalidInputError) -> Problem:
-    """Why a document is no object, at the place that the model's error names."""
-    what = problem.what.removeprefix(f"{file}: ")
-    what, _, place = what.partition(" - at `$")
-    path = marks.parsed(place.rstrip("`"))
-    shown = dotted(path, "").removeprefix(".")
-    return Problem(file=file, line=marked.line(path), message=what, path=shown, hint=problem.hint)
+def _misversioned(file: str, marked: marks.Document) -> Iterator[Problem]:
+    """An object of one of our kinds whose apiVersion is almost ours."""
+    kind = documents.KINDS.get(str(marked.value.get("kind")))
+    if kind is None:
+        return
+    (field,) = (each for each in msgspec.structs.fields(kind) if each.encode_name == "apiVersion")
+    version = marked.value["apiVersion"]
+    if meant := suggestions.closest(version, get_args(field.type)):
+        what = f"no {kind.__name__} is of apiVersion {quoted(version)}"
+        hint = f'did you mean "{meant}"?'
+        yield Problem(file=file, line=marked.line(("apiVersion",)), message=what, hint=hint, path="apiVersion")
 
 
 def _duplicates(found: Iterable[_Object]) -> Iterator[Problem]:
@@ -152,6 +173,7 @@ def _of(found: Iterable[_Object], kind: type[Kind]) -> list[tuple[_Object, Kind]
 
 def _findings(found: Sequence[_Object]) -> Iterator[tuple[_Object, Finding]]:
     """What is wrong with the objects, each by itself and all together."""
+    from netdra.admission import custom_devices
     from netdra.topology import contract, validation
 
     for each, policy in _of(found, DeviceExposurePolicy):
@@ -167,15 +189,16 @@ def _findings(found: Sequence[_Object]) -> Iterator[tuple[_Object, Finding]]:
     written = {name: topology for name, (_, topology) in topologies.items()}
     for name, finding in validation.check_together(written):
         yield topologies[name][0], finding
+    for each, device in _of(found, CustomDevice):
+        yield from ((each, finding) for finding in _placed(device, custom_devices.problems(device)))
     yield from _claims(found, written)
 
 
-def _named(found: Sequence[_Object]) -> Iterator[Problem]:
-    """What the selectors of policies and topologies name that nothing gives, and compare that cannot agree."""
+def _named(found: Sequence[_Object]) -> Iterator[tuple[_Object, Finding, bool]]:
+    """What the selectors of policies and topologies say that is wrong, and what of policies' is only unwise."""
     from netdra.cel import CelCompileError
     from netdra.cel.analysis import examine
     from netdra.cel.vocabulary import added, of_interfaces
-    from netdra.topology.networks import overlaps
     from netdra.topology.validation import check_names
 
     policies, custom = _of(found, DeviceExposurePolicy), _of(found, CustomDevice)
@@ -184,15 +207,9 @@ def _named(found: Sequence[_Object]) -> Iterator[Problem]:
         with contextlib.suppress(CelCompileError):  # which has been told
             for remark in examine(policy.spec.selector.cel, of_interfaces(given)):
                 what = f'DeviceExposurePolicy "{policy.name}": {remark.what}'
-                finding = Finding(what=what, path=("spec", "selector", "cel"))
-                yield each.problem(finding, "error" if remark.wrong else "warning")
-    topologies = _of(found, NetworkTopology)
-    for each, topology in topologies:
-        for finding, wrong in check_names(topology, given):
-            yield each.problem(finding, "error" if wrong else "warning")
-    places = {topology.name: each for each, topology in topologies}
-    for name, finding in overlaps(topology for _, topology in topologies):
-        yield places[name].problem(finding, "warning")
+                yield each, Finding(what=what, path=("spec", "selector", "cel")), remark.wrong
+    for each, topology in _of(found, NetworkTopology):
+        yield from ((each, finding, wrong) for finding, wrong in check_names(topology, given) if wrong)
 
 
 def _unwise(found: Sequence[_Object]) -> Iterator[Problem]:
@@ -205,6 +222,42 @@ def _unwise(found: Sequence[_Object]) -> Iterator[Problem]:
         if not check(policy):
             told = warnings(policy, (other for _, other in policies))
             yield from (each.problem(finding, "warning") for finding in _placed(policy, told))
+
+
+def _warned(found: Sequence[_Object], let_through: Sequence[_Object]) -> Iterator[Problem]:
+    """What the webhook would warn of as it lets objects through, if all objects of the files were there."""
+    from netdra.admission import claims, custom_devices, schemas, topologies
+    from netdra.admission.cluster import Cluster
+    from netdra.cel.vocabulary import added
+    from netdra.topology import contract
+    from netdra.topology.class_check import check_class
+    from netdra.topology.classes import known_classes
+    from netdra.topology.networks import overlaps
+
+    classes = [given for _, given in _of(found, DeviceClass) if not check_class(given)]
+    written = {each.name: each for _, each in _of(found, NetworkTopology)}
+    policies = {each.name: each for _, each in _of(found, DeviceExposurePolicy)}
+    devices = {each.name: each for _, each in _of(found, CustomDevice)}
+    cluster = Cluster(
+        topologies=written,
+        schemas={each.metadata.name: each for _, each in _of(found, CNIPluginSchema) if not contract.examine(each)[1]},
+        policies=policies,
+        custom_devices=devices,
+        classes=known_classes(written.values(), classes),
+        added=added(policies.values(), devices.values()),
+    )
+    told: list[tuple[_Object, Iterator[Finding]]] = [
+        *((each, topologies.warnings(value, cluster)) for each, value in _of(let_through, NetworkTopology)),
+        *((each, schemas.warnings(value, cluster)) for each, value in _of(let_through, CNIPluginSchema)),
+        *((each, custom_devices.warnings(value, devices)) for each, value in _of(let_through, CustomDevice)),
+        *((each, claims.warnings(value, cluster)) for each, value in _of(let_through, ResourceClaim)),
+        *((each, claims.warnings(value, cluster)) for each, value in _of(let_through, ResourceClaimTemplate)),
+    ]
+    for each, findings in told:
+        yield from (each.problem(finding, "warning") for finding in findings)
+    places = {value.name: each for each, value in _of(let_through, NetworkTopology)}
+    for name, finding in overlaps(value for _, value in _of(let_through, NetworkTopology)):
+        yield places[name].problem(finding, "warning")
 
 
 def _claims(found: Sequence[_Object], topologies: Mapping[str, NetworkTopology]) -> Iterator[tuple[_Object, Finding]]:
@@ -234,12 +287,12 @@ def _policy(policy: DeviceExposurePolicy) -> Iterator[Finding]:
     return _placed(policy, check(policy))
 
 
-def _placed(policy: DeviceExposurePolicy, texts: Iterable[str]) -> Iterator[Finding]:
-    """What is said of a policy, at the place that each text begins with."""
+def _placed(value: DeviceExposurePolicy | CustomDevice, texts: Iterable[str]) -> Iterator[Finding]:
+    """What is said of a policy or a custom device, at the place that each text begins with."""
     for text in texts:
         place, _, what = text.partition(": ")
         path = marks.parsed(place) if place.startswith("spec") else ()
-        yield Finding(what=f'DeviceExposurePolicy "{policy.name}": {what if path else text}', path=path)
+        yield Finding(what=f'{value.kind} "{value.name}": {what if path else text}', path=path)
 
 
 def _print(problems: Sequence[Problem], objects: int) -> None:

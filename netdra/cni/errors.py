@@ -19,6 +19,19 @@ HUNG_SECONDS = 0.25
 """A plugin that had less time than this and did not answer may just have been called too late."""
 
 _BAD_VERSION, _BAD_ENVIRONMENT = 1, 4
+_MEANINGS = {
+    1: "it does not speak this version of CNI",
+    2: "it does not support a field of its configuration",
+    3: "it does not know the container",
+    4: "its environment is not as it needs it",
+    5: "it could not read or write something",
+    6: "it could not decode its configuration",
+    7: "its configuration is wrong",
+    11: "it asks to be called again later",
+    50: "it is not available just now",
+    51: "it is not available, and existing containers may have no network",
+}
+"""What the error codes mean that every plugin shares (CNI specification 1.1, "Error")."""
 _UNIMPLEMENTED = re.compile(
     r"\b(check|method|command|verb|operation)\b.{0,40}"
     r"\b(not (yet )?(implemented|supported)|unimplemented|unsupported)\b"
@@ -75,10 +88,15 @@ class PluginFailure(msgspec.Struct, frozen=True, kw_only=True, rename="camel", o
     def __str__(self) -> str:
         """The failure in one line, with the end of stderr on lines of its own."""
         what = f'CNI plugin "{self.plugin}"' + (f" {self.verb}" if self.verb else "")
-        code = f" (code {self.code})" if self.code else ""
         details = f": {self.details}" if self.details else ""
         stderr = f"\nstderr: {self.stderr}" if self.stderr else ""
-        return f"{what}: {self.message}{code}{details}{stderr}"
+        return f"{what}: {self.message}{coded(self.code)}{details}{stderr}"
+
+
+def coded(code: int) -> str:
+    """An error code behind a message, with what it means where all plugins mean the same by it; "" for 0."""
+    meaning = _MEANINGS.get(code, "")
+    return f" (code {code}{': ' if meaning else ''}{meaning})" if code else ""
 
 
 class PluginError(NetdraError):

@@ -253,6 +253,16 @@ def get_raw(sock: Socket, which: str | int, extra: bytes) -> bytes:
     return sock.request(uapi.RTM_GETLINK, _selector(which) + extra, doing=f"cannot read {_called(which)}")[0]
 
 
+def max_mtu(sock: Socket, which: str | int) -> int:
+    """The greatest MTU that a link's driver takes, 0 if it does not say.
+
+    Raises:
+        KernelError: the kernel refused.
+    """
+    found = attributes(get_raw(sock, which, _NO_STATS), _HEADER_SIZE).get(uapi.IFLA_MAX_MTU)
+    return to_u32(found) if found else 0
+
+
 def of_function(links: Iterable[Link], address: str) -> Link | None:
     """The netdev of a PCI function, by its address: in switchdev mode representors of its VFs have that address too."""
     return next((each for each in links if each.parent == address and each.port is None), None)

@@ -5,12 +5,12 @@ Used by everything that reads files or stdin. It opens nothing itself: text in, 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, TypeVar
 
 import msgspec
 
-from netdra.model import names, yaml_text
+from netdra.model import names, suggestions, yaml_text
 from netdra.model.claim import DeviceClass, ResourceClaim, ResourceClaimTemplate
 from netdra.model.cni_plugin import CNIPlugin
 from netdra.model.custom_device import CustomDevice
@@ -19,7 +19,7 @@ from netdra.model.inventory import INVENTORY_VERSION, Inventory
 from netdra.model.node_network import NodeNetwork
 from netdra.model.plan import Plan
 from netdra.model.policy import DeviceExposurePolicy
-from netdra.model.reasons import reason
+from netdra.model.reasons import Misfit, fitted, reason
 from netdra.model.resource import ResourceSlice
 from netdra.model.schema import CNIPluginSchema
 from netdra.model.topology import NetworkTopology
@@ -82,18 +82,56 @@ def decode(value: Any, origin: str) -> Document:
     Raises:
         InvalidInputError: it is of another kind, or breaks its schema; the text names the path inside it.
     """
+    found, misfits = examine(value, origin)
+    if found is None or misfits:
+        raise InvalidInputError("\n".join(f"{origin}: {each.text}" for each in misfits))
+    return found
+
+
+def examine(value: Any, origin: str) -> tuple[Document | None, tuple[Misfit, ...]]:
+    """One object of a known kind, and all that is wrong with how it is written.
+
+    There are both where the names of fields are wrong: the object as it is probably meant, for what else is wrong.
+
+    Raises:
+        InvalidInputError: it is of no kind that is known.
+    """
     if not isinstance(value, dict):
         raise InvalidInputError(f"{origin}: expected an object, found {_called(value)}", hint=OBJECT)
     kind = value.get("kind")
     if not isinstance(kind, str) or kind not in KINDS:
         shown = ascii(kind)[:MAX_SHOWN] if isinstance(kind, str | None) else f"of type {type(kind).__name__}"
-        raise InvalidInputError(f"{origin}: kind {shown} is not known here", hint=f"known kinds: {', '.join(KINDS)}")
-    origin = f'{origin}: {kind} "{_name(value)}"'
-    found: Document = convert(value, KINDS[kind], origin)
-    named = names.is_subdomain(found.metadata.name) or (not found.metadata.name and found.metadata.generate_name)
-    if not named and not isinstance(found, NetworkTopology):  # a topology has stricter rules of its own
-        raise InvalidInputError(f"{origin}: no object can have this name - at `$.metadata.name`", hint=NAME_RULE)
-    return found
+        hint = suggestions.hint(kind if isinstance(kind, str) else "", KINDS, "known kinds:")
+        raise InvalidInputError(f"{origin}: kind {shown} is not known here", hint=hint)
+    try:
+        found, misfits = fitted(value, KINDS[kind])
+    except RecursionError:
+        return None, (Misfit(f'{kind} "{_name(value)}": nested too deeply'),)
+    told = [msgspec.structs.replace(each, what=f"{_subject(value, kind, each.path)}: {each.what}") for each in misfits]
+    if found is not None and not isinstance(found, NetworkTopology):  # a topology has stricter rules of its own
+        name = found.metadata.name
+        if not (names.is_subdomain(name) or (not name and found.metadata.generate_name)):
+            what = f'{kind} "{_name(value)}": no object can have this name'
+            told.append(Misfit(what, NAME_RULE, ("metadata", "name")))
+            return None, tuple(told)
+    return found, tuple(told)
+
+
+def _subject(value: dict[str, Any], kind: str, path: Sequence[str | int]) -> str:
+    """How the object, or the step of it that a path leads to, is called in messages."""
+    subject = f'{kind} "{_name(value)}"'
+    if kind != NetworkTopology.__name__ or tuple(path[:2]) != ("spec", "steps") or len(path) < 3:
+        return subject
+    step: Any = value
+    for part in path[:3]:  # which may lead through a field whose name is wrong
+        if isinstance(step, list) and isinstance(part, int) and part < len(step):
+            step = step[part]
+        else:
+            step = step.get(part) if isinstance(step, dict) else None
+    named = step.get("name") if isinstance(step, dict) else None
+    if isinstance(named, str):
+        return f'{subject}, step "{named[:MAX_SHOWN]}"'
+    return subject
 
 
 def convert(value: Any, kind: type[T], origin: str) -> T:

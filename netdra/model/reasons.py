@@ -1,6 +1,7 @@
-"""Why a value does not fit a type of the model, as msgspec says it, with what it leaves out: the values that fit.
+"""Why a value does not fit a type of the model: all reasons, each with its place and what would fit.
 
-Called where users' objects are read: by `netdra.model.documents` and by the webhook's reviews. Pure.
+Called where users' objects are read: by `netdra.model.documents` and by the webhook's reviews. Pure. msgspec tells the
+first thing that it meets; here a field that is not known is told with the one that is meant, and does not hide others.
 """
 
 from __future__ import annotations
@@ -8,12 +9,173 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from functools import cache
+from typing import Any, TypeVar
 
 import msgspec
 import msgspec.inspect as mi
 
+from netdra.model import suggestions
+
+T = TypeVar("T")
+Path = tuple[str | int, ...]
+
+MAX_MISFITS = 20
+"""How many reasons are told of one object."""
+_SYNONYMS = {"after": "dependOn", "needs": "dependOn", "requires": "dependOn", "depends": "dependOn"}
+_PLACE = re.compile(r"(?P<what>.*) - at `(?P<path>[^`]*)`\Z", re.DOTALL)
+_MISSING = re.compile(r"Object missing required field `(.*)`\Z")
+_PART = re.compile(r"\.([^.\[\]]+)|\[(\d+)\]")
 _NO_MEMBER = re.compile(r"Invalid enum value .*?(?: - at `\$(?P<path>[^`]*)`)?\Z", re.DOTALL)
 _STEP = re.compile(r"\.(?P<field>[^.\[]+)|\[(?:\.\.\.|\d+)\]")
+
+
+class Misfit(msgspec.Struct, frozen=True):
+    """A reason why a value does not fit.
+
+    Attributes:
+        what: the reason.
+        hint: what would fit, or what may be meant; or "".
+        path: where in the value.
+        of_name: whether it is a field that is not known, without which the rest can be read.
+    """
+
+    what: str
+    hint: str = ""
+    path: Path = ()
+    of_name: bool = False
+
+    @property
+    def text(self) -> str:
+        """The reason with its place, on one line."""
+        place = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in self.path)
+        return f"{self.what}{'; ' if self.hint else ''}{self.hint}" + (f" - at `${place}`" if place else "")
+
+
+def fitted(value: Any, kind: type[T]) -> tuple[T | None, tuple[Misfit, ...]]:
+    """A plain value as a type of the model, and all that is wrong with it.
+
+    Fields that are not known are passed over; one that is almost another, which is not there, is taken for it. So there
+    may be both an object, for what else there is to say of it, and reasons not to take it.
+
+    Raises:
+        RecursionError: it is nested too deeply.
+    """
+    try:
+        return msgspec.convert(value, kind), ()
+    except msgspec.ValidationError as problem:
+        first = problem
+    found: list[Misfit] = []
+    mended = _named(value, _info(kind), (), found)
+    taken: set[Path] = set()
+    while len(found) < MAX_MISFITS:
+        try:
+            read = msgspec.convert(mended, kind)
+        except msgspec.ValidationError as problem:
+            misfit = _misfit(problem, kind)
+            missing = _MISSING.match(_PLACE.sub(r"\g<what>", str(problem)))
+            if missing is None or (*misfit.path, missing[1]) not in taken:
+                found.append(misfit)
+            if missing is not None or not _without(mended, misfit.path):
+                break
+            taken.add(misfit.path)
+            continue
+        return (read if all(each.of_name for each in found) else None), tuple(found or (_misfit(first, kind),))
+    return None, tuple(found or (_misfit(first, kind),))
+
+
+def _named(value: Any, info: mi.Type, path: Path, found: list[Misfit]) -> Any:
+    """A copy of a value with the names of its fields mended; what is wrong with them is added to `found`."""
+    plain = list(_plain(info))
+    if isinstance(value, dict):
+        structs = [each for each in plain if isinstance(each, mi.StructType)]
+        dicts = [each for each in plain if isinstance(each, mi.DictType)]
+        if len(structs) == 1:
+            return _fields(value, structs[0], path, found)
+        if len(dicts) == 1:
+            return {key: _named(each, dicts[0].value_type, (*path, key), found) for key, each in value.items()}
+    if isinstance(value, list):
+        lists = [each for each in plain if isinstance(each, mi.VarTupleType | mi.ListType)]
+        if len(lists) == 1:
+            return [_named(each, lists[0].item_type, (*path, at), found) for at, each in enumerate(value)]
+    return value
+
+
+def _fields(value: dict[Any, Any], info: mi.StructType, path: Path, found: list[Misfit]) -> dict[Any, Any]:
+    known = {field.encode_name: field.type for field in info.fields}
+    mended: dict[Any, Any] = {}
+    for key, each in value.items():
+        if key in known:
+            mended[key] = _named(each, known[key], (*path, key), found)
+        elif info.forbid_unknown_fields and len(found) < MAX_MISFITS:
+            word = key if isinstance(key, str) else str(key)
+            there = [name for name in known if name not in value]
+            meant = suggestions.closest(word, there) or _SYNONYMS.get(word, "")
+            hint = suggestions.hint(word, there or known, "fields:", others=_SYNONYMS)
+            shown = ascii(word[:80])[1:-1]
+            found.append(Misfit(f'unknown field "{shown}"', hint, (*path, word), of_name=True))
+            if meant in there:
+                mended[meant] = _named(each, known[meant], (*path, word), found)
+    return mended
+
+
+def _misfit(problem: msgspec.MsgspecError, kind: type) -> Misfit:
+    """What msgspec objects to."""
+    text, words = str(problem), list(_few(problem, kind))
+    place = _PLACE.match(text)
+    what, where = (place["what"], place["path"]) if place else (text, "")
+    # Which value of a map it is, msgspec does not tell.
+    parts = _PART.finditer(where.partition("[...]")[0] if where.startswith("$") else "")
+    path = tuple(part[1] if part[1] is not None else int(part[2]) for part in parts)
+    what = _in_words(what)
+    hint = ""
+    if words:
+        value = what.partition(" ")[0].strip("'")
+        meant = suggestions.closest(value, [word.strip('"') for word in words])
+        hint = f"one of {', '.join(words)}"
+        hint = f'did you mean "{meant}"? It is {hint}' if meant and len(words) > 1 else hint
+    return Misfit(what, hint, path)
+
+
+_WORDS = {
+    "array": "a list", "str": "text", "object": "an object", "int": "an integer", "float": "a number",
+    "bool": "true or false", "null": "nothing",
+}  # fmt: skip
+_KINDS = re.compile(r"Expected `(?P<wanted>[a-z| ]+)`, got `(?P<found>[a-z]+)`\Z")
+
+
+def _in_words(what: str) -> str:
+    """What msgspec says, for who does not know it."""
+    if found := _KINDS.match(what):
+        wanted = " or ".join(_WORDS.get(each, each) for each in found["wanted"].split(" | "))
+        return f"expected {wanted}, found {_WORDS.get(found['found'], found['found'])}"
+    if found := _MISSING.match(what):
+        return f'the field "{found[1]}" is missing'
+    if what.startswith("Invalid enum value "):
+        return f"{what.removeprefix('Invalid enum value ')} is none of the words that it may be"
+    return what
+
+
+def _without(value: Any, path: Path) -> bool:
+    """Take what is at a path out of a value; whether there was something that can be taken out."""
+    if not path:
+        return False
+    *way, last = path
+    for part in way:
+        try:
+            value = value[part]
+        except (KeyError, IndexError, TypeError):
+            return False
+    if isinstance(value, dict) and last in value:
+        del value[last]
+        return True
+    return False
+
+
+def _few(problem: msgspec.MsgspecError, kind: type) -> Iterator[str]:
+    """The words that fit, where one is none of a few."""
+    found = _NO_MEMBER.match(str(problem))
+    if found is not None:
+        yield from dict.fromkeys(word for each in _at(_info(kind), found["path"] or "") for word in _words(each))
 
 
 def reason(problem: msgspec.MsgspecError, kind: type) -> str:
@@ -23,15 +185,16 @@ def reason(problem: msgspec.MsgspecError, kind: type) -> str:
         problem: what msgspec raised.
         kind: the type that was read.
     """
-    found = _NO_MEMBER.match(str(problem))
-    if found is None:
-        return str(problem)
-    words = dict.fromkeys(word for each in _at(_info(kind), found["path"] or "") for word in _words(each))
+    words = list(_few(problem, kind))
     return f"{problem}; one of {', '.join(words)}" if words else str(problem)
 
 
+def _info(kind: Any) -> mi.Type:
+    return _known_info(kind)
+
+
 @cache
-def _info(kind: type) -> mi.Type:
+def _known_info(kind: Any) -> mi.Type:
     return mi.type_info(kind)
 
 

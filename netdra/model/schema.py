@@ -19,8 +19,21 @@ class _Wire(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defa
     """camelCase on the wire, defaults left out, and a misspelled field is an error."""
 
 
-Format = Literal["", "interface", "hostInterface", "pciAddress", "hostMac", "rdmaDevice", "devicePath", "hostPath"]
-"""What a text names, for what a step may name of the node (`netdra.topology.confine`)."""
+Format = Literal[
+    "", "interface", "hostInterface", "pciAddress", "hostMac", "rdmaDevice", "devicePath", "hostPath",
+    "cidr", "ip", "mac", "ifname", "pci",
+]  # fmt: skip
+"""What a text names, for what a step may name of the node (`netdra.topology.confine`), or how it is written."""
+WRITTEN: Mapping[str, str] = {
+    **{name: name for name in ("cidr", "ip", "mac", "ifname", "pci")},
+    "interface": "ifname",
+    "hostInterface": "ifname",
+    "pciAddress": "pci",
+    "hostMac": "mac",
+}
+"""How a text is written (`netdra.model.texts`), by its format; the formats that are not here are of any text."""
+NAMING = frozenset({"interface", "hostInterface", "pciAddress", "hostMac", "rdmaDevice", "devicePath", "hostPath"})
+"""The formats of what a text names."""
 
 
 class Property(_Wire, frozen=True, kw_only=True):
@@ -32,7 +45,9 @@ class Property(_Wire, frozen=True, kw_only=True):
         description: What the value is for.
         format: What a text names, so that no step names what it was not given: `interface` (by name, in the pod for a
             step with `dependOn`, the allocated device else), `hostInterface` (by name, on the node), `pciAddress`,
-            `hostMac`, `rdmaDevice` and `devicePath` (of the node), `hostPath` (a file or folder of the node).
+            `hostMac`, `rdmaDevice` and `devicePath` (of the node), `hostPath` (a file or folder of the node). Or how it
+            is written: `cidr` (an address with its prefix length), `ip` (one without), `mac`, `ifname` (an interface's
+            name), `pci` (a PCI address).
         enum: All values that it may have.
         default: What the plugin takes if there is none.
         minimum: The least number that it may be.

@@ -35,6 +35,11 @@ class NodePermits:
     root: Path = Path("/")
     schemas: Callable[[], Iterable[CNIPluginSchema] | None] = tuple
 
+    @property
+    def described(self) -> frozenset[str]:
+        """The plugins that the cluster's own schemas describe."""
+        return frozenset(schema.spec.plugin for schema in self.schemas() or ())
+
     def check(self, plans: Sequence[Plan]) -> None:
         """Refuse plans that name what their authors may not have.
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import ipaddress
 from collections.abc import Sequence
-from functools import lru_cache
 from typing import Annotated, Literal
 
 import msgspec
@@ -18,6 +17,7 @@ from netdra.kernel import address, link, route, uapi
 from netdra.kernel.errors import KernelMissingError
 from netdra.kernel.netlink import Socket
 from netdra.kernel.route import Route
+from netdra.model import texts
 from netdra.model.errors import InvalidInputError
 from netdra.model.result import CNIAddress, CNIRoute, StepResult
 from netdra.steps import sysctl
@@ -58,14 +58,9 @@ def checked_address(text: str, where: str) -> str:
         InvalidInputError: it is none, or has no prefix length.
     """
     try:
-        return _spelled(text) if "/" in text else _raise(text)
+        return texts.cidr(text)
     except ValueError:
         raise InvalidInputError(f'{where}: "{text[:80]}" is no address with a prefix length, as 10.0.0.5/24') from None
-
-
-@lru_cache(maxsize=256)  # a step's parameters are read four times on their way, and this is most of that
-def _spelled(text: str) -> str:
-    return ipaddress.ip_interface(text).with_prefixlen
 
 
 def checked_route(params: RouteParams, where: str) -> Route:
@@ -75,13 +70,8 @@ def checked_route(params: RouteParams, where: str) -> Route:
         InvalidInputError: the destination or a router is no address, or the two are of different families.
     """
     destination, gateway = params.destination or params.dst, params.gateway or params.gw
-    if destination == "default":
-        destination = "::/0" if ":" in gateway else "0.0.0.0/0"
     try:
-        network = ipaddress.ip_network(destination, strict=False)
-        for router in (gateway, params.source):
-            if router and ipaddress.ip_address(router).version < network.version:
-                _raise(router)
+        network = texts.network(destination, gateway, params.source)
     except ValueError:
         raise InvalidInputError(
             f'{where}: no route can be made to "{destination[:80]}" by "{gateway[:80]}"',
@@ -89,7 +79,7 @@ def checked_route(params: RouteParams, where: str) -> Route:
         ) from None
     scope = _SCOPES[params.scope] if isinstance(params.scope, str) else params.scope
     return Route(
-        destination=network.with_prefixlen,
+        destination=network,
         gateway=gateway,
         metric=params.metric if params.metric is not None else params.priority or 0,
         scope=scope,
@@ -165,10 +155,6 @@ def described(result: StepResult, addresses: Sequence[str], routes: Sequence[Rou
     return msgspec.structs.replace(
         result, ips=(*result.ips, *ips), routes=(*result.routes, *(_described(each) for each in routes))
     )
-
-
-def _raise(text: str) -> str:
-    raise ValueError(text)
 
 
 def _from_result(found: CNIRoute, gateway: str) -> Route:

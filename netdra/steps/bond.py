@@ -15,7 +15,7 @@ from netdra.kernel import kinds, link
 from netdra.kernel.link import Link
 from netdra.model.errors import InvalidInputError, PermanentError
 from netdra.model.result import StepResult
-from netdra.steps import identity
+from netdra.steps import identity, mtu
 from netdra.steps.contract import Builtin, Count, MacText, Mtu, Order, Params, Record, Site, appended, check_mac
 from netdra.steps.drift import check_interface
 from netdra.steps.identity import Identity
@@ -27,10 +27,15 @@ Word = str | int
 Flag = bool | Annotated[int, msgspec.Meta(ge=0, le=1)]
 
 
-class BondLink(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One member, by its name in the pod."""
+class BondLink(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
+    """One member, by its name in the pod; the rest is what a result says of an interface beside its name."""
 
     name: str
+    mac: str = ""
+    mtu: int = 0
+    sandbox: str = ""
+    socket_path: str = ""
+    pci_id: str = msgspec.field(default="", name="pciID")
 
 
 class BondParams(Params, frozen=True, kw_only=True):
@@ -136,13 +141,14 @@ def _observe(order: Order, params: BondParams, site: Site) -> Bonded:
 
 def _apply(order: Order, params: BondParams, bonded: Bonded, site: Site) -> StepResult:
     sock = site.inside.sock
-    mtu = params.mtu or min(each.mtu for each in bonded.members)
-    link.create(sock, order.if_name, "bond", _options(params), mtu=mtu, mac=params.mac)
+    wanted = params.mtu or min(each.mtu for each in bonded.members)
+    link.create(sock, order.if_name, "bond", _options(params), mtu=wanted, mac=params.mac)
     bond = link.get(sock, order.if_name)
     for member in bonded.members:
         # bonding takes no member that is up (drivers/net/bonding/bond_main.c, bond_enslave).
         link.change(sock, member.name, up=False)
-        link.change(sock, member.name, master=bond.index)
+        with mtu.member_told(order.called, sock, bond.name, member.name, wanted):
+            link.change(sock, member.name, master=bond.index)
     if params.primary:
         primary = link.get(sock, params.primary).index
         link.change(sock, bond.index, kind="bond", data=kinds.bond(primary=primary))

@@ -53,7 +53,7 @@ def prepare(order: Order, plugins: PluginPath, timeout: float) -> Prepared:
         PluginError: the IPAM plugin is not there.
     """
     step = _of(order.type)
-    params = convert(dict(order.config), step.params, f"{order.called}, config")
+    params = convert(_given(order.config), step.params, f"{order.called}, config")
     step.prepare(order, params)
     lease = ipam.wanted(order)
     if lease is not None:
@@ -176,6 +176,13 @@ def _of(kind: str) -> Builtin[Any, Any]:
     if kind not in TYPES:
         raise InvalidInputError(f'type "{kind}" is not built in', hint=f"built in are {', '.join(TYPES)}")
     return TYPES[kind]
+
+
+def _given(value: Any) -> Any:
+    """A config without the keys that have no value: they are as if they were not there, as Go programs read them."""
+    if isinstance(value, Mapping):
+        return {key: _given(each) for key, each in value.items() if each is not None}
+    return [_given(each) for each in value] if isinstance(value, list | tuple) else value
 
 
 def _plain(prepared: Prepared, record: Any, lease: Lease | None) -> dict[str, Any]:

@@ -13,11 +13,13 @@ from netdra.cni.plugins import PluginPath
 from netdra.kernel.netlink import Socket
 from netdra.kernel.netns import Namespace
 from netdra.kernel.sysfs import Sysfs
+from netdra.model import texts
 from netdra.model.errors import InvalidInputError, PermanentError
 from netdra.model.plan import PlannedDevice, called
 from netdra.model.result import CNIInterface, StepResult
+from netdra.model.texts import MAC_PATTERN
 
-MacText = Annotated[str, msgspec.Meta(pattern=r"^[0-9A-Fa-f]{2}(:[0-9A-Fa-f]{2}){5}$")]
+MacText = Annotated[str, msgspec.Meta(pattern=MAC_PATTERN)]
 Mtu = Annotated[int, msgspec.Meta(ge=68, le=65535)]
 Count = Annotated[int, msgspec.Meta(ge=0, le=2**32 - 1)]
 
@@ -175,8 +177,7 @@ def check_mac(mac: str, where: str) -> None:
     Raises:
         InvalidInputError: it is zero or a group's.
     """
-    first = int(mac[:2], 16)
-    if first & 1 or not mac.strip("0:"):
+    if not texts.fits(mac, "mac"):
         raise InvalidInputError(f"{where}: MAC address {mac} is not one of a single interface")
 
 

@@ -12,29 +12,9 @@ from pathlib import Path
 
 from netdra.kernel.errors import KernelError, KernelMissingError, from_os_error
 from netdra.kernel.netns import Namespace
-from netdra.model.errors import InvalidInputError, PermanentError
+from netdra.model.errors import PermanentError
 
 _ROOT = Path("/proc/sys")
-_OWN_INTERFACE = "IFNAME"
-
-
-def path_of(key: str, if_name: str) -> str:
-    """A setting's path below /proc/sys; IFNAME in it stands for the step's interface.
-
-    As in sysctl.d(5), the first separator decides: after a first dot, dots separate and a slash stands for a dot in an
-    interface's name; after a first slash it is the other way round.
-
-    Raises:
-        InvalidInputError: the key is not one of the network's, or would lead elsewhere.
-    """
-    slash, dot = key.find("/"), key.find(".")
-    slashes = slash >= 0 and (dot < 0 or slash < dot)
-    parts = key.split("/") if slashes else [part.replace("/", ".") for part in key.split(".")]
-    if len(parts) < 3 or parts[0] != "net" or any(_is_bad(part) for part in parts):
-        raise InvalidInputError(
-            f"sysctl {key[:200]!r} cannot be set for a pod", hint="only settings below net, such as net.core.somaxconn"
-        )
-    return "/".join(if_name if part == _OWN_INTERFACE else part for part in parts)
 
 
 def read(space: Namespace, paths: Sequence[str]) -> dict[str, str]:
@@ -103,10 +83,6 @@ def give_back(space: Namespace, values: Mapping[str, str]) -> None:
 def normal(value: str) -> str:
     """A value as values are compared: the kernel separates numbers by tabs, people by blanks."""
     return " ".join(value.split())
-
-
-def _is_bad(part: str) -> bool:
-    return not part or part in {".", ".."} or "/" in part or "\0" in part or not part.isprintable()
 
 
 def _read(path: str) -> str:

@@ -20,7 +20,7 @@ from netdra.kernel.netlink import Socket
 from netdra.kernel.netns import Namespace
 from netdra.model.errors import PermanentError
 from netdra.model.result import CNIInterface, StepResult
-from netdra.steps import addressing, identity, moving, offload, sysctl
+from netdra.steps import addressing, identity, moving, mtu, offload, sysctl
 from netdra.steps.addressing import Added
 from netdra.steps.contract import Builtin, Order, Record, Site
 from netdra.steps.drift import check_interface
@@ -84,7 +84,8 @@ def _apply(order: Order, params: TuningParams, tuned: Tuned, site: Site) -> Step
     if wanted.mac and wanted.mac != tuned.mac:
         _set_mac(pod.sock, index, wanted.mac, up=tuned.up)
     if wanted.settings:
-        link.change(pod.sock, index, **wanted.settings)
+        with mtu.told(order.called, pod.sock, index, wanted.mtu):
+            link.change(pod.sock, index, **wanted.settings)
     offloads, _, lacking = offload.state(params.ethtool, index, tuned.if_name, pod.namespace, order.called)
     site.notes.extend(lacking + offload.change(offloads, index, pod.namespace))
     if wanted.sysctl:

@@ -7,8 +7,9 @@ from typing import Any
 
 import msgspec
 
+from netdra.model import texts
 from netdra.model.errors import InvalidInputError
-from netdra.steps import addressing, sysctl
+from netdra.steps import addressing
 from netdra.steps.addressing import Added, RouteParams
 from netdra.steps.contract import Count, MacText, Mtu, Order, Params, check_mac
 from netdra.steps.offload import EthtoolParams
@@ -65,7 +66,7 @@ def wanted_by(order: Order, params: TuningParams) -> Wanted:
     if mac:
         check_mac(mac, f"{order.called}, mac")
     settings = {
-        sysctl.path_of(key, order.if_name): str(int(value)) if isinstance(value, bool) else str(value)
+        texts.sysctl_path(key, order.if_name): str(int(value)) if isinstance(value, bool) else str(value)
         for key, value in {**params.sysctl, **for_plugins.sysctl}.items()
     }
     return Wanted(

@@ -112,7 +112,11 @@ def _lower(order: Order, params: VlanParams, site: Site) -> Link:
     found = link.find(site.inside.sock if in_pod else site.host, name) if name else None
     if found is None:
         where = "the pod" if in_pod else "the host"
-        raise PermanentError(f'{order.called}: {where} has no interface "{name}" to stand on', hint="set master")
+        if not name:
+            raise PermanentError(f"{order.called}: {where} has no interface to stand on", hint="set master")
+        listed = ", ".join(each.name for each in link.dump(site.inside.sock if in_pod else site.host))
+        hint = f"{where} has {listed}: let master name one of them" if in_pod else "see whether it was renamed"
+        raise PermanentError(f'{order.called}: {where} has no interface "{name}" to stand on', hint=hint)
     return found
 
 

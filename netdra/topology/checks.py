@@ -8,6 +8,7 @@ against a plan.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -15,6 +16,7 @@ import msgspec
 from netdra.model.plan import Plan, PlannedStep
 from netdra.topology.findings import Finding, about
 from netdra.topology.interfaces import known_text
+from netdra.topology.step_values import Addresses, check_values
 from netdra.topology.values import Path
 
 MIN_BOND_MEMBERS = 2
@@ -43,13 +45,16 @@ def check_plans(plans: Sequence[Plan], binaries: Collection[str] | None = None) 
     """
     vlans: dict[tuple[str, str, int], str] = {}
     members: dict[str, str] = {}
+    addresses = Addresses()
     findings: list[Finding] = []
     for plan in plans:
         names = {step.name: step.if_name for step in plan.steps}
         mtus = _MTUs(names)
         places = {step.name: at for at, step in enumerate(plan.steps)}
         for step in plan.steps:
+            values = (*check_values(step, partial(_known, names=names)), *addresses.check(step))
             found = (
+                *(_Found(step.name, each.path, each.what, each.hint) for each in values),
                 *_binaries(step, binaries),
                 *_needs_ipam(step),
                 *_bond(step, names, members),
@@ -62,6 +67,20 @@ def check_plans(plans: Sequence[Plan], binaries: Collection[str] | None = None) 
                 )
                 for each in found
             ]
+    return tuple(findings)
+
+
+def check_mtus(plans: Sequence[Plan]) -> tuple[Finding, ...]:
+    """Bonds that are asked for more than a member is known to carry: only some devices let the bond raise it."""
+    findings: list[Finding] = []
+    for plan in plans:
+        mtus = _MTUs({step.name: step.if_name for step in plan.steps})
+        for at, step in enumerate(plan.steps):
+            findings += [
+                about(plan.topology, each.step, each.what, hint=each.hint, path=("steps", at, *each.path))
+                for each in mtus.raised(step)
+            ]
+            list(mtus.check(step))
     return tuple(findings)
 
 
@@ -129,6 +148,7 @@ class _MTUs:
         # interface -> what is under it: another interface of the pod, or a device of the node with its MTU.
         self._master: dict[str, str] = {}
         self._device: dict[str, tuple[str, int]] = {}
+        self._bonds: dict[str, list[str]] = {}
 
     def check(self, step: PlannedStep) -> Iterator[_Found]:
         """Follow a step, and say if it asks for more than the interface under its own carries."""
@@ -147,6 +167,18 @@ class _MTUs:
                 f'raise the MTU of "{under}" in a step before, or on the node',
             )
         self._mtu[step.if_name] = asked or self._inherited(step, limit)
+
+    def raised(self, step: PlannedStep) -> Iterator[_Found]:
+        """Say which members of a bond have less than a step asks for the bond."""
+        if step.type == "bond":
+            self._bonds[step.if_name] = _members(step, self._names)
+        asked = step.config.get("mtu")
+        for member in self._bonds.get(step.if_name, ()):
+            known = self._mtu.get(member, 0)
+            if isinstance(asked, int) and 0 < known < asked:
+                what = f'mtu {asked} of "{step.if_name}" is above the {known} of its member "{member}"'
+                hint = "the kernel raises the member's, if its device can; give the member's step that mtu"
+                yield _Found(step.name, ("config", "mtu"), what, hint)
 
     def _under(self, interface: str) -> tuple[str, int]:
         if interface in self._device:

@@ -6,20 +6,35 @@ what was probably meant.
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import msgspec
 
+from netdra.model import suggestions, texts
+from netdra.model.schema import WRITTEN
+from netdra.topology import references
 from netdra.topology.contract import Contract, Shape
-from netdra.topology.values import Path, dotted, quoted
+from netdra.topology.references import Reference
+from netdra.topology.values import ConfigError, Path, dotted, quoted
 
 COMMON = frozenset({"name", "ipam", "dns", "runtimeConfig", "capabilities", "args", "deviceID"})
 """Keys that every plugin may be given: CNI's own, and the name of the interface (decision D8)."""
 
-_MAX_GUESSED = 64
+_STRING = Shape(text="string", kind="string")
+_NEVER_EMPTY = frozenset({"cidr", "mac"})
+_LIKE = 0.7
+# What iproute2, netplan and the kernel call parameters that have other names here.
+_ELSEWHERE: Mapping[str, tuple[str, ...]] = {
+    **dict.fromkeys(("slaves", "members", "ports", "interfaces"), ("links",)),
+    **dict.fromkeys(("via", "nexthop"), ("gateway", "gw")),
+    **dict.fromkeys(("to", "network", "prefix"), ("destination", "dst")),
+    **dict.fromkeys(("link", "parent", "lower"), ("master",)),
+    **dict.fromkeys(("vlan", "vid", "tag"), ("id",)),
+    **dict.fromkeys(("ip", "ips", "cidr"), ("addresses",)),
+    **dict.fromkeys(("hwaddr", "macAddress", "lladdr"), ("mac",)),
+}
 _WORDS = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])|\d+")
 
 
@@ -49,6 +64,8 @@ def check_config(config: Mapping[str, Any], contract: Contract, supplied: str = 
                     (key,), f"{prefix} does not accept parameter {quoted(key)}.", guess(key, contract.names)
                 )
             continue
+        if value is None:
+            continue  # as if it were not there
         if parameter in given:
             what = f'{prefix} takes "{given[parameter]}" and "{key}" for the same; only one can be given.'
             yield Complaint((key,), what)
@@ -63,23 +80,20 @@ def check_config(config: Mapping[str, Any], contract: Contract, supplied: str = 
 def guess(word: str, known: Iterable[str]) -> str:
     """`Did you mean …?` for a word that is not known, or the known ones where none is like it."""
     names = sorted(known)
-    found = _likely(word, names) if len(word) <= _MAX_GUESSED else None
-    if found is not None:
+    meant = (name for name in _ELSEWHERE.get(word, ()) if name in names)
+    found = next(meant, "") or suggestions.closest(word, names, _LIKE) or _alike(word, names)
+    if found:
         return f'Did you mean "{found}"?'
     return f"Known: {', '.join(names)}." if names else ""
 
 
-def _likely(word: str, names: list[str]) -> str | None:
-    """The same but for case and separators, else of like spelling, else with most of its words."""
-    flat = {re.sub("[-_]", "", name).lower(): name for name in names}
-    asked = re.sub("[-_]", "", word).lower()
-    if asked in flat:
-        return flat[asked]
-    if close := difflib.get_close_matches(asked, flat, n=1, cutoff=0.7):
-        return flat[close[0]]
+def _alike(word: str, names: list[str]) -> str:
+    """The name that has most of a word's words, or ""."""
+    if len(word) > suggestions.MAX_WORD:
+        return ""
     shared = {name: len(_words(name) & _words(word)) / len(_words(name) | _words(word) | {""}) for name in names}
     best = max(names, key=lambda name: shared[name], default="")
-    return best if shared.get(best) else None
+    return best if shared.get(best) else ""
 
 
 def _words(name: str) -> set[str]:
@@ -89,8 +103,8 @@ def _words(name: str) -> set[str]:
 def _value(value: Any, shape: Shape, path: Path) -> Iterator[Complaint]:
     if value is None or shape.kind == "any":
         return
-    if _has_reference(value):
-        yield from _reference(shape, path)
+    if isinstance(value, str) and "{{" in value:
+        yield from _reference(value, shape, path)
         return
     if shape.kind == "either":
         attempts = [list(_value(value, part, path)) for part in shape.parts]
@@ -101,17 +115,49 @@ def _value(value: Any, shape: Shape, path: Path) -> Iterator[Complaint]:
         yield _mismatch(value, shape, path)
         return
     yield from _limits(value, shape, path)
+    yield from _written(value, shape, path)
     yield from _inside(value, shape, path)
 
 
-def _has_reference(value: Any) -> bool:
-    return isinstance(value, str) and "{{" in value
+def _reference(text: str, shape: Shape, path: Path) -> Iterator[Complaint]:
+    """What is wrong with a text with references, as far as their fields tell what it will be.
 
-
-def _reference(shape: Shape, path: Path) -> Iterator[Complaint]:
-    if "string" not in {shape.kind, *(part.kind for part in shape.parts if shape.kind == "either")}:
+    What is no reference at all, and what it points at, is told of the graph.
+    """
+    kinds = {shape.kind, *(part.kind for part in shape.parts if shape.kind == "either")}
+    try:
+        parts = references.parse(text)
+    except ConfigError:
+        return
+    whole = parts[0] if len(parts) == 1 and isinstance(parts[0], Reference) else None
+    if whole is not None and whole.is_list:
+        if not _takes(shape, "object" if whole.field == "interfaces" else "string"):
+            element = "objects" if whole.field == "interfaces" else "strings"
+            what = f"expects parameter {_called(path)} to be {shape.text}, but {whole} is a list of {element}."
+            hint = "Write {{ step.interfaceName }} for the name of one." if whole.field == "interfaces" else ""
+            yield Complaint(path, what, hint)
+        return
+    if "string" not in kinds:
         what = f"expects parameter {_called(path)} to be {shape.text}; a reference can only stand for a string."
+        yield Complaint(path, what, f'Write {{name: "{text}"}}.' if "name" in shape.properties else "")
+        return
+    sample = references.sample(parts)
+    form = WRITTEN.get(shape.format, "")
+    if form and not texts.fits(sample, form):
+        what = f"expects parameter {_called(path)} to be {texts.EXPECTED[form]}, found {quoted(text)}"
+        what += f", which is {whole.described}." if whole is not None else f", as in {quoted(sample)}."
         yield Complaint(path, what)
+    elif shape.enum and sample not in shape.enum:
+        what = f"does not accept {quoted(text)} for parameter {_called(path)}: it is one of a few words."
+        yield Complaint(path, what, f"Known: {', '.join(map(str, shape.enum))}.")
+
+
+def _takes(shape: Shape, element: str) -> bool:
+    """Whether a list of such elements may stand there."""
+    lists = (
+        part for part in (shape, *shape.parts) if part.kind == "list" and (part is shape or shape.kind == "either")
+    )
+    return any(part.parts[0].kind in {element, "any"} for part in lists)
 
 
 def _is(value: Any, shape: Shape) -> bool:
@@ -134,6 +180,12 @@ def _mismatch(value: Any, shape: Shape, path: Path) -> Complaint:
     hint = ""
     if isinstance(value, bool) and shape.kind == "string":
         hint = "YAML reads on, off, yes and no as true and false: put the value in quotes."
+    elif isinstance(value, str) and shape.kind in {"integer", "number"} and value.isascii() and value.isdecimal():
+        hint = f"Write {value} without quotes."
+    elif isinstance(value, str) and shape.kind == "list":
+        hint = "A list stands between [ and ]."
+    elif isinstance(value, str) and shape.kind == "object" and "name" in shape.properties:
+        hint = f"Write {{name: {value}}}."
     return Complaint(path, f"expects parameter {_called(path)} to be {shape.text}, found {found}.", hint)
 
 
@@ -156,6 +208,24 @@ def _limits(value: Any, shape: Shape, path: Path) -> Iterator[Complaint]:
             yield Complaint(
                 path, f"expects at most {_items(shape.max_items)} in parameter {called}, found {len(value)}."
             )
+
+
+def _written(value: Any, shape: Shape, path: Path) -> Iterator[Complaint]:
+    """Texts that are not written as the format wants it; those of a list are of the list's format."""
+    form = WRITTEN.get(shape.format, "")
+    if not form:
+        return
+    if isinstance(value, list | tuple):
+        for at, each in enumerate(value):
+            inner = msgspec.structs.replace(_STRING, format=shape.format)
+            if isinstance(each, str) and "{{" in each:
+                yield from _reference(each, inner, (*path, at))
+            else:
+                yield from _written(each, inner, (*path, at))
+    elif isinstance(value, str) and not texts.fits(value, form) and (value or form in _NEVER_EMPTY):
+        what = f"expects parameter {_called(path)} to be {texts.EXPECTED[form]}, found {quoted(value)}."
+        hint = texts.instead(value, form)
+        yield Complaint(path, what, f"{hint[:1].upper()}{hint[1:]}." if hint else "")
 
 
 def _inside(value: Any, shape: Shape, path: Path) -> Iterator[Complaint]:

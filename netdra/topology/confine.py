@@ -16,7 +16,7 @@ from typing import Any
 import msgspec
 
 from netdra.model.plan import Plan, PlannedDevice, PlannedStep
-from netdra.model.schema import CNIPluginSchema, Format
+from netdra.model.schema import NAMING, CNIPluginSchema, Format
 from netdra.model.topology import described
 from netdra.topology import references, shipped
 from netdra.topology.attachment import IN_POD_PARAMETERS
@@ -228,10 +228,10 @@ def _given(config: Mapping[str, Any], contract: Contract) -> Iterator[_Given]:
 
 def _inside(value: Any, shape: Shape, path: Path) -> Iterator[_Given]:
     if isinstance(value, list | tuple):
-        part = shape if shape.format else shape.parts[0] if shape.kind == "list" else None
+        part = shape if shape.format in NAMING else shape.parts[0] if shape.kind == "list" else None
         for at, each in enumerate(value if part is not None else ()):
             yield from _inside(each, part, (*path, at))  # type: ignore[arg-type]
-    elif shape.format:
+    elif shape.format in NAMING:
         if value is not None:
             yield _Given(path, value, shape.format)
     elif isinstance(value, Mapping):

@@ -8,6 +8,7 @@ plugin without a contract may make anything, so what comes after it is not refus
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 import msgspec
 
@@ -28,14 +29,17 @@ class Flow(msgspec.Struct, frozen=True, kw_only=True):
         certain: the interfaces that are there in any case, each as its step and a number.
         possible: those that may be there besides.
         unknown: whether there may be still more, because a plugin without a contract was involved.
-        ips: whether there may be addresses; `routes` the same.
+        ips: the addresses that there may be, each as its step and a number.
+        more_ips: whether there may be more than these, as many as nobody knows.
+        routes: whether there may be routes.
         devices: what can be referenced of the step's devices, or None if that is not known.
     """
 
     certain: frozenset[tuple[str, int]] = frozenset()
     possible: frozenset[tuple[str, int]] = frozenset()
     unknown: bool = False
-    ips: bool = False
+    ips: frozenset[tuple[str, int]] = frozenset()
+    more_ips: bool = False
     routes: bool = False
     devices: frozenset[str] | None = frozenset()
 
@@ -43,6 +47,11 @@ class Flow(msgspec.Struct, frozen=True, kw_only=True):
     def most(self) -> int:
         """How many interfaces contracts allow for."""
         return len(self.certain | self.possible)
+
+    @property
+    def has_ips(self) -> bool:
+        """Whether there may be addresses."""
+        return self.more_ips or bool(self.ips)
 
 
 def flows(graph: Graph, contracts: Mapping[str, Contract]) -> dict[str, Flow]:
@@ -60,7 +69,8 @@ def together(several: Sequence[Flow]) -> Flow:
         certain=frozenset().union(*(flow.certain for flow in several)),
         possible=frozenset().union(*(flow.possible for flow in several)),
         unknown=any(flow.unknown for flow in several),
-        ips=any(flow.ips for flow in several),
+        ips=frozenset().union(*(flow.ips for flow in several)),
+        more_ips=any(flow.more_ips for flow in several),
         routes=any(flow.routes for flow in several),
     )
 
@@ -78,25 +88,71 @@ def check_flow(
             plugin = next(each.type for each in graph.steps if each.name == reference.step)
             what = f'{dotted(path)}: {reference}: plugin "{plugin}" of step "{reference.step}" {problem}.'
             yield Complaint(("config", *path), what)
+        elif reference.field == "interfaces" and contract is not None and len(path) == 1:
+            yield from _too_short(path[0], reference, contract, found[reference.step])
+
+
+def _too_short(key: str | int, reference: Reference, contract: Contract, flow: Flow) -> Iterator[Complaint]:
+    """A list of all interfaces of a step, where they are fewer than are needed."""
+    shape = contract.parameters.get(contract.names.get(str(key), ""))
+    least = shape.min_items if shape is not None else None
+    if least is not None and not flow.unknown and flow.most < least:
+        what = f'CNIPluginSchema "{contract.schema}" expects at least {least} items in parameter "{key}", but '
+        what += f"{reference} is of {_interfaces(flow.most)}."
+        hint = "Write a list: [{name: '{{ step.interfaceName }}'}, …], or refer to a step that stands on all of them."
+        yield Complaint(("config", key), what, hint)
 
 
 def _after(step: Step, contract: Contract | None, given: Flow) -> Flow:
     if contract is None:
-        return Flow(certain=given.certain, possible=given.possible, unknown=True, ips=True, routes=True, devices=None)
+        return Flow(
+            certain=given.certain, possible=given.possible, unknown=True, more_ips=True, routes=True, devices=None
+        )
     output = contract.output
     passed = given if output.interfaces.passthrough else Flow()
     conditional = output.interfaces.conditional
     count = max(output.interfaces.appends, 1) if conditional else output.interfaces.appends
     added = frozenset((step.name, number) for number in range(count))
     delegated = bool(step.config.get("ipam"))
+    number = _addresses(step, contract)
+    own = frozenset((step.name, each) for each in range(number or 0))
     return Flow(
         certain=passed.certain if conditional else passed.certain | added,
         possible=passed.possible | added,
         unknown=passed.unknown,
-        ips=output.ips.appends or delegated or (output.ips.passthrough and given.ips),
+        ips=own | (given.ips if output.ips.passthrough else frozenset()),
+        more_ips=number is None or (output.ips.passthrough and given.more_ips),
         routes=output.routes.appends or delegated or (output.routes.passthrough and given.routes),
         devices=frozenset(each.name for each in output.devices.properties),
     )
+
+
+def _addresses(step: Step, contract: Contract) -> int | None:
+    """How many addresses a step adds, or None if that cannot be told before it runs."""
+    config = step.config
+    if config.get("args") or config.get("runtimeConfig"):
+        return None
+    own: Any = ()
+    if contract.output.ips.appends:
+        own = config.get("addresses", ()) if step.type == "tuning" else None
+    leased = _leased(config.get("ipam"))
+    if leased is None or not isinstance(own, list | tuple):
+        return None
+    return len(own) + leased
+
+
+def _leased(ipam: Any) -> int | None:
+    """How many addresses an IPAM plugin gives, or None if that cannot be told."""
+    if not ipam:
+        return 0
+    kind = ipam.get("type") if isinstance(ipam, Mapping) else None
+    if kind == "static":
+        addresses = ipam.get("addresses")
+        return len(addresses) if isinstance(addresses, list | tuple) and addresses else None
+    if kind == "host-local":
+        ranges = ipam.get("ranges", ())
+        return len(ranges) + bool(ipam.get("subnet")) if isinstance(ranges, list | tuple) else None
+    return None
 
 
 def _input(step: Step, contract: Contract, graph: Graph, found: Mapping[str, Flow]) -> Iterator[Complaint]:
@@ -117,7 +173,7 @@ def _input(step: Step, contract: Contract, graph: Graph, found: Mapping[str, Flo
         what += f"but {produced} {_interfaces(len(given.certain))}."
         yield Complaint(("dependOn",), what, "Remove steps from dependOn.")
     for part, needed, there in (
-        ("ips", needs.ips.required, given.ips),
+        ("ips", needs.ips.required, given.has_ips),
         ("routes", needs.routes.required, given.routes),
     ):
         if needed and not there and not given.unknown:
@@ -151,10 +207,18 @@ def _unavailable(reference: Reference, flow: Flow) -> str:
     if reference.field in _OF_INTERFACES:
         return "" if flow.most else "produces no interfaces"
     if reference.field == "ips":
-        return "" if flow.ips else "produces no ips"
+        if flow.more_ips or reference.index < len(flow.ips):
+            return ""
+        return _only(len(flow.ips))
     if flow.devices is None or reference.field in flow.devices or (reference.field == "pciAddress" and flow.most):
         return ""
     return f"produces no devices with {reference.field}"
+
+
+def _only(count: int) -> str:
+    if count < 2:
+        return "produces only one address, ips[0]" if count else "produces no ips"
+    return f"produces only {count} addresses, ips[0] to ips[{count - 1}]"
 
 
 def _interfaces(count: int) -> str:

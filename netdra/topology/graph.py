@@ -7,19 +7,17 @@ on it. Called at admission, by the controller, at Prepare and by the command lin
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import msgspec
 
-from netdra.model import names
+from netdra.model import names, suggestions
 from netdra.model.topology import MAX_STEPS, DeclaredParameter, NetworkTopology, Step
 from netdra.topology import parameters, references, values
 from netdra.topology.findings import Finding, about, refuse
 from netdra.topology.references import Reference
 from netdra.topology.step_check import examine_step, shown_name
 from netdra.topology.values import ConfigError, Path, dotted, quoted
-
-_LISTED = 10
 
 References = tuple[tuple[Path, Reference], ...]
 """References of a config, each with the path of its value."""
@@ -122,7 +120,6 @@ def _dependencies(topology: str, steps: Sequence[Step]) -> Iterator[Finding]:
     """Names that appear twice, and edges that lead nowhere."""
     known: set[str] = set()
     everyone = {step.name for step in steps}
-    there_are = f"its steps are {_listed(everyone)}"
     for at, step in enumerate(steps):
         path, shown = ("spec", "steps", at), shown_name(step.name)
         if step.name in known:
@@ -131,15 +128,14 @@ def _dependencies(topology: str, steps: Sequence[Step]) -> Iterator[Finding]:
         named: set[str] = set()
         for place, dependency in enumerate(step.depend_on):
             if problem := _edge(step.name, dependency, everyone, named):
-                hint = "" if dependency in everyone else there_are
+                hint = "" if dependency in everyone else _near(dependency, everyone)
                 yield about(topology, shown, problem, hint=hint, path=(*path, "dependOn", place))
             named.add(dependency)
 
 
-def _listed(steps: set[str]) -> str:
-    """The steps' names, or the first of them."""
-    shown = ", ".join(map(shown_name, sorted(steps)[:_LISTED]))
-    return f"{shown} and {len(steps) - _LISTED} more" if len(steps) > _LISTED else shown
+def _near(word: str, steps: Iterable[str]) -> str:
+    """The step that may be meant by a name that is none's, or those that there are."""
+    return suggestions.hint(word, map(shown_name, sorted(steps)), "its steps are")
 
 
 def _edge(step: str, dependency: str, everyone: set[str], named: set[str]) -> str:
@@ -233,7 +229,9 @@ def _parameters(topology: NetworkTopology, asked: Mapping[str, References]) -> I
             what, hint = "", ""
             if reference.field not in declared:
                 what = "names no parameter of this topology"
-                hint = f"its parameters are {', '.join(declared)}" if declared else "declare it in spec.parameters"
+                hint = (
+                    suggestions.hint(reference.field, declared, "its parameters are") or "declare it in spec.parameters"
+                )
             elif problem := parameters.misplaced(path):
                 what, hint = "stands where no parameter may", problem
             elif declared[reference.field].type == "[]string" and len(references.parse(texts[path])) > 1:
@@ -261,7 +259,7 @@ def _why_not(named: str, step: Step, ancestors: Mapping[str, frozenset[str]]) ->
 
 def _instead(named: str, step: Step, ancestors: Mapping[str, frozenset[str]]) -> str:
     if named not in ancestors:
-        return f"steps: {', '.join(ancestors)}"
+        return _near(named, ancestors.keys() - {step.name})
     if named == step.name or step.name in ancestors[named]:
         return "only the results of steps that ran before can be referenced"
     return f'add "{named}" to dependOn'

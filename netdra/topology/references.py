@@ -8,11 +8,12 @@ text the value becomes text (decision D9). `find` serves `graph` and the checks,
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import msgspec
 
+from netdra.model import suggestions
 from netdra.model.result import StepResult
 from netdra.topology import values
 from netdra.topology.values import ConfigError, Path, dotted, quoted
@@ -31,6 +32,12 @@ _INSIDE = re.compile(
 _LOOK_ALIKE = re.compile(
     "[{\uff5b\ufe5b\u2774\u2983\u3010][\uff5b\ufe5b\u2774\u2983\u3010]|[\uff5b\ufe5b\u2774\u2983\u3010]{"
 )
+
+
+_MEANT = dict.fromkeys(("ip", "ips", "address", "addresses"), 'did you mean "ips[0].address"?')
+_MEANT |= dict.fromkeys(("name", "ifName", "interface", "dev"), 'did you mean "interfaceName"?')
+_MEANT |= {"hwaddr": 'did you mean "mac"?', "pciBusID": 'did you mean "pciAddress"?'}
+"""Words that are used elsewhere for some of the fields."""
 
 
 class BadReferenceError(ConfigError):
@@ -53,6 +60,16 @@ class Reference(msgspec.Struct, frozen=True):
         """The reference as it is written."""
         field = f"ips[{self.index}].address" if self.field == "ips" and not self.is_parameter else self.field
         return f"{{{{ {self.step}.{field} }}}}"
+
+    @property
+    def is_list(self) -> bool:
+        """Whether its value is a list."""
+        return self.field in _LISTS
+
+    @property
+    def described(self) -> str:
+        """What its value is, in words."""
+        return _SAMPLES.get(self.field, ("", "a list"))[1]
 
 
 def _last(entries: tuple[Any, ...], attribute: str) -> Any:
@@ -77,6 +94,25 @@ _FIELDS: dict[str, Callable[[StepResult], Any]] = {
 }
 FIELDS: tuple[str, ...] = (*_FIELDS, "ips[N].address")
 """All fields that can be referenced, as they are written."""
+
+
+_LISTS = frozenset({"interfaces", "deviceNodes"})
+# What a field's value looks like, and what it is. Addresses: RFC 5737.
+_SAMPLES: Mapping[str, tuple[str, str]] = {
+    "interfaceName": ("net1", "an interface's name"),
+    "mac": ("02:00:00:00:00:01", "a MAC address"),
+    "sandbox": ("/var/run/netns/pod", "the path of a network namespace"),
+    "ips": ("192.0.2.1/24", "an address with its prefix length"),
+    "pciAddress": ("0000:00:00.0", "a PCI address"),
+    "iommuGroup": ("0", "the number of an IOMMU group"),
+    "rdmaDevice": ("rdma0", "the name of an RDMA device"),
+}
+
+
+def sample(parts: Sequence[str | Reference]) -> str:
+    """What a text with references may become: right in how it is written."""
+    found = (part if isinstance(part, str) else _SAMPLES.get(part.field, ("", ""))[0] for part in parts)
+    return "".join(found)
 
 
 def parse(text: str) -> tuple[str | Reference, ...]:
@@ -194,7 +230,7 @@ def _reference(inside: str) -> Reference:
     if found is None:
         raise BadReferenceError(
             f"{quoted('{{' + inside + '}}')} is no reference",
-            hint=f"write {{{{ step.field }}}} with a step's name and one of {', '.join(FIELDS)}",
+            hint=_rewritten(inside) or f"write {{{{ step.field }}}} with a step's name and one of {', '.join(FIELDS)}",
         )
     step, field, index, subfield = found.groups()
     if step == PARAMETERS and index is None:
@@ -202,10 +238,21 @@ def _reference(inside: str) -> Reference:
     if field == "ips" and index is not None and subfield == "address":
         return Reference(step, field, int(index))
     if field not in _FIELDS or index is not None:
-        raise BadReferenceError(
-            f"{quoted('{{' + inside + '}}')}: a result has no such field", hint=f"fields: {', '.join(FIELDS)}"
-        )
+        hint = _MEANT.get(field) or suggestions.hint(field, _FIELDS, "fields:")
+        hint = hint if hint.startswith("did") else f"fields: {', '.join(FIELDS)}"
+        raise BadReferenceError(f"{quoted('{{' + inside + '}}')}: a result has no such field", hint=hint)
     return Reference(step, field)
+
+
+def _rewritten(inside: str) -> str:
+    """What may be meant by a text that is no reference, as a hint."""
+    parts = [part.partition("[")[0] for part in inside.strip(" \t").removeprefix("steps.").split(".")]
+    if len(parts) > 1 and _INSIDE.match(f"{parts[0]}.mac"):
+        if parts[1] in ("ip", "ips", "address", "addresses"):
+            return f'did you mean "{{{{ {parts[0]}.ips[0].address }}}}"?'
+        if parts[-1] in _FIELDS:
+            return f'did you mean "{{{{ {parts[0]}.{parts[-1]} }}}}"?'
+    return ""
 
 
 def _parse_at(path: Path, text: str) -> tuple[str | Reference, ...]:

@@ -6,7 +6,7 @@ would refuse. A topology whose structure is unsound is not checked further: what
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -15,10 +15,11 @@ from netdra.cel import CelCompileError, compile_selector, guarded
 from netdra.cel.analysis import examine
 from netdra.cel.vocabulary import Added, of_devices
 from netdra.model.errors import InvalidInputError
+from netdra.model.plan import Plan
 from netdra.model.schema import CNIPluginSchema
-from netdra.model.topology import NetworkTopology
+from netdra.model.topology import BUILTIN_TYPES, NetworkTopology
 from netdra.topology import bind, confine, graph, interfaces, parameters, schema_check, shipped
-from netdra.topology.checks import check_plans
+from netdra.topology.checks import check_mtus, check_plans
 from netdra.topology.classes import check_name, class_name
 from netdra.topology.contract import Contract
 from netdra.topology.findings import Finding, about
@@ -53,6 +54,27 @@ def check_topology(topology: NetworkTopology, schemas: Sequence[CNIPluginSchema]
     )
 
 
+def check_configs(topology: NetworkTopology, described: Collection[str] = ()) -> tuple[Finding, ...]:
+    """What netdra itself knows to be wrong with a topology's graph and configs, whoever let it be written.
+
+    Asked when a claim is prepared: the webhook may have been away. A schema of the cluster does not count against a
+    topology that was there before it, so plugins that have one are passed over, but for the built-in steps.
+
+    Args:
+        topology: what administrators wrote.
+        described: the plugins that the cluster's own schemas describe.
+    """
+    compiled, findings = graph.examine(topology)
+    if compiled is None:
+        return findings
+    contracts = shipped.contracts(schema_check.plugins(compiled.steps) - (set(described) - BUILTIN_TYPES))
+    _, clashes = interfaces.examine([compiled])
+    configs = _configs(compiled, contracts)
+    told = {finding.path for finding in configs}
+    planned = () if clashes else _plan(topology, compiled, ())
+    return (*clashes, *configs, *(each for each in planned if each.path not in told))
+
+
 def check_names(topology: NetworkTopology, added: Added) -> Iterator[tuple[Finding, bool]]:
     """What a topology's selectors say that cannot be meant, and what its author should know; for admission alone.
 
@@ -70,6 +92,15 @@ def check_names(topology: NetworkTopology, added: Added) -> Iterator[tuple[Findi
         path: Path = ("spec", "steps", at, "selector", "cel")
         for remark in examine(step.selector.cel, vocabulary):
             yield about(topology.name, shown_name(step.name), f"selector.cel: {remark.what}", path=path), remark.wrong
+
+
+def check_unwise(topology: NetworkTopology) -> Iterator[Finding]:
+    """What a sound topology asks for that the kernel gives only to some devices; for warnings."""
+    compiled, _ = graph.examine(topology)
+    if compiled is None or interfaces.examine([compiled])[1]:
+        return
+    plan = bind.unbound(topology)
+    yield from _placed(_true(check_mtus([plan]), plan, compiled), plan, compiled)
 
 
 def check_selector(expression: str) -> str:
@@ -95,7 +126,8 @@ def check_together(topologies: Mapping[str, NetworkTopology]) -> Iterator[tuple[
                 continue
             path: Path = ("spec", "steps", at)
             made = class_name(name, step.name)
-            if made in classes:
+            own = [other.name for other in topology.spec.steps[:at]]
+            if made in classes and step.name not in own:
                 what = f'its DeviceClass "{made}" is also that of {classes[made]}'
                 yield name, about(name, step.name, what, hint="rename the step", path=(*path, "name"))
             classes[made] = f'step "{step.name}" of NetworkTopology "{name}"'
@@ -158,12 +190,23 @@ def _plan(topology: NetworkTopology, compiled: Graph, schemas: Sequence[CNIPlugi
     """What the plan shows, at the places of the topology."""
     plan = bind.unbound(topology)
     named = confine.check([plan], confine.contracts_of([plan], schemas), allocated=True)
-    for finding in (*check_plans([plan]), *named):
+    yield from _placed((*_true(check_plans([plan]), plan, compiled), *named), plan, compiled)
+
+
+def _true(findings: Iterable[Finding], plan: Plan, compiled: Graph) -> Iterator[Finding]:
+    """Without what is said of the text of a reference to a parameter, which is not true of its value."""
+    for finding in findings:
         _, at, *rest = finding.path
         assert isinstance(at, int)
         asked = compiled.asked[plan.steps[at].name]
-        unknown = {("config", *where) for where, reference in asked if reference.field not in plan.parameters}
-        if finding not in named and tuple(rest) in unknown:
-            continue  # what is said of the reference's text is not true of the value
+        if tuple(rest) not in {("config", *where) for where, each in asked if each.field not in plan.parameters}:
+            yield finding
+
+
+def _placed(findings: Iterable[Finding], plan: Plan, compiled: Graph) -> Iterator[Finding]:
+    """Findings of a plan at the places of the topology."""
+    for finding in findings:
+        _, at, *rest = finding.path
+        assert isinstance(at, int)
         path = ("spec", "steps", compiled.positions[plan.steps[at].name], *rest)
         yield Finding(what=finding.what, hint=finding.hint, path=path)

@@ -6,14 +6,17 @@ a device is in a pod already. What the node says is in `netdra.slices.exclusion`
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from netdra.model import names
 from netdra.model.claim import AllocationResult, DeviceRequestAllocationResult, ResourceClaim
 from netdra.model.errors import InvalidInputError, PermanentError, TemporaryError
 from netdra.model.plan import Binding, ClaimReference, Plan
-from netdra.model.topology import MOVING_TYPES
+from netdra.model.topology import MOVING_TYPES, NetworkTopology
 from netdra.slices.nodes import parse_selector
+from netdra.topology import validation
+from netdra.topology.checks import check_plans
+from netdra.topology.findings import refuse
 from netdra.topology.parameters import values_of
 
 
@@ -104,6 +107,27 @@ def check_steps(binding: Binding) -> None:
                 f'"{each.device.device}" is attached: no NetworkTopology, no DeviceParameters, and {why}',
                 hint="request a DeviceClass of a NetworkTopology, or one that carries DeviceParameters",
             )
+
+
+def check_configs(binding: Binding, topologies: Mapping[str, NetworkTopology], described: Collection[str]) -> None:
+    """What a pod's start would refuse of the claim's topologies is refused now, while no pod waits for it.
+
+    Args:
+        binding: what is run for the claim.
+        topologies: by name.
+        described: the plugins that the cluster's own schemas describe.
+
+    Raises:
+        InvalidInputError: a topology cannot be attached; all that is wrong with it is in the text.
+    """
+    named = dict.fromkeys(plan.topology for plan in binding.plans)
+    findings = [
+        finding
+        for name in named
+        if name in topologies
+        for finding in validation.check_configs(topologies[name], described)
+    ]
+    refuse(findings or check_plans(binding.plans))
 
 
 def check_shared(claim: ResourceClaim, plans: Sequence[Plan], pods: Sequence[str]) -> None:

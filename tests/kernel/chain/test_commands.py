@@ -118,7 +118,7 @@ def test_a_failure_says_what_failed_and_what_was_undone(bed: Bed, tmp_path: Path
     done = netdra(bed, "attach", "--netns", bed.pod.path, "--plan", path)
     assert done.returncode == 3
     assert done.stdout == ""
-    assert 'step "bad" (fake binary): no (code 7): because' in done.stderr
+    assert 'step "bad" (fake binary): no (code 7: its configuration is wrong): because' in done.stderr
     assert "undone: bad, dev" in done.stderr
     told = netdra(bed, "attach", "--netns", bed.pod.path, "--plan", path, "-o", "json")
     assert told.returncode == 3

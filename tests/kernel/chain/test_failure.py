@@ -165,7 +165,8 @@ def test_the_error_names_all_that_a_person_needs(bed: Bed) -> None:
     with pytest.raises(AttachError) as caught:
         attach(plans, bed.container, bed.pod.path, bed.settings)
     assert str(caught.value) == (
-        f'sandbox {bed.container.sandbox}: NetworkTopology "bonded", step "bad" (fake binary): no (code 7): because\n'
+        f'sandbox {bed.container.sandbox}: NetworkTopology "bonded", step "bad" (fake binary): '
+        "no (code 7: its configuration is wrong): because\n"
         "  stderr: panic: oh\n"
         "undone: bad, dev"
     )

@@ -104,7 +104,7 @@ def test_drift_is_shown_step_by_step(bed: Bed) -> None:
             'interface "net1" has lost address 10.1.0.5/24',
             'sysctl net/core/somaxconn is "100", not "512"',
         ),
-        ('CNI plugin "fake" CHECK: rule is gone (code 7)',),
+        ('CNI plugin "fake" CHECK: rule is gone (code 7: its configuration is wrong)',),
     ]
     bed.run("ip", "link", "del", "net1", inside=True)
     assert check(bed.container.sandbox, bed.settings).steps[0].drift == ('interface "net1" is not there',)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from netdra.chain.attach import attach
-from netdra.model.errors import InvalidInputError
+from netdra.chain.report import AttachError
+from netdra.model.errors import InvalidInputError, NetdraError
 from netdra.model.plan import PlannedStep
 from tests.kernel.chain.conftest import Bed, device, differences, recorder
 from tests.plans import plan, step
@@ -36,4 +37,45 @@ def test_nothing_is_begun(bed: Bed, wrong: str) -> None:
     with pytest.raises(InvalidInputError, match=said):
         attach([plan(*steps)], bed.container, bed.pod.path, bed.settings)
     assert fake.calls() == []
+    assert differences(before, bed.state()) == []
+
+
+def test_an_mtu_that_the_kernel_refuses_is_told_with_what_limits_it(bed: Bed) -> None:
+    bed.veth("eth7", "peer7", up=True)
+    before = bed.state()
+    steps = (
+        step("dev", "host-device", "net1", device=device("eth7")),
+        step("sub", "macvlan", "net2", {"master": "net1", "linkInContainer": True, "mtu": 1500}, after=["dev"]),
+        step("tune", "tuning", "net2", {"mtu": 9000}, after=["sub"]),
+    )
+    with pytest.raises(AttachError) as caught:
+        attach([plan(*steps)], bed.container, bed.pod.path, bed.settings)
+    assert (
+        'NetworkTopology "t", step "tune" (tuning): cannot set mtu 9000 of net2: net1, which it stands on, has 1500'
+        in str(caught.value)
+    )
+    assert differences(before, bed.state()) == []
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        step("x", "tuning", "net1", {"ethtool": {"rings": {"rx": "many"}}}, after=["dev"]),
+        step("x", "no-such-plugin", "net9", {}, after=["dev"]),
+        step("x", "tuning", "net1", {"ipam": {"type": "no-such-ipam"}}, after=["dev"]),
+        step("x", "bond", "bond0", {"mode": "nonsense", "links": [{"name": "net1"}, {"name": "net2"}]}, after=["dev"]),
+        step("x", "tuning", "net1", {"mac": "{{ nobody.mac }}"}, after=["dev"]),
+    ],
+)
+def test_what_is_refused_before_anything_runs_names_topology_and_step(bed: Bed, wrong: PlannedStep) -> None:
+    bed.veth("eth7", "peer7", up=True)
+    before = bed.state()
+    with pytest.raises(NetdraError) as caught:
+        attach(
+            [plan(step("dev", "host-device", "net1", device=device("eth7")), wrong)],
+            bed.container,
+            bed.pod.path,
+            bed.settings,
+        )
+    assert 'NetworkTopology "t", step "x"' in str(caught.value)
     assert differences(before, bed.state()) == []

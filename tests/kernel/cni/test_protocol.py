@@ -118,7 +118,7 @@ def test_a_plugins_own_error_is_told_with_code_details_and_stderr(recorder: Reco
         "stderr": "what I saw",
         "waited": 0.0,
     }
-    assert str(problem) == 'CNI plugin "fake" ADD: no (code 7): because\nstderr: what I saw'
+    assert str(problem) == 'CNI plugin "fake" ADD: no (code 7: its configuration is wrong): because\nstderr: what I saw'
 
 
 def test_try_again_later_is_a_temporary_error(recorder: Recorder) -> None:
@@ -269,7 +269,7 @@ def test_status_and_gc_need_no_attachment_and_1_1_0(tmp_path: Path) -> None:
 
 def test_a_plugin_that_is_not_ready_says_so(recorder: Recorder) -> None:
     recorder.fails("STATUS", code=50, message="no more addresses")
-    with pytest.raises(PluginPermanentError, match=r"STATUS: no more addresses \(code 50\)"):
+    with pytest.raises(PluginPermanentError, match=r"no more addresses \(code 50: it is not available just now\)"):
         protocol.status(found(recorder), NETWORK, SOON)
 
 

@@ -54,7 +54,7 @@ class TestTopologies:
     def test_a_bond_of_one_interface_is_refused_in_the_known_words(
         self, request_of: Request, topology: Topology
     ) -> None:
-        config = "{mode: active-backup, links: [{}, {}]}"
+        config = "{mode: active-backup, links: [{name: net1}, {name: net2}]}"
         steps = f"{ONE}\n- {{name: bond0, type: bond, dependOn: [vf0], config: {config}}}"
         (error,) = review(request_of(topology("broken-topology", steps)), Cluster()).errors
         assert error == (
@@ -174,7 +174,7 @@ class TestTopologies:
         plain = documents.plain(topology("net", ONE))
         plain["spec"]["steps"][0]["type"] = 7
         (error,) = review(request_of(plain), Cluster()).errors
-        assert error.startswith('NetworkTopology "net": Expected `str`, got `int`')
+        assert error.startswith('NetworkTopology "net", step "vf0": expected text, found an integer')
 
 
 class TestPolicies:

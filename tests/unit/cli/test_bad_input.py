@@ -156,6 +156,7 @@ def test_an_inventory_that_is_another_object_is_told_with_the_next_step() -> Non
     ("arguments", "message"),
     [
         (["chek"], "No such command 'chek'. Did you mean 'check'"),
+        (["frobnicate"], "No such command 'frobnicate'. There are discover, capture, plan, "),
         (["detach", "x", "--timeout", "nan"], "nan is no number of seconds"),
         (["detach", "x", "--timeout", "inf"], "inf is not in the range"),
         (["crds", "--output-dir", "/dev/null/x"], "netdra: --output-dir /dev/null/x: Not a directory"),

@@ -95,15 +95,47 @@ items:
 
 
 def test_everything_that_is_sound_is_said_to_be(run: Run) -> None:
-    code, out, err = run("validate", TOPOLOGIES, str(ROOT / "claims"), str(ROOT / "schemas"), LOCALNET)
-    assert (code, out, err) == (0, "", "netdra: 15 objects checked, nothing wrong\n")
+    sound = (TOPOLOGIES, str(ROOT / "claims"), str(ROOT / "schemas"), LOCALNET)
+    code, out, err = run("validate", *sound)
+    assert all('no CNIPluginSchema describes plugin "ovn-k8s-cni-overlay"' in line for line in out.splitlines())
+    assert code == 0
+    assert err.startswith("netdra: 15 objects checked, nothing wrong")
+
+
+def test_warnings_are_those_of_the_webhook_and_errors_if_strict(run: Run, tmp_path: Path) -> None:
+    file = tmp_path / "t.yaml"
+    file.write_text(Path(BONDED).read_text().replace("type: tuning", "type: tunning"))
+    code, out, err = run("validate", str(file))
+    assert out.startswith(
+        f'{file}:56: warning: NetworkTopology "bonded-vlan-topology", step "tune-vlan100": no CNIPluginSchema '
+        'describes plugin "tunning", so its config is not checked; did you mean "tuning"? [spec.steps[5].type]\n'
+    )
+    assert (code, err) == (0, "netdra: 1 object checked, nothing wrong, 2 warnings\n")
+    code, out, err = run("validate", str(file), "--strict")
+    assert "warning:" not in out
+    assert (code, err) == (1, "netdra: 1 object checked, 2 problems\n")
+
+
+def test_a_class_and_a_version_that_are_none_are_told_with_those_that_are_meant(run: Run, tmp_path: Path) -> None:
+    file = tmp_path / "c.yaml"
+    file.write_text(CLAIM.replace("bonded-vlan-topology-vf", "bonded-vlan-toplogy-vf"))
+    _, out, _ = run("validate", str(file), BONDED)
+    assert 'there is no DeviceClass "bonded-vlan-toplogy-vf1"; did you mean "bonded-vlan-topology-vf1"?' in out
+    file.write_text(Path(BONDED).read_text().replace("networking.dra.io/v1alpha1", "network.dra.io/v1alpha1"))
+    code, out, _ = run("validate", str(file))
+    assert code == 1
+    assert out == (
+        f'{file}:1: no NetworkTopology is of apiVersion "network.dra.io/v1alpha1"; '
+        'did you mean "networking.dra.io/v1alpha1"? [apiVersion]\n'
+    )
 
 
 def test_a_name_that_no_policy_among_the_files_adds_is_a_warning(run: Run) -> None:
     code, out, err = run("validate", TUNED)
-    assert out.startswith(f'{TUNED}:10: warning: NetworkTopology "ovnk-localnet-tuned", step "localnet-port": selector')
+    assert f'{TUNED}:10: warning: NetworkTopology "ovnk-localnet-tuned", step "localnet-port": selector' in out
     assert 'nothing gives devices an attribute "physicalNetworkName" of domain dra.networking yet' in out
-    assert (code, err) == (0, "netdra: 1 object checked, nothing wrong, 1 warning\n")
+    assert code == 0
+    assert err.startswith("netdra: 1 object checked, nothing wrong, ")
 
 
 MISTAKEN = """\
@@ -145,21 +177,22 @@ def test_each_problem_is_told_with_its_file_and_line(run: Run, tmp_path: Path) -
     file = tmp_path / "bad.yaml"
     file.write_text(BAD)
     code, out, err = run("validate", str(file), TOPOLOGIES, LOCALNET)
-    told = [line for line in out.splitlines() if not line.startswith(" ")]
+    told = [line for line in out.splitlines() if line.startswith(f"{file}:")]
     begins = [
         '10: NetworkTopology "bad-config", step "vf0": selector.cel: CEL expression does not compile at line 1',
         '17: NetworkTopology "bad-config", step "vlan100": CNIPluginSchema "vlan" does not accept parameter "vlanID".',
-        '24: NetworkTopology "misspelled": Object contains unknown field `typ` [spec.steps[0]]',
+        '24: NetworkTopology "misspelled", step "vf0": a step without dependOn is an allocated device and needs a',
+        '25: NetworkTopology "misspelled", step "vf0": unknown field "typ"; did you mean "type"? [spec.steps[0].typ]',
         '33: DeviceExposurePolicy "p": CEL expression does not compile',
         "35: kind 'Pod' is not known here",
         '48: NetworkTopology "bonded-vlan-topology" requires root step requests [vf0, vf1], but',
         '52: ResourceClaimTemplate "half": CEL expression does not compile',
     ]
     assert told[1].endswith(' Did you mean "vlanId"? [spec.steps[1].config.vlanID]')
-    assert told[5].endswith(" provides requests [vf0]. Missing: [vf1] [spec.spec.devices.requests]")
-    assert [line.startswith(f"{file}:{begin}") for line, begin in zip(told, begins, strict=True)] == [True] * 7
+    assert told[6].endswith(" provides requests [vf0]. Missing: [vf1] [spec.spec.devices.requests]")
+    assert [line.startswith(f"{file}:{begin}") for line, begin in zip(told, begins, strict=True)] == [True] * 8
     assert code == 1
-    assert err == "netdra: 10 objects checked, 7 problems\n"
+    assert err.startswith("netdra: 11 objects checked, 8 problems")
 
 
 def test_what_a_class_says_wrongly_is_found_at_its_line(run: Run, tmp_path: Path) -> None:
@@ -194,7 +227,7 @@ def test_problems_are_data_too(run: Run, tmp_path: Path, output: str) -> None:
     code, out, _ = run("validate", str(file), "-o", output)
     data = msgspec.json.decode(out) if output == "json" else yaml.safe_load(out)
     assert code == 1
-    assert data["objects"] == 3
+    assert data["objects"] == 4
     assert data["problems"][1] == {
         "file": str(file),
         "line": 17,

@@ -44,7 +44,7 @@ def test_defaults_are_the_documented_ones() -> None:
         ("{", "f: not YAML"),
         ("- 1", "f, document 1: expected an object"),
         ("kind: Pod", "f, document 1: kind 'Pod' is not known here"),
-        (POLICY.replace("cel:", "sel:"), r'DeviceExposurePolicy "vfs": Object contains unknown field `sel`'),
+        (POLICY.replace("cel:", "sel:"), r'DeviceExposurePolicy "vfs": unknown field "sel"; did you mean "cel"\?'),
         (POLICY + "  priority: 1001", r"priority"),
         (POLICY + "  exposure: {capacity: {a: {value: [1]}}}", r"\$\.spec\.exposure\.capacity"),
         ("[" * 100_000, "f: nested deeper"),
@@ -99,3 +99,18 @@ def test_what_is_no_plan_and_no_inventory_says_how_to_make_one() -> None:
         documents.plans("text", "f")
     with pytest.raises(InvalidInputError, match="Expected `object`, got `str`\nrecord one with"):
         documents.inventory("text", "f")
+
+
+def test_what_is_wrong_below_a_field_whose_name_is_wrong_is_told() -> None:
+    value = {
+        "apiVersion": "networking.dra.io/v1alpha1",
+        "kind": "NetworkTopology",
+        "metadata": {"name": "t"},
+        "spec": {"stepps": [{"name": "vf0", "type": 7}]},
+    }
+    found, misfits = documents.examine(value, "f")
+    assert found is None
+    assert [(each.what, each.path) for each in misfits] == [
+        ('NetworkTopology "t": unknown field "stepps"', ("spec", "stepps")),
+        ('NetworkTopology "t": expected text, found an integer', ("spec", "steps", 0, "type")),
+    ]

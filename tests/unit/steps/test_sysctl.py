@@ -2,6 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from netdra.model import texts
 from netdra.model.errors import InvalidInputError
 from netdra.steps import sysctl
 
@@ -18,7 +19,7 @@ from netdra.steps import sysctl
     ],
 )
 def test_a_key_is_a_path_below_net(key: str, path: str) -> None:
-    assert sysctl.path_of(key, "eth0.100") == path
+    assert texts.sysctl_path(key, "eth0.100") == path
 
 
 @pytest.mark.parametrize(
@@ -43,13 +44,13 @@ def test_a_key_is_a_path_below_net(key: str, path: str) -> None:
 )
 def test_what_would_lead_elsewhere_is_refused(key: str) -> None:
     with pytest.raises(InvalidInputError):
-        sysctl.path_of(key, "eth0")
+        texts.sysctl_path(key, "eth0")
 
 
 @given(st.text(alphabet="net./core\0x", max_size=40))
 def test_no_key_leads_out_of_net(key: str) -> None:
     try:
-        path = sysctl.path_of(key, "eth0")
+        path = texts.sysctl_path(key, "eth0")
     except InvalidInputError:
         return
     parts = path.split("/")

@@ -73,6 +73,16 @@ NAMED_BY_NETDRA = {"dev"}
 """What netdra itself heeds when it names the interface to the program."""
 
 
+WRITTEN = {
+    "pciAddress": "0000:3b:00.1",
+    "hostMac": "02:00:00:00:00:01",
+    "mac": "02:00:00:00:00:01",
+    "cidr": "10.0.0.5/24",
+    "ip": "10.0.0.1",
+}
+"""Texts as formats want them."""
+
+
 def program(kind: str) -> str:
     return f"{kind} (Binary)"
 
@@ -95,6 +105,8 @@ def values(draw: st.DrawFn, shape: Shape) -> Any:
             return draw(st.dictionaries(st.text("abc.", min_size=1, max_size=4), values(shape.parts[0]), max_size=2))
         case "object":
             return {key: draw(values(each)) for key, each in shape.properties.items()}
+    if shape.format in WRITTEN:
+        return WRITTEN[shape.format]
     return draw(st.from_regex(r"[a-z0-9]{1,8}", fullmatch=True))
 
 

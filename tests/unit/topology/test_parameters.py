@@ -287,7 +287,7 @@ def test_a_declaration_without_a_type_and_bounds_is_refused(declared: str, why: 
 
 ANY = (
     "[{name: a, enum: [a]}, {name: l, type: '[]string', format: ip}, "
-    "{name: n, type: integer, minimum: 0, maximum: 9999}]"
+    "{name: n, type: integer, minimum: 0, maximum: 9999}, {name: m, format: mac}]"
 )
 ROOT = "- {name: nic, type: %s, config: {%s}}"
 DERIVED = "- {name: nic, type: host-device}\n- {name: d, type: %s, dependOn: [nic], config: {%s}}"
@@ -305,7 +305,7 @@ DERIVED = "- {name: nic, type: host-device}\n- {name: d, type: %s, dependOn: [ni
         (ROOT % ("host-device", "runtimeConfig: {mac: '{{ params.a }}'}"), "stands where no parameter may"),
         (ROOT % ("host-device", "ipam: {type: '{{ params.a }}'}"), "stands where no parameter may"),
         (ROOT % ("host-device", "device: '{{ params.a }}'"), "names a device or a path: no claim decides it"),
-        (ROOT % ("host-device", "hwaddr: '{{ params.a }}'"), "names a device or a path"),
+        (ROOT % ("host-device", "hwaddr: '{{ params.m }}'"), "names a device or a path"),
         (ROOT % ("macvlan", "master: 'x{{ params.a }}'"), "names a device or a path"),
         (ROOT % ("host-device", "ipam: {type: host-local, dataDir: '/{{ params.a }}'}"), "names a device or a path"),
         (DERIVED % ("tuning", "dev: '{{ params.a }}'"), "stands where no parameter may"),

@@ -170,9 +170,9 @@ ROOT = "- {name: vf0, type: %s}"
             ("links", 1),
         ),
         (
-            BOND.replace("[{name: x}, {name: y}]", "'{{ a.interfaces }}'") % "mtu: 1500",
-            'expects parameter "links" to be []object; a reference can only stand for a string.',
-            ("links",),
+            VLAN % "id: 5, master: '{{ vf0.interfaces }}'",
+            'expects parameter "master" to be string, but {{ vf0.interfaces }} is a list of objects. Write {{ step.',
+            ("master",),
         ),
         (BOND % "xmit_hash_policy: layer2", 'Did you mean "xmitHashPolicy"?', ("xmit_hash_policy",)),
         (BOND % "miimon: [1]", 'expects parameter "miimon" to be integer | string, found [1].', ("miimon",)),
@@ -238,8 +238,8 @@ def test_a_config_that_does_not_fit_is_found_with_its_place(
     "steps",
     [
         BOND % "miimon: '100', linksInContainer: true, failOverMac: 1",
-        TUNING % "name: net1, ipam: {}, runtimeConfig: {mac: x}, dns: {nameservers: [1.1.1.1]}",
-        TUNING % "mac: '{{ vf0.mac }}', addresses: ['{{ vf0.interfaceName }}']",
+        TUNING % "name: net1, ipam: {}, runtimeConfig: {mac: '02:00:00:00:00:01'}, dns: {nameservers: [1.1.1.1]}",
+        TUNING % "mac: '{{ vf0.mac }}', dev: '{{ vf0.interfaceName }}'",
         "- {name: v, type: macvlan, config: {ipam: {type: of-my-own, whatever: 1}}}",
         "- {name: v, type: macvlan, config: {ipam: {type: host-local, ranges: [[{subnet: 10.0.0.0/24}]]}}}",
         "- {name: v, type: bond-of-my-own, config: {whatever: 1}}",
@@ -260,6 +260,18 @@ def test_a_thousand_equal_mistakes_are_not_said_a_thousand_times(topology: Topol
 
 
 # --- what flows through the graph
+
+
+def test_a_bond_takes_all_interfaces_of_a_step_that_has_them(topology: Topology) -> None:
+    steps = """
+    - {name: a, type: sriov}
+    - {name: b, type: sriov}
+    - {name: both, type: tuning, dependOn: [a, b]}
+    - {name: c, type: bond, dependOn: [both], config: {mode: balance-rr, links: "{{ both.interfaces }}"}}
+    """
+    assert texts(topology(steps)) == []
+    (told,) = texts(topology(steps.replace("dependOn: [both]", "dependOn: [a, b]").replace("both.int", "a.int")))
+    assert 'at least 2 items in parameter "links", but {{ a.interfaces }} is of 1 interface. Write a list' in told
 
 
 def test_a_step_that_needs_others_cannot_be_a_root(topology: Topology) -> None:
@@ -292,7 +304,7 @@ def test_a_plugin_without_a_schema_may_have_made_anything(topology: Topology) ->
     - name: b
       type: bond
       dependOn: [t]
-      config: {mode: balance-rr, links: [{name: "{{ a.ips[0].address }}"}, {name: "{{ a.rdmaDevice }}"}]}
+      config: {mode: balance-rr, links: [{name: "{{ a.interfaceName }}"}, {name: "{{ a.rdmaDevice }}"}]}
     """
     assert texts(topology(steps)) == []
 
@@ -346,7 +358,7 @@ def test_a_reference_to_what_a_plugin_does_not_make_is_refused(
 def test_addresses_come_from_an_ipam_plugin_or_from_tuning(topology: Topology) -> None:
     reference = "{name: d, type: mine, dependOn: [t], config: {x: '{{ t.ips[0].address }}'}}"
     ipam = "- {name: t, type: macvlan, config: {ipam: {type: dhcp}}}"
-    tuning = "- {name: a, type: sriov}\n- {name: t, type: tuning, dependOn: [a]}"
+    tuning = "- {name: a, type: sriov}\n- {name: t, type: tuning, dependOn: [a], config: {addresses: [10.0.0.5/24]}}"
     assert texts(topology(f"{ipam}\n- {reference}")) == []
     assert texts(topology(f"{tuning}\n- {reference}")) == []
 

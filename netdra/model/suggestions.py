@@ -1,0 +1,48 @@
+"""What may be meant by a word that is none of those that are known: the one place of "did you mean". Pure."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Mapping
+
+MAX_WORD = 253
+"""Longer words than a name may be are not compared: it takes long, and nobody means a name by them."""
+_LISTED = 10
+
+
+def closest(word: str, known: Iterable[str], cutoff: float = 0.65) -> str:
+    """The most similar of some words, whatever the case of letters and what separates the parts; "" if none is.
+
+    Words that differ in their numbers alone are different things: `net1`, `net2`.
+    """
+    if len(word) > MAX_WORD:
+        return ""
+    asked = _flat(word)
+    flat = {_flat(each): each for each in known if _digits(each) == _digits(word)}
+    close = difflib.get_close_matches(asked, flat, n=1, cutoff=cutoff)
+    return flat[close[0]] if close else ""
+
+
+def hint(word: str, known: Iterable[str], there_are: str = "known:", *, others: Mapping[str, str] | None = None) -> str:
+    """`did you mean "…"?` for a word that is not known, or the known ones where none is like it.
+
+    Args:
+        word: what was written.
+        known: what there is.
+        there_are: how the list of what there is begins.
+        others: words that people use for some of what there is.
+    """
+    names = list(dict.fromkeys(known))
+    meant = (others or {}).get(_flat(word), "")
+    if found := closest(word, names) or (meant if meant in names else ""):
+        return f'did you mean "{found}"?'
+    more = f" and {len(names) - _LISTED} more" if len(names) > _LISTED else ""
+    return f"{there_are} {', '.join(names[:_LISTED])}{more}" if names else ""
+
+
+def _flat(word: str) -> str:
+    return word.lower().replace("-", "").replace("_", "") or word
+
+
+def _digits(word: str) -> str:
+    return "".join(filter(str.isdigit, word))

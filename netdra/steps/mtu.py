@@ -1,0 +1,78 @@
+"""Why the kernel refused an interface's MTU: the kernel says a number, here is which interface has less.
+
+Used by steps that set an MTU, after the kernel has refused it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+from netdra.kernel import link
+from netdra.kernel.errors import KernelRefusedError
+from netdra.kernel.link import Link
+from netdra.kernel.netlink import Socket
+from netdra.model.errors import PermanentError
+
+
+@contextmanager
+def told(called: str, sock: Socket, which: str | int, mtu: int | None) -> Iterator[None]:
+    """Tell of a refused MTU with the interface's name and what limits it.
+
+    Args:
+        called: the step, for the message.
+        sock: a socket in the interface's namespace.
+        which: the interface's name or index.
+        mtu: what it is to be, None if it stays.
+
+    Raises:
+        PermanentError: the kernel refused, and the MTU is why.
+        KernelRefusedError: it refused for another reason.
+    """
+    try:
+        yield
+    except KernelRefusedError as problem:
+        found = link.find(sock, which) if mtu is not None else None
+        if found is None or mtu is None:
+            raise
+        why, hint = limit(found, link.dump(sock), mtu, link.max_mtu(sock, found.index))
+        if not why:
+            raise
+        what = f"{called}: cannot set mtu {mtu} of {found.name}: {why} ({problem.what})"
+        raise PermanentError(what, hint=hint) from None
+
+
+@contextmanager
+def member_told(called: str, sock: Socket, bond: str, member: str, mtu: int) -> Iterator[None]:
+    """Tell of a member that a bond cannot have, where that is because it does not take the bond's MTU.
+
+    Raises:
+        PermanentError: the kernel refused, and the MTU may be why.
+        KernelRefusedError: it refused for another reason.
+    """
+    try:
+        yield
+    except KernelRefusedError as problem:
+        found = link.find(sock, member)
+        if found is None or found.mtu >= mtu:
+            raise
+        what = f"{called}: cannot set mtu {mtu} of {bond}: its slave {member} has {found.mtu} ({problem.what})"
+        raise PermanentError(what, hint=f"set mtu of {member} in the step that brings it") from None
+
+
+def limit(found: Link, links: Sequence[Link], mtu: int, most: int) -> tuple[str, str]:
+    """What keeps an interface from an MTU, and what to do; both "" if nothing is known.
+
+    Args:
+        found: the interface.
+        links: all of its namespace.
+        mtu: what it is to have.
+        most: the greatest that its driver takes, 0 if it does not say.
+    """
+    for each in links:
+        if each.master == found.index and found.kind == "bond" and each.mtu < mtu:
+            return f"its slave {each.name} has {each.mtu}", f"set mtu of {each.name} in the step that brings it"
+        if found.stands_on == each.index and each.mtu < mtu:
+            hint = f"raise the MTU of {each.name} first, in the step that makes it"
+            return f"{each.name}, which it stands on, has {each.mtu}", hint
+    return (f"its device takes at most {most}", f"set at most {most}") if 0 < most < mtu else ("", "")

@@ -1,0 +1,236 @@
+"""What a step would refuse of its config, beyond what its plugin's schema says: values that do not go together.
+
+Called by `checks` with the plans of a pod. It asks the same rules as the steps themselves (`netdra.model.texts`), so
+that a step which begins has a config that can be carried out. What depends on a reference is let pass, unless every
+value of it would be refused.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import msgspec
+
+from netdra.model import texts
+from netdra.model.errors import InvalidInputError
+from netdra.model.plan import PlannedStep
+from netdra.topology.values import Path, dotted, quoted
+
+_BOND_NUMBERS = (
+    "miimon", "updelay", "downdelay", "peerNotifDelay", "arpInterval", "minLinks", "numPeerNotif", "resendIgmp",
+    "packetsPerSlave", "lpInterval",
+)  # fmt: skip
+_SCOPES = ("global", "link", "host")
+_MOST = 2**32 - 1
+_MOST_SCOPE = 255
+_ANY_NUMBERS = frozenset({"sysctl", "ipam", "args", "runtimeConfig", "dns", "capabilities"})
+_MOVERS: Mapping[str, tuple[str, ...]] = {
+    "host-device": ("device", "pciBusID", "deviceID", "hwaddr", "kernelpath"),
+    "sriov": ("pciBusID", "deviceID"),
+    "vfio-pci": ("pciBusID", "deviceID"),
+}
+
+
+class Problem(msgspec.Struct, frozen=True):
+    """Something wrong with a step's config: where in the step, what, and what to do."""
+
+    path: Path
+    what: str
+    hint: str = ""
+
+
+def check_values(step: PlannedStep, known: Callable[[str], str]) -> Iterator[Problem]:
+    """What is wrong with a step's values by themselves.
+
+    Args:
+        step: the step.
+        known: an interface's name as far as it is known before anything runs, or "".
+    """
+    yield from _runtime(step)
+    if step.execution == "Builtin":
+        yield from _numbers(step.config)
+    if step.type == "tuning":
+        yield from _sysctls(step)
+        yield from _routes(step)
+        yield from _ethtool(step)
+    elif step.execution != "Builtin":
+        return
+    elif step.type == "bond":
+        yield from _bond(step, known)
+    elif step.type == "sriov":
+        yield from _sriov(step.config)
+    keys = _MOVERS.get(step.type, ())
+    if step.depend_on and keys and step.execution == "Builtin" and not any(step.config.get(key) for key in keys):
+        what = f"no device is allocated for a {step.type} step with dependOn, and none is named"
+        hint = "let it depend on nothing, with a selector"
+        if "pciBusID" in keys and step.type != "host-device":
+            hint += ", or name one: pciBusID: '{{ step.pciAddress }}'"
+        yield Problem(("config",), what, hint)
+
+
+class Addresses:
+    """The addresses that the steps of a pod put on its interfaces."""
+
+    def __init__(self) -> None:
+        self._owners: dict[str, tuple[str, str]] = {}
+
+    def check(self, step: PlannedStep) -> Iterator[Problem]:
+        """Say which of a step's addresses are on an interface of the pod already.
+
+        Link-local ones may be on any number of interfaces.
+        """
+        for path, text in _written(step):
+            try:
+                address = ipaddress.ip_interface(text).ip
+            except ValueError:
+                continue
+            if address.is_link_local:
+                continue
+            interface, other = self._owners.setdefault(str(address), (step.if_name, ""))
+            if other:
+                where = f'"{interface}" by step "{other}"' if other != step.name else f'"{interface}" by the same step'
+                hint = (
+                    "give each interface an address of its own" if interface != step.if_name else "remove one of them"
+                )
+                yield Problem(path, f"address {address} is put on {where} already", hint)
+            else:
+                self._owners[str(address)] = (step.if_name, step.name)
+
+
+def _written(step: PlannedStep) -> Iterator[tuple[Path, str]]:
+    """The addresses that a config has in plain words."""
+    given = step.config.get("addresses") if step.type == "tuning" else None
+    for at, text in enumerate(given if isinstance(given, list | tuple) else ()):
+        if isinstance(text, str):
+            yield ("config", "addresses", at), text
+    ipam = step.config.get("ipam")
+    listed = ipam.get("addresses") if isinstance(ipam, Mapping) and ipam.get("type") == "static" else None
+    for at, each in enumerate(listed if isinstance(listed, list | tuple) else ()):
+        if isinstance(each, Mapping) and isinstance(each.get("address"), str):
+            yield ("config", "ipam", "addresses", at, "address"), each["address"]
+
+
+def _runtime(step: PlannedStep) -> Iterator[Problem]:
+    """The MAC address that runtimes give beside the config."""
+    given = step.config.get("runtimeConfig")
+    mac = given.get("mac") if isinstance(given, Mapping) else None
+    if mac is not None and "{{" not in str(mac) and not (isinstance(mac, str) and texts.fits(mac, "mac")):
+        shown = quoted(mac) if isinstance(mac, str) else str(mac)
+        what = f"config.runtimeConfig.mac {shown} is not {texts.EXPECTED['mac']}"
+        yield Problem(("config", "runtimeConfig", "mac"), what, "write it so, or leave it out")
+
+
+def _sysctls(step: PlannedStep) -> Iterator[Problem]:
+    given = step.config.get("sysctl")
+    for key in given if isinstance(given, Mapping) else ():
+        try:
+            texts.sysctl_path(key, step.if_name)
+        except InvalidInputError as problem:
+            yield Problem(("config", "sysctl", key), problem.what, problem.hint)
+
+
+def _routes(step: PlannedStep) -> Iterator[Problem]:
+    given = step.config.get("routes")
+    for at, each in enumerate(given if isinstance(given, list | tuple) else ()):
+        path: Path = ("config", "routes", at)
+        if not isinstance(each, Mapping):
+            continue
+        destination = each.get("destination") or each.get("dst") or ""
+        gateway = each.get("gateway") or each.get("gw") or ""
+        scope = each.get("scope")
+        is_word = isinstance(scope, str) and scope not in _SCOPES and "{{" not in scope
+        if is_word or (isinstance(scope, int) and not 0 <= scope <= _MOST_SCOPE):
+            hint = f"one of {', '.join(_SCOPES)}, or 0 to {_MOST_SCOPE}"
+            yield Problem((*path, "scope"), f"{scope!r:.40} is no scope of a route", hint)
+        values = (destination, gateway, each.get("source") or "")
+        if not all(isinstance(value, str) for value in values) or any("{{" in value for value in values):
+            continue
+        if not destination:
+            yield Problem(path, "the route has no destination", 'set destination, e.g. 10.0.0.0/8 or "default"')
+            continue
+        try:
+            texts.network(destination, *values[1:])
+        except ValueError:
+            if not all(value == "" or texts.fits(value, "ip") for value in values[1:]):
+                continue  # which its schema tells
+            by = f" by {quoted(gateway)}" if gateway else ""
+            hint = "destination is a network as 10.0.0.0/8, gateway an address of the same family"
+            yield Problem(path, f"no route can be made to {quoted(destination)}{by}", hint)
+
+
+def _numbers(config: Mapping[str, Any]) -> Iterator[Problem]:
+    """Numbers that no setting of the kernel can have; those of sysctls are texts, those of IPAM plugins not ours."""
+    for key, value in config.items():
+        if key in _ANY_NUMBERS:
+            continue
+        for path, each in _leaves(value, ("config", key)):
+            if isinstance(each, int) and not isinstance(each, bool) and each > _MOST:
+                yield Problem(path, f"{dotted(path[1:], '')[1:]} {each} does not fit into 32 bits", f"at most {_MOST}")
+
+
+def _leaves(value: Any, path: Path) -> Iterator[tuple[Path, Any]]:
+    if isinstance(value, Mapping):
+        for key, each in value.items():
+            yield from _leaves(each, (*path, str(key)))
+    elif isinstance(value, list | tuple):
+        for at, each in enumerate(value):
+            yield from _leaves(each, (*path, at))
+    else:
+        yield path, value
+
+
+def _ethtool(step: PlannedStep) -> Iterator[Problem]:
+    """Values of rings, channels and coalescing: numbers from 0, or yes and no."""
+    given = step.config.get("ethtool")
+    if not isinstance(given, Mapping):
+        return
+    for group in ("rings", "channels", "coalesce"):
+        settings = given.get(group)
+        for key, value in settings.items() if isinstance(settings, Mapping) else ():
+            if value is not None and (not isinstance(value, int) or value < 0):
+                path = ("config", "ethtool", group, key)
+                yield Problem(path, f"{group} {quoted(key)} is no number from 0, and neither true nor false")
+
+
+def _bond(step: PlannedStep, known: Callable[[str], str]) -> Iterator[Problem]:
+    links = step.config.get("links")
+    if isinstance(links, list | tuple):
+        written = [each.get("name") if isinstance(each, Mapping) else each for each in links]
+        for at, each in enumerate(written):
+            if each is None or each == "":
+                hint = "write {name: '{{ step.interfaceName }}'}"
+                yield Problem(("config", "links", at), "a member of the bond has no name", hint)
+        members = [known(each) if isinstance(each, str) else "" for each in written]
+        if step.if_name in members:
+            at = members.index(step.if_name)
+            yield Problem(("config", "links", at), f'"{step.if_name}" is the bond itself', "name its members")
+        primary = step.config.get("primary")
+        primary = known(primary) if isinstance(primary, str) else ""
+        if primary and all(members) and primary not in members:
+            hint = f"name one of {', '.join(members)}"
+            yield Problem(("config", "primary"), f'primary "{primary}" is not one of its links', hint)
+    for key in _BOND_NUMBERS:
+        value = step.config.get(key)
+        if isinstance(value, str) and not (value.isascii() and value.isdecimal() and len(value) < 10):
+            yield Problem(("config", key), f"{key} {quoted(value)} is no number", "write a number without quotes")
+    targets = step.config.get("arpIpTarget")
+    listed = targets.split(",") if isinstance(targets, str) else targets if isinstance(targets, list | tuple) else ()
+    for each in listed:
+        if not isinstance(each, str) or not texts.fits(each.strip(), "ip") or ":" in each:
+            shown = quoted(each) if isinstance(each, str) else str(each)
+            yield Problem(("config", "arpIpTarget"), f"arpIpTarget {shown} is no IPv4 address", "write e.g. 10.0.0.1")
+
+
+def _sriov(config: Mapping[str, Any]) -> Iterator[Problem]:
+    for key in ("qos", "vlanQoS", "proto", "vlanProto"):
+        value = config.get(key)
+        if value and value not in ("802.1q", "802.1Q") and not config.get("vlan"):
+            yield Problem(("config", key), f"{key} means nothing without a vlan", "set vlan, 1 to 4094")
+    low, high = (next((config[key] for key in keys if key in config), None) for keys in _RATES)
+    if isinstance(low, int) and isinstance(high, int) and 0 < high < low:
+        yield Problem(("config",), f"minTxRate {low} is more than maxTxRate {high}", "raise maxTxRate; 0 is no limit")
+
+
+_RATES = (("minTxRate", "min_tx_rate"), ("maxTxRate", "max_tx_rate"))
