@@ -38,6 +38,7 @@ from netdra.model.custom_device import CustomDevice
 from netdra.model.policy import DeviceExposurePolicy
 from netdra.model.schema import CNIPluginSchema
 from netdra.model.topology import NetworkTopology
+from netdra.topology import shipped
 from netdra.topology.classes import known_classes
 from netdra.topology.users import is_attached, topologies_of, users
 
@@ -96,7 +97,7 @@ class Copy:
         if self._cluster is None:
             self._cluster = Cluster(
                 topologies=dict(self.topologies.objects),
-                schemas=dict(self.schemas.objects),
+                schemas={each.metadata.name: each for each in shipped.own_of(self.schemas.objects.values())},
                 policies=dict(self.policies.objects),
                 custom_devices=dict(self.custom_devices.objects),
                 classes=self._made_classes() | dict(self.classes.objects),

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from netdra.admission.cluster import Cluster
 from netdra.admission.messages import Verdict
 from netdra.admission.topologies import listed
+from netdra.model.names import SHIPPED_LABEL
 from netdra.model.schema import CNIPluginSchema
 from netdra.topology import contract, graph, schema_check, shipped
 from netdra.topology.findings import Finding
@@ -23,7 +24,11 @@ def review(new: CNIPluginSchema, cluster: Cluster) -> Verdict:
 def warnings(new: CNIPluginSchema, cluster: Cluster) -> Iterator[Finding]:
     """What the author of a schema should know though nothing stands against it."""
     name, plugin = new.metadata.name, new.spec.plugin
-    same = [each for each, other in cluster.schemas.items() if each != name and other.spec.plugin == plugin]
+    if new.is_shipped:
+        yield from _not_shipped(new)
+        return
+    others = {each.metadata.name for each in shipped.own_of(cluster.schemas.values()) if each.spec.plugin == plugin}
+    same = others - {name}
     first = min([name, *same])
     if same:
         what = f'CNIPluginSchema "{name}": {listed(sorted(same))} describes plugin "{plugin}" too'
@@ -34,6 +39,21 @@ def warnings(new: CNIPluginSchema, cluster: Cluster) -> Iterator[Finding]:
             hint="they go on as they are, but cannot be changed without being mended",
             path=("spec",),
         )
+
+
+def _not_shipped(new: CNIPluginSchema) -> Iterator[Finding]:
+    """That an object shows something else than what is shipped under its name."""
+    name = new.metadata.name
+    known = shipped.objects().get(name)
+    if known is not None and known.spec == new.spec:
+        return
+    next_ = "deletes it" if known is None else "puts it right"
+    yield Finding(
+        what=f'CNIPluginSchema "{name}": by its label {SHIPPED_LABEL} it only shows what netdra ships, so it counts '
+        f"for nothing, and the controller {next_}",
+        hint="leave the label out to have it count",
+        path=("metadata", "labels"),
+    )
 
 
 def _unfit(new: CNIPluginSchema, cluster: Cluster) -> Iterator[str]:

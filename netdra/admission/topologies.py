@@ -45,8 +45,8 @@ def warnings(new: NetworkTopology, cluster: Cluster) -> Iterator[Finding]:
 
 
 def sound(schemas: Mapping[str, CNIPluginSchema]) -> list[CNIPluginSchema]:
-    """The schemas that do not contradict themselves; the others count for nothing."""
-    return [schema for schema in schemas.values() if not contract.examine(schema)[1]]
+    """The schemas of the cluster's own that do not contradict themselves; the others count for nothing."""
+    return [schema for schema in shipped.own_of(schemas.values()) if not contract.examine(schema)[1]]
 
 
 def shape(topology: NetworkTopology) -> NetworkTopologySpec:

@@ -19,6 +19,8 @@ from netdra.cli import daemons, shared
 def command(options: daemons.Options, namespace: str, identity: str) -> None:
     """Make the DeviceClasses of NetworkTopologies, and keep the status of topologies, policies and plugin schemas.
 
+    The plugin schemas that netdra brings along are shown in the cluster, and count as they are brought along.
+
     Several may run: one is elected by a Lease and works, the others wait.
     """
     from netdra.controller.daemon import Settings

@@ -19,7 +19,7 @@ _COLUMNS = ("TYPE", "EXECUTION", "VERSION", "REQUIRED", "OPTIONAL")
 def command(types: tuple[str, ...], output: str | None) -> None:
     """Print the plugin schemas that netdra brings along: all in a table, or those of some TYPEs whole.
 
-    A CNIPluginSchema of the cluster stands above the one that is brought along for its type.
+    A CNIPluginSchema of the cluster's own stands above the one that is brought along for its type.
     """
     every = [schema for name in shipped.names() if (schema := shipped.schema(name)) is not None]
     known = sorted({each.spec.cni_type for each in every})

@@ -16,10 +16,11 @@ from typing import Any
 from netdra.controller import metrics, status
 from netdra.controller.checks import Checks
 from netdra.controller.classes import Changes, changes
+from netdra.controller.schemas import change
 from netdra.controller.state import CUSTOM_DEVICE, FEATURES, POLICY, SCHEMA, TOPOLOGY, State, published
 from netdra.controller.status import Seen
 from netdra.controller.work import Key, Work
-from netdra.controller.writing import Status, WithStatus, drift, hold, reference, say, write
+from netdra.controller.writing import Status, WithStatus, drift, hold, reference, say, ship, write
 from netdra.kube.backoff import Backoff
 from netdra.kube.client import Client
 from netdra.kube.errors import ApiError, ConflictError, NotFoundError
@@ -30,6 +31,7 @@ from netdra.model.errors import InvalidInputError, NetdraError, TemporaryError
 from netdra.model.topology import NetworkTopology
 from netdra.ops.logs import fields
 from netdra.ops.metrics import measured
+from netdra.topology import shipped
 
 log = logging.getLogger(__name__)
 
@@ -112,7 +114,7 @@ class Controller:
         if topology is None:
             self._forget()
             return  # its classes go with it
-        findings = await self._checks.topology(topology, self.state.schemas.objects.values())
+        findings = await self._checks.topology(topology, shipped.own_of(self.state.schemas.objects.values()))
         deleted = bool(topology.metadata.deletion_timestamp)
         planned = Changes() if findings and not deleted else self._changes(topology)
         problem = await write(self._client, planned)
@@ -157,7 +159,9 @@ class Controller:
 
     async def _schema(self, name: str) -> None:
         schema = self.state.schemas.objects.get(name)
-        if schema is not None:
+        if (planned := change(name, schema)) is not None:
+            await ship(self._client, planned)
+        elif schema is not None:
             await self._say(SCHEMAS, schema, status.of_schema(schema, self.state.schemas.objects, now()))
 
     async def _custom_device(self, name: str) -> None:

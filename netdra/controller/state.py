@@ -35,6 +35,7 @@ from netdra.model.node_network import CustomDeviceReport, NodeReport, PolicyAtNo
 from netdra.model.policy import DeviceExposurePolicy
 from netdra.model.schema import CNIPluginSchema
 from netdra.model.topology import NetworkTopology
+from netdra.topology import shipped
 from netdra.topology.users import topologies_of
 
 R = TypeVar("R")
@@ -135,6 +136,8 @@ class State:
                 with suppress(TimeoutError):
                     async with asyncio.timeout(REPORTS_SECONDS):
                         await self.nodes.wait_synced()
+                for name in await asyncio.to_thread(shipped.objects):
+                    self._work.note(Key(SCHEMA, name))
                 await work()
 
     def _stores(self) -> tuple[Store[Any], ...]:
@@ -165,10 +168,13 @@ class State:
             self._work.note(Key(POLICY, name), SETTLE_SECONDS)
 
     def _schema_changed(self, change: Change[CNIPluginSchema]) -> None:
-        if _is_status_alone(change):
+        shown = [each.is_shipped for each in (change.old, change.new) if each is not None]
+        if _is_status_alone(change) and len({*shown}) == 1:
             self._work.note(Key(SCHEMA, change.key), SETTLE_SECONDS)
             return
         self._work.note(Key(SCHEMA, change.key))
+        if all(shown):
+            return  # it counts for nothing, so nothing else is to be looked at
         for name in self.schemas.objects:
             self._work.note(Key(SCHEMA, name))
         for name in self.topologies.objects:

@@ -21,7 +21,7 @@ from netdra.model.node_network import CustomDeviceReport, PolicyAtNode
 from netdra.model.policy import DeviceExposurePolicy, DeviceExposurePolicyStatus, Exposure, PolicyProblem
 from netdra.model.schema import CNIPluginSchema, CNIPluginSchemaStatus
 from netdra.model.topology import NetworkTopology, NetworkTopologyStatus
-from netdra.topology import contract
+from netdra.topology import contract, shipped
 
 MAX_MESSAGE = 4096
 
@@ -270,7 +270,9 @@ def of_schema(schema: CNIPluginSchema, schemas: Mapping[str, CNIPluginSchema], n
     generation = schema.metadata.generation
     said = (_schema_accepted(schema, schemas),)
     return CNIPluginSchemaStatus(
-        observed_generation=generation, conditions=conditions(said, before.conditions, generation, now)
+        observed_generation=generation,
+        source="netdra" if schema.is_shipped else "own",
+        conditions=conditions(said, before.conditions, generation, now),
     )
 
 
@@ -280,11 +282,19 @@ def _schema_accepted(schema: CNIPluginSchema, schemas: Mapping[str, CNIPluginSch
         why = "\n".join(finding.text for finding in findings)
         return Said("Accepted", holds=False, reason="Contradictory", message=why)
     plugin = schema.spec.plugin
-    first = min(name for name, each in schemas.items() if each.spec.plugin == plugin)
+    own = [each for each in shipped.own_of(schemas.values()) if each.spec.plugin == plugin]
+    first = min((each.metadata.name for each in own if not contract.examine(each)[1]), default="")
+    if schema.is_shipped:
+        if first:
+            why = f'"{first}" describes plugin "{plugin}" too and counts in its place'
+            return Said("Accepted", holds=False, reason="Replaced", message=why)
+        return Said("Accepted", holds=True, reason="Shipped", message=f'netdra ships it for plugin "{plugin}"')
     if first != schema.metadata.name:
         why = f'"{first}" describes plugin "{plugin}" too and counts, because its name sorts first; delete one of them'
         return Said("Accepted", holds=False, reason="Duplicate", message=why)
-    return Said("Accepted", holds=True, reason="Valid", message=f'topologies are held against it for plugin "{plugin}"')
+    instead = " in place of the one that netdra ships" if plugin in shipped.names() else ""
+    why = f'topologies are held against it for plugin "{plugin}"{instead}'
+    return Said("Accepted", holds=True, reason="Valid", message=why)
 
 
 def of_custom_device(device: CustomDevice, reports: DeviceReports, now: datetime) -> CustomDeviceStatus:

@@ -1,4 +1,4 @@
-"""Writes what the controller makes: DeviceClasses, finalizers of topologies that are used, statuses and their events.
+"""Writes what the controller makes: DeviceClasses, shipped schemas, finalizers, statuses and their events.
 
 Used by `netdra.controller.controller`, which knows what is to be written. The status is what was told: a condition is
 told of by an event when it is written for the first time, so a restart tells nothing again. What changes in the message
@@ -9,14 +9,16 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, Protocol
 
 from netdra.controller import metrics
 from netdra.controller.classes import Changes
+from netdra.controller.schemas import Change
 from netdra.kube.client import Client
 from netdra.kube.errors import AlreadyExistsError, RefusedError
 from netdra.kube.events import ObjectReference, Occurrence, Recorder
-from netdra.kube.resources import DEVICE_CLASSES, TOPOLOGIES, Resource
+from netdra.kube.resources import DEVICE_CLASSES, SCHEMAS, TOPOLOGIES, Resource
 from netdra.model import documents, names
 from netdra.model.meta import Condition, ObjectMeta
 from netdra.model.topology import NetworkTopology
@@ -171,6 +173,24 @@ async def write(client: Client, planned: Changes) -> str:
             except RefusedError as problem:
                 refused.append(problem.what)
     return "\n".join(refused)
+
+
+async def ship(client: Client, planned: Change) -> None:
+    """Make, put right or delete an object that shows a schema which netdra ships; never one that came in between.
+
+    Raises:
+        ApiError: it was changed meanwhile, or cannot be written just now.
+    """
+    with counted(metrics.SCHEMA_WRITES, planned.verb), suppress(AlreadyExistsError):
+        # Of one that is there already the store will learn, and it is looked at again.
+        match planned.verb:
+            case "create":
+                await client.create(SCHEMAS, planned.schema)
+            case "update":
+                await client.replace(SCHEMAS, planned.schema)
+            case "delete":
+                await client.delete(SCHEMAS, planned.schema)
+        log.info('%sd CNIPluginSchema "%s", which shows what netdra ships', planned.verb, planned.schema.metadata.name)
 
 
 async def hold(client: Client, topology: NetworkTopology, *, held: bool) -> None:

@@ -65,7 +65,7 @@ _WIDE: Mapping[str, tuple[_Row, ...]] = {
         (_OURS, "networktopologies/status", ("patch",)),
         (_OURS, "deviceexposurepolicies/status", ("patch",)),
         (_OURS, "networktopologies/finalizers", ("update",)),
-        (_CNI, "cnipluginschemas", READ),
+        (_CNI, "cnipluginschemas", (*READ, "create", "update", "delete")),
         (_CNI, "cnipluginschemas/status", ("patch",)),
         _EVENTS,
     ),

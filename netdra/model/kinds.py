@@ -224,7 +224,9 @@ SCHEMA = CustomKind(
     short_names=("cnis",),
     columns=(
         Column(name="Type", path=".spec.cniType"),
+        Column(name="Execution", path=".spec.execution"),
         Column(name="Version", path=".spec.version"),
+        Column(name="Source", path=".status.source"),
         _condition("Accepted", "Accepted"),
         Column(name="Required", path=f".{_PARAMETERS}.required[*].name", priority=1),
     ),

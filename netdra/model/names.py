@@ -15,6 +15,7 @@ GROUP_VERSION = f"{GROUP}/v1alpha1"
 SCHEMA_GROUP_VERSION = "cni.networking.k8s.io/v1alpha1"
 TOPOLOGY_LABEL = f"{GROUP}/topology"
 STEP_LABEL = f"{GROUP}/step"
+SHIPPED_LABEL = f"{GROUP}/shipped"
 
 SEED_PCIE_ROOT = "device.k8s.io/pcieRoot"
 STANDARD_PCIE_ROOT = "resource.kubernetes.io/pcieRoot"

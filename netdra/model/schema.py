@@ -12,6 +12,7 @@ from typing import Any, Literal
 import msgspec
 
 from netdra.model.meta import Condition, ObjectMeta
+from netdra.model.names import SHIPPED_LABEL
 from netdra.model.topology import Execution, described
 
 
@@ -234,14 +235,16 @@ class CNIPluginSchemaStatus(msgspec.Struct, frozen=True, kw_only=True, rename="c
 
     Attributes:
         observed_generation: The generation of the schema that this status is about.
+        source: Whose it is: `netdra` if netdra brought it along, else `own`.
         conditions: `Accepted`: the schema does not contradict itself, and no other one describes the same plugin.
     """
 
     observed_generation: int = 0
+    source: str = ""
     conditions: tuple[Condition, ...] = ()
 
 
-class CNIPluginSchema(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+class CNIPluginSchema(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
     """What one CNI plugin takes, needs and makes.
 
     Attributes:
@@ -254,3 +257,11 @@ class CNIPluginSchema(msgspec.Struct, frozen=True, kw_only=True, rename="camel")
     api_version: Literal["cni.networking.k8s.io/v1alpha1"]
     kind: Literal["CNIPluginSchema"]
     status: CNIPluginSchemaStatus | None = None
+
+    @property
+    def is_shipped(self) -> bool:
+        """Whether it only shows what netdra ships, and so counts for nothing by itself (decision D35).
+
+        The label has the object's own name, so that a copy under another name is its author's.
+        """
+        return bool(self.metadata.name) and self.metadata.labels.get(SHIPPED_LABEL) == self.metadata.name

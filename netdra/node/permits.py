@@ -14,7 +14,7 @@ from netdra.cni import hostpaths
 from netdra.model.errors import InvalidInputError, TemporaryError
 from netdra.model.plan import Plan
 from netdra.model.schema import CNIPluginSchema
-from netdra.topology import confine
+from netdra.topology import confine, shipped
 from netdra.topology.findings import refuse
 from netdra.topology.schema_check import check_programs
 
@@ -38,7 +38,7 @@ class NodePermits:
     @property
     def described(self) -> frozenset[str]:
         """The plugins that the cluster's own schemas describe."""
-        return frozenset(schema.spec.plugin for schema in self.schemas() or ())
+        return frozenset(schema.spec.plugin for schema in shipped.own_of(self.schemas() or ()))
 
     def check(self, plans: Sequence[Plan]) -> None:
         """Refuse plans that name what their authors may not have.

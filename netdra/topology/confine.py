@@ -82,7 +82,7 @@ def contracts_of(plans: Iterable[Plan], own: Iterable[CNIPluginSchema] = ()) -> 
     """The contracts of all plugins of some plans, IPAM plugins included; a schema that is wrong in itself is none."""
     wanted = {kind for plan in plans for step in plan.steps for kind in (step.type, _ipam_type(step)) if kind}
     found = {kind: known for kind in wanted if (known := shipped.of_type(kind))}
-    for schema in own:
+    for schema in shipped.own_of(own):
         contract = _contract(schema) if schema.spec.cni_type in wanted else None
         if contract is not None:
             found[contract.cni_type] = (*found.get(contract.cni_type, ()), contract)

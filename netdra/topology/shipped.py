@@ -8,11 +8,14 @@ are asked for. Called at the edges (command line, webhook, controller), which pu
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 from importlib import resources
 
+from msgspec.structs import replace
+
 from netdra.model import documents
+from netdra.model.names import SHIPPED_LABEL
 from netdra.model.schema import CNIPluginSchema
 from netdra.model.topology import described
 from netdra.topology.contract import Contract, compile_schema
@@ -57,17 +60,38 @@ def schema(plugin: str) -> CNIPluginSchema | None:
     return found
 
 
+@cache
+def objects() -> Mapping[str, CNIPluginSchema]:
+    """The schemas as the controller shows them in the cluster, by the objects' names."""
+    found = (known for plugin in names() if (known := schema(plugin)) is not None)
+    return {each.metadata.name: _labelled(each) for each in found}
+
+
+def own_of(schemas: Iterable[CNIPluginSchema]) -> Iterator[CNIPluginSchema]:
+    """Of a cluster's schemas those that count: its administrators' and vendors' own (decision D35).
+
+    What netdra ships counts as this process brings it along, not as an object shows it.
+    """
+    return (each for each in schemas if not each.is_shipped)
+
+
+def _labelled(found: CNIPluginSchema) -> CNIPluginSchema:
+    name = found.metadata.name
+    return replace(found, metadata=replace(found.metadata, labels={SHIPPED_LABEL: name}))
+
+
 def contracts(plugins: Iterable[str], own: Iterable[CNIPluginSchema] = ()) -> dict[str, Contract]:
     """The contracts of plugins, by plugin: the user's own schema where there is one, else the shipped one.
 
-    Of several schemas for one plugin the one whose name comes first counts.
+    Objects that only show what is shipped are passed over: another version of netdra may have written them. Of several
+    schemas for one plugin the one whose name comes first counts.
 
     Raises:
         InvalidInputError: one of the user's schemas contradicts itself.
     """
     wanted = set(plugins)
     found = {plugin: known for plugin in wanted if (known := schema(plugin)) is not None}
-    for each in sorted(own, key=lambda schema: schema.metadata.name, reverse=True):
+    for each in sorted(own_of(own), key=lambda schema: schema.metadata.name, reverse=True):
         if each.spec.plugin in wanted:
             found[each.spec.plugin] = each
     return {

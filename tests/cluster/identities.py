@@ -30,11 +30,11 @@ def template(name: str) -> list[Object]:
     return [each for each in yaml.safe_load_all((TEMPLATES / name).read_text()) if each]
 
 
-INSTALLED = ("rights.yaml", "own-node.yaml", "certificate-keeper.yaml")
+INSTALLED = ("rights.yaml", "own-node.yaml", "own-schemas.yaml", "certificate-keeper.yaml")
 
 
 def install(api: Api) -> None:
-    """The namespace, the rights, and the policies that keep a driver to its node."""
+    """The namespace, the rights, and the policies that keep each process to what is its own."""
     if not any(found["metadata"]["name"] == NETDRA for found in api.list(NAMESPACE)):
         objects.add_namespace(api, NETDRA)
     for manifest in (each for name in INSTALLED for each in template(name)):

@@ -55,7 +55,7 @@ CONTROLLER: Rights = {
     f"customdevices.{OURS}": READ,
     f"customdevices/status.{OURS}": frozenset({"patch"}),
     f"nodenetworks.{OURS}": READ,
-    f"cnipluginschemas.{CNI}": READ,
+    f"cnipluginschemas.{CNI}": READ | {"create", "update", "delete"},
     f"cnipluginschemas/status.{CNI}": frozenset({"patch"}),
     "events.events.k8s.io": frozenset({"create", "patch"}),
 }

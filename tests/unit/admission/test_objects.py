@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from netdra.admission.cluster import Cluster
 from netdra.admission.messages import ALLOWED, AdmissionRequest
@@ -18,6 +19,7 @@ from netdra.model.claim import DeviceClass
 from netdra.model.custom_device import CustomDevice
 from netdra.model.schema import CNIPluginSchema
 from netdra.model.topology import NetworkTopology
+from netdra.topology import shipped
 from netdra.topology.classes import known_classes
 from tests.builders import OURS, exclude, exclusive, policy, shared
 
@@ -35,6 +37,12 @@ def schema(name: str, plugin: str, **spec: Any) -> CNIPluginSchema:
         "spec": {"cniType": plugin, **spec},
     }
     return documents.convert(value, CNIPluginSchema, "test")
+
+
+def shown(found: CNIPluginSchema) -> CNIPluginSchema:
+    """As if netdra shipped it."""
+    name = found.metadata.name
+    return replace(found, metadata=replace(found.metadata, labels={"networking.dra.io/shipped": name}))
 
 
 def custom(name: str = "c", **spec: Any) -> CustomDevice:
@@ -90,6 +98,20 @@ class TestTopologies:
         own = schema("sriov", "sriov", configParameters={"required": [{"name": "level", "type": "integer"}]})
         (error,) = review(request_of(topology("net", ONE)), Cluster(schemas={"sriov": own})).errors
         assert "level" in error
+
+    def test_what_shows_a_shipped_schema_counts_for_nothing_whatever_it_says(
+        self, request_of: Request, topology: Topology
+    ) -> None:
+        """Another version of netdra may have written it, or a hand changed it; beside it a vendor's own counts."""
+        strict = {"required": [{"name": "level", "type": "integer"}]}
+        older = shown(schema("sriov", "sriov", configParameters=strict))
+        new = request_of(topology("net", ONE))
+        assert review(new, Cluster(schemas={"sriov": older})) == ALLOWED
+        vendors = schema("zz", "sriov", configParameters=strict)
+        assert review(new, Cluster(schemas={"sriov": shipped.objects()["sriov"], "zz": vendors})).errors
+        unknown = request_of(topology("net", "- {name: vf0, type: unheard}"))
+        (warning,) = review(unknown, Cluster(schemas={"unheard": shown(schema("unheard", "unheard"))})).warnings
+        assert 'no CNIPluginSchema describes plugin "unheard"' in warning
 
     def test_a_schema_that_contradicts_itself_counts_for_nothing(self, request_of: Request, topology: Topology) -> None:
         limits = {"prevResult": {"interfaces": {"minItems": 3, "maxItems": 1}}}
@@ -260,6 +282,21 @@ class TestSchemas:
         topologies = {"net": topology("net", ONE), "other": topology("other", "- {name: a, type: host-device}")}
         (warning,) = review(request_of(strict), Cluster(topologies=topologies)).warnings
         assert "the topologies net break it" in warning
+
+    def test_what_shows_a_shipped_one_is_no_second_one(self, request_of: Request) -> None:
+        cluster = Cluster(schemas=shipped.objects())
+        own = schema("a-vlan", "vlan")
+        assert review(request_of(own), cluster) == ALLOWED
+        for each in shipped.objects().values():
+            assert review(request_of(each), Cluster(schemas={"a-vlan": own, **shipped.objects()})) == ALLOWED
+
+    @pytest.mark.parametrize(("name", "what"), [("vlan", "puts it right"), ("mine", "deletes it")])
+    def test_who_changes_one_that_netdra_shows_is_told_that_it_counts_for_nothing(
+        self, request_of: Request, name: str, what: str
+    ) -> None:
+        (warning,) = review(request_of(shown(schema(name, "vlan"))), Cluster()).warnings
+        assert f'CNIPluginSchema "{name}": by its label networking.dra.io/shipped it only shows' in warning
+        assert f"counts for nothing, and the controller {what}" in warning
 
 
 class TestCustomDevices:

@@ -18,6 +18,7 @@ from netdra.model.custom_device import CustomDevice
 from netdra.model.meta import Condition
 from netdra.model.node_network import CustomDeviceReport, NodeProblem, PolicyAtNode, PolicyReport
 from netdra.model.schema import CNIPluginSchema
+from netdra.topology import shipped
 from tests.builders import exclude, exclusive
 from tests.unit.controller.test_classes import topology
 
@@ -236,3 +237,23 @@ class TestSchemas:
     def test_one_that_contradicts_itself_is_not_accepted(self) -> None:
         wrong = schema("a", "x", input={"prevResult": {"interfaces": {"minItems": 3, "maxItems": 1}}})
         assert said(status.of_schema(wrong, {"a": wrong}, NOW).conditions, "Accepted")[1] == "Contradictory"
+
+    def test_one_that_netdra_ships_is_shown_as_such_and_what_is_somebodys_own_counts_in_its_place(self) -> None:
+        shown, own = shipped.objects()["vlan"], schema("zz", "vlan")
+        alone = status.of_schema(shown, {"vlan": shown}, NOW)
+        assert alone.source == "netdra"
+        assert said(alone.conditions, "Accepted")[:2] == ("True", "Shipped")
+        both = {"vlan": shown, "zz": own}
+        replaced = said(status.of_schema(shown, both, NOW).conditions, "Accepted")
+        assert replaced == ("False", "Replaced", '"zz" describes plugin "vlan" too and counts in its place')
+        counts = status.of_schema(own, both, NOW)
+        assert counts.source == "own"
+        assert said(counts.conditions, "Accepted")[:2] == ("True", "Valid")
+        assert "in place of the one that netdra ships" in said(counts.conditions, "Accepted")[2]
+
+    def test_one_that_contradicts_itself_takes_the_place_of_no_other(self) -> None:
+        wrong = schema("a", "vlan", input={"prevResult": {"interfaces": {"minItems": 3, "maxItems": 1}}})
+        every = {"a": wrong, "b": schema("b", "vlan"), "vlan": shipped.objects()["vlan"]}
+        assert said(status.of_schema(every["b"], every, NOW).conditions, "Accepted")[0] == "True"
+        del every["b"]
+        assert said(status.of_schema(every["vlan"], every, NOW).conditions, "Accepted")[0] == "True"

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import pytest
+from msgspec.structs import replace
 
 from netdra.model import documents
 from netdra.model.errors import InvalidInputError, TemporaryError
+from netdra.model.meta import ObjectMeta
 from netdra.model.plan import PlannedDevice
-from netdra.model.schema import CNIPluginSchema
+from netdra.model.schema import CNIPluginSchema, CNIPluginSchemaSpec
 from netdra.node.permits import NodePermits
 from tests.plans import plan, step
 
@@ -27,6 +29,11 @@ def schema(execution: str) -> CNIPluginSchema:
         },
     }
     return documents.convert(found, CNIPluginSchema, "test")
+
+
+def shown(found: CNIPluginSchema) -> CNIPluginSchema:
+    """As if netdra shipped it."""
+    return replace(found, metadata=ObjectMeta(name="ours", labels={"networking.dra.io/shipped": "ours"}))
 
 
 @pytest.mark.parametrize("known", [(), (schema("Auto"),)], ids=["none", "of the step"])
@@ -49,3 +56,15 @@ def test_a_program_that_nothing_describes_is_not_run_though_netdra_has_a_step_of
         NodePermits().check(plans)
     NodePermits(plugins=("vfio-pci",)).check(plans)
     NodePermits().check((plan(step("vf0", "vfio-pci", "net1", device=VF)),))
+
+
+def test_an_object_that_says_of_itself_that_netdra_ships_it_allows_nothing() -> None:
+    permits = NodePermits(schemas=lambda: (shown(schema("Binary")),))
+    with pytest.raises(InvalidInputError, match='"sriov-binary" does not accept parameter "mtu"'):
+        permits.check(PLANS)
+    program = (plan(step("vf0", "vfio-pci", "net1", device=VF, binary=True)),)
+    vfio = replace(schema("Binary"), spec=CNIPluginSchemaSpec(cni_type="vfio-pci", execution="Binary"))
+    NodePermits(schemas=lambda: (vfio,)).check(program)
+    with pytest.raises(InvalidInputError, match='plugin "vfio-pci" is none that may be run on this node'):
+        NodePermits(schemas=lambda: (shown(vfio),)).check(program)
+    assert NodePermits(schemas=lambda: (shown(vfio), schema("Binary"))).described == {"sriov (Binary)"}

@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 import yaml
+from msgspec.structs import replace
 
 from netdra.model import documents
 from netdra.model.errors import InvalidInputError
@@ -166,3 +167,9 @@ def test_the_user_s_schema_stands_above_the_shipped_one_and_the_first_name_above
 
     contracts = shipped.contracts(["vlan"], [named("b", "second"), named("a", "first")])
     assert list(contracts["vlan"].parameters) == ["first"]
+    shown = named("a", "shown")
+    labels = {"networking.dra.io/shipped": "a"}
+    shown = replace(shown, metadata=replace(shown.metadata, labels=labels))
+    contracts = shipped.contracts(["vlan"], [named("b", "second"), shown])
+    assert list(contracts["vlan"].parameters) == ["second"]
+    assert shipped.contracts(["vlan"], [shown]) == shipped.contracts(["vlan"])

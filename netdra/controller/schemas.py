@@ -1,0 +1,45 @@
+"""The CNIPluginSchemas that netdra ships, as objects of the cluster: what is to be done with one of them.
+
+Pure. Called by `netdra.controller.controller`. An object is netdra's if its label says so (decision D35); every other
+one of the same name is somebody's own, and is left as it is.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+from msgspec.structs import replace
+
+from netdra.model.schema import CNIPluginSchema
+from netdra.topology import shipped
+
+
+class Change(msgspec.Struct, frozen=True):
+    """What it takes to have an object as it should be.
+
+    Attributes:
+        verb: what is to be done.
+        schema: the object as it is to be, or as it is if it is to go.
+    """
+
+    verb: Literal["create", "update", "delete"]
+    schema: CNIPluginSchema
+
+
+def change(name: str, found: CNIPluginSchema | None) -> Change | None:
+    """What is to be done with the object of a name; None if it is as it should be, or not netdra's.
+
+    Args:
+        name: the object's.
+        found: the object as it is stored, if there is one.
+    """
+    wanted = shipped.objects().get(name)
+    if found is None:
+        return Change("create", wanted) if wanted is not None else None
+    # One that is being deleted still has its name: the new one is made when it is gone.
+    if not found.is_shipped or found.metadata.deletion_timestamp:
+        return None
+    if wanted is None:
+        return Change("delete", found)
+    return Change("update", replace(found, spec=wanted.spec)) if found.spec != wanted.spec else None
