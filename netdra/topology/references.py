@@ -7,13 +7,15 @@ text the value becomes text (decision D9). `find` serves `graph` and the checks,
 
 from __future__ import annotations
 
+import ipaddress
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import msgspec
 
-from netdra.model import suggestions
+from netdra.model import suggestions, texts
+from netdra.model.plan import PlannedStep
 from netdra.model.result import StepResult
 from netdra.topology import values
 from netdra.topology.values import ConfigError, Path, dotted, quoted
@@ -24,6 +26,8 @@ _MAX_LENGTH = 160
 
 PARAMETERS = "params"
 """What stands in a step's place where the topology's parameters are meant: `{{ params.address }}`."""
+
+_RUNTIME = "runtimeConfig"
 
 _INSIDE = re.compile(
     r"[ \t]*([a-z0-9](?:[-a-z0-9]{0,61}[a-z0-9])?)\.([A-Za-z][A-Za-z0-9]*)(?:\[(\d{1,3})\]\.([a-z]+))?[ \t]*\Z"
@@ -208,21 +212,65 @@ def fill(config: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
     Raises:
         ConfigError: the config or a reference is malformed.
     """
+    return put(config, {Reference(PARAMETERS, name): value for name, value in given.items()})
+
+
+def put(config: Mapping[str, Any], known: Mapping[Reference, Any]) -> dict[str, Any]:
+    """A copy of a config in which the references that have a value are replaced; all else stays as it is.
+
+    Raises:
+        ConfigError: the config or a reference is malformed.
+    """
 
     def filled(path: Path, text: str) -> Any:
         parts = _parse_at(path, text)
-        known = [isinstance(part, Reference) and part.is_parameter and part.field in given for part in parts]
-        if known == [True]:
-            return given[parts[0].field]  # type: ignore[union-attr]
-        if not any(known):
+        has = [isinstance(part, Reference) and part in known for part in parts]
+        if has == [True]:
+            return known[parts[0]]  # type: ignore[index]
+        if not any(has):
             return text
         return "".join(
-            _as_text(given[part.field]) if isinstance(part, Reference) and has else str(part)
-            for part, has in zip(parts, known, strict=True)
+            str(part) if isinstance(part, str) or part not in known else _as_text(known[part]) for part in parts
         )
 
     copied: dict[str, Any] = values.copy(dict(config), filled)
     return copied
+
+
+def foreseen(steps: Iterable[PlannedStep]) -> dict[Reference, Any]:
+    """What is known of the steps' results before anything runs, by reference.
+
+    That is the names of interfaces, the PCI address that was allocated, if the plan says it, and the static addresses
+    of a step that comes after no other.
+    """
+    found: dict[Reference, Any] = {}
+    for step in steps:
+        found[Reference(step.name, "interfaceName")] = step.if_name
+        if step.device is not None and step.device.pci_address:
+            found[Reference(step.name, "pciAddress")] = step.device.pci_address
+        if step.depend_on:
+            continue  # its result has what it was given, too
+        for number, address in enumerate(_static(step.config)):
+            found[Reference(step.name, "ips", number)] = address
+    return found
+
+
+def _static(config: Mapping[str, Any]) -> list[str]:
+    """The addresses that a config has put on the interface, as far as they are in plain words from the first one on."""
+    ipam = config.get("ipam")
+    if not isinstance(ipam, Mapping) or ipam.get("type") != "static" or config.get("args") or config.get(_RUNTIME):
+        return []
+    found: list[str] = []
+    for each in _listed(ipam.get("addresses")):
+        text = each.get("address") if isinstance(each, Mapping) else None
+        if not isinstance(text, str) or not texts.fits(text, "cidr"):
+            break
+        found.append(str(ipaddress.ip_interface(text)))
+    return found
+
+
+def _listed(value: Any) -> Sequence[Any]:
+    return value if isinstance(value, list | tuple) else ()
 
 
 def _reference(inside: str) -> Reference:
