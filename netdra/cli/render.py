@@ -27,7 +27,7 @@ from netdra.model.errors import InvalidInputError
 from netdra.model.plan import Binding, Plan, PlannedDevice, PlannedStep
 from netdra.model.resource import ResourceSlice
 from netdra.model.topology import NetworkTopology
-from netdra.topology import bind, references
+from netdra.topology import bind, interfaces, references
 from netdra.topology.classes import device_classes, parameters
 from netdra.topology.devices import DeviceKey, from_slices
 
@@ -167,7 +167,7 @@ def _print_claims(listed: Sequence[pod.PodClaim], bound: Binding) -> None:
 
 def _foreseen(plan: Plan, step: PlannedStep, called: str) -> Rendered:
     """A step's call, with the references whose values are known in their places."""
-    config = references.put(step.config, references.foreseen(plan.steps))
+    config = references.put(step.config, interfaces.foreseen(plan.steps))
     left = dict.fromkeys(str(reference) for _, reference in references.find(config))
     call = _rendered(plan, msgspec.structs.replace(step, config=config))
     return msgspec.structs.replace(call, pod_claim=called, unknown=tuple(left))

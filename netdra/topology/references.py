@@ -7,15 +7,13 @@ text the value becomes text (decision D9). `find` serves `graph` and the checks,
 
 from __future__ import annotations
 
-import ipaddress
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import msgspec
 
-from netdra.model import suggestions, texts
-from netdra.model.plan import PlannedStep
+from netdra.model import suggestions
 from netdra.model.result import StepResult
 from netdra.topology import values
 from netdra.topology.values import ConfigError, Path, dotted, quoted
@@ -26,8 +24,6 @@ _MAX_LENGTH = 160
 
 PARAMETERS = "params"
 """What stands in a step's place where the topology's parameters are meant: `{{ params.address }}`."""
-
-_RUNTIME = "runtimeConfig"
 
 _INSIDE = re.compile(
     r"[ \t]*([a-z0-9](?:[-a-z0-9]{0,61}[a-z0-9])?)\.([A-Za-z][A-Za-z0-9]*)(?:\[(\d{1,3})\]\.([a-z]+))?[ \t]*\Z"
@@ -235,42 +231,6 @@ def put(config: Mapping[str, Any], known: Mapping[Reference, Any]) -> dict[str, 
 
     copied: dict[str, Any] = values.copy(dict(config), filled)
     return copied
-
-
-def foreseen(steps: Iterable[PlannedStep]) -> dict[Reference, Any]:
-    """What is known of the steps' results before anything runs, by reference.
-
-    That is the names of interfaces, the PCI address that was allocated, if the plan says it, and the static addresses
-    of a step that comes after no other.
-    """
-    found: dict[Reference, Any] = {}
-    for step in steps:
-        found[Reference(step.name, "interfaceName")] = step.if_name
-        if step.device is not None and step.device.pci_address:
-            found[Reference(step.name, "pciAddress")] = step.device.pci_address
-        if step.depend_on:
-            continue  # its result has what it was given, too
-        for number, address in enumerate(_static(step.config)):
-            found[Reference(step.name, "ips", number)] = address
-    return found
-
-
-def _static(config: Mapping[str, Any]) -> list[str]:
-    """The addresses that a config has put on the interface, as far as they are in plain words from the first one on."""
-    ipam = config.get("ipam")
-    if not isinstance(ipam, Mapping) or ipam.get("type") != "static" or config.get("args") or config.get(_RUNTIME):
-        return []
-    found: list[str] = []
-    for each in _listed(ipam.get("addresses")):
-        text = each.get("address") if isinstance(each, Mapping) else None
-        if not isinstance(text, str) or not texts.fits(text, "cidr"):
-            break
-        found.append(str(ipaddress.ip_interface(text)))
-    return found
-
-
-def _listed(value: Any) -> Sequence[Any]:
-    return value if isinstance(value, list | tuple) else ()
 
 
 def _reference(inside: str) -> Reference:

@@ -173,6 +173,20 @@ def test_what_is_known_beforehand_stands_in_its_place_and_the_rest_is_told(files
     assert found["tune"]["unknown"] == unknown
 
 
+def test_the_name_of_a_result_is_that_of_its_last_interface(files: dict[str, str]) -> None:
+    topologies = Path(files["topologies"])
+    other = (
+        'name: probe, type: probe, dependOn: [tuned], config: {note: "{{ tuned.interfaceName }} {{ x.interfaceName }}"}'
+    )
+    tuned = 'name: tuned, type: tuning, dependOn: [data], config: {dev: "{{ vf0.interfaceName }}", mtu: 1400}'
+    unknown = "name: x, type: unknown, dependOn: [vf0]"
+    steps = "".join(f"    - {{{each}}}\n" for each in (tuned, unknown, other.replace("[tuned]", "[tuned, x]")))
+    topologies.write_text(topologies.read_text().replace("---\n", f"{steps}---\n"))
+    found = {each["step"]: each for each in calls(*_all(files))}
+    assert found["tuned"]["stdin"]["dev"] == "net2"
+    assert found["probe"]["stdin"]["note"] == "net5 {{ x.interfaceName }}"
+
+
 def test_with_slices_the_devices_are_known(files: dict[str, str]) -> None:
     paths = (files["topologies"], "--claim", files["claims"], "--pod", files["pod"], "--slices", files["slices"])
     found = {each["step"]: each for each in calls(*paths)}
