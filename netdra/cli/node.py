@@ -84,9 +84,9 @@ def command(
     prepared for the kubelet, and each pod is given its networks by way of the container runtime before its first
     container is created. What is published stays when the process ends, and so do the pods' networks.
     """
-    from netdra.node.daemon import Settings
     from netdra.node.daemon import run as work
     from netdra.node.metrics import NODE
+    from netdra.node.settings import Settings
 
     settings = Settings(
         node=node_name or platform.node().lower(),

@@ -17,10 +17,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Coroutine
 from contextlib import suppress
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
-
-import msgspec
 
 from netdra.discovery.watch import Watcher
 from netdra.kernel.sysfs import Sysfs
@@ -30,6 +27,7 @@ from netdra.model import decoders
 from netdra.model.errors import NetdraError, PermanentError
 from netdra.model.inventory import Node
 from netdra.node.publishing.service import Publishing
+from netdra.node.settings import Settings
 from netdra.ops.health import met
 from netdra.ops.process import Process, spare_what_is_loaded
 
@@ -38,46 +36,6 @@ if TYPE_CHECKING:
 
 FIRST_SECONDS = 2.0
 """How long the parts that keep pods wait for the first slices."""
-
-
-class Settings(msgspec.Struct, frozen=True, kw_only=True):
-    """Which node this is, and where things are on it.
-
-    Attributes:
-        node: its name in Kubernetes.
-        instance: what tells this daemon from the one that it takes over from: its pod's uid, or "".
-        sysfs_root: the folder that stands for /sys.
-        state_dir: what has to outlive the daemon: checkpoints, prepared claims.
-        kubelet_root: the kubelet's root folder, with `plugins` and `plugins_registry`.
-        nri_socket: the container runtime's socket for NRI plugins.
-        nri_index: two digits: where netdra stands among the runtime's plugins.
-        cdi_dir: where CDI files are written.
-        cni_path: the folders of CNI plugin binaries, in the order in which they are searched.
-        cni_root: the root of the file system that they are in and see.
-        allow_plugins, allow_host_paths: what those who write topologies may have of the node (`netdra.node.permits`).
-    """
-
-    node: str
-    instance: str = ""
-    sysfs_root: str = "/sys"
-    state_dir: Path = Path("/var/lib/netdra")
-    kubelet_root: Path = Path("/var/lib/kubelet")
-    nri_socket: Path = Path("/var/run/nri/nri.sock")
-    nri_index: str = "10"
-    cdi_dir: Path = Path("/var/run/cdi")
-    cni_path: tuple[Path, ...] = (Path("/opt/cni/bin"),)
-    cni_root: Path = Path("/")
-    allow_plugins: tuple[str, ...] = ()
-    allow_host_paths: tuple[Path, ...] = ()
-
-    @property
-    def sandboxes(self) -> Path:
-        """The folder of the checkpoints."""
-        return self.state_dir / "sandboxes"
-
-    def is_used(self) -> bool:
-        """Whether a daemon has left anything here that pods or claims may hold."""
-        return any(path.is_file() for path in self.state_dir.glob("*/[!.]*"))
 
 
 async def run(client: Client, process: Process, settings: Settings) -> None:

@@ -20,7 +20,6 @@ from netdra.model import names
 from netdra.node import metrics
 from netdra.node.cdi.files import ClaimFiles
 from netdra.node.claims.store import ClaimStore
-from netdra.node.daemon import Settings
 from netdra.node.kubelet.plugin import KubeletPlugin, sockets
 from netdra.node.kubelet.services import ClaimServices
 from netdra.node.nri.plugin import Plugin
@@ -28,6 +27,7 @@ from netdra.node.nri.plugin import Settings as NriSettings
 from netdra.node.permits import NodePermits
 from netdra.node.pods.service import Pods, Surroundings, assemble, keep
 from netdra.node.publishing.service import Publishing
+from netdra.node.settings import Settings
 from netdra.ops.health import Finding, Health
 
 

@@ -62,7 +62,8 @@ def check_values(step: PlannedStep, known: Callable[[str], str]) -> Iterator[Pro
     elif step.type == "sriov":
         yield from _sriov(step.config)
     keys = _MOVERS.get(step.type, ())
-    if step.depend_on and keys and step.execution == "Builtin" and not any(step.config.get(key) for key in keys):
+    stands = step.device is not None or any(step.config.get(key) for key in keys)
+    if step.depend_on and keys and step.execution == "Builtin" and not stands:
         what = f"no device is allocated for a {step.type} step with dependOn, and none is named"
         hint = "let it depend on nothing, with a selector"
         if "pciBusID" in keys and step.type != "host-device":

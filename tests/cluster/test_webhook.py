@@ -95,6 +95,20 @@ def test_a_template_that_lacks_a_root_step_is_refused_in_the_known_words(
     ) in refused.value.stderr
 
 
+@pytest.mark.parametrize("path", sorted((RECORDED / "wrong").glob("*.yaml")), ids=lambda path: path.stem)
+def test_no_wrong_topology_is_written_and_its_author_is_told_why(path: Path, control_plane: ControlPlane) -> None:
+    with pytest.raises(KubectlError) as refused:
+        control_plane.kubectl("create", "--dry-run=server", "-f", str(path))
+    every = list(yaml.safe_load_all(path.read_text()))
+    told = refused.value.stderr.split("error when creating")[1:]
+    assert len(told) == len(every)
+    # What the kind's own schema has no room for, such as an unknown field, the server tells of by itself.
+    by_us = [(value, text) for value, text in zip(every, told, strict=True) if DENIED in text]
+    silent = [text for value, text in by_us if value["metadata"]["annotations"]["says"] not in text]
+    assert silent == []
+    assert by_us
+
+
 def test_a_claim_right_after_its_topology_is_judged_by_it(workspace: Workspace, topology: str) -> None:
     until_refused(workspace.api, manifest(CLAIM, "lacking", workspace.namespace, spec=claim(f"{topology}-vf0")))
     whole = manifest(CLAIM, "whole", workspace.namespace, spec=claim(f"{topology}-vf0", f"{topology}-vf1"))

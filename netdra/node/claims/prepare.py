@@ -156,8 +156,8 @@ class Claims:
         """The claim as it is to be written down, held against the node as it is."""
         binding = bind([claim], self._view.topologies, self._view.devices)
         checks.check_steps(binding)
-        checks.check_configs(binding, self._view.topologies, self._permits.described)
         self._permits.check(binding.plans)
+        checks.check_configs(binding, self._view.topologies, self._permits.described)
         checks.check_shared(claim, binding.plans, pods)
         return PreparedClaim(
             boot_id=boot_id(),

@@ -14,8 +14,8 @@ from netdra.discovery.watch import Watcher
 from netdra.kube.client import Client
 from netdra.kube.connection import connect, find_config
 from netdra.node import daemon
-from netdra.node.daemon import Settings
 from netdra.node.publishing.service import Publishing
+from netdra.node.settings import Settings
 from netdra.ops.process import Process
 
 ROOT = Path(__file__).resolve().parents[3]
