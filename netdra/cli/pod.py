@@ -100,8 +100,8 @@ def read(path: str, others: Sequence[str]) -> tuple[Pod, list[Document]]:
     """The pod of a file, and the objects that netdra knows in it and in other files; each file is read once.
 
     Args:
-        path: the pod's file; what else it holds for Kubernetes is passed over.
-        others: files, and folders of files.
+        path: the pod's file.
+        others: files, and folders of files. Pods there, and objects of other API groups anywhere, are passed over.
 
     Raises:
         InvalidInputError: a file cannot be read, or holds what breaks its schema; there is not exactly one pod.
@@ -110,16 +110,12 @@ def read(path: str, others: Sequence[str]) -> tuple[Pod, list[Document]]:
     found: list[Document] = []
     own = {_same(each) for each in inputs.files([path])}
     for file in once([*others, path]):
-        shown = inputs.name(file)
-        if _same(file) not in own:
-            found += documents.read(inputs.text(file), shown)
-            continue
-        for value, place in documents.values(inputs.text(file), shown):
-            kind = value.get("kind") if isinstance(value, dict) else None
+        for value, place in documents.values(inputs.text(file), inputs.name(file)):
             version = value.get("apiVersion") if isinstance(value, dict) else None
-            if isinstance(kind, str) and isinstance(version, str) and (version, kind) in _KINDS:
-                pods.append(_pod(value, _KINDS[version, kind], place))
-            elif not isinstance(kind, str) or kind in documents.KINDS:
+            known = _KINDS.get((str(version), str(value.get("kind")))) if isinstance(value, dict) else None
+            if known is not None:
+                pods += [_pod(value, known, place)] if _same(file) in own else []
+            elif not inputs.is_foreign(value):
                 found.append(documents.decode(value, place))
     if len(pods) != 1:
         shown = inputs.name(path)

@@ -280,6 +280,17 @@ def test_a_file_without_a_pod_that_can_be_shown_is_refused(files: dict[str, str]
     assert why in refused(*_all(files))
 
 
+def test_a_folder_of_manifests_may_hold_pods_and_what_is_no_concern_of_netdra_s(
+    files: dict[str, str], tmp_path: Path
+) -> None:
+    Path(files["slices"]).unlink()
+    (tmp_path / "other.yaml").write_text(workload("Deployment", name="other"))
+    (tmp_path / "config.yaml").write_text("apiVersion: v1\nkind: ConfigMap\nmetadata: {name: c}\n")
+    assert [each["podClaim"] for each in calls(str(tmp_path), "--pod", files["pod"])] == ["second"] * 3 + ["first"] * 4
+    (tmp_path / "config.yaml").write_text("apiVersion: resource.k8s.io/v1\nkind: ResourceClam\nmetadata: {name: c}\n")
+    assert 'did you mean "ResourceClaim"?' in refused(str(tmp_path), "--pod", files["pod"])
+
+
 def test_one_file_may_hold_all_and_lists_each_claim_once(tmp_path: Path) -> None:
     path = tmp_path / "all.yaml"
     path.write_text("---\n".join([TOPOLOGIES, SINGLE, PAIR]))
