@@ -31,6 +31,9 @@ GATES = {
 MAX_BYTES = 4 * yaml_text.MAX_TEXT
 SUFFIXES = (".yaml", ".yml", ".json")
 
+OURS = (f"{names.GROUP}/", f"{names.SCHEMA_GROUP_VERSION.split('/')[0]}/", "resource.k8s.io/")
+"""The API groups whose objects are checked; all others are passed over, so that whole manifests can be given."""
+
 _POLICIES: dict[str, Any] = {
     "metavar": "PATH",
     "multiple": True,
@@ -136,6 +139,12 @@ def everything(paths: Sequence[str]) -> list[documents.Document]:
         InvalidInputError: a file cannot be read, or holds an object of another kind or that breaks its schema.
     """
     return [each for path in files(paths) for each in documents.read(text(path), name(path))]
+
+
+def is_foreign(value: object) -> bool:
+    """Whether a document is an object of an API group that is none of ours."""
+    version = value.get("apiVersion") if isinstance(value, dict) else None
+    return isinstance(version, str) and bool(version) and not version.startswith(OURS)
 
 
 def inventory(path: str | None, node: str | None, uplinks: Sequence[str] = (), used: Sequence[str] = ()) -> Inventory:

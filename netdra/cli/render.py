@@ -9,7 +9,7 @@ from typing import Any
 import click
 import msgspec
 
-from netdra.cli import inputs
+from netdra.cli import inputs, pod, terminal
 from netdra.cni.config import NetworkConfig, request
 from netdra.model import documents, names
 from netdra.model.claim import (
@@ -24,15 +24,15 @@ from netdra.model.claim import (
 )
 from netdra.model.documents import Document
 from netdra.model.errors import InvalidInputError
-from netdra.model.meta import ObjectMeta, OwnerReference
-from netdra.model.plan import Plan, PlannedDevice, PlannedStep
+from netdra.model.plan import Binding, Plan, PlannedDevice, PlannedStep
 from netdra.model.resource import ResourceSlice
 from netdra.model.topology import NetworkTopology
-from netdra.topology import bind
+from netdra.topology import bind, interfaces, references
 from netdra.topology.classes import device_classes, parameters
 from netdra.topology.devices import DeviceKey, from_slices
 
 NEWEST_CNI = "1.1.0"
+_WITHOUT_INTERFACE = frozenset({"vfio-pci"})
 _FIRST = ("cniVersion", "name", "type")
 
 
@@ -46,6 +46,8 @@ class Rendered(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, re
         device: the allocated device of a root step.
         prev_result_of: the steps whose merged results are the `prevResult`.
         stdin: the plugin's configuration but for `prevResult`; references are resolved when those steps have run.
+        pod_claim: what the pod that is shown calls the claim.
+        unknown: of a pod that is shown, the references whose values only running shows.
     """
 
     topology: str
@@ -57,6 +59,8 @@ class Rendered(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, re
     device: PlannedDevice | None = None
     prev_result_of: tuple[str, ...] = ()
     stdin: Mapping[str, Any] = {}
+    pod_claim: str = ""
+    unknown: tuple[str, ...] = ()
 
 
 @click.command(name="render")
@@ -67,6 +71,12 @@ class Rendered(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, re
     metavar="PATH",
     multiple=True,
     help="The claims, or claim templates, of one pod in its order; several times for several files.",
+)
+@click.option(
+    "--pod",
+    "pod_path",
+    metavar="PATH",
+    help="A Pod, Deployment, StatefulSet, DaemonSet or Job: show its claims, in its order, with all that is known.",
 )
 @click.option(
     "--slices",
@@ -80,36 +90,87 @@ class Rendered(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, re
 )
 @click.option("--classes", is_flag=True, help="Show the DeviceClasses that the controller will make, in YAML or JSON.")
 def command(
-    paths: tuple[str, ...], claim_paths: tuple[str, ...], slice_paths: tuple[str, ...], output: str, classes: bool
+    paths: tuple[str, ...],
+    claim_paths: tuple[str, ...],
+    pod_path: str | None,
+    slice_paths: tuple[str, ...],
+    output: str,
+    classes: bool,
 ) -> None:
     """Show the configuration that each step's plugin will read, in the order in which the steps run.
 
     Without a claim every topology in the files is shown by itself. A claim without an allocation is allocated from the
     slices; without slices too its devices are left open. `--output plan` is what `netdra attach --plan` takes.
+
+    With a pod, references are replaced by their values where these are known before anything runs: interface names and
+    static addresses, with slices PCI addresses.
     """
-    objects = inputs.everything(paths)
+    shown: pod.Pod | None = None
+    if pod_path is not None:
+        shown, objects = pod.read(pod_path, [*paths, *claim_paths])
+    else:
+        objects = inputs.everything(pod.once([*paths, *claim_paths]))
     topologies = {each.name: each for each in objects if isinstance(each, NetworkTopology)}
     if not topologies:
         raise InvalidInputError(f"{inputs.sources(paths)}: no NetworkTopology", hint=inputs.holding(objects))
     if classes:
         _print_classes(topologies.values(), output)
         return
-    if claim_paths:
-        plans = _bound(topologies, [*objects, *inputs.everything(claim_paths)], claim_paths, slice_paths)
+    listed = pod.claims(shown, objects) if shown is not None else []
+    if listed:
+        claims = list({id(each.claim): each.claim for each in listed}.values())
+        bound = _bound(topologies, objects, claims, slice_paths, of_pod=True)
+    elif claim_paths:
+        bound = _bound(topologies, objects, list(_claims(objects, claim_paths)), slice_paths)
     else:
-        plans = tuple(bind.unbound(topology) for topology in topologies.values())
-    if not plans:
+        bound = Binding(plans=tuple(bind.unbound(topology) for topology in topologies.values()))
+    if not bound.plans:
         raise InvalidInputError("no claim requests a device of these topologies", hint="see why: netdra validate")
+    _print(bound, listed, output)
+
+
+def _print(bound: Binding, listed: Sequence[pod.PodClaim], output: str) -> None:
+    """The plans, in one of the forms of `--output`; of a pod's claims with what is known in place."""
+    called = {each.claim.reference: each.name for each in reversed(listed)}
     if output == "plan":
-        click.echo(msgspec.json.format(msgspec.json.encode(plans)))
+        click.echo(msgspec.json.format(msgspec.json.encode(bound.plans)))
         return
-    rendered = [_rendered(plan, step) for plan in plans for step in plan.steps]
-    if output == "table":
-        click.echo("\n\n".join(_lines(each) for each in rendered))
-    elif output == "json":
+    rendered = [
+        _foreseen(plan, step, called[plan.claim]) if listed else _rendered(plan, step)
+        for plan in bound.plans
+        for step in plan.steps
+    ]
+    if output == "json":
         click.echo(msgspec.json.format(msgspec.json.encode(rendered)))
-    else:
+    elif output == "yaml":
         click.echo(documents.to_yaml(rendered), nl=False)
+    else:
+        if listed:
+            _print_claims(listed, bound)
+        click.echo("\n\n".join(_lines(each) for each in rendered))
+        if left := list(dict.fromkeys(text for each in rendered for text in each.unknown)):
+            click.echo(f"\nKnown only when the steps have run: {', '.join(left)}")
+
+
+def _print_claims(listed: Sequence[pod.PodClaim], bound: Binding) -> None:
+    """The pod's claims, with the interfaces that each one brings."""
+    rows = []
+    for each in listed:
+        steps = [step for plan in bound.plans if plan.claim == each.claim.reference for step in plan.steps]
+        brought = list(dict.fromkeys(step.if_name for step in steps if step.type not in _WITHOUT_INTERFACE))
+        idle = [plain.device.device for plain in bound.plain if plain.claim == each.claim.reference]
+        what = [*brought, *(f"{name} (no step)" for name in idle)]
+        rows.append((each.name, each.origin, ", ".join(what) or "-"))
+    terminal.print_table(("CLAIM", "OBJECT", "INTERFACES"), rows)
+    click.echo()
+
+
+def _foreseen(plan: Plan, step: PlannedStep, called: str) -> Rendered:
+    """A step's call, with the references whose values are known in their places."""
+    config = references.put(step.config, interfaces.foreseen(plan.steps))
+    left = dict.fromkeys(str(reference) for _, reference in references.find(config))
+    call = _rendered(plan, msgspec.structs.replace(step, config=config))
+    return msgspec.structs.replace(call, pod_claim=called, unknown=tuple(left))
 
 
 def _print_classes(topologies: Iterable[NetworkTopology], output: str) -> None:
@@ -123,11 +184,12 @@ def _print_classes(topologies: Iterable[NetworkTopology], output: str) -> None:
 def _bound(
     topologies: Mapping[str, NetworkTopology],
     objects: Sequence[Document],
-    claim_paths: tuple[str, ...],
+    claims: Sequence[ResourceClaim],
     slice_paths: tuple[str, ...],
-) -> tuple[Plan, ...]:
-    """The plans of the claims among the objects."""
-    claims = list(_claims(objects, claim_paths))
+    *,
+    of_pod: bool = False,
+) -> Binding:
+    """What claims ask for. Those of a pod may be other drivers', whose classes nobody knows here."""
     made = (each for topology in topologies.values() for each in device_classes(topology))
     classes = {each.metadata.name: each for each in made}
     classes |= {each.metadata.name: each for each in objects if isinstance(each, DeviceClass)}
@@ -135,15 +197,16 @@ def _bound(
     devices = from_slices(slices)
     waiting = [claim for claim in claims if claim.status.allocation is None]
     allotted: dict[int, ResourceClaim] = {}
-    if waiting and slices:
-        done = _allocated(waiting, claims, list(classes.values()), slices)
-        allotted = {id(before): after for before, after in zip(waiting, done, strict=True)}
-    elif waiting:
-        allotted = {id(claim): _imagined(claim, classes) for claim in waiting}
+    if slices:
+        ours = [claim for claim in waiting if not of_pod or _classes_of(claim) & classes.keys()]
+        done = _allocated(ours, claims, list(classes.values()), slices) if ours else ()
+        allotted = {id(before): after for before, after in zip(ours, done, strict=True)}
+    if of_pod or not slices:
+        allotted = {id(claim): _imagined(claim, classes) for claim in waiting} | allotted
     final = [allotted.get(id(claim), claim) for claim in claims]
     if not slices:
         devices = _unknown(final)
-    return bind.bind(final, topologies, devices).plans
+    return bind.bind(final, topologies, devices)
 
 
 def _claims(objects: Sequence[Document], paths: Sequence[str]) -> Iterator[ResourceClaim]:
@@ -155,12 +218,17 @@ def _claims(objects: Sequence[Document], paths: Sequence[str]) -> Iterator[Resou
         elif isinstance(each, ResourceClaimTemplate):
             found = True
             # Of a StatefulSet's pods the first one's is shown.
-            pod = OwnerReference(api_version="v1", kind="Pod", name=f"{each.metadata.name}-0", uid="", controller=True)
-            metadata = ObjectMeta(name=each.metadata.name, namespace=each.metadata.namespace, owner_references=(pod,))
-            yield ResourceClaim(metadata=metadata, spec=each.spec.spec)
+            yield pod.of_template(each, f"{each.metadata.name}-0", each.metadata.name)
     if not found:
         what = f"{inputs.sources(paths)}: no ResourceClaim and no ResourceClaimTemplate"
         raise InvalidInputError(what, hint=inputs.holding(objects))
+
+
+def _classes_of(claim: ResourceClaim) -> set[str]:
+    """The DeviceClasses that a claim's requests are for."""
+    wishes = claim.spec.devices.requests
+    exact = {wish.exactly.device_class_name for wish in wishes if wish.exactly is not None}
+    return exact | {choice.device_class_name for wish in wishes for choice in wish.first_available}
 
 
 def _allocated(

@@ -10,7 +10,7 @@ import click
 import msgspec
 
 from netdra.cli import inputs, marks, terminal
-from netdra.model import documents, names, suggestions
+from netdra.model import documents, suggestions
 from netdra.model.claim import DeviceClass, ResourceClaim, ResourceClaimTemplate
 from netdra.model.custom_device import CustomDevice
 from netdra.model.documents import Document
@@ -23,9 +23,6 @@ from netdra.topology.values import dotted, quoted
 
 Kind = TypeVar("Kind")
 Written = ResourceClaim | ResourceClaimTemplate | DeviceClass
-
-OURS = (f"{names.GROUP}/", f"{names.SCHEMA_GROUP_VERSION.split('/')[0]}/", "resource.k8s.io/")
-"""The API groups whose objects are checked; all others are passed over, so that whole manifests can be given."""
 
 
 class Problem(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -116,7 +113,7 @@ def _read(path: str, file: str) -> Iterator[_Object | Problem]:
     text = inputs.text(path)
     try:
         for marked in marks.read(text):
-            if _is_foreign(marked.value):
+            if inputs.is_foreign(marked.value):
                 yield from _misversioned(file, marked)
                 continue
             try:
@@ -136,12 +133,6 @@ def _read(path: str, file: str) -> Iterator[_Object | Problem]:
             yield Problem(file=file, line=int(number), message=rest, hint=problem.hint)
         else:
             yield Problem(file=file, line=1, message=problem.what, hint=problem.hint)
-
-
-def _is_foreign(value: object) -> bool:
-    """Whether a document is an object of an API group that is none of ours."""
-    version = value.get("apiVersion") if isinstance(value, dict) else None
-    return isinstance(version, str) and bool(version) and not version.startswith(OURS)
 
 
 def _misversioned(file: str, marked: marks.Document) -> Iterator[Problem]:

@@ -70,10 +70,20 @@ def read(text: str, origin: str) -> Iterator[Document]:
     Raises:
         InvalidInputError: the text is no YAML, or a document is of no known kind or breaks its schema.
     """
+    for value, place in values(text, origin):
+        yield decode(value, place)
+
+
+def values(text: str, origin: str) -> Iterator[tuple[Any, str]]:
+    """The plain objects in a text, of any kind, each with where it stands; as `read` otherwise.
+
+    Raises:
+        InvalidInputError: the text is no YAML.
+    """
     for number, value in enumerate(yaml_text.load(text, origin), 1):
         place = f"{origin}, document {number}"
         for item in _items(value, place):
-            yield decode(item, place)
+            yield item, place
 
 
 def decode(value: Any, origin: str) -> Document:

@@ -42,13 +42,14 @@ class Property(_Wire, frozen=True, kw_only=True):
 
     Attributes:
         type: `string`, `integer`, `number`, `boolean`, `object` or `any`, with `[]` before it a list of them, with
-            `map[string]` before it a map from names to them; alternatives are separated by `|`.
+            `map[string]` before it a map from names to them; alternatives are separated by `|`, in parentheses for
+            those of a list's elements: `[](string | object)`.
         description: What the value is for.
         format: What a text names, so that no step names what it was not given: `interface` (by name, in the pod for a
             step with `dependOn`, the allocated device else), `hostInterface` (by name, on the node), `pciAddress`,
             `hostMac`, `rdmaDevice` and `devicePath` (of the node), `hostPath` (a file or folder of the node). Or how it
             is written: `cidr` (an address with its prefix length), `ip` (one without), `mac`, `ifname` (an interface's
-            name), `pci` (a PCI address).
+            name), `pci` (a PCI address). Of alternatives it counts for the texts; objects say it of their own.
         enum: All values that it may have.
         default: What the plugin takes if there is none.
         minimum: The least number that it may be.

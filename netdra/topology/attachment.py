@@ -15,6 +15,7 @@ from netdra.model.plan import PlannedDevice, called
 from netdra.model.topology import Step
 from netdra.topology.binaries import translated
 from netdra.topology.graph import Graph
+from netdra.topology.interfaces import last_maker
 
 INTERFACE_PARAMETERS: Mapping[str, str] = {
     "bridge": "bridge",
@@ -44,6 +45,9 @@ _BY_ADDRESS = frozenset({"ovs"})
 _DEVICE_IDS = frozenset({"rdma (Binary)"})
 """Plugins that want the PCI address of a device that other steps brought into the pod."""
 
+_ON_WHAT_IS_BEFORE = frozenset({"vlan"})
+"""Types that stand on what the only step before them made, if their config names no master."""
+
 _DEVICE_KEYS = ("device", "hwaddr", "kernelpath", "pciBusID")
 
 
@@ -51,14 +55,17 @@ def supplied(graph: Graph, step: Step) -> str:
     """The required parameter that netdra fills in, so its absence is no mistake; "" for none."""
     if step.is_root:
         return "deviceID" if step.type == "ib-sriov" else INTERFACE_PARAMETERS.get(step.type, "")
+    if step.type in _ON_WHAT_IS_BEFORE:
+        return "master" if last_maker(graph, step) else ""
     return "deviceID" if step.plugin in _DEVICE_IDS and _only_root(graph, step) else ""
 
 
 def completed(graph: Graph, step: Step, device: PlannedDevice | None) -> Mapping[str, Any]:
     """The step's configuration with what its author need not, or must not, say of where its interfaces are.
 
-    That is the allocated device's interface for a root step; that they are in the pod for a derived step's program,
-    or the device that came into it. What a program reads otherwise than netdra is translated.
+    That is the allocated device's interface for a root step; for a derived step the interface of the only step before
+    it, and for its program that they are in the pod, or the device that came into it. What a program reads otherwise
+    than netdra is translated.
 
     Raises:
         InvalidInputError: the configuration names another interface than the one that was allocated.
@@ -66,6 +73,8 @@ def completed(graph: Graph, step: Step, device: PlannedDevice | None) -> Mapping
     config = step.config if step.is_builtin else translated(step.type, step.config)
     if step.is_root:
         return _standing_on(graph.topology, step, config, device)
+    if step.type in _ON_WHAT_IS_BEFORE and not config.get("master") and (maker := last_maker(graph, step)):
+        config = {**config, "master": f"{{{{ {maker}.interfaceName }}}}"}
     in_pod = IN_POD_PARAMETERS.get(step.type)
     if in_pod is not None and not step.is_builtin:
         return {in_pod: True, **config}

@@ -109,7 +109,8 @@ def _value(value: Any, shape: Shape, path: Path) -> Iterator[Complaint]:
     if shape.kind == "either":
         attempts = [list(_value(value, part, path)) for part in shape.parts]
         if all(attempts):
-            yield _mismatch(value, shape, path)
+            near = [found for found, part in zip(attempts, shape.parts, strict=True) if _is(value, part)]
+            yield from near[0] if len(near) == 1 else [_mismatch(value, shape, path)]
             return
     elif not _is(value, shape):
         yield _mismatch(value, shape, path)
@@ -157,7 +158,12 @@ def _takes(shape: Shape, element: str) -> bool:
     lists = (
         part for part in (shape, *shape.parts) if part.kind == "list" and (part is shape or shape.kind == "either")
     )
-    return any(part.parts[0].kind in {element, "any"} for part in lists)
+    for each in lists:
+        inner = each.parts[0]
+        kinds = {inner.kind, *(part.kind for part in inner.parts if inner.kind == "either")}
+        if "any" in kinds or (element in kinds and not (element == "string" and WRITTEN.get(inner.format))):
+            return True
+    return False
 
 
 def _is(value: Any, shape: Shape) -> bool:

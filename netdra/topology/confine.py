@@ -227,21 +227,44 @@ def _given(config: Mapping[str, Any], contract: Contract) -> Iterator[_Given]:
 
 
 def _inside(value: Any, shape: Shape, path: Path) -> Iterator[_Given]:
-    if isinstance(value, list | tuple):
-        part = shape if shape.format in NAMING else shape.parts[0] if shape.kind == "list" else None
-        for at, each in enumerate(value if part is not None else ()):
-            yield from _inside(each, part, (*path, at))  # type: ignore[arg-type]
+    if shape.kind == "either":
+        for part in _alternatives(value, shape):
+            yield from _inside(value, part, path)
+    elif isinstance(value, list | tuple):
+        element = _element(shape)
+        for at, each in enumerate(value if element is not None else ()):
+            yield from _inside(each, element or shape, (*path, at))
     elif shape.format in NAMING:
         if value is not None:
             yield _Given(path, value, shape.format)
     elif isinstance(value, Mapping):
-        folded = {name.casefold() for name in shape.properties}
-        for key, each in value.items():
-            inner = shape.properties.get(key) if shape.kind == "object" else next(iter(shape.parts), None)
-            if inner is not None:
-                yield from _inside(each, inner, (*path, key))
-            elif key.casefold() in folded:
-                yield _Given((*path, key), each, "")
+        yield from _in_mapping(value, shape, path)
+
+
+def _in_mapping(value: Mapping[str, Any], shape: Shape, path: Path) -> Iterator[_Given]:
+    folded = {name.casefold() for name in shape.properties}
+    for key, each in value.items():
+        inner = shape.properties.get(key) if shape.kind == "object" else next(iter(shape.parts), None)
+        if inner is not None:
+            yield from _inside(each, inner, (*path, key))
+        elif key.casefold() in folded:
+            yield _Given((*path, key), each, "")
+
+
+def _element(shape: Shape) -> Shape | None:
+    """What the elements of a list are that stands where a shape is; None if they name nothing."""
+    if shape.kind != "list":
+        return shape if shape.format in NAMING else None
+    inner = shape.parts[0]
+    return inner if inner.format or not shape.format else msgspec.structs.replace(inner, format=shape.format)
+
+
+def _alternatives(value: Any, shape: Shape) -> Iterator[Shape]:
+    """The alternatives that a value may be one of, all if it is like none; the format counts for those of texts."""
+    kinds = ("object", "map") if isinstance(value, Mapping) else ("list",) if isinstance(value, list | tuple) else ()
+    for part in [each for each in shape.parts if each.kind in kinds] or shape.parts:
+        own = part.kind in ("object", "map") or part.format
+        yield part if own else msgspec.structs.replace(part, format=shape.format)
 
 
 def _in_pod(step: PlannedStep, allocated: bool) -> Iterator[Complaint]:

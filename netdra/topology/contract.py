@@ -41,7 +41,7 @@ class Shape(msgspec.Struct, frozen=True, kw_only=True):
         text: the type as it is written.
         kind: how the value is built; `either` has its alternatives in `parts`, `list` and `map` their element there.
         properties: an object's values; `closed` says that there may be no others.
-        format: what a text, or each text of a list, names.
+        format: what a text, or each text of a list, names; of alternatives, those that are texts.
     """
 
     text: str
@@ -160,7 +160,6 @@ def _shape(value: Property, where: str, depth: int) -> Shape:
     built = _typed(value.type, value, where, depth)
     shape = msgspec.structs.replace(
         built,
-        text=value.type,
         format=value.format,
         enum=value.enum,
         minimum=value.minimum,
@@ -174,17 +173,22 @@ def _shape(value: Property, where: str, depth: int) -> Shape:
 
 def _typed(text: str, value: Property, where: str, depth: int) -> Shape:
     """The shape that a type's text alone says, with what `items` and `properties` say of its innermost part."""
+    if depth > MAX_DEPTH:
+        raise InvalidInputError(f"{where}: types are nested deeper than {MAX_DEPTH}")
     text = text.strip()
-    if "|" in text:
-        parts = [_typed(part, value, where, depth + 1) for part in text.split("|")]
+    alternatives = _alternatives(text)
+    if len(alternatives) > 1:
+        parts = [_typed(part, value, where, depth + 1) for part in alternatives]
         return Shape(text=text, kind="either", parts=tuple(parts))
+    if text.startswith("(") and text.endswith(")"):
+        return _typed(text[1:-1], value, where, depth + 1)
     for prefix, kind in (("[]", "list"), ("map[string]", "map")):
         if text.startswith(prefix):
             return Shape(text=text, kind=kind, parts=(_element(text.removeprefix(prefix), value, where, depth),))  # type: ignore[arg-type]
     if text not in _SCALARS:
         raise InvalidInputError(
             f"{where}: type {quoted(text)} is unknown; types: {', '.join(sorted(_SCALARS))}, "
-            "and []… and map[string]… of them"
+            "and []… and map[string]… of them, and alternatives as in [](string | object)"
         )
     if text != "object":
         return Shape(text=text, kind=_SCALARS[text])
@@ -198,6 +202,18 @@ def _typed(text: str, value: Property, where: str, depth: int) -> Shape:
         properties=properties,
         closed=bool(properties) and not value.additional_properties,
     )
+
+
+def _alternatives(text: str) -> list[str]:
+    """The parts of a type's text between the `|` that are in no parentheses."""
+    parts, depth = [""], 0
+    for sign in text:
+        depth += (sign == "(") - (sign == ")")
+        if sign == "|" and not depth:
+            parts.append("")
+        else:
+            parts[-1] += sign
+    return parts
 
 
 def _element(text: str, value: Property, where: str, depth: int) -> Shape:
@@ -223,10 +239,11 @@ _SUITED: dict[str, tuple[Kind, ...]] = {
 
 
 def _texts(shape: Shape) -> bool:
-    """Whether nothing but texts, or lists of them, is meant."""
-    if shape.kind in ("either", "list"):
-        return all(map(_texts, shape.parts))
-    return shape.kind == "string"
+    """Whether texts, or lists of them, are meant, and nothing else but objects, which say it of their own texts."""
+    if shape.kind == "either":
+        others = [part for part in shape.parts if part.kind != "object"]
+        return bool(others) and all(map(_texts, others))
+    return _texts(shape.parts[0]) if shape.kind == "list" else shape.kind == "string"
 
 
 def _check(shape: Shape, value: Property, where: str) -> None:
@@ -235,7 +252,7 @@ def _check(shape: Shape, value: Property, where: str) -> None:
     for field, suited in _SUITED.items():
         if getattr(shape, field) is not None and not kinds.intersection(suited):
             raise InvalidInputError(f"{where}: type {quoted(value.type)} has no {field.replace('_i', 'I')}")
-    if shape.format and not (kinds <= {"string", "list"} and _texts(shape)):
+    if shape.format and not _texts(shape):
         raise InvalidInputError(f"{where}: type {quoted(value.type)} has no format")
     for least, most in ((shape.minimum, shape.maximum), (shape.min_items, shape.max_items)):
         if least is not None and most is not None and least > most:

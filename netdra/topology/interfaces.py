@@ -8,8 +8,11 @@ pod's claims, and by the checks for a topology alone.
 
 from __future__ import annotations
 
+import ipaddress
 from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
+from netdra.model import texts
 from netdra.model.names import MAX_IF_NAME
 from netdra.model.plan import PlannedStep
 from netdra.model.topology import Step
@@ -28,7 +31,7 @@ MAKERS = frozenset({
 _NO_MAKERS = frozenset({"rdma (Binary)"})
 """Programs that make none, though netdra's own step of that type does."""
 
-_KNOWN = MAKERS | {"bandwidth", "firewall", "portmap", "sbr", "tuning", "vrf"}
+KNOWN = MAKERS | {"bandwidth", "firewall", "portmap", "sbr", "tuning", "vrf"}
 """Types that make no interface that their step does not name."""
 
 DEFAULT_NAMES: Mapping[str, str] = {"bond": "bond0"}
@@ -87,6 +90,58 @@ def known_text(text: str, names: Mapping[str, str]) -> str | None:
     if any(isinstance(part, Reference) and part.field != "interfaceName" for part in parts):
         return None
     return "".join(names.get(part.step, "") if isinstance(part, Reference) else part for part in parts)
+
+
+def foreseen(steps: Sequence[PlannedStep]) -> dict[Reference, Any]:
+    """What is known of the results of a plan's steps before anything runs, by reference.
+
+    That is the names of interfaces, the PCI address that was allocated, if the plan says it, and the static addresses
+    of a step that comes after no other. The interface of a result is its last one: a step that changes another than
+    that passes it on.
+    """
+    found: dict[Reference, Any] = {}
+    for step in steps:
+        name: Any = step.if_name
+        if step.depend_on and not makes_interface(step):
+            passed = {found.get(Reference(before, "interfaceName")) for before in step.depend_on}
+            name = passed.pop() if len(passed) == 1 and step.type in KNOWN else None
+        if name:
+            found[Reference(step.name, "interfaceName")] = name
+        if step.device is not None and step.device.pci_address:
+            found[Reference(step.name, "pciAddress")] = step.device.pci_address
+        for number, address in enumerate(() if step.depend_on else _static(step.config)):
+            found[Reference(step.name, "ips", number)] = address
+    return found
+
+
+def _static(config: Mapping[str, Any]) -> list[str]:
+    """The addresses that IPAM will put on the interface, as far as they are in plain words from the first one on."""
+    ipam = config.get("ipam")
+    if not isinstance(ipam, Mapping) or ipam.get("type") != "static" or config.get("args"):
+        return []
+    listed = ipam.get("addresses")
+    found: list[str] = []
+    for each in listed if isinstance(listed, list | tuple) and not config.get("runtimeConfig") else ():
+        text = each.get("address") if isinstance(each, Mapping) else None
+        if not isinstance(text, str) or not texts.fits(text, "cidr"):
+            break
+        found.append(str(ipaddress.ip_interface(text)))
+    return found
+
+
+def last_maker(graph: Graph, step: Step) -> str:
+    """The step whose interface is the last one that a step is given, "" where its dependencies do not tell.
+
+    Steps that change interfaces pass on what they are given.
+    """
+    steps = {each.name: each for each in graph.steps}
+    while len(step.depend_on) == 1:
+        step = steps[step.depend_on[0]]
+        if step.is_root or makes_interface(step):
+            return step.name
+        if step.type not in KNOWN:
+            return ""
+    return ""
 
 
 def unfit(name: str) -> str:
@@ -161,7 +216,7 @@ def _clashes(graphs: Sequence[Graph], named: Sequence[Mapping[str, str]]) -> Ite
                 owners[name] = (graph.topology, step.name)
     for graph, step, name in changes:
         topology, owner = owners.get(name, (graph.topology, ""))
-        if not owner and not any(other.type not in _KNOWN for other in graph.steps):
+        if not owner and not any(other.type not in KNOWN for other in graph.steps):
             made = ", ".join(sorted(owners)) or "none"
             yield graph.about(
                 step.name,

@@ -208,17 +208,25 @@ def fill(config: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
     Raises:
         ConfigError: the config or a reference is malformed.
     """
+    return put(config, {Reference(PARAMETERS, name): value for name, value in given.items()})
+
+
+def put(config: Mapping[str, Any], known: Mapping[Reference, Any]) -> dict[str, Any]:
+    """A copy of a config in which the references that have a value are replaced; all else stays as it is.
+
+    Raises:
+        ConfigError: the config or a reference is malformed.
+    """
 
     def filled(path: Path, text: str) -> Any:
         parts = _parse_at(path, text)
-        known = [isinstance(part, Reference) and part.is_parameter and part.field in given for part in parts]
-        if known == [True]:
-            return given[parts[0].field]  # type: ignore[union-attr]
-        if not any(known):
+        has = [isinstance(part, Reference) and part in known for part in parts]
+        if has == [True]:
+            return known[parts[0]]  # type: ignore[index]
+        if not any(has):
             return text
         return "".join(
-            _as_text(given[part.field]) if isinstance(part, Reference) and has else str(part)
-            for part, has in zip(parts, known, strict=True)
+            str(part) if isinstance(part, str) or part not in known else _as_text(known[part]) for part in parts
         )
 
     copied: dict[str, Any] = values.copy(dict(config), filled)

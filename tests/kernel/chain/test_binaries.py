@@ -95,6 +95,25 @@ def test_each_program_of_a_chain_reads_its_own_words_on_every_verb(bed: Bed, vfs
             assert len(found) == len(expected)
 
 
+def test_a_vlan_without_master_is_told_the_interface_before_it_on_every_verb(bed: Bed) -> None:
+    """The step between changes that interface, and has none of its own."""
+    bed.veth("eth7", "peer7", up=True)
+    plugin = recorder(bed, "vlan")
+    plugin.does("ADD", """echo '{"interfaces": [{"name": "'$CNI_IFNAME'", "sandbox": "'$CNI_NETNS'"}]}'""")
+    plugin.succeeds("DEL")
+    plugin.succeeds("CHECK")
+    written = """
+    - {name: nic, type: host-device, config: {name: data0}}
+    - {name: tune, type: tuning, dependOn: [nic], config: {mtu: 1400}}
+    - {name: v, type: vlan, execution: Binary, dependOn: [tune], config: {id: 7, ipam: {type: static}}}
+    """
+    attach((on_devices(written, nic=device("eth7")),), bed.container, bed.pod.path, bed.settings)
+    check(bed.container.sandbox, bed.settings)
+    assert detach(bed.container.sandbox, bed.settings).is_undone
+    told = {"vlanId": 7, "master": "data0", "linkInContainer": True, "ipam": {"type": "static"}}
+    assert [read(plugin, verb) for verb in ("ADD", "CHECK", "DEL")] == [[told]] * 3
+
+
 def test_the_words_of_a_plan_by_hand_are_translated_as_well(bed: Bed, vfs: dict[str, PlannedDevice]) -> None:
     plugin = recorder(bed, "sriov")
     plugin.succeeds("DEL")

@@ -325,6 +325,51 @@ def test_a_program_that_wants_the_device_of_a_step_before_it_is_told_so_if_there
     assert unbound(said).steps[-1].config == {"deviceID": "{{ vf1.pciAddress }}"}
 
 
+BEFORE = """
+- {name: a, type: sriov}
+- {name: b, type: sriov}
+- name: bond
+  type: bond
+  dependOn: [a, b]
+  config: {mode: 1, links: ["{{ a.interfaceName }}", "{{ b.interfaceName }}"]}
+- {name: tune, type: tuning, dependOn: [bond], config: {dev: "{{ a.interfaceName }}", mtu: 1400}}
+- {name: vendors, type: vendor, dependOn: [a]}
+"""
+
+
+@pytest.mark.parametrize(
+    ("before", "master"),
+    [
+        ("a", "{{ a.interfaceName }}"),
+        ("bond", "{{ bond.interfaceName }}"),
+        ("tune", "{{ bond.interfaceName }}"),  # whose result passes on what it was given
+        ("a, b", None),
+        ("vendors", None),  # nobody knows what it makes
+    ],
+)
+@pytest.mark.parametrize("execution", ["Auto", "Binary"])
+def test_a_vlan_stands_on_what_the_only_step_before_it_made(
+    topology: Topology, before: str, master: str | None, execution: str
+) -> None:
+    ipam = "ipam: {type: static, addresses: [{address: 10.0.0.5/24}]}"
+    vlan = f"- {{name: v, type: vlan, execution: {execution}, dependOn: [{before}], config: {{id: 5, {ipam}}}}}"
+    written = topology(BEFORE + vlan)
+    assert unbound(written).steps[-1].config.get("master") == master
+    wrong = [each.what for each in check_topology(written) if "master" in each.what]
+    assert [text.endswith('requires parameter "master".') for text in wrong] == ([] if master else [True])
+    said = topology(BEFORE + vlan.replace("id: 5", "id: 5, master: '{{ a.interfaceName }}'").replace("[b", "[a, b"))
+    assert unbound(said).steps[-1].config["master"] == "{{ a.interfaceName }}"
+
+
+def test_a_vlan_on_what_is_before_it_is_held_to_the_same_rules(topology: Topology) -> None:
+    on_bond = "- {name: v, type: vlan, dependOn: [tune], config: {id: 5%s}}"
+    one = topology(BEFORE + on_bond % "")
+    assert check_topology(one) == ()
+    twice = BEFORE + on_bond % "" + "\n- {name: w, type: vlan, dependOn: [bond], config: {id: 5}}"
+    (finding,) = check_topology(topology(twice))
+    assert 'VLAN 5 of "bond0" is made by step "v" already' in finding.text
+
+
 def test_no_program_of_a_built_in_type_has_a_parameter_that_no_schema_knows() -> None:
     """Each is described twice, and what both have is meant alike: the words of one are those of the other."""
     for kind in TYPES.keys() - {"vfio-pci"}:

@@ -76,6 +76,7 @@ OTHER_DEVICE = [
     ("vlan", {"master": "uplink", "id": 7}),
     ("bridge", {"bridge": "br-uplink"}),
     ("rdma", {"rdmaDevice": "mlx5_9"}),
+    ("bond", {"links": [{"name": "uplink"}]}),
 ]
 
 
@@ -128,6 +129,73 @@ def test_a_derived_bond_takes_no_links_of_the_node() -> None:
     (text,) = told(ROOT, derived("bond", {"links": links, "linksInContainer": False}, binary=False))
     assert "linksInContainer must be true" in text
     assert told(ROOT, derived("bond", {"links": links}, binary=True)) != []
+
+
+LINKS_OF_OTHERS = [
+    ({"links": ["uplink", {"name": "p0v1"}]}, "config.links[0] "),
+    ({"links": [{"name": "p0v1"}, {"name": "uplink"}]}, "config.links[1].name "),
+    ({"links": ["p0v1", "uplink"]}, "config.links[1] "),
+]
+
+
+@pytest.mark.parametrize(("config", "where"), LINKS_OF_OTHERS, ids=str)
+def test_a_bond_names_no_interface_of_the_host_in_either_spelling_of_its_links(
+    config: dict[str, Any], where: str
+) -> None:
+    (text,) = told(root("bond", config, binary=False))
+    assert f'{where}"uplink" is not that of the allocated device "p0v1"' in text
+
+
+@pytest.mark.parametrize("links", [["{{ params.x }}"], [{"name": "{{ params.x }}"}]], ids=str)
+def test_no_claim_decides_what_a_bond_is_made_of_in_either_spelling(links: list[Any]) -> None:
+    (text,) = told(ROOT, derived("bond", {"links": links}, binary=False))
+    assert "names a device or a path: no claim decides it" in text
+
+
+def test_a_link_in_another_spelling_of_its_key_is_none() -> None:
+    (text,) = told(ROOT, derived("bond", {"links": ["net1", {"Name": "uplink"}]}, binary=False))
+    assert "config.links[1].Name is read as another parameter by most plugins" in text
+
+
+@pytest.mark.parametrize(
+    "links", [["{{ vf0.interfaceName }}", "net2"], ["net1", {"name": "net2"}], [{"name": "net1"}]], ids=str
+)
+def test_a_bond_names_what_is_in_the_pod_in_either_spelling(links: list[Any]) -> None:
+    assert told(ROOT, derived("bond", {"links": links}, binary=False)) == []
+
+
+@pytest.mark.parametrize(
+    ("shape", "value", "places"),
+    [
+        ("string | object", "uplink", [()]),
+        ("string | object", {"dev": "uplink"}, [("dev",)]),
+        ("[](string | object)", ["uplink", {"dev": "uplink"}], [(0,), (1, "dev")]),
+        ("(string | object)", 5, [()]),
+        ("[](object | string)", [5], [(0,)]),
+        ("map[string](string | object)", {"a": "uplink", "b": {"dev": "uplink"}}, [("a",), ("b", "dev")]),
+        ("[]string | string", ["uplink", "x"], [(0,), (1,)]),
+        ("[]string", ["uplink", ["x"]], [(0,), (1, 0)]),
+    ],
+    ids=str,
+)
+def test_of_a_value_with_alternatives_each_place_that_names_something_is_seen(
+    shape: str, value: Any, places: list[tuple[Any, ...]]
+) -> None:
+    said: dict[str, Any] = {"format": "hostInterface"}
+    if "object" in shape:
+        said["properties"] = {"dev": {"type": "string", "format": "hostInterface"}}
+    whole = {"items": said} if shape.startswith(("[](", "map")) else said
+    own = schema("probe", type=shape, **whole)
+    plans = [plan(root("probe", {"uplink": value}))]
+    found = confine.check(plans, confine.contracts_of(plans, (own,)))
+    assert [each.path[4:] for each in found] == places
+
+
+def test_a_lists_format_is_that_of_its_elements_that_are_texts() -> None:
+    objects = {"properties": {"dev": {"type": "string", "format": "interface"}}}
+    own = schema("probe", type="[](string | object)", format="hostInterface", items=objects)
+    (text,) = told(root("probe", {"uplink": ["p0v1", {"dev": "p0v1"}, "uplink"]}), own=(own,))
+    assert 'config.uplink[2] "uplink" is not that of the allocated device' in text
 
 
 def test_a_root_step_does_not_stand_on_another_interface_of_the_pod() -> None:
@@ -213,7 +281,7 @@ def test_a_list_of_plugins_stands_above_the_schemas() -> None:
     assert told(root("sh", {}), permits=Permits(plugins=frozenset({"*"}))) == []
 
 
-def schema(plugin: str, **parameter: str) -> CNIPluginSchema:
+def schema(plugin: str, **parameter: Any) -> CNIPluginSchema:
     optional = [{"name": "uplink", "type": "string", **parameter}]
     raw = {
         "apiVersion": "cni.networking.k8s.io/v1alpha1",

@@ -69,6 +69,12 @@ def text(shape: Shape) -> Any:
         ("{name: a, type: 'integer | string'}", ["either", "integer", "string"]),
         ("{name: a, type: '[]object', items: {properties: {n: {type: string}}}}", ["list", {"n": "string"}]),
         ("{name: a, type: '[]object', items: {type: object}}", ["list", "object"]),
+        ("{name: a, type: '[](string | integer)'}", ["list", ["either", "string", "integer"]]),
+        (
+            "{name: a, type: '[](string | object) | bool', items: {properties: {n: {type: any}}}}",
+            ["either", ["list", ["either", "string", {"n": "any"}]], "boolean"],
+        ),
+        ("{name: a, type: '(string)'}", "string"),
         (
             "{name: a, type: '[][]object', items: {items: {properties: {n: {type: any}}}}}",
             ["list", ["list", {"n": "any"}]],
@@ -97,6 +103,10 @@ def test_an_object_without_properties_is_open_and_one_with_some_only_if_it_says_
     [
         ("configParameters: {required: [{name: a, type: strnig}]}", 'a: type "strnig" is unknown'),
         ("configParameters: {required: [{name: a}]}", 'a: type "" is unknown'),
+        ("configParameters: {required: [{name: a, type: '[](string | bool'}]}", "is unknown"),
+        ("configParameters: {required: [{name: a, type: '(string)(bool)'}]}", "is unknown"),
+        ("configParameters: {optional: [{name: a, type: 'string | integer', format: ip}]}", "has no format"),
+        ("configParameters: {optional: [{name: a, type: object, format: ip}]}", "has no format"),
         ("configParameters: {required: [{name: a, type: '[]'}]}", 'a: type "" is unknown'),
         ("configParameters: {optional: [{name: a, type: object, properties: {b: {type: x}}}]}", 'a.b: type "x"'),
         ("configParameters: {optional: [{name: a, type: object, properties: {b: [1]}}]}", "a.b: Expected `object`"),
@@ -122,6 +132,11 @@ def test_a_schema_that_contradicts_itself_is_refused(spec: str, why: str) -> Non
         compile_schema(schema(spec))
     assert 'CNIPluginSchema "p": ' in str(caught.value)
     assert why in str(caught.value)
+
+
+def test_a_type_in_parentheses_without_end_is_refused() -> None:
+    with pytest.raises(InvalidInputError, match="nested deeper than"):
+        shape_of(f"{{name: a, type: '{'(' * 5000}string{')' * 5000}'}}")
 
 
 def test_a_schema_nested_without_end_is_refused() -> None:

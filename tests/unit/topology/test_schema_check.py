@@ -165,8 +165,8 @@ ROOT = "- {name: vf0, type: %s}"
             ("links", 1, "nme"),
         ),
         (
-            BOND.replace("{name: y}", "y") % "mtu: 1500",
-            'expects parameter "links[1]" to be object, found "y".',
+            BOND.replace("{name: y}", "5") % "mtu: 1500",
+            'expects parameter "links[1]" to be string | object, found 5.',
             ("links", 1),
         ),
         (

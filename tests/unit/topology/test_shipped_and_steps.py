@@ -22,3 +22,29 @@ def test_a_bond_s_mode_is_a_name_or_its_number_as_the_step_takes_it(mode: object
     config = {"mode": mode, "links": [{"name": "a"}, {"name": "b"}]}
     complaints = list(check_config(config, shipped.contracts(["bond"])["bond"]))
     assert (not complaints) is fits
+
+
+LINKS = [
+    (["{{ vf0.interfaceName }}", "net2"], True),
+    ([{"name": "{{ vf0.interfaceName }}"}, "net2"], True),
+    ("{{ both.interfaces }}", True),
+    ("{{ vf0.deviceNodes }}", False),
+    (["net1"], False),
+    (["{{ vf0.mac }}", "net2"], False),
+    (["no name", "net2"], False),
+    ([5, "net2"], False),
+    ([{"nme": "net1"}, "net2"], False),
+    ("net1", False),
+]
+
+
+@pytest.mark.parametrize(("links", "fits"), LINKS, ids=str)
+def test_a_bond_s_links_are_names_or_objects_as_the_step_takes_them(links: object, fits: bool) -> None:
+    complaints = list(check_config({"mode": 1, "links": links}, shipped.contracts(["bond"])["bond"]))
+    assert (not complaints) is fits
+
+
+def test_the_program_bond_reads_objects_alone() -> None:
+    config = {"mode": "active-backup", "miimon": 100, "links": ["net1", "net2"]}
+    program = shipped.contracts(["bond (Binary)"])["bond (Binary)"]
+    assert [each.hint for each in check_config(config, program)] == ["Write {name: net1}.", "Write {name: net2}."]

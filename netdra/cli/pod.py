@@ -1,0 +1,226 @@
+"""A pod as its manifest describes it: which claims it names, and which of some files' objects those are.
+
+Used by `netdra render --pod`. Of Deployments, StatefulSets, DaemonSets and Jobs the template is the pod.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from netdra.cli import inputs
+from netdra.model import documents, suggestions
+from netdra.model.claim import ResourceClaim, ResourceClaimTemplate
+from netdra.model.documents import Document
+from netdra.model.errors import InvalidInputError
+from netdra.model.meta import ObjectMeta, OwnerReference
+from netdra.model.resource import Wire
+
+
+class _Named(Wire, frozen=True):
+    name: str
+    resource_claim_name: str | None = None
+    resource_claim_template_name: str | None = None
+
+
+class _PodSpec(Wire, frozen=True):
+    resource_claims: tuple[_Named, ...] | None = None
+
+
+class _Status(Wire, frozen=True):
+    resource_claim_statuses: tuple[_Named, ...] | None = None
+
+
+class _Pod(Wire, frozen=True):
+    metadata: ObjectMeta
+    spec: _PodSpec
+    status: _Status = _Status()
+
+
+class _Template(Wire, frozen=True):
+    spec: _PodSpec
+
+
+class _Ordinals(Wire, frozen=True):
+    start: int = 0
+
+
+class _WorkloadSpec(Wire, frozen=True):
+    template: _Template
+    ordinals: _Ordinals | None = None
+
+
+class _Workload(Wire, frozen=True):
+    metadata: ObjectMeta
+    spec: _WorkloadSpec
+
+
+class Pod(msgspec.Struct, frozen=True, kw_only=True):
+    """A pod that is, or will be.
+
+    Attributes:
+        called: the object of the file, as messages call it.
+        name: of the pod; of a StatefulSet's pods the first one's, and one that nobody can have where it ends at random.
+        claims: what it names, in its order.
+        made: by its name for a claim, the ResourceClaim that was made for it.
+    """
+
+    called: str
+    name: str
+    namespace: str
+    claims: tuple[_Named, ...]
+    made: dict[str, str] = {}
+
+
+class PodClaim(msgspec.Struct, frozen=True, kw_only=True):
+    """One of a pod's claims: what the pod calls it, the object that it is in the files, and the claim that it becomes.
+
+    Entries that name one object have one claim.
+    """
+
+    name: str
+    origin: str
+    claim: ResourceClaim
+
+
+_KINDS: dict[tuple[str, str], type[_Pod | _Workload]] = {
+    ("v1", "Pod"): _Pod,
+    ("apps/v1", "Deployment"): _Workload,
+    ("apps/v1", "StatefulSet"): _Workload,
+    ("apps/v1", "DaemonSet"): _Workload,
+    ("batch/v1", "Job"): _Workload,
+}
+_EXPECTED = "Pod, Deployment, StatefulSet, DaemonSet or Job"
+
+
+def read(path: str, others: Sequence[str]) -> tuple[Pod, list[Document]]:
+    """The pod of a file, and the objects that netdra knows in it and in other files; each file is read once.
+
+    Args:
+        path: the pod's file.
+        others: files, and folders of files. Pods there, and objects of other API groups anywhere, are passed over.
+
+    Raises:
+        InvalidInputError: a file cannot be read, or holds what breaks its schema; there is not exactly one pod.
+    """
+    pods: list[Pod] = []
+    found: list[Document] = []
+    own = {_same(each) for each in inputs.files([path])}
+    for file in once([*others, path]):
+        for value, place in documents.values(inputs.text(file), inputs.name(file)):
+            version = value.get("apiVersion") if isinstance(value, dict) else None
+            known = _KINDS.get((str(version), str(value.get("kind")))) if isinstance(value, dict) else None
+            if known is not None:
+                pods += [_pod(value, known, place)] if _same(file) in own else []
+            elif not inputs.is_foreign(value):
+                found.append(documents.decode(value, place))
+    if len(pods) != 1:
+        shown = inputs.name(path)
+        if not pods:
+            raise InvalidInputError(f"{shown}: no {_EXPECTED}", hint=inputs.holding(found))
+        what = f"{shown}: one {_EXPECTED} can be shown, and there are {len(pods)} of them"
+        raise InvalidInputError(what, hint="give one of them a file of its own")
+    return pods[0], found
+
+
+def once(paths: Sequence[str]) -> list[str]:
+    """The files that paths name, each one time."""
+    return list({_same(file): file for file in reversed(inputs.files(paths))}.values())[::-1]
+
+
+def _same(file: str) -> str:
+    return file if file == "-" else str(Path(file).resolve())
+
+
+def _pod(value: dict[str, Any], kind: type[_Pod | _Workload], place: str) -> Pod:
+    object_ = documents.convert(value, kind, f"{place}: {value['kind']}")
+    name = object_.metadata.name or f"{object_.metadata.generate_name}xxxxx"
+    called = f'{value["kind"]} "{name}"'
+    made: dict[str, str] = {}
+    if isinstance(object_, _Pod):
+        spec = object_.spec
+        statuses = object_.status.resource_claim_statuses or ()
+        made = {each.name: each.resource_claim_name for each in statuses if each.resource_claim_name}
+    else:
+        spec = object_.spec.template.spec
+        ordinals = object_.spec.ordinals or _Ordinals()
+        name += f"-{ordinals.start}" if value["kind"] == "StatefulSet" else "-xxxxx"
+    if not spec.resource_claims:
+        raise InvalidInputError(f"{called} names no claims", hint="name them in the pod's spec.resourceClaims")
+    return Pod(called=called, name=name, namespace=object_.metadata.namespace, claims=spec.resource_claims, made=made)
+
+
+def claims(pod: Pod, objects: Sequence[Document]) -> list[PodClaim]:
+    """The claims of a pod, in its order.
+
+    Raises:
+        InvalidInputError: it names one that is not among the objects.
+    """
+    found: dict[tuple[str, str], ResourceClaim] = {}
+    listed: list[PodClaim] = []
+    for at, entry in enumerate(pod.claims):
+        kind, name = _meant(pod, at, entry, objects)
+        object_ = _object(pod, at, entry, kind, name, objects)
+        if isinstance(object_, ResourceClaimTemplate):
+            # Kubernetes adds five letters and digits to this name.
+            claim = of_template(object_, pod.name, f"{pod.name}-{entry.name}", pod.namespace)
+        else:
+            claim = found.setdefault((object_.metadata.namespace, name), object_)
+        listed.append(PodClaim(name=entry.name, origin=f"{kind} {name}", claim=claim))
+    return listed
+
+
+def of_template(template: ResourceClaimTemplate, pod: str, name: str, namespace: str = "") -> ResourceClaim:
+    """The claim that is made of a template for a pod."""
+    owner = OwnerReference(api_version="v1", kind="Pod", name=pod, uid="", controller=True)
+    metadata = ObjectMeta(name=name, namespace=namespace or template.metadata.namespace, owner_references=(owner,))
+    return ResourceClaim(metadata=metadata, spec=template.spec.spec)
+
+
+def _meant(pod: Pod, at: int, entry: _Named, objects: Sequence[Document]) -> tuple[str, str]:
+    """The kind and the name of the object that an entry is of; the claim that was made, if the files have it."""
+    if entry.resource_claim_name:
+        return ResourceClaim.__name__, entry.resource_claim_name
+    made = pod.made.get(entry.name, "")
+    if made and any(_candidates(ResourceClaim.__name__, made, pod.namespace, objects)):
+        return ResourceClaim.__name__, made
+    if entry.resource_claim_template_name:
+        return ResourceClaimTemplate.__name__, entry.resource_claim_template_name
+    raise InvalidInputError(
+        f"{_entry(pod, at, entry)} names neither a claim nor a template",
+        hint="set resourceClaimName or resourceClaimTemplateName",
+    )
+
+
+def _object(
+    pod: Pod, at: int, entry: _Named, kind: str, name: str, objects: Sequence[Document]
+) -> ResourceClaim | ResourceClaimTemplate:
+    found = list(_candidates(kind, name, pod.namespace, objects))
+    if not found:
+        named = f"{pod.namespace}/{name}" if pod.namespace else name
+        known = [f"{each.metadata.namespace}/{each.metadata.name}".lstrip("/") for each in objects if each.kind == kind]
+        raise InvalidInputError(
+            f'{_entry(pod, at, entry)}: there is no {kind} "{named}" in the files',
+            hint=suggestions.hint(name, known, f"each {kind} there:") or "add its file with --claim",
+        )
+    return found[0]
+
+
+def _candidates(
+    kind: str, name: str, namespace: str, objects: Sequence[Document]
+) -> Iterator[ResourceClaim | ResourceClaimTemplate]:
+    """The objects that a pod can mean. What has no namespace in a file is created where the pod is."""
+    for each in objects:
+        if (
+            isinstance(each, ResourceClaim | ResourceClaimTemplate)
+            and (each.kind, each.metadata.name) == (kind, name)
+            and (each.metadata.namespace == namespace or "" in (each.metadata.namespace, namespace))
+        ):
+            yield each
+
+
+def _entry(pod: Pod, at: int, entry: _Named) -> str:
+    return f'{pod.called}, spec.resourceClaims[{at}] "{entry.name}"'
