@@ -215,7 +215,9 @@ CNI_PLUGIN = CustomKind(
 
 _PARAMETERS = "spec.configParameters"
 _TYPE = r"(\[\]|map\[string\])*(string|integer|int|number|boolean|bool|object|any)"
-_VALUE_TYPE = {"pattern": rf"^{_TYPE}(\s*[|]\s*{_TYPE})*$", "maxLength": 256}
+_TYPES = rf"{_TYPE}(\s*[|]\s*{_TYPE})*"
+_PART = rf"({_TYPE}|(\[\]|map\[string\])*\(\s*{_TYPES}\s*\))"
+_VALUE_TYPE = {"pattern": rf"^{_PART}(\s*[|]\s*{_PART})*$", "maxLength": 256}
 
 SCHEMA = CustomKind(
     type=CNIPluginSchema,

@@ -181,6 +181,10 @@ def _typed(text: str, value: Property, where: str, depth: int) -> Shape:
         parts = [_typed(part, value, where, depth + 1) for part in alternatives]
         return Shape(text=text, kind="either", parts=tuple(parts))
     if text.startswith("(") and text.endswith(")"):
+        if "(" in text[1:]:
+            raise InvalidInputError(
+                f"{where}: type {quoted(text)}: parentheses stand around alternatives, and in no others"
+            )
         return _typed(text[1:-1], value, where, depth + 1)
     for prefix, kind in (("[]", "list"), ("map[string]", "map")):
         if text.startswith(prefix):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import re
 import signal
 import subprocess
 import sys
@@ -57,7 +58,6 @@ CHAIN = """
   dependOn: [bond0]
   config:
     id: 200
-    master: "{{{{ bond0.interfaceName }}}}"
     name: mgmt0
     ipam: {{type: static, addresses: [{{address: 10.200.0.5/24}}], routes: [{{dst: 10.201.0.0/16, gw: 10.200.0.1}}]}}
 """
@@ -88,6 +88,8 @@ def new_mixed_pod(new_pod: Callable[[], Pod], plugins: PluginPath, own: Path) ->
 
 def chain(pfs: tuple[PF, ...], mixture: tuple[str, ...]) -> Plan:
     written = CHAIN.format(**dict(zip(LAYERS, mixture, strict=True)))
+    if mixture[LAYERS.index("bond")] == "Auto":  # the program takes objects alone
+        written = re.sub(r'\{name: ("[^"]*")\}', r"\1", written)
     return on_devices(written, vf0=allocated(pfs[0].vf(6)), vf1=allocated(pfs[1].vf(6)))
 
 

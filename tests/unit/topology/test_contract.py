@@ -1,17 +1,23 @@
 """A plugin's schema is compiled, or refused where it contradicts itself."""
 
+import json
+import re
 from typing import Any
 
 import pytest
 import yaml
+from hypothesis import example, given
+from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from netdra.model import documents
 from netdra.model.errors import InvalidInputError
+from netdra.model.kinds import SCHEMA
 from netdra.model.schema import CNIPluginSchema
 from netdra.topology import shipped
 from netdra.topology.contract import Shape, compile_schema
 
+TYPES = str(SCHEMA.extensions["spec.configParameters.required[].type"]["pattern"])
 BUILT_IN = {"sriov", "host-device", "bond", "vlan", "tuning", "vfio-pci", "rdma"}
 PROGRAMS = {f"{each} (Binary)" for each in BUILT_IN - {"vfio-pci"}}
 STOCK = {
@@ -104,7 +110,7 @@ def test_an_object_without_properties_is_open_and_one_with_some_only_if_it_says_
         ("configParameters: {required: [{name: a, type: strnig}]}", 'a: type "strnig" is unknown'),
         ("configParameters: {required: [{name: a}]}", 'a: type "" is unknown'),
         ("configParameters: {required: [{name: a, type: '[](string | bool'}]}", "is unknown"),
-        ("configParameters: {required: [{name: a, type: '(string)(bool)'}]}", "is unknown"),
+        ("configParameters: {required: [{name: a, type: '(string)(bool)'}]}", "parentheses stand around"),
         ("configParameters: {optional: [{name: a, type: 'string | integer', format: ip}]}", "has no format"),
         ("configParameters: {optional: [{name: a, type: object, format: ip}]}", "has no format"),
         ("configParameters: {required: [{name: a, type: '[]'}]}", 'a: type "" is unknown'),
@@ -135,8 +141,34 @@ def test_a_schema_that_contradicts_itself_is_refused(spec: str, why: str) -> Non
 
 
 def test_a_type_in_parentheses_without_end_is_refused() -> None:
-    with pytest.raises(InvalidInputError, match="nested deeper than"):
+    with pytest.raises(InvalidInputError, match="parentheses stand around alternatives"):
         shape_of(f"{{name: a, type: '{'(' * 5000}string{')' * 5000}'}}")
+
+
+_WRITTEN = ("string", "bool", "object", "any", "[]", "map[string]", "(", ")", " | ", "|", " ", "text")
+
+
+@given(st.lists(st.sampled_from(_WRITTEN), max_size=8).map("".join))
+@example("[](string | object)")
+@example("[]map[string](int|[]bool) | string")
+@example("(string)")
+@example("((string))")
+def test_the_api_server_takes_the_types_that_can_be_compiled(text: str) -> None:
+    try:
+        shape_of(f"{{name: a, type: {json.dumps(text)}}}")
+    except InvalidInputError:
+        return
+    assert re.search(TYPES, text.strip()) is not None
+
+
+def test_the_api_server_takes_the_types_of_all_that_is_shipped() -> None:
+    parameters = [
+        each
+        for one in shipped.objects().values()
+        for each in (*one.spec.config_parameters.required, *one.spec.config_parameters.optional)
+    ]
+    assert [each.type for each in parameters if re.search(TYPES, each.type) is None] == []
+    assert parameters
 
 
 def test_a_schema_nested_without_end_is_refused() -> None:
