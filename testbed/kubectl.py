@@ -32,3 +32,12 @@ def kubectl(kubeconfig: Path, *arguments: str, text: str = "") -> str:
     if done.returncode != 0:
         raise KubectlError(done)
     return done.stdout
+
+
+def denial(kubeconfig: Path, *arguments: str, text: str = "") -> str:
+    """What kubectl says of a request that is refused, or "" if it is not."""
+    try:
+        kubectl(kubeconfig, *arguments, text=text)
+    except KubectlError as problem:
+        return problem.stderr
+    return ""

@@ -6,7 +6,7 @@ import click
 import msgspec
 
 from netdra.cli import terminal
-from netdra.model import documents
+from netdra.model import documents, suggestions
 from netdra.model.errors import InvalidInputError
 from netdra.topology import shipped
 
@@ -25,9 +25,8 @@ def command(types: tuple[str, ...], output: str | None) -> None:
     known = sorted({each.spec.cni_type for each in every})
     for kind in types:
         if kind not in known:
-            raise InvalidInputError(
-                f'no schema is brought along for plugin "{kind}"', hint=f"there are {', '.join(known)}"
-            )
+            hint = suggestions.hint(kind, known, "`netdra schemas` lists all:")
+            raise InvalidInputError(f'no schema is brought along for plugin "{kind}"', hint=hint)
     found = [each for each in every if not types or each.spec.cni_type in types]
     form = output or ("yaml" if types else "table")
     if form == "table":

@@ -14,7 +14,7 @@ import yaml
 
 from testbed.api import Api, Object
 from testbed.control_plane import ControlPlane
-from testbed.kubectl import KubectlError, kubectl
+from testbed.kubectl import denial, kubectl
 from testbed.objects import manifest
 from testbed.waiting import until
 from testbed.workspace import Workspace
@@ -36,15 +36,6 @@ def stolen(control_plane: ControlPlane, api: Api, custom_kinds: None) -> Path:
         "the policy to be heeded",
     )
     return token
-
-
-def denial(token: Path, *arguments: str, text: str = "") -> str:
-    """Why the API server refuses, or ""."""
-    try:
-        kubectl(token, *arguments, text=text)
-    except KubectlError as problem:
-        return problem.stderr
-    return ""
 
 
 def schema(name: str, label: str) -> Object:

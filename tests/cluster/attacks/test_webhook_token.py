@@ -16,7 +16,7 @@ import yaml
 
 from testbed.api import Api, Object
 from testbed.control_plane import ControlPlane
-from testbed.kubectl import KubectlError, kubectl
+from testbed.kubectl import denial, kubectl
 from testbed.objects import manifest
 from testbed.waiting import until
 from tests.cluster import identities
@@ -44,14 +44,6 @@ def refused(token: Path, change: Callable[[dict[str, Any]], Any]) -> str:
     return denial(
         token, "patch", "validatingwebhookconfigurations", "netdra", "--dry-run=server", "--type=merge", "-p", patch
     )
-
-
-def denial(token: Path, *arguments: str, text: str = "") -> str:
-    try:
-        kubectl(token, *arguments, text=text)
-    except KubectlError as problem:
-        return problem.stderr
-    return ""
 
 
 @pytest.mark.parametrize(

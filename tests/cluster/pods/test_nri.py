@@ -252,12 +252,6 @@ def test_two_plugins_of_one_name_are_both_told(containerd: Runtime) -> None:
     asyncio.run(main())
 
 
-@pytest.mark.xfail(
-    named_runtime().version.startswith(("v2.0.", "v2.1.")),
-    reason="containerd 2.0 and 2.1 leave the sandbox of a refused pod behind, with its name; 2.2 does not",
-    raises=ProcessError,
-    strict=True,
-)
 def has_begun(runtime: Runtime, name: str) -> bool:
     """Run a pod's sandbox; False if another sandbox still has its name."""
     try:
@@ -269,6 +263,12 @@ def has_begun(runtime: Runtime, name: str) -> bool:
     return True
 
 
+@pytest.mark.xfail(
+    named_runtime().version.startswith(("v2.0.", "v2.1.")),
+    reason="containerd 2.0 and 2.1 leave the sandbox of a refused pod behind, with its name; 2.2 does not",
+    raises=ProcessError,
+    strict=True,
+)
 def test_a_runtime_starts_again_after_it_had_to_refuse_a_pod_that_has_come_up_since() -> None:
     async def main(runtime: Runtime) -> None:
         hooks = Hooks()

@@ -12,6 +12,7 @@ from click.testing import CliRunner, Result
 
 from netdra.cli.main import cli
 from netdra.model import documents
+from tests.unit.cli.conftest import SLICES
 
 TOPOLOGIES = """\
 apiVersion: networking.dra.io/v1alpha1
@@ -84,16 +85,6 @@ resourceClaims:
   - {name: second, resourceClaimName: single}
   - {name: gpu, resourceClaimName: gpu}
   - {name: first, resourceClaimTemplateName: pair}
-"""
-SLICES = """\
-apiVersion: resource.k8s.io/v1
-kind: ResourceSlice
-metadata: {name: s}
-spec:
-  driver: dra.networking
-  nodeName: n1
-  pool: {name: n1-sriov, generation: 1, resourceSliceCount: 1}
-  devices:
 """
 DEVICE = """\
     - name: v%d

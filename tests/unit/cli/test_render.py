@@ -1,0 +1,217 @@
+"""`netdra render` and `netdra schemas`: what plugins will be given, and what is known of them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+import yaml
+from click.testing import CliRunner
+
+from netdra.cli.main import cli
+from netdra.model import documents
+from netdra.topology import shipped
+from tests.unit.cli.conftest import CLAIM, SLICES, Run
+
+ROOT = Path(__file__).parents[1] / "topology"
+TOPOLOGIES = str(ROOT / "topologies")
+BONDED = str(ROOT / "topologies" / "bonded-vlan-topology.yaml")
+LOCALNET = str(ROOT.parent / "exposure" / "golden" / "9-ovn-kubernetes" / "policies.yaml")
+TUNED = str(ROOT / "topologies" / "ovnk-localnet-tuned.yaml")
+
+
+DEVICE = """\
+    - name: %s
+      attributes:
+        dra.networking/supportedCNIs: {string: ",sriov,"}
+        dra.networking/pfName: {string: %s}
+        dra.networking/rdma: {bool: true}
+        dra.networking/ifName: {string: %s}
+        dra.networking/pciAddress: {string: "0000:03:00.%d"}
+"""
+
+
+def test_render_shows_what_each_plugin_reads_with_the_devices_that_the_claim_would_get(
+    run: Run, tmp_path: Path
+) -> None:
+    claim, slices = tmp_path / "claim.yaml", tmp_path / "slices.yaml"
+    claim.write_text(CLAIM)
+    devices = [("enp3s0f1v0", "enp3s0f1", "ens1", 4), ("enp3s0f0v2", "enp3s0f0", "ens2", 2)]
+    slices.write_text(SLICES + "".join(DEVICE % each for each in devices))
+    code, out, _ = run("render", BONDED, "--claim", str(claim), "--slices", str(slices), "-o", "json")
+    calls = msgspec.json.decode(out)
+    assert code == 0
+    assert [(call["step"], call["interface"]) for call in calls][:3] == [
+        ("vf0", "net1"),
+        ("vf1", "net2"),
+        ("bond0", "bond0"),
+    ]
+    assert calls[0]["claim"] == "ns/mine"
+    assert calls[0]["device"]["device"] == "enp3s0f0v2"
+    assert calls[0]["stdin"] == {
+        "cniVersion": "1.1.0",
+        "name": "bonded-vlan-topology-vf0",
+        "type": "sriov",
+        "vlan": 0,
+        "spoofchk": "off",
+        "trust": "on",
+        "deviceID": "0000:03:00.2",
+        "runtimeConfig": {"deviceID": "0000:03:00.2"},
+    }
+    assert calls[2]["prevResultOf"] == ["vf0", "vf1"]
+    assert calls[2]["stdin"]["links"] == [{"name": "{{ vf0.interfaceName }}"}, {"name": "{{ vf1.interfaceName }}"}]
+
+
+def test_render_leaves_devices_open_without_slices_and_claims_out_without_claim(run: Run) -> None:
+    topology, claim = str(ROOT / "topologies" / "ai-bonded-rdma.yaml"), str(ROOT / "claims" / "ai-gpu-bonded-rdma.yaml")
+    code, out, _ = run("render", topology, "--claim", claim)
+    assert code == 0
+    assert out.startswith(
+        "vf0: sriov (builtin) on net1  # ai-bonded-rdma, claim ai-gpu-bonded-rdma\n  device vf0-0\n  {\n"
+        '    "cniVersion": "1.1.0",\n    "name": "ai-bonded-rdma-vf0",\n'
+    )
+    code, out, _ = run("render", TUNED, "-o", "yaml")
+    assert [call["step"] for call in yaml.safe_load_all(out)] == ["localnet-port", "tune-localnet"]
+
+
+def test_render_shows_the_classes_that_the_controller_makes(run: Run) -> None:
+    code, out, _ = run("render", BONDED, "--classes")
+    classes = list(yaml.safe_load_all(out))
+    assert code == 0
+    assert [each["metadata"]["name"] for each in classes] == ["bonded-vlan-topology-vf0", "bonded-vlan-topology-vf1"]
+    assert {each["kind"] for each in classes} == {"DeviceClass"}
+    assert classes[0]["spec"]["config"][0]["opaque"]["parameters"]["step"] == "vf0"
+    (also, _) = msgspec.json.decode(run("render", BONDED, "--classes", "-o", "json")[1])
+    assert also == classes[0]
+
+
+def test_render_puts_a_claim_s_values_where_the_topology_has_parameters(run: Run, tmp_path: Path) -> None:
+    topology, claim = tmp_path / "topology.yaml", tmp_path / "claim.yaml"
+    topology.write_text("""
+apiVersion: networking.dra.io/v1alpha1
+kind: NetworkTopology
+metadata: {name: vnf}
+spec:
+  parameters: [{name: address, format: cidr}, {name: mtu, type: integer, minimum: 1280, maximum: 9000, default: 1500}]
+  steps:
+    - name: nic
+      type: host-device
+      selector: {cel: 'device.attributes["dra.networking"].ifName == "x"'}
+      config: {mtu: "{{ params.mtu }}", ipam: {type: static, addresses: [{address: "{{ params.address }}"}]}}
+""")
+    claim.write_text("""
+apiVersion: resource.k8s.io/v1
+kind: ResourceClaimTemplate
+metadata: {name: vnf}
+spec:
+  spec:
+    devices:
+      requests: [{name: nic, exactly: {deviceClassName: vnf-nic}}]
+      config:
+        - opaque:
+            driver: dra.networking
+            parameters:
+              apiVersion: networking.dra.io/v1alpha1
+              kind: ParameterValues
+              perPod: {address: [10.7.0.5/24, 10.7.0.6/24]}
+""")
+    assert run("validate", str(tmp_path))[:2] == (0, "")
+    (plan,) = msgspec.json.decode(run("render", str(topology), "--claim", str(claim), "-o", "plan")[1])
+    assert plan["parameters"] == {"address": "10.7.0.5/24", "mtu": 1500}
+    assert plan["steps"][0]["config"] == {
+        "mtu": 1500,
+        "ipam": {"type": "static", "addresses": [{"address": "10.7.0.5/24"}]},
+    }
+    (plan,) = msgspec.json.decode(run("render", str(topology), "-o", "plan")[1])
+    assert plan["steps"][0]["config"]["ipam"]["addresses"] == [{"address": "{{ params.address }}"}]
+    code, _, err = run("attach", "--netns", "/run/netns/none", "--plan", str(topology))
+    assert (code, "needs a value for its parameter address" in err) == (2, True)
+    claim.write_text(claim.read_text().replace("10.7.0.6/24", "10.7.0.6"))
+    code, out, _ = run("validate", str(tmp_path))
+    assert (code, "pod 1: parameter" in out) == (1, True)
+
+
+def test_schemas_prints_those_that_are_brought_along(run: Run, tmp_path: Path) -> None:
+    code, out, _ = run("schemas")
+    assert code == 0
+    known = {schema.spec.cni_type for name in shipped.names() if (schema := shipped.schema(name)) is not None}
+    assert {line.split()[0] for line in out.splitlines() if not line.startswith(" ")} >= known
+    written = tmp_path / "vlan.yaml"
+    written.write_text(run("schemas", "vlan", "static")[1])
+    assert run("validate", str(written))[0] == 0
+    code, _, err = run("schemas", "vlam")
+    assert code == 2
+    assert 'no schema is brought along for plugin "vlam"\ndid you mean "vlan"?' in err
+
+
+PROGRAMS = """\
+apiVersion: networking.dra.io/v1alpha1
+kind: NetworkTopology
+metadata: {name: programs}
+spec:
+  steps:
+    - name: vf0
+      type: sriov
+      execution: Binary
+      selector: {cel: "true"}
+      config: {trust: true, vlan: 5, qos: 1}
+    - name: data
+      type: vlan
+      execution: Binary
+      dependOn: [vf0]
+      config:
+        id: 100
+        master: "{{ vf0.interfaceName }}"
+        ipam: {type: static}
+"""
+
+
+def test_a_program_is_rendered_in_its_own_words_and_validated_by_what_it_reads(run: Run, tmp_path: Path) -> None:
+    path = tmp_path / "programs.yaml"
+    path.write_text(PROGRAMS)
+    assert run("validate", str(path))[0] == 0
+    code, out, _ = run("render", str(path), "--output", "json")
+    read = {each["step"]: each["stdin"] for each in msgspec.json.decode(out)}
+    assert code == 0
+    assert read["vf0"].items() >= {"trust": "on", "vlan": 5, "vlanQoS": 1}.items()
+    assert read["data"].items() >= {"vlanId": 100, "linkInContainer": True}.items()
+    assert not {"id", "qos"} & {*read["vf0"], *read["data"]}
+    path.write_text(PROGRAMS.replace("qos: 1}", "mtu: 9000}"))
+    code, out, err = run("validate", str(path))
+    assert code == 1
+    assert f"{path}:10: " in out + err
+    assert 'CNIPluginSchema "sriov-binary" does not accept parameter "mtu". The program "sriov" would pass' in out + err
+
+
+def test_render_refuses_claims_that_do_not_fit(run: Run, tmp_path: Path) -> None:
+    claim, slices = tmp_path / "claim.yaml", tmp_path / "slices.yaml"
+    claim.write_text(CLAIM.replace("      - {name: vf1", "#"))
+    slices.write_text(SLICES + DEVICE % ("enp3s0f1v0", "enp3s0f1", "ens1", 4))
+    code, _, err = run("render", BONDED, "--claim", str(claim))
+    assert (code, 'must contain a request named "vf1"' in err) == (2, True)
+    code, _, err = run("render", BONDED, "--claim", str(claim), "--slices", str(slices))
+    assert (code, "does not fit" in err) == (2, True)
+    code, _, err = run("render", TUNED, "--claim", str(claim))
+    assert (code, "no claim requests a device of these topologies" in err) == (2, True)
+    code, _, err = run("render", BONDED, "--claim", TUNED)
+    assert (code, "no ResourceClaim and no ResourceClaimTemplate" in err) == (2, True)
+
+
+def test_a_rendered_plan_is_what_attach_takes(tmp_path: Path) -> None:
+    text = """
+apiVersion: networking.dra.io/v1alpha1
+kind: NetworkTopology
+metadata: {name: t}
+spec:
+  steps:
+    - {name: nic, type: host-device, selector: {cel: "true"}, config: {device: v0}}
+    - {name: tune, type: tuning, dependOn: [nic], config: {dev: "{{ nic.interfaceName }}", mtu: 1400}}
+"""
+    (tmp_path / "t.yaml").write_text(text)
+    done = CliRunner().invoke(cli, ["render", str(tmp_path / "t.yaml"), "--output", "plan"])
+    assert done.exit_code == 0, done.output
+    (plan,) = documents.plans(done.stdout, "stdout")
+    assert [(step.name, step.if_name, step.execution) for step in plan.steps] == [
+        ("nic", "net1", "Builtin"),
+        ("tune", "net1", "Builtin"),
+    ]
