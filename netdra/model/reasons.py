@@ -126,8 +126,10 @@ def _misfit(problem: msgspec.MsgspecError, kind: type) -> Misfit:
     # Which value of a map it is, msgspec does not tell.
     parts = _PART.finditer(where.partition("[...]")[0] if where.startswith("$") else "")
     path = tuple(part[1] if part[1] is not None else int(part[2]) for part in parts)
+    kinds = _KINDS.match(what)
+    unquoted = kinds is not None and kinds["wanted"] == "str" and kinds["found"] in {"bool", "int", "float"}
     what = _in_words(what)
-    hint = ""
+    hint = _QUOTES if unquoted else ""
     if words:
         value = what.partition(" ")[0].strip("'")
         meant = suggestions.closest(value, [word.strip('"') for word in words])
@@ -140,6 +142,7 @@ _WORDS = {
     "array": "a list", "str": "text", "object": "an object", "int": "an integer", "float": "a number",
     "bool": "true or false", "null": "nothing",
 }  # fmt: skip
+_QUOTES = "put it in quotes: without them YAML reads y, no, on and digits as something else than text"
 _KINDS = re.compile(r"Expected `(?P<wanted>[a-z| ]+)`, got `(?P<found>[a-z]+)`\Z")
 
 
