@@ -118,6 +118,6 @@ def test_what_is_wrong_below_a_field_whose_name_is_wrong_is_told() -> None:
 
 @pytest.mark.parametrize("name", ["y", "off", "12", "1e3"])
 def test_a_text_that_yaml_takes_for_something_else_is_to_be_quoted(name: str) -> None:
-    head = "apiVersion: networking.dra.io/v1alpha1\nkind: NetworkTopology\nspec: {steps: []}\n"
+    head = "apiVersion: networking.dra.io/v1alpha1\nkind: NetworkTopology\nspec: {steps: [{name: a, type: tap}]}\n"
     with pytest.raises(InvalidInputError, match="put it in quotes"):
         list(documents.read(f"{head}metadata: {{name: {name}}}\n", "f"))
