@@ -40,16 +40,16 @@ LEADERSHIPS = KUBE.counter("netdra_leader_elections_total", "How often this proc
 EVENTS_WRITTEN = KUBE.counter("netdra_kubernetes_events_total", "Kubernetes events written.", "outcome")
 
 # Work queues have client-go's metrics under our prefix (k8s.io/component-base/metrics/prometheus/workqueue).
-QUEUE_DEPTH = KUBE.gauge("netdra_workqueue_depth", "Keys that are to be worked on now.", "name")
+QUEUE_DEPTH = KUBE.gauge("netdra_workqueue_depth", "Keys that are to be worked on now.", "queue")
 QUEUE_ADDS = KUBE.counter(
-    "netdra_workqueue_adds_total", "Keys added; one that was there already is not counted.", "name"
+    "netdra_workqueue_adds_total", "Keys added; one that was there already is not counted.", "queue"
 )
 QUEUE_RETRIES = KUBE.counter(
-    "netdra_workqueue_retries_total", "Keys that are worked on again after a back-off.", "name"
+    "netdra_workqueue_retries_total", "Keys that are worked on again after a back-off.", "queue"
 )
 QUEUE_SECONDS = KUBE.histogram(
-    "netdra_workqueue_queue_duration_seconds", "How long a key waits for a worker.", "name", buckets=FAST
+    "netdra_workqueue_queue_duration_seconds", "How long a key waits for a worker.", "queue", buckets=FAST
 )
 WORK_SECONDS = KUBE.histogram(
-    "netdra_workqueue_work_duration_seconds", "How long a worker has a key.", "name", buckets=FAST
+    "netdra_workqueue_work_duration_seconds", "How long a worker has a key.", "queue", buckets=FAST
 )

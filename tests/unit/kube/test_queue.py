@@ -275,7 +275,7 @@ def test_all_keys_together_are_repeated_at_a_rate_until_the_first_succeeds() -> 
 
 def test_it_is_measured_as_client_go_measures_its_queues() -> None:
     def value(name: str) -> float:
-        return KUBE.registry.get_sample_value(f"netdra_workqueue_{name}", {"name": "test"}) or 0.0
+        return KUBE.registry.get_sample_value(f"netdra_workqueue_{name}", {"queue": "test"}) or 0.0
 
     names = ("adds_total", "retries_total", "queue_duration_seconds_count", "work_duration_seconds_sum")
     before = {name: value(name) for name in names}
