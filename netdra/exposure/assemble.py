@@ -96,7 +96,11 @@ def assemble(nic: Nic, *, pool: str, features: Features, programs: Collection[st
     for offer, personas in zip(nic.members, chosen, strict=True):
         for persona in personas:
             attributes, cut = facts.of_device(
-                offer.facts, persona.template, lists=features.list_attributes, programs=programs
+                offer.facts,
+                offer.interface.physnet,
+                persona.template,
+                lists=features.list_attributes,
+                programs=programs,
             )
             problems += [_cut(offer.interface, persona, text) for text in cut]
             taken = charges.consumes.get(persona.name, {})

@@ -14,6 +14,7 @@ from netdra.model.resource import MAX_STRING
 from netdra.model.topology import BUILTIN_TYPES
 
 SUPPORTED_CNIS = names.qualified(names.SUPPORTED_CNIS)
+PHYSNET = names.qualified(names.PHYSNET)
 
 
 def publishable(facts: Mapping[str, AttributeValue]) -> Mapping[str, AttributeValue]:
@@ -34,6 +35,7 @@ def publishable(facts: Mapping[str, AttributeValue]) -> Mapping[str, AttributeVa
 
 def of_device(
     facts: Mapping[str, AttributeValue],
+    physnet: str,
     template: Template,
     *,
     lists: bool,
@@ -46,6 +48,7 @@ def of_device(
 
     Args:
         facts: what `publishable` made of the interface's attributes.
+        physnet: the physical network that the interface is wired to, where its policy names none.
         template: the device.
         lists: whether the API server takes lists; if not, a list must fit into one string.
         programs: the CNI plugins of the node's CNI path; None if nobody looked, and all count as there.
@@ -58,6 +61,8 @@ def of_device(
         if fitting != value:
             left_out.append(f"{name} is cut to {fitting}: the API server takes no lists, and a string has {MAX_STRING}")
         found[name] = fitting
+    if template.additional.get(PHYSNET) == "":
+        found[PHYSNET] = physnet
     return found, tuple(left_out)
 
 
