@@ -36,6 +36,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "attach": ("netdra.cli.attach", "Run plans in a network namespace: give a pod its networks, or none."),
     "detach": ("netdra.cli.detach", "Undo a sandbox's networks, from its checkpoint alone."),
     "check": ("netdra.cli.check", "Ask every step of a sandbox whether what it made is still so."),
+    "cni-plugin": ("netdra.cli.cni_plugin", "Install a CNI plugin on this node, keep it there, remove it."),
     "gc": ("netdra.cli.gc", "Let plugins free what belongs to no sandbox any more."),
     "node": ("netdra.cli.node", "Be the driver of this node: publish its devices, and keep them current."),
     "controller": ("netdra.cli.controller", "Make DeviceClasses of topologies, and keep everybody's status."),

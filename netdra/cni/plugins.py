@@ -61,7 +61,7 @@ def find(name: str, where: PluginPath) -> Binary:
         InvalidInputError: the name is no plain name (a path, a dot-dot, a letter that only looks like one).
         PluginPermanentError: there is no such binary.
     """
-    if not _is_name(name):
+    if not is_name(name):
         raise InvalidInputError(
             f"CNI plugin {name[:MAX_NAME]!r} is no plugin name",
             hint="a plugin's type is the name of its file: ASCII letters, digits, '-', '_' and '.', no path",
@@ -80,7 +80,7 @@ def installed(where: PluginPath) -> tuple[Binary, ...]:
     found: dict[str, Binary] = {}
     for directory in where.directories:
         for name in _entries(directory, where.root):
-            if _is_name(name) and name not in found:
+            if is_name(name) and name not in found:
                 binary = _binary(name, directory, where.root)
                 found |= {name: binary} if binary is not None else {}
     return tuple(found[name] for name in sorted(found))
@@ -122,7 +122,8 @@ def _folder(path: str, root: str) -> int | None:
         return None
 
 
-def _is_name(name: str) -> bool:
+def is_name(name: str) -> bool:
+    """Whether a text can be a plugin's name: never a path."""
     return len(name) <= MAX_NAME and _NAME.match(name) is not None
 
 

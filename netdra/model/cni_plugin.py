@@ -1,20 +1,28 @@
 """CNIPlugin (networking.dra.io/v1alpha1, cluster-scoped): a CNI plugin that netdra installs on the nodes from an image.
 
-Written by the platform team, carried out by the controller: a DaemonSet that copies the binary, and the
-CNIPluginSchema that the image holds beside it.
+Written by the platform team, carried out by the controller: a DaemonSet that installs the binary, and the
+CNIPluginSchema that the image holds beside it. The object's name is the plugin's, so that there is one of each type.
 """
 
 from __future__ import annotations
 
+import base64
+import binascii
+import zlib
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
 import msgspec
 
+from netdra.model.errors import InvalidInputError
 from netdra.model.meta import MAX_REPORTED, Condition, ObjectMeta
+from netdra.model.schema import CNIPluginSchemaSpec
 
 MAX_PATH = 1024
 MAX_IMAGE = 1024
+MAX_MESSAGE = 4096
+"""Bytes of a container's termination message (kubernetes, pkg/kubelet/container)."""
+MAX_UNPACKED = 256 * 1024
 
 FilePath = Annotated[str, msgspec.Meta(max_length=MAX_PATH)]
 
@@ -26,8 +34,12 @@ class CNIPluginSpec(
 
     Attributes:
         image: The image that holds the plugin.
-        binary_path: The plugin's binary in the image; on the node it keeps its file name, which is the `type` of steps.
-        schema_path: The plugin's CNIPluginSchema in the image, as YAML; none if the plugin ships without one.
+        binary_path: The plugin's binary in the image; on the node it has the object's name, which is the `type` of
+            steps.
+        digest: The SHA-256 that the binary must have, in hexadecimal; any, if the field is absent.
+        schema_path: The plugin's CNIPluginSchema in the image, as YAML; if the field is absent, `schema.yaml` beside
+            the binary, if the image has it.
+        schema: The plugin's CNIPluginSchema, in place of the image's.
         image_pull_policy: When the image is pulled.
         image_pull_secrets: Names of pull secrets in netdra's namespace.
         node_selector: Labels that a node must have to get the plugin; every node gets it if there are none.
@@ -37,7 +49,9 @@ class CNIPluginSpec(
 
     image: Annotated[str, msgspec.Meta(min_length=1, max_length=MAX_IMAGE)]
     binary_path: FilePath
+    digest: Annotated[str, msgspec.Meta(max_length=71)] = ""
     schema_path: FilePath = ""
+    schema: CNIPluginSchemaSpec | None = None
     image_pull_policy: Literal["Always", "IfNotPresent", "Never"] = "IfNotPresent"
     image_pull_secrets: Annotated[tuple[str, ...], msgspec.Meta(max_length=16)] = ()
     node_selector: Mapping[str, str] = {}
@@ -57,6 +71,20 @@ class CNIPluginFailure(msgspec.Struct, frozen=True, kw_only=True, rename="camel"
     message: str
 
 
+class CNIPluginVersion(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """A binary that nodes have.
+
+    Attributes:
+        digest: Its SHA-256.
+        nodes: How many nodes have it.
+        cni_versions: The versions of CNI that it speaks.
+    """
+
+    digest: str
+    nodes: int = 0
+    cni_versions: tuple[str, ...] = ()
+
+
 class CNIPluginStatus(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
     """On which nodes the plugin stands, and with which schema.
 
@@ -64,15 +92,17 @@ class CNIPluginStatus(msgspec.Struct, frozen=True, kw_only=True, rename="camel",
         observed_generation: The generation of the object that this status is about.
         desired_nodes: How many nodes should have the plugin.
         ready_nodes: How many have it, in the version of `spec.image`.
-        schema: The CNIPluginSchema that was found in the image and applied.
-        conditions: `Installed`: every node has the plugin. `SchemaApplied`: its schema stands. `Progressing`: nodes
-            are being changed over.
+        versions: The binaries that nodes have: more than one during an upgrade, or of several architectures.
+        schema: The CNIPluginSchema that was applied for it.
+        conditions: `Installed`: every node has the plugin. `SchemaApplied`: a schema describes it, without which no
+            node runs it. `InUse`: topologies use it, which keeps it from being deleted.
         failures: Nodes without it, with the reason; at most 16 are kept.
     """
 
     observed_generation: int = 0
     desired_nodes: int = 0
     ready_nodes: int = 0
+    versions: Annotated[tuple[CNIPluginVersion, ...], msgspec.Meta(max_length=MAX_REPORTED)] = ()
     schema: str = ""
     conditions: tuple[Condition, ...] = ()
     failures: Annotated[tuple[CNIPluginFailure, ...], msgspec.Meta(max_length=MAX_REPORTED)] = ()
@@ -94,5 +124,42 @@ class CNIPlugin(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_
 
     @property
     def name(self) -> str:
-        """The plugin's name among netdra's plugins."""
+        """The plugin's name: the object's, the file's on the node, and the `type` of steps."""
         return self.metadata.name
+
+
+class DescribedPlugin(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """What an image's binary is, as a node tells the controller in the termination message of a container.
+
+    Attributes:
+        digest: the binary's SHA-256.
+        cni_versions: the versions of CNI that it speaks.
+        schema: the contract that comes with it.
+    """
+
+    digest: str
+    cni_versions: tuple[str, ...] = ()
+    schema: CNIPluginSchemaSpec | None = None
+
+    def as_text(self) -> str:
+        """One line of at most `MAX_MESSAGE` bytes.
+
+        Raises:
+            InvalidInputError: the schema is too long for it.
+        """
+        text = base64.b64encode(zlib.compress(msgspec.json.encode(self), 9)).decode()
+        if len(text) > MAX_MESSAGE:
+            raise InvalidInputError(
+                f"the schema in the image is too long for a container's message: {len(text)} bytes of {MAX_MESSAGE}",
+                hint="give it in the CNIPlugin's spec.schema, or shorten its descriptions",
+            )
+        return text
+
+    @classmethod
+    def of_text(cls, text: str) -> DescribedPlugin | None:
+        """What a container told; None if it is something else."""
+        try:
+            unpacked = zlib.decompressobj().decompress(base64.b64decode(text, validate=True), MAX_UNPACKED)
+            return msgspec.json.decode(unpacked, type=cls)
+        except (binascii.Error, zlib.error, msgspec.DecodeError, RecursionError):
+            return None

@@ -1,0 +1,440 @@
+"""Puts one CNI plugin's binary where a node's plugins are, whole or not at all, and takes it away again.
+
+Run by `netdra cni-plugin`, in a pod of its own on each node. Below the CNI folder, `.netdra/<plugin>/<digest>/<plugin>`
+holds what was installed, and the plugin itself is a hard link to it: changing it is one rename, which no program that
+runs and no runtime that looks can see half done, and the way back is another one. A file that is not among these is
+somebody else's, and is neither replaced nor removed (decision D46).
+
+Whatever point this process or the machine dies at, the plugin is the one before, or the new one, and calling again
+finishes what was begun.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import hashlib
+import os
+import platform
+import select
+import shutil
+import stat
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
+
+import msgspec
+
+from netdra.cni import plugins, protocol
+from netdra.cni.plugins import PluginPath
+from netdra.kernel.errors import KernelError
+from netdra.kernel.inotify import FolderChanges
+from netdra.model import documents
+from netdra.model.cni_plugin import DescribedPlugin
+from netdra.model.errors import InvalidInputError, NetdraError, PermanentError, TemporaryError
+from netdra.model.schema import CNIPluginSchema, CNIPluginSchemaSpec
+from netdra.model.topology import described
+from netdra.topology.contract import compile_schema
+
+STORE = ".netdra"
+SCHEMA = "schema.yaml"
+MAX_BINARY = 1 << 30
+LOCK_SECONDS = 30.0
+LOOK_SECONDS, UNWATCHED_SECONDS = 60.0, 5.0
+SETTLING_SECONDS = 0.2
+"""How long a change is waited out: whoever replaces the file may do it in two steps."""
+_CHUNK = 1 << 20
+_NEW = "new"
+"""What a file is called until it is complete, in the folder of its version."""
+# e_machine of the ELF header (elf.h), by what uname(2) says.
+_MACHINES = {"x86_64": 62, "aarch64": 183, "riscv64": 243, "ppc64le": 21, "s390x": 22, "armv7l": 40, "i686": 3}
+
+
+class Wanted(msgspec.Struct, frozen=True, kw_only=True):
+    """What is to be installed.
+
+    Attributes:
+        source: the binary in the vendor's image.
+        folder: the node's folder of CNI plugins.
+        name: what it is called there, which is the type of steps.
+        digest: the SHA-256 that the binary must have, in hexadecimal; "" for any.
+    """
+
+    source: Path
+    folder: Path
+    name: str
+    digest: str = ""
+
+
+class _Store:
+    """The versions of one plugin that were installed on this node."""
+
+    def __init__(self, folder: Path, name: str) -> None:
+        self.folder, self.name = folder, name
+        self.root = folder / STORE
+        self.path = self.root / name
+        self.target = folder / name
+
+    def file(self, digest: str) -> Path:
+        return self.path / digest / self.name
+
+    def digests(self) -> tuple[str, ...]:
+        """The versions that are complete."""
+        with suppress(FileNotFoundError, NotADirectoryError):
+            return tuple(sorted(each.name for each in self.path.iterdir() if self.file(each.name).is_file()))
+        return ()
+
+    def installed(self) -> str:
+        """The digest of the plugin as it stands in the folder; "" if there is none.
+
+        Raises:
+            PermanentError: it is somebody else's.
+        """
+        try:
+            status = self.target.lstat()
+        except FileNotFoundError:
+            return ""
+        digest = _digest(self.target) if stat.S_ISREG(status.st_mode) else ""
+        if digest not in self.digests():
+            what = f"{self.target} (sha256 {digest})" if digest else f"{self.target}, which is no regular file,"
+            raise PermanentError(
+                f"{what} is not netdra's, and is left as it is",
+                hint="remove the file from the node, or whatever installs it there, or choose other nodes",
+            )
+        return digest
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Alone with this plugin on this node.
+
+        Raises:
+            TemporaryError: another process has been at it for too long.
+        """
+        deadline = time.monotonic() + LOCK_SECONDS
+        while time.monotonic() < deadline:
+            self.root.mkdir(mode=0o755, exist_ok=True)
+            descriptor = os.open(self.root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            try:
+                if self._has_lock(descriptor):
+                    yield
+                    return
+            finally:
+                os.close(descriptor)
+            time.sleep(0.05)
+        raise TemporaryError(f"another process has locked {self.root}")
+
+    def _has_lock(self, descriptor: int) -> bool:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            # Whoever removes the last plugin of a node removes the folder.
+            return os.path.samestat(os.fstat(descriptor), self.root.stat())
+        except (BlockingIOError, FileNotFoundError):
+            return False
+
+
+def describe(wanted: Wanted, schema: Path | None = None) -> DescribedPlugin:
+    """What a binary is, and the schema that comes with it, without installing it.
+
+    Args:
+        wanted: the plugin.
+        schema: its CNIPluginSchema as YAML; None for `schema.yaml` beside the binary, if there is one.
+
+    Raises:
+        NetdraError: it is not there, is not the one that was asked for, or is no plugin for this machine; or its
+            schema is not to be used.
+    """
+    with _named(wanted):
+        digest = _checked(wanted)
+        versions = _versions(wanted.source.parent, wanted.source.name)
+        path = schema or wanted.source.parent / SCHEMA
+        found = _schema(path, wanted.name) if schema is not None or path.exists() else None
+        return DescribedPlugin(digest=digest, cni_versions=versions, schema=found)
+
+
+def _schema(path: Path, name: str) -> CNIPluginSchemaSpec:
+    text = path.read_text(encoding="utf-8", errors="replace")
+    found = [each for each in documents.read(text, str(path)) if isinstance(each, CNIPluginSchema)]
+    meant = described(name, is_builtin=False)
+    if len(found) != 1 or found[0].spec.plugin != meant:
+        raise InvalidInputError(
+            f"{path} in the image must hold one CNIPluginSchema, of the plugin {meant}",
+            hint=f"its spec.cniType must be {name}, with execution: Binary if netdra has that type built in",
+        )
+    compile_schema(found[0])
+    return found[0].spec
+
+
+def install(wanted: Wanted) -> str:
+    """Have the plugin in the folder, and return its digest; one that is there already is left alone.
+
+    Raises:
+        NetdraError: it cannot be; what was there before is still there.
+    """
+    with _named(wanted):
+        digest = _checked(wanted)
+        store = _Store(wanted.folder, wanted.name)
+        with store.locked():
+            before = store.installed()
+            if before != digest:
+                _keep_version(store, digest, wanted.source)
+                _link(store, digest)
+            _prune(store, digest, before)
+        return digest
+
+
+class Keeper:
+    """Has a plugin installed for as long as it is asked, whoever deletes it meanwhile.
+
+    Attributes:
+        digest: the SHA-256 of what is installed; "" before.
+    """
+
+    def __init__(self, wanted: Wanted, ready: Path | None) -> None:
+        """Do nothing yet.
+
+        Args:
+            wanted: the plugin.
+            ready: a file that is there for as long as the plugin is.
+        """
+        self._wanted, self._ready = wanted, ready
+        self._identity: tuple[int, ...] = ()
+        self.digest = ""
+        self._mark(ready=False)
+
+    def run(self, stop: int) -> None:
+        """Keep the plugin installed until a descriptor is readable.
+
+        Raises:
+            NetdraError: it cannot be, or somebody has put another file in its place.
+        """
+        with ExitStack() as closing:
+            changes = None
+            with suppress(KernelError):  # there are no more of them: the folder is looked at more often
+                changes = closing.enter_context(FolderChanges())
+            poll = select.poll()
+            for source in (stop, *([changes.fileno()] if changes is not None else [])):
+                poll.register(source, select.POLLIN)
+            while True:
+                self.check(changes)
+                ended = [fd for fd, _ in poll.poll(1000 * (LOOK_SECONDS if changes is not None else UNWATCHED_SECONDS))]
+                if stop in ended:
+                    return
+                if ended and changes is not None:
+                    time.sleep(SETTLING_SECONDS)
+                    changes.take()
+
+    def check(self, changes: FolderChanges | None = None) -> None:
+        """Have the plugin installed now.
+
+        Raises:
+            NetdraError: it cannot be.
+        """
+        if changes is not None:
+            with plugins.folders(PluginPath(directories=(str(self._wanted.folder),))) as folders:
+                changes.watch(folders)
+        identity = self._seen()
+        if identity and identity == self._identity:
+            return
+        try:
+            self.digest = install(self._wanted)
+        except NetdraError:
+            self._mark(ready=False)
+            raise
+        self._identity = self._seen()
+        self._mark(ready=True)
+
+    def _seen(self) -> tuple[int, ...]:
+        """What tells the file in the plugin's place from every other one, and from itself after a change."""
+        try:
+            found = (self._wanted.folder / self._wanted.name).lstat()
+        except OSError:
+            return ()
+        return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
+
+    def _mark(self, *, ready: bool) -> None:
+        if self._ready is not None and ready:
+            self._ready.write_text(self.digest)
+        elif self._ready is not None:
+            self._ready.unlink(missing_ok=True)
+
+
+def remove(folder: Path, name: str) -> bool:
+    """Have the plugin no longer in the folder, if it is netdra's, and return whether it was.
+
+    Raises:
+        NetdraError: it cannot be removed.
+    """
+    _check_name(name)
+    wanted = Wanted(source=folder, folder=folder, name=name)
+    with _named(wanted):
+        store = _Store(folder, name)
+        if not store.path.exists():
+            with suppress(OSError):  # killed just before that, or there are others
+                store.root.rmdir()
+            return False
+        with store.locked():
+            try:
+                ours = store.installed() != ""
+            except PermanentError:
+                ours = False
+            if ours:
+                store.target.unlink()
+                _sync(folder)
+            shutil.rmtree(store.path)
+            _sync(store.root)
+            with suppress(OSError):  # other plugins have their versions there
+                store.root.rmdir()
+        return ours
+
+
+@contextmanager
+def _named(wanted: Wanted) -> Iterator[None]:
+    """Errors of files are told with the plugin, and with what can be done."""
+    try:
+        yield
+    except OSError as problem:
+        path = problem.filename or wanted.folder
+        kind = TemporaryError if problem.errno in {errno.ENOSPC, errno.EDQUOT, errno.EAGAIN} else PermanentError
+        hints = {
+            errno.ENOSPC: "make room on the node's disk",
+            errno.EROFS: "mount the node's CNI folder into the pod so that it can be written to",
+            errno.EACCES: "run as the owner of the folder, uid 0",
+        }
+        raise kind(
+            f'CNI plugin "{wanted.name}": {path}: {problem.strerror}', hint=hints.get(problem.errno or 0, "")
+        ) from None
+    except NetdraError as problem:
+        raise type(problem)(_about(wanted.name, problem.what), hint=problem.hint) from None
+
+
+def _about(name: str, what: str) -> str:
+    return what if what.startswith("CNI plugin ") else f'CNI plugin "{name}": {what}'
+
+
+def _check_name(name: str) -> None:
+    if not plugins.is_name(name):
+        raise InvalidInputError(
+            f"{name[:128]!r} is no CNI plugin's name", hint="ASCII letters, digits, '-', '_' and '.', no path"
+        )
+
+
+def _checked(wanted: Wanted) -> str:
+    """The digest of the source, if that can be installed.
+
+    Raises:
+        NetdraError: it cannot.
+    """
+    _check_name(wanted.name)
+    status = wanted.source.stat()
+    if not stat.S_ISREG(status.st_mode) or not 0 < status.st_size <= MAX_BINARY:
+        raise InvalidInputError(
+            f"{wanted.source} in the image is no file that can be a plugin",
+            hint="give the path of the binary in the image",
+        )
+    digest = _digest(wanted.source)
+    if wanted.digest and digest != wanted.digest:
+        raise PermanentError(
+            f"{wanted.source} in the image has the SHA-256 {digest}, and {wanted.digest} is asked for",
+            hint="the image is not the one that was meant, or digest belongs to another version or architecture",
+        )
+    with wanted.source.open("rb") as file:
+        header = file.read(20)
+    machine = platform.machine()
+    if header.startswith(b"\x7fELF") and len(header) == 20 and machine in _MACHINES:
+        built_for = int.from_bytes(header[18:20], "little" if header[5:6] == b"\x01" else "big")
+        if built_for != _MACHINES[machine]:
+            name = next((name for name, number in _MACHINES.items() if number == built_for), f"machine {built_for}")
+            raise PermanentError(
+                f"{wanted.source} in the image is for {name}, and this node is {machine}",
+                hint="use an image that has this architecture, or choose other nodes",
+            )
+    return digest
+
+
+def _digest(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _keep_version(store: _Store, digest: str, source: Path) -> None:
+    """Have a complete copy of the source in the store, which answers VERSION.
+
+    Raises:
+        NetdraError: it does not, and is not in the store.
+    """
+    path = store.file(digest)
+    path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
+    # One that was written over in place has the name of another file's content.
+    if not (path.is_file() and _digest(path) == digest):
+        part = path.parent / _NEW
+        part.unlink(missing_ok=True)
+        try:
+            _copy(source, part, digest)
+        except OSError:
+            part.unlink(missing_ok=True)
+            raise
+        part.rename(path)
+        _sync(path.parent)
+        _sync(store.path)
+        _sync(store.root)
+    try:
+        _versions(path.parent, store.name)
+    except NetdraError:
+        shutil.rmtree(path.parent)
+        raise
+
+
+def _copy(source: Path, target: Path, digest: str) -> None:
+    descriptor = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o755)
+    with os.fdopen(descriptor, "wb") as written, source.open("rb") as read:
+        os.fchmod(descriptor, 0o755)
+        shutil.copyfileobj(read, written, _CHUNK)
+        written.flush()
+        os.fsync(descriptor)
+    if _digest(target) != digest:
+        raise OSError(errno.EIO, "what was written is not what was read", str(target))
+
+
+def _versions(folder: Path, name: str) -> tuple[str, ...]:
+    """The versions of CNI that a binary says it speaks.
+
+    Raises:
+        NetdraError: it does not answer, or speaks none that is spoken here.
+    """
+    where = PluginPath(directories=(str(folder),))
+    try:
+        return protocol.supported_versions(protocol.find(name, where).binary)
+    except NetdraError as problem:
+        raise PermanentError(
+            f"the binary does not answer VERSION, so it is not installed: {problem.what}",
+            hint="is it a CNI plugin, linked statically? The one that was there before stays",
+        ) from None
+
+
+def _link(store: _Store, digest: str) -> None:
+    """Put a version in the plugin's place."""
+    part = store.path / digest / _NEW
+    part.unlink(missing_ok=True)
+    os.link(store.file(digest), part)
+    part.rename(store.target)
+    _sync(store.folder)
+
+
+def _prune(store: _Store, present: str, before: str) -> None:
+    """Forget all versions but the present one and the one before it, and what was begun and not completed."""
+    others = sorted(set(store.digests()) - {present}, key=lambda each: store.file(each).stat().st_mtime_ns)
+    former = before if before in others else (others or [""])[-1]
+    for each in store.path.iterdir():
+        if each.name not in {present, former}:
+            shutil.rmtree(each)
+        else:
+            (each / _NEW).unlink(missing_ok=True)
+
+
+def _sync(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
