@@ -17,14 +17,13 @@ from netdra.chain import checkpoint, files, flow, holders, order
 from netdra.chain import site as sites
 from netdra.chain.checkpoint import BadCheckpointError, CheckpointExistsError, Complete, Header, Pod, Saved
 from netdra.chain.checkpoint import Namespace as NamespaceId
-from netdra.chain.detach import detach
+from netdra.chain.detach import detach, undo
 from netdra.chain.execute import Executor
 from netdra.chain.flow import Task, tasks
 from netdra.chain.outcome import reports_of
 from netdra.chain.preflight import preflight
 from netdra.chain.report import AttachReport, FailedAttachReport, attach_error, failure_of
 from netdra.chain.site import Settings
-from netdra.chain.undo import undo
 from netdra.cni.config import Attachment, check_attachment
 from netdra.model.errors import TemporaryError
 from netdra.model.plan import Plan

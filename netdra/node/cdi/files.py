@@ -28,7 +28,7 @@ from netdra.model.errors import InvalidInputError, TemporaryError
 from netdra.model.resource import DeviceAttribute, Wire
 from netdra.node.cdi import spec
 from netdra.node.cdi.spec import Mount
-from netdra.node.claims.prepared import KeptDevice, PreparedClaim
+from netdra.node.claims.store import KeptDevice, PreparedClaim
 
 METADATA_FOLDER = "dra-device-metadata"
 METADATA_FILE = "metadata.json"

@@ -14,7 +14,7 @@ import msgspec
 
 from netdra.chain.outcome import DeviceOutcome
 from netdra.model.resource import Wire
-from netdra.node.claims.prepared import CDI_KIND, PreparedClaim, base_request, cdi_device
+from netdra.node.claims.store import CDI_KIND, PreparedClaim, base_request, cdi_device
 
 _UNFIT = re.compile(r"[^A-Z0-9]")
 

@@ -21,7 +21,7 @@ from netdra.model.result import CNIAddress, CNIInterface, StepDevice, StepResult
 from netdra.node.cdi import files as claim_files
 from netdra.node.cdi.files import ClaimFiles
 from netdra.node.cdi.spec import of_claim
-from netdra.node.claims.prepared import KeptDevice, PreparedClaim, PreparedDevice
+from netdra.node.claims.store import KeptDevice, PreparedClaim, PreparedDevice
 
 UID = "7b0e8a5e-0000-4000-8000-000000000001"
 CLAIM = ClaimReference(namespace="ns", name="train-net-x7k2p", uid=UID)
