@@ -1,6 +1,6 @@
 """`python3 -m image`: build the image by buildah, on a base of this machine's own distribution packages.
 
-Called by `make image` and `make test`, and by tests that start real pods. No container registry is asked. The base and the
+Called by `make image`, `make test` and the tests that start real pods. No container registry is asked. The base and the
 image are kept in the test bed's cache, each under what it is made of, so nothing is done where nothing changed.
 """
 
