@@ -171,7 +171,7 @@ class Publishing:
             self._reporter = Reporter(self._client, owner, lambda: self._report(interfaces, publisher, offering))
             self._reporter.note(urgent=True)
             tasks.create_task(self._reporter.run())
-            await publisher.settled.wait()
+            await publisher.settled()
             self.published.set()
 
     async def _report(self, interfaces: Interfaces, publisher: Publisher, offering: Offering) -> NodeNetworkStatus:
@@ -220,7 +220,7 @@ class Publishing:
             await self.gate.wait()
             self._work.clear()
             self._take(await interfaces.run(self._pass(offering, interfaces, discovered)), publisher)
-            if publisher.settled.is_set():
+            if publisher.is_settled:
                 self._delay.ends(published=False)
             else:
                 self._handed_on.set()
@@ -278,7 +278,7 @@ class Publishing:
         while True:
             await self._handed_on.wait()
             self._handed_on.clear()
-            await publisher.settled.wait()
+            await publisher.settled()
             self._delay.ends(published=True)
 
     def _written(self, pool: str, written: Written) -> None:
