@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import msgspec
 
+from netdra.discovery.told import with_physnets
 from netdra.exposure.registered import Registered
 from netdra.model.device import DEFAULT_FEATURES, Features
 from netdra.model.inventory import Interface
@@ -43,6 +44,7 @@ class Scene:
         self.holding: list[HeldDevice] = []
         self.slices: dict[str, Slices] = dict(published or {})
         self.labels: dict[str, str] = {}
+        self.physnets: dict[str, tuple[str, ...]] = {}
         self.last: Offered | None = None
         self.now = 0.0
         self.registered: tuple[Registration, ...] = ()
@@ -58,9 +60,8 @@ class Scene:
 
     def see(self, *interfaces: Interface) -> set[str]:
         """A pass; the pools that have to be written."""
-        found = self.offering.update(
-            inventory(*interfaces), self.labels, self.holding, self, self.now, Registered(self.registered)
-        )
+        here = with_physnets(inventory(*interfaces), self.physnets)
+        found = self.offering.update(here, self.labels, self.holding, self, self.now, Registered(self.registered))
         changed = {pool for pool, slices in found.slices.items() if self.slices.get(pool, ()) != slices}
         self.slices |= found.slices
         self.last = found
