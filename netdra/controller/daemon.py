@@ -11,6 +11,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from netdra.controller.controller import Controller
+from netdra.controller.installers import Settings as Installing
+from netdra.controller.plugins import Plugins
 from netdra.kube.client import Client
 from netdra.kube.events import Recorder
 from netdra.kube.health import reachable, synced
@@ -33,10 +35,14 @@ class Settings:
     Attributes:
         namespace: where the lease is.
         identity: this process; no other may have it.
+        image: netdra's image, which installs CNI plugins; "" if none are to be installed.
+        cni_folder: the folder of CNI plugins on the nodes.
     """
 
     namespace: str
     identity: str
+    image: str = ""
+    cni_folder: str = "/opt/cni/bin"
 
 
 async def run(client: Client, process: Process, settings: Settings, terms: Terms | None = None) -> None:
@@ -48,13 +54,22 @@ async def run(client: Client, process: Process, settings: Settings, terms: Terms
     recorder = Recorder(client, REPORTER, settings.identity)
     telling = asyncio.create_task(recorder.run())
     try:
-        await election.run(lambda: Controller(client, recorder, process.in_hand).run())
+        await election.run(lambda: _lead(client, recorder, process, settings))
     finally:
         # After the work has ended, for what it did last is to be told too.
         with suppress(TimeoutError):
             async with asyncio.timeout(FLUSH_SECONDS):
                 await recorder.flush()
         telling.cancel()
+
+
+async def _lead(client: Client, recorder: Recorder, process: Process, settings: Settings) -> None:
+    """Work until cancelled."""
+    controller = Controller(client, recorder, process.in_hand)
+    installing = Installing(image=settings.image, cni_folder=settings.cni_folder, namespace=settings.namespace)
+    async with asyncio.TaskGroup() as tasks:
+        tasks.create_task(controller.run())
+        tasks.create_task(Plugins(client, recorder, controller.state, installing, process.in_hand).run())
 
 
 def _caches(client: Client, election: Election) -> Check:

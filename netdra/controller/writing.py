@@ -31,6 +31,9 @@ _ACTIONS: Mapping[str, str] = {
     "Conflicting": "Compare",
     "Degraded": "Expose",
     "Applied": "Apply",
+    "Installed": "Install",
+    "SchemaApplied": "ApplySchema",
+    "InUse": "Delete",
 }
 _WARNINGS = frozenset(
     {
@@ -44,6 +47,11 @@ _WARNINGS = frozenset(
         ("Conflicting", "SameRank"),
         ("Degraded", "FailsOnNodes"),
         ("Applied", "NotEverywhere"),
+        ("Installed", "Failing"),
+        ("Installed", "NotConfigured"),
+        ("SchemaApplied", "NoSchema"),
+        ("SchemaApplied", "Contradictory"),
+        ("InUse", "DeletionWaits"),
     }
 )
 

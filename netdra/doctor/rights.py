@@ -63,6 +63,9 @@ _WIDE: Mapping[str, tuple[_Row, ...]] = {
         (_OURS, "customdevices", READ),
         (_OURS, "nodenetworks", READ),
         (_OURS, "customdevices/status", ("patch",)),
+        (_OURS, "cniplugins", (*READ, "patch")),
+        (_OURS, "cniplugins/status", ("patch",)),
+        (_OURS, "cniplugins/finalizers", ("update",)),
         (_OURS, "networktopologies/status", ("patch",)),
         (_OURS, "deviceexposurepolicies/status", ("patch",)),
         (_OURS, "networktopologies/finalizers", ("update",)),
@@ -92,6 +95,8 @@ _IN_NAMESPACE: Mapping[str, tuple[_Row, ...]] = {
     "controller": (
         ("coordination.k8s.io", "leases", ("create",)),
         ("coordination.k8s.io", "leases", ("get", "update"), ("netdra-controller",)),
+        ("apps", "daemonsets", (*READ, "create", "patch")),
+        ("", "pods", READ),
     ),
     "webhook": (
         ("", "secrets", ("create",)),

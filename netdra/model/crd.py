@@ -41,7 +41,7 @@ class CustomKind(msgspec.Struct, frozen=True, kw_only=True):
         short_names: what to type instead.
         columns: what `kubectl get` shows.
         extensions: path in the schema -> what is added there. `a.b` is a property, `[]` a list's items, `*` a map's
-            values.
+            values; nothing is the object itself.
         group: the API group.
     """
 
@@ -133,7 +133,7 @@ def _column(column: Column) -> dict[str, Any]:
 
 def _at(schema: openapi.Schema, path: str) -> openapi.Schema:
     found = schema
-    for part in path.replace("[]", ".[]").split("."):
+    for part in path.replace("[]", ".[]").split(".") if path else ():
         if part == "[]":
             found = found["items"]
         elif part == "*":

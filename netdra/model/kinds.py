@@ -194,6 +194,19 @@ CUSTOM_DEVICE = CustomKind(
     },
 )
 
+# A reference as github.com/distribution/reference has it: host and port, path, tag, digest.
+_IMAGE = (
+    r"^[A-Za-z0-9]([-.A-Za-z0-9]*[A-Za-z0-9])?(:[0-9]+)?(/[a-z0-9]+([._-]+[a-z0-9]+)*)*"
+    r"(:[A-Za-z0-9_][-.A-Za-z0-9_]{0,127})?(@sha256:[0-9a-f]{64})?$"
+)
+
+
+def _path_in_image(field: str) -> Extension:
+    return rules(
+        rule("!self.split('/').exists(part, part == '..' || part == '.')", f"{field} has no . and no .. in it")
+    )
+
+
 CNI_PLUGIN = CustomKind(
     type=CNIPlugin,
     plural="cniplugins",
@@ -203,10 +216,20 @@ CNI_PLUGIN = CustomKind(
         Column(name="Desired", path=".status.desiredNodes", type="integer"),
         Column(name="Ready", path=".status.readyNodes", type="integer"),
         Column(name="Schema", path=".status.schema"),
+        _condition("Installed", "Installed"),
     ),
     extensions={
-        "spec.binaryPath": {"pattern": r"^/(\S*/)?[A-Za-z0-9]([-_.A-Za-z0-9]*[A-Za-z0-9])?$"},
-        "spec.schemaPath": {"pattern": r"^(/\S+)?$"},
+        "": rules(
+            rule(
+                "self.metadata.name.matches('^[a-z0-9]([-a-z0-9]{0,50}[a-z0-9])?$')",
+                "the object's name is the plugin's, the `type` of steps: up to 52 of a-z, 0-9 and -, letters or digits "
+                "at both ends",
+            )
+        ),
+        "spec.image": {"pattern": _IMAGE},
+        "spec.binaryPath": _path_in_image("binaryPath") | {"pattern": r"^/([^\s/]+/)*[^\s/]+$"},
+        "spec.schemaPath": _path_in_image("schemaPath") | {"pattern": r"^(/([^\s/]+/)*[^\s/]+)?$"},
+        "spec.digest": {"pattern": "^((sha256:)?[0-9a-f]{64})?$"},
         "spec.maxUnavailable": {"pattern": "^[0-9]+%?$"},
         "spec.imagePullSecrets": SET,
         **CONDITIONS,

@@ -194,6 +194,12 @@ BAD: list[tuple[str, str, Any, str]] = [
     (CNI_PLUGIN, "binaryPath", "opt/cni/bin/bond", "spec.binaryPath"),
     (CNI_PLUGIN, "binaryPath", "/opt/cni/bin/", "spec.binaryPath"),
     (CNI_PLUGIN, "maxUnavailable", "some", "spec.maxUnavailable"),
+    (CNI_PLUGIN, "binaryPath", "/opt/../../etc/bond", "binaryPath has no . and no .. in it"),
+    (CNI_PLUGIN, "schemaPath", "/opt/cni/./schema.yaml", "schemaPath has no . and no .. in it"),
+    (CNI_PLUGIN, "digest", "sha256:abc", "spec.digest"),
+    (CNI_PLUGIN, "image", "registry.example.com/Bond Plugin", "spec.image"),
+    (CNI_PLUGIN, "image", "registry.example.com/bond@sha256:abc", "spec.image"),
+    (CNI_PLUGIN, "image", "-v", "spec.image"),
 ]
 
 

@@ -1,0 +1,468 @@
+"""How a CNIPlugin is carried out: the DaemonSet that installs or removes it, its schema, and its status. Pure.
+
+Asked by `netdra.controller.plugins`. A DaemonSet's pods run netdra's own image with the vendor's as an image volume, so
+that a vendor's image needs no shell and nothing of it runs but the plugin (decision D46).
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
+from pathlib import PurePosixPath
+from typing import Any, Literal
+
+import msgspec
+from msgspec.structs import replace
+
+from netdra.controller.status import Said, conditions
+from netdra.model import names
+from netdra.model.cni_plugin import CNIPlugin, CNIPluginFailure, CNIPluginStatus, CNIPluginVersion, DescribedPlugin
+from netdra.model.meta import MAX_REPORTED, ObjectMeta, OwnerReference
+from netdra.model.schema import CNIPluginSchema, CNIPluginSchemaSpec
+from netdra.model.topology import BUILTIN_TYPES, NetworkTopology, described
+from netdra.topology import contract
+
+PLUGIN_LABEL = f"{names.GROUP}/cni-plugin"
+TEMPLATE_LABEL = f"{names.GROUP}/template"
+"""On pods: which of a DaemonSet's templates they are of."""
+Mode = Literal["install", "remove"]
+
+_DESCRIBE, _INSTALL = "describe", "install"
+_READY = "/run/netdra/ready"
+_MAX_TEXT = 512
+
+
+class Settings(msgspec.Struct, frozen=True, kw_only=True):
+    """What the pods that install plugins run.
+
+    Attributes:
+        image: netdra's image; "" if plugins are not to be installed.
+        cni_folder: the folder of CNI plugins on the nodes.
+        namespace: where the pods are.
+    """
+
+    image: str
+    cni_folder: str = "/opt/cni/bin"
+    namespace: str = "netdra"
+
+
+class _State(msgspec.Struct, frozen=True, kw_only=True):
+    reason: str = ""
+    message: str = ""
+
+
+class _ContainerState(msgspec.Struct, frozen=True, kw_only=True):
+    waiting: _State | None = None
+    terminated: _State | None = None
+
+
+class _Container(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    name: str
+    ready: bool = False
+    state: _ContainerState = _ContainerState()
+    last_state: _ContainerState = _ContainerState()
+
+
+class _PodCondition(msgspec.Struct, frozen=True, kw_only=True):
+    type: str
+    status: str
+    message: str = ""
+
+
+class _PodStatus(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    conditions: tuple[_PodCondition, ...] = ()
+    init_container_statuses: tuple[_Container, ...] = ()
+    container_statuses: tuple[_Container, ...] = ()
+
+
+class _PodSpec(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    node_name: str = ""
+
+
+class InstallerPod(msgspec.Struct, frozen=True, kw_only=True):
+    """A pod that installs a plugin on its node, as far as the controller looks at it."""
+
+    metadata: ObjectMeta
+    spec: _PodSpec = _PodSpec()
+    status: _PodStatus = _PodStatus()
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether the plugin is installed there, or removed."""
+        told = any(each.type == "Ready" and each.status == "True" for each in self.status.conditions)
+        return told and not self.metadata.deletion_timestamp
+
+    @property
+    def described(self) -> DescribedPlugin | None:
+        """What it tells of the image's binary; None as long as it does not."""
+        for each in self.status.init_container_statuses:
+            if each.name == _DESCRIBE and each.state.terminated is not None:
+                return DescribedPlugin.of_text(each.state.terminated.message)
+        return None
+
+    @property
+    def problem(self) -> str:
+        """Why it is not ready, in the words of netdra or the kubelet."""
+        containers = (*self.status.init_container_statuses, *self.status.container_statuses)
+        for each in containers:
+            waiting, ended = each.state.waiting, each.state.terminated or each.last_state.terminated
+            if each.ready or (each.name == _DESCRIBE and self.described is not None):
+                continue
+            if ended is not None and ended.message and DescribedPlugin.of_text(ended.message) is None:
+                return _clipped(ended.message)
+            if waiting is not None and waiting.message and waiting.reason != "PodInitializing":
+                return _clipped(f"{waiting.reason}: {waiting.message}")
+        unmet = (each.message for each in self.status.conditions if each.status == "False" and each.type != "Ready")
+        return _clipped(next((each for each in unmet if each and "containers with" not in each), ""))
+
+
+class _DaemonSetStatus(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    observed_generation: int = 0
+    desired_number_scheduled: int = 0
+
+
+class DaemonSet(msgspec.Struct, frozen=True, kw_only=True):
+    """A plugin's DaemonSet, as far as the controller looks at it."""
+
+    metadata: ObjectMeta
+    status: _DaemonSetStatus = _DaemonSetStatus()
+
+
+class Seen(msgspec.Struct, frozen=True, kw_only=True):
+    """What is there of a plugin.
+
+    Attributes:
+        template: the template that its pods are to be of.
+        daemon_set: its DaemonSet, if there is one.
+        pods: its pods, of whatever template.
+        users: the topologies that use it.
+    """
+
+    template: str
+    daemon_set: DaemonSet | None
+    pods: Sequence[InstallerPod] = ()
+    users: tuple[str, ...] = ()
+
+    @property
+    def desired(self) -> int | None:
+        """On how many nodes it is to be; None while that is not known of the present spec."""
+        found = self.daemon_set
+        if found is None or found.status.observed_generation != found.metadata.generation:
+            return None
+        return found.status.desired_number_scheduled
+
+    @property
+    def current(self) -> tuple[InstallerPod, ...]:
+        """The pods of the present template, in the order of their nodes."""
+        found = (each for each in self.pods if each.metadata.labels.get(TEMPLATE_LABEL) == self.template)
+        return tuple(sorted(found, key=lambda pod: pod.spec.node_name))
+
+    @property
+    def ready(self) -> tuple[InstallerPod, ...]:
+        """Those of them on whose nodes all is as it should be."""
+        return tuple(each for each in self.current if each.is_ready)
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether all is as it should be on every node."""
+        return self.desired is not None and len(self.ready) >= self.desired
+
+    @property
+    def described(self) -> DescribedPlugin | None:
+        """What the image's binary is, as the first node tells it."""
+        return next((told for each in self.current if (told := each.described) is not None), None)
+
+
+def daemon_set_name(plugin: str) -> str:
+    """What the DaemonSet of a plugin is called."""
+    return f"netdra-cni-{plugin}"
+
+
+def daemon_set(plugin: CNIPlugin, settings: Settings, mode: Mode) -> dict[str, Any]:
+    """The DaemonSet as it should be, for a server-side apply.
+
+    Args:
+        plugin: the plugin.
+        settings: what its pods run.
+        mode: whether it is to be there, or gone.
+    """
+    labels = {"app.kubernetes.io/part-of": "netdra", "app.kubernetes.io/component": "cni-plugin"}
+    own = {**labels, PLUGIN_LABEL: plugin.name}
+    pod = _pod(plugin, settings, mode)
+    template = hashlib.sha256(msgspec.json.encode(pod, order="sorted")).hexdigest()[:16]
+    owner = OwnerReference(
+        api_version=plugin.api_version,
+        kind=plugin.kind,
+        name=plugin.name,
+        uid=plugin.metadata.uid,
+        controller=True,
+    )
+    at_once = plugin.spec.max_unavailable if mode == "install" else "100%"
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "DaemonSet",
+        "metadata": {
+            "name": daemon_set_name(plugin.name),
+            "namespace": settings.namespace,
+            "labels": own,
+            "ownerReferences": [msgspec.to_builtins(owner)],
+        },
+        "spec": {
+            "selector": {"matchLabels": {PLUGIN_LABEL: plugin.name}},
+            "updateStrategy": {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": at_once}},
+            "template": {"metadata": {"labels": {**own, TEMPLATE_LABEL: template}}, "spec": pod},
+        },
+    }
+
+
+def template_of(manifest: Mapping[str, Any]) -> str:
+    """The template of a DaemonSet's pods."""
+    found: str = manifest["spec"]["template"]["metadata"]["labels"][TEMPLATE_LABEL]
+    return found
+
+
+def _pod(plugin: CNIPlugin, settings: Settings, mode: Mode) -> dict[str, Any]:
+    spec = plugin.spec
+    volumes: list[dict[str, Any]] = [
+        {"name": "cni", "hostPath": {"path": settings.cni_folder, "type": "DirectoryOrCreate"}},
+        {"name": "run", "emptyDir": {"medium": "Memory", "sizeLimit": "1Mi"}},
+    ]
+    pod: dict[str, Any] = {
+        # Without an interface of its own: the plugin may be what the cluster's network needs.
+        "hostNetwork": True,
+        "automountServiceAccountToken": False,
+        "enableServiceLinks": False,
+        "priorityClassName": "system-node-critical",
+        "terminationGracePeriodSeconds": 5,
+        "nodeSelector": {"kubernetes.io/os": "linux", **spec.node_selector},
+        "tolerations": [{"operator": "Exists"}] if spec.tolerations is None else list(spec.tolerations),
+        "securityContext": {"runAsUser": 0, "runAsGroup": 0, "seccompProfile": {"type": "RuntimeDefault"}},
+    }
+    if spec.image_pull_secrets:
+        pod["imagePullSecrets"] = [{"name": name} for name in spec.image_pull_secrets]
+    folder = f"--cni-folder={settings.cni_folder}"
+    if mode == "remove":
+        arguments = ["remove", plugin.name, folder, f"--ready={_READY}", "--stay"]
+        return {**pod, "containers": [_container(settings, _INSTALL, arguments)], "volumes": volumes}
+    source = [plugin.name, f"--source=/plugin{PurePosixPath(spec.binary_path)}"]
+    source += [f"--digest={spec.digest}"] if spec.digest else []
+    schema = [f"--schema=/plugin{PurePosixPath(spec.schema_path)}"] if spec.schema_path else []
+    describe = _container(settings, _DESCRIBE, ["describe", *source, *schema, "--report=/dev/termination-log"])
+    install = _container(settings, _INSTALL, ["install", *source, folder, f"--ready={_READY}"])
+    image = {"reference": spec.image, "pullPolicy": spec.image_pull_policy}
+    return {
+        **pod,
+        "initContainers": [describe],
+        "containers": [install],
+        "volumes": [*volumes, {"name": "plugin", "image": image}],
+    }
+
+
+def _container(settings: Settings, name: str, arguments: Sequence[str]) -> dict[str, Any]:
+    container: dict[str, Any] = {
+        "name": name,
+        "image": settings.image,
+        "args": ["cni-plugin", *arguments],
+        "terminationMessagePolicy": "FallbackToLogsOnError",
+        "resources": {"requests": {"cpu": "5m", "memory": "32Mi"}, "limits": {"memory": "128Mi"}},
+        "securityContext": {
+            "allowPrivilegeEscalation": False,
+            "readOnlyRootFilesystem": True,
+            "capabilities": {"drop": ["ALL"]},
+        },
+        "volumeMounts": [],
+    }
+    if name == _INSTALL:
+        looks = f"import os; os.stat({_READY!r})"
+        container["readinessProbe"] = {"exec": {"command": ["python3", "-I", "-S", "-c", looks]}, "periodSeconds": 5}
+        container["volumeMounts"] += [
+            {"name": "cni", "mountPath": settings.cni_folder},
+            {"name": "run", "mountPath": str(PurePosixPath(_READY).parent)},
+        ]
+    if arguments[0] != "remove":
+        container["volumeMounts"].append({"name": "plugin", "mountPath": "/plugin", "readOnly": True})
+    return container
+
+
+def users_of(plugin: str, topologies: Iterable[NetworkTopology]) -> tuple[str, ...]:
+    """The topologies that run a plugin's program, as a step or for the addresses of one, in order."""
+    return tuple(sorted(each.name for each in topologies if _uses(each, plugin)))
+
+
+def _uses(topology: NetworkTopology, plugin: str) -> bool:
+    for step in topology.spec.steps:
+        if step.type == plugin and not step.is_builtin:
+            return True
+        ipam = step.config.get("ipam") if isinstance(step.config, Mapping) else None
+        if isinstance(ipam, Mapping) and ipam.get("type") == plugin:
+            return True
+    return False
+
+
+class PlannedSchema(msgspec.Struct, frozen=True, kw_only=True):
+    """What is to be done with the schema of a plugin, and what is to be said of it.
+
+    Attributes:
+        verb: what is to be done.
+        schema: the object as it is to be, or as it is if it is to go.
+        said: what the condition says.
+    """
+
+    said: Said
+    verb: Literal["", "create", "update", "delete"] = ""
+    schema: CNIPluginSchema | None = None
+
+
+def schema_name(plugin: str) -> str:
+    """What the schema of a plugin's program is called, as netdra's own are."""
+    return f"{plugin}-binary" if plugin in BUILTIN_TYPES else plugin
+
+
+def planned_schema(
+    plugin: CNIPlugin, told: DescribedPlugin | None, found: CNIPluginSchema | None, known: Iterable[str]
+) -> PlannedSchema:
+    """What is to be done with a plugin's schema.
+
+    Args:
+        plugin: the plugin.
+        told: what the image's binary is, if a node has told it.
+        found: the object of the schema's name, if there is one.
+        known: the plugins that schemas of others describe.
+    """
+    name = schema_name(plugin.name)
+    ours = found is not None and found.metadata.labels.get(PLUGIN_LABEL) == plugin.name
+    spec = plugin.spec.schema or (told.schema if told is not None else None)
+    if spec is not None and found is not None and not ours and not found.is_shipped:
+        message = f"CNIPluginSchema \"{name}\" is somebody's own, and counts in the place of the plugin's"
+        return PlannedSchema(said=Said("SchemaApplied", True, "Own", message))
+    if spec is None:
+        return _without_schema(plugin, told, found if ours else None, known)
+    wanted = _schema(plugin, name, spec)
+    wrong = _wrong(plugin, wanted)
+    if wrong:
+        return PlannedSchema(said=Said("SchemaApplied", False, "Contradictory", wrong))
+    said = Said("SchemaApplied", True, "Applied", f'CNIPluginSchema "{name}" describes it')
+    if found is None:
+        return PlannedSchema(said=said, verb="create", schema=wanted)
+    labels = {key: value for key, value in found.metadata.labels.items() if key != names.SHIPPED_LABEL}
+    metadata = replace(
+        found.metadata,
+        labels={**labels, **wanted.metadata.labels},
+        owner_references=wanted.metadata.owner_references,
+    )
+    changed = replace(found, spec=spec, metadata=metadata)
+    return PlannedSchema(said=said) if changed == found else PlannedSchema(said=said, verb="update", schema=changed)
+
+
+def _without_schema(
+    plugin: CNIPlugin, told: DescribedPlugin | None, ours: CNIPluginSchema | None, known: Iterable[str]
+) -> PlannedSchema:
+    meant = described(plugin.name, is_builtin=False)
+    if told is None:
+        said = Said("SchemaApplied", False, "Pending", "no node has told yet what is in the image")
+        if ours is not None:
+            said = Said("SchemaApplied", True, "Applied", f'CNIPluginSchema "{ours.metadata.name}" describes it')
+        return PlannedSchema(said=said)
+    if meant in known:
+        said = Said("SchemaApplied", True, "Present", f"the cluster has a schema of {meant}, and the image none")
+    else:
+        message = (
+            f"neither the image nor the cluster has a schema of {meant}, and nodes run no plugin without one: put "
+            "schema.yaml beside the binary, set spec.schema, or start the nodes' drivers with --allow-plugin"
+        )
+        said = Said("SchemaApplied", False, "NoSchema", message)
+    return PlannedSchema(said=said, verb="delete" if ours is not None else "", schema=ours)
+
+
+def _schema(plugin: CNIPlugin, name: str, spec: CNIPluginSchemaSpec) -> CNIPluginSchema:
+    owner = OwnerReference(
+        api_version=plugin.api_version, kind=plugin.kind, name=plugin.name, uid=plugin.metadata.uid, controller=True
+    )
+    return CNIPluginSchema(
+        metadata=ObjectMeta(name=name, labels={PLUGIN_LABEL: plugin.name}, owner_references=(owner,)),
+        spec=spec,
+        api_version="cni.networking.k8s.io/v1alpha1",
+        kind="CNIPluginSchema",
+    )
+
+
+def _wrong(plugin: CNIPlugin, schema: CNIPluginSchema) -> str:
+    meant = described(plugin.name, is_builtin=False)
+    if schema.spec.plugin != meant:
+        return (
+            f"its schema describes {schema.spec.plugin}, and the plugin is {meant}: set cniType to the object's name, and "
+            "execution: Binary if netdra has that type built in"
+        )
+    _, findings = contract.examine(schema)
+    return "; ".join(str(each) for each in findings)
+
+
+def status(plugin: CNIPlugin, seen: Seen | None, schema: PlannedSchema, now: datetime) -> CNIPluginStatus:
+    """A plugin's status.
+
+    Args:
+        plugin: the plugin.
+        seen: what is there of it; None if the controller is not to install plugins.
+        schema: what becomes of its schema.
+        now: the time, with its zone.
+    """
+    before = plugin.status or CNIPluginStatus()
+    generation = plugin.metadata.generation
+    if seen is None:
+        message = "the controller was started without --image, netdra's own image, so it installs no plugins"
+        said = (Said("Installed", False, "NotConfigured", message),)
+        return CNIPluginStatus(
+            observed_generation=generation, conditions=conditions(said, before.conditions, generation, now)
+        )
+    users = ", ".join(f'"{name}"' for name in seen.users[:MAX_REPORTED])
+    in_use = Said("InUse", False, "Unused")
+    if users:
+        in_use = Said("InUse", True, "Topologies", f"used by NetworkTopology {users}")
+    if users and plugin.metadata.deletion_timestamp:
+        in_use = Said("InUse", True, "DeletionWaits", f"deletion waits until NetworkTopology {users} no longer uses it")
+    failures = tuple(
+        CNIPluginFailure(node=each.spec.node_name, message=each.problem)
+        for each in seen.current
+        if not each.is_ready and each.problem and each.spec.node_name
+    )
+    digests = [told for each in seen.pods if each.is_ready and (told := each.described) is not None]
+    counts = Counter(each.digest for each in digests)
+    speaks = {each.digest: each.cni_versions for each in digests}
+    versions = [
+        CNIPluginVersion(digest=digest, nodes=counts[digest], cni_versions=speaks[digest]) for digest in sorted(counts)
+    ]
+    said = (_installed(plugin, seen, failures), schema.said, in_use)
+    return CNIPluginStatus(
+        observed_generation=generation,
+        desired_nodes=seen.desired if seen.desired is not None else before.desired_nodes,
+        ready_nodes=len(seen.ready),
+        versions=tuple(versions[:MAX_REPORTED]),
+        schema=schema_name(plugin.name) if schema.said.reason == "Applied" else "",
+        conditions=conditions(said, before.conditions, generation, now),
+        failures=failures[:MAX_REPORTED],
+    )
+
+
+def _installed(plugin: CNIPlugin, seen: Seen, failures: Sequence[CNIPluginFailure]) -> Said:
+    removing = bool(plugin.metadata.deletion_timestamp) and not seen.users
+    named = ", ".join(each.node for each in failures[:MAX_REPORTED])
+    if failures:
+        first = failures[0]
+        return Said("Installed", False, "Failing", f"on {len(failures)} nodes ({named}); {first.node}: {first.message}")
+    if seen.desired is None:
+        return Said("Installed", False, "Pending", "the DaemonSet is being made")
+    if removing:
+        missing = len(seen.ready) - seen.desired
+        return Said("Installed", False, "Removing", f"it is being removed; {-missing} nodes are left")
+    if seen.desired == 0:
+        return Said("Installed", False, "NoNodes", "no node has the labels of spec.nodeSelector")
+    if not seen.is_complete:
+        return Said("Installed", False, "Installing", f"{len(seen.ready)} of {seen.desired} nodes have it")
+    return Said("Installed", True, "Installed", f"{seen.desired} nodes have it")
+
+
+def _clipped(text: str) -> str:
+    text = " ".join(text.split())
+    return text if len(text) <= _MAX_TEXT else f"{text[: _MAX_TEXT - 1]}…"

@@ -1,0 +1,202 @@
+"""Carries CNIPlugins out: a DaemonSet for each, its schema, its status, and its end.
+
+Run by `netdra.controller.daemon` while this process leads, beside the controller, whose copies of topologies and
+schemas it reads. What should be is said by `netdra.controller.installers`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from contextlib import AbstractContextManager, ExitStack
+from datetime import UTC, datetime
+from typing import Any
+
+from netdra.controller import installers
+from netdra.controller.installers import PLUGIN_LABEL, DaemonSet, InstallerPod, PlannedSchema, Seen, Settings
+from netdra.controller.state import State
+from netdra.controller.writing import MANAGER, say
+from netdra.kube.client import Client, Selection
+from netdra.kube.errors import AlreadyExistsError, ConflictError, NotFoundError
+from netdra.kube.events import Recorder
+from netdra.kube.queue import AGAIN, WorkQueue
+from netdra.kube.reflector import Reflector
+from netdra.kube.resources import CNI_PLUGINS, SCHEMAS, Resource
+from netdra.kube.store import Change, Store
+from netdra.model import names
+from netdra.model.cni_plugin import CNIPlugin
+from netdra.model.schema import CNIPluginSchema
+from netdra.model.topology import NetworkTopology
+from netdra.topology import shipped
+
+log = logging.getLogger(__name__)
+
+DAEMON_SETS = Resource("apps/v1", "daemonsets", DaemonSet, namespaced=True)
+PODS = Resource("v1", "pods", InstallerPod, namespaced=True)
+FINALIZER = f"{names.GROUP}/installed"
+SETTLE_SECONDS = 0.5
+"""How long further changes of pods are waited for before a status is written."""
+
+
+class Plugins:
+    """The plugins of a cluster, for one term."""
+
+    def __init__(
+        self,
+        client: Client,
+        recorder: Recorder,
+        state: State,
+        settings: Settings,
+        in_hand: Callable[[], AbstractContextManager[None]],
+    ) -> None:
+        """Begin nothing yet.
+
+        Args:
+            client: the way to the API server.
+            recorder: who writes events.
+            state: the controller's copies of topologies and schemas.
+            settings: what the pods run.
+            in_hand: entered around each look, which the end of the process waits for.
+        """
+        self._client, self._recorder, self._state = client, recorder, state
+        self._settings, self._in_hand = settings, in_hand
+        self._plugins: Store[CNIPlugin] = Store()
+        self._daemon_sets: Store[DaemonSet] = Store()
+        self._pods: Store[InstallerPod] = Store()
+        self._applied: dict[str, tuple[str, str, int]] = {}
+        self.queue: WorkQueue[str] = WorkQueue("cni-plugins", self._look)
+
+    async def run(self) -> None:
+        """Work until cancelled."""
+        state, ours = self._state, Selection(namespace=self._settings.namespace, label_selector=PLUGIN_LABEL)
+        with ExitStack() as following:
+            async with asyncio.TaskGroup() as tasks:
+
+                def reflect(resource: Resource[Any], store: Store[Any], selection: Selection) -> None:
+                    tasks.create_task(Reflector(self._client, resource, store, selection, vital=False).run())
+
+                following.enter_context(self._plugins.following(lambda change: self.queue.add(change.key)))
+                following.enter_context(self._daemon_sets.following(self._part_changed))
+                following.enter_context(self._pods.following(self._part_changed))
+                following.enter_context(state.topologies.following(self._topology_changed))
+                following.enter_context(state.schemas.following(self._schema_changed))
+                reflect(CNI_PLUGINS, self._plugins, Selection())
+                if self._settings.image:
+                    reflect(DAEMON_SETS, self._daemon_sets, ours)
+                    reflect(PODS, self._pods, ours)
+                    for store in (self._daemon_sets, self._pods):
+                        await store.wait_synced()
+                for store in (self._plugins, state.topologies, state.schemas):
+                    await store.wait_synced()
+                await self.queue.run()
+
+    def _part_changed(self, change: Change[Any]) -> None:
+        for each in (change.old, change.new):
+            name = each.metadata.labels.get(PLUGIN_LABEL) if each is not None else None
+            if name:
+                self.queue.add(name, SETTLE_SECONDS)
+
+    def _topology_changed(self, change: Change[NetworkTopology]) -> None:
+        if change.old is None or change.new is None or change.old.spec != change.new.spec:
+            for name in self._plugins.objects:
+                self.queue.add(name, SETTLE_SECONDS)
+
+    def _schema_changed(self, change: Change[CNIPluginSchema]) -> None:
+        if change.old is None or change.new is None or change.old.spec != change.new.spec:
+            for name in self._plugins.objects:
+                self.queue.add(name, SETTLE_SECONDS)
+
+    async def _look(self, name: str) -> float | None:
+        plugin = self._plugins.objects.get(name)
+        if plugin is None:
+            self._applied.pop(name, None)
+            return None  # what is its own goes with it
+        try:
+            with self._in_hand():
+                await self._carry_out(plugin)
+        except (ConflictError, NotFoundError, AlreadyExistsError) as problem:
+            log.debug('CNIPlugin "%s" changed meanwhile: %s', name, problem)
+            return AGAIN
+        return None
+
+    async def _carry_out(self, plugin: CNIPlugin) -> None:
+        if not self._settings.image:
+            pending = PlannedSchema(said=installers.Said("SchemaApplied", False, "Pending"))
+            await self._finalize(plugin, wanted=False)
+            await self._say(plugin, None, pending)
+            return
+        users = installers.users_of(plugin.name, self._state.topologies.objects.values())
+        removing = bool(plugin.metadata.deletion_timestamp) and not users
+        if FINALIZER not in plugin.metadata.finalizers:
+            if plugin.metadata.deletion_timestamp:
+                return
+            await self._finalize(plugin, wanted=True)
+        template = await self._apply(plugin, "remove" if removing else "install")
+        seen = Seen(
+            template=template,
+            daemon_set=self._daemon_sets.objects.get(self._key(plugin)),
+            pods=self._pods_of(plugin.name),
+            users=users,
+        )
+        if removing and seen.is_complete:
+            log.info('CNIPlugin "%s" is removed from %s nodes', plugin.name, seen.desired)
+            await self._finalize(plugin, wanted=False)
+            return
+        planned = self._planned_schema(plugin, seen, removing=removing)
+        await self._write_schema(planned)
+        await self._say(plugin, seen, planned)
+
+    async def _say(self, plugin: CNIPlugin, seen: Seen | None, planned: PlannedSchema) -> None:
+        wanted = installers.status(plugin, seen, planned, datetime.now(UTC))
+        await say(self._client, self._recorder, CNI_PLUGINS, plugin, wanted)
+
+    def _key(self, plugin: CNIPlugin) -> str:
+        return f"{self._settings.namespace}/{installers.daemon_set_name(plugin.name)}"
+
+    def _pods_of(self, name: str) -> tuple[InstallerPod, ...]:
+        return tuple(each for each in self._pods.objects.values() if each.metadata.labels.get(PLUGIN_LABEL) == name)
+
+    async def _apply(self, plugin: CNIPlugin, mode: installers.Mode) -> str:
+        """Have the DaemonSet be as it should be, whoever changed it; what is as it was applied is not written again."""
+        manifest = installers.daemon_set(plugin, self._settings, mode)
+        template = installers.template_of(manifest)
+        wanted = f"{template} {manifest['spec']['updateStrategy']} {plugin.metadata.uid}"
+        found = self._daemon_sets.objects.get(self._key(plugin))
+        present = (wanted, found.metadata.uid, found.metadata.generation) if found is not None else None
+        if present is None or present != self._applied.get(plugin.name):
+            applied = await self._client.apply(DAEMON_SETS, manifest, manager=MANAGER)
+            self._applied[plugin.name] = (wanted, applied.metadata.uid, applied.metadata.generation)
+        return template
+
+    def _planned_schema(self, plugin: CNIPlugin, seen: Seen, *, removing: bool) -> PlannedSchema:
+        found = self._state.schemas.objects.get(installers.schema_name(plugin.name))
+        own = {
+            each.spec.plugin
+            for each in shipped.own_of(self._state.schemas.objects.values())
+            if each.metadata.labels.get(PLUGIN_LABEL) != plugin.name
+        }
+        told = None if removing else seen.described
+        return installers.planned_schema(plugin, told, found, own | set(shipped.names()))
+
+    async def _write_schema(self, planned: PlannedSchema) -> None:
+        if planned.schema is None:
+            return
+        match planned.verb:
+            case "create":
+                await self._client.create(SCHEMAS, planned.schema)
+            case "update":
+                await self._client.replace(SCHEMAS, planned.schema)
+            case "delete":
+                await self._client.delete(SCHEMAS, planned.schema)
+
+    async def _finalize(self, plugin: CNIPlugin, *, wanted: bool) -> None:
+        present = plugin.metadata.finalizers
+        if wanted == (FINALIZER in present):
+            return
+        others = [name for name in present if name != FINALIZER]
+        patch = {
+            "finalizers": [*others, FINALIZER] if wanted else others,
+            "resourceVersion": plugin.metadata.resource_version,
+        }
+        await self._client.merge(CNI_PLUGINS, plugin.name, {"metadata": patch})
