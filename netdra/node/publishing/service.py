@@ -38,8 +38,7 @@ from netdra.node.priority import PriorityGate
 from netdra.node.publishing.facts import newest
 from netdra.node.publishing.interfaces import Interfaces
 from netdra.node.publishing.offering import Offered, Offering, Slices
-from netdra.node.publishing.publish import Written
-from netdra.node.publishing.publisher import STORED_SLICES, Publisher, StoredSlice, of_node
+from netdra.node.publishing.publisher import STORED_SLICES, Publisher, StoredSlice, Written, of_node
 from netdra.node.publishing.reconcile import owner_of
 from netdra.node.publishing.reporter import Reporter
 from netdra.node.publishing.telling import Health, Telling

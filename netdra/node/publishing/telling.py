@@ -17,7 +17,7 @@ from netdra.kube.events import ObjectReference, Occurrence
 from netdra.model import names
 from netdra.model.device import Problem
 from netdra.model.resource import Device, ResourceSlice
-from netdra.node.publishing.publish import Written
+from netdra.node.publishing.publisher import Written
 from netdra.node.view import DeviceHealth
 from netdra.topology.devices import DeviceKey
 

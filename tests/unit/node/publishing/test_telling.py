@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from netdra.kube.events import Occurrence
 from netdra.kube.features import Dropped
 from netdra.model.device import Problem
-from netdra.node.publishing.publish import Refusal, Written
+from netdra.node.publishing.publisher import Refusal, Written
 from netdra.node.publishing.telling import Telling
 
 
