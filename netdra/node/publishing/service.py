@@ -30,12 +30,11 @@ from netdra.model.errors import NetdraError
 from netdra.model.node_network import MAX_PLUGINS, NodeNetworkStatus
 from netdra.model.plan import PlannedDevice
 from netdra.model.policy import DeviceExposurePolicy
-from netdra.model.resource import ResourceSlice
+from netdra.model.resource import ResourceSlice, newest
 from netdra.model.schema import CNIPluginSchema
 from netdra.model.topology import NetworkTopology
 from netdra.node import metrics
 from netdra.node.priority import PriorityGate
-from netdra.node.publishing.facts import newest
 from netdra.node.publishing.interfaces import Interfaces
 from netdra.node.publishing.offering import Offered, Offering, Slices
 from netdra.node.publishing.publisher import STORED_SLICES, Publisher, StoredSlice, Written, of_node
