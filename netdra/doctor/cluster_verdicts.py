@@ -84,6 +84,7 @@ class ClusterFacts(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         server: the API server's version, `v1.37.1`.
+        namespace, name: where netdra is, and what its objects are called.
         dra: the versions of resource.k8s.io that it serves, the preferred one first.
         features: what it keeps of a slice.
         definitions: netdra's kinds.
@@ -96,6 +97,7 @@ class ClusterFacts(msgspec.Struct, frozen=True, kw_only=True):
 
     server: str
     namespace: str = "netdra"
+    name: str = "netdra"
     dra: tuple[str, ...] | Unseen = ()
     features: Features | Unseen = Unseen("not asked")
     definitions: tuple[Definition, ...] | Unseen = ()
@@ -258,14 +260,15 @@ def _webhook(facts: ClusterFacts, now: datetime) -> Iterator[Finding]:
         seen = "is not there: nothing is checked when it is written"
         yield _found(f"webhook configuration {name}", "error", seen, "helm upgrade installs it")
     for name, end in found.configurations.items():
-        yield _authority(name, end, now)
+        yield _authority(
+            name, end, now, f"does netdra webhook run? kubectl -n {facts.namespace} logs deploy/{facts.name}-webhook"
+        )
     if found.configurations:
-        yield _answer(found)
+        yield _answer(found, facts.namespace)
 
 
-def _authority(name: str, end: datetime | None, now: datetime) -> Finding:
+def _authority(name: str, end: datetime | None, now: datetime, fix: str) -> Finding:
     check = f"webhook configuration {name}"
-    fix = "does netdra webhook run? kubectl -n netdra logs deploy/netdra-webhook"
     if end is None:
         return _found(check, "error", "trusts nobody: the API server cannot call the webhook", fix)
     seen = f"trusts an authority until {end:%Y-%m-%d}"
@@ -276,10 +279,10 @@ def _authority(name: str, end: datetime | None, now: datetime) -> Finding:
     return _found(check, "ok", seen)
 
 
-def _answer(found: WebhookFacts) -> Finding:
+def _answer(found: WebhookFacts, namespace: str) -> Finding:
     if found.answer == "asked":
         return _found("webhook", "ok", "refuses what is wrong")
-    fix = "kubectl -n netdra get pods,endpointslices; is port 8443 open from the API server?"
+    fix = f"kubectl -n {namespace} get pods,endpointslices; is port 8443 open from the API server?"
     if found.answer == "unasked":
         return _found("webhook", "error", "the API server takes a wrong policy without asking it", fix)
     return _found("webhook", "error", found.answer, fix)
@@ -290,11 +293,11 @@ def _rights(facts: ClusterFacts) -> Iterator[Finding]:
         yield _unseen("rights", facts.lacking)
         return
     for process, lacking in facts.lacking.items():
-        if process == "webhook" and set(lacking) == to_keep_a_certificate():
+        if process == "webhook" and set(lacking) == to_keep_a_certificate(facts.name):
             yield _found("rights of netdra webhook", "ok", "has all that it needs with --certificates, and not without")
         elif lacking:
             fix = "helm upgrade installs the roles; kubectl auth can-i VERB KIND --as=system:serviceaccount:"
-            account = f"{facts.namespace}:netdra-{process}"
+            account = f"{facts.namespace}:{facts.name}-{process}"
             yield _found(f"rights of netdra {process}", "error", f"may not: {_some(lacking)}", fix + account)
         else:
             yield _found(f"rights of netdra {process}", "ok", "has all that it needs")
