@@ -31,7 +31,7 @@ def main() -> None:
     namespace = Path(f"/proc/{pid}/ns/net")
     if not what.isdecimal():
         _serve_proxy(namespace, what)
-    host, _, port = (sys.argv[3] if len(sys.argv) > 3 else f"127.0.0.1:{what}").rpartition(":")  # noqa: PLR2004
+    host, _, port = (sys.argv[3] if len(sys.argv) > 3 else f"127.0.0.1:{what}").rpartition(":")
     listener = _listen(namespace, host, int(port))
     while True:
         inner, _ = listener.accept()

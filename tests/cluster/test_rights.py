@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 import yaml
-import yaml
 
 from testbed.api import Api, Object
 from testbed.control_plane import ControlPlane
