@@ -152,4 +152,4 @@ class Guard:
                 hint="see the kubelet's log for what became of NodePrepareResources",
             )
         # Pods that share a claim have the same device files and, but for what they name themselves, interfaces.
-        self.files.attached(prepared, outcome.plans)
+        self.files.attached(prepared, outcome.devices)

@@ -10,15 +10,15 @@ from collections.abc import Sequence
 
 import msgspec
 
-from netdra.chain import checkpoint, standing
+from netdra.chain import check as checks
+from netdra.chain import checkpoint
 from netdra.chain.attach import attach
-from netdra.chain.check import check
 from netdra.chain.checkpoint import Pod, Saved
 from netdra.chain.collect import collect
 from netdra.chain.detach import detach
+from netdra.chain.outcome import DeviceOutcome, device_outcomes, recorded_outcomes
 from netdra.chain.report import AttachError, CollectReport, DetachReport
 from netdra.chain.site import Settings
-from netdra.chain.standing import PlanResults
 from netdra.kernel import netns
 from netdra.model.claim import ResourceClaim
 from netdra.model.errors import InvalidInputError, NetdraError, TemporaryError
@@ -100,12 +100,12 @@ class Network:
     def hold(self, saved: Saved) -> None:
         """Hold the namespace of a sandbox that a former process has left, if it is there."""
         namespace = saved.header.namespace
-        if standing.is_there(namespace):
+        if checks.is_there(namespace):
             self.namespaces.hold(saved.header.pod.sandbox, namespace.path)
 
     def standing(self, sandbox: Sandbox) -> Saved | None:
         """The checkpoint of a sandbox whose network is complete in its namespace, else None."""
-        return standing.standing(self.settings.state, sandbox.id, sandbox.netns)
+        return checks.standing(self.settings.state, sandbox.id, sandbox.netns)
 
     def attach(
         self,
@@ -152,7 +152,7 @@ class Network:
             NetdraError: a CDI specification cannot be written.
         """
         self.namespaces.hold(sandbox.id, sandbox.netns)
-        outcomes = attached(sandbox, claims, standing.results_of(saved))
+        outcomes = attached(sandbox, claims, recorded_outcomes(saved))
         self.guard.attached(outcomes)
         return outcomes
 
@@ -162,7 +162,7 @@ class Network:
         Raises:
             TemporaryError: the sandbox is just being attached or detached by another process.
         """
-        report = check(sandbox.id, self.settings)
+        report = checks.check(sandbox.id, self.settings)
         found = (*report.problems, *(f"{each}: {each.drift[0]}" for each in report.steps if each.drift))
         return found if self.alive((sandbox,)) else ()
 
@@ -185,7 +185,7 @@ class Network:
             trouble.append(problem.what)
         faults.point("detach-begun")
         try:
-            saved = standing.load(self.settings.state, sandbox)
+            saved = checks.load(self.settings.state, sandbox)
             claims = tuple(dict.fromkeys(plan.claim for plan in saved.header.plans)) if saved is not None else ()
             held = self.namespaces.path(sandbox)
             within = self._within(deadline)
@@ -224,7 +224,7 @@ class Network:
         header = saved.header
         if header.boot_id != checkpoint.boot_id():
             return True
-        return not standing.is_there(header.namespace)
+        return not checks.is_there(header.namespace)
 
     def collect(self, plans: Sequence[Plan]) -> CollectReport:
         """Have plugins free what belongs to no sandbox of this node any more; see `netdra.chain.collect`.
@@ -239,13 +239,13 @@ class Network:
 
     def _run(
         self, plans: Sequence[Plan], sandbox: Sandbox, deadline: float, schemas: Sequence[CNIPluginSchema]
-    ) -> tuple[PlanResults, ...]:
+    ) -> tuple[DeviceOutcome, ...]:
         """Run the chains, and count their steps."""
         try:
             self.namespaces.hold(sandbox.id, sandbox.netns)
             report = attach(plans, _pod(sandbox), sandbox.netns, self._within(deadline), schemas)
             metrics.attached(report)
-            return standing.reported(plans, report)
+            return device_outcomes(plans, report.steps)
         except AttachError as problem:
             metrics.attached(problem.report)
             raise

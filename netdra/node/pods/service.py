@@ -24,12 +24,11 @@ from netdra.node.pods.circuits import Circuits
 from netdra.node.pods.guard import Guard
 from netdra.node.pods.held import Held
 from netdra.node.pods.network import Network
-from netdra.node.pods.objects import WatchedPod
 from netdra.node.pods.orphans import Orphans
 from netdra.node.pods.reconcile import Reconciler
 from netdra.node.pods.reports import Reports
 from netdra.node.pods.threads import Threads
-from netdra.node.pods.tracker import Tracker
+from netdra.node.pods.tracker import Tracker, WatchedPod
 from netdra.node.pods.writer import StatusWriter
 from netdra.node.priority import PriorityGate
 from netdra.node.view import NodeView

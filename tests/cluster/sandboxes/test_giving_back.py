@@ -8,7 +8,7 @@ from contextlib import suppress
 import msgspec
 import pytest
 
-from netdra.chain.standing import load
+from netdra.chain.check import load
 from netdra.model.errors import NetdraError, TemporaryError
 from netdra.model.plan import ClaimReference
 from netdra.node.nri.hooks import Sandbox
