@@ -1,6 +1,7 @@
-"""A container image without a registry: busybox as an OCI image layout in one tar file.
+"""Container images without a registry, as OCI image layouts in one tar file: busybox, and images that only hold files.
 
-Called by `testbed.containerd`, which imports it under `NAME`, for pods and for their sandboxes.
+Called by `testbed.containerd`, which imports busybox under `NAME`, for pods and for their sandboxes; and by tests, for
+images that CNI plugins come in.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import platform
 import shutil
 import subprocess
 import tarfile
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -33,12 +34,28 @@ def write_image(path: Path) -> None:
     busybox = shutil.which("busybox")
     if busybox is None:
         raise FileNotFoundError("busybox (Debian's busybox-static) is not installed: run 'python3 -m testbed system'")
-    layer = _layer(Path(busybox))
+    configuration = {"Env": ["PATH=/bin"], "Cmd": ["/bin/sh", "-c", _SLEEP]}
+    _write(path, NAME, _layer(Path(busybox)), configuration)
+
+
+def write_files_image(path: Path, name: str, files: Mapping[str, bytes]) -> None:
+    """Write an image that holds files and nothing else, as one that is built FROM scratch: no shell, no libraries.
+
+    Args:
+        path: where to write it.
+        name: the image's name.
+        files: what it holds, by absolute path; all of it may be executed.
+    """
+    members = [(_file(place.removeprefix("/"), len(content), 0o755), content) for place, content in files.items()]
+    _write(path, name, _tar(members), {})
+
+
+def _write(path: Path, name: str, layer: bytes, configured: Mapping[str, Any]) -> None:
     platform_of = {"architecture": _ARCHITECTURES.get(platform.machine(), platform.machine()), "os": "linux"}
     configuration = _json(
         {
             **platform_of,
-            "config": {"Env": ["PATH=/bin"], "Cmd": ["/bin/sh", "-c", _SLEEP]},
+            "config": dict(configured),
             "rootfs": {"type": "layers", "diff_ids": [_digest(layer)]},
         }
     )
@@ -50,7 +67,7 @@ def write_image(path: Path) -> None:
             "layers": [_descriptor("layer.v1.tar", layer)],
         }
     )
-    named = {"annotations": {"io.containerd.image.name": NAME}, "platform": platform_of}
+    named = {"annotations": {"io.containerd.image.name": name}, "platform": platform_of}
     index = _json({"schemaVersion": 2, "manifests": [_descriptor("manifest.v1+json", manifest) | named]})
     blobs = {f"blobs/sha256/{_digest(blob).partition(':')[2]}": blob for blob in (layer, configuration, manifest)}
     files = {"oci-layout": _json({"imageLayoutVersion": "1.0.0"}), "index.json": index, **blobs}

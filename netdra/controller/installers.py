@@ -114,8 +114,8 @@ class InstallerPod(msgspec.Struct, frozen=True, kw_only=True):
                 return _clipped(ended.message)
             if waiting is not None and waiting.message and waiting.reason != "PodInitializing":
                 return _clipped(f"{waiting.reason}: {waiting.message}")
-        unmet = (each.message for each in self.status.conditions if each.status == "False" and each.type != "Ready")
-        return _clipped(next((each for each in unmet if each and "containers with" not in each), ""))
+        unplaced = (each for each in self.status.conditions if each.type == "PodScheduled" and each.status == "False")
+        return _clipped(next((each.message for each in unplaced), ""))
 
 
 class _DaemonSetStatus(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -295,7 +295,7 @@ def _uses(topology: NetworkTopology, plugin: str) -> bool:
     for step in topology.spec.steps:
         if step.type == plugin and not step.is_builtin:
             return True
-        ipam = step.config.get("ipam") if isinstance(step.config, Mapping) else None
+        ipam = step.config.get("ipam")
         if isinstance(ipam, Mapping) and ipam.get("type") == plugin:
             return True
     return False
@@ -392,8 +392,8 @@ def _wrong(plugin: CNIPlugin, schema: CNIPluginSchema) -> str:
     meant = described(plugin.name, is_builtin=False)
     if schema.spec.plugin != meant:
         return (
-            f"its schema describes {schema.spec.plugin}, and the plugin is {meant}: set cniType to the object's name, and "
-            "execution: Binary if netdra has that type built in"
+            f"its schema describes {schema.spec.plugin}, and the plugin is {meant}: set cniType to the object's name, "
+            "and execution: Binary if netdra has that type built in"
         )
     _, findings = contract.examine(schema)
     return "; ".join(str(each) for each in findings)
@@ -412,9 +412,9 @@ def status(plugin: CNIPlugin, seen: Seen | None, schema: PlannedSchema, now: dat
     generation = plugin.metadata.generation
     if seen is None:
         message = "the controller was started without --image, netdra's own image, so it installs no plugins"
-        said = (Said("Installed", False, "NotConfigured", message),)
+        only = Said("Installed", False, "NotConfigured", message)
         return CNIPluginStatus(
-            observed_generation=generation, conditions=conditions(said, before.conditions, generation, now)
+            observed_generation=generation, conditions=conditions((only,), before.conditions, generation, now)
         )
     users = ", ".join(f'"{name}"' for name in seen.users[:MAX_REPORTED])
     in_use = Said("InUse", False, "Unused")

@@ -16,6 +16,7 @@ from typing import Any
 from netdra.controller import installers
 from netdra.controller.installers import PLUGIN_LABEL, DaemonSet, InstallerPod, PlannedSchema, Seen, Settings
 from netdra.controller.state import State
+from netdra.controller.status import Said
 from netdra.controller.writing import MANAGER, say
 from netdra.kube.client import Client, Selection
 from netdra.kube.errors import AlreadyExistsError, ConflictError, NotFoundError
@@ -87,8 +88,9 @@ class Plugins:
                     reflect(PODS, self._pods, ours)
                     for store in (self._daemon_sets, self._pods):
                         await store.wait_synced()
-                for store in (self._plugins, state.topologies, state.schemas):
-                    await store.wait_synced()
+                await self._plugins.wait_synced()
+                await state.topologies.wait_synced()
+                await state.schemas.wait_synced()
                 await self.queue.run()
 
     def _part_changed(self, change: Change[Any]) -> None:
@@ -122,7 +124,7 @@ class Plugins:
 
     async def _carry_out(self, plugin: CNIPlugin) -> None:
         if not self._settings.image:
-            pending = PlannedSchema(said=installers.Said("SchemaApplied", False, "Pending"))
+            pending = PlannedSchema(said=Said("SchemaApplied", False, "Pending"))
             await self._finalize(plugin, wanted=False)
             await self._say(plugin, None, pending)
             return

@@ -227,8 +227,8 @@ CNI_PLUGIN = CustomKind(
             )
         ),
         "spec.image": {"pattern": _IMAGE},
-        "spec.binaryPath": _path_in_image("binaryPath") | {"pattern": r"^/([^\s/]+/)*[^\s/]+$"},
-        "spec.schemaPath": _path_in_image("schemaPath") | {"pattern": r"^(/([^\s/]+/)*[^\s/]+)?$"},
+        "spec.binaryPath": {"pattern": r"^/([^\s/]+/)*[^\s/]+$", **_path_in_image("binaryPath")},
+        "spec.schemaPath": {"pattern": r"^(/([^\s/]+/)*[^\s/]+)?$", **_path_in_image("schemaPath")},
         "spec.digest": {"pattern": "^((sha256:)?[0-9a-f]{64})?$"},
         "spec.maxUnavailable": {"pattern": "^[0-9]+%?$"},
         "spec.imagePullSecrets": SET,

@@ -54,6 +54,9 @@ CONTROLLER: Rights = {
     f"deviceexposurepolicies/status.{OURS}": frozenset({"patch"}),
     f"customdevices.{OURS}": READ,
     f"customdevices/status.{OURS}": frozenset({"patch"}),
+    f"cniplugins.{OURS}": READ | {"patch"},
+    f"cniplugins/status.{OURS}": frozenset({"patch"}),
+    f"cniplugins/finalizers.{OURS}": frozenset({"update"}),
     f"nodenetworks.{OURS}": READ,
     f"cnipluginschemas.{CNI}": READ | {"create", "update", "delete"},
     f"cnipluginschemas/status.{CNI}": frozenset({"patch"}),
@@ -71,7 +74,11 @@ WEBHOOK: Rights = {
 }
 IN_NAMESPACE: dict[str, Rights] = {
     "netdra-node": {},
-    "netdra-controller": {"leases.coordination.k8s.io": frozenset({"create"})},
+    "netdra-controller": {
+        "leases.coordination.k8s.io": frozenset({"create"}),
+        "daemonsets.apps": READ | {"create", "patch"},
+        "pods": READ,
+    },
     "netdra-webhook": {"secrets": frozenset({"create"})},
 }
 NAMED = [
