@@ -73,7 +73,7 @@ class Orphans:
             self._wake.clear()
             everything, self._all_due = self._all_due, False
             await (self.look_around() if everything else self._sandboxes())
-            if self.attachments.troubles:
+            if self.attachments.table.troubles:
                 wait = backoff.next()
             else:
                 backoff.reset()
@@ -90,7 +90,7 @@ class Orphans:
         try:
             await self._collect()
             await self._claims()
-            for uid in await self.attachments.in_thread(self.attachments.network.guard.keep_only_prepared):
+            for uid in await self.attachments.in_thread(self.attachments.table.remove_unprepared):
                 ORPHANS.labels("cdi", "ok").inc()
                 log.info("CDI specification removed: the claim is not prepared", extra=fields(claim=uid))
         except NetdraError as problem:
@@ -99,7 +99,7 @@ class Orphans:
 
     async def settle(self, uid: str) -> None:
         """Take down what is left of a claim's pods, which have ended: its devices may go to the next pod at once."""
-        users = self.attachments.network.guard.users(uid)
+        users = self.attachments.table.users(uid)
         if users:
             with suppress(NetdraError):
                 await self._sandboxes(frozenset(users))
@@ -110,20 +110,21 @@ class Orphans:
         Args:
             only: the sandboxes to look at; None for all.
         """
-        attachments = self.attachments
-        saved = {each.header.pod.sandbox: each for each in await attachments.in_thread(attachments.network.checkpoints)}
+        attachments, table = self.attachments, self.attachments.table
+        checkpoints = await attachments.in_thread(attachments.network.checkpoints)
+        saved = {checkpoint.header.pod.sandbox: checkpoint for checkpoint in checkpoints}
         lost = [
             key
-            for key, each in saved.items()
-            if await attachments.in_thread(partial(attachments.network.is_of_a_lost_namespace, each))
+            for key, checkpoint in saved.items()
+            if await attachments.in_thread(partial(attachments.network.is_of_a_lost_namespace, checkpoint))
         ]
-        lost += attachments.network.namespaces.lost()
-        found = dict.fromkeys([*lost, *attachments.strangers, *attachments.troubles])
-        for key in found if only is None else [key for key in found if key in only]:
+        lost += table.namespaces.lost()
+        for key in dict.fromkeys([*lost, *table.to_take_down()]):
+            if only is not None and key not in only:
+                continue
             if key in lost:
-                attachments.live.pop(key, None)
-            if key in attachments.live or not attachments.has_anything(key):
-                attachments.troubles.pop(key, None)
+                table.ended(key)
+            if table.running(key) is not None or not attachments.has_anything(key):
                 continue
             sandbox = sandbox_of(saved[key]) if key in saved else Sandbox(id=key, name="", namespace="", uid="")
             if key in saved:
@@ -168,8 +169,8 @@ class Orphans:
     async def _claims(self) -> None:
         """Give up prepared claims that are gone, or that no pod of this node has: seen so twice, as a watch may lag."""
         attachments = self.attachments
-        prepared = await attachments.in_thread(attachments.network.guard.prepared.all)
-        idle = [each.claim for each in prepared if not attachments.network.guard.users(each.claim.uid)]
+        prepared = await attachments.in_thread(attachments.table.prepared.all)
+        idle = [each.claim for each in prepared if not attachments.table.users(each.claim.uid)]
         suspects: set[str] = set()
         for claim in idle:
             if not await self._is_needless(claim):

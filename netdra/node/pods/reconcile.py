@@ -50,19 +50,19 @@ class Reconciler:
     def look(self) -> None:
         """Look at every sandbox that runs, soon."""
         if self._unseen is None:
-            self._unseen = set(self.attachments.live)
+            self._unseen = set(self.attachments.table.all_running)
             self._release()
-        self._due |= dict.fromkeys(self.attachments.live)
+        self._due |= dict.fromkeys(self.attachments.table.all_running)
         self.settled.clear()
         self._wake.set()
 
-    async def recall(self) -> None:
+    async def recover(self) -> None:
         """Before the runtime has said anything: let the containers go on being made whose network is seen to stand.
 
         Everything else that a former process may have let pass is taken back, and what it did not let pass waits until
         it is known which of the sandboxes that run have those claims.
         """
-        attachments, network = self.attachments, self.attachments.network
+        attachments, network, table = self.attachments, self.attachments.network, self.attachments.table
         stand: list[Saved] = []
         for saved in await attachments.in_thread(network.checkpoints):
             await attachments.in_thread(partial(network.hold, saved))
@@ -72,13 +72,14 @@ class Reconciler:
             except NetdraError as problem:
                 _not_yet(saved, problem)
         claims = {plan.claim.uid for saved in stand for plan in saved.header.plans}
-        await attachments.in_thread(lambda: network.guard.withhold(claims))
+        await attachments.in_thread(lambda: table.withhold(claims))
         for saved in stand:
             try:
-                await self._confirm(sandbox_of(saved), (), saved)
+                async with table.turn(sandbox_of(saved)):
+                    await self._confirm(sandbox_of(saved), (), saved)
             except NetdraError as problem:
                 _not_yet(saved, problem)
-        await attachments.in_thread(network.guard.keep_only_attached)
+        await attachments.in_thread(table.remove_unattached)
 
     async def run(self) -> None:
         """Work until cancelled."""
@@ -114,10 +115,13 @@ class Reconciler:
     async def _look_at(self, key: str) -> bool:
         """Look at a sandbox once; whether it need not be looked at again."""
         attachments = self.attachments
-        async with attachments.locks.held(key):
-            sandbox = attachments.live.get(key)
+        listed = attachments.table.running(key)
+        if listed is None:
+            return True
+        async with attachments.table.turn(listed):
+            sandbox = attachments.table.running(key)
             if sandbox is None or not await attachments.in_thread(lambda: attachments.network.alive((sandbox,))):
-                attachments.live.pop(key, None)  # it has ended by now, told or not, or has no network of its own
+                attachments.table.ended(key)  # told or not, or it has no network of its own
                 return True
             try:
                 return await self._settle(sandbox)
@@ -146,7 +150,7 @@ class Reconciler:
             return unknown is None
         if unknown is not None:
             raise unknown
-        if not network.guard.withholds(claim.metadata.uid for claim in claims):
+        if not attachments.table.withholds(claim.metadata.uid for claim in claims):
             self._seen(sandbox.id)
         if claims:
             with counted(REPAIRS):
@@ -164,7 +168,7 @@ class Reconciler:
 
         All others begin by a hook, and a claim's specification is away while it attaches one.
         """
-        if not self._unseen and self.attachments.network.guard.release():
+        if not self._unseen and self.attachments.table.stop_withholding():
             self.look()
 
     async def _confirm(self, sandbox: Sandbox, claims: tuple[ResourceClaim, ...], saved: Saved) -> None:
