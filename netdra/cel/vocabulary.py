@@ -13,7 +13,7 @@ import msgspec
 
 from netdra.model import names
 from netdra.model.custom_device import CustomDevice
-from netdra.model.inventory import ATTRIBUTES, PUBLISHED_ATTRIBUTES, AttributeValue
+from netdra.model.inventory import ATTRIBUTES, AttributeValue
 from netdra.model.policy import DeviceExposurePolicy
 from netdra.model.suggestions import closest
 
@@ -148,4 +148,7 @@ _FIELDS = {
 _TYPES: Mapping[type, Kinds] = {bool: ("bool",), int: ("int",), str: ("string",)}
 _FACTS: Mapping[str, Kinds] = {each.name: _TYPES[each.type] for each in ATTRIBUTES}
 _PLUGINS: Mapping[str, Kinds] = {names.qualified(names.SUPPORTED_CNIS): _LIST}
-_PUBLISHED: Mapping[str, Kinds] = {**{name: _FACTS[name] for name in PUBLISHED_ATTRIBUTES}, **_PLUGINS}
+_PUBLISHED: Mapping[str, Kinds] = {
+    **{each.name: _FACTS[each.name] for each in ATTRIBUTES if each.reach != "policies"},
+    **_PLUGINS,
+}

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 import click
 import msgspec
 
-from netdra.cli import devices, inputs, terminal
+from netdra.cli import devices, inputs, shared, terminal
 from netdra.model import documents
 from netdra.model.device import Decision, ExposedCounterSet, ExposedDevice, ExposureResult, PolicyVerdict, Problem
 from netdra.model.errors import InvalidInputError
@@ -43,6 +43,7 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True,
 @inputs.node_option
 @inputs.uplink_option
 @inputs.host_use_option
+@shared.physnet
 @inputs.feature_option
 @click.option("--output", "-o", type=click.Choice(["text", "json", "yaml"]), default="text", show_default=True)
 def command(
@@ -52,6 +53,7 @@ def command(
     node_name: str | None,
     uplinks: tuple[str, ...],
     used: tuple[str, ...],
+    physnets: tuple[str, ...],
     gates: tuple[str, ...],
     output: str,
 ) -> None:
@@ -63,7 +65,7 @@ def command(
 
     features = inputs.features(gates)
     policies = inputs.objects(policy_paths, DeviceExposurePolicy)
-    inventory = inputs.inventory(inventory_path, node_name, uplinks, used)
+    inventory = inputs.inventory(inventory_path, node_name, uplinks, used, physnets)
     result = expose(inventory, policies, features=features)
     explanations = [_explanation(decision, result) for decision in _decisions(interface, inventory, result)]
     if output == "json":

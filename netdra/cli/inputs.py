@@ -147,7 +147,13 @@ def is_foreign(value: object) -> bool:
     return isinstance(version, str) and bool(version) and not version.startswith(OURS)
 
 
-def inventory(path: str | None, node: str | None, uplinks: Sequence[str] = (), used: Sequence[str] = ()) -> Inventory:
+def inventory(
+    path: str | None,
+    node: str | None,
+    uplinks: Sequence[str] = (),
+    used: Sequence[str] = (),
+    physnets: Sequence[str] = (),
+) -> Inventory:
     """A recorded inventory or this machine's, under another node's name if one is given.
 
     Args:
@@ -155,6 +161,7 @@ def inventory(path: str | None, node: str | None, uplinks: Sequence[str] = (), u
         node: the name.
         uplinks: what is told of the uplinks of a recorded tree.
         used: what is told of the interfaces of a recorded tree that the host uses.
+        physnets: to which physical networks NICs are wired, `PHYSNET=NIC,NIC`; the inventory's own if none is given.
 
     Raises:
         InvalidInputError: the file cannot be read, or holds none; the name is none that a node can have.
@@ -171,6 +178,11 @@ def inventory(path: str | None, node: str | None, uplinks: Sequence[str] = (), u
         from netdra.discovery.told import with_host_use
 
         found = with_host_use(found, used)
+    if physnets:
+        from netdra.discovery.told import with_physnets
+        from netdra.exposure.physnets import read
+
+        found = with_physnets(found, read(physnets))
     if node is None:
         return found
     return msgspec.structs.replace(found, node=msgspec.structs.replace(found.node, name=node))

@@ -63,6 +63,7 @@ _FOLDER = click.Path(path_type=Path)
     multiple=True,
     help="A folder of the node that a plugin's config may name; by default none.",
 )
+@shared.physnet
 def command(
     options: daemons.Options,
     node_name: str,
@@ -77,6 +78,7 @@ def command(
     cni_path: tuple[Path, ...],
     allow_plugins: tuple[str, ...],
     allow_host_paths: tuple[Path, ...],
+    physnets: tuple[str, ...],
 ) -> None:
     """Be the DRA driver of this machine.
 
@@ -84,6 +86,7 @@ def command(
     prepared for the kubelet, and each pod is given its networks by way of the container runtime before its first
     container is created. What is published stays when the process ends, and so do the pods' networks.
     """
+    from netdra.exposure.physnets import read
     from netdra.node.daemon import run as work
     from netdra.node.metrics import NODE
     from netdra.node.settings import Settings
@@ -101,6 +104,7 @@ def command(
         cni_path=cni_path,
         allow_plugins=_plugins(allow_plugins),
         allow_host_paths=_folders(allow_host_paths),
+        physnets=read(physnets),
     )
     daemons.run("node", (NODE,), lambda client, process: work(client, process, settings), options)
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 import msgspec
 
-from netdra.cli import devices, inputs, terminal
+from netdra.cli import devices, inputs, shared, terminal
 from netdra.model import documents
 from netdra.model.device import ExposedDevice, ExposureResult, Features
 from netdra.model.inventory import Inventory
@@ -23,6 +23,7 @@ _COLUMNS = ("POOL", "DEVICE", "KIND", "CNI PLUGINS", "CAPACITY", "TAKES", "POLIC
 @inputs.node_option
 @inputs.uplink_option
 @inputs.host_use_option
+@shared.physnet
 @inputs.feature_option
 @click.option("--cluster", is_flag=True, help="Every node of the cluster, as it is now and as it would be.")
 @click.option("--diff", is_flag=True, help="With --cluster: only what changes.")
@@ -38,6 +39,7 @@ def command(
     node_name: str | None,
     uplinks: tuple[str, ...],
     used: tuple[str, ...],
+    physnets: tuple[str, ...],
     gates: tuple[str, ...],
     cluster: bool,
     diff: bool,
@@ -56,7 +58,13 @@ def command(
     were written (those of the same name changed) or deleted. What nodes have is read from their NodeNetworks; nothing
     is written.
     """
-    only_here = {"--inventory": inventory_path, "--uplink": uplinks, "--host-use": used, "--feature": gates}
+    only_here = {
+        "--inventory": inventory_path,
+        "--uplink": uplinks,
+        "--host-use": used,
+        "--physnet": physnets,
+        "--feature": gates,
+    }
     only_there = {"--diff": diff, "--without": without, "--kubeconfig": kubeconfig, "--context": context}
     for option, given in (only_here if cluster else only_there).items():
         if given:
@@ -71,9 +79,8 @@ def command(
         where = kubeconfig, context
         cluster_plan.show(policies, without, where, nodes, diff=diff, output=output or "table")
         return
-    _plan(
-        policies, inputs.inventory(inventory_path, node_name, uplinks, used), inputs.features(gates), output or "yaml"
-    )
+    found = inputs.inventory(inventory_path, node_name, uplinks, used, physnets)
+    _plan(policies, found, inputs.features(gates), output or "yaml")
 
 
 def _plan(policies: list[DeviceExposurePolicy], inventory: Inventory, features: Features, output: str) -> None:

@@ -35,6 +35,14 @@ nri_socket = click.option(
     help="The runtime's NRI.",
 )
 
+physnet = click.option(
+    "--physnet",
+    "physnets",
+    metavar="PHYSNET=NIC,...",
+    multiple=True,
+    help="NICs that are wired to a physical network, by name or PCI address; may be given several times.",
+)
+
 cdi_dir = click.option(
     "--cdi-dir",
     metavar="DIR",

@@ -12,7 +12,7 @@ import msgspec
 from netdra.discovery.facts import EVERY_LINK, NO_DEVICE, Device, Facts, Key
 from netdra.kernel import host_use, uapi
 from netdra.kernel.link import Link, SwitchPort, uplink_number
-from netdra.model.inventory import Interface
+from netdra.model.inventory import Interface, wired_to
 
 OVS_KIND = "openvswitch"
 OVS_DATAPATH = "ovs-system"
@@ -98,6 +98,7 @@ def interface(facts: Facts, index: int, uplinks: frozenset[int]) -> Interface:
         alt_names=link.alt_names,
         ipv4=ipv4,
         ipv6=ipv6,
+        physnet=wired_to(facts.wired, kind, link.name, device.address, pf_name, pf) if facts.wired else "",
         host_uplink=index in uplinks,
         host_use=_host_use(facts, link, master, master_bridge),
         no_carrier=link.lacks_carrier,
@@ -112,8 +113,9 @@ def function(facts: Facts, address: str) -> Interface:
     is_vf = bool(device.pf or address in facts.vfs)
     pf_name, pf, vf_index = _pf(facts, device)
     rdma = facts.rdma.get(address, "")
+    kind = "vf" if is_vf else "pf" if device.total_vfs else "nic"
     return Interface(
-        type="vf" if is_vf else "pf" if device.total_vfs else "nic",
+        type=kind,
         pci_address=address,
         numa_node=device.numa_node,
         vendor=device.vendor,
@@ -131,6 +133,7 @@ def function(facts: Facts, address: str) -> Interface:
         iommu_group=device.iommu_group,
         eswitch_mode=facts.eswitch.get(pf, ""),
         representor=_representor(facts, pf, vf_index),
+        physnet=wired_to(facts.wired, kind, address, pf_name, pf) if facts.wired else "",
         unreadable=_unreadable(facts, address),
     )
 

@@ -80,6 +80,7 @@ class Facts:
         problems: index of a link (or EVERY_LINK) -> field of `Interface` -> why it could not be read.
         gone: the interfaces that are named, and of which nothing can be read.
         moved: indexes of links that went on in another namespace; emptied by whoever takes note of it.
+        wired: physical networks by NIC (`netdra.model.inventory.Node.wired`), which nothing of the machine tells.
     """
 
     def __init__(self) -> None:
@@ -103,6 +104,7 @@ class Facts:
         self.problems: dict[int, dict[str, str]] = {}
         self.gone: list[str] = []
         self.moved: set[int] = set()
+        self.wired: Mapping[str, str] = {}
 
     def put(self, link: Link) -> None:
         """Add a link, or replace what was known of it."""

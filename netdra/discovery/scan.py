@@ -65,7 +65,8 @@ def this_node() -> Node:
 
 
 def inventory(node: Node, facts: Facts) -> Inventory:
-    """The facts as an inventory."""
+    """The facts as an inventory, with the physical networks that the node's NICs are wired to."""
+    facts.wired = node.wired
     return collect(node, interfaces(facts), facts)
 
 

@@ -1,7 +1,8 @@
 """What a recorded tree cannot say, and somebody knows: which interfaces the node uses itself, and for its own traffic.
 
 Routes and addresses are not in sysfs, so of a recorded tree both are unknown of every interface, and unknown protects.
-Called by the commands that read inventories; on a live machine the kernel is asked.
+Called by the commands that read inventories; on a live machine the kernel is asked. To which physical network a NIC is
+wired only a person can say, on a live machine too.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from msgspec.structs import replace
 
 from netdra.model.errors import InvalidInputError
-from netdra.model.inventory import Interface, Inventory
+from netdra.model.inventory import Interface, Inventory, wire
 
 NONE = "none"
 STATED = "stated"
@@ -61,6 +62,18 @@ def with_host_use(inventory: Inventory, used: Sequence[str]) -> Inventory:
         for each in inventory.interfaces
     )
     return replace(inventory, interfaces=told, unreadable=_without(inventory.unreadable, "hostUse"))
+
+
+def with_physnets(inventory: Inventory, physnets: Mapping[str, tuple[str, ...]]) -> Inventory:
+    """The inventory with the physical networks that NICs are wired to, in the place of those that it knew.
+
+    Args:
+        inventory: as it was recorded or read.
+        physnets: by physical network, NICs by name or PCI address.
+    """
+    node = replace(inventory.node, physnets=physnets)
+    wired = node.wired
+    return replace(inventory, node=node, interfaces=tuple(wire(wired, each) for each in inventory.interfaces))
 
 
 def _checked(

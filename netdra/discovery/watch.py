@@ -156,6 +156,7 @@ class Watcher:
 
     def _read_all(self) -> None:
         self._facts: Facts = live.read(self._kernel)
+        self._facts.wired = self.node.wired
         self._uplinks = assemble.host_uplinks(self._facts)
         self._interfaces = scan.interfaces(self._facts)
         self._next_rescan = time.monotonic() + self._rescan_every

@@ -21,7 +21,8 @@ PCIE_ROOTS = (names.SEED_PCIE_ROOT, names.STANDARD_PCIE_ROOT)
 """The one fact that a policy may say otherwise: the PCIe root next to which a GPU is best placed."""
 
 _BANDWIDTH = names.qualified(names.BANDWIDTH)
-_PUBLISHED = frozenset((*(each.name for each in ATTRIBUTES), names.qualified(names.SUPPORTED_CNIS)))
+_PHYSNET = names.qualified(names.PHYSNET)
+_PUBLISHED = frozenset((*(each.name for each in ATTRIBUTES), names.qualified(names.SUPPORTED_CNIS))) - {_PHYSNET}
 _NEUTRAL: Mapping[type, AttributeValue] = {bool: False, int: 0, str: "", tuple: ()}
 _TYPES: Mapping[type, str] = {bool: "a boolean", int: "an integer", str: "a text", tuple: "a list"}
 
@@ -45,6 +46,8 @@ def errors(exposure: Exposure) -> Iterator[str]:
             yield from _root_errors(path, value)
         else:
             yield from _value_errors(path, value)
+            if qualified == _PHYSNET and not isinstance(value, str):
+                yield f"{path}: {value} is no text: it is the name of a physical network"
             if qualified in _PUBLISHED:
                 yield f"{path}: is the name of a fact that netdra finds out itself; choose another one"
         if qualified in seen:
@@ -72,18 +75,19 @@ def published(exposure: Exposure) -> dict[str, AttributeValue]:
     return found if root is None else found | dict.fromkeys(PCIE_ROOTS, root)
 
 
-def united(devices: Iterable[Adding]) -> tuple[dict[str, AttributeValue], dict[str, list[str]]]:
+def united(devices: Iterable[Adding], *, physnets: bool) -> tuple[dict[str, AttributeValue], dict[str, list[str]]]:
     """What the policies of a node add, all together.
 
     Args:
         devices: what each policy adds, in the order of the policies' names.
+        physnets: whether the node is told of physical networks, which is one more name on its devices.
 
     Returns:
         a neutral value for each name, by the first policy that gives it; and by policy what stands against that: others
-        that give a value of another type, or devices that have no room for it.
+        that give a value of another type, or devices that have no room for it. What the node adds is of policy "".
     """
     listed = list(devices)
-    givers: dict[str, tuple[str, type]] = {}
+    givers: dict[str, tuple[str, type]] = {_PHYSNET: ("", str)} if physnets and listed else {}
     problems: dict[str, list[str]] = {}
     for policy, _, attributes in listed:
         for name, value in _own(attributes).items():
@@ -93,15 +97,18 @@ def united(devices: Iterable[Adding]) -> tuple[dict[str, AttributeValue], dict[s
                     f'additionalAttributes["{name}"] is {_TYPES[type(value)]}, and {_TYPES[kind]} in policy "{giver}": '
                     f"a selector that compares it fails on one of them"
                 )
-    neutral = {name: _NEUTRAL[kind] for name, (_, kind) in sorted(givers.items())}
+    # Where there is no room for all, the physical network comes first: what is told of the node concerns each device.
+    in_order = sorted(givers, key=lambda name: (bool(givers[name][0]), name))
+    neutral = {name: _NEUTRAL[givers[name][1]] for name in in_order}
     lacking: dict[str, list[str]] = {}
     for device in listed:
         for name in neutral.keys() - completed(device, neutral).keys():
             lacking.setdefault(name, []).append(device.policy)
     for name, policies in sorted(lacking.items()):
         others = ", ".join(f'"{policy}"' for policy in dict.fromkeys(policies))
+        said = f'additionalAttributes["{name}"]' if givers[name][0] else f"--{names.PHYSNET}: {names.PHYSNET}"
         problems.setdefault(givers[name][0], []).append(
-            f'additionalAttributes["{name}"] is not on the devices of {others}, which have no room for it: '
+            f"{said} is not on the devices of {others}, which have no room for it: "
             "a class that netdra has not made must ask for it before it reads it"
         )
     return neutral, {policy: list(dict.fromkeys(texts)) for policy, texts in problems.items()}

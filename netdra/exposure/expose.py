@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 
-from netdra.exposure import facts
+from netdra.exposure import facts, physnets
 from netdra.exposure.assemble import Nic, Offer, assemble
 from netdra.exposure.grouping import Group, pooled, standing
 from netdra.exposure.resolve import resolve
@@ -47,11 +47,12 @@ class Exposer:
         self._problems: tuple[Problem, ...] = ()
         self._offers: dict[Interface, Offer] = {}
         self._parts: dict[tuple[str, Group], ExposureResult] = {}
+        self._unwired: tuple[Problem, ...] = ()
 
     @property
     def problems(self) -> tuple[Problem, ...]:
-        """What is wrong with the policies themselves, on this node."""
-        return self._problems
+        """What is wrong with the policies themselves and with the node's physical networks."""
+        return (*self._problems, *self._unwired)
 
     @property
     def holding(self) -> tuple[DeviceExposurePolicy, ...]:
@@ -66,7 +67,7 @@ class Exposer:
             devices=tuple([device for part in parts for device in part.devices]),
             counter_sets=tuple([one for part in parts for one in part.counter_sets]),
             decisions=tuple([decision for part in parts for decision in part.decisions]),
-            problems=(*self._problems, *[problem for part in parts for problem in part.problems]),
+            problems=(*self.problems, *[problem for part in parts for problem in part.problems]),
         )
 
     def pools(
@@ -82,6 +83,7 @@ class Exposer:
         if inventory.node != self._node:
             self._rules, self._problems = rules(self._policies, inventory.node)
             self._node, self._offers, self._parts = inventory.node, {}, {}
+        self._unwired = physnets.problems(inventory)
         groups = pooled(inventory.node.name, inventory.interfaces, in_use, pinned or {})
         parts = {key: self._part(*key) for key in groups}
         known = self._offers

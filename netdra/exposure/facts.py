@@ -13,6 +13,7 @@ from netdra.model.inventory import LISTED_ATTRIBUTES, PUBLISHED_ATTRIBUTES, PUBL
 from netdra.model.resource import MAX_STRING
 
 SUPPORTED_CNIS = names.qualified(names.SUPPORTED_CNIS)
+PHYSNET = names.qualified(names.PHYSNET)
 
 
 def publishable(facts: Mapping[str, AttributeValue]) -> Mapping[str, AttributeValue]:
@@ -32,7 +33,7 @@ def publishable(facts: Mapping[str, AttributeValue]) -> Mapping[str, AttributeVa
 
 
 def of_device(
-    facts: Mapping[str, AttributeValue], template: Template, *, lists: bool
+    facts: Mapping[str, AttributeValue], physnet: str, template: Template, *, lists: bool
 ) -> tuple[dict[str, AttributeValue], tuple[str, ...]]:
     """The attributes of one device of an interface, and what had to be left out of its lists.
 
@@ -40,6 +41,7 @@ def of_device(
 
     Args:
         facts: what `publishable` made of the interface's attributes.
+        physnet: the physical network that the interface is wired to, where its policy names none.
         template: the device.
         lists: whether the API server takes lists; if not, a list must fit into one string.
     """
@@ -50,6 +52,8 @@ def of_device(
         if fitting != value:
             left_out.append(f"{name} is cut to {fitting}: the API server takes no lists, and a string has {MAX_STRING}")
         found[name] = fitting
+    if template.additional.get(PHYSNET) == "":
+        found[PHYSNET] = physnet
     return found, tuple(left_out)
 
 

@@ -114,14 +114,14 @@ def rules(policies: tuple[DeviceExposurePolicy, ...], node: Node) -> tuple[tuple
             # Of an exclude policy only what makes it unreadable has consequences.
             unused: LeftOut | None = "policy-invalid" if rule.standing.outcome == "invalid" else None
             problems += [Problem(policy=policy.name, message=error, left_out=unused) for error in errors]
-    united, against = _united(made)
+    united, against = _united(made, physnets=bool(node.physnets))
     return united, (*problems, *against)
 
 
-def _united(made: Sequence[Rule]) -> tuple[tuple[Rule, ...], list[Problem]]:
-    """The rules with devices that all carry what any of the policies adds, and what stands against that."""
+def _united(made: Sequence[Rule], *, physnets: bool) -> tuple[tuple[Rule, ...], list[Problem]]:
+    """The rules with devices that all carry what the node or any of the policies adds, and what stands against it."""
     listed = [_adding(template) for rule in made for template in rule.templates]
-    neutral, against = additional.united(listed)
+    neutral, against = additional.united(listed, physnets=physnets)
     if not neutral:
         return tuple(made), []
     completed = tuple(

@@ -69,6 +69,7 @@ class Interface(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_
     alt_names: tuple[str, ...] = ()
     ipv4: tuple[str, ...] = ()
     ipv6: tuple[str, ...] = ()
+    physnet: str = ""
     host_uplink: bool = False
     host_use: tuple[str, ...] = ()
     no_carrier: bool = False
@@ -114,8 +115,9 @@ class Interface(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_
         return "host_use" in self.unreadable
 
 
-Reach = Literal["always", "if-any", "policies"]
-"""Where an attribute can be read: on every device, on devices where it says something, or by policies alone."""
+Reach = Literal["always", "if-any", "nodes", "policies"]
+"""Where an attribute can be read: on every device, on devices where it says something, on the devices of nodes that are
+told of it, or by policies alone."""
 
 
 class Attribute(NamedTuple):
@@ -165,6 +167,7 @@ ATTRIBUTES: tuple[Attribute, ...] = (
     _attribute(names.STANDARD_PCIE_ROOT, "pcie_root", str, "if-any"),
     _attribute(names.STANDARD_PCI_BUS_ID, "pci_address", str),
     _attribute(names.STANDARD_NUMA_NODE, "numa_node", int),
+    _attribute(names.PHYSNET, "physnet", str, "nodes"),
     _attribute("rdmaDevice", "rdma_device", str, "policies"),
     _attribute("iommuGroup", "iommu_group", str, "policies"),
     _attribute("hostUplink", "host_uplink", bool, "policies"),
@@ -176,14 +179,14 @@ ATTRIBUTES: tuple[Attribute, ...] = (
     _attribute("master", "master", str, "policies"),
 )
 """The one table of what is known of an interface under a name (decision D25). Policies select by all of it."""
-PUBLISHED_ATTRIBUTES: tuple[str, ...] = tuple(each.name for each in ATTRIBUTES if each.reach != "policies")
+PUBLISHED_ATTRIBUTES: tuple[str, ...] = tuple(each.name for each in ATTRIBUTES if each.reach in {"always", "if-any"})
 """What devices carry, so that a selector never meets a missing key on one of ours; those in PUBLISHED_IF_ANY may."""
 PUBLISHED_IF_ANY = frozenset(each.name for each in ATTRIBUTES if each.reach == "if-any")
 """Left out where they are empty: `matchAttribute` would say of two devices without a PCIe root that they have one."""
 LISTED_ATTRIBUTES = frozenset(each.name for each in ATTRIBUTES if each.listed)
 """Several values joined by commas; one that is too long is cut between two of them."""
 PUBLISHED_FIELDS: tuple[tuple[str, str], ...] = tuple(
-    (each.name, each.field) for each in ATTRIBUTES if each.name in PUBLISHED_ATTRIBUTES and not each.listed
+    (each.name, each.field) for each in ATTRIBUTES if each.reach != "policies" and not each.listed
 )
 """Attributes by qualified name with the field that each is of, so far as it can be read back from a device."""
 _NAMES = tuple(each.name for each in ATTRIBUTES)
@@ -202,11 +205,43 @@ def attributes(interface: Interface) -> dict[str, AttributeValue]:
     return found
 
 
-class Node(msgspec.Struct, frozen=True, kw_only=True):
-    """The node that an inventory is of: its Kubernetes name and labels."""
+class Node(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The node that an inventory is of.
+
+    Attributes:
+        name: its Kubernetes name.
+        labels: its labels.
+        physnets: by physical network, the NICs of the node that are wired to it, by name or PCI address.
+    """
 
     name: str
     labels: Mapping[str, str] = {}
+    physnets: Mapping[str, tuple[str, ...]] = {}
+
+    @property
+    def wired(self) -> Mapping[str, str]:
+        """By NIC, as it is named in `physnets`, the physical network that it is wired to."""
+        return {nic: physnet for physnet, nics in self.physnets.items() for nic in nics}
+
+
+def wired_to(wired: Mapping[str, str], kind: str, *nics: str) -> str:
+    """The physical network of an interface: its own, or that of its PF; "" for none.
+
+    Args:
+        wired: physical network by NIC (`Node.wired`).
+        kind: the interface's type. What represents a function on a NIC's switch is wired to nothing.
+        nics: the names and PCI addresses of the interface and its PF, the interface's own first.
+    """
+    if kind == "representor":
+        return ""
+    return next((wired[nic] for nic in nics if nic in wired), "")
+
+
+def wire(wired: Mapping[str, str], interface: Interface) -> Interface:
+    """An interface with the physical network that it is wired to now: itself if it says so already."""
+    nics = (interface.if_name, interface.pci_address, interface.pf_name, interface.pf_pci_address)
+    physnet = wired_to(wired, interface.type, *nics)
+    return interface if physnet == interface.physnet else msgspec.structs.replace(interface, physnet=physnet)
 
 
 class Inventory(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):

@@ -22,6 +22,7 @@ STANDARD_PCIE_ROOT = "resource.kubernetes.io/pcieRoot"
 STANDARD_PCI_BUS_ID = "resource.kubernetes.io/pciBusID"
 STANDARD_NUMA_NODE = "resource.kubernetes.io/numaNode"
 SUPPORTED_CNIS = "supportedCNIs"
+PHYSNET = "physnet"
 
 EXCLUSION_SLOTS = "exclusion-slots"
 BANDWIDTH = "bandwidth"
@@ -38,6 +39,7 @@ MAX_IF_NAME = 15
 _DIGEST = 8  # characters of a digest in a name that was made to fit
 _IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,31}\Z", re.ASCII)
 _LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?\Z")
+_PHYSNET = re.compile(r"[A-Za-z0-9]([A-Za-z0-9_.:-]{0,62}[A-Za-z0-9])?\Z")
 _PCIE_ROOT = re.compile(r"pci[0-9a-f]{4,8}:[0-9a-f]{2}\Z")
 _SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*\Z")
 
@@ -65,6 +67,11 @@ def is_identifier(name: str) -> bool:
 def is_pcie_root(text: str) -> bool:
     """Whether a text is the name of a PCIe root: its host bridge's domain and bus, as sysfs has it ("pci0000:00")."""
     return _PCIE_ROOT.match(text) is not None
+
+
+def is_physnet(text: str) -> bool:
+    """Whether a text can be the name of a physical network: as long as an attribute's value, of no signs but `_.:-`."""
+    return _PHYSNET.match(text) is not None
 
 
 def is_attribute_domain(domain: str) -> bool:

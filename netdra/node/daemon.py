@@ -49,7 +49,7 @@ async def run(client: Client, process: Process, settings: Settings) -> None:
     publishing = Publishing(
         client,
         settings.node,
-        lambda: Watcher(Node(name=settings.node), sysfs=sysfs),
+        lambda: Watcher(Node(name=settings.node, physnets=settings.physnets), sysfs=sysfs),
         held=lambda: parts.pods.network.held if parts is not None else (),
         plugins=lambda: parts.plugins() if parts is not None else (),
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 import msgspec
@@ -22,6 +23,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         cni_path: the folders of CNI plugin binaries, in the order in which they are searched.
         cni_root: the root of the file system that they are in and see.
         allow_plugins, allow_host_paths: what those who write topologies may have of the node (`netdra.node.permits`).
+        physnets: by physical network, the NICs that are wired to it, by name or PCI address.
     """
 
     node: str
@@ -36,6 +38,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     cni_root: Path = Path("/")
     allow_plugins: tuple[str, ...] = ()
     allow_host_paths: tuple[Path, ...] = ()
+    physnets: Mapping[str, tuple[str, ...]] = {}
 
     @property
     def sandboxes(self) -> Path:

@@ -11,7 +11,6 @@ once and to the end before a claim is given up (`settle`), and soon when a pod h
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import math
 import time
@@ -19,8 +18,8 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 
-from netdra.kube.backoff import Backoff
 from netdra.kube.errors import ApiError, NotFoundError
+from netdra.kube.queue import WorkQueue
 from netdra.kube.resources import RESOURCE_CLAIMS
 from netdra.model.errors import NetdraError, PermanentError
 from netdra.model.plan import ClaimReference, Plan
@@ -34,9 +33,10 @@ from netdra.ops.metrics import counted
 
 log = logging.getLogger(__name__)
 
-EVERY_SECONDS = 180.0
+FIRST_WAIT, EVERY_SECONDS = 5.0, 180.0
 COLLECT_EVERY_SECONDS = 6 * 3600.0
 SECONDS_EACH = 30.0
+_EVERYTHING, _SANDBOXES = "everything", "sandboxes"
 
 
 @dataclass
@@ -51,38 +51,37 @@ class Orphans:
     attachments: Attachments
     claims: Claims
     rounds: int = 0
-    _all_due: bool = True
     _suspects: frozenset[str] = frozenset()
     _collect_at: float = -math.inf
     _plans: dict[str, Plan] = field(default_factory=dict)
-    _wake: asyncio.Event = field(default_factory=asyncio.Event)
+    _queue: WorkQueue[str] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._queue = WorkQueue("orphans", self._look, first=FIRST_WAIT, most=EVERY_SECONDS)
 
     def look(self) -> None:
         """Look at everything soon."""
-        self._all_due = True
-        self._wake.set()
+        self._queue.add(_EVERYTHING)
 
     def look_at_sandboxes(self) -> None:
         """Look soon for sandboxes that have ended without our being told."""
-        self._wake.set()
+        self._queue.add(_SANDBOXES)
 
     async def run(self) -> None:
-        """Look around until cancelled: sooner while something could not be given back."""
-        backoff = Backoff(5.0, EVERY_SECONDS)
-        while True:
-            self._wake.clear()
-            everything, self._all_due = self._all_due, False
-            await (self.look_around() if everything else self._sandboxes())
-            if self.attachments.table.troubles:
-                wait = backoff.next()
-            else:
-                backoff.reset()
-                wait = EVERY_SECONDS
-            try:
-                async with asyncio.timeout(wait):
-                    await self._wake.wait()
-            except TimeoutError:
-                self._all_due = True
+        """Look around until cancelled: at once, now and then, and sooner while something could not be given back."""
+        self.look()
+        await self._queue.run()
+
+    async def _look(self, what: str) -> bool:
+        """Look at everything, or at the sandboxes; False if everything must be looked at again before its time."""
+        await (self.look_around() if what == _EVERYTHING else self._sandboxes())
+        if not self.attachments.table.troubles:
+            self._queue.add(_EVERYTHING, EVERY_SECONDS)
+            return True
+        if what == _EVERYTHING:
+            return False
+        self._queue.retry(_EVERYTHING)
+        return True
 
     async def look_around(self) -> None:
         """Give back all that belongs to no pod any more, as far as it can be."""

@@ -1,20 +1,19 @@
 """Compares the sandboxes that run with what is really in them, and finishes, confirms or undoes (decision D12).
 
-Woken by `netdra.node.pods.attachments` when the runtime has said which sandboxes there are; works in the background,
-several at a time, each under its lock, so a hook for one waits for its turn. What stands is left as it is, whatever its
-topology says today: a pod that runs keeps the network that it was given.
+Woken by `netdra.node.pods.attachments` when the runtime has said which sandboxes there are; works in the background on
+a queue of sandboxes, several at a time, each in its turn, so a hook for one waits for its turn. What stands is left
+as it is, whatever its topology says today: a pod that runs keeps the network that it was given.
 """
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import time
 from dataclasses import dataclass, field
 from functools import partial
 
 from netdra.chain.checkpoint import Saved
-from netdra.kube.backoff import Backoff
+from netdra.kube.queue import WorkQueue
 from netdra.model.claim import ResourceClaim
 from netdra.model.errors import NetdraError
 from netdra.node.metrics import REPAIRS
@@ -37,24 +36,23 @@ class Reconciler:
     """Brings every sandbox that runs to the network of its claims.
 
     Attributes:
-        settled: set while there is nothing left to look at.
         _unseen: the sandboxes that may yet turn out to wait for a claim's network; None until the runtime has spoken.
     """
 
     attachments: Attachments
-    settled: asyncio.Event = field(default_factory=asyncio.Event)
-    _due: dict[str, None] = field(default_factory=dict)
-    _wake: asyncio.Event = field(default_factory=asyncio.Event)
     _unseen: set[str] | None = None
+    _queue: WorkQueue[str] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._queue = WorkQueue("sandboxes", self._look_at, workers=AT_ONCE, first=FIRST_WAIT, most=MOST_WAIT)
 
     def look(self) -> None:
         """Look at every sandbox that runs, soon."""
         if self._unseen is None:
             self._unseen = set(self.attachments.table.all_running)
             self._release()
-        self._due |= dict.fromkeys(self.attachments.table.all_running)
-        self.settled.clear()
-        self._wake.set()
+        for sandbox in self.attachments.table.all_running:
+            self._queue.add(sandbox)
 
     async def recover(self) -> None:
         """Before the runtime has said anything: let the containers go on being made whose network is seen to stand.
@@ -83,37 +81,21 @@ class Reconciler:
 
     async def run(self) -> None:
         """Work until cancelled."""
-        limit = asyncio.Semaphore(AT_ONCE)
-        async with asyncio.TaskGroup() as tasks:
-            busy: set[str] = set()
-            while True:
-                self._wake.clear()
-                for key in [key for key in self._due if key not in busy]:
-                    busy.add(key)
-                    tasks.create_task(self._until_settled(key, limit, busy))
-                if not self._due:
-                    self.settled.set()
-                await self._wake.wait()
+        await self._queue.run()
 
-    async def _until_settled(self, key: str, limit: asyncio.Semaphore, busy: set[str]) -> None:
-        """Look at a sandbox until it is as it should be, or gone."""
-        backoff = Backoff(FIRST_WAIT, MOST_WAIT)
-        try:
-            while key in self._due:
-                async with limit:
-                    done = await self._look_at(key)
-                if done:
-                    self._due.pop(key, None)
-                    self._seen(key)
-                self._release()
-                if not done:
-                    await asyncio.sleep(backoff.next())
-        finally:
-            busy.discard(key)
-            self._wake.set()
+    async def settled(self) -> None:
+        """Wait until every sandbox is as it should be, or gone."""
+        await self._queue.drained()
 
     async def _look_at(self, key: str) -> bool:
-        """Look at a sandbox once; whether it need not be looked at again."""
+        """Look at a sandbox; whether it is as it should be, or gone."""
+        done = await self._look_in_turn(key)
+        if done:
+            self._seen(key)
+        self._release()
+        return done
+
+    async def _look_in_turn(self, key: str) -> bool:
         attachments = self.attachments
         listed = attachments.table.running(key)
         if listed is None:
@@ -127,9 +109,6 @@ class Reconciler:
                 return await self._settle(sandbox)
             except NetdraError as problem:
                 log.info("%s", problem, extra=fields(sandbox=key))
-                return False
-            except Exception:
-                log.exception("sandbox %s: netdra has a defect", key)
                 return False
 
     async def _settle(self, sandbox: Sandbox) -> bool:

@@ -15,7 +15,7 @@ import msgspec
 
 from netdra.exposure import Exposer
 from netdra.model.device import ExposureResult, Features, LeftOut, Problem
-from netdra.model.inventory import Interface, Inventory, Node
+from netdra.model.inventory import Interface, Inventory, Node, wire
 from netdra.model.node_network import NodeNetworkStatus
 from netdra.model.plan import PlannedDevice
 from netdra.model.policy import DeviceExposurePolicy
@@ -152,11 +152,16 @@ class Offering:
         named = self._pf_names.complete(inventory.interfaces, frozen_names(claimed.values()))
         left = self._left(inventory, surroundings)
         recalled = recall(named, claimed, left=left, on_the_bus=surroundings.on_the_bus)
+        here_now = recalled.interfaces
+        if wired := inventory.node.wired:
+            # Discovery does not know the name of a PF that is away, nor what becomes of a name that is frozen.
+            here_now = tuple(wire(wired, each) for each in here_now)
         gone = {key: claimed[key] for key in recalled.gone}
         self._bare = frozenset(each.pci_address for each in named if each.type == "vf" and not each.if_name)
-        interfaces = self._damper.damp(recalled.interfaces, now)
+        interfaces = self._damper.damp(here_now, now)
         in_use = {one.key[0] for one in held if one.key[0] in self._previous}
-        here = Inventory(node=Node(name=self._node, labels=labels), interfaces=interfaces)
+        node = Node(name=self._node, labels=labels, physnets=inventory.node.physnets)
+        here = Inventory(node=node, interfaces=interfaces)
         pinned = {known.interface.identity: key[0] for key, known in claimed.items()}
         parts = self._exposer.pools(here, in_use, pinned)
         self._gone = facts.gone_effects(gone, self._exposer, self._gone)

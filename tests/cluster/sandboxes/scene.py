@@ -318,7 +318,7 @@ class Daemon:
     async def synchronize(self, *sandboxes: Sandbox) -> None:
         """The runtime says what runs; wait until all is compared."""
         await self.pods.hooks.synchronize(sandboxes)
-        await awaited(self.pods.reconciler.settled.wait(), "what runs to be compared")
+        await awaited(self.pods.reconciler.settled(), "what runs to be compared")
 
 
 async def _without_watch(pods: Pods) -> None:

@@ -21,7 +21,7 @@ from netdra.model.inventory import Inventory, Node
 from testbed.waiting import awaited, until
 from tests.kernel.conftest import Machine
 
-NODE = Node(name="worker-1")
+NODE = Node(name="worker-1", physnets={"physnet2": ("a", "eth9")})
 
 
 def watcher_of(namespace: Namespace, rescan_every: float = RESCAN_EVERY) -> Watcher:
@@ -187,6 +187,15 @@ def test_a_change_is_told_once_with_before_and_after(machine: Machine) -> None:
         assert watcher.handle() == Change()
         link.delete(machine.sock, "a")
         assert sorted(each.if_name for each in watcher.handle().removed) == ["a", "b"]
+
+
+def test_a_link_that_is_renamed_is_wired_as_its_new_name_says(machine: Machine) -> None:
+    machine.veth("a", "b")
+    with watcher_of(machine.namespace) as watcher:
+        for name, wired in (("c", ""), ("eth9", "physnet2")):
+            link.change(machine.sock, {"c": "a", "eth9": "c"}[name], name=name)
+            agree(watcher, machine.namespace)
+            assert {each.if_name: each.physnet for each in watcher.inventory.interfaces}[name] == wired
 
 
 def test_a_rename_reaches_the_relatives(machine: Machine) -> None:

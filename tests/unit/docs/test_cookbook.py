@@ -1,4 +1,4 @@
-"""Cookbook and tutorial are true: they show their files as these are, and their commands print what stands there.
+"""Cookbook, tutorial and docs/physnets.md are true: they show their files, and what their commands print.
 
 `NETDRA_WRITE=1` writes the pages anew: the files in their yaml blocks, and below each command what it prints.
 """
@@ -23,7 +23,11 @@ from netdra.model.policy import DeviceExposurePolicy
 BOOK = Path(__file__).parents[3] / "examples" / "cookbook"
 FOLDERS = sorted(path.parent for path in BOOK.glob("*/README.md"))
 TUTORIAL = BOOK.parents[1] / "docs" / "tutorial.md"
-PAGES = [*((folder / "README.md", folder) for folder in FOLDERS), (TUTORIAL, BOOK.parent / "first-pod")]
+PAGES = [
+    *((folder / "README.md", folder) for folder in FOLDERS),
+    (TUTORIAL, BOOK.parent / "first-pod"),
+    (BOOK.parents[1] / "docs" / "physnets.md", BOOK.parent / "physnets"),
+]
 _BLOCK = re.compile(r"^```(yaml|console)(?: (\S+))?\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 

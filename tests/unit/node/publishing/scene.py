@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import msgspec
 
+from netdra.discovery.told import with_physnets
 from netdra.model.device import DEFAULT_FEATURES, Features
 from netdra.model.inventory import Interface
 from netdra.model.node_network import NodeNetworkStatus
@@ -41,6 +42,7 @@ class Scene:
         self.holding: list[HeldDevice] = []
         self.slices: dict[str, Slices] = dict(published or {})
         self.labels: dict[str, str] = {}
+        self.physnets: dict[str, tuple[str, ...]] = {}
         self.last: Offered | None = None
         self.now = 0.0
 
@@ -55,7 +57,8 @@ class Scene:
 
     def see(self, *interfaces: Interface) -> set[str]:
         """A pass; the pools that have to be written."""
-        found = self.offering.update(inventory(*interfaces), self.labels, self.holding, self, self.now)
+        here = with_physnets(inventory(*interfaces), self.physnets)
+        found = self.offering.update(here, self.labels, self.holding, self, self.now)
         changed = {pool for pool, slices in found.slices.items() if self.slices.get(pool, ()) != slices}
         self.slices |= found.slices
         self.last = found

@@ -15,6 +15,8 @@ from netdra.node.publishing import offering
 from tests.builders import OURS, exclusive, pf, policy, shared, sriov, vf
 from tests.unit.node.publishing.scene import ALL, ETH, ETH_KEY, NODE, POOL, Scene, moved_to_a_pod, without_netdev
 
+PHYSNET = names.qualified(names.PHYSNET)
+
 
 def test_a_second_pass_changes_nothing_and_one_change_is_one_pool() -> None:
     scene = Scene()
@@ -52,6 +54,30 @@ def test_a_pf_in_a_pod_changes_nothing_at_all() -> None:
     assert scene.see(*interfaces) == set()
     scene.hold()
     assert scene.see(*interfaces) == set()
+
+
+def test_vfs_keep_the_physical_network_of_a_pf_that_is_away_also_after_a_restart() -> None:
+    interfaces = sriov("p0", 2)
+    before = Scene()
+    before.physnets = {"physnet2": ("p0",)}
+    before.see(*interfaces)
+    after = Scene(published=before.slices)
+    after.physnets = before.physnets
+    for scene in (before, after):
+        scene.hold((POOL, "p0"), (POOL, "p0v0"))
+        scene.see(*moved_to_a_pod(interfaces))
+        attributes = {name: device.attributes[PHYSNET].value for name, device in scene.devices().items()}
+        assert attributes == {"p0": "physnet2", "p0v0": "physnet2", "p0v1": "physnet2"}
+        assert scene.last is not None
+        assert scene.last.problems == ()
+
+
+def test_a_nic_that_the_node_lacks_is_a_problem_that_it_reports() -> None:
+    scene = Scene()
+    scene.physnets = {"physnet2": ("p1",)}
+    scene.see(*sriov("p0", 1))
+    (problem,) = scene.offering.report().problems
+    assert problem.message.startswith('--physnet physnet2=p1: the node has no interface "p1"')
 
 
 def test_a_pf_that_somebody_else_took_leaves_the_names_of_its_vfs() -> None:

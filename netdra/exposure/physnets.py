@@ -1,0 +1,82 @@
+"""The physical networks that a node's NICs are wired to: how they are written, and what is wrong with them on a node.
+
+Read by the command line (`--physnet physnet2=enp1s0f0,enp1s0f1`), asked by `netdra.exposure.expose` at each pass. Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+
+from netdra.model import names, suggestions
+from netdra.model.device import Problem
+from netdra.model.errors import InvalidInputError
+from netdra.model.inventory import Interface, Inventory
+
+
+def read(texts: Iterable[str]) -> Mapping[str, tuple[str, ...]]:
+    """The NICs by physical network, from `PHYSNET=NIC,NIC`.
+
+    Raises:
+        InvalidInputError: a text is none of these, or a NIC is in two physical networks.
+    """
+    found: dict[str, tuple[str, ...]] = {}
+    wired: dict[str, str] = {}
+    for text in texts:
+        physnet, _, listed = text.partition("=")
+        nics = tuple(part.strip() for part in listed.split(","))
+        if not names.is_physnet(physnet) or not all(map(_is_nic, nics)):
+            raise InvalidInputError(
+                f'--physnet "{text}" is not understood',
+                hint="write PHYSNET=NIC or PHYSNET=NIC,NIC, with interface names or PCI addresses: physnet2=enp1s0f0",
+            )
+        for nic in nics:
+            if wired.setdefault(nic, physnet) != physnet:
+                raise InvalidInputError(
+                    f'--physnet: "{nic}" is in {wired[nic]} and in {physnet}',
+                    hint="a NIC is wired to one physical network; leave it out of the other",
+                )
+        found[physnet] = tuple(dict.fromkeys((*found.get(physnet, ()), *nics)))
+    return found
+
+
+def problems(inventory: Inventory) -> tuple[Problem, ...]:
+    """What is wrong with a node's physical networks, for whoever wrote them."""
+    physnets = inventory.node.physnets
+    if not physnets:
+        return ()
+    here = {name for each in inventory.interfaces for name in _names(each) if name}
+    nics = sorted({each.if_name for each in inventory.interfaces if each.pci_address and each.type != "vf"} - {""})
+    return tuple(Problem(policy="", message=text) for text in (*_missing(physnets, here, nics), *_twice(inventory)))
+
+
+def _missing(physnets: Mapping[str, tuple[str, ...]], here: set[str], nics: list[str]) -> Iterator[str]:
+    for physnet, named in physnets.items():
+        for nic in named:
+            if nic not in here:
+                hint = suggestions.hint(nic, nics, "its NICs are")
+                yield (
+                    f'--physnet {physnet}={nic}: the node has no interface "{nic}", so none of its devices is of '
+                    f"{physnet} by it; {hint or 'netdra discover shows what it has'}"
+                )
+
+
+def _twice(inventory: Inventory) -> Iterator[str]:
+    """NICs that are in two physical networks, by their name and by their address."""
+    wired = inventory.node.wired
+    for each in inventory.interfaces:
+        other = wired.get(each.pci_address, each.physnet)
+        if each.if_name in wired and other != each.physnet:
+            yield (
+                f'--physnet: "{each.if_name}" is in {each.physnet} by its name and in {other} by its PCI address '
+                f"{each.pci_address}; its name counts"
+            )
+
+
+def _names(interface: Interface) -> tuple[str, ...]:
+    return interface.if_name, interface.pci_address, interface.pf_name, interface.pf_pci_address
+
+
+def _is_nic(text: str) -> bool:
+    """Whether a text can be the name of an interface; a PCI address is shorter than one may be."""
+    is_short = 0 < len(text.encode()) <= names.MAX_IF_NAME
+    return is_short and text not in {".", ".."} and not any(sign.isspace() or sign in "/=" for sign in text)

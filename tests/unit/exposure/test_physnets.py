@@ -1,0 +1,176 @@
+"""A VF is of the physical network that its PF is wired to, as the node was told or its policy says."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+from msgspec.structs import replace
+
+from netdra.cel.analysis import examine
+from netdra.cel.vocabulary import of_devices, of_interfaces
+from netdra.discovery.told import with_physnets
+from netdra.exposure import Exposer, expose, physnets
+from netdra.exposure.check import check
+from netdra.model import names
+from netdra.model.device import ExposureResult
+from netdra.model.errors import InvalidInputError
+from netdra.model.inventory import Interface
+from netdra.model.policy import DeviceExposurePolicy
+from netdra.slices.pack import layout
+from tests.builders import OURS, exclusive, inventory, pf, sriov
+
+PHYSNET = names.qualified(names.PHYSNET)
+CARDS = (*sriov("eth0", 2), *sriov("eth1", 2, bus=4))
+VFS = exclusive("vfs", f'{OURS}.type == "vf"', "sriov")
+
+
+def offered(
+    *told: str, policies: Sequence[DeviceExposurePolicy] = (VFS,), interfaces: Sequence[Interface] = CARDS
+) -> ExposureResult:
+    return expose(with_physnets(inventory(*interfaces), physnets.read(told)), policies)
+
+
+def of(result: ExposureResult) -> dict[str, object]:
+    return {device.name: device.attributes.get(PHYSNET) for device in result.devices}
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        ("physnet2=eth0", "physnet3=eth1"),
+        ("physnet2=0000:03:00.0", "physnet3=0000:04:00.0"),
+        ("physnet2=eth0, 0000:03:00.0", "physnet3=eth1", "physnet3=eth1"),
+    ],
+)
+def test_vfs_have_the_physical_network_of_their_pf(told: tuple[str, ...]) -> None:
+    result = offered(*told)
+    assert of(result) == {"eth0v0": "physnet2", "eth0v1": "physnet2", "eth1v0": "physnet3", "eth1v1": "physnet3"}
+    assert result.problems == ()
+
+
+def test_a_nic_that_is_wired_to_nothing_has_an_empty_one_so_that_no_selector_fails() -> None:
+    assert of(offered("physnet2=eth0")) == {"eth0v0": "physnet2", "eth0v1": "physnet2", "eth1v0": "", "eth1v1": ""}
+
+
+def test_a_node_that_is_told_nothing_publishes_nothing_of_it() -> None:
+    assert set(of(offered()).values()) == {None}
+
+
+def test_several_nics_are_of_one_physical_network_and_a_pf_is_of_its_own() -> None:
+    whole = exclusive("whole", f'{OURS}.type == "pf"', deviceNameSuffix="-whole")
+    result = offered("physnet2=eth0,eth1", policies=(VFS, whole))
+    assert set(of(result).values()) == {"physnet2"}
+    assert {"eth0-whole", "eth1-whole"} < of(result).keys()
+
+
+def test_what_stands_for_a_vf_on_the_nics_switch_is_wired_to_nothing() -> None:
+    port = Interface(if_name="eth0r0", type="representor", pf_name="eth0", pf_pci_address="0000:03:00.0")
+    ports = exclusive("ports", f'{OURS}.type == "representor"')
+    assert of(offered("physnet2=eth0", policies=(ports,), interfaces=(*CARDS, port))) == {"eth0r0": ""}
+
+
+def test_policies_select_by_what_the_node_was_told_and_what_they_say_goes_first() -> None:
+    second = exclusive("second", f'{OURS}.physnet == "physnet2"', additionalAttributes={"physnet": "physnet2-fast"})
+    third = exclusive("third", f'{OURS}.physnet != "physnet2" && {OURS}.type == "vf"')
+    assert of(offered("physnet2=eth0", "physnet3=eth1", policies=(second, third))) == {
+        "eth0": "physnet2-fast",
+        "eth0v0": "physnet2-fast",
+        "eth0v1": "physnet2-fast",
+        "eth1v0": "physnet3",
+        "eth1v1": "physnet3",
+    }
+
+
+def test_a_physical_network_is_a_text() -> None:
+    assert check(exclusive("p", "true", additionalAttributes={"physnet": "physnet2"})) == ()
+    (error,) = check(exclusive("p", "true", additionalAttributes={"physnet": 2}))
+    assert error == 'spec.exposure.additionalAttributes["physnet"]: 2 is no text: it is the name of a physical network'
+
+
+def test_a_device_without_room_lacks_it_and_the_node_says_so() -> None:
+    full = exclusive("full", f'{OURS}.pfName == "eth0"', additionalAttributes={"a": "1", "b": "2", "c": "3"})
+    other = exclusive("other", f'{OURS}.pfName == "eth1"')
+    result = offered("physnet2=eth0,eth1", policies=(full, other))
+    assert of(result) == {"eth0v0": None, "eth0v1": None, "eth1v0": "physnet2", "eth1v1": "physnet2"}
+    (problem,) = [each for each in result.problems if names.PHYSNET in each.message]
+    assert problem.policy == ""
+    assert problem.message.startswith('--physnet: physnet is not on the devices of "full", which have no room for it')
+
+
+def test_a_device_with_all_that_policies_may_add_still_fits_the_api() -> None:
+    two = exclusive("two", f'{OURS}.type == "vf"', additionalAttributes={"a": "1", "b": "2"})
+    packed = layout(offered("physnet2=eth0,eth1", policies=(two,)), node="worker-1")
+    assert packed.problems == ()
+    assert {len(device.attributes) + len(device.capacity) for one in packed.slices for device in one.spec.devices} == {
+        32
+    }
+
+
+@pytest.mark.parametrize(
+    ("told", "said"),
+    [
+        (
+            ("physnet2=eth0,eht1",),
+            (
+                '--physnet physnet2=eht1: the node has no interface "eht1", so none of its devices is of physnet2 '
+                'by it; did you mean "eth1"?'
+            ),
+        ),
+        (("physnet2=eth0,0000:77:00.0",), '--physnet physnet2=0000:77:00.0: the node has no interface "0000:77:00.0"'),
+        (
+            ("physnet2=eth0", "physnet3=0000:03:00.0"),
+            '--physnet: "eth0" is in physnet2 by its name and in physnet3 by its PCI address 0000:03:00.0; its name',
+        ),
+    ],
+)
+def test_what_does_not_fit_the_node_is_a_problem_of_the_node_and_the_rest_counts(
+    told: tuple[str, ...], said: str
+) -> None:
+    result = offered(*told)
+    (problem,) = result.problems
+    assert problem.policy == ""
+    assert problem.message.startswith(said)
+    assert of(result)["eth0v0"] == "physnet2"
+
+
+def test_a_nic_that_comes_and_goes_changes_the_problem_with_it() -> None:
+    exposer = Exposer((VFS,))
+    told = physnets.read(["physnet2=eth0,eth1"])
+    for cards, expected in ((CARDS[:3], 1), (CARDS, 0), (CARDS[:3], 1)):
+        result = exposer.expose(with_physnets(inventory(*cards), told))
+        assert len(result.problems) == len(exposer.problems) == expected
+
+
+def test_the_name_of_a_pf_that_is_away_is_known_by_its_vfs() -> None:
+    assert offered("physnet2=eth0", interfaces=CARDS[1:]).problems == ()
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["physnet2", "physnet2:eth0", "=eth0", "physnet2=", "physnet2=eth0,", "phys net=eth0", "a=b=c", "p=" + "e" * 16,
+     "x" * 65 + "=eth0", "p=a/b", "-p=eth0", "p=a b"],
+)  # fmt: skip
+def test_what_is_written_otherwise_is_refused_with_how_it_is_written(text: str) -> None:
+    with pytest.raises(InvalidInputError, match="is not understood") as refused:
+        physnets.read([text])
+    assert "write PHYSNET=NIC" in refused.value.hint
+
+
+def test_a_nic_in_two_physical_networks_is_refused() -> None:
+    with pytest.raises(InvalidInputError, match='"eth0" is in physnet2 and in physnet3'):
+        physnets.read(["physnet2=eth0,eth1", "physnet3=eth0"])
+
+
+def test_selectors_may_ask_for_it_and_a_slip_of_the_pen_is_told() -> None:
+    for vocabulary in (of_devices(), of_interfaces()):
+        assert examine(f'{OURS}.physnet == "physnet2"', vocabulary) == ()
+        (finding,) = examine(f'{OURS}.phynset == "physnet2"', vocabulary)
+        assert "physnet" in str(finding)
+
+
+def test_a_capture_tells_of_it() -> None:
+    found = with_physnets(inventory(pf("eth0")), physnets.read(["physnet2=eth0"]))
+    assert found.interfaces[0].physnet == "physnet2"
+    assert found.node.wired == {"eth0": "physnet2"}
+    assert with_physnets(found, {}).interfaces == (replace(found.interfaces[0], physnet=""),)
