@@ -11,6 +11,7 @@ once and to the end before a claim is given up (`settle`), and soon when a pod h
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import math
 import time
@@ -54,6 +55,7 @@ class Orphans:
     _suspects: frozenset[str] = frozenset()
     _collect_at: float = -math.inf
     _plans: dict[str, Plan] = field(default_factory=dict)
+    _looking: asyncio.Lock = field(default_factory=asyncio.Lock)
     _queue: WorkQueue[str] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -84,7 +86,11 @@ class Orphans:
         return True
 
     async def look_around(self) -> None:
-        """Give back all that belongs to no pod any more, as far as it can be."""
+        """Give back all that belongs to no pod any more, as far as it can be; one look at a time."""
+        async with self._looking:
+            await self._look_around()
+
+    async def _look_around(self) -> None:
         await self._sandboxes()
         try:
             await self._collect()
@@ -119,7 +125,8 @@ class Orphans:
         ]
         lost += table.namespaces.lost()
         for key in dict.fromkeys([*lost, *table.to_take_down()]):
-            if only is not None and key not in only:
+            is_being_done = table.is_busy(key) and key not in lost  # such as by the hook of its stop
+            if is_being_done if only is None else key not in only:
                 continue
             if key in lost:
                 table.ended(key)

@@ -342,12 +342,11 @@ class Table:
         return known or self.namespaces.has(sandbox)
 
     def to_take_down(self) -> tuple[str, ...]:
-        """The sandboxes that have ended, or have trouble and do not run, and that nobody acts on."""
+        """The sandboxes that have ended, or have trouble and do not run."""
         return tuple(
             record.sandbox.id
             for record in self._all()
-            if not record.interested
-            and (record.life is Life.ENDED or (record.trouble and record.life is not Life.RUNNING))
+            if record.life is Life.ENDED or (record.trouble and record.life is not Life.RUNNING)
         )
 
     # The claims' CDI specifications.
