@@ -157,7 +157,7 @@ class HollowNodes:
         """Wait until every node has published what it wants to, and something is true of it."""
         for node in self.nodes.values():
             await node.store.until(lambda node=node: met(node))  # type: ignore[misc]
-            await node.publisher.settled.wait()
+            await node.publisher.settled()
 
     async def _publish(
         self,

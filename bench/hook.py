@@ -17,7 +17,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import wraps
+from functools import partial, wraps
 from pathlib import Path
 from typing import Any
 
@@ -142,9 +142,9 @@ async def _measured(*, phases: bool) -> tuple[dict[str, list[float]], dict[str, 
                 pods.network.table.prepared.put(prepared)
                 pods.network.table.files.prepared(prepared)
                 for name, call in (
-                    ("RunPodSandbox", lambda box=box: pods.hooks.run(box, BUDGET)),
-                    ("StopPodSandbox", lambda box=box: pods.hooks.stop(box, BUDGET)),
-                    ("Unprepare", lambda: pods.claims.unprepare(claim.reference)),
+                    ("RunPodSandbox", partial(pods.hooks.run, box, BUDGET)),
+                    ("StopPodSandbox", partial(pods.hooks.stop, box, BUDGET)),
+                    ("Unprepare", partial(pods.claims.unprepare, claim.reference)),
                 ):
                     timed.kernel, timed.phases, timed.calls = 0.0, defaultdict(float), defaultdict(int)
                     begun = time.perf_counter()
@@ -258,9 +258,7 @@ def _bed() -> Iterator[tuple[Pods, ResourceClaim, Namespace, Spent]]:
 def _pods(folder: Path, node: Namespace, claim: ResourceClaim) -> Pods:
     store = ClaimStore.of_state(folder)
     device = PlannedDevice(request="nic", pool="node", device="nic0", if_name="nic0", supported_cnis=("host-device",))
-    told = PreparedDevice(
-        requests=("nic",), pool="node", device="nic0", cdi_ids=(cdi_id(claim.metadata.uid, "nic"),)
-    )
+    told = PreparedDevice(requests=("nic",), pool="node", device="nic0", cdi_ids=(cdi_id(claim.metadata.uid, "nic"),))
     kept = KeptDevice(told=told, facts=device)
     store.put(PreparedClaim(boot_id=boot_id(), claim=claim.reference, devices=(kept,)))
     view = View({("node", "nic0"): device}, {_TOPOLOGY.metadata.name: _TOPOLOGY})

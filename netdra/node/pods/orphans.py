@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from netdra.kube.errors import ApiError, NotFoundError
-from netdra.kube.queue import WorkQueue
+from netdra.kube.queue import AGAIN, WorkQueue
 from netdra.kube.resources import RESOURCE_CLAIMS
 from netdra.model.errors import NetdraError, PermanentError
 from netdra.model.plan import ClaimReference, Plan
@@ -74,16 +74,16 @@ class Orphans:
         self.look()
         await self._queue.run()
 
-    async def _look(self, what: str) -> bool:
-        """Look at everything, or at the sandboxes; False if everything must be looked at again before its time."""
+    async def _look(self, what: str) -> float | None:
+        """Look at everything, or at the sandboxes; and at everything again, before its time if there is trouble."""
         await (self.look_around() if what == _EVERYTHING else self._sandboxes())
         if not self.attachments.table.troubles:
             self._queue.add(_EVERYTHING, EVERY_SECONDS)
-            return True
-        if what == _EVERYTHING:
-            return False
-        self._queue.retry(_EVERYTHING)
-        return True
+        elif what == _EVERYTHING:
+            return AGAIN
+        else:
+            self._queue.retry(_EVERYTHING)
+        return None
 
     async def look_around(self) -> None:
         """Give back all that belongs to no pod any more, as far as it can be; one look at a time."""

@@ -13,14 +13,13 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from netdra.chain.checkpoint import Saved
-from netdra.kube.queue import WorkQueue
+from netdra.kube.queue import AGAIN, WorkQueue
 from netdra.model.claim import ResourceClaim
 from netdra.model.errors import NetdraError
 from netdra.node.metrics import REPAIRS
 from netdra.node.nri.hooks import Sandbox
 from netdra.node.pods.attachments import Attachments
 from netdra.node.pods.network import sandbox_of
-from netdra.ops.logs import fields
 from netdra.ops.metrics import counted
 
 log = logging.getLogger(__name__)
@@ -44,7 +43,14 @@ class Reconciler:
     _queue: WorkQueue[str] = field(init=False)
 
     def __post_init__(self) -> None:
-        self._queue = WorkQueue("sandboxes", self._look_at, workers=AT_ONCE, first=FIRST_WAIT, most=MOST_WAIT)
+        self._queue = WorkQueue(
+            "sandboxes",
+            self._look_at,
+            workers=AT_ONCE,
+            first=FIRST_WAIT,
+            most=MOST_WAIT,
+            fields=lambda sandbox: {"sandbox": sandbox},
+        )
 
     def look(self) -> None:
         """Look at every sandbox that runs, soon."""
@@ -87,13 +93,13 @@ class Reconciler:
         """Wait until every sandbox is as it should be, or gone."""
         await self._queue.drained()
 
-    async def _look_at(self, key: str) -> bool:
-        """Look at a sandbox; whether it is as it should be, or gone."""
+    async def _look_at(self, key: str) -> float | None:
+        """Look at a sandbox until it is as it should be, or gone."""
         done = await self._look_in_turn(key)
         if done:
             self._seen(key)
         self._release()
-        return done
+        return None if done else AGAIN
 
     async def _look_in_turn(self, key: str) -> bool:
         attachments = self.attachments
@@ -108,7 +114,7 @@ class Reconciler:
             try:
                 return await self._settle(sandbox)
             except NetdraError as problem:
-                log.info("%s", problem, extra=fields(sandbox=key))
+                log.info("%s", problem)
                 return False
 
     async def _settle(self, sandbox: Sandbox) -> bool:

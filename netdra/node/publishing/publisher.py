@@ -1,9 +1,9 @@
 """Keeps a node's ResourceSlices as they should be: when what is wanted changes, and when somebody else changes them.
 
-Run by `netdra.node.publishing.service`. Each pool is for itself: what is wanted of it or stored of it changed, so it is
-compared, written where it differs, and left alone until the reflector has seen those writes, so that the next look
-begins from the truth and makes nothing twice. If what it then has is what was written, there is no next look. The
-kubelet wipes a driver's slices when it restarts; that is a change like any other.
+Run by `netdra.node.publishing.service`. Each pool is for itself, a key of a work queue: what is wanted of it or stored
+of it changed, so it is compared, written where it differs, and left alone until the reflector has seen those writes, so
+that the next look begins from the truth and makes nothing twice. If what it then has is what was written, there is no
+next look. The kubelet wipes a driver's slices when it restarts; that is a change like any other.
 """
 
 from __future__ import annotations
@@ -15,24 +15,21 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from netdra.kube.backoff import Backoff
 from netdra.kube.client import Client, Selection
 from netdra.kube.errors import ApiError
+from netdra.kube.queue import AGAIN, WorkQueue
 from netdra.kube.resources import Resource
 from netdra.kube.store import Change, Store
 from netdra.model import names
-from netdra.model.errors import TemporaryError
 from netdra.model.meta import ObjectMeta, OwnerReference
 from netdra.model.resource import API_VERSION, Device, ResourceSlice, ResourceSliceSpec
 from netdra.node import metrics
 from netdra.node.publishing.publish import Written, write
 from netdra.node.publishing.reconcile import reconcile
-from netdra.ops.logs import fields
 from netdra.ops.metrics import counted
 
 log = logging.getLogger(__name__)
 
-REFUSED_SECONDS = 30.0
 AT_ONCE = 12
 """How many pools are written at one time; more would only wait in the API server."""
 MAX_ADOPTED = 64
@@ -151,22 +148,22 @@ class Publisher:
         store: the node's slices of this driver, kept by a reflector.
         owner: the node that they go with.
         report: told of each pool's writes, and what became of them.
-        settled: set while the server has what is wanted, as far as is known.
     """
 
     client: Client
     store: Store[StoredSlice]
     owner: OwnerReference
     report: Callable[[str, Written], None] = _no_report
-    backoff: Backoff = field(default_factory=Backoff)
-    settled: asyncio.Event = field(default_factory=asyncio.Event)
     _pools: dict[str, _Pool] = field(default_factory=dict)
-    _wanting: bool = False
-    _open: dict[str, None] = field(default_factory=dict)
-    _busy: set[str] = field(default_factory=set)
     _unseen: dict[str, _Unseen] = field(default_factory=dict)
-    _later: dict[str, asyncio.TimerHandle] = field(default_factory=dict)
-    _turn: asyncio.Event = field(default_factory=asyncio.Event)
+    _deferred: set[str] = field(default_factory=set)
+    _wanted: asyncio.Event = field(default_factory=asyncio.Event)
+    _all_seen: asyncio.Event = field(default_factory=asyncio.Event)
+    _queue: WorkQueue[str] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._queue = WorkQueue("slices", self._look_at, workers=AT_ONCE, fields=lambda pool: {"pool": pool})
+        self._all_seen.set()
 
     def want(self, slices: Slices) -> None:
         """From now on these are to be there, and no others; names, generations and sizes do not matter."""
@@ -177,12 +174,24 @@ class Publisher:
 
     def want_pools(self, pools: Mapping[str, Slices]) -> None:
         """From now on these pools are to be so; one without slices is to go. The others stay as they are wanted."""
-        self._wanting = True
         for pool, slices in pools.items():
             known = self._pools.setdefault(pool, _Pool())
             known.wanted = tuple(slices)
-            self._begin(pool)
-        self._check()
+            self._queue.add(pool)
+        self._wanted.set()
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether the server has what is wanted, as far as is known."""
+        return self._wanted.is_set() and self.store.synced and not self._unseen and self._queue.is_idle
+
+    async def settled(self) -> None:
+        """Wait until the server has what is wanted, as far as is known."""
+        while not self.is_settled:
+            await self._wanted.wait()
+            await self.store.wait_synced()
+            await self._all_seen.wait()
+            await self._queue.drained()
 
     @property
     def refused(self) -> list[tuple[str, str]]:
@@ -196,47 +205,38 @@ class Publisher:
         with self.store.following(self._changed):
             for name, stored in self.store.objects.items():
                 self._changed(Change(name, None, stored))
-            self._check()
-            async with asyncio.TaskGroup() as workers:
-                workers.create_task(self._see())
-                for _ in range(AT_ONCE):
-                    workers.create_task(self._work())
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(self._see())
+                await self._wanted.wait()
+                tasks.create_task(self._queue.run())
 
-    async def _work(self) -> None:
-        """Take one pool after the other."""
-        while True:
-            pool = next((name for name in self._open if name not in self._busy), None) if self._wanting else None
-            if pool is None:
-                await self._turn.wait()
-                continue
-            del self._open[pool]
-            await self._try(pool)
+    async def _look_at(self, name: str) -> float | None:
+        """Compare a pool and write what differs; until the store has seen that, it is not looked at again.
 
-    async def _try(self, name: str) -> None:
-        """Compare a pool and write what differs; until the store has seen that, it is not looked at again."""
+        Raises:
+            ApiError: the server is away, or refuses the pool as a whole.
+        """
+        if name in self._unseen:
+            self._deferred.add(name)
+            return None
         pool = self._pools.setdefault(name, _Pool())
-        self._busy.add(name)
         before = pool.versions
         try:
             with counted(metrics.PUBLISHER_ROUNDS):
                 written = await self._mend(name, pool)
-        except ApiError as problem:
-            written = None
-            log.warning("%s", problem, extra=fields(pool=name))
-            if isinstance(problem, TemporaryError):
-                await asyncio.sleep(self.backoff.next(problem.retry_after))
-                self._begin(name)
-            else:
-                # The same again would be refused again, but rights and rules may change.
-                loop = asyncio.get_running_loop()
-                self._later[name] = loop.call_later(REFUSED_SECONDS, self._begin, name)
+        except ApiError:
+            self._end(name, before)
+            raise
         if written is None:
             self._end(name, before)
-            await asyncio.sleep(0)  # after a restart there may be thousands of these, and others have work to do too
-            return
+            return None
         after = {one: version for one, version in before.items() if one not in written.deleted} | written.versions
         self._unseen[name] = _Unseen(written.version, written.deleted, after)
+        self._all_seen.clear()
+        if written.refusals:
+            self._deferred.add(name)
         self._let_go()
+        return AGAIN if written.overtaken else None
 
     async def _mend(self, name: str, pool: _Pool) -> Written | None:
         """Compare a pool once and write what differs; None if nothing does.
@@ -249,16 +249,11 @@ class Publisher:
         if writes is None:
             return None
         written = await write(self.client, writes)
-        self.backoff.reset()
         metrics.OVERTAKEN.inc(written.overtaken)
         for each in written.dropped:
             metrics.DROPPED.labels(each.gate).inc()
         pool.learn(written)
         self.report(name, written)
-        if written.overtaken:
-            await asyncio.sleep(self.backoff.next())
-        if written.overtaken or written.refusals:
-            self._begin(name)
         return written
 
     async def _see(self) -> None:
@@ -273,38 +268,21 @@ class Publisher:
             if self._has_seen(unseen):
                 del self._unseen[name]
                 self._end(name, unseen.versions)
+        if not self._unseen:
+            self._all_seen.set()
 
     def _end(self, name: str, versions: Mapping[str, str]) -> None:
         """A pool's round is over; another one follows if the store has other slices than those that came of it."""
         pool = self._pools[name]
-        self._busy.discard(name)
-        if pool.versions != versions:
-            self._begin(name)
-        elif not pool.wanted and not pool.stored and name not in self._open:
+        if pool.versions != versions or name in self._deferred:
+            self._deferred.discard(name)
+            self._queue.add(name)
+        elif not pool.wanted and not pool.stored:
             del self._pools[name]
-        self._check()
 
     def _left_out(self) -> int:
         """How many devices the server refuses now; counted when somebody asks, in any thread."""
         return len(self.refused)
-
-    def _begin(self, pool: str) -> None:
-        """Have a pool looked at."""
-        timer = self._later.pop(pool, None)
-        if timer is not None:
-            timer.cancel()
-        self._open[pool] = None
-        self._check()
-
-    def _check(self) -> None:
-        """Wake the workers, and say whether all is as it should be."""
-        if self._open or self._busy or self._later or not self._wanting or not self.store.synced:
-            self.settled.clear()
-        else:
-            self.settled.set()
-        if self._open:
-            turn, self._turn = self._turn, asyncio.Event()
-            turn.set()
 
     def _changed(self, change: Change[StoredSlice]) -> None:
         for found in filter(None, (change.old, change.new)):
@@ -314,8 +292,8 @@ class Publisher:
                 known.stored[change.key] = found
             else:
                 known.stored.pop(change.key, None)
-            if pool not in self._busy:
-                self._begin(pool)
+            if pool not in self._unseen and not self._queue.is_busy(pool):
+                self._queue.add(pool)
 
     def _has_seen(self, unseen: _Unseen) -> bool:
         gone = not any(name in self.store.objects for name in unseen.deleted)

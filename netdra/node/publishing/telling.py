@@ -116,7 +116,7 @@ class Telling:
                     note = (
                         seen[0].message if len(seen) == 1 else f"{cause}\n(on {len(seen)} interfaces, {_named(seen)})"
                     )
-                    self._tell("PolicyProblem" if policy else "DeviceLeftOut", note, self._policy(policy))
+                    self._tell(_reason(seen[0]), note, self._policy(policy))
         self._problems = set(causes)
 
     def reason(self, key: DeviceKey) -> str:
@@ -156,6 +156,12 @@ class Telling:
         about = regarding or self._node
         log.warning("%s %s: %s", about.kind, about.name, note)
         self._emitter.emit(Occurrence(regarding=about, type="Warning", reason=reason, action=ACTION, note=note))
+
+
+def _reason(problem: Problem) -> str:
+    if problem.policy:
+        return "PolicyProblem"
+    return "NodeProblem" if problem.cause and not problem.interface else "DeviceLeftOut"
 
 
 def _named(seen: Sequence[Problem]) -> str:
