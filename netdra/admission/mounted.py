@@ -14,6 +14,7 @@ from pathlib import Path
 
 from netdra.admission import certificates, metrics, serving
 from netdra.model.errors import InvalidInputError
+from netdra.ops.health import Finding
 
 log = logging.getLogger(__name__)
 
@@ -52,6 +53,10 @@ class Mounted:
         self._known = found
         self.not_after = metrics.serves(end)
         return True
+
+    def check(self, now: datetime) -> Finding:
+        """Whether there is a certificate to be asked with, as a check of the process's health."""
+        return certificates.check(self.not_after, now)
 
     async def run(self, seconds: float = LOOK_SECONDS) -> None:
         """Look again and again until cancelled; what cannot be used changes nothing."""

@@ -6,8 +6,9 @@ the certificate that it began with; the next one gets the new.
 
 from __future__ import annotations
 
+import os
 import ssl
-import tempfile
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -62,13 +63,13 @@ def use(serving: ssl.SSLContext, chain: str, key: str) -> None:
 
     Raises:
         ssl.SSLError: the two do not belong together or cannot be read; what was served with before stays.
+        OSError: this process cannot have a file just now, which says nothing about the certificate; the same.
     """
-    # OpenSSL reads these from files only; the folder is this user's alone, and gone again at once.
-    with tempfile.TemporaryDirectory(prefix="netdra-tls-") as folder:
-        certificate, private = Path(folder, "tls.crt"), Path(folder, "tls.key")
-        certificate.write_text(chain)
-        private.touch(mode=0o600)
-        private.write_text(key)
+    # OpenSSL reads these from files only. This one is in memory: it needs no disk, and nobody else can open it.
+    with closing(os.fdopen(os.memfd_create("netdra-tls"), "w")) as file:
+        file.write(f"{chain}\n{key}\n")
+        file.flush()
+        path = f"/proc/self/fd/{file.fileno()}"
         # A context takes a certificate before it sees that the key is not its own, so another one tries first.
         for each in (context(), serving):
-            each.load_cert_chain(certificate, private)
+            each.load_cert_chain(path)
