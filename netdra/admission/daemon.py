@@ -14,8 +14,8 @@ from pathlib import Path
 from netdra.admission import serving
 from netdra.admission.copy import Copy
 from netdra.admission.keeper import Keeper
-from netdra.admission.mounted import Mounted
 from netdra.admission.server import Server
+from netdra.admission.serving import Mounted
 from netdra.admission.workers import Workers
 from netdra.kube.client import Client
 from netdra.ops.health import met

@@ -51,7 +51,7 @@ async def run(client: Client, process: Process, settings: Settings) -> None:
         settings.node,
         lambda: Watcher(Node(name=settings.node, physnets=settings.physnets), sysfs=sysfs),
         held=lambda: parts.pods.held.held if parts is not None else (),
-        plugins=lambda: parts.plugins() if parts is not None else (),
+        plugins=settings.plugins,
     )
     _add_checks(process, client, publishing)
     try:
@@ -66,7 +66,6 @@ async def run(client: Client, process: Process, settings: Settings) -> None:
                 await _first_slices(publishing)
             parts = _parts(client, settings, publishing)
             publishing.look_again()
-            publishing.look_for_plugins()
             await parts.pods.recall()
             if used:
                 begin("publishing", publishing.run())

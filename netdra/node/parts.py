@@ -6,14 +6,13 @@ it is a third of all that the daemon imports.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Coroutine, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from netdra.chain import checkpoint
 from netdra.chain.site import Settings as ChainSettings
-from netdra.cni.plugins import PluginPath, installed
 from netdra.kube.client import Client
 from netdra.kube.events import Recorder
 from netdra.model import names
@@ -33,17 +32,12 @@ from netdra.ops.health import Finding, Health
 
 @dataclass(frozen=True)
 class Parts:
-    """What keeps pods, connected with what publishes; nothing runs yet.
-
-    Attributes:
-        plugins: finds the CNI plugins of the node, in any thread.
-    """
+    """What keeps pods, connected with what publishes; nothing runs yet."""
 
     pods: Pods
     kubelet: KubeletPlugin
     plugin: Plugin
     recorder: Recorder
-    plugins: Callable[[], tuple[str, ...]]
 
     def add_checks(self, health: Health) -> None:
         """Ready only if the kubelet and the runtime have the driver."""
@@ -74,7 +68,7 @@ def assembled(client: Client, settings: Settings, publishing: Publishing) -> Par
         lambda: kubelet.registered,
     )
     plugin = Plugin(pods.hooks, NriSettings(socket=settings.nri_socket, index=settings.nri_index))
-    return Parts(pods, kubelet, plugin, recorder, plugins=lambda: installed(_plugin_path(settings)))
+    return Parts(pods, kubelet, plugin, recorder)
 
 
 def _pods(
@@ -85,13 +79,12 @@ def _pods(
     prepared: ClaimStore,
     plugin_folder: Path,
 ) -> Pods:
-    plugins = _plugin_path(settings)
     return assemble(
         Surroundings(
             client=client,
             node=settings.node,
             held=keep(
-                ChainSettings(state=settings.sandboxes, plugins=plugins),
+                ChainSettings(state=settings.sandboxes, plugins=settings.plugins),
                 ClaimFiles(plugin=plugin_folder, cdi=settings.cdi_dir),
                 prepared,
             ),
@@ -107,7 +100,3 @@ def _pods(
             ),
         )
     )
-
-
-def _plugin_path(settings: Settings) -> PluginPath:
-    return PluginPath(directories=tuple(map(str, settings.cni_path)), root=str(settings.cni_root))
