@@ -27,7 +27,7 @@ def template(name: str) -> list[Object]:
     return helm.objects(helm.installed(NETDRA), name)
 
 
-INSTALLED = ("rights.yaml", "own-node.yaml", "own-schemas.yaml", "certificate-keeper.yaml")
+INSTALLED = ("rights.yaml", "own-node.yaml", "own-schemas.yaml", "own-daemonsets.yaml", "certificate-keeper.yaml")
 
 
 def install(api: Api) -> None:

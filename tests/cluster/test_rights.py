@@ -56,7 +56,6 @@ CONTROLLER: Rights = {
     f"customdevices/status.{OURS}": frozenset({"patch"}),
     f"cniplugins.{OURS}": READ | {"patch"},
     f"cniplugins/status.{OURS}": frozenset({"patch"}),
-    f"cniplugins/finalizers.{OURS}": frozenset({"update"}),
     f"nodenetworks.{OURS}": READ,
     f"cnipluginschemas.{CNI}": READ | {"create", "update", "delete"},
     f"cnipluginschemas/status.{CNI}": frozenset({"patch"}),

@@ -1,17 +1,22 @@
 """Who has stolen the controller's token cannot have nodes run what nobody else allowed, nor touch a vendor's schema.
 
-The controller may write CNIPluginSchemas, to show those that netdra ships. RBAC knows no labels; what holds it to
-objects that count for nothing is an admission policy (`own-schemas.yaml` of the chart).
+The controller may write CNIPluginSchemas, to show those that netdra ships and for CNIPlugins, and the DaemonSets that
+install these. RBAC knows no labels; what holds it to them are admission policies (`own-schemas.yaml` and
+`own-daemonsets.yaml` of the chart).
 """
 
 from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
+import msgspec
 import pytest
 import yaml
 
+from netdra.controller.installers import PLUGIN_LABEL, Settings, daemon_set
+from netdra.model.cni_plugin import CNIPlugin
 from testbed.api import Api, Object
 from testbed.control_plane import ControlPlane
 from testbed.kubectl import denial, kubectl
@@ -69,6 +74,68 @@ def test_it_neither_changes_nor_deletes_nor_takes_over_what_is_somebodys_own(
     assert BOUNDED in replaced(stolen, name, {"labels": {LABEL: name}})
     assert BOUNDED in denial(stolen, "delete", "cnipluginschemas", name)
     assert workspace.api.get(SCHEMA, name) == made
+
+
+def test_a_cniplugins_schema_has_its_name(stolen: Path, workspace: Workspace) -> None:
+    name = workspace.name("plugin")
+    made = schema(name, "")
+    for label in ("", "other", f"{name}-binary"):
+        made["metadata"]["labels"] = {PLUGIN_LABEL: label}
+        assert BOUNDED in denial(stolen, "create", "-f", "-", text=yaml.safe_dump(made))
+    made["metadata"]["labels"] = {PLUGIN_LABEL: name}
+    assert denial(stolen, "create", "--dry-run=server", "-f", "-", text=yaml.safe_dump(made)) == ""
+
+
+def installer(image: str) -> Object:
+    """A DaemonSet as the controller makes it."""
+    head = {"apiVersion": "networking.dra.io/v1alpha1", "kind": "CNIPlugin"}
+    spec = {"image": "registry.example.com/ovs:1", "binaryPath": "/ovs"}
+    plugin = msgspec.convert({**head, "metadata": {"name": "ovs", "uid": "u"}, "spec": spec}, CNIPlugin)
+    return daemon_set(plugin, Settings(image=image), "install")
+
+
+def _changed(made: Object, path: str, value: Any) -> Object:
+    found: Any = made
+    *way, last = path.split(".")
+    for part in way:
+        found = found[int(part)] if part.isdecimal() else found.setdefault(part, {})
+    found[last] = value
+    return made
+
+
+POD = "spec.template.spec"
+
+
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        ("metadata.name", "another"),
+        ("metadata.labels", {}),
+        (f"{POD}.hostPID", True),
+        (f"{POD}.serviceAccountName", "netdra-node"),
+        (f"{POD}.automountServiceAccountToken", True),
+        (f"{POD}.volumes.0.hostPath", {"path": "/"}),
+        (f"{POD}.volumes.1", {"name": "run", "secret": {"secretName": "netdra-webhook"}}),
+        (f"{POD}.containers.0.image", "attacker"),
+        (f"{POD}.initContainers.0.image", "attacker"),
+        (f"{POD}.containers.0.command", ["python3"]),
+        (f"{POD}.containers.0.args", ["node"]),
+        (f"{POD}.containers.0.env", [{"name": "PYTHONSTARTUP", "value": "/plugin/x"}]),
+        (f"{POD}.containers.0.readinessProbe", {"exec": {"command": ["python3", "-c", "1"]}}),
+        (f"{POD}.containers.0.lifecycle", {"preStop": {"exec": {"command": ["/plugin/x"]}}}),
+        (f"{POD}.containers.0.securityContext.privileged", True),
+        (f"{POD}.containers.0.securityContext.capabilities", {"drop": ["ALL"], "add": ["SYS_ADMIN"]}),
+        (f"{POD}.initContainers.0.securityContext", {}),
+    ],
+)
+def test_it_makes_no_pods_but_those_that_install_a_plugin(stolen: Path, path: str, value: Any) -> None:
+    image = next(
+        each["spec"]["template"]["spec"]["containers"][0]["image"] for each in identities.template("controller.yaml")
+    )
+    create = ("create", "--dry-run=server", "--namespace=netdra", "-f", "-")
+    assert denial(stolen, *create, text=json.dumps(installer(image))) == ""
+    refused = denial(stolen, *create, text=json.dumps(_changed(installer(image), path, value)))
+    assert "ValidatingAdmissionPolicy 'netdra-own-daemonsets'" in refused
 
 
 def test_it_makes_none_count_that_it_may_write(stolen: Path, workspace: Workspace) -> None:
