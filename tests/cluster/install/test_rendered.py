@@ -73,7 +73,7 @@ def test_whatever_names_another_object_names_one_that_there_is(case: Case) -> No
     for workload in of_kind(found, *WORKLOADS):
         pod = pod_of(workload)
         assert pod["spec"]["serviceAccountName"] in accounts
-        if workload["kind"] != "Pod":
+        if "selector" in workload["spec"]:
             assert workload["spec"]["selector"]["matchLabels"].items() <= pod["metadata"]["labels"].items()
     chosen = [
         *services.values(),
