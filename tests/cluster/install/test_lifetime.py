@@ -1,4 +1,4 @@
-"""netdra from the first day of a cluster to its last: installed by the README's lines, upgraded, taken back, removed."""
+"""netdra from a cluster's first day to its last: installed by the README's lines, upgraded, taken back, removed."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import json
 import os
 import re
 import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -64,7 +63,7 @@ def installed(site: Site, tmp_path_factory: pytest.TempPathFactory) -> dict[str,
 
 
 @pytest.fixture
-def pods(site: Site, installed: dict[str, str]) -> Iterator[Pods]:
+def pods(site: Site, installed: dict[str, str]) -> Pods:
     """A namespace with the first pod's claim, and all that it needs."""
     for name in ("policy", "topology"):
         site.api.apply(yaml.safe_load((EXAMPLE / f"{name}.yaml").read_text()))
