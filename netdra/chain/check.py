@@ -15,6 +15,7 @@ from netdra.chain import checkpoint
 from netdra.chain import site as sites
 from netdra.chain.checkpoint import BadCheckpointError, Namespace, Saved
 from netdra.chain.execute import Executor
+from netdra.chain.files import NewerStateError
 from netdra.chain.flow import Task, tasks
 from netdra.chain.look import UncheckableError
 from netdra.chain.report import CheckReport, StepCheck, name_of
@@ -30,7 +31,7 @@ def load(directory: Path, sandbox: str) -> Saved | None:
     """
     try:
         return checkpoint.load(directory, sandbox)
-    except (FileNotFoundError, BadCheckpointError):
+    except (FileNotFoundError, BadCheckpointError, NewerStateError):
         return None
 
 

@@ -27,7 +27,7 @@ import msgspec
 
 from netdra.chain import files
 from netdra.cni.plugins import PluginPath
-from netdra.model.errors import InvalidInputError, PermanentError, TemporaryError
+from netdra.model.errors import InvalidInputError, NetdraError, PermanentError, TemporaryError
 from netdra.model.plan import Plan
 from netdra.model.result import StepResult
 
@@ -138,9 +138,12 @@ def read(text: bytes, name: str) -> Saved:
     """The checkpoint in a file's bytes. A last line without its end counts as not written.
 
     Raises:
-        BadCheckpointError: it has no readable header, or is of another version.
+        NewerStateError: a newer netdra has written it.
+        BadCheckpointError: it has no readable header, or is of a version that never was.
     """
     lines = text.split(b"\n")[:-1]
+    if lines:
+        files.refuse_newer(lines[0], VERSION, f"checkpoint {name}")
     header = _entry(lines[0]) if lines else None
     if not isinstance(header, Header):
         raise BadCheckpointError(f"checkpoint {name} has no readable header")
@@ -301,7 +304,7 @@ def open_existing(directory: Path, sandbox: str, timeout: float) -> Journal | No
 
     Raises:
         BadCheckpointError: it cannot be read.
-        TemporaryError: it is locked for longer than that.
+        TemporaryError: it is locked for longer than that; NewerStateError.
     """
     path = path_of(directory, sandbox)
     deadline = time.monotonic() + timeout
@@ -336,14 +339,15 @@ def load(directory: Path, sandbox: str) -> Saved:
         FileNotFoundError: it has none.
         OSError: it cannot be opened.
         BadCheckpointError: it cannot be read.
+        NewerStateError: a newer netdra has written it.
     """
     return _known.of(path_of(directory, sandbox))
 
 
-def load_all(directory: Path) -> tuple[list[Saved], list[tuple[Path, BadCheckpointError]]]:
+def load_all(directory: Path) -> tuple[list[Saved], list[tuple[Path, NetdraError]]]:
     """All checkpoints, as they stand and without locking them, and the files that cannot be read."""
     good: list[Saved] = []
-    bad: list[tuple[Path, BadCheckpointError]] = []
+    bad: list[tuple[Path, NetdraError]] = []
     paths = sorted(_files(directory))
     _known.forget_all_but(directory, [path.name for path in paths])
     for path in paths:
@@ -353,7 +357,7 @@ def load_all(directory: Path) -> tuple[list[Saved], list[tuple[Path, BadCheckpoi
             continue
         except OSError as problem:
             bad.append((path, BadCheckpointError(f"checkpoint {path} cannot be read: {problem.strerror}")))
-        except BadCheckpointError as problem:
+        except (BadCheckpointError, files.NewerStateError) as problem:
             bad.append((path, problem))
     return good, bad
 

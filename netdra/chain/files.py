@@ -16,6 +16,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Generic, TypeVar
 
+import msgspec
+
 from netdra.model.errors import TemporaryError
 
 MODE = 0o600
@@ -252,6 +254,43 @@ def _written(path: Path, content: bytes, mode: int = MODE, *, lasting: bool = Tr
 T = TypeVar("T")
 
 _State = tuple[int, int, int]
+
+
+class NewerStateError(TemporaryError):
+    """A file of a netdra that is newer than this one: it is left as it is, for that one to read when it is back."""
+
+    def __init__(self, what: str, version: int, known: int) -> None:
+        super().__init__(
+            f"{what} is of version {version}, and this netdra reads {known}: it was written by a newer netdra",
+            hint="have the newer netdra run on this node again (helm rollback or upgrade); before another downgrade, "
+            "drain the node",
+        )
+
+
+class _Versioned(msgspec.Struct, frozen=True):
+    version: int
+
+
+_versioned = msgspec.json.Decoder(_Versioned)
+
+
+def refuse_newer(text: bytes, known: int, what: str) -> None:
+    """Look at the version alone of what may be of a format that nobody here knows.
+
+    Args:
+        text: JSON, an object with its `version`; anything else is of no newer one.
+        known: the newest version that is read.
+        what: the file, for the message.
+
+    Raises:
+        NewerStateError: it is of a newer one.
+    """
+    try:
+        version = _versioned.decode(text).version
+    except (msgspec.DecodeError, RecursionError):
+        return
+    if version > known:
+        raise NewerStateError(what, version, known)
 
 
 class FileCache(Generic[T]):

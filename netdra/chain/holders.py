@@ -14,6 +14,7 @@ import msgspec
 
 from netdra.chain import checkpoint
 from netdra.chain.checkpoint import BadCheckpointError, Header, StepState
+from netdra.chain.files import NewerStateError
 from netdra.model.errors import InvalidInputError, TemporaryError
 from netdra.steps.allocated import Allocated
 
@@ -73,6 +74,8 @@ def holder(directory: Path, device: str) -> str:
         saved = checkpoint.read(path.read_bytes(), str(path))
     except (FileNotFoundError, BadCheckpointError):
         return ""
+    except NewerStateError:
+        return sandbox
     return sandbox if saved.header.boot_id == checkpoint.boot_id() else ""
 
 
@@ -80,7 +83,7 @@ def shares_claim(directory: Path, device: str, header: Header) -> bool:
     """Whether the sandbox that has a device is another pod's with the same claim."""
     try:
         other = checkpoint.load(directory, holder(directory, device)).header
-    except (FileNotFoundError, BadCheckpointError, InvalidInputError):
+    except (FileNotFoundError, BadCheckpointError, NewerStateError, InvalidInputError):
         return False  # it has just let go of it: whoever wants it tries again
     claims = {plan.claim.uid for plan in header.plans}
     is_former = bool(header.pod.uid) and other.pod.uid == header.pod.uid

@@ -42,6 +42,10 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "controller": ("netdra.cli.controller", "Make DeviceClasses of topologies, and keep everybody's status."),
     "webhook": ("netdra.cli.webhook", "Refuse what breaks a rule when it is written."),
     "doctor": ("netdra.cli.doctor", "Say what this cluster and this node lack, and how to mend it."),
+    "uninstall": (
+        "netdra.cli.uninstall",
+        "Say who still has netdra's devices, and remove what its processes leave behind.",
+    ),
     "lab": ("netdra.cli.lab", "Make a node and a pod on this machine, and show the whole way of a network."),
     "schemas": ("netdra.cli.schemas", "Print the plugin schemas that netdra brings along."),
     "crds": ("netdra.cli.crds", "Print the CustomResourceDefinitions of netdra's kinds."),

@@ -70,6 +70,11 @@ def changes(topology: NetworkTopology, present: Mapping[str, DeviceClass], featu
     )
 
 
+def is_generated(found: DeviceClass) -> bool:
+    """Whether the controller made a class, for a topology that may be gone."""
+    return bool(_owner(found))
+
+
 def owner_reference(topology: NetworkTopology) -> OwnerReference:
     """What makes an object go with its topology."""
     return OwnerReference(

@@ -125,7 +125,14 @@ _LOCK = ".lock"
 _LOCK_SECONDS = 10.0
 _one_at_a_time = threading.Lock()  # among the threads of this process, where waiting for the file's lock is polling
 _decoder = msgspec.json.Decoder(PreparedClaim)
-_known: files.FileCache[PreparedClaim] = files.FileCache(lambda text, _: _decoder.decode(text))
+
+
+def _read(text: bytes, path: Path) -> PreparedClaim:
+    files.refuse_newer(text, VERSION, f"prepared claim {path}")
+    return _decoder.decode(text)
+
+
+_known: files.FileCache[PreparedClaim] = files.FileCache(_read)
 
 
 class ClaimStore(msgspec.Struct, frozen=True):
@@ -169,12 +176,12 @@ class ClaimStore(msgspec.Struct, frozen=True):
         """A prepared claim, or None if it is not; a file that cannot be read is put aside and counts as none.
 
         Raises:
-            NetdraError: the uid cannot be a claim's, or the disk cannot be read.
+            NetdraError: the uid cannot be a claim's, the disk cannot be read, or a newer netdra has written it.
         """
         path = self._path(uid)
         try:
             found = _known.of(path)
-            problem = "" if found.version == VERSION else f"version {found.version}, this netdra reads {VERSION}"
+            problem = "" if found.version == VERSION else f"version {found.version}, which there never was"
         except FileNotFoundError:
             return None
         except OSError as error:

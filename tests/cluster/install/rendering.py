@@ -66,6 +66,15 @@ CASES = {
             "networkPolicy": {"apiServers": ["10.1.0.10/32", "fd00::10/128"]},
         }
     ),
+    "watched": Case(
+        "prod",
+        values={
+            "metrics": {
+                **dict.fromkeys(("podMonitor", "serviceMonitor", "rules", "dashboard"), True),
+                "labels": {"release": "prometheus"},
+            }
+        },
+    ),
     "little": Case(values={"crds": {"enabled": False}, "networkPolicy": {"enabled": False}}),
 }
 

@@ -73,10 +73,10 @@ def test_whatever_names_another_object_names_one_that_there_is(case: Case) -> No
     for workload in of_kind(found, *WORKLOADS):
         pod = pod_of(workload)
         assert pod["spec"]["serviceAccountName"] in accounts
-        if workload["kind"] != "Pod":
+        if "selector" in workload["spec"]:
             assert workload["spec"]["selector"]["matchLabels"].items() <= pod["metadata"]["labels"].items()
     chosen = [
-        *services.values(),
+        *(selector for service, selector in services.items() if not service.endswith("-metrics")),
         *(each["spec"]["selector"]["matchLabels"] for each in of_kind(found, "PodDisruptionBudget")),
         *(each["spec"]["podSelector"]["matchLabels"] for each in of_kind(found, "NetworkPolicy")),
     ]
@@ -137,6 +137,33 @@ def test_a_wrong_value_is_refused_by_its_name(values: dict[str, Any], told: str)
     with pytest.raises(helm.HelmError) as refused:
         Case(values=values).objects()
     assert told in refused.value.stderr
+
+
+def test_what_watches_it_finds_what_serves_metrics() -> None:
+    found = CASES["watched"].objects()
+    (rules,) = of_kind(found, "PrometheusRule")
+    assert rules["spec"] == yaml.safe_load(
+        (CHART / "files" / "alerts.yaml").read_text().replace("NAMESPACE", CASES["watched"].namespace)
+    )
+    (dashboard,) = of_kind(found, "ConfigMap")
+    assert yaml.safe_load(dashboard["data"]["netdra.json"])["panels"]
+    (watching,) = of_kind(found, "ServiceMonitor")
+    (service,) = (each for each in of_kind(found, "Service") if name(each).endswith("-metrics"))
+    assert watching["spec"]["selector"]["matchLabels"].items() <= service["metadata"]["labels"].items()
+    serving = [
+        name(each)
+        for each in of_kind(found, "Deployment")
+        if any(port["name"] == "metrics" for port in pod_of(each)["spec"]["containers"][0]["ports"])
+        and service["spec"]["selector"].items() <= pod_of(each)["metadata"]["labels"].items()
+    ]
+    assert serving == ["prod-netdra-controller", "prod-netdra-webhook"]
+    (drivers,) = of_kind(found, "PodMonitor")
+    (driver,) = of_kind(found, "DaemonSet")
+    assert drivers["spec"]["selector"]["matchLabels"].items() <= pod_of(driver)["metadata"]["labels"].items()
+    assert "--health-address=:8490" in pod_of(driver)["spec"]["containers"][0]["args"]
+    (untouched,) = of_kind(Case().objects(), "DaemonSet")
+    assert "--health-address=127.0.0.1:8490" in pod_of(untouched)["spec"]["containers"][0]["args"]
+    assert {each["metadata"]["labels"]["release"] for each in (rules, dashboard, watching, drivers)} == {"prometheus"}
 
 
 def test_a_cluster_that_is_too_old_is_refused() -> None:

@@ -18,6 +18,9 @@ from netdra.chain.checkpoint import (
     Pod,
     Undone,
 )
+from netdra.chain.detach import detach
+from netdra.chain.files import NewerStateError
+from netdra.chain.site import Settings
 from netdra.cni.plugins import PluginPath
 from netdra.model.errors import InvalidInputError, TemporaryError
 from netdra.model.plan import ClaimReference, Plan, PlannedStep
@@ -128,7 +131,7 @@ def test_an_entry_of_a_step_that_never_began_is_damage(tmp_path: Path) -> None:
         b'{"entry":"complete"}\n',
         b"\0" * 4096 + b"\n",
         b"[" * 100_000 + b"\n",
-        msgspec.json.encode(msgspec.structs.replace(HEADER, version=2)) + b"\n",
+        msgspec.json.encode(msgspec.structs.replace(HEADER, version=0)) + b"\n",
     ],
 )
 def test_a_file_without_a_header_that_is_understood_is_bad_and_stops_no_one(tmp_path: Path, text: bytes) -> None:
@@ -263,3 +266,37 @@ def test_an_empty_file_that_a_power_failure_left_says_that_nothing_was_begun(tmp
     path.write_bytes(b"")
     assert checkpoint.open_existing(tmp_path, "s1", 1) is None
     assert not path.exists()
+
+
+RECORDED = Path(__file__).with_name("checkpoints")
+"""A checkpoint of each version that there was, as a netdra of that time wrote it. They stay as they are."""
+
+
+def test_checkpoints_of_every_former_version_are_read(tmp_path: Path) -> None:
+    recorded = sorted(RECORDED.glob("version-*.jsonl"))
+    assert [path.name for path in recorded] == [f"version-{each}.jsonl" for each in range(1, checkpoint.VERSION + 1)]
+    for path in recorded:
+        saved = checkpoint.read(path.read_bytes(), path.name)
+        assert (saved.header.pod.sandbox, saved.complete, saved.damaged) == ("s1", True, 0)
+        assert saved.steps["0/a"].undo == {"name": "eth7"}
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        msgspec.json.encode(msgspec.structs.replace(HEADER, version=checkpoint.VERSION + 1)),
+        b'{"version": 7, "entry": "of-a-kind-that-nobody-here-knows", "plans": 3}',
+    ],
+)
+def test_what_a_newer_netdra_wrote_is_left_for_it(tmp_path: Path, header: bytes) -> None:
+    path = tmp_path / "s1.jsonl"
+    path.write_bytes(header + b"\n")
+    settings = Settings(state=tmp_path)
+    for act in (lambda: detach("s1", settings), lambda: checkpoint.open_existing(tmp_path, "s1", 1)):
+        with pytest.raises(NewerStateError, match="written by a newer netdra") as refused:
+            act()
+        assert "helm rollback" in refused.value.hint
+    found, unreadable = checkpoint.load_all(tmp_path)
+    assert (found, [path for path, _ in unreadable]) == ([], [path])
+    assert path.read_bytes() == header + b"\n"
+    assert [each.name for each in tmp_path.iterdir()] == ["s1.jsonl"]

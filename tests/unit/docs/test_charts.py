@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ from typing import Any
 import pytest
 import yaml
 
+from netdra.cli.metrics_page import PROCESSES
 from testbed import chart_page
 
 SCHEMAS = sorted(chart_page.CHARTS.glob("*/values.schema.json"))
@@ -60,3 +62,45 @@ def test_the_file_of_values_has_every_default(chart: Path) -> None:
     assert yaml.safe_load((chart / "values.yaml").read_text()) == plain(
         json.loads((chart / "values.schema.json").read_text())
     )
+
+
+FILES = chart_page.CHARTS / "netdra" / "files"
+OF_PROMETHEUS = frozenset({"pod", "namespace", "instance", "job", "le"})
+SERVED = {each.name: frozenset(each.labels) for group in PROCESSES.values() for one in group for each in one.families}
+
+
+def expressions(value: Any) -> Iterator[str]:
+    """What Prometheus is asked, wherever it stands."""
+    if isinstance(value, dict):
+        for name, found in value.items():
+            yield from [found] if name == "expr" else expressions(found)
+    elif isinstance(value, list):
+        for found in value:
+            yield from expressions(found)
+
+
+@pytest.mark.parametrize("name", ["alerts.yaml", "dashboard.json"])
+def test_alerts_and_dashboard_ask_for_what_netdra_serves(name: str) -> None:
+    asked = list(expressions(yaml.safe_load((FILES / name).read_text())))
+    assert len(asked) > 10
+    for expression in asked:
+        metrics = re.findall(r"(netdra_[a-z_]+)(?:\{([^}]*)\})?", expression)
+        assert metrics, expression
+        labels: set[str] = set()
+        for metric, matchers in metrics:
+            family = metric if metric in SERVED else re.sub("_(bucket|count|sum)$", "", metric)
+            assert family in SERVED, expression
+            labels |= SERVED[family]
+            assert set(re.findall(r"(\w+)\s*[=!]", matchers)) <= SERVED[family] | OF_PROMETHEUS, expression
+        grouped = {label.strip() for group in re.findall(r"by \(([^)]*)\)", expression) for label in group.split(",")}
+        assert grouped <= labels | OF_PROMETHEUS, expression
+
+
+def test_every_alert_says_what_it_is_and_what_to_do() -> None:
+    (group,) = yaml.safe_load((FILES / "alerts.yaml").read_text())["groups"]
+    for rule in group["rules"]:
+        assert rule["labels"]["severity"] in ("critical", "warning")
+        assert {"summary", "description"} <= rule["annotations"].keys()
+        told = set(re.findall(r"\$labels\.(\w+)", json.dumps(rule["annotations"])))
+        grouped = {label.strip() for found in re.findall(r"by \(([^)]*)\)", rule["expr"]) for label in found.split(",")}
+        assert told <= grouped | {"pod"}, rule["alert"]

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from netdra.chain.files import NewerStateError
 from netdra.model.errors import InvalidInputError, TemporaryError
 from netdra.model.plan import ClaimReference, PlannedDevice
 from netdra.model.resource import DeviceAttribute
@@ -60,7 +61,7 @@ def test_what_was_written_is_read_back(tmp_path: Path) -> None:
         b'{"unknown": ' + b"[" * 5000 + b"]" * 5000 + b"}",
         b"[]",
         b'{"bootId": 1}',
-        msgspec.json.encode(msgspec.structs.replace(claim(), version=99)),
+        msgspec.json.encode(msgspec.structs.replace(claim(), version=0)),
         msgspec.json.encode(claim())[:-1],
     ],
 )
@@ -122,3 +123,37 @@ def test_a_folder_that_cannot_be_written_is_told(tmp_path: Path) -> None:
         store.put(claim())
     with pytest.raises(TemporaryError, match="cannot be written"), store.locked():
         pass
+
+
+RECORDED = Path(__file__).with_name("recorded")
+"""A prepared claim of each version that there was, as a netdra of that time wrote it. They stay as they are."""
+
+
+def test_claims_of_every_former_version_are_read(tmp_path: Path) -> None:
+    recorded = sorted(RECORDED.glob("version-*.json"))
+    assert [path.name for path in recorded] == [f"version-{each}.json" for each in range(1, stores.VERSION + 1)]
+    store = ClaimStore.of_state(tmp_path)
+    for path in recorded:
+        store.put(claim())
+        (tmp_path / "claims" / f"{UID}.json").write_bytes(path.read_bytes())
+        assert store.get(UID) == claim()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        msgspec.json.encode(msgspec.structs.replace(claim(), version=stores.VERSION + 1)),
+        b'{"version": 7, "devices": "of a kind that nobody here knows"}',
+    ],
+)
+def test_what_a_newer_netdra_prepared_is_left_for_it(tmp_path: Path, text: bytes) -> None:
+    store = ClaimStore.of_state(tmp_path)
+    other = UID[:-1] + "2"
+    store.put(claim(other))
+    path = tmp_path / "claims" / f"{UID}.json"
+    path.write_bytes(text)
+    with pytest.raises(NewerStateError, match="written by a newer netdra"):
+        store.get(UID)
+    assert store.all() == [claim(other)]
+    assert store.uids() == {UID, other}
+    assert path.read_bytes() == text

@@ -1,0 +1,127 @@
+"""`netdra uninstall`: before netdra leaves a cluster, and after. The chart runs both as hooks of `helm uninstall`."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+import msgspec
+
+from netdra.cli import shared, terminal
+from netdra.model import documents
+
+if TYPE_CHECKING:
+    from netdra.controller.uninstall import Holders
+    from netdra.kube.client import Client
+
+T = TypeVar("T")
+
+_FORCED = """\
+Forced: netdra is removed while these claims are allocated.
+- Pods that use them go on, with their networks, and cannot end: they stay Terminating until netdra is installed again.
+- Nothing checks or repairs their networks meanwhile, and no new pod gets one.
+- To free a pod for good without netdra, delete its node's pods by force and reboot the node: what the kernel holds of
+  their networks goes with it, what plugins keep on disk (leases of IPAM plugins) does not."""
+_REFUSED = """\
+Delete the pods that use them, and claims that nobody uses, and uninstall again. Helm calls the release "uninstalling"
+until then; to keep it, or to remove it all the same, have helm call it deployed again first:
+  helm rollback RELEASE REVISION            the last one of helm history RELEASE
+  helm upgrade RELEASE CHART --reuse-values --set uninstall.force=true
+  helm uninstall RELEASE"""
+
+_KUBECONFIG = click.option(
+    "--kubeconfig", metavar="PATH", type=click.Path(path_type=Path), help="As of the daemons: the way to the cluster."
+)
+_CONTEXT = click.option("--context", metavar="NAME", help="The kubeconfig's context.")
+_OUTPUT = click.option(
+    "--output", "-o", type=click.Choice(["table", "json", "yaml"]), default="table", show_default=True
+)
+
+
+@click.group(name="uninstall")
+def command() -> None:
+    """Leave a cluster without leaving anybody stuck."""
+
+
+@command.command()
+@_KUBECONFIG
+@_CONTEXT
+@click.option("--force", is_flag=True, help="Say what will happen to those who have devices, and succeed.")
+@_OUTPUT
+def check(kubeconfig: Path | None, context: str | None, force: bool, output: str) -> None:
+    """Say which ResourceClaims have devices of netdra's: their pods could not end without it.
+
+    Nothing is changed. The exit code is 1 if there are any, 0 if there are none or with --force.
+    """
+    from netdra.controller.uninstall import holders
+
+    found = _asked(kubeconfig, context, holders)
+    _show(found, output)
+    if found.count == 0:
+        terminal.tell("no ResourceClaim has a device of netdra's")
+        return
+    terminal.tell(_FORCED if force else _REFUSED)
+    if not force:
+        sys.exit(1)
+
+
+@command.command()
+@_KUBECONFIG
+@_CONTEXT
+@shared.namespace
+@shared.name
+@_OUTPUT
+def clean(kubeconfig: Path | None, context: str | None, namespace: str, name: str, output: str) -> None:
+    """Remove what netdra's processes made and nobody else removes, once they are gone.
+
+    DeviceClasses of topologies, shipped plugin schemas, NodeNetworks, netdra's ResourceSlices, the controller's lease,
+    the webhook's Secret, and what keeps topologies from being deleted. What people wrote stays: policies, topologies,
+    claims, and the CustomResourceDefinitions. Run it again and there is nothing to do.
+    """
+    from netdra.controller.uninstall import Installation, Removed
+    from netdra.controller.uninstall import clean as removing
+
+    async def work(client: Client) -> list[Removed]:
+        return [each async for each in removing(client, Installation(namespace, name))]
+
+    removed = _asked(kubeconfig, context, work)
+    if output == "table":
+        terminal.print_table(("REMOVED", "NAME"), [(each.kind, each.name) for each in removed])
+    else:
+        _print(removed, output)
+
+
+def _asked(kubeconfig: Path | None, context: str | None, work: Callable[[Client], Awaitable[T]]) -> T:
+    from netdra.kube.client import Client
+    from netdra.kube.connection import connect, find_config
+
+    async def ask() -> T:
+        async with Client(connect(find_config(kubeconfig, context))) as client:
+            return await work(client)
+
+    return asyncio.run(ask())
+
+
+def _show(found: Holders, output: str) -> None:
+    if output != "table":
+        _print(found, output)
+        return
+    if not found.count:
+        return
+    rows = [(each.claim, ", ".join(each.pods) or "-", ", ".join(each.devices)) for each in found.claims]
+    terminal.print_table(("CLAIM", "PODS", "DEVICES"), rows)
+    if found.count > len(rows):
+        click.echo(f"... and {found.count - len(rows)} more")
+    sys.stdout.flush()  # before what is told of it, where both go to one log
+
+
+def _print(value: Any, output: str) -> None:
+    plain = msgspec.to_builtins(value)
+    if output == "json":
+        click.echo(msgspec.json.format(msgspec.json.encode(plain), indent=2).decode())
+    else:
+        click.echo(documents.to_yaml([plain]), nl=False)

@@ -1,0 +1,193 @@
+"""Taking netdra off a cluster: who still has its devices, and what its processes leave behind that nobody else removes.
+
+Called by `netdra uninstall`, which the chart runs before and after `helm uninstall`. A pod with a claim cannot end once
+its node has no driver, so who goes looks for such claims first. What people wrote stays: their objects and their kinds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import msgspec
+
+from netdra.controller.classes import is_generated
+from netdra.controller.daemon import LEASE
+from netdra.controller.writing import FINALIZER, hold
+from netdra.kube.client import Client
+from netdra.kube.errors import NotFoundError
+from netdra.kube.resources import DEVICE_CLASSES, NODE_NETWORKS, RESOURCE_SLICES, SCHEMAS, TOPOLOGIES, Resource
+from netdra.model import names
+from netdra.model.claim import ResourceClaimConsumerReference
+from netdra.model.meta import ObjectMeta
+from netdra.model.resource import API_VERSION
+
+T = TypeVar("T")
+
+MAX_CLAIMS = 20
+"""How many claims are named."""
+
+
+class AllocatedDevice(msgspec.Struct, frozen=True, kw_only=True):
+    """Whose device was allocated."""
+
+    driver: str
+    pool: str
+    device: str
+
+
+class AllocatedDevices(msgspec.Struct, frozen=True):
+    """The devices of an allocation."""
+
+    results: tuple[AllocatedDevice, ...] = ()
+
+
+class Allocation(msgspec.Struct, frozen=True):
+    """An allocation, as far as its devices."""
+
+    devices: AllocatedDevices = AllocatedDevices()
+
+
+class HeldStatus(msgspec.Struct, frozen=True, rename="camel"):
+    """What a claim has, and who uses it."""
+
+    allocation: Allocation | None = None
+    reserved_for: tuple[ResourceClaimConsumerReference, ...] = ()
+
+
+class HeldClaim(msgspec.Struct, frozen=True, kw_only=True):
+    """As much of a ResourceClaim as tells whose devices it has."""
+
+    metadata: ObjectMeta
+    status: HeldStatus = HeldStatus()
+
+
+class Removable(msgspec.Struct, frozen=True, kw_only=True):
+    """Whatever is only deleted."""
+
+    metadata: ObjectMeta
+
+
+class Holder(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """A claim that has devices of netdra's.
+
+    Attributes:
+        claim: `<namespace>/<name>`.
+        pods: the pods that use it, by name; none if it is only allocated.
+        devices: its devices of ours, as `<pool>/<device>`.
+    """
+
+    claim: str
+    pods: tuple[str, ...] = ()
+    devices: tuple[str, ...] = ()
+
+
+class Holders(msgspec.Struct, frozen=True, kw_only=True):
+    """The claims that have devices of netdra's.
+
+    Attributes:
+        count: of all.
+        claims: the first `MAX_CLAIMS` of them.
+    """
+
+    count: int
+    claims: tuple[Holder, ...] = ()
+
+
+class Removed(msgspec.Struct, frozen=True, kw_only=True, order=True):
+    """One object that was removed, or that nothing keeps from going any more."""
+
+    kind: str
+    name: str
+
+
+@dataclass(frozen=True)
+class Installation:
+    """Where netdra is: its namespace, and what its objects are called."""
+
+    namespace: str
+    name: str
+
+
+_CLAIMS = Resource(API_VERSION, "resourceclaims", HeldClaim, namespaced=True)
+_LEASES = Resource("coordination.k8s.io/v1", "leases", Removable, namespaced=True)
+_SECRETS = Resource("v1", "secrets", Removable, namespaced=True)
+_OURS: tuple[tuple[Resource[Any], Callable[[Any], bool]], ...] = (
+    (DEVICE_CLASSES, is_generated),
+    (SCHEMAS, lambda found: found.is_shipped),
+    (NODE_NETWORKS, lambda _: True),
+    (RESOURCE_SLICES, lambda found: found.spec.driver == names.DRIVER),
+)
+"""Which of a kind's objects only netdra's processes make."""
+
+
+async def holders(client: Client) -> Holders:
+    """Which claims have devices of netdra's.
+
+    Raises:
+        ApiError: claims cannot be read.
+    """
+    found = held(await client.list(_CLAIMS))
+    return Holders(count=len(found), claims=tuple(found[:MAX_CLAIMS]))
+
+
+def held(claims: Iterable[HeldClaim]) -> list[Holder]:
+    """Of claims those that have devices of netdra's, in the order of their names. Pure."""
+    return sorted(
+        (
+            Holder(
+                claim=f"{each.metadata.namespace}/{each.metadata.name}",
+                pods=tuple(sorted(user.name for user in each.status.reserved_for if user.resource == "pods")),
+                devices=devices,
+            )
+            for each in claims
+            if (devices := _devices(each))
+        ),
+        key=lambda holder: holder.claim,
+    )
+
+
+def _devices(claim: HeldClaim) -> tuple[str, ...]:
+    allocation = claim.status.allocation
+    results = allocation.devices.results if allocation is not None else ()
+    return tuple(f"{each.pool}/{each.device}" for each in results if each.driver == names.DRIVER)
+
+
+async def clean(client: Client, installation: Installation) -> AsyncIterator[Removed]:
+    """Remove what the processes made and only they would have removed; they must be gone.
+
+    DeviceClasses of topologies, schemas that only show what netdra ships, reports and slices of nodes, the lease and
+    the webhook's certificate are deleted; a topology that was kept while it was used is not kept any more. An object
+    that is gone already, or a kind that is, is none to remove.
+
+    Raises:
+        ApiError: something cannot be removed just now.
+    """
+    for topology in await _present(client.list(TOPOLOGIES)):
+        if FINALIZER in topology.metadata.finalizers and await _done(hold(client, topology, held=False)):
+            yield Removed(kind="finalizer of NetworkTopology", name=topology.name)
+    for resource, is_ours in _OURS:
+        for each in await _present(client.list(resource)):
+            if is_ours(each) and await _done(client.delete(resource, each)):
+                yield Removed(kind=resource.type.__name__, name=each.metadata.name)
+    for kind, named, name in (("Lease", _LEASES, LEASE), ("Secret", _SECRETS, f"{installation.name}-webhook")):
+        metadata = ObjectMeta(name=name, namespace=installation.namespace)
+        if await _done(client.delete(named, Removable(metadata=metadata))):
+            yield Removed(kind=kind, name=f"{installation.namespace}/{name}")
+
+
+async def _present(reading: Awaitable[list[T]]) -> list[T]:
+    try:
+        return await reading
+    except NotFoundError:  # the kind is not served
+        return []
+
+
+async def _done(writing: Awaitable[None]) -> bool:
+    """Whether something was there to be removed."""
+    try:
+        await writing
+    except NotFoundError:
+        return False
+    return True

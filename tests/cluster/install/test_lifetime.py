@@ -1,0 +1,141 @@
+"""netdra from a cluster's first day to its last: installed by the README's lines, upgraded, taken back, removed."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+import yaml
+
+from testbed.api import Object
+from testbed.build import program
+from testbed.helm import CHARTS, HelmError
+from testbed.objects import CLAIM, CLASS, POD, SLICE, add_namespace
+from testbed.pods import Pods
+from testbed.site import VALUES, Site
+from tests.cluster.conftest import DEFINITION
+from tests.cluster.pods.running import publish
+
+ROOT = CHARTS.parent
+EXAMPLE = ROOT / "examples" / "first-pod"
+TOPOLOGY = "networking.dra.io/v1alpha1/NetworkTopology"
+HERE = "--namespace=netdra"
+GONE = (
+    *(CLASS, SLICE, "networking.dra.io/v1alpha1/NodeNetwork", "cni.networking.k8s.io/v1alpha1/CNIPluginSchema"),
+    *("rbac.authorization.k8s.io/v1/ClusterRole", "rbac.authorization.k8s.io/v1/ClusterRoleBinding"),
+    *(f"admissionregistration.k8s.io/v1/{kind}" for kind in ("ValidatingWebhookConfiguration",)),
+    *(f"admissionregistration.k8s.io/v1/ValidatingAdmissionPolicy{kind}" for kind in ("", "Binding")),
+)
+"""Kinds of which nothing of netdra's is left."""
+GONE_HERE = (
+    *("apps/v1/DaemonSet", "apps/v1/Deployment", "v1/Service", "v1/Secret", "coordination.k8s.io/v1/Lease"),
+    *("rbac.authorization.k8s.io/v1/Role", "rbac.authorization.k8s.io/v1/RoleBinding", "batch/v1/Job"),
+)
+
+
+def lines_of(page: Path, title: str) -> list[str]:
+    """The commands of the first block below a title."""
+    found = re.search(rf"^#+ {title}\n.*?^```\n(.*?)^```$", page.read_text(), re.MULTILINE | re.DOTALL)
+    assert found is not None
+    return found[1].splitlines()
+
+
+def type_in(site: Site, line: str, values: Path) -> str:
+    """Run a line as somebody does who stands in the checkout; what is installed has the image that the node has."""
+    path = ":".join([*{str(program(name).parent) for name in ("helm", "kubectl")}, os.environ["PATH"]])
+    environment = {**os.environ, "PATH": path, "KUBECONFIG": str(site.plane.kubeconfig())}
+    full = f"{line} --values {values}" if line.startswith("helm install") else line
+    done = subprocess.run(full.split(), cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def installed(site: Site, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """What the README's lines print."""
+    values = tmp_path_factory.mktemp("values") / "values.yaml"
+    values.write_text(json.dumps(VALUES))
+    return {line: type_in(site, line, values) for line in lines_of(ROOT / "README.md", "In a cluster")}
+
+
+@pytest.fixture
+def pods(site: Site, installed: dict[str, str]) -> Pods:
+    """A namespace with the first pod's claim, and all that it needs."""
+    for name in ("policy", "topology"):
+        site.api.apply(yaml.safe_load((EXAMPLE / f"{name}.yaml").read_text()))
+    add_namespace(site.api, "apps")
+    site.plane.kubectl("--namespace=apps", "apply", "-f", str(EXAMPLE / "claim.yaml"))
+    return site.pods("apps")
+
+
+def ours(found: list[Object]) -> list[str]:
+    """Of objects those that netdra made, or were made for it; not Helm's record of the release."""
+    return [
+        each["metadata"]["name"]
+        for each in found
+        if "netdra" in json.dumps(each["metadata"].get("labels", {})) + each["metadata"]["name"]
+        and each.get("type") != "helm.sh/release.v1"
+    ]
+
+
+def held(pods: Pods) -> str:
+    """The kind of the interface that a pod has of netdra's."""
+    (link,) = (link for link in pods.ip("first", "link") if link["ifname"] not in {"lo", "eth0"})
+    kind: str = link["linkinfo"]["info_kind"]
+    return kind
+
+
+def test_the_lines_of_the_readme_install_it_and_nothing_is_missing(site: Site, installed: dict[str, str]) -> None:
+    assert len(installed) == 3
+    (tested,) = (printed for line, printed in installed.items() if line.startswith("helm test"))
+    assert "Phase:          Succeeded" in tested
+    (reported,) = (printed for line, printed in installed.items() if line.startswith("kubectl"))
+    assert site.node.name in reported
+    assert lines_of(ROOT / "docs" / "installing.md", "Installing") == list(installed)
+
+
+def test_a_pod_lives_through_upgrade_rollback_and_an_uninstall_that_is_refused_and_forced(
+    site: Site, pods: Pods
+) -> None:
+    publish(site.node, site.api, "data0")
+    pods.run("first", "data")
+    assert held(pods) == "macvlan"
+
+    chart = str(CHARTS / "netdra")
+    site.helm("upgrade", "netdra", chart, HERE, "--reuse-values", "--set=logLevel=debug", "--wait", "--timeout=120s")
+    assert held(pods) == "macvlan"
+    site.helm("rollback", "netdra", HERE, "--wait", "--timeout=120s")
+    assert held(pods) == "macvlan"
+
+    with pytest.raises(HelmError) as refused:
+        site.helm("uninstall", "netdra", HERE, "--timeout=60s")
+    assert "apps/data  first" in refused.value.stdout + refused.value.stderr
+    assert "uninstall.force=true" in refused.value.stdout + refused.value.stderr
+    (drivers,) = site.api.list("apps/v1/DaemonSet", "netdra")
+    assert drivers["status"]["numberReady"] == 1
+
+    (last, *_) = json.loads(site.helm("history", "netdra", HERE, "--output=json", "--max=1"))
+    site.helm("rollback", "netdra", str(last["revision"]), HERE, "--wait", "--timeout=120s")
+    site.helm("upgrade", "netdra", chart, HERE, "--reuse-values", "--set=uninstall.force=true", "--wait")
+    site.helm("uninstall", "netdra", HERE, "--wait", "--timeout=120s")
+    assert held(pods) == "macvlan", "whoever has a network keeps it"
+    assert {kind: ours(site.api.list(kind)) for kind in GONE if ours(site.api.list(kind))} == {}
+    assert {
+        kind: ours(site.api.list(kind, "netdra")) for kind in GONE_HERE if ours(site.api.list(kind, "netdra"))
+    } == {}
+    assert ours(site.api.list(DEFINITION)), "with the definitions all of their objects would go"
+    topology = site.api.get(TOPOLOGY, "data")
+    assert topology is not None
+    assert not topology["metadata"].get("finalizers")
+
+    # It cannot end until netdra is there again, and then it does by itself.
+    site.api.delete(POD, "first", "apps", grace=5)
+    site.install()
+    site.api.wait_for(POD, "first", lambda found: found is None, namespace="apps")
+    site.api.delete(CLAIM, "data", "apps")
+    site.helm("uninstall", "netdra", HERE, "--wait", "--timeout=120s")
+    assert not site.api.list("apps/v1/DaemonSet", "netdra")

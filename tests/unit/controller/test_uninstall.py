@@ -1,0 +1,30 @@
+"""Who would be stuck without netdra: claims with its devices, and no others."""
+
+from __future__ import annotations
+
+import msgspec
+
+from netdra.controller.uninstall import HeldClaim, Holder, held
+
+
+def claim(name: str, *drivers: str, pods: tuple[str, ...] = ()) -> HeldClaim:
+    results = [{"driver": driver, "pool": "node-1/data0", "device": "data0", "request": "a"} for driver in drivers]
+    users = [{"resource": "pods", "name": pod, "uid": "1"} for pod in pods]
+    status = {"allocation": {"devices": {"results": results}}, "reservedFor": users} if drivers else {}
+    return msgspec.convert({"metadata": {"name": name, "namespace": "apps"}, "status": status}, HeldClaim)
+
+
+def test_claims_with_devices_of_netdras_are_named_with_their_pods_and_devices() -> None:
+    found = held(
+        [
+            claim("unallocated"),
+            claim("other", "gpu.example.com"),
+            claim("second", "gpu.example.com", "dra.networking", pods=("b", "a")),
+            claim("first", "dra.networking"),
+        ]
+    )
+    devices = ("node-1/data0/data0",)
+    assert found == [
+        Holder(claim="apps/first", devices=devices),
+        Holder(claim="apps/second", pods=("a", "b"), devices=devices),
+    ]
