@@ -10,8 +10,9 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from http import HTTPStatus
+from pathlib import Path
 from typing import NamedTuple, cast
 
 from aiohttp.http import HttpProcessingError
@@ -55,18 +56,24 @@ def plain(status: HTTPStatus, text: str = "") -> Answer:
 
 
 @asynccontextmanager
-async def listening(where: tuple[str, int], respond: Respond) -> AsyncIterator[None]:
+async def listening(where: tuple[str, int] | Path, respond: Respond) -> AsyncIterator[None]:
     """Answer requests while entered; what is still being answered at the end is broken off.
 
     Args:
-        where: host ("" for all addresses) and port.
+        where: host ("" for all addresses) and port, or a unix socket, which replaces one that is there.
         respond: says what is answered.
 
     Raises:
         OSError: the address cannot be listened on.
     """
-    port = _Port(respond)
-    server = await asyncio.get_running_loop().create_server(lambda: _Connection(port), where[0] or None, where[1])
+    port, loop = _Port(respond), asyncio.get_running_loop()
+    if isinstance(where, Path):
+        with suppress(FileNotFoundError):
+            where.unlink()  # of a container of this pod that ended
+        server = await loop.create_unix_server(lambda: _Connection(port), where)
+        where.chmod(0o600)
+    else:
+        server = await loop.create_server(lambda: _Connection(port), where[0] or None, where[1])
     try:
         yield
     finally:

@@ -1,0 +1,156 @@
+"""The node's driver is replaced, killed and drained away while pods with claims come and go, and none waits for it.
+
+`make test` has a few updates; `NETDRA_UPDATES=20` as many as one wants.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from testbed.driver import until_nothing_is_left
+from testbed.objects import CLAIM, NAMESPACE, POD, SLICE, add_namespace, manifest
+from testbed.pods import Pods
+from testbed.site import Site
+from testbed.waiting import until
+from tests.cluster.pods.running import publish
+
+UPDATES = int(os.environ.get("NETDRA_UPDATES", "3"))
+SIDE_BY_SIDE = 3
+"""Pods that come and go at one time."""
+LONGER = 2.0
+"""Seconds that a pod may wait longer than without an update."""
+PATIENCE = 60.0 * max(UPDATES, 3)
+EXAMPLE = Path(__file__).parents[3] / "examples" / "first-pod"
+DAEMONSET = "apps/v1/DaemonSet"
+HERE = "load"
+
+pytestmark = pytest.mark.timeout(PATIENCE + 600)
+
+
+@pytest.fixture(scope="module")
+def installed(site: Site) -> Iterator[Site]:
+    """netdra at work, with an interface that pods share."""
+    site.install()
+    for name in ("policy", "topology"):
+        site.api.create(yaml.safe_load((EXAMPLE / f"{name}.yaml").read_text()))
+    publish(site.node, site.api, "data0")
+    add_namespace(site.api, HERE)
+    site.plane.kubectl("wait", "--for=create", "deviceclass/data-lan", "--timeout=30s")
+    yield site
+    until_nothing_is_left(site.node)
+    site.api.delete(NAMESPACE, HERE)
+
+
+class Load:
+    """Pods with claims that start and end, several at one time.
+
+    Attributes:
+        waited: seconds from each pod's creation until it ran.
+        problems: what went wrong.
+    """
+
+    def __init__(self, site: Site, name: str) -> None:
+        self._site, self._name, self._numbers = site, name, itertools.count(1)
+        self.waited: list[float] = []
+        self.problems: list[str] = []
+
+    def one(self, pods: Pods) -> None:
+        """Start a pod, look at its network, and end it."""
+        name = f"{self._name}-{next(self._numbers)}"
+        claim = yaml.safe_load((EXAMPLE / "claim.yaml").read_text())
+        pods.api.create(manifest(CLAIM, name, HERE, spec=claim["spec"]))
+        begun = time.monotonic()
+        pods.run(name, name)
+        self.waited.append(time.monotonic() - begun)
+        if [link["ifname"] for link in pods.ip(name, "link", "show", "type", "macvlan")] == []:
+            self.problems.append(f"{name} has no network of netdra")
+        pods.delete(name)
+        pods.api.delete(CLAIM, name, HERE)
+
+    @contextmanager
+    def meanwhile(self) -> Iterator[None]:
+        """Go on while entered, and at least once."""
+        ended = threading.Event()
+
+        def run() -> None:
+            try:
+                with closing(self._site.plane.client()) as api:
+                    pods = Pods(api, HERE, self._site.containerd)
+                    self.one(pods)
+                    while not ended.is_set():
+                        self.one(pods)
+            except Exception as problem:  # noqa: BLE001 (a thread's own is lost)
+                self.problems.append(repr(problem))
+
+        threads = [threading.Thread(target=run) for _ in range(SIDE_BY_SIDE)]
+        for thread in threads:
+            thread.start()
+        try:
+            yield
+        finally:
+            ended.set()
+            for thread in threads:
+                thread.join()
+        assert self.problems == []
+
+
+@pytest.fixture(scope="module")
+def usual(installed: Site) -> float:
+    """How long a pod takes at most while nothing is updated."""
+    load = Load(installed, "usual")
+    with load.meanwhile():
+        until(lambda: len(load.waited) >= 2 * SIDE_BY_SIDE, "some pods to run", seconds=120)
+    return max(load.waited)
+
+
+def drivers(site: Site) -> dict[str, Any]:
+    """The driver's pods by uid."""
+    labels = "app.kubernetes.io/component=node"
+    return {pod["metadata"]["uid"]: pod for pod in site.api.list(POD, "netdra", labels=labels)}
+
+
+def ready(pod: Any) -> bool:
+    return any(each["type"] == "Ready" and each["status"] == "True" for each in pod["status"].get("conditions", ()))
+
+
+def settled(site: Site) -> bool:
+    """Whether there is one driver, and it is ready."""
+    found = [*drivers(site).values()]
+    return len(found) == 1 and ready(found[0]) and "deletionTimestamp" not in found[0]["metadata"]
+
+
+def until_settled(site: Site) -> None:
+    until(lambda: settled(site), "the node to have one driver that is ready", seconds=120)
+
+
+def update(site: Site) -> None:
+    """Replace the driver by another one, as a changed image does, and wait for it."""
+    site.plane.kubectl("--namespace=netdra", "rollout", "restart", "daemonset/netdra-node")
+    site.plane.kubectl("--namespace=netdra", "rollout", "status", "daemonset/netdra-node", "--timeout=120s")
+
+
+def test_no_pod_waits_for_an_update(installed: Site, usual: float) -> None:
+    load, first, slices = Load(installed, "updated"), drivers(installed), installed.api.list(SLICE)
+    with load.meanwhile():
+        for _ in range(UPDATES):
+            update(installed)
+        until_settled(installed)
+    print(f"usual {usual:.2f} s; while updated: {len(load.waited)} pods, {max(load.waited):.2f} s at most")
+    assert not first.keys() & drivers(installed).keys()
+    assert max(load.waited) <= usual + LONGER
+    names = {each["metadata"]["name"]: each["spec"]["devices"] for each in slices}
+    assert {each["metadata"]["name"]: each["spec"]["devices"] for each in installed.api.list(SLICE)} == names
+    sockets = {path.name for path in (installed.node.folder / "lib/kubelet/plugins_registry").glob("*.sock")}
+    (uid,) = drivers(installed)
+    assert sockets == {f"dra.networking-{uid}-reg.sock"}
+    until_nothing_is_left(installed.node)
