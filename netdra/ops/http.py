@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from http import HTTPStatus
@@ -68,10 +69,7 @@ async def listening(where: tuple[str, int] | Path, respond: Respond) -> AsyncIte
     """
     port, loop = _Port(respond), asyncio.get_running_loop()
     if isinstance(where, Path):
-        with suppress(FileNotFoundError):
-            where.unlink()  # of a container of this pod that ended
-        server = await loop.create_unix_server(lambda: _Connection(port), where)
-        where.chmod(0o600)
+        server = await loop.create_unix_server(lambda: _Connection(port), sock=_bound(where))
     else:
         server = await loop.create_server(lambda: _Connection(port), where[0] or None, where[1])
     try:
@@ -79,6 +77,16 @@ async def listening(where: tuple[str, int] | Path, respond: Respond) -> AsyncIte
     finally:
         server.close()
         await port.close()
+
+
+def _bound(where: Path) -> socket.socket:
+    """A unix socket that only our own user connects to; it replaces one that a process has left."""
+    with suppress(FileNotFoundError):
+        where.unlink()
+    made = socket.socket(socket.AF_UNIX)
+    made.bind(str(where))
+    where.chmod(0o600)
+    return made
 
 
 class _Connection(asyncio.Protocol):

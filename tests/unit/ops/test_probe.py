@@ -102,7 +102,7 @@ def test_the_port_is_taken_over_when_the_other_process_has_ended(monkeypatch: py
                 told = (HTTPStatus.MISDIRECTED_REQUEST, "this is instance old")
                 assert await _metrics(port, "?instance=new") == told
             async with asyncio.timeout(10):
-                while await _is_refused(port):
+                while await _is_refused(port):  # noqa: ASYNC110 (the port is asked as a scraper asks)
                     await asyncio.sleep(0.01)
             assert (await _metrics(port, "?instance=new"))[0] == HTTPStatus.OK
             assert (await _metrics(port, "?instance=old"))[0] == HTTPStatus.MISDIRECTED_REQUEST
