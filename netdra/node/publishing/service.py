@@ -33,17 +33,15 @@ from netdra.model.node_network import NodeNetworkStatus
 from netdra.model.plan import PlannedDevice
 from netdra.model.policy import DeviceExposurePolicy
 from netdra.model.registration import Registration
-from netdra.model.resource import ResourceSlice
+from netdra.model.resource import ResourceSlice, newest
 from netdra.model.schema import CNIPluginSchema
 from netdra.model.topology import NetworkTopology
 from netdra.node import metrics
 from netdra.node.priority import PriorityGate
-from netdra.node.publishing.facts import newest
 from netdra.node.publishing.interfaces import Interfaces
 from netdra.node.publishing.offering import Offered, Offering, Slices
 from netdra.node.publishing.plugins import Plugins
-from netdra.node.publishing.publish import Written
-from netdra.node.publishing.publisher import STORED_SLICES, Publisher, StoredSlice, of_node
+from netdra.node.publishing.publisher import STORED_SLICES, Publisher, StoredSlice, Written, of_node
 from netdra.node.publishing.reconcile import owner_of
 from netdra.node.publishing.registered import Facts
 from netdra.node.publishing.reporter import Reporter
