@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 import yaml
 
-from testbed.objects import CLAIM, NAMESPACE, add_namespace, manifest
+from testbed.objects import CLAIM, manifest
 from testbed.pods import Pods
 from testbed.site import IMAGE, TAG, Site
+from testbed.workspace import open_workspace
 from tests.cluster.pods.running import TOPOLOGY, publish, step
 
 CAPABILITIES = {"NET_ADMIN": 12, "NET_RAW": 13, "SYS_CHROOT": 18, "SYS_ADMIN": 21}
@@ -29,12 +30,10 @@ def installed(site: Site) -> Site:
 @pytest.fixture
 def pods(installed: Site) -> Iterator[Pods]:
     """The pods of a namespace of the test's own."""
-    name = "real-pods"
-    add_namespace(installed.api, name)
-    found = installed.pods(name)
-    yield found
-    found.delete_all()
-    installed.api.delete(NAMESPACE, name)
+    with open_workspace(installed.api) as workspace:
+        found = installed.pods(workspace.namespace)
+        yield found
+        found.delete_all()
 
 
 def test_a_pod_gets_its_network_by_netdras_own_pods(installed: Site, pods: Pods) -> None:
