@@ -71,10 +71,12 @@ DRAWN := test_scheduler_agreement.py sandboxes/test_any_order.py pods/networks/t
 explore: $(DEV) system testbed ## All that is drawn, anew and longer: properties, parsers of foreign bytes (NETDRA_FUZZ_SECONDS each), pods (root, Go)
 	NETDRA_DRAW=anew $(PYTEST) tests/unit tests/kernel $(addprefix tests/cluster/,$(DRAWN))
 
-soak: $(DEV) system testbed ## 200 random pods and faults on a real node; NETDRA_SOAK_RUNS, NETDRA_SOAK_SEED (root, Go)
+soak: $(DEV) system testbed ## 200 random pods and faults on a real node, 20 updates of the driver; NETDRA_SOAK_RUNS, NETDRA_SOAK_SEED (root, Go)
 	NETDRA_SOAK_RUNS=$${NETDRA_SOAK_RUNS:-200} NETDRA_SOAK_AWAY=$${NETDRA_SOAK_AWAY:-60} \
 	  NETDRA_SOAK_SEED=$${NETDRA_SOAK_SEED:-$$RANDOM} \
 	  $(PYTEST) tests/cluster/pods/test_soak.py
+	@$(PYTHON) -m image --prepare
+	NETDRA_UPDATES=$${NETDRA_UPDATES:-20} $(PYTEST) tests/cluster/install/test_rolling_update.py
 
 testbed: ## Build the real components that tests start, once per machine and version
 	@$(PYTHON) -m testbed build >/dev/null

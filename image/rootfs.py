@@ -49,6 +49,8 @@ nobody:x:65534:65534:nobody:/nonexistent:/sbin/nologin
 nonroot:x:{USER}:{USER}:nonroot:/nonexistent:/sbin/nologin
 """
 _GROUPS = f"root:x:0:\nnogroup:x:65534:\nnonroot:x:{USER}:\n"
+_PROBE = "netdra/ops/probe.py"
+"""Asks a daemon how it is: a program that the kubelet runs every few seconds, so Python is started without its site."""
 _COMMAND = "#!{python}\nimport sys\n\nfrom netdra.cli.main import main\n\nsys.exit(main())\n"
 
 
@@ -347,7 +349,9 @@ def main() -> None:
     root.write("etc/passwd", _ACCOUNTS)
     root.write("etc/group", _GROUPS)
     root.write("etc/nsswitch.conf", "hosts: files dns\n")
-    root.write("usr/bin/netdra", _COMMAND.format(python=link.relative_to(target).as_posix().join(("/", ""))), 0o755)
+    started = f"/{link.relative_to(target)}"
+    root.write("usr/bin/netdra", _COMMAND.format(python=started), 0o755)
+    root.write("usr/bin/netdra-health", f"#!{started} -IS\n{_text(place / _PROBE)}", 0o755)
     for folder in ("proc", "sys", "dev", "run", "tmp", "root", "var/lib", "usr/bin", "usr/sbin"):
         (target / folder).mkdir(parents=True, exist_ok=True)
     (target / "var/run").symlink_to("/run")

@@ -134,16 +134,11 @@ class Driver:
 
     def left(self) -> list[str]:
         """What there is on the node of any pod or claim: files and leases, by their paths."""
-        return sorted(
-            str(path.relative_to(self.node.folder))
-            for pattern in _KEPT
-            for path in self.node.folder.glob(pattern)
-            if path.parent.name != "pods" and not path.name.startswith(("last_reserved_ip", "lock"))
-        )
+        return left(self.node)
 
     def until_nothing_is_left(self) -> None:
         """Wait until there is nothing of any pod or claim on the node."""
-        until(lambda: not self.left(), "nothing to be left on the node", seconds=_WITHIN, detail=self.left)
+        until_nothing_is_left(self.node)
 
     def recorder(self, name: str) -> Recorder:
         """A CNI plugin that does as it is told."""
@@ -155,3 +150,18 @@ class Driver:
             return self.node.run("busybox", "wget", "-q", "-O", "-", f"http://127.0.0.1:{self._port}{path}")
         except CommandError:
             return None
+
+
+def left(node: Node) -> list[str]:
+    """What there is on a node of any pod or claim: files and leases, by their paths."""
+    return sorted(
+        str(path.relative_to(node.folder))
+        for pattern in _KEPT
+        for path in node.folder.glob(pattern)
+        if path.parent.name != "pods" and not path.name.startswith(("last_reserved_ip", "lock"))
+    )
+
+
+def until_nothing_is_left(node: Node) -> None:
+    """Wait until there is nothing of any pod or claim on a node."""
+    until(lambda: not left(node), "nothing to be left on the node", seconds=_WITHIN, detail=lambda: left(node))

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import functools
-import logging
 import os
 import signal
 import sys
@@ -31,8 +30,6 @@ if TYPE_CHECKING:
     from netdra.ops.metrics import Catalogue
     from netdra.ops.process import Process
 
-log = logging.getLogger(__name__)
-
 Command = TypeVar("Command", bound=Callable[..., Any])
 _SPARE_SECONDS = 5
 
@@ -45,6 +42,7 @@ class Options:
         kubeconfig, context: the way to the API server.
         log_format, log_level: of `netdra.ops.logs`.
         health_address: where /metrics, /healthz and /readyz are; "" for nowhere.
+        health_socket: a unix socket that they are on too.
         drain_seconds: how long it works on after SIGTERM, not ready any more.
         stop_seconds: how long what has begun may take then, and the end after it.
     """
@@ -54,6 +52,7 @@ class Options:
     log_format: Literal["text", "json"]
     log_level: str
     health_address: str
+    health_socket: Path | None
     drain_seconds: float
     stop_seconds: float
 
@@ -63,8 +62,7 @@ def cluster_options(command: Command) -> Command:
 
     @functools.wraps(command)
     def gathered(*, verbose: bool, log_level: str, **given: Any) -> Any:
-        names = ("kubeconfig", "context", "log_format", "health_address", "drain_seconds", "stop_seconds")
-        common = {name: given.pop(name) for name in names}
+        common = {name: given.pop(name) for name in _NAMES}
         return command(options=Options(**common, log_level="debug" if verbose else log_level), **given)
 
     finished: Any = gathered
@@ -74,6 +72,7 @@ def cluster_options(command: Command) -> Command:
     return found
 
 
+_NAMES = ("kubeconfig", "context", "log_format", "health_address", "health_socket", "drain_seconds", "stop_seconds")
 _OPTIONS = (
     click.option(
         "--kubeconfig",
@@ -88,6 +87,13 @@ _OPTIONS = (
         envvar="NETDRA_HEALTH_ADDRESS",
         default="",
         help="Serve /metrics, /healthz and /readyz over HTTP there, e.g. :8080; by default nowhere.",
+    ),
+    click.option(
+        "--health-socket",
+        metavar="PATH",
+        envvar="NETDRA_HEALTH_SOCKET",
+        type=click.Path(path_type=Path),
+        help="Serve them on a unix socket too, for netdra-health; --health-address then waits until its port is free.",
     ),
     click.option(
         "--log-format", type=click.Choice(FORMATS), envvar="NETDRA_LOG_FORMAT", default="text", show_default=True
@@ -160,9 +166,12 @@ async def _run(
     INFO.labels(__version__, name).set(1)
     async with AsyncExitStack() as opened:
         client = await opened.enter_async_context(Client(connect(find_config(options.kubeconfig, options.context))))
+        told = server.Told(process.health, (PROCESS, KUBE, *catalogues), os.environ.get("POD_UID", ""))
+        if options.health_socket is not None:
+            await opened.enter_async_context(server.serving(options.health_socket, told))
         if where is not None:
-            await opened.enter_async_context(server.serving(where, process.health, (PROCESS, KUBE, *catalogues)))
-            log.info("metrics and health on %s", options.health_address)
+            serving = server.serving if options.health_socket is None else server.serving_when_free
+            await opened.enter_async_context(serving(where, told))
         try:
             await process.run(lambda: work(client, process), Bounds(options.drain_seconds, options.stop_seconds))
         except TemporaryError as problem:

@@ -54,6 +54,28 @@ class Binary(msgspec.Struct, frozen=True, kw_only=True):
         return (self.path,) if self.root == "/" else (_chroot(), self.root, self.path)
 
 
+def root_trouble(root: str) -> PermanentError | None:
+    """Why plugins cannot run in a root, None if they can.
+
+    A plugin opens the pod's namespace and its own by /proc of its root. From a container without the host's process
+    namespace, it is another process there, or none: it would fail with "Statfs /proc/…/ns/net: no such file".
+    """
+    if root == "/":
+        return None
+    own = str(os.getpid())
+    try:
+        there = os.readlink(f"{root}/proc/self")  # noqa: PTH115 (the text of the link counts)
+    except OSError as problem:
+        what = f"CNI plugins cannot run in {root}: {root}/proc/self: {problem.strerror}"
+        return PermanentError(what, hint=f"mount the node's root at {root}, with all that is mounted in it")
+    if there == own:
+        return None
+    return PermanentError(
+        f"CNI plugins cannot run in {root}: process {own} is process {there} there, so none finds its own /proc",
+        hint="set hostPID: true on the pod, or --cni-root / with the node's folders at their own paths (docs/image.md)",
+    )
+
+
 def find(name: str, where: PluginPath) -> Binary:
     """The binary of a plugin: the first regular, executable file of that name in the CNI path.
 

@@ -20,7 +20,7 @@ from netdra.cni import plugins as binaries
 from netdra.cni import protocol
 from netdra.cni.errors import PluginError
 from netdra.discovery.scan import scan
-from netdra.doctor.node_verdicts import KINDS, Folder, Nic, NodeFacts, Plugin, Presence
+from netdra.doctor.node_verdicts import KINDS, Folder, Nic, NodeFacts, Plugin, Presence, Trouble
 from netdra.kernel import link, rdma
 from netdra.kernel.errors import KernelError
 from netdra.kernel.netlink import Socket
@@ -28,6 +28,7 @@ from netdra.kernel.netns import Namespace
 from netdra.kernel.sysfs import Sysfs
 from netdra.model.errors import NetdraError
 from netdra.model.inventory import Interface
+from netdra.steps import sysctl
 
 MAX_PLUGINS = 64
 CONNECT_SECONDS = 2.0
@@ -71,6 +72,11 @@ def look(places: Places) -> NodeFacts:
         cdi=_folder(places, places.cdi_dir),
         cni_path=tuple(map(str, places.cni_path)),
         plugins=tuple(_plugins(places)),
+        troubles=tuple(
+            Trouble(each.what, each.hint)
+            for each in (binaries.root_trouble(str(places.root)), sysctl.trouble())
+            if each is not None
+        ),
         cgroup=_cgroup(sysfs),
         user_namespaces=_number(places.at("proc/sys/user/max_user_namespaces")),
         in_user_namespace=not _IDENTITY_MAP.fullmatch(_text(places.at("proc/self/uid_map")) or "0 0 4294967295"),

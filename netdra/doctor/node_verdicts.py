@@ -58,6 +58,13 @@ class Plugin(msgspec.Struct, frozen=True):
     problem: str = ""
 
 
+class Trouble(msgspec.Struct, frozen=True):
+    """Something that this process cannot do, and how it could."""
+
+    seen: str
+    fix: str
+
+
 class NodeFacts(msgspec.Struct, frozen=True, kw_only=True):
     """A node.
 
@@ -77,6 +84,7 @@ class NodeFacts(msgspec.Struct, frozen=True, kw_only=True):
         cdi: where CDI files are written.
         cni_path: where CNI plugins are looked for.
         plugins: what is there.
+        troubles: what this process cannot do in the container that it is in.
         cgroup: 1, 2, or 0 for none.
         user_namespaces: how many may be made, -1 if it could not be told.
         in_user_namespace: whether this process is in one of its own.
@@ -97,6 +105,7 @@ class NodeFacts(msgspec.Struct, frozen=True, kw_only=True):
     cdi: Folder = Folder("", exists=False, writable=False)
     cni_path: tuple[str, ...] = ()
     plugins: tuple[Plugin, ...] = ()
+    troubles: tuple[Trouble, ...] = ()
     cgroup: int = 0
     user_namespaces: int = -1
     in_user_namespace: bool = False
@@ -116,6 +125,7 @@ def verdicts(facts: NodeFacts) -> list[Finding]:
         *_kubelet(facts),
         _cdi(facts),
         *_plugins(facts),
+        *_troubles(facts),
         _cgroup(facts),
         _user_namespaces(facts),
     ]
@@ -241,6 +251,11 @@ def _plugins(facts: NodeFacts) -> Iterator[Finding]:
         elif _number(each.version) < NEWEST_NEEDED:
             seen = f"speaks CNI {each.version} at most, which knows no CHECK"
             yield _found(f"CNI plugin {each.name}", "warning", seen, f"install a newer {each.name}")
+
+
+def _troubles(facts: NodeFacts) -> Iterator[Finding]:
+    for each in facts.troubles:
+        yield _found("container", "error", each.seen, each.fix)
 
 
 def _number(version: str) -> tuple[int, ...]:

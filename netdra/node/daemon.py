@@ -15,10 +15,12 @@ stay when the daemon ends: the next one finds them, and the kubelet removes thos
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Coroutine
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
+from netdra.cni.plugins import root_trouble
 from netdra.discovery.watch import Watcher
 from netdra.kernel.sysfs import Sysfs
 from netdra.kube.client import Client
@@ -30,9 +32,12 @@ from netdra.node.publishing.service import Publishing
 from netdra.node.settings import Settings
 from netdra.ops.health import met
 from netdra.ops.process import Process, spare_what_is_loaded
+from netdra.steps import sysctl
 
 if TYPE_CHECKING:
     from netdra.node.parts import Parts
+
+log = logging.getLogger(__name__)
 
 FIRST_SECONDS = 2.0
 """How long the parts that keep pods wait for the first slices."""
@@ -44,6 +49,7 @@ async def run(client: Client, process: Process, settings: Settings) -> None:
     Raises:
         NetdraError: a part cannot go on.
     """
+    _look_around(settings)
     sysfs = Sysfs(settings.sysfs_root)
     parts: Parts | None = None
     publishing = Publishing(
@@ -74,6 +80,14 @@ async def run(client: Client, process: Process, settings: Settings) -> None:
             parts.add_checks(process.health)
     except* NetdraError as problems:
         raise _first(problems) from None
+
+
+def _look_around(settings: Settings) -> None:
+    """Say what would otherwise be said of a pod that fails, deep in a plugin or a step."""
+    sysctl.make_writable()
+    for trouble in (root_trouble(str(settings.cni_root)), sysctl.trouble()):
+        if trouble is not None:
+            log.error("%s", trouble)
 
 
 async def _first_slices(publishing: Publishing) -> None:

@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from http import HTTPStatus
+from pathlib import Path
 from typing import NamedTuple, cast
 
 from aiohttp.http import HttpProcessingError
@@ -55,23 +57,36 @@ def plain(status: HTTPStatus, text: str = "") -> Answer:
 
 
 @asynccontextmanager
-async def listening(where: tuple[str, int], respond: Respond) -> AsyncIterator[None]:
+async def listening(where: tuple[str, int] | Path, respond: Respond) -> AsyncIterator[None]:
     """Answer requests while entered; what is still being answered at the end is broken off.
 
     Args:
-        where: host ("" for all addresses) and port.
+        where: host ("" for all addresses) and port, or a unix socket, which replaces one that is there.
         respond: says what is answered.
 
     Raises:
         OSError: the address cannot be listened on.
     """
-    port = _Port(respond)
-    server = await asyncio.get_running_loop().create_server(lambda: _Connection(port), where[0] or None, where[1])
+    port, loop = _Port(respond), asyncio.get_running_loop()
+    if isinstance(where, Path):
+        server = await loop.create_unix_server(lambda: _Connection(port), sock=_bound(where))
+    else:
+        server = await loop.create_server(lambda: _Connection(port), where[0] or None, where[1])
     try:
         yield
     finally:
         server.close()
         await port.close()
+
+
+def _bound(where: Path) -> socket.socket:
+    """A unix socket that only our own user connects to; it replaces one that a process has left."""
+    with suppress(FileNotFoundError):
+        where.unlink()
+    made = socket.socket(socket.AF_UNIX)
+    made.bind(str(where))
+    where.chmod(0o600)
+    return made
 
 
 class _Connection(asyncio.Protocol):

@@ -1,15 +1,20 @@
 """What every process tells over HTTP about how it is: /metrics, /healthz and /readyz.
 
 Started by `netdra.cli.daemons` for every daemon; the webhook gives the same answers on its own port. It answers GET
-alone, has no secret to tell, and is not authenticated: who may reach it is said by the address it listens on.
+alone, has no secret to tell, and is not authenticated: who may reach it is said by the address it listens on. On a unix
+socket it is asked by `netdra.ops.probe`.
 """
 
 from __future__ import annotations
 
 import asyncio
+import errno
+import logging
 from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from dataclasses import dataclass
 from http import HTTPStatus
+from pathlib import Path
 from urllib.parse import parse_qs
 
 import msgspec
@@ -20,6 +25,9 @@ from netdra.ops.health import Health, Report
 from netdra.ops.http import Answer, listening, plain
 from netdra.ops.metrics import Catalogue, exposition
 
+log = logging.getLogger(__name__)
+
+AGAIN_SECONDS = 1.0
 PROBES = ("/healthz", "/readyz")
 
 
@@ -46,26 +54,83 @@ def probed(health: Health, path: str, query: str) -> Answer:
     return plain(status, report.trouble or "ok")
 
 
+@dataclass(frozen=True)
+class Told:
+    """What is told of a process.
+
+    Attributes:
+        health: its checks.
+        catalogues: what it measures.
+        instance: what tells it from another one of the same address: its pod's uid, or "".
+    """
+
+    health: Health
+    catalogues: Sequence[Catalogue]
+    instance: str = ""
+
+
 @asynccontextmanager
-async def serving(where: tuple[str, int], health: Health, catalogues: Sequence[Catalogue]) -> AsyncIterator[None]:
+async def serving(where: tuple[str, int] | Path, told: Told) -> AsyncIterator[None]:
     """Serve while entered.
 
     Args:
-        where: host ("" for all addresses) and port.
-        health: what is told.
-        catalogues: what is measured.
+        where: host ("" for all addresses) and port, or a unix socket.
+        told: what of.
 
     Raises:
         OSError: the address cannot be listened on.
     """
 
     async def respond(path: str, query: str) -> Answer | None:
+        meant = parse_qs(query).get("instance", [""])[0]
+        if meant and told.instance and meant != told.instance:
+            # On a host's network two pods have one address, for as long as one takes over from the other.
+            return plain(HTTPStatus.MISDIRECTED_REQUEST, f"this is instance {told.instance}")
         if path in PROBES:
-            return probed(health, path, query)
+            return probed(told.health, path, query)
         if path == "/metrics":
             # In a thread: a thousand series take some milliseconds, which hooks would wait for.
-            return Answer(HTTPStatus.OK, await asyncio.to_thread(exposition, catalogues), CONTENT_TYPE_LATEST)
+            return Answer(HTTPStatus.OK, await asyncio.to_thread(exposition, told.catalogues), CONTENT_TYPE_LATEST)
         return None
 
     async with listening(where, respond):
+        log.info("metrics and health on %s", where if isinstance(where, Path) else f"{where[0]}:{where[1]}")
         yield
+
+
+@asynccontextmanager
+async def serving_when_free(where: tuple[str, int], told: Told) -> AsyncIterator[None]:
+    """Serve while entered; an address that another process has is waited for, such as the one that is taken over from.
+
+    Raises:
+        OSError: the address cannot be listened on, for another reason.
+    """
+    async with AsyncExitStack() as opened:
+        try:
+            await opened.enter_async_context(serving(where, told))
+        except OSError as problem:
+            if problem.errno != errno.EADDRINUSE:
+                raise
+            log.warning("no metrics yet: %s; it is tried again until the address is free", problem.strerror)
+            waiting = asyncio.create_task(_until_free(opened, where, told), name="metrics")
+            opened.push_async_callback(_ended, waiting)
+        yield
+
+
+async def _until_free(opened: AsyncExitStack, where: tuple[str, int], told: Told) -> None:
+    while True:
+        await asyncio.sleep(AGAIN_SECONDS)
+        try:
+            await opened.enter_async_context(serving(where, told))
+        except OSError as problem:
+            if problem.errno != errno.EADDRINUSE:
+                log.error("no metrics: %s", problem)
+                return
+        else:
+            return
+
+
+async def _ended(task: asyncio.Task[None]) -> None:
+    task.cancel()
+    with suppress(asyncio.CancelledError):
+        await task

@@ -5,7 +5,7 @@ import pytest
 
 from netdra.cni import plugins
 from netdra.cni.errors import PluginPermanentError
-from netdra.cni.plugins import PluginPath
+from netdra.cni.plugins import PluginPath, root_trouble
 from netdra.model.errors import InvalidInputError
 
 
@@ -119,3 +119,20 @@ def test_all_programs_of_the_path_with_a_plain_name_are_installed_plugins(tmp_pa
     assert names(PluginPath(directories=directories)) == ("bridge", "host-device", "macvlan")
     inside = PluginPath(directories=("/missing", "/b", "/c"), root=str(tmp_path))
     assert names(inside) == ("bridge", "host-device", "macvlan")
+
+
+def test_a_root_with_another_process_table_is_told_before_a_plugin_fails_in_it(tmp_path: Path) -> None:
+    assert root_trouble("/") is None
+    trouble = root_trouble(str(tmp_path))
+    assert trouble is not None
+    assert f"{tmp_path}/proc/self: No such file or directory" in trouble.what
+    (tmp_path / "proc").mkdir()
+    own = tmp_path / "proc/self"
+    own.symlink_to("4711")
+    trouble = root_trouble(str(tmp_path))
+    assert trouble is not None
+    assert "is process 4711 there" in trouble.what
+    assert "hostPID: true" in trouble.hint
+    own.unlink()
+    own.symlink_to(str(os.getpid()))
+    assert root_trouble(str(tmp_path)) is None

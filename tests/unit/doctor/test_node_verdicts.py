@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from netdra.doctor.finding import Finding, worst
-from netdra.doctor.node_verdicts import KINDS, Folder, Nic, NodeFacts, Plugin, verdicts
+from netdra.doctor.node_verdicts import KINDS, Folder, Nic, NodeFacts, Plugin, Trouble, verdicts
 
 WELL = NodeFacts(
     kernel="6.12.1",
@@ -104,3 +104,8 @@ def test_what_a_node_does_not_need_is_no_trouble() -> None:
 def test_a_cdi_folder_that_can_be_made_is_well() -> None:
     found = verdicts(msgspec.structs.replace(WELL, cdi=Folder("/cdi", exists=False, writable=True)))
     assert worst(found) == "ok"
+
+
+def test_what_the_container_forbids_is_an_error_with_what_to_do() -> None:
+    found = finding("container", troubles=(Trouble("no step can set a sysctl", "give it CAP_SYS_ADMIN"),))
+    assert (found.level, found.seen, found.fix) == ("error", "no step can set a sysctl", "give it CAP_SYS_ADMIN")

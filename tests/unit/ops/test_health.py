@@ -10,7 +10,7 @@ from aiohttp import ClientSession
 from netdra.model.errors import InvalidInputError
 from netdra.ops.health import Finding, Health, Named, Report, met
 from netdra.ops.metrics import PROCESS
-from netdra.ops.server import address, serving
+from netdra.ops.server import Told, address, serving
 from testbed.process import Ports
 
 
@@ -58,7 +58,7 @@ def test_probes_are_answered_in_short_and_in_full() -> None:
     async def run(port: int) -> None:
         health = Health()
         base = f"http://127.0.0.1:{port}"
-        async with serving(("127.0.0.1", port), health, (PROCESS,)), ClientSession() as session:
+        async with serving(("127.0.0.1", port), Told(health, (PROCESS,))), ClientSession() as session:
             async with session.get(f"{base}/readyz") as answer:
                 assert (answer.status, await answer.text()) == (503, "started: starting")
             health.ready("caches", lambda: Finding(ok=True, detail="2 copies"))

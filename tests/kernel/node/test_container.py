@@ -1,0 +1,37 @@
+"""In a container the kernel's settings are mounted read-only, and the driver has them writable for itself alone."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+_CONTAINER = """
+mount --bind /proc/sys /proc/sys
+mount -o remount,bind,ro,nosuid,nodev,noexec /proc/sys
+exec setpriv --bounding-set="$0" --inh-caps="$0" "$@"
+"""
+_LOOK = """
+from netdra.steps import sysctl
+print(sysctl.trouble())
+sysctl.make_writable()
+print(sysctl.trouble())
+"""
+
+
+def looked(capabilities: str) -> list[str]:
+    """What is said before and after, in a mount namespace like a container's."""
+    command = ("unshare", "--mount", "sh", "-c", _CONTAINER, capabilities, sys.executable, "-c", _LOOK)
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    return done.stdout.splitlines()
+
+
+def test_settings_that_are_read_only_are_made_writable() -> None:
+    before, hint, after = looked("+sys_admin")
+    assert before == "no step can set a sysctl: /proc/sys is mounted read-only"
+    assert "CAP_SYS_ADMIN" in hint
+    assert after == "None"
+
+
+def test_without_the_capability_it_is_said_what_to_do() -> None:
+    before, hint, *after = looked("-all,+net_admin")
+    assert after == [before, hint]
