@@ -105,17 +105,25 @@ def place(path: Path, content: bytes, timeout: float, *, mode: int) -> None:
         raise unwritable(path, problem) from None
 
 
-def make_room(path: Path) -> None:
-    """Have the next file of a folder written into one that is there: finding room for a file is what takes long.
+def appear(path: Path, content: bytes, timeout: float, *, mode: int) -> None:
+    """Write a file that need not outlast a power failure, whole or not at all, in place of the one that may be there.
+
+    Whoever has the old one open keeps it. There is a moment without either; nobody who writes at the same time is
+    waited for.
 
     Args:
-        path: the folder.
+        path: its name; its folder is made if need be.
+        content: all of it.
+        timeout: as of `create`, where the file system knows no files without a name.
+        mode: its permissions.
 
     Raises:
-        TemporaryError: the file system does not take it.
+        TemporaryError: as of `replace`.
     """
     try:
-        os.close(os.open(f"{path}/{_TEMPORARY}", os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, MODE))
+        path.unlink(missing_ok=True)
+        if not _appeared(path, content, mode):
+            replace(path, content, timeout, mode=mode, lasting=False)
     except OSError as problem:
         raise unwritable(path, problem) from None
 
@@ -206,24 +214,67 @@ def unwritable(path: Path, problem: OSError) -> TemporaryError:
     )
 
 
+def _unnamed(folder: Path, content: bytes, mode: int) -> int | None:
+    """A file without a name, open; None where the file system knows none (open(2), O_TMPFILE).
+
+    Raises:
+        OSError: the file system does not take it.
+    """
+    try:
+        fd = os.open(folder, os.O_TMPFILE | os.O_WRONLY | os.O_CLOEXEC, MODE)
+    except OSError:
+        return None
+    try:
+        os.fchmod(fd, mode)
+        append(fd, content)
+    except BaseException:
+        os.close(fd)
+        raise
+    return fd
+
+
+def _named(fd: int, name: str) -> None:
+    """Give an open file a name.
+
+    Raises:
+        FileExistsError: another file has it.
+    """
+    # With a descriptor it calls linkat(2), which alone follows the symbolic link to the file; the path is absolute.
+    os.link(f"/proc/self/fd/{fd}", name, src_dir_fd=fd, follow_symlinks=True)
+
+
+def _appeared(path: Path, content: bytes, mode: int) -> bool:
+    """Give a file its name when all is in it; False where that cannot be done without the folder's lock.
+
+    Raises:
+        OSError: the file system does not take it.
+    """
+    fd = _unnamed(path.parent, content, mode)
+    if fd is None:
+        return False
+    try:
+        _named(fd, str(path))
+    except FileExistsError:
+        return False  # another process has just written it
+    finally:
+        os.close(fd)
+    return True
+
+
 def _linked(path: Path, content: bytes, mode: int) -> bool:
-    """Give a file its name when all is in it; False where the file system knows no files without a name.
+    """Give a file its name by a rename when all is in it; False where the file system knows no files without a name.
 
     Raises:
         OSError: the file system does not take it.
     """
     temporary = f"{path.parent}/{_TEMPORARY}"
-    try:
-        fd = os.open(path.parent, os.O_TMPFILE | os.O_WRONLY | os.O_CLOEXEC, MODE)
-    except OSError:
+    fd = _unnamed(path.parent, content, mode)
+    if fd is None:
         return False
     try:
-        os.fchmod(fd, mode)
-        append(fd, content)
         with suppress(FileNotFoundError):  # of a process that was killed: the folder is locked
             os.unlink(temporary)  # noqa: PTH108 (a pod waits for each of these)
-        # A descriptor of a folder has it call linkat(2), which alone follows the symbolic link to the file.
-        os.link(f"/proc/self/fd/{fd}", temporary, src_dir_fd=fd, follow_symlinks=True)
+        _named(fd, temporary)
         os.rename(temporary, path)  # noqa: PTH104
     finally:
         os.close(fd)

@@ -231,8 +231,10 @@ class ClaimStore(msgspec.Struct, frozen=True):
         """
         path = self._path(uid)
         try:
-            for each in (path, *self.folder.glob(f"{path.name}.bad-*")):
-                each.unlink(missing_ok=True)
+            path.unlink(missing_ok=True)
+            for name in self._names():
+                if name.startswith(f"{path.name}.bad-"):
+                    (self.folder / name).unlink(missing_ok=True)
         except OSError as problem:
             raise TemporaryError(f"{path} cannot be removed: {problem.strerror}") from None
 

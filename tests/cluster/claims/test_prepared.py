@@ -33,7 +33,7 @@ def test_a_claim_is_prepared_once_answered_alike_and_forgotten_without_the_api(t
         record = scene.store.get(wanted.uid)
         assert record is not None
         assert record.claim == wanted
-        described = scene.files.plugin / "dra-device-metadata" / wanted.uid / "vf0" / "metadata.json"
+        described = scene.files.metadata_path(wanted.uid, "vf0")
         metadata = json.loads(described.read_text())
         (device,) = metadata["requests"][0]["devices"]
         assert device["attributes"]["dra.networking/pciAddress"]["string"].startswith("0000:")
