@@ -59,7 +59,7 @@ def create(path: Path, content: bytes, timeout: float, *, lasting: bool = True) 
         raise unwritable(path, problem) from None
 
 
-def replace(path: Path, content: bytes, timeout: float, *, mode: int = MODE, lasting: bool = True) -> None:
+def replace(path: Path, content: bytes, timeout: float, *, mode: int = MODE, lasting: bool = True) -> os.stat_result:
     """Write a file, whole or not at all, in place of the one that may be there. Arguments as of `create`, and one more.
 
     Args:
@@ -69,14 +69,22 @@ def replace(path: Path, content: bytes, timeout: float, *, mode: int = MODE, las
         mode: its permissions.
         lasting: as of `create`.
 
+    Returns:
+        The file's status, of what was written.
+
     Raises:
         TemporaryError: the file system does not take it, or others write for longer than that; the old file stays.
     """
     try:
         with folder(path.parent, timeout) as opened_folder:
-            os.close(_written(path, content, mode, lasting=lasting))
+            fd = _written(path, content, mode, lasting=lasting)
+            try:
+                status = os.fstat(fd)
+            finally:
+                os.close(fd)
             if lasting:
                 os.fsync(opened_folder)
+            return status
     except OSError as problem:
         raise unwritable(path, problem) from None
 
@@ -337,6 +345,16 @@ class FileCache(Generic[T]):
             found = self._decode(opened.read(), path)
         self._known[name] = state, found
         return found
+
+    def remember(self, path: Path, status: os.stat_result, content: T) -> None:
+        """Take what a file says from whoever has just written it.
+
+        Args:
+            path: the file.
+            status: its status, as `replace` returned it.
+            content: what decoding it would yield.
+        """
+        self._known[str(path)] = _state(status), content
 
     def forget_all_but(self, folder: Path, names: Iterable[str]) -> None:
         """Forget the files of a folder but for these."""

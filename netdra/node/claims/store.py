@@ -221,7 +221,9 @@ class ClaimStore(msgspec.Struct, frozen=True):
         Raises:
             NetdraError: the uid cannot be a claim's, or the file system does not take it.
         """
-        files.replace(self._path(claim.claim.uid), msgspec.json.encode(claim), _LOCK_SECONDS, lasting=False)
+        path = self._path(claim.claim.uid)
+        # What it says is asked for next when its pod's sandbox begins, which need not wait for it to be decoded.
+        _known.remember(path, files.replace(path, msgspec.json.encode(claim), _LOCK_SECONDS, lasting=False), claim)
 
     def remove(self, uid: str) -> None:
         """Forget a claim, and what was put aside of it; one that is not there is no error.

@@ -303,6 +303,12 @@ class Table:
             if undone.releases_namespace:
                 self.namespaces.release(sandbox)
 
+    def claims(self, sandbox: str) -> tuple[ClaimReference, ...]:
+        """The claims whose network a sandbox has; none unless it is attached."""
+        record = self._records.get(sandbox)
+        outcomes = record.claims.values() if record is not None and record.phase is Phase.ATTACHED else ()
+        return tuple(outcome.claim for outcome in outcomes if outcome is not None)
+
     def hold(self, sandbox: Sandbox) -> None:
         """Hold the namespace of a sandbox whose turn one has, if it is there."""
         self.namespaces.hold(sandbox.id, sandbox.netns)
