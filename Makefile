@@ -84,10 +84,11 @@ image: ## Build the container image on a base of this machine's packages, and sa
 	@$(PYTHON) -m image
 
 crds: $(RUNTIME) ## Write the chart's CustomResourceDefinitions from the types
-	@$(BIN)/netdra crds --output-dir charts/netdra/crds
+	@$(BIN)/netdra crds --output-dir charts/netdra/files/crds
 
-docs: $(DEV) ## Write the pages that are made of the code (docs/metrics.md)
+docs: $(DEV) ## Write the pages that are made of the code (docs/metrics.md), and the values and READMEs of the charts
 	@$(BIN)/python -m netdra.cli.metrics_page >docs/metrics.md
+	@$(BIN)/python -m testbed.chart_page $(dir $(wildcard charts/*/values.schema.json))
 
 protos: $(DEV) ## Write the node's messages from protos/
 	@$(BIN)/python -m testbed.protos

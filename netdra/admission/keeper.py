@@ -73,6 +73,11 @@ SECRETS = Resource("v1", "secrets", Secret, namespaced=True)
 CONFIGURATIONS = Resource("admissionregistration.k8s.io/v1", "validatingwebhookconfigurations", WebhookConfiguration)
 
 
+def configurations(name: str) -> tuple[str, ...]:
+    """The webhook configurations of an installation, by what its objects are called."""
+    return (name, f"{name}-claims")
+
+
 def now() -> datetime:
     """The time, with its zone."""
     return datetime.now(UTC)

@@ -24,7 +24,7 @@ from netdra.kube.queue import AGAIN, WorkQueue
 from netdra.kube.resources import Resource
 from netdra.model import names
 from netdra.model.errors import NetdraError, TemporaryError
-from netdra.model.meta import ObjectMeta
+from netdra.model.meta import ObjectMeta, micro_time_text
 from netdra.ops.metrics import outcome_of
 
 log = logging.getLogger(__name__)
@@ -237,4 +237,4 @@ def _home(regarding: ObjectReference) -> str:
 
 
 def _now() -> str:
-    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+    return micro_time_text(datetime.now(UTC))

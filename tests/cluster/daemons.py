@@ -75,7 +75,7 @@ class Webhook:
 def running_webhook(plane: ControlPlane, api: Api) -> Iterator[Webhook]:
     """The webhook, installed and asked by the API server."""
     identities.install(api)
-    configurations = identities.template("webhook.yaml")
+    configurations = identities.template("webhook-rules.yaml")
     with closing(Ports("127.0.0.1")) as ports:
         port = ports.take()
         command = [

@@ -312,7 +312,7 @@ def test_while_the_webhook_is_away_claims_are_let_through_and_topologies_wait(
     workspace: Workspace, topology: str, webhook: Webhook
 ) -> None:
     api = workspace.api
-    shipped = {each["metadata"]["name"]: each["webhooks"] for each in identities.template("webhook.yaml")}
+    shipped = {each["metadata"]["name"]: each["webhooks"] for each in identities.template("webhook-rules.yaml")}
     (patience,) = {one["timeoutSeconds"] for one in shipped["netdra-claims"]}
     assert patience == 2
     asked_about_claims(api, "hurried.networking.dra.io", patience)

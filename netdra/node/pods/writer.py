@@ -23,7 +23,7 @@ from netdra.kube.resources import Resource
 from netdra.model import names
 from netdra.model.claim import AllocatedDeviceStatus
 from netdra.model.errors import NetdraError
-from netdra.model.meta import ObjectMeta
+from netdra.model.meta import ObjectMeta, time_text
 from netdra.model.plan import ClaimReference
 from netdra.model.resource import API_VERSION, Wire
 from netdra.node.metrics import STATUS_WRITES
@@ -61,7 +61,7 @@ _entry = msgspec.json.Decoder(AllocatedDeviceStatus)
 
 
 def _now() -> str:
-    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return time_text(datetime.now(UTC))
 
 
 @dataclass

@@ -99,19 +99,6 @@ def planned(pool: str, device: Device, known: Known) -> PlannedDevice:
     )
 
 
-def newest(slices: Sequence[ResourceSlice]) -> dict[str, tuple[ResourceSlice, ...]]:
-    """The slices of each pool's highest generation, by pool."""
-    highest: dict[str, int] = {}
-    for found in slices:
-        pool = found.spec.pool
-        highest[pool.name] = max(pool.generation, highest.get(pool.name, 0))
-    pools: dict[str, list[ResourceSlice]] = {}
-    for found in sorted(slices, key=lambda one: one.metadata.name):
-        if found.spec.pool.generation == highest[found.spec.pool.name]:
-            pools.setdefault(found.spec.pool.name, []).append(found)
-    return {pool: tuple(found) for pool, found in pools.items()}
-
-
 def _interface(device: Device) -> Interface:
     published = {names.qualified(name): attribute.value for name, attribute in device.attributes.items()}
     values = {field: published.get(name) for name, field in PUBLISHED_FIELDS}

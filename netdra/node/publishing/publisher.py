@@ -3,29 +3,32 @@
 Run by `netdra.node.publishing.service`. Each pool is for itself, a key of a work queue: what is wanted of it or stored
 of it changed, so it is compared, written where it differs, and left alone until the reflector has seen those writes, so
 that the next look begins from the truth and makes nothing twice. If what it then has is what was written, there is no
-next look. The kubelet wipes a driver's slices when it restarts; that is a change like any other.
+next look. The kubelet wipes a driver's slices when it restarts; that is a change like any other. A write that somebody
+else's change overtook ends the pool's round: the next one begins from what is there then.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import msgspec
 
 from netdra.kube.client import Client, Selection
-from netdra.kube.errors import ApiError
+from netdra.kube.errors import ApiError, ConflictError, NotFoundError, RefusedError, Status
+from netdra.kube.features import Dropped, dropped
 from netdra.kube.queue import AGAIN, WorkQueue
-from netdra.kube.resources import Resource
-from netdra.kube.store import Change, Store
+from netdra.kube.resources import RESOURCE_SLICES, Resource
+from netdra.kube.store import Change, Store, order
 from netdra.model import names
 from netdra.model.meta import ObjectMeta, OwnerReference
 from netdra.model.resource import API_VERSION, Device, ResourceSlice, ResourceSliceSpec
 from netdra.node import metrics
-from netdra.node.publishing.publish import Written, write
-from netdra.node.publishing.reconcile import reconcile
+from netdra.node.metrics import SLICE_WRITES
+from netdra.node.publishing.reconcile import Writes, content, digest, reconcile
 from netdra.ops.metrics import counted
 
 log = logging.getLogger(__name__)
@@ -36,6 +39,38 @@ MAX_ADOPTED = 64
 """How many contents of a pool are remembered that the server keeps otherwise."""
 
 Slices = Sequence[ResourceSlice]
+
+
+class Refusal(msgspec.Struct, frozen=True):
+    """A device that the server does not take, with its reason."""
+
+    device: str
+    reason: str
+
+
+class Written(msgspec.Struct, frozen=True):
+    """What became of a pool's writes.
+
+    Attributes:
+        versions: the resourceVersions of what was written, by the slices' names.
+        deleted: the names of the slices that are gone.
+        adopted: digest of what was sent -> digest of what the server kept of it, where they differ.
+        dropped: the fields that it did not keep.
+        refusals: the devices that it refused; the pool is not whole until they are left out.
+        overtaken: whether somebody else's change came first, so that the pool has to be looked at anew.
+    """
+
+    versions: dict[str, str] = {}
+    deleted: tuple[str, ...] = ()
+    adopted: dict[bytes, bytes] = {}
+    dropped: tuple[Dropped, ...] = ()
+    refusals: tuple[Refusal, ...] = ()
+    overtaken: bool = False
+
+    @property
+    def version(self) -> str:
+        """The highest resourceVersion written, "" if none: a store that reached it has seen all of them."""
+        return max(self.versions.values(), key=order, default="")
 
 
 class StoredSlice(msgspec.Struct, frozen=True):
@@ -63,6 +98,7 @@ STORED_SLICES = Resource(API_VERSION, "resourceslices", StoredSlice)
 
 _spec = msgspec.json.Decoder(ResourceSliceSpec)
 _pool_of = msgspec.json.Decoder(_OfPool)
+_DEVICE = re.compile(r"spec\.devices\[(\d+)\]")
 
 
 def of_node(node: str) -> Selection:
@@ -298,3 +334,81 @@ class Publisher:
     def _has_seen(self, unseen: _Unseen) -> bool:
         gone = not any(name in self.store.objects for name in unseen.deleted)
         return gone and (not unseen.version or self.store.reached(unseen.version))
+
+
+async def write(client: Client, writes: Writes) -> Written:
+    """Write a pool: deletes, then updates, then creates.
+
+    Raises:
+        ApiError: the server is away, or refuses for a reason that is no single device's.
+    """
+    kept: list[tuple[ResourceSlice, ResourceSlice]] = []
+    deleted: list[str] = []
+    for stale in writes.deletes:
+        try:
+            await client.delete(RESOURCE_SLICES, stale)
+        except NotFoundError:
+            pass
+        except ConflictError:
+            return _learned(kept, deleted, overtaken=True)
+        deleted.append(stale.metadata.name)
+        SLICE_WRITES.labels("delete").inc()
+    for sent in (*writes.updates, *writes.creates):
+        send = client.replace if sent.metadata.uid else client.create
+        try:
+            kept.append((sent, await send(RESOURCE_SLICES, sent)))
+            SLICE_WRITES.labels("update" if sent.metadata.uid else "create").inc()
+        except ConflictError:
+            return _learned(kept, deleted, overtaken=True)
+        except NotFoundError:
+            if not sent.metadata.uid:
+                raise
+            return _learned(kept, deleted, overtaken=True)
+        except RefusedError as problem:
+            refusals = refused_devices(problem.status, sent)
+            if not refusals:
+                raise
+            return _learned(kept, deleted, refusals=refusals)
+    return _learned(kept, deleted)
+
+
+def refused_devices(status: Status, sent: ResourceSlice) -> tuple[Refusal, ...]:
+    """The devices that a refusal speaks of; none if it is about the slice as a whole."""
+    causes = status.details.causes if status.details else None
+    reasons: dict[int, str] = {}
+    for cause in causes or ():
+        found = _DEVICE.match(cause.field)
+        if found is None:
+            return ()
+        reasons.setdefault(int(found[1]), f"{cause.field}: {cause.message}")
+    return tuple(
+        Refusal(sent.spec.devices[index].name, reason)
+        for index, reason in sorted(reasons.items())
+        if index < len(sent.spec.devices)
+    )
+
+
+def _learned(
+    kept: Sequence[tuple[ResourceSlice, ResourceSlice]],
+    deleted: Sequence[str],
+    *,
+    refusals: tuple[Refusal, ...] = (),
+    overtaken: bool = False,
+) -> Written:
+    adopted: dict[bytes, bytes] = {}
+    missing: list[Dropped] = []
+    for sent, stored in kept:
+        if sent.spec == stored.spec:
+            continue
+        digests = digest(sent.spec), digest(stored.spec)
+        if digests[0] != digests[1]:
+            adopted[digests[0]] = digests[1]
+            missing += dropped(content(sent.spec), content(stored.spec))
+    return Written(
+        versions={stored.metadata.name: stored.metadata.resource_version for _, stored in kept},
+        deleted=tuple(deleted),
+        adopted=adopted,
+        dropped=tuple(dict.fromkeys(missing)),
+        refusals=refusals,
+        overtaken=overtaken,
+    )

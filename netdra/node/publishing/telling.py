@@ -17,7 +17,8 @@ from netdra.kube.events import ObjectReference, Occurrence
 from netdra.model import names
 from netdra.model.device import Problem
 from netdra.model.resource import Device, ResourceSlice
-from netdra.node.publishing.publish import Written
+from netdra.model.suggestions import listed
+from netdra.node.publishing.publisher import Written
 from netdra.node.view import DeviceHealth
 from netdra.topology.devices import DeviceKey
 
@@ -166,6 +167,4 @@ def _reason(problem: Problem) -> str:
 
 def _named(seen: Sequence[Problem]) -> str:
     """Some of the interfaces that problems are about."""
-    names_ = [problem.device for problem in seen]
-    more = ", …" if len(names_) > MAX_NAMED else ""
-    return ", ".join(names_[:MAX_NAMED]) + more
+    return listed((problem.device for problem in seen), MAX_NAMED)

@@ -27,8 +27,7 @@ from netdra.model.resource import (
     ResourceSlice,
     ResourceSliceSpec,
 )
-from netdra.node.publishing.publish import Written
-from netdra.node.publishing.publisher import STORED_SLICES, Publisher, of_node
+from netdra.node.publishing.publisher import STORED_SLICES, Publisher, Written, of_node
 from netdra.node.publishing.reconcile import content, owner_of
 from netdra.slices.pack import layout
 from testbed.api import Api, Object

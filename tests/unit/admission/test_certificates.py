@@ -13,7 +13,7 @@ from cryptography import x509
 
 from netdra.admission import certificates, serving
 from netdra.admission.certificates import LIFETIME, Certificate
-from netdra.admission.mounted import Mounted
+from netdra.admission.serving import Mounted
 from netdra.model.errors import InvalidInputError
 from testbed.waiting import until_async
 

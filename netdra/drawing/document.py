@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from html import escape
 
-from netdra.topology.drawing import labels
+from netdra.drawing.layout import Box, Layout, Line, lay_out
+from netdra.drawing.terminal import labels
 from netdra.topology.graph import Graph
-from netdra.topology.layout import Box, Layout, Line, lay_out
 
 _CELL_WIDTH = 8
 _CELL_HEIGHT = 19

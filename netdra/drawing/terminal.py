@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
+from netdra.drawing.layout import Box, Layout, Line, lay_out
 from netdra.topology.graph import Graph
-from netdra.topology.layout import Box, Layout, Line, lay_out
 
 _UP, _DOWN, _LEFT, _RIGHT = 1, 2, 4, 8
 _VERTICAL, _HORIZONTAL = _UP | _DOWN, _LEFT | _RIGHT
