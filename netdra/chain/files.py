@@ -342,9 +342,9 @@ class FileCache(Generic[T]):
         with path.open("rb") as opened:
             # Looked at before it is read: what is appended in between is found the next time.
             state = _state(os.fstat(opened.fileno()))
-            found = self._decode(opened.read(), path)
-        self._known[name] = state, found
-        return found
+            content = self._decode(opened.read(), path)
+        self._known[name] = state, content
+        return content
 
     def remember(self, path: Path, status: os.stat_result, content: T) -> None:
         """Take what a file says from whoever has just written it.
@@ -363,5 +363,5 @@ class FileCache(Generic[T]):
             self._known.pop(name, None)
 
 
-def _state(found: os.stat_result) -> _State:
-    return found.st_ino, found.st_size, found.st_mtime_ns
+def _state(status: os.stat_result) -> _State:
+    return status.st_ino, status.st_size, status.st_mtime_ns

@@ -207,11 +207,11 @@ class ClaimFiles(msgspec.Struct, frozen=True, kw_only=True):
         """The uids of the claims that have a specification now."""
         if not self.cdi.is_dir():
             return ()
-        found = (path.name for path in self.cdi.iterdir())
+        listed = (path.name for path in self.cdi.iterdir())
         return tuple(
             sorted(
                 name.removeprefix(_PREFIX).removesuffix(_SUFFIX)
-                for name in found
+                for name in listed
                 if name.startswith(_PREFIX) and name.endswith(_SUFFIX)
             )
         )

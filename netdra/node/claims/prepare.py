@@ -125,21 +125,21 @@ async def pods_of(
     Raises:
         ApiError: one is not to be had.
     """
-    found = []
+    pods = []
     for user in claim.status.reserved_for:
         if user.resource != "pods" or user.api_group:
             continue
         known = on_host_network(claim.metadata.namespace, user.name, user.uid)
         if known is not None:
-            found.append((user.name, known))
+            pods.append((user.name, known))
             continue
         try:
             pod = await client.get(_PODS, user.name, claim.metadata.namespace)
         except NotFoundError:
             continue
         if pod.metadata.uid == user.uid:
-            found.append((user.name, pod.spec.host_network))
-    return tuple(found)
+            pods.append((user.name, pod.spec.host_network))
+    return tuple(pods)
 
 
 API_SECONDS = 30.0
@@ -206,8 +206,8 @@ class Claims:
             return known.told
         made = await self._of_just_read(claim)
         if made is None:
-            found = await patiently(lambda: self._read(claim), API_SECONDS)
-            made = await patiently(lambda: self._checked(*found), VIEW_SECONDS)
+            sound = await patiently(lambda: self._read(claim), API_SECONDS)
+            made = await patiently(lambda: self._checked(*sound), VIEW_SECONDS)
         await asyncio.to_thread(self._settle, made)
         return made.told
 
@@ -258,7 +258,7 @@ class Claims:
         checks.check_identity(claim, wanted)
         checks.allocation_of(claim, self._node)
         checks.check_config(claim)
-        owned = any(not each.admin_access for each in checks.ours(claim))
+        owned = any(not result.admin_access for result in checks.ours(claim))
         pods = await pods_of(self._client, claim, self._on_host_network) if owned else ()
         for pod, host_network in pods:
             if host_network:
@@ -330,12 +330,12 @@ class Claims:
 
     def _stuck(self, claims: Iterable[PreparedClaim], uid: str) -> Iterator[Holding]:
         """Devices that others hold though nothing that can be read says so: not given back, or the record is bad."""
-        recorded = {each.claim.uid for each in claims}
+        recorded = {claim.claim.uid for claim in claims}
         unreadable = self._store.uids() - recorded
-        for each in self._holder.held:
-            if each.claim != uid and (each.trouble or each.claim in unreadable) and each.claim not in recorded:
-                trouble = f" ({each.trouble})" if each.trouble else ""
-                yield Holding(key=each.key, holder=f"the claim with uid {each.claim}{trouble}")
+        for device in self._holder.held:
+            if device.claim != uid and (device.trouble or device.claim in unreadable) and device.claim not in recorded:
+                trouble = f" ({device.trouble})" if device.trouble else ""
+                yield Holding(key=device.key, holder=f"the claim with uid {device.claim}{trouble}")
 
     def _forget(self, uid: str) -> None:
         with self._store.locked():
@@ -364,8 +364,8 @@ def _holding(kept: KeptDevice, claim: PreparedClaim) -> Holding:
 def _facts(binding: Binding) -> dict[_Share, PlannedDevice]:
     """The devices of a claim as they were when it was bound."""
     planned = (step.device for plan in binding.plans for step in plan.steps if step.device is not None)
-    found = (*planned, *(each.device for each in binding.plain))
-    return {(each.pool, each.device, each.share_id, each.request): each for each in found}
+    devices = (*planned, *(device.device for device in binding.plain))
+    return {(device.pool, device.device, device.share_id, device.request): device for device in devices}
 
 
 def _share(result: DeviceRequestAllocationResult) -> _Share:
@@ -375,8 +375,8 @@ def _share(result: DeviceRequestAllocationResult) -> _Share:
 def _published(view: NodeView) -> dict[DeviceKey, Mapping[str, DeviceAttribute]]:
     """The attributes of the node's devices as they are published."""
     return {
-        (each.spec.pool.name, device.name): device.attributes
-        for each in view.slices
-        if each.spec.driver == names.DRIVER
-        for device in each.spec.devices
+        (resource_slice.spec.pool.name, device.name): device.attributes
+        for resource_slice in view.slices
+        if resource_slice.spec.driver == names.DRIVER
+        for device in resource_slice.spec.devices
     }
