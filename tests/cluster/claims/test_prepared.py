@@ -50,7 +50,7 @@ def test_a_claim_is_prepared_once_answered_alike_and_forgotten_without_the_api(t
             await scene.claims.unprepare(wanted)
         assert len(scene.proxy.requests) == asked
         assert scene.store.get(wanted.uid) is None
-        assert not described.parent.parent.exists()
+        assert not list(described.parent.iterdir())
 
     tell(story)
 
