@@ -38,7 +38,7 @@ from netdra.node.claims.store import (
     base_request,
     cdi_id,
 )
-from netdra.node.permits import EVERYTHING, NodePermits
+from netdra.node.permits import NodePermits
 from netdra.node.view import Holder, NodeView
 from netdra.slices.exclusion import Holding, conflict
 from netdra.topology.bind import bind
@@ -48,11 +48,15 @@ log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-WatchedPods = Callable[[str, str, str], bool | None]
-"""Namespace, name and uid of a pod -> whether it is on the host's network, None if the pod is not known."""
 
-JustRead = Callable[[ClaimReference], Awaitable[ResourceClaim | None]]
-"""A claim as it has just been read for one of its pods, None if it was not."""
+class WatchedPods(Protocol):
+    """What is known of pods and their claims without asking the API server: `netdra.node.pods.tracker`."""
+
+    def on_host_network(self, namespace: str, name: str, uid: str) -> bool | None:
+        """Whether a pod is on the host's network; None if the pod is not known."""
+
+    async def just_read(self, wanted: ClaimReference) -> ResourceClaim | None:
+        """A claim as it has just been read for one of its pods; None if it was not."""
 
 
 class _PodSpec(Wire, frozen=True):
@@ -105,19 +109,7 @@ async def get_claim(client: Client, wanted: ClaimReference) -> ResourceClaim:
         ) from None
 
 
-def unwatched(_namespace: str, _name: str, _uid: str) -> bool | None:
-    """What is known of a pod by those who watch none."""
-    return None
-
-
-async def unread(_claim: ClaimReference) -> ResourceClaim | None:
-    """What is known of a claim by those who read none."""
-    return None
-
-
-async def pods_of(
-    client: Client, claim: ResourceClaim, on_host_network: WatchedPods = unwatched
-) -> tuple[tuple[str, bool], ...]:
+async def pods_of(client: Client, claim: ResourceClaim, watched: WatchedPods) -> tuple[tuple[str, bool], ...]:
     """The pods that a claim is reserved for: each one's name, and whether it is on the host's network.
 
     A pod that is gone or was replaced has no say. One that is watched is not asked for: its network never changes.
@@ -129,7 +121,7 @@ async def pods_of(
     for user in claim.status.reserved_for:
         if user.resource != "pods" or user.api_group:
             continue
-        known = on_host_network(claim.metadata.namespace, user.name, user.uid)
+        known = watched.on_host_network(claim.metadata.namespace, user.name, user.uid)
         if known is not None:
             pods.append((user.name, known))
             continue
@@ -170,10 +162,9 @@ class Claims:
         holder: Holder,
         store: ClaimStore,
         files: SideFiles,
-        on_host_network: WatchedPods = unwatched,
-        just_read: JustRead = unread,
-        permits: NodePermits = EVERYTHING,
-        settle: Callable[[str], Awaitable[None]] | None = None,
+        watched: WatchedPods,
+        permits: NodePermits,
+        settle: Callable[[str], Awaitable[None]],
     ) -> None:
         """Begin.
 
@@ -184,15 +175,13 @@ class Claims:
             holder: who holds which devices.
             store: where claims are written down.
             files: what else is written of a claim.
-            on_host_network: what is known of pods without asking the API server.
-            just_read: what is known of a claim without asking it.
+            watched: what is known of pods and their claims without asking the API server.
             permits: what those who write topologies may have of the node.
             settle: takes down what is left of a claim's pods, before the claim is given up.
         """
         self._client, self._node, self._view, self._holder = client, node, view, holder
         self._store, self._files = store, files
-        self._on_host_network, self._just_read, self._permits = on_host_network, just_read, permits
-        self._settled = settle
+        self._watched, self._permits, self._settle_pods = watched, permits, settle
 
     async def prepare(self, claim: ClaimReference) -> tuple[PreparedDevice, ...]:
         """Make a claim ready; see `ClaimHandler`.
@@ -217,8 +206,7 @@ class Claims:
         Raises:
             NetdraError: something could not be removed.
         """
-        if self._settled is not None:
-            await self._settled(claim.uid)
+        await self._settle_pods(claim.uid)
         await asyncio.to_thread(self._forget, claim.uid)
 
     async def _still(self, known: PreparedClaim) -> bool:
@@ -239,7 +227,7 @@ class Claims:
 
         Why it does not is said of the claim as the API server then has it, whole.
         """
-        claim = await self._just_read(wanted) if self._view.ready else None
+        claim = await self._watched.just_read(wanted) if self._view.ready else None
         try:
             return await self._checked(*await self._sound(claim, wanted)) if claim is not None else None
         except NetdraError:
@@ -259,7 +247,7 @@ class Claims:
         checks.allocation_of(claim, self._node)
         checks.check_config(claim)
         owned = any(not result.admin_access for result in checks.ours(claim))
-        pods = await pods_of(self._client, claim, self._on_host_network) if owned else ()
+        pods = await pods_of(self._client, claim, self._watched) if owned else ()
         for pod, host_network in pods:
             if host_network:
                 raise checks.on_host_network(claim, pod)

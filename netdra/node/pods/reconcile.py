@@ -140,7 +140,7 @@ class Reconciler:
         if claims:
             with counted(REPAIRS):
                 await attachments.attach(sandbox, claims, time.monotonic() + ATTACH_SECONDS)
-            attachments.reports.late(sandbox)
+            attachments.events.attached_late(sandbox)
         return True
 
     def _seen(self, sandbox: str) -> None:
@@ -166,7 +166,7 @@ class Reconciler:
         attachments = self.attachments
         drift = await attachments.in_thread(lambda: attachments.network.drift(sandbox))
         if drift:
-            attachments.reports.changed(sandbox, "; ".join(drift))
+            attachments.events.changed(sandbox, "; ".join(drift))
 
 
 def _not_yet(saved: Saved, problem: NetdraError) -> None:
