@@ -74,7 +74,7 @@ def attach(
             left = msgspec.structs.replace(settings, budget=max(0.0, deadline - time.monotonic()))
             done = _settled(header, left, problems)
             if done is not None:
-                return _recalled(graph, done)
+                return _repeated(graph, done)
             with sites.opened(pod, space, settings, deadline - time.monotonic()) as site:
                 preflight(graph, site)
                 # Another process may have begun since: then it is waited for in the next round.
@@ -182,7 +182,7 @@ def _outlives_the_machine(task: Task) -> bool:
     return task.is_binary or bool(task.step.config.get("ipam"))
 
 
-def _recalled(graph: Mapping[str, Task], saved: Saved) -> AttachReport:
+def _repeated(graph: Mapping[str, Task], saved: Saved) -> AttachReport:
     return msgspec.structs.replace(_report(graph, saved, {}, 0.0), repeated=True)
 
 

@@ -36,7 +36,7 @@ class StepReport(StepName, frozen=True, kw_only=True):
         interface: the interface that it made or changed.
         result: what it yielded.
         notes: what it could not do and that did not fail it, such as an offload that the device has not.
-        seconds: how long it took; 0 where it is only recalled.
+        seconds: how long it took; 0 where it was done before.
     """
 
     interface: str

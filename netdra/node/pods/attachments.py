@@ -201,10 +201,10 @@ class Attachments:
         except NetdraError as problem:
             if self.network.has_checkpoint(sandbox.id):
                 self.table.explain(sandbox.id, message_of(problem))
-            self.writer.tell(failed(sandbox, claims, reason_of(problem), message_of(problem)))
+            self.writer.update(failed(sandbox, claims, reason_of(problem), message_of(problem)))
             self.events.failed(sandbox, problem)
             raise
-        self.writer.tell(outcomes)
+        self.writer.update(outcomes)
         self.events.recovered(sandbox)
         self.changed()
 

@@ -159,7 +159,7 @@ class Reconciler:
     async def _confirm(self, sandbox: Sandbox, claims: tuple[ResourceClaim, ...], saved: Saved) -> None:
         attachments = self.attachments
         outcomes = await attachments.in_thread(lambda: attachments.network.confirm(sandbox, claims, saved))
-        attachments.writer.tell(outcomes)
+        attachments.writer.update(outcomes)
 
     async def _report_drift(self, sandbox: Sandbox) -> None:
         """Tell what a pod's network no longer is. It is left so: what changed it may have been the pod itself."""

@@ -195,8 +195,8 @@ class Tracker:
         return self.reflector.store
 
     @property
-    def kept(self) -> tuple[ResourceClaim, ...]:
-        """The claims that are kept, those of other drivers without their allocation."""
+    def claims(self) -> tuple[ResourceClaim, ...]:
+        """The claims of the pods that are known, those of other drivers without their allocation."""
         return tuple(self._claims.values())
 
     async def run(self) -> None:
@@ -277,9 +277,9 @@ class Tracker:
     async def _claim(self, sandbox: Sandbox, name: str) -> ResourceClaim:
         """A claim that is allocated, and reserved for the pod if it has devices of ours."""
         key = key_of(sandbox.namespace, name)
-        kept = self._claims.get(key)
-        if kept is not None and is_for(kept, sandbox.uid):
-            return kept
+        known = self._claims.get(key)
+        if known is not None and is_for(kept, sandbox.uid):
+            return known
         begun_before = key in self._reading
         claim = await self._read(key)
         if begun_before and not is_for(claim, sandbox.uid):
@@ -342,8 +342,8 @@ class Tracker:
             return
         for name in claim_names(change.new) or ():
             key = key_of(change.new.metadata.namespace, name)
-            kept = self._claims.get(key)
-            if kept is None or not is_for(kept, change.new.metadata.uid):
+            known = self._claims.get(key)
+            if known is None or not is_for(kept, change.new.metadata.uid):
                 self._begin_reading(key)
 
     def _forget(self) -> None:
