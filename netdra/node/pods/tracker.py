@@ -278,7 +278,7 @@ class Tracker:
         """A claim that is allocated, and reserved for the pod if it has devices of ours."""
         key = key_of(sandbox.namespace, name)
         known = self._claims.get(key)
-        if known is not None and is_for(kept, sandbox.uid):
+        if known is not None and is_for(known, sandbox.uid):
             return known
         begun_before = key in self._reading
         claim = await self._read(key)
@@ -343,7 +343,7 @@ class Tracker:
         for name in claim_names(change.new) or ():
             key = key_of(change.new.metadata.namespace, name)
             known = self._claims.get(key)
-            if known is None or not is_for(kept, change.new.metadata.uid):
+            if known is None or not is_for(known, change.new.metadata.uid):
                 self._begin_reading(key)
 
     def _forget(self) -> None:
