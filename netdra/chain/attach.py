@@ -57,7 +57,7 @@ def attach(
     named = confine.check(plans, confine.contracts_of(plans))
     refuse((*check_plans(plans), *schema_check.check_programs(plans, schemas), *named))
     plans = tuple(map(translated_plan, plans))
-    found = tasks(plans)
+    graph = tasks(plans)
     check_attachment(Attachment(container_id=pod.sandbox, if_name="lo", netns=netns, arguments=sites.arguments(pod)))
     with sites.open_pod(netns) as space:
         header = Header(
@@ -74,15 +74,15 @@ def attach(
             left = msgspec.structs.replace(settings, budget=max(0.0, deadline - time.monotonic()))
             done = _settled(header, left, problems)
             if done is not None:
-                return _recalled(found, done)
+                return _repeated(graph, done)
             with sites.opened(pod, space, settings, deadline - time.monotonic()) as site:
-                preflight(found, site)
+                preflight(graph, site)
                 # Another process may have begun since: then it is waited for in the next round.
                 with suppress(CheckpointExistsError):
-                    lasting = any(map(_outlives_the_machine, found.values()))
+                    lasting = any(map(_outlives_the_machine, graph.values()))
                     journal = checkpoint.create(settings.state, header, site.remaining(), lasting=lasting)
                     journal.hold()
-                    with closing(Executor(found, journal, site, settings)) as executor:
+                    with closing(Executor(graph, journal, site, settings)) as executor:
                         report = _run(executor, settings, started)
                     return msgspec.structs.replace(report, problems=tuple(problems))
 
@@ -126,7 +126,8 @@ def _back_out(
         sandbox=header.pod.sandbox,
         netns=header.namespace.path,
         failures=tuple(
-            failure_of(executor.tasks[key].topology, executor.tasks[key].step, each) for key, each in failed.items()
+            failure_of(executor.tasks[key].topology, executor.tasks[key].step, problem)
+            for key, problem in failed.items()
         ),
         undone=undone,
         seconds=time.monotonic() - started,
@@ -181,14 +182,14 @@ def _outlives_the_machine(task: Task) -> bool:
     return task.is_binary or bool(task.step.config.get("ipam"))
 
 
-def _recalled(found: Mapping[str, Task], saved: Saved) -> AttachReport:
-    return msgspec.structs.replace(_report(found, saved, {}, 0.0), repeated=True)
+def _repeated(graph: Mapping[str, Task], saved: Saved) -> AttachReport:
+    return msgspec.structs.replace(_report(graph, saved, {}, 0.0), repeated=True)
 
 
-def _report(found: Mapping[str, Task], saved: Saved, seconds: Mapping[str, float], total: float) -> AttachReport:
+def _report(graph: Mapping[str, Task], saved: Saved, seconds: Mapping[str, float], total: float) -> AttachReport:
     return AttachReport(
         sandbox=saved.header.pod.sandbox,
         netns=saved.header.namespace.path,
-        steps=reports_of(saved, found, seconds),
+        steps=reports_of(saved, graph, seconds),
         seconds=total,
     )

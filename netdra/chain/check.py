@@ -86,9 +86,9 @@ def check(sandbox: str, settings: Settings) -> CheckReport:
             if space is None:
                 return CheckReport(sandbox=sandbox, problems=("its network namespace is gone",))
             with sites.opened(header.pod, space, settings, settings.budget, plugins=header.plugins) as site:
-                found = tasks(header.plans)
-                with closing(Executor(found, journal, site, settings)) as executor:
-                    steps = tuple(_check_one(executor, key, task) for key, task in found.items())
+                graph = tasks(header.plans)
+                with closing(Executor(graph, journal, site, settings)) as executor:
+                    steps = tuple(_check_one(executor, key, task) for key, task in graph.items())
     finally:
         journal.close()
     return CheckReport(sandbox=sandbox, steps=steps)

@@ -74,16 +74,18 @@ def collect(settings: Settings, plans: Iterable[Plan] = ()) -> CollectReport:
             for task in flow.tasks((translated_plan(plan),)).values():
                 _network(networks, task, task.step.config, settings.plugins)
         _share(networks)
-        return CollectReport(networks=tuple(_collect(each, deadline) for each in networks.values()))
+        return CollectReport(networks=tuple(_collect(network, deadline) for network in networks.values()))
 
 
 def _share(networks: Networks) -> None:
     """Let all plugins of a network know of all that are on it: steps of several types may have one IPAM plugin."""
     on: dict[str, dict[tuple[str, str], Attachment]] = {}
-    for each in networks.values():
-        on.setdefault(each.config.network, {}).update({(one.container_id, one.if_name): one for one in each.valid})
-    for each in networks.values():
-        each.valid = list(on[each.config.network].values())
+    for network in networks.values():
+        on.setdefault(network.config.network, {}).update(
+            {(one.container_id, one.if_name): one for one in network.valid}
+        )
+    for network in networks.values():
+        network.valid = list(on[network.config.network].values())
 
 
 def _put_aside(state: Path) -> list[Path]:

@@ -89,7 +89,7 @@ def _undo(journal: Journal, settings: Settings, netns: str, held: str, started: 
         copy = files.copy_aside(journal.path)
         problems.append(f"checkpoint {journal.path} had {journal.saved.damaged} unreadable lines; a copy is {copy}")
     try:
-        found = tasks(header.plans)
+        graph = tasks(header.plans)
     except NetdraError as problem:
         aside = files.put_aside(journal.path)
         text = f"{problem.what}: the checkpoint was put aside as {aside}, and nothing could be undone"
@@ -102,7 +102,7 @@ def _undo(journal: Journal, settings: Settings, netns: str, held: str, started: 
     with (
         sites.reopen_pod(header.namespace, netns, held, same_boot=same_boot) as space,
         sites.opened(header.pod, space, settings, left, plugins=header.plugins) as site,
-        closing(Executor(found, journal, site, settings)) as executor,
+        closing(Executor(graph, journal, site, settings)) as executor,
     ):
         undone = undo(executor)
     return DetachReport(
@@ -134,14 +134,14 @@ def undo(executor: Executor) -> tuple[UndoReport, ...]:
     return tuple(reports.values())
 
 
-def to_undo(found: Mapping[str, Task], saved: Saved, *, same_boot: bool) -> list[str]:
+def to_undo(graph: Mapping[str, Task], saved: Saved, *, same_boot: bool) -> list[str]:
     """The steps that may have done something, in the order in which they run.
 
     Of a journal with unreadable lines, or one that a power failure may have cut, every step may have begun.
     """
     if same_boot and not saved.damaged:
-        return [key for key in found if key in saved.steps and not saved.steps[key].undone]
-    return [key for key in found if key not in saved.steps or not saved.steps[key].undone]
+        return [key for key in graph if key in saved.steps and not saved.steps[key].undone]
+    return [key for key in graph if key not in saved.steps or not saved.steps[key].undone]
 
 
 def _undo_one(task: Task, act: Callable[[], GivenBack]) -> UndoReport:

@@ -64,9 +64,9 @@ def order_of(task: Task, config: Mapping[str, Any], previous: StepResult) -> Ord
 class Executor:
     """Does the steps of one sandbox. Close it when it has done so."""
 
-    def __init__(self, found: Mapping[str, Task], journal: Journal, site: Site, settings: Settings) -> None:
+    def __init__(self, tasks: Mapping[str, Task], journal: Journal, site: Site, settings: Settings) -> None:
         decoders.build(*_IN_THREADS)
-        self.tasks, self.journal, self._settings = found, journal, settings
+        self.tasks, self.journal, self._settings = tasks, journal, settings
         self.site = dataclasses.replace(site, lock=journal.held)
         self._stop = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
 
@@ -173,11 +173,11 @@ class Executor:
         """What built-in steps of a step's type that came after it on its interface wrote down before they acted."""
         step, steps = self.tasks[key].step, self.journal.saved.steps
         begun = list(steps)
-        after = [self.tasks[each] for each in begun[begun.index(key) + 1 :]]
+        after = [self.tasks[later] for later in begun[begun.index(key) + 1 :]]
         return tuple(
-            builtin.written(steps[each.key].undo)
-            for each in after
-            if not each.is_binary and (each.step.type, each.step.if_name) == (step.type, step.if_name)
+            builtin.written(steps[later.key].undo)
+            for later in after
+            if not later.is_binary and (later.step.type, later.step.if_name) == (step.type, step.if_name)
         )
 
     def _apply(self, task: Task, config: Mapping[str, Any], previous: StepResult) -> StepResult:
@@ -196,7 +196,7 @@ class Executor:
         self.journal.append(Begun(step=task.key, config=config, undo=record))
         given = previous if task.after else None
         attachment = self._attachment(task)
-        before = {each.name for each in previous.interfaces}
+        before = {interface.name for interface in previous.interfaces}
         if task.after:
             with self._own_sockets() as site:
                 before |= {task.step.if_name} if unlocked.index_of(site.inside.sock, task.step.if_name) else set()
@@ -207,7 +207,7 @@ class Executor:
                 self.journal.append(Amended(step=task.key, undo={**record, _REFUSED: _words(problem.failure)}))
             raise
         if task.after:
-            told = {each.name for each in result.interfaces if each.sandbox == self.site.inside.path}
+            told = {interface.name for interface in result.interfaces if interface.sandbox == self.site.inside.path}
             self._check_made(task, {task.step.if_name, *told} - before)
         return result
 
@@ -253,7 +253,7 @@ class Executor:
         try:
             given = self._device_back(state)
         except NetdraError as stranded:
-            text = "; ".join(each.what for each in (problem, stranded) if each is not None)
+            text = "; ".join(failure.what for failure in (problem, stranded) if failure is not None)
             raise NotUndoneError(text, stranded=True, hung=_hung(problem)) from None
         if problem is not None and task.step.type in _ON_THE_DEVICE and RECORD in state.undo:
             notes = (f"its DEL failed, but its device is what it was: {problem.what}",)
@@ -343,8 +343,8 @@ class Executor:
     def _plugin(self, task: Task, config: Mapping[str, Any]) -> Plugin:
         version = config.get("cniVersion")
         where, lock = self.site.plugins, self.site.lock
-        found = protocol.find(task.step.type, where, version=version, timeout=self._timeout(), lock=lock)
-        return msgspec.structs.replace(found, stop=self._stop)
+        plugin = protocol.find(task.step.type, where, version=version, timeout=self._timeout(), lock=lock)
+        return msgspec.structs.replace(plugin, stop=self._stop)
 
     def _timeout(self) -> float:
         """Seconds that the next call of a plugin may take."""

@@ -61,7 +61,7 @@ def create(path: Path, content: bytes, timeout: float, *, lasting: bool = True) 
         raise unwritable(path, problem) from None
 
 
-def replace(path: Path, content: bytes, timeout: float, *, mode: int = MODE, lasting: bool = True) -> None:
+def replace(path: Path, content: bytes, timeout: float, *, mode: int = MODE, lasting: bool = True) -> os.stat_result:
     """Write a file, whole or not at all, in place of the one that may be there. Arguments as of `create`, and one more.
 
     Args:
@@ -71,14 +71,22 @@ def replace(path: Path, content: bytes, timeout: float, *, mode: int = MODE, las
         mode: its permissions.
         lasting: as of `create`.
 
+    Returns:
+        The file's status, of what was written.
+
     Raises:
         TemporaryError: the file system does not take it, or others write for longer than that; the old file stays.
     """
     try:
         with folder(path.parent, timeout) as opened_folder:
-            os.close(_written(path, content, mode, lasting=lasting))
+            fd = _written(path, content, mode, lasting=lasting)
+            try:
+                status = os.fstat(fd)
+            finally:
+                os.close(fd)
             if lasting:
                 os.fsync(opened_folder)
+            return status
     except OSError as problem:
         raise unwritable(path, problem) from None
 
@@ -107,17 +115,25 @@ def place(path: Path, content: bytes, timeout: float, *, mode: int) -> None:
         raise unwritable(path, problem) from None
 
 
-def make_room(path: Path) -> None:
-    """Have the next file of a folder written into one that is there: finding room for a file is what takes long.
+def appear(path: Path, content: bytes, timeout: float, *, mode: int) -> None:
+    """Write a file that need not outlast a power failure, whole or not at all, in place of the one that may be there.
+
+    Whoever has the old one open keeps it. There is a moment without either; nobody who writes at the same time is
+    waited for.
 
     Args:
-        path: the folder.
+        path: its name; its folder is made if need be.
+        content: all of it.
+        timeout: as of `create`, where the file system knows no files without a name.
+        mode: its permissions.
 
     Raises:
-        TemporaryError: the file system does not take it.
+        TemporaryError: as of `replace`.
     """
     try:
-        os.close(os.open(f"{path}/{_TEMPORARY}", os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, MODE))
+        path.unlink(missing_ok=True)
+        if not _appeared(path, content, mode):
+            replace(path, content, timeout, mode=mode, lasting=False)
     except OSError as problem:
         raise unwritable(path, problem) from None
 
@@ -208,24 +224,67 @@ def unwritable(path: Path, problem: OSError) -> TemporaryError:
     )
 
 
+def _unnamed(folder: Path, content: bytes, mode: int) -> int | None:
+    """A file without a name, open; None where the file system knows none (open(2), O_TMPFILE).
+
+    Raises:
+        OSError: the file system does not take it.
+    """
+    try:
+        fd = os.open(folder, os.O_TMPFILE | os.O_WRONLY | os.O_CLOEXEC, MODE)
+    except OSError:
+        return None
+    try:
+        os.fchmod(fd, mode)
+        append(fd, content)
+    except BaseException:
+        os.close(fd)
+        raise
+    return fd
+
+
+def _named(fd: int, name: str) -> None:
+    """Give an open file a name.
+
+    Raises:
+        FileExistsError: another file has it.
+    """
+    # With a descriptor it calls linkat(2), which alone follows the symbolic link to the file; the path is absolute.
+    os.link(f"/proc/self/fd/{fd}", name, src_dir_fd=fd, follow_symlinks=True)
+
+
+def _appeared(path: Path, content: bytes, mode: int) -> bool:
+    """Give a file its name when all is in it; False where that cannot be done without the folder's lock.
+
+    Raises:
+        OSError: the file system does not take it.
+    """
+    fd = _unnamed(path.parent, content, mode)
+    if fd is None:
+        return False
+    try:
+        _named(fd, str(path))
+    except FileExistsError:
+        return False  # another process has just written it
+    finally:
+        os.close(fd)
+    return True
+
+
 def _linked(path: Path, content: bytes, mode: int) -> bool:
-    """Give a file its name when all is in it; False where the file system knows no files without a name.
+    """Give a file its name by a rename when all is in it; False where the file system knows no files without a name.
 
     Raises:
         OSError: the file system does not take it.
     """
     temporary = f"{path.parent}/{_TEMPORARY}"
-    try:
-        fd = os.open(path.parent, os.O_TMPFILE | os.O_WRONLY | os.O_CLOEXEC, MODE)
-    except OSError:
+    fd = _unnamed(path.parent, content, mode)
+    if fd is None:
         return False
     try:
-        os.fchmod(fd, mode)
-        append(fd, content)
         with suppress(FileNotFoundError):  # of a process that was killed: the folder is locked
             os.unlink(temporary)  # noqa: PTH108 (a pod waits for each of these)
-        # A descriptor of a folder has it call linkat(2), which alone follows the symbolic link to the file.
-        os.link(f"/proc/self/fd/{fd}", temporary, src_dir_fd=fd, follow_symlinks=True)
+        _named(fd, temporary)
         os.rename(temporary, path)  # noqa: PTH104
     finally:
         os.close(fd)
@@ -322,9 +381,19 @@ class FileCache(Generic[T]):
         with path.open("rb") as opened:
             # Looked at before it is read: what is appended in between is found the next time.
             state = _state(os.fstat(opened.fileno()))
-            found = self._decode(opened.read(), path)
-        self._known[name] = state, found
-        return found
+            content = self._decode(opened.read(), path)
+        self._known[name] = state, content
+        return content
+
+    def remember(self, path: Path, status: os.stat_result, content: T) -> None:
+        """Take what a file says from whoever has just written it.
+
+        Args:
+            path: the file.
+            status: its status, as `replace` returned it.
+            content: what decoding it would yield.
+        """
+        self._known[str(path)] = _state(status), content
 
     def forget_all_but(self, folder: Path, names: Iterable[str]) -> None:
         """Forget the files of a folder but for these."""
@@ -333,5 +402,5 @@ class FileCache(Generic[T]):
             self._known.pop(name, None)
 
 
-def _state(found: os.stat_result) -> _State:
-    return found.st_ino, found.st_size, found.st_mtime_ns
+def _state(status: os.stat_result) -> _State:
+    return status.st_ino, status.st_size, status.st_mtime_ns

@@ -43,13 +43,13 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
     after: tuple[str, ...]
     ancestors: Mapping[str, str]
 
-    def resolved(self, config: Mapping[str, Any], found: Mapping[str, Task], results: Results) -> dict[str, Any]:
+    def resolved(self, config: Mapping[str, Any], graph: Mapping[str, Task], results: Results) -> dict[str, Any]:
         """A config of the step without references, by what its ancestors resulted in and were allocated.
 
         Raises:
             ConfigError: a reference leads nowhere.
         """
-        ancestors = {name: found[key].step.device for name, key in self.ancestors.items()}
+        ancestors = {name: graph[key].step.device for name, key in self.ancestors.items()}
         addresses = {name: device.pci_address for name, device in ancestors.items() if device is not None}
         return resolve(config, {name: results[key] for name, key in self.ancestors.items()}, addresses)
 
@@ -69,16 +69,16 @@ def tasks(plans: Sequence[Plan], first: int = 0) -> dict[str, Task]:
     Raises:
         InvalidInputError: a plan is no graph in that order, or an interface or a network cannot be named so.
     """
-    found: dict[str, Task] = {}
+    by_key: dict[str, Task] = {}
     for place, plan in enumerate(plans, first):
         before: dict[str, Task] = {}
         for step in plan.steps:
             task = _task(place, plan.topology, step, before)
-            before[step.name] = found[task.key] = task
-    return found
+            before[step.name] = by_key[task.key] = task
+    return by_key
 
 
-def edges(found: Mapping[str, Task]) -> dict[str, tuple[str, ...]]:
+def edges(graph: Mapping[str, Task]) -> dict[str, tuple[str, ...]]:
     """What each of some steps comes after: those of them that it depends on, and the one before it on its interface.
 
     Two steps that change one interface run in the plan's order though neither depends on the other: what the second
@@ -86,35 +86,35 @@ def edges(found: Mapping[str, Task]) -> dict[str, tuple[str, ...]]:
     """
     latest: dict[str, str] = {}
     comes_after: dict[str, tuple[str, ...]] = {}
-    for key, task in found.items():
+    for key, task in graph.items():
         before = (*task.after, latest.get(task.step.if_name, ""))
-        comes_after[key] = tuple(dict.fromkeys(each for each in before if each in found))
+        comes_after[key] = tuple(dict.fromkeys(other for other in before if other in graph))
         latest[task.step.if_name] = key
     return comes_after
 
 
-def previous(task: Task, found: Mapping[str, Task], results: Results) -> StepResult:
+def previous(task: Task, graph: Mapping[str, Task], results: Results) -> StepResult:
     """What a step is given: the result of its one dependency as it is, or the merge of several."""
-    given = merge([results.get(each, _NOTHING) for each in task.after])
+    given = merge([results.get(dependency, _NOTHING) for dependency in task.after])
     if len(task.after) < 2:
         return given
     before = set(task.ancestors.values())
-    return _renewed(given, _latest({key: each for key, each in found.items() if key in before}, results))
+    return _renewed(given, _latest({key: ancestor for key, ancestor in graph.items() if key in before}, results))
 
 
-def final(key: str, found: Mapping[str, Task], results: Results) -> StepResult | None:
+def final(key: str, graph: Mapping[str, Task], results: Results) -> StepResult | None:
     """The merge of the last results that build on a step; its own if it is the last, None if there are none."""
     builds_on = {key}
-    for each, task in found.items():
+    for other, task in graph.items():
         if builds_on.intersection(task.after):
-            builds_on.add(each)
-    with_result = [each for each in found if each in builds_on and each in results]
-    inner = {dependency for each in with_result for dependency in found[each].after}
-    last = [results[each] for each in with_result if each not in inner]
-    return _renewed(merge(last), _latest(found, results)) if last else None
+            builds_on.add(other)
+    with_result = [step for step in graph if step in builds_on and step in results]
+    inner = {dependency for step in with_result for dependency in graph[step].after}
+    last = [results[step] for step in with_result if step not in inner]
+    return _renewed(merge(last), _latest(graph, results)) if last else None
 
 
-def to_check(key: str, found: Mapping[str, Task], results: Results) -> StepResult:
+def to_check(key: str, graph: Mapping[str, Task], results: Results) -> StepResult:
     """What a binary is given on CHECK: the result of the last step that follows it in a chain on its interface.
 
     Where the graph branches, branches meet, or another interface is made, the chain ends: what is added there is not
@@ -122,41 +122,43 @@ def to_check(key: str, found: Mapping[str, Task], results: Results) -> StepResul
     """
     last = key
     while True:
-        after = [each for each, task in found.items() if last in task.after and each in results]
+        after = [follower for follower, task in graph.items() if last in task.after and follower in results]
         if len(after) != 1:
             break
-        task = found[after[0]]
-        if len(task.after) > 1 or task.step.if_name != found[key].step.if_name:
+        task = graph[after[0]]
+        if len(task.after) > 1 or task.step.if_name != graph[key].step.if_name:
             break
         last = after[0]
-    return _renewed(results.get(last, _NOTHING), _latest(found, results))
+    return _renewed(results.get(last, _NOTHING), _latest(graph, results))
 
 
-def expected(key: str, found: Mapping[str, Task], results: Results) -> StepResult:
+def expected(key: str, graph: Mapping[str, Task], results: Results) -> StepResult:
     """What a built-in step should find: all that the steps made, as the last to change it left it, and its own devices.
 
     A binary that changes an interface need not tell its MTU: that is left out then.
     """
-    latest = _latest(found, results)
-    for each, task in found.items():
+    latest = _latest(graph, results)
+    for step, task in graph.items():
         identity = (
             task.step.if_name,
-            next((i.sandbox for i in results.get(each, _NOTHING).interfaces if i.sandbox), ""),
+            next((i.sandbox for i in results.get(step, _NOTHING).interfaces if i.sandbox), ""),
         )
         if task.is_binary and task.after and identity in latest:
             latest[identity] = msgspec.structs.replace(latest[identity], mtu=0)
-    everything = merge([results[each] for each in found if each in results])
+    everything = merge([results[step] for step in graph if step in results])
     return msgspec.structs.replace(_renewed(everything, latest), devices=results.get(key, _NOTHING).devices)
 
 
-def _latest(found: Mapping[str, Task], results: Results) -> _Interfaces:
+def _latest(graph: Mapping[str, Task], results: Results) -> _Interfaces:
     """Each interface as the step that made it or changed it last told of it."""
     latest: _Interfaces = {}
-    for key, task in found.items():
-        given = {each for dependency in task.after for each in results.get(dependency, _NOTHING).interfaces}
-        for each in results.get(key, _NOTHING).interfaces:
-            if each not in given:
-                latest[each.name, each.sandbox] = _filled(each, latest.get((each.name, each.sandbox)))
+    for key, task in graph.items():
+        given = {interface for dependency in task.after for interface in results.get(dependency, _NOTHING).interfaces}
+        for interface in results.get(key, _NOTHING).interfaces:
+            if interface not in given:
+                latest[interface.name, interface.sandbox] = _filled(
+                    interface, latest.get((interface.name, interface.sandbox))
+                )
     return latest
 
 
@@ -173,7 +175,7 @@ def _filled(told: CNIInterface, before: CNIInterface | None) -> CNIInterface:
 
 
 def _renewed(result: StepResult, latest: _Interfaces) -> StepResult:
-    interfaces = tuple(latest.get((each.name, each.sandbox), each) for each in result.interfaces)
+    interfaces = tuple(latest.get((interface.name, interface.sandbox), interface) for interface in result.interfaces)
     return msgspec.structs.replace(result, interfaces=interfaces)
 
 

@@ -26,7 +26,11 @@ class UncheckableError(PermanentError):
 
 def own_interfaces(task: Task, given: StepResult, own: StepResult) -> tuple[CNIInterface, ...]:
     """The interfaces that a step made, and the one that it is called by: others it only hands on."""
-    return tuple(each for each in own.interfaces if each not in given.interfaces or each.name == task.step.if_name)
+    return tuple(
+        interface
+        for interface in own.interfaces
+        if interface not in given.interfaces or interface.name == task.step.if_name
+    )
 
 
 def drift(
@@ -45,11 +49,13 @@ def drift(
         UncheckableError: a userspace driver has the device, so there is no interface to look at.
         KernelError: the kernel refused.
     """
-    found: list[str] = []
-    for each in interfaces:
-        if each.sandbox == site.inside.path:  # one without a sandbox would be the host's, and some plugins forget it
-            found += _of_interface(task, config, each.name, expected, site)
-    return tuple(found)
+    drifted: list[str] = []
+    for interface in interfaces:
+        if (
+            interface.sandbox == site.inside.path
+        ):  # one without a sandbox would be the host's, and some plugins forget it
+            drifted += _of_interface(task, config, interface.name, expected, site)
+    return tuple(drifted)
 
 
 def _of_interface(task: Task, config: Mapping[str, Any], name: str, expected: StepResult, site: Site) -> Iterator[str]:
@@ -73,40 +79,40 @@ def _check_has_interface(task: Task, name: str, site: Site) -> None:
         )
 
 
-def _of_master(task: Task, config: Mapping[str, Any], found: Link, site: Site) -> Iterator[str]:
+def _of_master(task: Task, config: Mapping[str, Any], made: Link, site: Site) -> Iterator[str]:
     """Whether what stands on an interface of the pod still stands on that one."""
     master = config.get("master")
     in_pod = bool(task.after) or config.get("linkInContainer") is True
-    if not in_pod or found.kind not in _ON_A_MASTER or not isinstance(master, str) or not master:
+    if not in_pod or made.kind not in _ON_A_MASTER or not isinstance(master, str) or not master:
         return
     lower = link.find(site.inside.sock, master)
     if lower is None:
-        yield f'interface "{master}", on which "{found.name}" stands, is not there'
-    elif not _stands_on(found, lower):
-        yield f'interface "{found.name}" does not stand on "{master}"'
+        yield f'interface "{master}", on which "{made.name}" stands, is not there'
+    elif not _stands_on(made, lower):
+        yield f'interface "{made.name}" does not stand on "{master}"'
 
 
-def _stands_on(found: Link, lower: Link) -> bool:
+def _stands_on(made: Link, lower: Link) -> bool:
     """Whether a link stands on another one; of its own kind it stands beside that, on what both have below.
 
     So do macvlan_common_newlink() in drivers/net/macvlan.c and ipvlan_link_new() in drivers/net/ipvlan/ipvlan_main.c.
     """
-    if found.lower_netns < 0 and found.lower == lower.index:
+    if made.lower_netns < 0 and made.lower == lower.index:
         return True
-    return found.kind == lower.kind and (found.lower, found.lower_netns) == (lower.lower, lower.lower_netns)
+    return made.kind == lower.kind and (made.lower, made.lower_netns) == (lower.lower, lower.lower_netns)
 
 
-def _of_members(config: Mapping[str, Any], found: Link, site: Site) -> Iterator[str]:
+def _of_members(config: Mapping[str, Any], made: Link, site: Site) -> Iterator[str]:
     """Whether the links that a bond was made of are still in it."""
     listed = config.get("links")
-    if found.kind != "bond" or not isinstance(listed, list | tuple):
+    if made.kind != "bond" or not isinstance(listed, list | tuple):
         return
-    for each in listed:
-        name = each.get("name") if isinstance(each, Mapping) else each
+    for entry in listed:
+        name = entry.get("name") if isinstance(entry, Mapping) else entry
         if not isinstance(name, str) or not name:
             continue
         member = link.find(site.inside.sock, name)
         if member is None:
-            yield f'interface "{name}" of bond "{found.name}" is not there'
-        elif member.master != found.index:
-            yield f'interface "{name}" is not in bond "{found.name}"'
+            yield f'interface "{name}" of bond "{made.name}" is not there'
+        elif member.master != made.index:
+            yield f'interface "{name}" is not in bond "{made.name}"'

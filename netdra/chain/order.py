@@ -21,8 +21,8 @@ def reverse(edges: Mapping[str, Sequence[str]]) -> dict[str, tuple[str, ...]]:
     """
     turned: dict[str, list[str]] = {key: [] for key in reversed(list(edges))}
     for key, after in edges.items():
-        for each in after:
-            turned[each].insert(0, key)
+        for before in after:
+            turned[before].insert(0, key)
     return {key: tuple(after) for key, after in turned.items()}
 
 

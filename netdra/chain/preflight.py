@@ -38,7 +38,7 @@ _SOME_MAC = "02:00:00:00:00:01"
 _SOME_DEVICE = StepDevice(pci_address="0000:00:00.0", iommu_group="0", device_nodes=("/dev/null",), rdma_device="rdma0")
 
 
-def preflight(found: Mapping[str, Task], site: Site) -> None:
+def preflight(tasks: Mapping[str, Task], site: Site) -> None:
     """Check all steps of a pod.
 
     Raises:
@@ -53,14 +53,14 @@ def preflight(found: Mapping[str, Task], site: Site) -> None:
         )
     asked: list[Asked] = []
     expected: dict[str, StepResult] = {}
-    for key, task in found.items():
+    for key, task in tasks.items():
         step = task.step
         if (step.device is not None or makes_interface(step)) and unlocked.index_of(pod.sock, step.if_name):
             raise PermanentError(
                 f'{called(task.topology, step.name)} ({step.type}): the pod has an interface "{step.if_name}" already',
                 hint="choose another config.name",
             )
-        previous = merge([expected[each] for each in task.after])
+        previous = merge([expected[dependency] for dependency in task.after])
         expected[key] = _expected(task, previous, pod.path)
         with _named(task):
             asked += _binary(task, expected, site) if task.is_binary else _builtin(task, expected, previous, site)
@@ -80,7 +80,7 @@ def _named(task: Task) -> Iterator[None]:
         raise
     except NetdraError as problem:
         if subject not in problem.what:
-            kind = next((each for each in _KINDS if isinstance(problem, each)), NetdraError)
+            kind = next((possible for possible in _KINDS if isinstance(problem, possible)), NetdraError)
             raise kind(f"{subject}: {problem.what}", hint=problem.hint) from None
         raise
 
@@ -126,7 +126,7 @@ def _expected(task: Task, previous: StepResult, sandbox: str) -> StepResult:
     device = task.step.device
     address = device.pci_address if device is not None else ""
     made = CNIInterface(name=task.step.if_name, mac=_SOME_MAC, mtu=1500, sandbox=sandbox, pci_id=address)
-    others = tuple(each for each in previous.interfaces if each.name != made.name)
+    others = tuple(interface for interface in previous.interfaces if interface.name != made.name)
     return msgspec.structs.replace(previous, interfaces=(*others, made), devices=(*previous.devices, _SOME_DEVICE))
 
 
@@ -162,18 +162,21 @@ def check_readiness(asked: Iterable[Asked], seconds: float) -> None:
         PermanentError: some will not be.
     """
     now = time.monotonic()
-    open_ones = [each for each in asked if protocol.has_status(each.plugin) and _ready.get(_key(each), 0.0) < now]
+    open_ones = [
+        asking for asking in asked if protocol.has_status(asking.plugin) and _ready.get(_key(asking), 0.0) < now
+    ]
     if not open_ones:
         return
     timeout = min(seconds, MAX_SECONDS)
     with ThreadPoolExecutor(min(WORKERS, len(open_ones)), thread_name_prefix="netdra-status") as threads:
-        answers = list(threads.map(lambda each: _ask(each, now + timeout), open_ones))
-    refused = [(each, answer) for each, answer in zip(open_ones, answers, strict=True) if answer is not None]
+        answers = list(threads.map(lambda asking: _ask(asking, now + timeout), open_ones))
+    refused = [(asking, answer) for asking, answer in zip(open_ones, answers, strict=True) if answer is not None]
     if not refused:
         return
     text = "; ".join(
-        f"{each.called}: CNI plugin {each.plugin.binary.name!r} is not ready: {failure.message} (code {failure.code})"
-        for each, failure in refused
+        f"{asking.called}: CNI plugin {asking.plugin.binary.name!r} is not ready: "
+        f"{failure.message} (code {failure.code})"
+        for asking, failure in refused
     )
     if all(failure.code in _UNAVAILABLE for _, failure in refused):
         raise TemporaryError(text, hint="nothing was touched; see what the plugin waits for")
@@ -196,8 +199,8 @@ def _ask(asked: Asked, deadline: float) -> PluginFailure | None:
 def _believe(key: tuple[object, bytes]) -> None:
     now = time.monotonic()
     if len(_ready) >= MAX_BELIEVED:
-        for each in list(_outdated(now)):
-            _ready.pop(each, None)
+        for key in list(_outdated(now)):
+            _ready.pop(key, None)
     if len(_ready) < MAX_BELIEVED:
         _ready[key] = now + BELIEVED
 

@@ -36,7 +36,7 @@ class StepReport(StepName, frozen=True, kw_only=True):
         interface: the interface that it made or changed.
         result: what it yielded.
         notes: what it could not do and that did not fail it, such as an offload that the device has not.
-        seconds: how long it took; 0 where it is only recalled.
+        seconds: how long it took; 0 where it was done before.
     """
 
     interface: str
@@ -112,11 +112,11 @@ class FailedAttachReport(msgspec.Struct, frozen=True, kw_only=True, rename="came
     @property
     def is_clean(self) -> bool:
         """Whether nothing is left to undo."""
-        return all(each.outcome == "undone" for each in self.undone)
+        return all(step.outcome == "undone" for step in self.undone)
 
     def __str__(self) -> str:
         """The report in lines."""
-        failures = [f"{each}: {each.message}{_with_code(each)}" for each in self.failures]
+        failures = [f"{failure}: {failure.message}{_with_code(failure)}" for failure in self.failures]
         return "\n".join([*failures, *_undo_lines(self.undone)])
 
 
@@ -140,12 +140,12 @@ class DetachReport(msgspec.Struct, frozen=True, kw_only=True, rename="camel", om
     @property
     def is_undone(self) -> bool:
         """Whether no step is left to undo."""
-        return all(each.outcome == "undone" for each in self.undone)
+        return all(step.outcome == "undone" for step in self.undone)
 
     @property
     def is_tried(self) -> bool:
-        """Whether there was time for each step."""
-        return all(each.outcome != "left" for each in self.undone)
+        """Whether there was time for step step."""
+        return all(step.outcome != "left" for step in self.undone)
 
     @property
     def is_clean(self) -> bool:
@@ -155,22 +155,22 @@ class DetachReport(msgspec.Struct, frozen=True, kw_only=True, rename="camel", om
     @property
     def notes(self) -> tuple[str, ...]:
         """What of the steps that were undone could not be given back as it was."""
-        return tuple(f"{each}: {note}" for each in self.undone for note in each.notes)
+        return tuple(f"{step}: {note}" for step in self.undone for note in step.notes)
 
     @property
     def restored(self) -> tuple[str, ...]:
         """What of devices plugins had left otherwise than it was, and netdra restored."""
-        return tuple(f"{each}: {text}" for each in self.undone for text in each.restored)
+        return tuple(f"{step}: {text}" for step in self.undone for text in step.restored)
 
     @property
     def is_stranded(self) -> bool:
         """Whether a device is not what it was."""
-        return any(each.stranded for each in self.undone)
+        return any(step.stranded for step in self.undone)
 
     @property
     def is_refused(self) -> bool:
         """Whether all that is left are steps whose plugin cannot read their config: trying again changes nothing."""
-        return not self.is_undone and all(each.refused or each.outcome == "undone" for each in self.undone)
+        return not self.is_undone and all(step.refused or step.outcome == "undone" for step in self.undone)
 
     def __str__(self) -> str:
         """The report in lines."""
@@ -194,7 +194,7 @@ class CheckReport(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omi
     @property
     def is_clean(self) -> bool:
         """Whether all is as it should be."""
-        return not self.problems and not any(each.drift for each in self.steps)
+        return not self.problems and not any(step.drift for step in self.steps)
 
 
 class NetworkCollected(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
@@ -224,14 +224,14 @@ class CollectReport(msgspec.Struct, frozen=True, kw_only=True, rename="camel", o
     @property
     def is_clean(self) -> bool:
         """Whether all that could be asked has done it."""
-        return not self.problems and not any(each.problem for each in self.networks)
+        return not self.problems and not any(network.problem for network in self.networks)
 
 
 class AttachError(NetdraError):
     """A pod's network could not be attached; `report` says what failed and what was undone. Raised as a kind of it."""
 
     def __init__(self, report: FailedAttachReport) -> None:
-        hint = next((each.hint for each in report.failures if each.hint), "")
+        hint = next((failure.hint for failure in report.failures if failure.hint), "")
         super().__init__(f"sandbox {report.sandbox}: {report}", hint=hint)
         self.report = report
 
@@ -246,7 +246,7 @@ class AttachTemporaryError(AttachError, TemporaryError):
 
 def attach_error(report: FailedAttachReport) -> AttachError:
     """The error of the kind that the failures are."""
-    temporary = all(each.temporary for each in report.failures)
+    temporary = all(failure.temporary for failure in report.failures)
     return AttachTemporaryError(report) if temporary else AttachPermanentError(report)
 
 
@@ -291,10 +291,10 @@ def _with_code(failure: StepFailure) -> str:
 
 def _undo_lines(undone: tuple[UndoReport, ...]) -> list[str]:
     lines = []
-    done = [each.step for each in undone if each.outcome == "undone"]
+    done = [step.step for step in undone if step.outcome == "undone"]
     if done:
         lines.append(f"undone: {', '.join(done)}")
-    lines += [f"not undone: {each}: {each.message or 'no time left'}" for each in undone if each.outcome != "undone"]
-    lines += [f"restored: {each}: {text}" for each in undone for text in each.restored]
-    lines += [f"note: {each}: {note}" for each in undone for note in each.notes]
+    lines += [f"not undone: {step}: {step.message or 'no time left'}" for step in undone if step.outcome != "undone"]
+    lines += [f"restored: {step}: {text}" for step in undone for text in step.restored]
+    lines += [f"note: {step}: {note}" for step in undone for note in step.notes]
     return lines

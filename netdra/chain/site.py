@@ -123,7 +123,7 @@ def _opened_if_there(path: str, closing: ExitStack) -> PodSpace | None:
 
 def _other_holder(state: Path, sandbox: str) -> Callable[[str], str]:
     def holder(device: str) -> str:
-        found = holders.holder(state, device)
-        return "" if found == sandbox else found
+        other = holders.holder(state, device)
+        return "" if other == sandbox else other
 
     return holder

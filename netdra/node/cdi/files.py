@@ -12,9 +12,8 @@ k8s.io/dynamic-resource-allocation.
 
 from __future__ import annotations
 
-import shutil
+import os
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import Literal
 
@@ -31,7 +30,6 @@ from netdra.node.cdi.spec import Mount
 from netdra.node.claims.store import KeptDevice, PreparedClaim
 
 METADATA_FOLDER = "dra-device-metadata"
-METADATA_FILE = "metadata.json"
 CONTAINER_FOLDER = "/var/run/kubernetes.io/dra-device-attributes"
 
 CDI_FOLDER = Path("/var/run/cdi")
@@ -157,8 +155,6 @@ class ClaimFiles(msgspec.Struct, frozen=True, kw_only=True):
         if self.spec_path(claim.claim.uid).exists():
             return  # the kubelet asks again after its start
         self._describe(claim, ())
-        for request in claim.requests:
-            files.make_room(self._folder(claim.claim.uid) / _part(request))  # a pod will wait for the next one
 
     def attached(self, claim: PreparedClaim, outcomes: Sequence[DeviceOutcome]) -> None:
         """Let containers be made with a claim's devices: its pod's chain has succeeded.
@@ -196,24 +192,26 @@ class ClaimFiles(msgspec.Struct, frozen=True, kw_only=True):
             NetdraError: something is there and cannot be removed.
         """
         self.detached(uid)
-        folder = self._folder(uid)
-        with suppress(FileNotFoundError):
-            try:
-                shutil.rmtree(folder)
-            except FileNotFoundError:
-                raise
-            except OSError as problem:
-                raise _stuck(folder, problem) from None
+        mine = f"{_uid(uid)}."
+        try:
+            listed = os.listdir(self._folder)  # noqa: PTH208 (the kubelet waits for it)
+        except FileNotFoundError:
+            return
+        except OSError as problem:
+            raise _stuck(self._folder, problem) from None
+        for name in listed:
+            if name.startswith(mine):
+                _remove(self._folder / name)
 
     def specified(self) -> tuple[str, ...]:
         """The uids of the claims that have a specification now."""
         if not self.cdi.is_dir():
             return ()
-        found = (path.name for path in self.cdi.iterdir())
+        listed = (path.name for path in self.cdi.iterdir())
         return tuple(
             sorted(
                 name.removeprefix(_PREFIX).removesuffix(_SUFFIX)
-                for name in found
+                for name in listed
                 if name.startswith(_PREFIX) and name.endswith(_SUFFIX)
             )
         )
@@ -235,7 +233,17 @@ class ClaimFiles(msgspec.Struct, frozen=True, kw_only=True):
         Raises:
             InvalidInputError: the uid cannot be part of a file's name.
         """
-        return self.cdi / f"{_PREFIX}{_part(uid)}{_SUFFIX}"
+        return self.cdi / f"{_PREFIX}{_uid(uid)}{_SUFFIX}"
+
+    def metadata_path(self, uid: str, request: str) -> Path:
+        """Where the metadata of a claim's request is.
+
+        By uid, since a claim may be gone, and another one of its name be there, before it is unprepared.
+
+        Raises:
+            InvalidInputError: uid or request cannot be part of a file's name.
+        """
+        return self._folder / f"{_uid(uid)}.{_part(request)}.json"
 
     def _make_folder(self) -> None:
         try:
@@ -246,18 +254,17 @@ class ClaimFiles(msgspec.Struct, frozen=True, kw_only=True):
     def _describe(self, claim: PreparedClaim, became: Sequence[DeviceOutcome]) -> list[tuple[str, spec.Mount]]:
         mounts = []
         for request in claim.requests:
-            path = self._folder(claim.claim.uid) / _part(request) / METADATA_FILE
-            written = _text(device_metadata(claim, request, became))
+            path = self.metadata_path(claim.claim.uid, request)
             # No container has it now by this name, and a file that takes another one's place is waited for by ext4
             # (auto_da_alloc), which is a quarter of what all files of a pod take.
-            _remove(path)
-            files.replace(path, written, _LOCK_SECONDS, mode=_READABLE, lasting=False)
+            files.appear(path, _text(device_metadata(claim, request, became)), _LOCK_SECONDS, mode=_READABLE)
             mounts.append((request, _mount(claim, request, str(path))))
         return mounts
 
-    def _folder(self, uid: str) -> Path:
-        # By uid, since a claim may be gone, and another one of its name be there, before it is unprepared.
-        return self.plugin / METADATA_FOLDER / _part(uid)
+    @property
+    def _folder(self) -> Path:
+        # One for all claims: to remove a folder takes ext4 a millisecond, and the kubelet waits for it.
+        return self.plugin / METADATA_FOLDER
 
 
 def _part(name: str) -> str:
@@ -265,6 +272,13 @@ def _part(name: str) -> str:
     if not names.is_subdomain(name):
         raise InvalidInputError(f"{name[:80]!r} cannot be part of a file's name")
     return name
+
+
+def _uid(uid: str) -> str:
+    """A uid that comes from outside, as the part of a file's name before the first dot."""
+    if not names.is_label(uid):
+        raise InvalidInputError(f"{uid[:80]!r} cannot be part of a file's name")
+    return uid
 
 
 def _remove(path: Path) -> None:

@@ -47,14 +47,14 @@ def allocation_of(claim: ResourceClaim, node: str) -> AllocationResult:
         TemporaryError: it has none.
         PermanentError: it is for another node.
     """
-    found = claim.status.allocation
-    if found is None:
+    allocation = claim.status.allocation
+    if allocation is None:
         raise TemporaryError(f"{named(claim)} is not allocated", hint="wait until the pod is scheduled")
-    if found.node_selector is None:
-        return found
-    selector = parse_selector(found.node_selector, f"{named(claim)}, allocation")
+    if allocation.node_selector is None:
+        return allocation
+    selector = parse_selector(allocation.node_selector, f"{named(claim)}, allocation")
     pinned = [
-        {value for each in term.match_fields if each.key == "metadata.name" for value in each.values}
+        {value for field in term.match_fields if field.key == "metadata.name" for value in field.values}
         for term in selector.node_selector_terms
     ]
     if pinned and all(nodes and node not in nodes for nodes in pinned):
@@ -63,14 +63,14 @@ def allocation_of(claim: ResourceClaim, node: str) -> AllocationResult:
             f'{named(claim)} is allocated for node {where}, and this is "{node}"',
             hint="a pod with it can only run there; delete the pod so that it is scheduled anew",
         )
-    return found
+    return allocation
 
 
 def ours(claim: ResourceClaim) -> tuple[DeviceRequestAllocationResult, ...]:
     """The claim's devices of this driver, in the order of its allocation."""
     allocation = claim.status.allocation
     results = allocation.devices.results if allocation is not None else ()
-    return tuple(each for each in results if each.driver == names.DRIVER)
+    return tuple(result for result in results if result.driver == names.DRIVER)
 
 
 def check_config(claim: ResourceClaim) -> None:
@@ -98,13 +98,13 @@ def check_steps(binding: Binding) -> None:
     Raises:
         InvalidInputError: nothing says how a device could be attached.
     """
-    for each in binding.plain:
-        if not each.admin_access:
-            listed = ", ".join(each.device.supported_cnis)
+    for plain in binding.plain:
+        if not plain.admin_access:
+            listed = ", ".join(plain.device.supported_cnis)
             why = f"its policy lists {listed}, which need a configuration" if listed else "its policy lists no plugin"
             raise InvalidInputError(
-                f'{named(each.claim)}, request "{each.device.request}": nothing says how device '
-                f'"{each.device.device}" is attached: no NetworkTopology, no DeviceParameters, and {why}',
+                f'{named(plain.claim)}, request "{plain.device.request}": nothing says how device '
+                f'"{plain.device.device}" is attached: no NetworkTopology, no DeviceParameters, and {why}',
                 hint="request a DeviceClass of a NetworkTopology, or one that carries DeviceParameters",
             )
 

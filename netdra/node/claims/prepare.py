@@ -38,7 +38,7 @@ from netdra.node.claims.store import (
     base_request,
     cdi_id,
 )
-from netdra.node.permits import EVERYTHING, NodePermits
+from netdra.node.permits import NodePermits
 from netdra.node.view import Holder, NodeView
 from netdra.slices.exclusion import Holding, conflict
 from netdra.topology.bind import bind
@@ -48,11 +48,15 @@ log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-WatchedPods = Callable[[str, str, str], bool | None]
-"""Namespace, name and uid of a pod -> whether it is on the host's network, None if the pod is not known."""
 
-JustRead = Callable[[ClaimReference], Awaitable[ResourceClaim | None]]
-"""A claim as it has just been read for one of its pods, None if it was not."""
+class WatchedPods(Protocol):
+    """What is known of pods and their claims without asking the API server: `netdra.node.pods.tracker`."""
+
+    def on_host_network(self, namespace: str, name: str, uid: str) -> bool | None:
+        """Whether a pod is on the host's network; None if the pod is not known."""
+
+    async def just_read(self, wanted: ClaimReference) -> ResourceClaim | None:
+        """A claim as it has just been read for one of its pods; None if it was not."""
 
 
 class _PodSpec(Wire, frozen=True):
@@ -105,19 +109,7 @@ async def get_claim(client: Client, wanted: ClaimReference) -> ResourceClaim:
         ) from None
 
 
-def unwatched(_namespace: str, _name: str, _uid: str) -> bool | None:
-    """What is known of a pod by those who watch none."""
-    return None
-
-
-async def unread(_claim: ClaimReference) -> ResourceClaim | None:
-    """What is known of a claim by those who read none."""
-    return None
-
-
-async def pods_of(
-    client: Client, claim: ResourceClaim, on_host_network: WatchedPods = unwatched
-) -> tuple[tuple[str, bool], ...]:
+async def pods_of(client: Client, claim: ResourceClaim, watched: WatchedPods) -> tuple[tuple[str, bool], ...]:
     """The pods that a claim is reserved for: each one's name, and whether it is on the host's network.
 
     A pod that is gone or was replaced has no say. One that is watched is not asked for: its network never changes.
@@ -125,21 +117,21 @@ async def pods_of(
     Raises:
         ApiError: one is not to be had.
     """
-    found = []
+    pods = []
     for user in claim.status.reserved_for:
         if user.resource != "pods" or user.api_group:
             continue
-        known = on_host_network(claim.metadata.namespace, user.name, user.uid)
+        known = watched.on_host_network(claim.metadata.namespace, user.name, user.uid)
         if known is not None:
-            found.append((user.name, known))
+            pods.append((user.name, known))
             continue
         try:
             pod = await client.get(_PODS, user.name, claim.metadata.namespace)
         except NotFoundError:
             continue
         if pod.metadata.uid == user.uid:
-            found.append((user.name, pod.spec.host_network))
-    return tuple(found)
+            pods.append((user.name, pod.spec.host_network))
+    return tuple(pods)
 
 
 API_SECONDS = 30.0
@@ -170,10 +162,9 @@ class Claims:
         holder: Holder,
         store: ClaimStore,
         files: SideFiles,
-        on_host_network: WatchedPods = unwatched,
-        just_read: JustRead = unread,
-        permits: NodePermits = EVERYTHING,
-        settle: Callable[[str], Awaitable[None]] | None = None,
+        watched: WatchedPods,
+        permits: NodePermits,
+        settle: Callable[[str], Awaitable[None]],
     ) -> None:
         """Begin.
 
@@ -184,15 +175,13 @@ class Claims:
             holder: who holds which devices.
             store: where claims are written down.
             files: what else is written of a claim.
-            on_host_network: what is known of pods without asking the API server.
-            just_read: what is known of a claim without asking it.
+            watched: what is known of pods and their claims without asking the API server.
             permits: what those who write topologies may have of the node.
             settle: takes down what is left of a claim's pods, before the claim is given up.
         """
         self._client, self._node, self._view, self._holder = client, node, view, holder
         self._store, self._files = store, files
-        self._on_host_network, self._just_read, self._permits = on_host_network, just_read, permits
-        self._settled = settle
+        self._watched, self._permits, self._settle_pods = watched, permits, settle
 
     async def prepare(self, claim: ClaimReference) -> tuple[PreparedDevice, ...]:
         """Make a claim ready; see `ClaimHandler`.
@@ -206,8 +195,8 @@ class Claims:
             return known.told
         made = await self._of_just_read(claim)
         if made is None:
-            found = await patiently(lambda: self._read(claim), API_SECONDS)
-            made = await patiently(lambda: self._checked(*found), VIEW_SECONDS)
+            sound = await patiently(lambda: self._read(claim), API_SECONDS)
+            made = await patiently(lambda: self._checked(*sound), VIEW_SECONDS)
         await asyncio.to_thread(self._settle, made)
         return made.told
 
@@ -217,8 +206,7 @@ class Claims:
         Raises:
             NetdraError: something could not be removed.
         """
-        if self._settled is not None:
-            await self._settled(claim.uid)
+        await self._settle_pods(claim.uid)
         await asyncio.to_thread(self._forget, claim.uid)
 
     async def _still(self, known: PreparedClaim) -> bool:
@@ -239,7 +227,7 @@ class Claims:
 
         Why it does not is said of the claim as the API server then has it, whole.
         """
-        claim = await self._just_read(wanted) if self._view.ready else None
+        claim = await self._watched.just_read(wanted) if self._view.ready else None
         try:
             return await self._checked(*await self._sound(claim, wanted)) if claim is not None else None
         except NetdraError:
@@ -258,8 +246,8 @@ class Claims:
         checks.check_identity(claim, wanted)
         checks.allocation_of(claim, self._node)
         checks.check_config(claim)
-        owned = any(not each.admin_access for each in checks.ours(claim))
-        pods = await pods_of(self._client, claim, self._on_host_network) if owned else ()
+        owned = any(not result.admin_access for result in checks.ours(claim))
+        pods = await pods_of(self._client, claim, self._watched) if owned else ()
         for pod, host_network in pods:
             if host_network:
                 raise checks.on_host_network(claim, pod)
@@ -330,12 +318,12 @@ class Claims:
 
     def _stuck(self, claims: Iterable[PreparedClaim], uid: str) -> Iterator[Holding]:
         """Devices that others hold though nothing that can be read says so: not given back, or the record is bad."""
-        recorded = {each.claim.uid for each in claims}
+        recorded = {claim.claim.uid for claim in claims}
         unreadable = self._store.uids() - recorded
-        for each in self._holder.held:
-            if each.claim != uid and (each.trouble or each.claim in unreadable) and each.claim not in recorded:
-                trouble = f" ({each.trouble})" if each.trouble else ""
-                yield Holding(key=each.key, holder=f"the claim with uid {each.claim}{trouble}")
+        for device in self._holder.held:
+            if device.claim != uid and (device.trouble or device.claim in unreadable) and device.claim not in recorded:
+                trouble = f" ({device.trouble})" if device.trouble else ""
+                yield Holding(key=device.key, holder=f"the claim with uid {device.claim}{trouble}")
 
     def _forget(self, uid: str) -> None:
         with self._store.locked():
@@ -364,8 +352,8 @@ def _holding(kept: KeptDevice, claim: PreparedClaim) -> Holding:
 def _facts(binding: Binding) -> dict[_Share, PlannedDevice]:
     """The devices of a claim as they were when it was bound."""
     planned = (step.device for plan in binding.plans for step in plan.steps if step.device is not None)
-    found = (*planned, *(each.device for each in binding.plain))
-    return {(each.pool, each.device, each.share_id, each.request): each for each in found}
+    devices = (*planned, *(device.device for device in binding.plain))
+    return {(device.pool, device.device, device.share_id, device.request): device for device in devices}
 
 
 def _share(result: DeviceRequestAllocationResult) -> _Share:
@@ -375,8 +363,8 @@ def _share(result: DeviceRequestAllocationResult) -> _Share:
 def _published(view: NodeView) -> dict[DeviceKey, Mapping[str, DeviceAttribute]]:
     """The attributes of the node's devices as they are published."""
     return {
-        (each.spec.pool.name, device.name): device.attributes
-        for each in view.slices
-        if each.spec.driver == names.DRIVER
-        for device in each.spec.devices
+        (resource_slice.spec.pool.name, device.name): device.attributes
+        for resource_slice in view.slices
+        if resource_slice.spec.driver == names.DRIVER
+        for device in resource_slice.spec.devices
     }

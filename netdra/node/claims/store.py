@@ -94,12 +94,12 @@ class PreparedClaim(msgspec.Struct, frozen=True, kw_only=True, rename="camel", o
     @property
     def requests(self) -> tuple[str, ...]:
         """Its requests with devices of ours, each once."""
-        return tuple(dict.fromkeys(each.request for each in self.devices))
+        return tuple(dict.fromkeys(device.request for device in self.devices))
 
     @property
     def told(self) -> tuple[PreparedDevice, ...]:
         """What the kubelet was told."""
-        return tuple(each.told for each in self.devices)
+        return tuple(device.told for device in self.devices)
 
 
 def cdi_device(uid: str, request: str) -> str:
@@ -180,8 +180,8 @@ class ClaimStore(msgspec.Struct, frozen=True):
         """
         path = self._path(uid)
         try:
-            found = _known.of(path)
-            problem = "" if found.version == VERSION else f"version {found.version}, which there never was"
+            claim = _known.of(path)
+            problem = "" if claim.version == VERSION else f"version {claim.version}, which there never was"
         except FileNotFoundError:
             return None
         except OSError as error:
@@ -189,7 +189,7 @@ class ClaimStore(msgspec.Struct, frozen=True):
         except (msgspec.DecodeError, RecursionError) as error:
             problem = str(error)
         if not problem:
-            return found
+            return claim
         aside = files.put_aside(path)
         log.error("prepared claim %s cannot be read (%s) and is kept as %s", path, problem, aside)
         return None
@@ -204,20 +204,20 @@ class ClaimStore(msgspec.Struct, frozen=True):
 
     def all(self) -> list[PreparedClaim]:
         """Every prepared claim that can be read; files that cannot be are put aside."""
-        found = []
+        claims = []
         uids = self._uids()
         _known.forget_all_but(self.folder, [f"{uid}{_SUFFIX}" for uid in uids])
         for uid in uids:
             # One that another daemon just put aside, or that cannot be read just now, does not stop the others.
             with suppress(NetdraError):
                 claim = self.get(uid)
-                found += [claim] if claim is not None else []
-        return found
+                claims += [claim] if claim is not None else []
+        return claims
 
     def uids(self) -> frozenset[str]:
         """The claims that were prepared and not unprepared since, also those whose files could not be read."""
-        found = (name.split(_SUFFIX, 1) for name in self._names())
-        return frozenset(parts[0] for parts in found if len(parts) == 2 and parts[0])
+        split = (name.split(_SUFFIX, 1) for name in self._names())
+        return frozenset(parts[0] for parts in split if len(parts) == 2 and parts[0])
 
     def put(self, claim: PreparedClaim) -> None:
         """Write a claim down, in place of what may be there; whoever reads it from now on sees it, whole.
@@ -228,7 +228,9 @@ class ClaimStore(msgspec.Struct, frozen=True):
         Raises:
             NetdraError: the uid cannot be a claim's, or the file system does not take it.
         """
-        files.replace(self._path(claim.claim.uid), msgspec.json.encode(claim), _LOCK_SECONDS, lasting=False)
+        path = self._path(claim.claim.uid)
+        # What it says is asked for next when its pod's sandbox begins, which need not wait for it to be decoded.
+        _known.remember(path, files.replace(path, msgspec.json.encode(claim), _LOCK_SECONDS, lasting=False), claim)
 
     def remove(self, uid: str) -> None:
         """Forget a claim, and what was put aside of it; one that is not there is no error.
@@ -238,8 +240,10 @@ class ClaimStore(msgspec.Struct, frozen=True):
         """
         path = self._path(uid)
         try:
-            for each in (path, *self.folder.glob(f"{path.name}.bad-*")):
-                each.unlink(missing_ok=True)
+            path.unlink(missing_ok=True)
+            for name in self._names():
+                if name.startswith(f"{path.name}.bad-"):
+                    (self.folder / name).unlink(missing_ok=True)
         except OSError as problem:
             raise TemporaryError(f"{path} cannot be removed: {problem.strerror}") from None
 

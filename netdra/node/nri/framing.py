@@ -58,12 +58,12 @@ class Demux:
         Raises:
             ProtocolError: a frame is longer than any that the runtime sends.
         """
-        found = []
+        parts = []
         at = 0
         while at < len(data):
             if self._left:
                 payload = data[at : at + self._left]
-                found.append((self._stream, payload))
+                parts.append((self._stream, payload))
                 self._left -= len(payload)
                 at += len(payload)
             else:
@@ -71,7 +71,7 @@ class Demux:
                 self._header += piece
                 at += len(piece)
                 self._begin()
-        return found
+        return parts
 
     def _begin(self) -> None:
         if len(self._header) < _MUX_HEADER.size:
@@ -168,7 +168,7 @@ class Reader:
             ProtocolError: a frame is too long, of another kind, or its call has no client's number.
         """
         self._pending += data
-        found = []
+        frames = []
         at = 0
         while len(self._pending) - at >= _HEADER.size:
             size, call, kind, _ = _HEADER.unpack_from(self._pending, at)
@@ -176,10 +176,10 @@ class Reader:
             end = at + _HEADER.size + size
             if len(self._pending) < end:
                 break
-            found.append(Frame(call, kind, bytes(self._pending[at + _HEADER.size : end])))
+            frames.append(Frame(call, kind, bytes(self._pending[at + _HEADER.size : end])))
             at = end
         del self._pending[:at]
-        return found
+        return frames
 
     def _check(self, size: int, call: int, kind: int) -> None:
         if size > MOST_DATA:

@@ -22,10 +22,10 @@ from netdra.model.errors import NetdraError, PermanentError, TemporaryError
 from netdra.model.plan import Plan
 from netdra.node.claims.checks import check_shared
 from netdra.node.nri.hooks import LOOKUP_SHARE, REMOVE_SECONDS, Sandbox
-from netdra.node.permits import EVERYTHING, NodePermits
+from netdra.node.permits import NodePermits
 from netdra.node.pods.circuits import Circuits, programs
+from netdra.node.pods.events import PodEvents, message_of, reason_of
 from netdra.node.pods.network import Network
-from netdra.node.pods.reports import Reports, message_of, reason_of
 from netdra.node.pods.status import Outcome, failed
 from netdra.node.pods.table import Table, Undone
 from netdra.node.pods.tracker import Tracker
@@ -100,13 +100,13 @@ class Attachments:
     view: NodeView
     network: Network
     writer: StatusWriter
-    reports: Reports
+    events: PodEvents
     threads: Threads
-    changed: Callable[[], None] = lambda: None
-    listed: Callable[[], None] = lambda: None
-    ended_unseen: Callable[[], None] = lambda: None
-    permits: NodePermits = EVERYTHING
-    circuits: Circuits = field(default_factory=Circuits)
+    changed: Callable[[], None]
+    listed: Callable[[], None]
+    ended_unseen: Callable[[], None]
+    permits: NodePermits
+    circuits: Circuits
     _background: dict[str, asyncio.Task[None]] = field(default_factory=dict)
 
     @property
@@ -162,7 +162,7 @@ class Attachments:
             TemporaryError: something could not be undone yet; `orphans` goes on with it.
         """
         await self.stop(sandbox, REMOVE_SECONDS)
-        self.reports.well(sandbox)
+        self.events.recovered(sandbox)
 
     def hangs(self, sandbox: str) -> bool:
         """Whether a plugin that a sandbox needs does not answer just now."""
@@ -201,11 +201,11 @@ class Attachments:
         except NetdraError as problem:
             if self.network.has_checkpoint(sandbox.id):
                 self.table.explain(sandbox.id, message_of(problem))
-            self.writer.tell(failed(sandbox, claims, reason_of(problem), message_of(problem)))
-            self.reports.failed(sandbox, problem)
+            self.writer.update(failed(sandbox, claims, reason_of(problem), message_of(problem)))
+            self.events.failed(sandbox, problem)
             raise
-        self.writer.tell(outcomes)
-        self.reports.well(sandbox)
+        self.writer.update(outcomes)
+        self.events.recovered(sandbox)
         self.changed()
 
     async def take_down(self, sandbox: Sandbox, seconds: float) -> None:
@@ -239,15 +239,15 @@ class Attachments:
             NetdraError: not all could be undone.
         """
         if undone.restored:
-            self.reports.restored(sandbox, "\n".join(undone.restored))
+            self.events.restored(sandbox, "\n".join(undone.restored))
         if undone.notes:
-            self.reports.not_restored(sandbox, "\n".join(undone.notes))
+            self.events.not_restored(sandbox, "\n".join(undone.notes))
         if not undone.trouble:
             return
         if undone.is_given_up:
-            self.reports.given_up(sandbox, undone.trouble)
+            self.events.given_up(sandbox, undone.trouble)
             raise PermanentError(f"sandbox {sandbox.id}: not all could be undone: {undone.trouble}")
-        self.reports.not_undone(sandbox, undone.trouble)
+        self.events.not_undone(sandbox, undone.trouble)
         raise TemporaryError(f"sandbox {sandbox.id}: not all could be undone: {undone.trouble}")
 
     async def _run(self, sandbox: Sandbox, deadline: float) -> None:
@@ -257,7 +257,7 @@ class Attachments:
         except TemporaryError as problem:
             if await self.in_thread(lambda: self.network.is_on_hosts(sandbox), self.threads.looking):
                 return  # it has no network to be attached to, and no CDI specification either
-            self.reports.failed(sandbox, problem)
+            self.events.failed(sandbox, problem)
             raise
         if claims:
             await self.attach(sandbox, claims, deadline)

@@ -111,10 +111,10 @@ def _programs(plans: Iterable[Plan]) -> Iterator[str]:
 
 def hung_of(problem: NetdraError) -> tuple[str, ...]:
     """The plugins that an error says did not answer in time."""
-    found: Iterable[str] = ()
+    hung: Iterable[str] = ()
     if isinstance(problem, AttachError):
         report = problem.report
-        found = (*(each.hung for each in report.failures), *(each.hung for each in report.undone))
+        hung = (*(step.hung for step in report.failures), *(step.hung for step in report.undone))
     elif isinstance(problem, PluginError):
-        found = [problem.failure.hung]
-    return tuple(dict.fromkeys(each for each in found if each))
+        hung = [problem.failure.hung]
+    return tuple(dict.fromkeys(plugin for plugin in hung if plugin))

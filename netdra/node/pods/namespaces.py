@@ -47,10 +47,10 @@ class _Held:
     def is_lost(self) -> bool:
         """Whether the path leads to it no longer. One system call: all are asked at once."""
         try:
-            found = os.stat(self.path)  # noqa: PTH116
+            status = os.stat(self.path)  # noqa: PTH116
         except OSError:
             return True
-        return (found.st_dev, found.st_ino) != self.file
+        return (status.st_dev, status.st_ino) != self.file
 
 
 class Namespaces:
@@ -79,8 +79,8 @@ class Namespaces:
             if former is not None and former.path == path and former.namespace.inode == namespace.inode:
                 namespace.close()
                 return
-            found = os.fstat(namespace.fd)
-            self._held[sandbox] = _Held(namespace, path, (found.st_dev, found.st_ino))
+            status = os.fstat(namespace.fd)
+            self._held[sandbox] = _Held(namespace, path, (status.st_dev, status.st_ino))
             if former is not None:
                 former.namespace.close()
         if path.startswith(_PROCESSES):
@@ -151,7 +151,7 @@ class Namespaces:
         """The same with the namespaces' numbers."""
         with self._lock:
             held = list(self._held.items())
-        return {(sandbox, each.file[1]) for sandbox, each in held if each.is_lost}
+        return {(sandbox, namespace.file[1]) for sandbox, namespace in held if namespace.is_lost}
 
 
 class _Unmounts:

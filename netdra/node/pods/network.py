@@ -169,25 +169,42 @@ class Network:
         began = time.perf_counter()
         trouble: list[str] = []
         undone = Undone(trouble="netdra has a defect")
+        claims = self.table.claims(sandbox)
         try:
             try:
                 self.table.detaching(sandbox)
             except NetdraError as problem:
                 trouble.append(problem.what)
             faults.point("detach-begun")
-            undone = self._detach(sandbox, deadline, netns, give_up=give_up, trouble=trouble)
+            undone = self._detach(sandbox, deadline, netns, give_up=give_up, trouble=trouble, claims=claims)
             faults.point("detach-done")
         finally:
             self.table.detached(sandbox, undone)
         metrics.DETACH_SECONDS.labels("temporary" if undone.trouble else "ok").observe(time.perf_counter() - began)
         return undone
 
-    def _detach(self, sandbox: str, deadline: float, netns: str, *, give_up: bool, trouble: list[str]) -> Undone:
-        """Undo the chain; `trouble` is what else could not be done before."""
-        claims: tuple[ClaimReference, ...] = ()
+    def _detach(
+        self,
+        sandbox: str,
+        deadline: float,
+        netns: str,
+        *,
+        give_up: bool,
+        trouble: list[str],
+        claims: tuple[ClaimReference, ...],
+    ) -> Undone:
+        """Undo the chain.
+
+        Args:
+            sandbox: its id.
+            deadline: when it must be done, on the monotonic clock.
+            netns: where its namespace is now.
+            give_up: try for the last time.
+            trouble: what else could not be done before.
+            claims: those that it had, as far as they are known; else the checkpoint is asked.
+        """
         try:
-            saved = checks.load(self.settings.state, sandbox)
-            claims = tuple(dict.fromkeys(plan.claim for plan in saved.header.plans)) if saved is not None else ()
+            claims = claims or self._recorded_claims(sandbox)
             held = self.table.namespaces.path(sandbox)
             report = detach(sandbox, self._within(deadline), netns, held=held, give_up=give_up, keep_stranded=True)
         except NetdraError as problem:
@@ -205,6 +222,10 @@ class Network:
             releases_namespace=_releases_namespace(report, give_up=give_up),
             hung=tuple(step.hung for step in report.undone if step.hung),
         )
+
+    def _recorded_claims(self, sandbox: str) -> tuple[ClaimReference, ...]:
+        saved = checks.load(self.settings.state, sandbox)
+        return tuple(dict.fromkeys(plan.claim for plan in saved.header.plans)) if saved is not None else ()
 
     def sandboxes_on_disk(self) -> tuple[str, ...]:
         """The sandboxes that have a checkpoint."""

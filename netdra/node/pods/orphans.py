@@ -168,15 +168,15 @@ class Orphans:
         self._plans.clear()
         for problem in report.problems:
             log.warning("leases that nobody has are not looked for: %s", problem)
-        for each in report.networks:
-            if each.problem:
-                log.warning('plugin "%s", network "%s": %s', each.plugin, each.network, each.problem)
+        for network in report.networks:
+            if network.problem:
+                log.warning('plugin "%s", network "%s": %s', network.plugin, network.network, network.problem)
 
     async def _claims(self) -> None:
         """Give up prepared claims that are gone, or that no pod of this node has: seen so twice, as a watch may lag."""
         attachments = self.attachments
         prepared = await attachments.in_thread(attachments.table.prepared.all)
-        idle = [each.claim for each in prepared if not attachments.table.users(each.claim.uid)]
+        idle = [claim.claim for claim in prepared if not attachments.table.users(claim.claim.uid)]
         suspects: set[str] = set()
         for claim in idle:
             if not await self._is_needless(claim):
@@ -200,12 +200,12 @@ class Orphans:
         if not tracker.pods.synced:
             return False
         try:
-            found = await tracker.client.get(RESOURCE_CLAIMS, claim.name, claim.namespace)
+            stored = await tracker.client.get(RESOURCE_CLAIMS, claim.name, claim.namespace)
         except NotFoundError:
             return True
         except ApiError:
             return False
-        if found.metadata.uid != claim.uid:
+        if stored.metadata.uid != claim.uid:
             return True
         here = {pod.metadata.uid for pod in tracker.pods.objects.values()}
-        return not any(each.uid in here for each in found.status.reserved_for)
+        return not any(user.uid in here for user in stored.status.reserved_for)

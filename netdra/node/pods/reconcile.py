@@ -140,7 +140,7 @@ class Reconciler:
         if claims:
             with counted(REPAIRS):
                 await attachments.attach(sandbox, claims, time.monotonic() + ATTACH_SECONDS)
-            attachments.reports.late(sandbox)
+            attachments.events.attached_late(sandbox)
         return True
 
     def _seen(self, sandbox: str) -> None:
@@ -159,14 +159,14 @@ class Reconciler:
     async def _confirm(self, sandbox: Sandbox, claims: tuple[ResourceClaim, ...], saved: Saved) -> None:
         attachments = self.attachments
         outcomes = await attachments.in_thread(lambda: attachments.network.confirm(sandbox, claims, saved))
-        attachments.writer.tell(outcomes)
+        attachments.writer.update(outcomes)
 
     async def _report_drift(self, sandbox: Sandbox) -> None:
         """Tell what a pod's network no longer is. It is left so: what changed it may have been the pod itself."""
         attachments = self.attachments
         drift = await attachments.in_thread(lambda: attachments.network.drift(sandbox))
         if drift:
-            attachments.reports.changed(sandbox, "; ".join(drift))
+            attachments.events.changed(sandbox, "; ".join(drift))
 
 
 def _not_yet(saved: Saved, problem: NetdraError) -> None:

@@ -21,10 +21,10 @@ from netdra.node.claims.store import ClaimStore
 from netdra.node.permits import EVERYTHING, NodePermits
 from netdra.node.pods.attachments import Attachments, Threads
 from netdra.node.pods.circuits import Circuits
+from netdra.node.pods.events import PodEvents
 from netdra.node.pods.network import Network
 from netdra.node.pods.orphans import Orphans
 from netdra.node.pods.reconcile import Reconciler
-from netdra.node.pods.reports import Reports
 from netdra.node.pods.table import Table
 from netdra.node.pods.tracker import Tracker, WatchedPod
 from netdra.node.pods.writer import StatusWriter
@@ -118,7 +118,7 @@ def assemble(given: Dependencies) -> Pods:
     """All parts, connected; nothing runs yet."""
     network = Network(given.settings, Table(given.files, given.prepared))
     tracker = Tracker.of_node(given.client, given.node, lambda: bool(given.prepared.uids()))
-    reports = Reports(given.emit, given.node)
+    events = PodEvents(given.emit, given.node)
 
     def listed() -> None:
         reconciler.look()
@@ -129,8 +129,8 @@ def assemble(given: Dependencies) -> Pods:
         view=given.view,
         network=network,
         writer=StatusWriter(given.client, gate=given.gate),
-        reports=reports,
-        circuits=Circuits(reports.plugin_hangs),
+        events=events,
+        circuits=Circuits(events.plugin_hangs),
         threads=given.threads,
         changed=given.changed,
         permits=given.permits,
@@ -145,8 +145,7 @@ def assemble(given: Dependencies) -> Pods:
         network,
         given.prepared,
         given.files,
-        tracker.on_host_network,
-        tracker.just_read,
+        tracker,
         given.permits,
         lambda uid: orphans.settle(uid),
     )

@@ -129,8 +129,8 @@ def same(one: Iterable[AllocatedDeviceStatus], other: Iterable[AllocatedDeviceSt
 
 def _by_id(entries: Iterable[AllocatedDeviceStatus]) -> dict[DeviceId, bytes]:
     return {
-        (each.pool, each.device, each.share_id or ""): msgspec.json.encode(each, order="deterministic")
-        for each in entries
+        (entry.pool, entry.device, entry.share_id or ""): msgspec.json.encode(entry, order="deterministic")
+        for entry in entries
     }
 
 
@@ -149,10 +149,12 @@ def _entry(key: DeviceId, uses: Sequence[Use], former: Mapping[str, Any], now: s
 
 def _condition(outcomes: Sequence[Outcome], former: Mapping[str, Any], now: str) -> dict[str, Any]:
     """`Ready`: whether every pod that is to have the device has it."""
-    failed = [each for each in outcomes if not each.is_attached]
+    failed = [outcome for outcome in outcomes if not outcome.is_attached]
     status = "False" if failed else "True"
     told = failed or outcomes
-    message = "; ".join(_told(each, named=len(outcomes) > 1) for each in told if each.message or len(outcomes) > 1)
+    message = "; ".join(
+        _told(outcome, named=len(outcomes) > 1) for outcome in told if outcome.message or len(outcomes) > 1
+    )
     return {
         "type": READY,
         "status": status,
@@ -170,7 +172,7 @@ def _told(outcome: Outcome, *, named: bool) -> str:
 
 
 def _ready_of(conditions: tuple[Any, ...] | None) -> Mapping[str, Any]:
-    return next((each for each in conditions or () if each.get("type") == READY), {})
+    return next((condition for condition in conditions or () if condition.get("type") == READY), {})
 
 
 def _network_data(uses: Sequence[Use]) -> NetworkDeviceData | None:

@@ -13,15 +13,12 @@ One record a sandbox, in which the hooks, the reconciler and the search for orph
   D22, `namespaces`).
 
 ```
-                 attaching                 attached
-    EXPECTED ───────────────► ATTACHING ───────────────► ATTACHED
-       ▲  ▲                    ▲  │                      │ ▲
-       │  └────────────────────┼──┼──── detached ────┐   │ │ attached: its network is seen to stand
-       │                       │  │ detaching        │   │ │   (from EXPECTED and LEFT too)
-       │             attaching │  └──────────► DETACHING ◄─┘ detaching
-       │                       │                  ▲  │
-       └── detached            └─────── LEFT ─────┘  │ detached, and something could not be given back
-                                         ▲───────────┘
+    from                                    by          to
+    EXPECTED, ATTACHED (not standing), LEFT  attaching   ATTACHING
+    ATTACHING; EXPECTED, ATTACHED, LEFT
+      (its network is seen to stand)         attached    ATTACHED
+    all but DETACHING                        detaching   DETACHING
+    DETACHING                                detached    EXPECTED, or LEFT if something could not be given back
 ```
 
 A sandbox that has a checkpoint and is not known when the runtime says which ones run is LEFT too: a former process left
@@ -302,6 +299,12 @@ class Table:
                 record.plugins = frozenset()
             if undone.releases_namespace:
                 self.namespaces.release(sandbox)
+
+    def claims(self, sandbox: str) -> tuple[ClaimReference, ...]:
+        """The claims whose network a sandbox has; none unless it is attached."""
+        record = self._records.get(sandbox)
+        outcomes = record.claims.values() if record is not None and record.phase is Phase.ATTACHED else ()
+        return tuple(outcome.claim for outcome in outcomes if outcome is not None)
 
     def hold(self, sandbox: Sandbox) -> None:
         """Hold the namespace of a sandbox whose turn one has, if it is there."""

@@ -104,18 +104,18 @@ PODS = Resource("v1", "pods", WatchedPod, namespaced=True)
 
 def claim_names(pod: WatchedPod) -> tuple[str, ...] | None:
     """The names of a pod's ResourceClaims, the one for extended resources last; None while one is still to be made."""
-    made = {each.name: each.resource_claim_name or "" for each in pod.status.resource_claim_statuses or ()}
-    found: dict[str, None] = {}
-    for each in pod.spec.resource_claims or ():
-        name = each.resource_claim_name or made.get(each.name)
+    made = {status.name: status.resource_claim_name or "" for status in pod.status.resource_claim_statuses or ()}
+    named: dict[str, None] = {}
+    for claim in pod.spec.resource_claims or ():
+        name = claim.resource_claim_name or made.get(claim.name)
         if name is None:
             return None
         if name:
-            found[name] = None
+            named[name] = None
     extended = pod.status.extended_resource_claim_status
     if extended is not None:
-        found[extended.resource_claim_name] = None
-    return tuple(found)
+        named[extended.resource_claim_name] = None
+    return tuple(named)
 
 
 def needed(claim: ResourceClaim) -> ResourceClaim:
@@ -124,8 +124,8 @@ def needed(claim: ResourceClaim) -> ResourceClaim:
     marked = {name: value for name, value in metadata.annotations.items() if name in _ANNOTATIONS}
     allocation = claim.status.allocation
     devices = DeviceAllocationResult() if allocation is None else allocation.devices
-    results = tuple(each for each in devices.results if each.driver == names.DRIVER)
-    config = tuple(each for each in devices.config if each.opaque and each.opaque.driver == names.DRIVER)
+    results = tuple(result for result in devices.results if result.driver == names.DRIVER)
+    config = tuple(entry for entry in devices.config if entry.opaque and entry.opaque.driver == names.DRIVER)
     ours = DeviceAllocationResult(results=results, config=config if results else ())
     selector = allocation.node_selector if allocation is not None and results else None
     return ResourceClaim(
@@ -152,7 +152,7 @@ def is_ours(claim: ResourceClaim) -> bool:
 
 def is_for(claim: ResourceClaim, uid: str) -> bool:
     """Whether a claim is reserved for a pod."""
-    return any(each.uid == uid for each in claim.status.reserved_for)
+    return any(user.uid == uid for user in claim.status.reserved_for)
 
 
 log = logging.getLogger(__name__)
@@ -195,8 +195,8 @@ class Tracker:
         return self.reflector.store
 
     @property
-    def kept(self) -> tuple[ResourceClaim, ...]:
-        """The claims that are kept, those of other drivers without their allocation."""
+    def claims(self) -> tuple[ResourceClaim, ...]:
+        """The claims of the pods that are known, those of other drivers without their allocation."""
         return tuple(self._claims.values())
 
     async def run(self) -> None:
@@ -221,12 +221,12 @@ class Tracker:
             TemporaryError: it cannot be known now.
         """
         pod = self.pods.objects.get(key_of(sandbox.namespace, sandbox.name))
-        found = claim_names(pod) if pod is not None and pod.is_of(sandbox.uid) else None
-        if found == () or (found is None and not self.any_prepared()):
+        named = claim_names(pod) if pod is not None and pod.is_of(sandbox.uid) else None
+        if named == () or (named is None and not self.any_prepared()):
             return ()
         try:
             async with asyncio.timeout(seconds):
-                wanted = found if found is not None else await self._asked(sandbox)
+                wanted = named if named is not None else await self._asked(sandbox)
                 claims = [await self._claim(sandbox, name) for name in wanted]
         except TimeoutError:
             raise _unknown(sandbox, f"the API server has not answered within {seconds:.1f} s") from None
@@ -247,7 +247,7 @@ class Tracker:
         if claim is None or claim.metadata.uid != wanted.uid or time.monotonic() > read_at + FRESH_SECONDS:
             return None
         here = {pod.metadata.uid for pod in self.pods.objects.values()}
-        return claim if any(each.uid in here for each in claim.status.reserved_for) else None
+        return claim if any(user.uid in here for user in claim.status.reserved_for) else None
 
     def knows_to_be_claimless(self, sandbox: Sandbox) -> bool:
         """Whether the watch is sure that a pod names no claim at all."""
@@ -269,17 +269,17 @@ class Tracker:
         pod = await self.client.get(PODS, sandbox.name, sandbox.namespace)
         if not pod.is_of(sandbox.uid):
             raise _unknown(sandbox, "another pod has its name by now")
-        found = claim_names(pod)
-        if found is None:
+        named = claim_names(pod)
+        if named is None:
             raise _unknown(sandbox, "not all of its claims are made yet")
-        return found
+        return named
 
     async def _claim(self, sandbox: Sandbox, name: str) -> ResourceClaim:
         """A claim that is allocated, and reserved for the pod if it has devices of ours."""
         key = key_of(sandbox.namespace, name)
-        kept = self._claims.get(key)
-        if kept is not None and is_for(kept, sandbox.uid):
-            return kept
+        known = self._claims.get(key)
+        if known is not None and is_for(known, sandbox.uid):
+            return known
         begun_before = key in self._reading
         claim = await self._read(key)
         if begun_before and not is_for(claim, sandbox.uid):
@@ -342,8 +342,8 @@ class Tracker:
             return
         for name in claim_names(change.new) or ():
             key = key_of(change.new.metadata.namespace, name)
-            kept = self._claims.get(key)
-            if kept is None or not is_for(kept, change.new.metadata.uid):
+            known = self._claims.get(key)
+            if known is None or not is_for(known, change.new.metadata.uid):
                 self._begin_reading(key)
 
     def _forget(self) -> None:

@@ -78,7 +78,7 @@ class StatusWriter:
     clock: Callable[[], str] = _now
     gate: PriorityGate = field(default_factory=PriorityGate)
     failures: int = 0
-    _told: dict[str, dict[str, Outcome]] = field(default_factory=dict)
+    _outcomes: dict[str, dict[str, Outcome]] = field(default_factory=dict)
     _queue: WorkQueue[ClaimReference] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -91,10 +91,10 @@ class StatusWriter:
             fields=lambda claim: {"claim": f"{claim.namespace}/{claim.name}"},
         )
 
-    def tell(self, outcomes: Sequence[Outcome]) -> None:
+    def update(self, outcomes: Sequence[Outcome]) -> None:
         """Note what became of claims in a sandbox, in place of what became of them in the pod's last; written soon."""
         for outcome in outcomes:
-            self._told.setdefault(outcome.claim.uid, {})[outcome.sandbox.uid] = outcome
+            self._outcomes.setdefault(outcome.claim.uid, {})[outcome.sandbox.uid] = outcome
             self._queue.add(outcome.claim)
 
     def forget(self, sandbox: str, claims: Sequence[ClaimReference] = ()) -> None:
@@ -114,16 +114,16 @@ class StatusWriter:
 
     def of_pod(self, uid: str) -> tuple[Outcome, ...]:
         """What is told of a pod now."""
-        return tuple(known[uid] for known in self._told.values() if uid in known)
+        return tuple(known[uid] for known in self._outcomes.values() if uid in known)
 
     def _drop(self, is_over: Callable[[Outcome], bool]) -> None:
-        for claim_uid, outcomes in tuple(self._told.items()):
+        for claim_uid, outcomes in tuple(self._outcomes.items()):
             for pod, outcome in tuple(outcomes.items()):
                 if is_over(outcome):
                     del outcomes[pod]
                     self._queue.add(outcome.claim)
             if not outcomes:
-                del self._told[claim_uid]
+                del self._outcomes[claim_uid]
 
     async def settled(self) -> None:
         """Wait until all that was told is written, or cannot be."""
@@ -140,11 +140,11 @@ class StatusWriter:
             NetdraError: it cannot be written just now.
         """
         try:
-            await self._write(claim, tuple(self._told.get(claim.uid, {}).values()))
+            await self._write(claim, tuple(self._outcomes.get(claim.uid, {}).values()))
         except ConflictError:
             return AGAIN  # somebody else wrote, which is no failure
         except NotFoundError:
-            self._told.pop(claim.uid, None)
+            self._outcomes.pop(claim.uid, None)
         except RefusedError as problem:
             self.failures += 1
             log.warning("status not written: %s", problem)
@@ -156,7 +156,7 @@ class StatusWriter:
     async def _write(self, claim: ClaimReference, outcomes: Sequence[Outcome]) -> None:
         stored = await self.client.get(STORED_CLAIMS, claim.name, claim.namespace)
         if stored.metadata.uid != claim.uid or "allocation" not in stored.status:
-            self._told.pop(claim.uid, None)  # another claim by now, or given back: its devices say nothing any more
+            self._outcomes.pop(claim.uid, None)  # another claim by now, or given back: its devices say nothing any more
             return
         entries = _parts.decode(stored.status[_DEVICES]) if _DEVICES in stored.status else ()
         drivers = _heads.decode(stored.status[_DEVICES]) if _DEVICES in stored.status else ()

@@ -29,6 +29,7 @@ from testbed.control_plane import ControlPlane
 from testbed.objects import CLAIM, CLASS, HOSTNAME, POD, manifest
 from testbed.workspace import Workspace
 from tests.builders import OURS, exclusive, inventory, policy, shared, sriov
+from tests.cluster.claims.alone import handler
 from tests.cluster.fault_proxy import FaultProxy
 
 WITHIN = 60.0
@@ -153,7 +154,7 @@ async def node(plane: ControlPlane, workspace: Workspace, folder: Path) -> Async
         FaultProxy(plane).serving() as proxy,
         Client(connect(proxy.config)) as client,
     ):
-        claims = Claims(client, name, view, holders, store, files)
+        claims = handler(client, name, view, holders, store, files)
         yield Scene(workspace, name, view, holders, proxy, claims, store, files)
 
 

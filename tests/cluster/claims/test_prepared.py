@@ -11,10 +11,10 @@ import pytest
 
 from netdra.model.errors import InvalidInputError
 from netdra.model.plan import ClaimReference
-from netdra.node.claims.prepare import Claims
 from netdra.node.claims.store import ClaimStore
 from testbed.objects import CLAIM, NAMESPACE, POD
 from tests.builders import OURS
+from tests.cluster.claims.alone import handler
 from tests.cluster.claims.scene import BONDED, PF, VF, Scene, extended, request
 from tests.cluster.fault_proxy import Answer
 
@@ -33,7 +33,7 @@ def test_a_claim_is_prepared_once_answered_alike_and_forgotten_without_the_api(t
         record = scene.store.get(wanted.uid)
         assert record is not None
         assert record.claim == wanted
-        described = scene.files.plugin / "dra-device-metadata" / wanted.uid / "vf0" / "metadata.json"
+        described = scene.files.metadata_path(wanted.uid, "vf0")
         metadata = json.loads(described.read_text())
         (device,) = metadata["requests"][0]["devices"]
         assert device["attributes"]["dra.networking/pciAddress"]["string"].startswith("0000:")
@@ -50,7 +50,7 @@ def test_a_claim_is_prepared_once_answered_alike_and_forgotten_without_the_api(t
             await scene.claims.unprepare(wanted)
         assert len(scene.proxy.requests) == asked
         assert scene.store.get(wanted.uid) is None
-        assert not described.parent.parent.exists()
+        assert not list(described.parent.iterdir())
 
     tell(story)
 
@@ -182,7 +182,7 @@ def test_a_record_of_other_devices_than_the_claim_has_now_does_not_count(tell: A
 
 def test_claims_are_prepared_side_by_side_by_two_daemons(tell: Any) -> None:
     async def story(scene: Scene) -> None:
-        another = Claims(
+        another = handler(
             scene.claims._client, scene.node, scene.view, scene.holders, ClaimStore(scene.store.folder), scene.files
         )
         plain = scene.device_class(VF)

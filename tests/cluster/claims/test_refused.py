@@ -12,8 +12,8 @@ from netdra.model import documents, names
 from netdra.model.errors import InvalidInputError, NetdraError, PermanentError, TemporaryError
 from netdra.model.resource import ResourceSlice
 from netdra.node.claims import prepare as preparing
-from netdra.node.claims.prepare import Claims
 from netdra.node.view import HeldDevice
+from tests.cluster.claims.alone import handler
 from tests.cluster.claims.scene import BONDED, VF, Scene, request, supporting
 from tests.cluster.fault_proxy import Answer
 
@@ -127,7 +127,7 @@ def test_another_claim_of_the_name_and_one_that_is_gone_are_refused(tell: Any, m
 def test_a_claim_of_another_node_is_refused(tell: Any) -> None:
     async def story(scene: Scene) -> None:
         wanted = scene.allocated("c", request("net", scene.device_class(VF)))
-        elsewhere = Claims(scene.claims._client, "elsewhere", scene.view, scene.holders, scene.store, scene.files)
+        elsewhere = handler(scene.claims._client, "elsewhere", scene.view, scene.holders, scene.store, scene.files)
         with pytest.raises(PermanentError, match=f'is allocated for node {scene.node}, and this is "elsewhere"'):
             await elsewhere.prepare(wanted)
 

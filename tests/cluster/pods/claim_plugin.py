@@ -20,13 +20,13 @@ from netdra.model.plan import PlannedDevice
 from netdra.model.resource import ResourceSlice
 from netdra.model.topology import NetworkTopology
 from netdra.node.cdi.files import ClaimFiles
-from netdra.node.claims.prepare import Claims
 from netdra.node.claims.store import ClaimStore
 from netdra.node.kubelet.plugin import serving, sockets
 from netdra.node.kubelet.services import ClaimServices
 from netdra.node.priority import PriorityGate
 from netdra.node.view import DeviceHealth, HeldDevice
 from netdra.topology.devices import DeviceKey, from_slices
+from tests.cluster.claims.alone import handler
 
 STATE = Path("/var/lib/netdra")
 SICK = STATE / "sick"  # as long as it is there, no device is well
@@ -63,7 +63,7 @@ async def main(kubeconfig: Path, node: str, instance: str) -> None:
     async with Client(connect(find_config(kubeconfig))) as client:
         view = Slices(await client.list(RESOURCE_SLICES, Selection(field_selector=f"spec.nodeName={node}")))
         store = ClaimStore.of_state(STATE)
-        claims = Claims(client, node, view, view, store, ClaimFiles(plugin=paths.plugin))
+        claims = handler(client, node, view, view, store, ClaimFiles(plugin=paths.plugin))
         async with serving(paths, ClaimServices(claims, lambda: None, PriorityGate()), view.health) as registration:
             while not stopped.is_set():
                 (STATE / f"registered{instance}").write_text(str(registration.times))

@@ -110,7 +110,7 @@ def test_claims_of_other_drivers_are_none_of_ours(scene: Scene, topology: str) -
     async def story() -> None:
         async with scene.daemon() as daemon:
             assert await names(daemon, scene, pod) == [ours]
-            assert all(not claim.spec.devices.requests for claim in daemon.pods.tracker.kept)
+            assert all(not claim.spec.devices.requests for claim in daemon.pods.tracker.claims)
 
     asyncio.run(story())
 
@@ -192,13 +192,13 @@ def test_claims_are_forgotten_with_the_last_pod_that_names_them(scene: Scene) ->
             tracker = daemon.pods.tracker
             for pod in (one, other):
                 await daemon.seen(pod)
-            assert [kept.metadata.name for kept in tracker.kept] == [claim]
+            assert [claim.metadata.name for claim in tracker.claims] == [claim]
             for pod, left in ((one, [claim]), (other, [])):
                 scene.workspace.api.delete(POD, pod["metadata"]["name"], scene.workspace.namespace)
                 key = f"{scene.workspace.namespace}/{pod['metadata']['name']}"
                 gone = tracker.pods.until(lambda key=key: key not in tracker.pods.objects)  # type: ignore[misc]
                 await awaited(gone, "the watch to miss a pod")
-                assert [kept.metadata.name for kept in tracker.kept] == left
+                assert [claim.metadata.name for claim in tracker.claims] == left
 
     asyncio.run(story())
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from netdra.chain import files
 from netdra.chain.files import FileCache
 
 
@@ -65,3 +66,17 @@ def test_what_is_not_kept_is_decoded_again(tmp_path: Path, cache: FileCache[str]
     for path in paths:
         cache.of(path)
     assert decoded == [b"a"]
+
+
+def test_what_was_just_written_is_not_decoded_and_what_another_wrote_after_it_is(
+    tmp_path: Path, cache: FileCache[str], decoded: list[bytes]
+) -> None:
+    path = tmp_path / "a"
+    ours = files.replace(path, b"one", 1.0)
+    cache.remember(path, ours, "a: one")
+    assert cache.of(path) == "a: one"
+    assert not decoded
+    first = files.replace(path, b"two", 1.0)
+    files.replace(path, b"six", 1.0)
+    cache.remember(path, first, "a: two")
+    assert cache.of(path) == "a: six"

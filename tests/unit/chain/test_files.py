@@ -1,6 +1,7 @@
 import errno
 import os
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -61,17 +62,38 @@ def test_it_has_its_name_only_once_its_bytes_are_on_the_disk(tmp_path: Path, mon
     assert not path.exists()
 
 
-@pytest.mark.parametrize("left", ["", "of a longer one that somebody was killed over"])
-def test_a_file_is_written_into_the_one_that_was_made_for_it(tmp_path: Path, left: str) -> None:
-    files.make_room(tmp_path)
-    (room,) = tmp_path.iterdir()
-    room.write_text(left)
-    made = room.stat().st_ino
-    files.make_room(tmp_path)
-    files.replace(tmp_path / "a", b"one", 1.0, mode=0o644, lasting=False)
-    assert [path.name for path in tmp_path.iterdir()] == ["a"]
-    found = (tmp_path / "a").stat()
-    assert ((tmp_path / "a").read_text(), found.st_ino, found.st_mode & 0o777) == ("one", made, 0o644)
+@pytest.mark.parametrize("unnamed", [True, False], ids=["without a name at first", "where every file has one"])
+def test_a_file_that_appears_takes_the_others_place_and_who_reads_that_one_keeps_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, unnamed: bool
+) -> None:
+    if not unnamed:
+        monkeypatch.setattr(files, "_unnamed", lambda *_: None)
+    path = tmp_path / "folder" / "a"
+    files.appear(path, b"one", 1.0, mode=0o644)
+    with path.open("rb") as opened:
+        files.appear(path, b"two", 1.0, mode=0o644)
+        assert opened.read() == b"one"
+    assert (path.read_bytes(), path.stat().st_mode & 0o777) == (b"two", 0o644)
+    assert [each.name for each in path.parent.iterdir()] == ["a"]
+
+
+def test_of_many_who_have_a_file_appear_at_once_one_has_it_whole_and_nothing_is_left_over(tmp_path: Path) -> None:
+    path = tmp_path / "a"
+    contents = [bytes([65 + number]) * 5000 for number in range(8)]
+    with ThreadPoolExecutor(8) as threads:
+        list(threads.map(lambda content: files.appear(path, content, 10.0, mode=0o600), contents * 20))
+    assert path.read_bytes() in contents
+    assert [each.name for each in tmp_path.iterdir()] == ["a"]
+
+
+def test_a_file_that_cannot_be_written_whole_does_not_appear(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "a"
+    write = os.write
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "write", lambda fd, content: write(fd, content[:1]))
+        with pytest.raises(TemporaryError, match="cannot be written: No space left on device"):
+            files.appear(path, b"one", 1.0, mode=0o600)
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_placed_file_has_its_name_only_once_it_is_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,6 +17,7 @@ from netdra.model.claim import DeviceClass
 from netdra.model.inventory import ATTRIBUTES, PUBLISHED_ATTRIBUTES
 from netdra.model.names import DRIVER
 from netdra.model.topology import NetworkTopology
+from netdra.node.pods.table import Life, Phase
 from netdra.steps.addressing import RouteParams
 from netdra.steps.builtin import TYPES
 from netdra.steps.contract import Params
@@ -135,3 +136,10 @@ def test_every_test_that_a_page_names_is_there() -> None:
     named = {name for path in PAGES for name in re.findall(r"`(test_\w+)`", path.read_text(encoding="utf-8"))}
     assert named
     assert {name for name in named if f"def {name}(" not in tests} == set()
+
+
+def test_the_glossary_has_each_term_once_and_those_of_a_sandbox_as_the_code_has_them() -> None:
+    rows = re.findall(r"^\| ([^|]+) \| ([^|]+) \|$", page("glossary.md"), re.MULTILINE)
+    terms = [name for row, _ in rows for name in row.split(", ") if row != "term" and not row.startswith("-")]
+    assert len(terms) == len(set(terms))
+    assert {each.value for kind in (Phase, Life) for each in kind} <= set(terms)

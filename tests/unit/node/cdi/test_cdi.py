@@ -226,7 +226,7 @@ def test_an_annotation_of_the_claim_is_no_path(tmp_path: Path, name: str) -> Non
 def test_the_metadata_is_fuller_once_the_network_is_there(tmp_path: Path) -> None:
     files = ClaimFiles(plugin=tmp_path / "plugin", cdi=tmp_path / "cdi")
     files.prepared(WHOLE)
-    path = tmp_path / "plugin" / claim_files.METADATA_FOLDER / UID / "vf0" / "metadata.json"
+    path = files.metadata_path(UID, "vf0")
     before = json.loads(path.read_text())
     assert before == {
         "apiVersion": "metadata.resource.k8s.io/v1alpha1",
@@ -257,22 +257,11 @@ def test_the_metadata_is_fuller_once_the_network_is_there(tmp_path: Path) -> Non
     }
 
 
-def test_the_fuller_metadata_is_written_into_a_file_that_was_made_before_a_pod_waited_for_it(tmp_path: Path) -> None:
-    files = ClaimFiles(plugin=tmp_path / "plugin", cdi=tmp_path / "cdi")
-    files.prepared(WHOLE)
-    folder = tmp_path / "plugin" / claim_files.METADATA_FOLDER / UID / "vf0"
-    with (folder / "metadata.json").open() as first:  # kept open, so that no other file gets its number
-        (made,) = {path.stat().st_ino for path in folder.iterdir()} - {os.fstat(first.fileno()).st_ino}
-        files.attached(WHOLE, [*BONDED, *VFIO])
-    assert [path.name for path in folder.iterdir()] == ["metadata.json"]
-    assert (folder / "metadata.json").stat().st_ino == made
-
-
 def test_a_running_container_keeps_the_file_that_it_was_given(tmp_path: Path) -> None:
     """A claim that pods share is described anew for the second; a mount of the first one's file must not change."""
     files = ClaimFiles(plugin=tmp_path / "plugin", cdi=tmp_path / "cdi")
     files.attached(WHOLE, [*BONDED, *VFIO])
-    path = tmp_path / "plugin" / claim_files.METADATA_FOLDER / UID / "vf0" / "metadata.json"
+    path = files.metadata_path(UID, "vf0")
     with path.open() as mounted:
         files.detached(UID)
         files.prepared(WHOLE)
@@ -283,7 +272,7 @@ def test_a_running_container_keeps_the_file_that_it_was_given(tmp_path: Path) ->
 def test_what_containers_read_is_left_when_the_kubelet_prepares_again_while_they_run(tmp_path: Path) -> None:
     files = ClaimFiles(plugin=tmp_path / "plugin", cdi=tmp_path / "cdi")
     files.attached(WHOLE, [*BONDED, *VFIO])
-    path = tmp_path / "plugin" / claim_files.METADATA_FOLDER / UID / "vf0" / "metadata.json"
+    path = files.metadata_path(UID, "vf0")
     before = path.read_text()
     files.prepared(WHOLE)
     assert "networkData" in before
@@ -309,6 +298,16 @@ def test_files_go_in_their_order_and_twice_is_no_error(tmp_path: Path) -> None:
         "nvidia.com-gpu.json"
     ]
     assert list((tmp_path / "plugin" / claim_files.METADATA_FOLDER).iterdir()) == []
+
+
+def test_the_files_of_a_claim_go_and_those_of_others_stay(tmp_path: Path) -> None:
+    files = ClaimFiles(plugin=tmp_path / "plugin", cdi=tmp_path / "cdi")
+    other = msgspec.structs.replace(WHOLE, claim=msgspec.structs.replace(CLAIM, uid=f"{UID}-1"))
+    for claim in (WHOLE, other):
+        files.prepared(claim)
+    files.unprepared(UID)
+    assert not files.metadata_path(UID, "vf0").exists()
+    assert all(files.metadata_path(other.claim.uid, request).exists() for request in other.requests)
 
 
 @pytest.mark.parametrize("uid", ["../x", "a/b", "", ".", "a\0b", "é", "x" * 300])

@@ -1,7 +1,7 @@
-"""Tells people that a pod's network failed: in the log and as the pod's event, once for each new reason.
+"""The events of pods whose network failed, was restored or came late, each with a line in the log.
 
-Called by `netdra.node.pods.attachments` and `reconcile`. The runtime tries a refused pod anew every dozen seconds, each
-time with another sandbox; what says the same but for the sandbox is not told again.
+Made by `netdra.node.pods.attachments` and `reconcile`. The runtime tries a refused pod anew every dozen seconds, each
+time with another sandbox; an event that says the same but for the sandbox is not emitted again.
 """
 
 from __future__ import annotations
@@ -21,58 +21,58 @@ log = logging.getLogger(__name__)
 MOST_PODS = 1000
 
 
-class Reports:
-    """What was told of which pod last."""
+class PodEvents:
+    """The events of this node's pods, and the last one of each pod."""
 
     def __init__(self, emit: Callable[[Occurrence], None], node: str = "") -> None:
-        """Begin with nothing told.
+        """Begin with none.
 
         Args:
             emit: takes an event, e.g. `netdra.kube.events.Recorder.emit`.
             node: the node's name.
         """
         self._emit, self._node = emit, node
-        self._told: dict[str, str] = {}
+        self._last: dict[str, str] = {}
 
     def failed(self, sandbox: Sandbox, problem: NetdraError) -> None:
         """A sandbox was refused."""
         text = message_of(problem)
         if self._is_new(sandbox, text):
             log.warning("%s", text, extra=_about(sandbox, problem))
-            self._tell(sandbox, "Warning", "NetworkNotAttached", "Attach", text)
+            self._emit_of(sandbox, "Warning", "NetworkNotAttached", "Attach", text)
 
     def not_undone(self, sandbox: Sandbox, trouble: str) -> None:
         """Something of a sandbox could not be given back yet."""
         if self._is_new(sandbox, trouble):
             log.warning("not given back yet: %s", trouble, extra=_about(sandbox))
-            self._tell(sandbox, "Warning", "NetworkNotDetached", "Detach", trouble)
+            self._emit_of(sandbox, "Warning", "NetworkNotDetached", "Detach", trouble)
 
     def not_restored(self, sandbox: Sandbox, notes: str) -> None:
         """All of a sandbox is undone, and something of the node is not as it was before: a virtual device is lost."""
         log.warning("not as it was before: %s", notes, extra=_about(sandbox))
-        self._tell(sandbox, "Warning", "NetworkNotRestored", "Detach", notes)
+        self._emit_of(sandbox, "Warning", "NetworkNotRestored", "Detach", notes)
 
     def restored(self, sandbox: Sandbox, restored: str) -> None:
         """A plugin left a device of the node otherwise than it was, and netdra made it that again."""
         log.warning("restored, as its plugin had not: %s", restored, extra=_about(sandbox))
-        self._tell(sandbox, "Normal", "DeviceRestored", "Detach", restored)
+        self._emit_of(sandbox, "Normal", "DeviceRestored", "Detach", restored)
 
     def given_up(self, sandbox: Sandbox, trouble: str) -> None:
         """What could not be given back is tried no more, and left for a person."""
         log.error('pod "%s/%s", sandbox %s: %s', sandbox.namespace, sandbox.name, sandbox.id, trouble)
-        self._tell(sandbox, "Warning", "NetworkGivenUp", "Detach", trouble)
+        self._emit_of(sandbox, "Warning", "NetworkGivenUp", "Detach", trouble)
 
     def changed(self, sandbox: Sandbox, drift: str) -> None:
         """The network of a pod that runs is not as it was made."""
         if self._is_new(sandbox, drift):
             log.warning("the network is not as it was made: %s", drift, extra=_about(sandbox))
-            self._tell(sandbox, "Warning", "NetworkChanged", "Check", drift)
+            self._emit_of(sandbox, "Warning", "NetworkChanged", "Check", drift)
 
-    def late(self, sandbox: Sandbox) -> None:
+    def attached_late(self, sandbox: Sandbox) -> None:
         """A pod that had begun without its network has it now."""
         text = "the pod began while the network driver was away; its network is complete now"
         log.warning("%s", text, extra=_about(sandbox))
-        self._tell(sandbox, "Warning", "NetworkAttachedLate", "Attach", text)
+        self._emit_of(sandbox, "Warning", "NetworkAttachedLate", "Attach", text)
 
     def plugin_hangs(self, plugin: str, seconds: float) -> None:
         """A plugin did not answer in time, and is left alone for a while."""
@@ -81,20 +81,22 @@ class Reports:
         node = ObjectReference(api_version="v1", kind="Node", name=self._node)
         self._emit(Occurrence(regarding=node, type="Warning", reason="PluginNotAnswering", action="Attach", note=text))
 
-    def well(self, sandbox: Sandbox) -> None:
+    def recovered(self, sandbox: Sandbox) -> None:
         """Nothing is wrong with a pod, or it is gone: what is wrong next is news."""
-        self._told.pop(sandbox.uid, None)
+        self._last.pop(sandbox.uid, None)
 
     def _is_new(self, sandbox: Sandbox, text: str) -> bool:
-        known = text.replace(sandbox.id, "").replace(sandbox.netns or sandbox.id, "")
-        if self._told.get(sandbox.uid) == known:
+        text = text.replace(sandbox.id, "").replace(sandbox.netns or sandbox.id, "")
+        if self._last.get(sandbox.uid) == text:
             return False
-        while len(self._told) >= MOST_PODS:
-            del self._told[next(iter(self._told))]
-        self._told[sandbox.uid] = known
+        while len(self._last) >= MOST_PODS:
+            del self._last[next(iter(self._last))]
+        self._last[sandbox.uid] = text
         return True
 
-    def _tell(self, sandbox: Sandbox, kind: Literal["Normal", "Warning"], reason: str, action: str, note: str) -> None:
+    def _emit_of(
+        self, sandbox: Sandbox, kind: Literal["Normal", "Warning"], reason: str, action: str, note: str
+    ) -> None:
         pod = ObjectReference(
             api_version="v1", kind="Pod", name=sandbox.name, namespace=sandbox.namespace, uid=sandbox.uid
         )

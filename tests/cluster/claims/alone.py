@@ -1,0 +1,31 @@
+"""A handler of claims without the rest of the daemon: nobody watches pods, and none has left anything."""
+
+from __future__ import annotations
+
+from netdra.kube.client import Client
+from netdra.model.claim import ResourceClaim
+from netdra.model.plan import ClaimReference
+from netdra.node.cdi.files import ClaimFiles
+from netdra.node.claims.prepare import Claims
+from netdra.node.claims.store import ClaimStore
+from netdra.node.permits import EVERYTHING
+from netdra.node.view import Holder, NodeView
+
+
+class Unwatched:
+    """A node whose watch has brought no pod."""
+
+    def on_host_network(self, namespace: str, name: str, uid: str) -> bool | None:
+        return None
+
+    async def just_read(self, wanted: ClaimReference) -> ResourceClaim | None:
+        return None
+
+
+async def settled(uid: str) -> None:
+    pass
+
+
+def handler(client: Client, node: str, view: NodeView, holder: Holder, store: ClaimStore, files: ClaimFiles) -> Claims:
+    """The claims of a node that allows everything."""
+    return Claims(client, node, view, holder, store, files, Unwatched(), EVERYTHING, settled)
