@@ -22,7 +22,16 @@ import yaml
 
 from bench import hollow_floor
 from bench.figures import Figure
-from bench.hollow_changes import (
+from netdra.kube.client import Client
+from netdra.kube.connection import connect, find_config
+from netdra.model import crd, kinds
+from testbed.api import Api, Object
+from testbed.build import program
+from testbed.commands import Settings
+from testbed.control_plane import ControlPlane
+from testbed.objects import NODE, manifest
+from testbed.process import Ports
+from tests.hollow_changes import (
     CHANGES,
     EXAMPLE,
     FIRST,
@@ -38,16 +47,7 @@ from bench.hollow_changes import (
     wait_status,
     writes,
 )
-from bench.hollow_nodes import HollowNodes
-from netdra.kube.client import Client
-from netdra.kube.connection import connect, find_config
-from netdra.model import crd, kinds
-from testbed.api import Api, Object
-from testbed.build import program
-from testbed.commands import Settings
-from testbed.control_plane import ControlPlane
-from testbed.objects import NODE, manifest
-from testbed.process import Ports
+from tests.hollow_nodes import HollowNodes
 
 NODES = 500
 SECONDS = 10.0
