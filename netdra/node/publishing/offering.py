@@ -14,11 +14,13 @@ from typing import Protocol
 import msgspec
 
 from netdra.exposure import Exposer
+from netdra.exposure.registered import NOTHING, Registered
 from netdra.model.device import ExposureResult, Features, LeftOut, Problem
 from netdra.model.inventory import Interface, Inventory, Node, wire
 from netdra.model.node_network import NodeNetworkStatus
 from netdra.model.plan import PlannedDevice
 from netdra.model.policy import DeviceExposurePolicy
+from netdra.model.registration import Outcome
 from netdra.model.resource import ResourceSlice
 from netdra.node.publishing import facts, reports
 from netdra.node.publishing.facts import Gone, Known, PfNames, frozen_names, recall
@@ -147,6 +149,7 @@ class Offering:
         held: Sequence[HeldDevice],
         surroundings: Surroundings,
         now: float,
+        registered: Registered = NOTHING,
     ) -> Offered:
         """One pass.
 
@@ -156,6 +159,7 @@ class Offering:
             held: the devices that claims have.
             surroundings: what else the kernel can be asked.
             now: seconds of a clock that never goes back.
+            registered: what providers say of the node's devices.
         """
         assert self._exposer is not None, "follow comes first"
         claimed = {one.key: self._last[one.key] for one in held if one.key in self._last}
@@ -173,7 +177,7 @@ class Offering:
         node = Node(name=self._node, labels=labels, physnets=inventory.node.physnets)
         here = Inventory(node=node, interfaces=interfaces)
         pinned = {known.interface.identity: key[0] for key, known in claimed.items()}
-        parts = self._exposer.pools(here, in_use, pinned)
+        parts = self._exposer.pools(here, in_use, pinned, registered)
         self._gone = facts.gone_effects(gone, self._exposer, self._gone)
         changed = self._make_all(parts, held, interfaces)
         self._interfaces = interfaces
@@ -202,8 +206,17 @@ class Offering:
         problems = (*self._problems, *unwanted)
         plugins = self._presence.programs if self._presence is not None else ()
         missing = reports.missing_plugins(self._listed(), self._presence)
+        outcomes = tuple(outcome for made in self._made.values() for outcome in _published(made))
         return reports.status(
-            Seen(rows, self._exposer.holding, problems, self._left_out(problems), plugins=plugins, missing=missing)
+            Seen(
+                rows,
+                self._exposer.holding,
+                problems,
+                self._left_out(problems),
+                outcomes=outcomes,
+                plugins=plugins,
+                missing=missing,
+            )
         )
 
     @property
@@ -345,6 +358,27 @@ class Offering:
             for one in slices:
                 for device in one.spec.devices:
                     self._last.pop((pool, device.name), None)
+
+
+def _published(made: _Made) -> Iterator[Outcome]:
+    """What became of what providers say of a pool's devices: one that a claim has may have to wait for it."""
+    outcomes = made.source.part.outcomes
+    if not outcomes:
+        return
+    wanted = {device.name: device for device in made.source.part.devices}
+    there = {device.name: device for one in made.slices for device in one.spec.devices}
+    for outcome in outcomes:
+        device, published = wanted.get(outcome.device), there.get(outcome.device)
+        if outcome.problem or device is None:
+            yield outcome
+        elif published is None:
+            yield msgspec.structs.replace(outcome, problem="the device is not published")
+        elif any(published.capacity.get(name) != device.capacity[name] for name in outcome.capacity) or any(
+            published.attributes.get(name) != device.registered[name] for name in outcome.attributes
+        ):
+            yield msgspec.structs.replace(outcome, problem="a claim has the device: it waits until that gives it back")
+        else:
+            yield outcome
 
 
 def _flat(slices: Iterable[ResourceSlice]) -> Pool:

@@ -23,14 +23,16 @@ from netdra.kube.client import Client, Selection
 from netdra.kube.errors import ApiError
 from netdra.kube.events import Recorder
 from netdra.kube.reflector import Reflector
-from netdra.kube.resources import NODE_NETWORKS, NODES, POLICIES, SCHEMAS, TOPOLOGIES, ClusterNode
+from netdra.kube.resources import CUSTOM_DEVICES, NODE_NETWORKS, NODES, POLICIES, SCHEMAS, TOPOLOGIES, ClusterNode
 from netdra.kube.store import Change, Store
 from netdra.model import names
+from netdra.model.custom_device import CustomDevice
 from netdra.model.device import DEFAULT_FEATURES, Features, Problem
 from netdra.model.errors import NetdraError
 from netdra.model.node_network import NodeNetworkStatus
 from netdra.model.plan import PlannedDevice
 from netdra.model.policy import DeviceExposurePolicy
+from netdra.model.registration import Registration
 from netdra.model.resource import ResourceSlice, newest
 from netdra.model.schema import CNIPluginSchema
 from netdra.model.topology import NetworkTopology
@@ -41,12 +43,16 @@ from netdra.node.publishing.offering import Offered, Offering, Slices
 from netdra.node.publishing.plugins import Plugins
 from netdra.node.publishing.publisher import STORED_SLICES, Publisher, StoredSlice, Written, of_node
 from netdra.node.publishing.reconcile import owner_of
+from netdra.node.publishing.registered import Facts
 from netdra.node.publishing.reporter import Reporter
 from netdra.node.publishing.telling import Health, Telling
 from netdra.node.view import HeldDevice
 from netdra.topology.devices import DeviceKey
 
 log = logging.getLogger(__name__)
+
+CUSTOM_DEVICES_SECONDS = 5.0
+"""How long the first list of CustomDevices is waited for."""
 
 
 class Publishing:
@@ -67,6 +73,7 @@ class Publishing:
         watch: Callable[[], Watcher],
         held: Callable[[], Sequence[HeldDevice]] = tuple,
         plugins: PluginPath | None = None,
+        leased: Callable[[], tuple[Registration, ...]] = tuple,
     ) -> None:
         """Prepare.
 
@@ -76,6 +83,7 @@ class Publishing:
             watch: opens the kernel; called in the thread that then reads it.
             held: what claims hold now.
             plugins: where the node has its CNI plugins; without it, all that policies list count as there.
+            leased: what providers have registered by the node's device registry; the same object while nothing changes.
         """
         self._client = client
         self._node = node
@@ -88,6 +96,8 @@ class Publishing:
         self._topologies: Store[NetworkTopology] = Store()
         self._schemas: Store[CNIPluginSchema] = Store()
         self._nodes: Store[ClusterNode] = Store()
+        self._custom_devices: Store[CustomDevice] = Store()
+        self._facts = Facts(leased)
         self.stored: Store[StoredSlice] = Store()
         self.health = Health()
         self.passes = 0
@@ -142,10 +152,12 @@ class Publishing:
         with ExitStack() as following:
             following.enter_context(self._policies.following(self._policy_changed))
             following.enter_context(self._nodes.following(self._node_changed))
+            following.enter_context(self._custom_devices.following(self._custom_device_changed))
             async with asyncio.TaskGroup() as knowing:
                 knowing.create_task(Reflector(client, POLICIES, self._policies).run())
                 knowing.create_task(Reflector(client, TOPOLOGIES, self._topologies).run())
                 knowing.create_task(Reflector(client, SCHEMAS, self._schemas).run())
+                knowing.create_task(Reflector(client, CUSTOM_DEVICES, self._custom_devices, vital=False).run())
                 knowing.create_task(Reflector(client, NODES, self._nodes, itself).run())
                 knowing.create_task(Reflector(client, STORED_SLICES, self.stored, of_node(self._node)).run())
                 knowing.create_task(self._recorder.run())
@@ -195,6 +207,10 @@ class Publishing:
         await self._nodes.until(lambda: self._node in self._nodes.objects)
         if self._plugins is not None:
             await self._plugins.first()
+        # A cluster may lack the kind; where it has it, what objects say is not to be taken away for a moment.
+        with suppress(TimeoutError):
+            async with asyncio.timeout(CUSTOM_DEVICES_SECONDS):
+                await self._custom_devices.wait_synced()
         if not self.stored.objects:
             return None
         try:
@@ -238,12 +254,13 @@ class Publishing:
         labels = dict(node.metadata.labels) if node is not None else {}
         held, features = tuple(self._held()), self._features
         presence = self._plugins.presence if self._plugins is not None else None
+        registered = self._facts.registered(labels)
         metrics.held(held)
 
         def make() -> Offered:
             offering.follow(policies, features, presence)
             discovered.update(interfaces.known)
-            return offering.update(interfaces.known, labels, held, interfaces, time.monotonic())
+            return offering.update(interfaces.known, labels, held, interfaces, time.monotonic(), registered)
 
         return make
 
@@ -293,6 +310,12 @@ class Publishing:
 
     def _policy_changed(self, change: Change[DeviceExposurePolicy]) -> None:
         if change.old is None or change.new is None or change.old.spec != change.new.spec:
+            self._work.set()
+
+    def _custom_device_changed(self, change: Change[CustomDevice]) -> None:
+        node = self._nodes.objects.get(self._node)
+        labels = dict(node.metadata.labels) if node is not None else {}
+        if self._facts.changed(change, labels):
             self._work.set()
 
     def _node_changed(self, change: Change[ClusterNode]) -> None:
