@@ -1,4 +1,4 @@
-"""The benchmarks that need a control plane, a node or the kernel work: each by its command, quick, with netdra alone."""
+"""The benchmarks that need a control plane, a node or the kernel work; quick, and with netdra alone."""
 
 from __future__ import annotations
 
