@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from netdra.admission import certificates, serving
+from netdra.admission import serving
 from netdra.admission.copy import Copy
 from netdra.admission.keeper import Keeper
 from netdra.admission.server import Server
@@ -63,7 +63,7 @@ async def run(client: Client, process: Process, settings: Settings) -> None:
         keeper = Keeper(client, settings.namespace, settings.secret, settings.hosts, settings.configurations, tls)
     copy = Copy(client)
     process.health.ready("caches", met(lambda: copy.synced, "the copy of the cluster is not complete"))
-    process.health.ready("certificate", lambda: certificates.check(keeper.not_after, datetime.now(UTC)))
+    process.health.ready("certificate", lambda: keeper.check(datetime.now(UTC)))
     async with Workers() as workers:
         server = Server(copy, workers, process, settings.clients)
         runner = await server.start(settings.address, settings.port, tls)

@@ -8,14 +8,16 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import ssl
-import tempfile
+from contextlib import closing
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
 from netdra.admission import certificates, metrics
 from netdra.model.errors import InvalidInputError
+from netdra.ops.health import Finding
 
 log = logging.getLogger(__name__)
 
@@ -71,16 +73,16 @@ def use(serving: ssl.SSLContext, chain: str, key: str) -> None:
 
     Raises:
         ssl.SSLError: the two do not belong together or cannot be read; what was served with before stays.
+        OSError: this process cannot have a file just now, which says nothing about the certificate; the same.
     """
-    # OpenSSL reads these from files only; the folder is this user's alone, and gone again at once.
-    with tempfile.TemporaryDirectory(prefix="netdra-tls-") as folder:
-        certificate, private = Path(folder, "tls.crt"), Path(folder, "tls.key")
-        certificate.write_text(chain)
-        private.touch(mode=0o600)
-        private.write_text(key)
+    # OpenSSL reads these from files only. This one is in memory: it needs no disk, and nobody else can open it.
+    with closing(os.fdopen(os.memfd_create("netdra-tls"), "w")) as file:
+        file.write(f"{chain}\n{key}\n")
+        file.flush()
+        path = f"/proc/self/fd/{file.fileno()}"
         # A context takes a certificate before it sees that the key is not its own, so another one tries first.
         for each in (context(), serving):
-            each.load_cert_chain(certificate, private)
+            each.load_cert_chain(path)
 
 
 class Mounted:
@@ -118,6 +120,10 @@ class Mounted:
         self._known = found
         self.not_after = metrics.serves(end)
         return True
+
+    def check(self, now: datetime) -> Finding:
+        """Whether there is a certificate to be asked with, as a check of the process's health."""
+        return certificates.check(self.not_after, now)
 
     async def run(self, seconds: float = LOOK_SECONDS) -> None:
         """Look again and again until cancelled; what cannot be used changes nothing."""

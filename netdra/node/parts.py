@@ -24,7 +24,7 @@ from netdra.node.kubelet.services import ClaimServices
 from netdra.node.nri.plugin import Plugin
 from netdra.node.nri.plugin import Settings as NriSettings
 from netdra.node.permits import NodePermits
-from netdra.node.pods.service import Pods, Surroundings, assemble, keep
+from netdra.node.pods.service import Dependencies, Pods, assemble
 from netdra.node.publishing.service import Publishing
 from netdra.node.settings import Settings
 from netdra.ops.health import Finding, Health
@@ -46,7 +46,7 @@ class Parts:
         health.ready("runtime", lambda: Finding(plugin.connected.is_set(), plugin.problem or str(plugin.runtime)))
 
     def work(self) -> Iterator[tuple[str, Coroutine[Any, Any, None]]]:
-        """What is to run, by name, after `pods.recall` has returned."""
+        """What is to run, by name, after `pods.recover` has returned."""
         yield "events", self.recorder.run()
         yield "pods", self.pods.run()
         yield "kubelet", self.kubelet.run()
@@ -64,10 +64,10 @@ def assembled(client: Client, settings: Settings, publishing: Publishing) -> Par
     metrics.on_scrape(
         lambda: len(prepared.uids()),
         lambda: len(checkpoint.sandboxes(settings.sandboxes)),
-        lambda: len(pods.held.network.namespaces),
+        lambda: len(pods.network.table.namespaces),
         lambda: kubelet.registered,
     )
-    plugin = Plugin(pods.hooks, NriSettings(socket=settings.nri_socket, index=settings.nri_index))
+    plugin = Plugin(pods.hooks, NriSettings(socket=settings.nri_socket, index=settings.nri_index), gate=publishing.gate)
     return Parts(pods, kubelet, plugin, recorder)
 
 
@@ -80,14 +80,12 @@ def _pods(
     plugin_folder: Path,
 ) -> Pods:
     return assemble(
-        Surroundings(
+        Dependencies(
             client=client,
             node=settings.node,
-            held=keep(
-                ChainSettings(state=settings.sandboxes, plugins=settings.plugins),
-                ClaimFiles(plugin=plugin_folder, cdi=settings.cdi_dir),
-                prepared,
-            ),
+            settings=ChainSettings(state=settings.sandboxes, plugins=settings.plugins),
+            files=ClaimFiles(plugin=plugin_folder, cdi=settings.cdi_dir),
+            prepared=prepared,
             view=publishing,
             emit=recorder.emit,
             changed=publishing.look_again,
