@@ -2,7 +2,8 @@
 
 Figures are kept in build/bench.json as they come, so one benchmark that fails loses no others. The exit code is 1 if
 one failed or a figure is past its limit; on a busy machine look at the ratios, which are taken side by side, before
-believing it.
+believing it. `--compare OLD.json` shows beside each figure what it was, and as a ratio what became of it. `--quick`
+runs a benchmark with the few rounds that its `QUICK` says: that it works, and no figure to believe.
 """
 
 from __future__ import annotations
@@ -11,54 +12,91 @@ import argparse
 import importlib
 import sys
 import traceback
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import msgspec
-from rich.console import Console
-from rich.table import Table
 
 from bench.figures import Figure
+from netdra.cli.terminal import print_table
 
 BENCHMARKS = (
     *("allocator", "chain", "churn", "discovery", "exposure"),
     *("hollow", "hook", "nri", "pods", "publishing", "webhook"),
 )
-"""Each is a module of this package whose function `run` returns figures."""
-KEPT = Path("build/bench.json")
+"""Modules of this package: `run` returns figures, and `QUICK` has constants, by name, for a run of a few seconds."""
+KEPT, KEPT_QUICK = Path("build/bench.json"), Path("build/bench-quick.json")
+NOISE = 1.1
+"""From which ratio on a figure counts as slower, and below whose inverse as faster."""
+
+Figures = Mapping[str, Sequence[Figure]]
 
 
 def main() -> int:
     """Run what is asked for; returns the exit code."""
-    parser = argparse.ArgumentParser(prog="bench")
-    parser.add_argument(
-        "names", nargs="*", metavar="NAME", help=f"which ones (all, if none is named): {', '.join(BENCHMARKS)}"
-    )
-    parser.add_argument("--output", choices=("table", "json"), default="table")
-    arguments = parser.parse_args()
-    unknown = sorted(set(arguments.names) - set(BENCHMARKS))
-    if unknown:
-        parser.error(f"no benchmark {', '.join(unknown)}; there are {', '.join(BENCHMARKS)}")
+    arguments = _arguments()
+    old = _kept(arguments.compare) if arguments.compare else {}
+    kept = KEPT_QUICK if arguments.quick else KEPT
     figures: dict[str, list[Figure]] = {}
     failed: list[str] = []
     for name in arguments.names or BENCHMARKS:
         print(f"bench: {name} ...", file=sys.stderr, flush=True)
         try:
-            figures[name] = importlib.import_module(f"bench.{name}").run()
+            module = importlib.import_module(f"bench.{name}")
+            if arguments.quick:
+                _make_quick(module.QUICK)
+            figures[name] = module.run()
         except Exception:  # noqa: BLE001 - the other benchmarks' figures are worth having
             traceback.print_exc()
             failed.append(name)
-        KEPT.parent.mkdir(exist_ok=True)
-        KEPT.write_bytes(_json(figures))
+        kept.parent.mkdir(exist_ok=True)
+        kept.write_bytes(_json(figures))
     if arguments.output == "json":
         print(_json(figures).decode())
     else:
-        _show(figures)
+        print_table(("benchmark", "figure", "measured", "limit", "note"), _rows(figures), ("measured", "limit"))
+    if old:
+        print()
+        print_table(("benchmark", "figure", "before", "now", "ratio", ""), compared(old, figures), ("before", "now"))
     for name in failed:
         print(f"bench: {name} failed; its traceback is above", file=sys.stderr)
-    return int(bool(failed) or any(_is_past(figure) for found in figures.values() for figure in found))
+    past = not arguments.quick and any(_is_past(figure) for group in figures.values() for figure in group)
+    return int(bool(failed) or past)
 
 
-def _json(figures: dict[str, list[Figure]]) -> bytes:
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="bench")
+    parser.add_argument(
+        "names", nargs="*", metavar="NAME", help=f"which ones (all, if none is named): {', '.join(BENCHMARKS)}"
+    )
+    parser.add_argument("--output", choices=("table", "json"), default="table")
+    parser.add_argument("--quick", action="store_true", help="only see that they work")
+    parser.add_argument(
+        "--compare", type=Path, metavar="OLD.json", help=f"figures of an earlier run, as {KEPT} keeps them"
+    )
+    arguments = parser.parse_args()
+    if unknown := sorted(set(arguments.names) - set(BENCHMARKS)):
+        parser.error(f"no benchmark {', '.join(unknown)}; there are {', '.join(BENCHMARKS)}")
+    if arguments.compare is not None:
+        try:
+            _kept(arguments.compare)
+        except (OSError, msgspec.DecodeError) as problem:
+            parser.error(f"--compare {arguments.compare}: {problem}; {KEPT} of an earlier run is meant")
+    return arguments
+
+
+def _make_quick(constants: Mapping[str, object]) -> None:
+    """Set a benchmark's constants, wherever the modules that it is made of hold them."""
+    for module in [module for name, module in sys.modules.items() if name.startswith("bench.")]:
+        for name in constants.keys() & vars(module).keys():
+            setattr(module, name, constants[name])
+
+
+def _kept(path: Path) -> Figures:
+    return msgspec.json.decode(path.read_bytes(), type=dict[str, list[Figure]])
+
+
+def _json(figures: Figures) -> bytes:
     return msgspec.json.format(msgspec.json.encode(figures))
 
 
@@ -66,16 +104,28 @@ def _is_past(figure: Figure) -> bool:
     return 0 < figure.limit < figure.value
 
 
-def _show(figures: dict[str, list[Figure]]) -> None:
-    table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
-    for column in ("benchmark", "figure", "measured", "limit", "note"):
-        table.add_column(column, overflow="fold")
-    for name, found in figures.items():
-        for figure in found:
-            limit = f"{figure.limit:g} {figure.unit}" if figure.limit else ""
-            style = "bold red" if _is_past(figure) else ""
-            table.add_row(name, figure.name, f"{figure.value:.4g} {figure.unit}", limit, figure.note, style=style)
-    Console(width=None if sys.stdout.isatty() else 160).print(table)
+def _rows(figures: Figures) -> Iterator[tuple[str, ...]]:
+    for name, group in figures.items():
+        for figure in group:
+            limit = f"{figure.limit:g} {figure.unit}" + (" !" if _is_past(figure) else "") if figure.limit else ""
+            yield name, figure.name, f"{figure.value:.4g} {figure.unit}", limit, figure.note
+
+
+def compared(old: Figures, new: Figures) -> Iterator[tuple[str, ...]]:
+    """A row for each figure that both have, what became slower or larger first; then those that only one has."""
+    before = {(name, figure.name): figure for name, group in old.items() if name in new for figure in group}
+    now = {(name, figure.name): figure for name, group in new.items() for figure in group}
+    both = [key for key in now if key in before and before[key].value > 0]
+    ratios = {key: now[key].value / before[key].value for key in both}
+    for key in sorted(both, key=lambda key: -ratios[key]):
+        word = "slower" if ratios[key] > NOISE else "faster" if ratios[key] < 1 / NOISE else ""
+        yield (*key, _shown(before[key]), _shown(now[key]), f"{ratios[key]:.2f} x", word)
+    for key in [key for key in (*before, *now) if (key in before) != (key in now)]:
+        yield (*key, *(_shown(group[key]) if key in group else "" for group in (before, now)), "", "")
+
+
+def _shown(figure: Figure) -> str:
+    return f"{figure.value:.4g} {figure.unit}"
 
 
 if __name__ == "__main__":

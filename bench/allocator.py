@@ -31,6 +31,7 @@ SCHEDULED = 200
 HOME = "bench"
 OURS = 'device.driver == "dra.networking" && device.attributes["dra.networking"]'
 CLASSES = {"vf": f'{OURS}.type == "vf"', "pf": f'{OURS}.type == "pf"'}
+QUICK = {"NODES": 3, "CLAIMS": 10, "SCHEDULED": 3}
 
 
 def run() -> list[Figure]:
@@ -45,8 +46,8 @@ def run() -> list[Figure]:
     theirs = scheduler_seconds(slices)
     rates = f"kube-scheduler {SCHEDULED / theirs:.0f} claims/s with its API calls, here {SCHEDULED / ours:.0f}"
     return [
-        Figure("1,000 claims of one VF", single, "s", SECONDS, size),
-        Figure("1,000 claims of two VFs of one NUMA node", pairs, "s", SECONDS, size),
+        Figure(f"{CLAIMS:,} claims of one VF", single, "s", SECONDS, size),
+        Figure(f"{CLAIMS:,} claims of two VFs of one NUMA node", pairs, "s", SECONDS, size),
         Figure("a claim that fits on no node", refused, "ms", 0.0, f"{size}, a VF of each in use"),
         Figure("why it fits on none", explained, "ms", 0.0, size),
         Figure("time beside kube-scheduler", ours / theirs, "x", 1.0, rates),

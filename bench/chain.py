@@ -46,6 +46,7 @@ _TUNING: dict[str, Any] = {
     "routes": [{"destination": "10.2.0.0/16", "gateway": "10.1.0.1"}],
     "sysctl": {"net.core.somaxconn": "512"},
 }
+QUICK = {"ROUNDS": 2}
 
 
 @dataclass

@@ -33,6 +33,7 @@ MOST_GROWTH = 2.0
 """MiB; a leak of 20 bytes an event would be seen."""
 _EVENTS = "netdra_discovery_events_total"
 _OVERFLOWS = "netdra_discovery_overflows_total"
+QUICK = {"DRIVERS": DRIVERS[:1], "EVENTS": 800, "WARM_UP": 200, "REST_SECONDS": 0.2}
 
 
 class Measured(msgspec.Struct, frozen=True):

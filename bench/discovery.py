@@ -32,6 +32,7 @@ CHANGE_MS = 5.0
 DISCOVER_MS = 250.0
 HELP_MS = 150.0
 ROUNDS = 7
+QUICK = {"LINKS": 20, "FEW_LINKS": 20, "MANY_LINKS": 60, "ROUNDS": 2}
 
 
 def run() -> list[Figure]:

@@ -25,6 +25,7 @@ EVALUATION_US = 20.0
 FIRST_PASS_RATIO = 3.0
 ROUNDS = 7
 OURS = 'device.attributes["dra.networking"]'
+QUICK = {"ROUNDS": 2}
 
 
 def run() -> list[Figure]:

@@ -22,7 +22,16 @@ import yaml
 
 from bench import hollow_floor
 from bench.figures import Figure
-from bench.hollow_changes import (
+from netdra.kube.client import Client
+from netdra.kube.connection import connect, find_config
+from netdra.model import crd, kinds
+from testbed.api import Api, Object
+from testbed.build import program
+from testbed.commands import Settings
+from testbed.control_plane import ControlPlane
+from testbed.objects import NODE, manifest
+from testbed.process import Ports
+from tests.hollow_changes import (
     CHANGES,
     EXAMPLE,
     FIRST,
@@ -38,18 +47,11 @@ from bench.hollow_changes import (
     wait_status,
     writes,
 )
-from bench.hollow_nodes import HollowNodes
-from netdra.kube.client import Client
-from netdra.kube.connection import connect, find_config
-from netdra.model import crd, kinds
-from testbed.api import Api, Object
-from testbed.build import program
-from testbed.commands import Settings
-from testbed.control_plane import ControlPlane
-from testbed.objects import NODE, manifest
-from testbed.process import Ports
+from tests.hollow_nodes import HollowNodes
 
 NODES = 500
+KWOK = True
+"""Whether kwok keeps the nodes Ready."""
 SECONDS = 10.0
 WRITES = 2.0
 """Of each slice that a change concerns."""
@@ -82,6 +84,7 @@ spec:
       conditions:
         - {type: Ready, status: "True", reason: Hollow, lastTransitionTime: {{ Now | Quote }}}
 """
+QUICK = {"NODES": 2, "KWOK": False, "QUIET_SECONDS": 0.5, "CHURNS": 1}
 
 
 @dataclass
@@ -99,7 +102,11 @@ class Used:
         return {name: seconds - self.before[name] for name, seconds in self._now().items()}
 
     def _now(self) -> dict[str, float]:
-        found = {name: _cpu_seconds(self.plane.processes[server].pid) for name, server in SERVERS.items()}
+        found = {
+            name: _cpu_seconds(self.plane.processes[server].pid)
+            for name, server in SERVERS.items()
+            if server in self.plane.processes
+        }
         return {"nodes": time.process_time(), **found}
 
 
@@ -283,6 +290,13 @@ def _nodes(plane: ControlPlane, api: Api, port: int) -> Iterator[tuple[str, str]
     """Have kwok's nodes made, and wait until it keeps all of them Ready; their names and uids."""
     made = [api.create(manifest(NODE, f"hollow-{number}")) for number in range(NODES)]
 
+    if KWOK:
+        _keep_ready(plane, api, port)
+    for node in made:
+        yield node["metadata"]["name"], node["metadata"]["uid"]
+
+
+def _keep_ready(plane: ControlPlane, api: Api, port: int) -> None:
     def ready() -> bool:
         return all(_is_ready(node) for node in api.list(NODE))
 
@@ -294,8 +308,6 @@ def _nodes(plane: ControlPlane, api: Api, port: int) -> Iterator[tuple[str, str]
         *(f"--kubeconfig={plane.kubeconfig()}", f"--server-address=127.0.0.1:{port}"),
     ]
     plane.run("kwok", command, ready)
-    for node in made:
-        yield node["metadata"]["name"], node["metadata"]["uid"]
 
 
 def _is_ready(node: Object) -> bool:

@@ -22,6 +22,16 @@ from testbed.node import Node
 from testbed.runtimes import started
 
 BESIDE_MOVE_MS, PREPARE_MS, CHAIN_MS, P99_MS, SLOWEST_MS, IDLE_PERCENT = 3.0, 4.0, 6.0, 100.0, 1500.0, 0.2
+QUICK = {
+    "DRIVERS": DRIVERS[:1],
+    "SINGLES": 2,
+    "PLAIN": 1,
+    "CHAINS": 1,
+    "DEVICES": 2,
+    "LEAST": 1,
+    "IDLE_SECONDS": 1.0,
+    "REST_SECONDS": 0.2,
+}
 
 
 def run() -> list[Figure]:
@@ -32,9 +42,9 @@ def run() -> list[Figure]:
         Kubelet(containerd, plane, administrator=True)
         with Namespace.open(str(node.path("/proc/1/ns/net"))) as namespace:
             found = {driver.title: measure(driver, containerd, plane, namespace) for driver in DRIVERS}
-    ours, peer = found[OURS], found[PEER]
     figures = [figure for title, measured in found.items() for figure in _figures(title, measured)]
-    return [*figures, *_limits(ours), *_ratios(ours, peer)]
+    ratios = _ratios(found[OURS], found[PEER]) if PEER in found else ()
+    return [*figures, *_limits(found[OURS]), *ratios]
 
 
 def _figures(title: str, found: Measured) -> Iterator[Figure]:

@@ -52,6 +52,7 @@ HOST = "127.0.0.1"
 _CLASSES = "/apis/resource.k8s.io/v1/deviceclasses"
 _TOPOLOGIES = "/apis/networking.dra.io/v1alpha1/networktopologies"
 _DEFINITION = "apiextensions.k8s.io/v1/CustomResourceDefinition"
+QUICK = {"RATE": 100, "ROUNDS": 1, "SECONDS": 1, "ALONE": 4}
 
 
 @dataclass

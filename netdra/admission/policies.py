@@ -127,7 +127,7 @@ def _told(found: _Effect, reported: Reported, *, written: bool) -> str:
             f"matches no interface that {_counted(reported.nodes, 'node')} report{'s' * (reported.nodes == 1)}"
         )
     if found.untold:
-        parts.append(f"cannot be told for {_counted(found.untold, 'interface')}, of which nodes report too little")
+        parts.append(f"unknown for {_counted(found.untold, 'interface')}, of which nodes report too little")
     if parts and reported.left:
         parts.append(f"{_counted(reported.left, 'node')} more were not looked at")
     return "; ".join(parts)

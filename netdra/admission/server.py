@@ -100,7 +100,7 @@ class Server:
             try:
                 cluster = await self._copy.with_users(request.name)
             except ApiError as problem:
-                what = f'NetworkTopology "{request.name}": it cannot be told who uses it; try again: {problem}'
+                what = f'NetworkTopology "{request.name}": its users are unknown; try again: {problem}'
                 return Verdict((what,))
             if not asker.trusted:  # whose claims these are is nobody's business who only reaches the port
                 cluster = replace(cluster, users=tuple("" for _ in cluster.users))

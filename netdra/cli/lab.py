@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
+import textwrap
 import time
 from typing import Any
 
 import click
 import msgspec
 
+from netdra.cli import terminal
 from netdra.lab import demo, isolation
 from netdra.lab.chapters import Chapter, epilogue
 from netdra.model.errors import PermanentError
@@ -45,19 +48,18 @@ def run_demo(output: str) -> None:
 
 
 def _tell(chapter: Chapter, number: int) -> None:
-    from rich.console import Console
-    from rich.table import Table
-
-    console = Console(highlight=False, soft_wrap=not sys.stdout.isatty())
-    console.print()
-    console.print(f"[bold cyan]{number}. {chapter.title}[/]")
-    console.print(chapter.text, style="dim")
+    click.echo()
+    click.secho(f"{number}. {chapter.title}", fg="cyan", bold=True)
+    click.secho(_paragraph(chapter.text), dim=True)
     if chapter.drawing:
-        console.print(chapter.drawing, markup=False)
+        click.echo(chapter.drawing)
     if chapter.rows:
-        table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
-        for column in chapter.columns:
-            table.add_column(column, overflow="fold")
-        for row in chapter.rows:
-            table.add_row(*row)
-        console.print(table)
+        terminal.print_table(chapter.columns, chapter.rows)
+
+
+def _paragraph(text: str) -> str:
+    """A text in lines as long as the terminal is wide; as it is where there is none."""
+    if not sys.stdout.isatty():
+        return text
+    width = shutil.get_terminal_size().columns
+    return "\n".join(textwrap.fill(line, width, break_on_hyphens=False) for line in text.split("\n"))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Literal
 
 import click
@@ -175,14 +175,13 @@ def _play(allocator: Allocator, claims: Sequence[ResourceClaim], nodes: Sequence
         )
 
 
-def _watched(claims: Sequence[ResourceClaim]) -> Iterable[ResourceClaim]:
+def _watched(claims: Sequence[ResourceClaim]) -> Iterator[ResourceClaim]:
     """The claims, with a progress bar on a terminal."""
     if not sys.stderr.isatty():
-        return claims
-    from rich.console import Console
-    from rich.progress import track
-
-    return track(claims, description="Allocating", console=Console(stderr=True), transient=True)
+        yield from claims
+        return
+    with click.progressbar(claims, label="Allocating", file=sys.stderr) as progress:
+        yield from progress
 
 
 def _print_table(outcomes: Sequence[Outcome], refused: int) -> None:

@@ -128,8 +128,8 @@ def _compiled(seen: Seen) -> Said:
 
 def _ready(topology: NetworkTopology, seen: Seen) -> Said:
     if topology.metadata.deletion_timestamp:
-        users = "the claim that uses it is" if len(seen.users) == 1 else f"its {len(seen.users)} users are"
-        why = f"it goes when {users} gone; new claims cannot be allocated"
+        users = len(seen.users)
+        why = f"deletion waits for {users} user{'s' * (users != 1)}; new claims cannot be allocated"
         return Said("Ready", holds=False, reason="Deleting", message=why)
     if seen.findings:
         why = "DeviceClasses are left as they are until the topology is sound"

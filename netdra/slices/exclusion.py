@@ -14,7 +14,7 @@ import msgspec
 from netdra.model import names, quantity
 from netdra.model.errors import InvalidInputError
 from netdra.model.resource import Device, QuantityText, ResourceSlice, newest
-from netdra.slices.allocator.capacity import Consumption, parse, shortage
+from netdra.slices.capacity import Consumption, parse, shortage
 
 DeviceKey = tuple[str, str]
 """A device's pool and name."""

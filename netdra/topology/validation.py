@@ -7,13 +7,11 @@ would refuse. A topology whose structure is unsound is not checked further: what
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from netdra.cel import CelCompileError, compile_selector, guarded
-from netdra.cel.analysis import examine
-from netdra.cel.vocabulary import Added, of_devices
 from netdra.model.errors import InvalidInputError
 from netdra.model.plan import Plan
 from netdra.model.schema import CNIPluginSchema
@@ -26,6 +24,9 @@ from netdra.topology.findings import Finding, about
 from netdra.topology.graph import Graph
 from netdra.topology.step_check import shown_name
 from netdra.topology.values import Path
+
+if TYPE_CHECKING:
+    from netdra.cel.vocabulary import Added
 
 
 def check_topology(topology: NetworkTopology, schemas: Sequence[CNIPluginSchema] = ()) -> tuple[Finding, ...]:
@@ -85,6 +86,10 @@ def check_names(topology: NetworkTopology, added: Added) -> Iterator[tuple[Findi
     Yields:
         what was found, and whether it must be refused.
     """
+    # Authors are told at admission; a node, which checks configs only, does without a megabyte of analysis.
+    from netdra.cel.analysis import examine
+    from netdra.cel.vocabulary import of_devices
+
     vocabulary = of_devices(added)
     for at, step in enumerate(topology.spec.steps):
         if step.selector is None or check_selector(step.selector.cel):

@@ -9,7 +9,16 @@ from functools import partial
 import pytest
 import yaml
 
-from bench.hollow_changes import (
+from netdra.kube.client import Client
+from netdra.kube.connection import connect, find_config
+from testbed.api import Api
+from testbed.control_plane import ControlPlane
+from testbed.objects import NODE, SLICE
+from testbed.waiting import waiting
+from testbed.workspace import Workspace
+from tests.cluster.daemons import running_controller, start_controller
+from tests.cluster.identities import NETDRA
+from tests.hollow_changes import (
     CHANGES,
     EXAMPLE,
     POLICY,
@@ -23,16 +32,7 @@ from bench.hollow_changes import (
     wait_status,
     writes,
 )
-from bench.hollow_nodes import HollowNodes
-from netdra.kube.client import Client
-from netdra.kube.connection import connect, find_config
-from testbed.api import Api
-from testbed.control_plane import ControlPlane
-from testbed.objects import NODE, SLICE
-from testbed.waiting import waiting
-from testbed.workspace import Workspace
-from tests.cluster.daemons import running_controller, start_controller
-from tests.cluster.identities import NETDRA
+from tests.hollow_nodes import HollowNodes
 
 pytestmark = pytest.mark.usefixtures("controller")
 

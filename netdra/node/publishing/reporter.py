@@ -115,7 +115,7 @@ class Reporter:
         self._written = await self._client.replace(NODE_NETWORKS, changed, subresource="status")
         metrics.REPORTS.inc()
         if self._problem:
-            log.info("%s: reported again after: %s", self._owner.name, self._problem)
+            log.info("%s: recovered from: %s", self._owner.name, self._problem)
             self._problem = ""
 
     @property

@@ -18,12 +18,12 @@ import msgspec
 from netdra.cel import CelEvaluationError
 from netdra.model import names, quantity
 from netdra.model.suggestions import listed
-from netdra.slices.allocator import capacity
-from netdra.slices.allocator.capacity import UnusableRequestError
+from netdra.slices import capacity
 from netdra.slices.allocator.ledger import Counters, Ledger
 from netdra.slices.allocator.pools import Candidate, CounterKey, DeviceKey, Pool, PoolKey
 from netdra.slices.allocator.trial import Trial, Verdict, untolerated
 from netdra.slices.allocator.wishes import Task, Wish, shown
+from netdra.slices.capacity import UnusableRequestError
 
 Kind = Literal[
     "capacity", "counters", "in-use", "taint", "constraint", "error", "selectors", "class", "other-node", "granted"

@@ -17,7 +17,7 @@ import msgspec
 from netdra.model import quantity
 from netdra.model.errors import InvalidInputError
 from netdra.model.resource import CounterSet, Device, DeviceTaint, ResourceSlice, ResourceSliceSpec
-from netdra.slices.allocator import capacity
+from netdra.slices import capacity
 from netdra.slices.nodes import Node, serves
 
 PoolKey = tuple[str, str]

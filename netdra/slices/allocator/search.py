@@ -10,10 +10,10 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 
-from netdra.slices.allocator.capacity import UnusableRequestError
 from netdra.slices.allocator.pools import Candidate, Pool
 from netdra.slices.allocator.trial import Trial, Verdict
 from netdra.slices.allocator.wishes import MAX_RESULTS, RefusedError, Task, Wish, shown
+from netdra.slices.capacity import UnusableRequestError
 
 MAX_STEPS = 500_000
 # A search that is this long is worth a look whether it can succeed at all.

@@ -22,11 +22,11 @@ import msgspec
 from netdra.cel import CelEvaluationError
 from netdra.model.claim import DeviceConstraint, DeviceToleration
 from netdra.model.resource import DeviceAttribute, DeviceTaint
-from netdra.slices.allocator import capacity
-from netdra.slices.allocator.capacity import Amounts, Consumption, UnusableRequestError
+from netdra.slices import capacity
 from netdra.slices.allocator.ledger import Counters, Ledger, shortage
 from netdra.slices.allocator.pools import Candidate, CounterKey, DeviceKey, Pool, PoolKey
 from netdra.slices.allocator.wishes import Task, Wish
+from netdra.slices.capacity import Amounts, Consumption, UnusableRequestError
 from netdra.slices.nodes import Node, serves
 
 # Type name and value, so that the integer 1, the version "1" and true stay apart.

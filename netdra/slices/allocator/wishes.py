@@ -33,7 +33,7 @@ from netdra.model.claim import (
 )
 from netdra.model.errors import InvalidInputError
 from netdra.model.resource import DeviceAttribute
-from netdra.slices.allocator import capacity
+from netdra.slices import capacity
 from netdra.slices.allocator.pools import Candidate
 
 MAX_RESULTS = 32

@@ -130,7 +130,7 @@ class TestInWords:
 
     def test_what_nodes_do_not_tell_is_not_guessed(self, fifty: Nodes) -> None:
         assert told(fifty, [VFS, PFS], None, exclude("e", f'{OURS}.mac == "02:00:00:00:00:01"')) == (
-            "cannot be told for 390 interfaces, of which nodes report too little"
+            "unknown for 390 interfaces, of which nodes report too little"
         )
 
     def test_names_that_are_written_in_parts_are_found(self, fifty: Nodes) -> None:
@@ -167,7 +167,7 @@ class TestAtAdmission:
         others = asked_for([new.spec.selector.cel], published=True)
         assert own - others == {"dra.networking/ipv4"}
         found = asyncio.run(fifty.reported(others, new))
-        assert effect([VFS, PFS], None, new, found, lambda: True).startswith("cannot be told for 550 interfaces")
+        assert effect([VFS, PFS], None, new, found, lambda: True).startswith("unknown for 550 interfaces")
 
 
 class TestReports:

@@ -83,7 +83,7 @@ class TestTopologies:
         [
             (Seen(changes=Changes(foreign=("net-vf0",))), {}, "ForeignDeviceClass", '"net-vf0" is not netdra'),
             (Seen(problem="no"), {}, "Refused", "no"),
-            (Seen(users=("a/b",)), GONE, "Deleting", "when the claim that uses it is gone"),
+            (Seen(users=("a/b",)), GONE, "Deleting", "deletion waits for 1 user;"),
         ],
     )
     def test_what_keeps_it_from_being_ready_is_said(

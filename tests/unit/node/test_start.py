@@ -24,7 +24,10 @@ BEGUN = """
 import netdra.cli.node, netdra.node.daemon, netdra.node.metrics, netdra.ops.server, netdra.kube.connection
 """
 LATER = ("grpclib", "google.protobuf", "netdra.chain.attach", "netdra.steps", "netdra.node.kubelet", "netdra.node.nri")
-NEVER = ("aiohttp.web", "grpc", "rich", "cryptography", "cel_expr_python.ext")
+NEVER = (
+    *("aiohttp.web", "grpc", "rich", "cryptography", "cel_expr_python.ext"),
+    *("netdra.cel.analysis", "netdra.slices.allocator", "netdra.drawing"),
+)
 KUBECONFIG = """
 apiVersion: v1
 kind: Config

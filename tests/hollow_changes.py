@@ -11,12 +11,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bench.hollow_nodes import HollowNode
 from netdra.model import documents
 from netdra.model.inventory import Interface
 from testbed.api import Api, Object
 from testbed.control_plane import ControlPlane
 from testbed.objects import SLICE
+from tests.hollow_nodes import HollowNode
 
 SLICES = 5
 """Of a node of the example."""

@@ -1,6 +1,6 @@
 """What a claim consumes of a device's capacities, and whether that still fits.
 
-Called by `search` and `explain`. Follows the scheduler (k8s.io/dynamic-resource-allocation v0.37,
+Called by the allocator, and by `exclusion` for a node. Follows the scheduler (k8s.io/dynamic-resource-allocation v0.37,
 structured/internal/incubating/consumable_capacity.go): on a shared device every capacity is consumed, by what the claim
 asks for as the request policy rounds it, else by the policy's default, else in full; on any other device a request is
 only a lower bound.

@@ -1,0 +1,15 @@
+"""A process keeps no authorities that it does not ask: aiohttp would keep the system's, which are megabytes."""
+
+from __future__ import annotations
+
+import importlib
+
+from aiohttp import connector
+
+
+def test_a_request_that_does_not_say_whom_to_trust_trusts_nobody() -> None:
+    importlib.import_module("netdra.kube.connection")
+    trusting = connector._SSL_CONTEXT_VERIFIED
+    assert trusting is not None
+    assert trusting.cert_store_stats()["x509_ca"] == 0
+    assert trusting.check_hostname
