@@ -58,12 +58,46 @@ class ClusterNode(msgspec.Struct, frozen=True, kw_only=True):
     metadata: ObjectMeta
 
 
+class TokenReviewSpec(msgspec.Struct, frozen=True, kw_only=True):
+    """A token, and for whom it must have been made out."""
+
+    token: str
+    audiences: tuple[str, ...] = ()
+
+
+class TokenUser(msgspec.Struct, frozen=True, kw_only=True):
+    """Whose a token is; `extra` names the pod and its node."""
+
+    username: str = ""
+    extra: dict[str, tuple[str, ...]] = {}
+
+
+class TokenReviewStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """What the API server says of a token."""
+
+    authenticated: bool = False
+    user: TokenUser = TokenUser()
+    audiences: tuple[str, ...] = ()
+    error: str = ""
+
+
+class TokenReview(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """A question about a token (authentication.k8s.io/v1), which is answered and not stored."""
+
+    spec: TokenReviewSpec
+    metadata: ObjectMeta = ObjectMeta()
+    status: TokenReviewStatus | None = None
+    api_version: str = "authentication.k8s.io/v1"
+    kind: str = "TokenReview"
+
+
 def _custom(kind: crd.CustomKind, type_: type[T]) -> Resource[T]:
     assert kind.type is type_
     return Resource(f"{kind.group}/{crd.VERSION}", kind.plural, type_)
 
 
 NODES = Resource("v1", "nodes", ClusterNode)
+TOKEN_REVIEWS = Resource("authentication.k8s.io/v1", "tokenreviews", TokenReview)
 RESOURCE_SLICES = Resource(resource.API_VERSION, "resourceslices", resource.ResourceSlice)
 RESOURCE_CLAIMS = Resource(resource.API_VERSION, "resourceclaims", claim.ResourceClaim, namespaced=True)
 CLAIM_USES = Resource(resource.API_VERSION, "resourceclaims", claim.ClaimUse, namespaced=True)

@@ -52,6 +52,7 @@ class Offered(msgspec.Struct, frozen=True):
         devices: the facts of the devices of these pools.
         problems: all that an administrator should mend, now.
         left_out: why devices of all pools are not published, and how often.
+        outcomes: what became of what providers say, of all devices.
         followed: whether other policies, or labels of the node, were looked at than by the pass before.
     """
 
@@ -60,6 +61,7 @@ class Offered(msgspec.Struct, frozen=True):
     problems: tuple[Problem, ...]
     left_out: Mapping[LeftOut, int]
     followed: bool = False
+    outcomes: tuple[Outcome, ...] = ()
 
 
 class _Source(msgspec.Struct, frozen=True):
@@ -178,6 +180,7 @@ class Offering:
             problems=self._problems,
             left_out=self._left_out(self._problems),
             followed=before != self._followed,
+            outcomes=self._outcomes,
         )
 
     def report(self, refused: Mapping[DeviceKey, str] = MappingProxyType({})) -> NodeNetworkStatus:
@@ -194,8 +197,11 @@ class Offering:
             for (pool, name), why in refused.items()
         ]
         problems = (*self._problems, *unwanted)
-        outcomes = tuple(outcome for made in self._made.values() for outcome in _published(made))
-        return reports.status(Seen(rows, self._exposer.holding, problems, self._left_out(problems), outcomes))
+        return reports.status(Seen(rows, self._exposer.holding, problems, self._left_out(problems), self._outcomes))
+
+    @property
+    def _outcomes(self) -> tuple[Outcome, ...]:
+        return tuple([outcome for made in self._made.values() for outcome in _published(made)])
 
     @property
     def _problems(self) -> tuple[Problem, ...]:

@@ -31,7 +31,7 @@ from netdra.model.errors import NetdraError
 from netdra.model.node_network import MAX_PLUGINS, NodeNetworkStatus
 from netdra.model.plan import PlannedDevice
 from netdra.model.policy import DeviceExposurePolicy
-from netdra.model.registration import Registration
+from netdra.model.registration import Outcome, Registration
 from netdra.model.resource import ResourceSlice
 from netdra.model.schema import CNIPluginSchema
 from netdra.model.topology import NetworkTopology
@@ -61,6 +61,7 @@ class Publishing:
     Attributes:
         health: how the published devices are.
         stored: the node's slices as the API server has them.
+        outcomes: what became of what providers say of the devices.
         passes: how often it was worked out what is to be published.
         published: set when the API server has had once what is to be published.
         gate: what goes before looking at the kernel and working out what is to be published.
@@ -100,6 +101,7 @@ class Publishing:
         self.stored: Store[StoredSlice] = Store()
         self.health = Health()
         self.passes = 0
+        self.outcomes: tuple[Outcome, ...] = ()
         self.published = asyncio.Event()
         self._features = DEFAULT_FEATURES
         self._slices: dict[str, Slices] = {}
@@ -278,11 +280,12 @@ class Publishing:
                 self._telling.forget(pool)
         self.health.publish(offered.slices)
         self._telling.problems(offered.problems)
+        told, self.outcomes = self.outcomes, offered.outcomes
         metrics.published(self.slices, offered.left_out)
         publisher.want_pools(offered.slices)
         before, self._problems = self._problems, offered.problems
         if self._reporter is not None:
-            self._reporter.note(urgent=other or offered.followed or before != offered.problems)
+            self._reporter.note(urgent=other or offered.followed or (before, told) != (offered.problems, self.outcomes))
 
     async def _follow(self, interfaces: Interfaces) -> None:
         while True:
