@@ -95,7 +95,7 @@ def assemble(nic: Nic, *, pool: str, features: Features) -> ExposureResult:
     for offer, personas in zip(nic.members, chosen, strict=True):
         for persona in personas:
             attributes, cut = facts.of_device(
-                offer.facts, offer.interface.physnet, persona.template, lists=features.list_attributes
+                offer.facts, offer.interface, persona.template, lists=features.list_attributes
             )
             problems += [_cut(offer.interface, persona, text) for text in cut]
             taken = charges.consumes.get(persona.name, {})

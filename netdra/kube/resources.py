@@ -52,10 +52,17 @@ class Resource(Generic[T]):
         return "/".join([*parts, self.plural, *filter(None, (name, subresource))])
 
 
+class ClusterNodeStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """As much of a Node's status as policies can read values of."""
+
+    allocatable: dict[str, str] = {}
+
+
 class ClusterNode(msgspec.Struct, frozen=True, kw_only=True):
-    """A Node, as far as netdra looks at it: its uid, which slices belong to, and its labels."""
+    """A Node, as far as netdra looks at it: its uid, which slices belong to, its labels, what is allocatable."""
 
     metadata: ObjectMeta
+    status: ClusterNodeStatus = ClusterNodeStatus()
 
 
 class TokenReviewSpec(msgspec.Struct, frozen=True, kw_only=True):

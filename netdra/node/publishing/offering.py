@@ -142,6 +142,7 @@ class Offering:
         surroundings: Surroundings,
         now: float,
         registered: Registered = NOTHING,
+        allocatable: Mapping[str, str] = MappingProxyType({}),
     ) -> Offered:
         """One pass.
 
@@ -152,6 +153,7 @@ class Offering:
             surroundings: what else the kernel can be asked.
             now: seconds of a clock that never goes back.
             registered: what providers say of the node's devices.
+            allocatable: what the node has of the resources that policies read.
         """
         assert self._exposer is not None, "follow comes first"
         claimed = {one.key: self._last[one.key] for one in held if one.key in self._last}
@@ -166,7 +168,7 @@ class Offering:
         self._bare = frozenset(each.pci_address for each in named if each.type == "vf" and not each.if_name)
         interfaces = self._damper.damp(here_now, now)
         in_use = {one.key[0] for one in held if one.key[0] in self._previous}
-        node = Node(name=self._node, labels=labels, physnets=inventory.node.physnets)
+        node = Node(name=self._node, labels=labels, allocatable=allocatable, physnets=inventory.node.physnets)
         here = Inventory(node=node, interfaces=interfaces)
         pinned = {known.interface.identity: key[0] for key, known in claimed.items()}
         parts = self._exposer.pools(here, in_use, pinned, registered)

@@ -16,6 +16,7 @@ from contextlib import ExitStack, suppress
 import msgspec
 
 from netdra.discovery.watch import Watcher
+from netdra.exposure.templates import allocatable_of
 from netdra.kube import features as gates
 from netdra.kube.backoff import Backoff
 from netdra.kube.client import Client, Selection
@@ -50,6 +51,11 @@ from netdra.node.view import HeldDevice
 from netdra.topology.devices import DeviceKey
 
 log = logging.getLogger(__name__)
+
+
+def _allocatable(node: ClusterNode | None) -> Mapping[str, str]:
+    return node.status.allocatable if node is not None else {}
+
 
 CUSTOM_DEVICES_SECONDS = 5.0
 """How long the first list of CustomDevices is waited for."""
@@ -255,6 +261,8 @@ class Publishing:
         policies = tuple(self._policies.objects[name] for name in sorted(self._policies.objects))
         node = self._nodes.objects.get(self._node)
         labels = dict(node.metadata.labels) if node is not None else {}
+        asked = allocatable_of(policies)
+        allocatable = {name: amount for name, amount in _allocatable(node).items() if name in asked}
         held, features = tuple(self._held()), self._features
         registered = self._facts.registered(labels)
         metrics.held(held)
@@ -262,7 +270,9 @@ class Publishing:
         def make() -> Offered:
             offering.follow(policies, features)
             discovered.update(interfaces.known)
-            return offering.update(interfaces.known, labels, held, interfaces, time.monotonic(), registered)
+            return offering.update(
+                interfaces.known, labels, held, interfaces, time.monotonic(), registered, allocatable
+            )
 
         return make
 
@@ -322,5 +332,6 @@ class Publishing:
             self._work.set()
 
     def _node_changed(self, change: Change[ClusterNode]) -> None:
-        if change.old is None or change.new is None or change.old.metadata.labels != change.new.metadata.labels:
+        old, new = change.old, change.new
+        if old is None or new is None or old.metadata.labels != new.metadata.labels or old.status != new.status:
             self._work.set()
