@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from netdra.admission.messages import Verdict
-from netdra.admission.topologies import listed
+from netdra.admission.topologies import SHOWN
 from netdra.exposure.check import node_errors
 from netdra.exposure.registered import errors
 from netdra.model import names
 from netdra.model.custom_device import CustomDevice, CustomDeviceSelector
+from netdra.model.suggestions import listed
 from netdra.topology.findings import Finding
 
 
@@ -27,7 +28,7 @@ def warnings(new: CustomDevice, custom_devices: Mapping[str, CustomDevice]) -> I
         name for name, other in custom_devices.items() if name != new.name and _subject(other) == _subject(new)
     )
     if same:
-        what = f'CustomDevice "{new.name}": {listed(same)} speaks of the same device for the same provider'
+        what = f'CustomDevice "{new.name}": {listed(same, SHOWN)} speaks of the same device for the same provider'
         yield Finding(what=what, hint="merge the two", path=("spec", "device"))
 
 

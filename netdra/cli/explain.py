@@ -14,6 +14,7 @@ from netdra.model.device import Decision, ExposedCounterSet, ExposedDevice, Expo
 from netdra.model.errors import InvalidInputError
 from netdra.model.inventory import Interface, Inventory
 from netdra.model.registration import Outcome
+from netdra.model.suggestions import listed
 
 OUTCOMES = {
     "wins": "matches and wins",
@@ -102,8 +103,7 @@ def _meant(wanted: str, known: Sequence[str], there: Sequence[str]) -> str:
     close = difflib.get_close_matches(wanted, known, n=3)
     if close:
         return f"did you mean {' or '.join(close)}?"
-    rest = f" and {len(there) - 10} more" if len(there) > 10 else ""
-    return f"there are {', '.join(there[:10])}{rest}" if there else "the inventory is empty"
+    return f"there are {listed(there)}" if there else "the inventory is empty"
 
 
 def _key(interface: Interface) -> tuple[str, str]:

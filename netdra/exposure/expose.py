@@ -55,9 +55,23 @@ class _Told(NamedTuple):
 class Exposer:
     """One set of policies, asked again and again about a node that changes."""
 
-    def __init__(self, policies: Iterable[DeviceExposurePolicy], *, features: Features = DEFAULT_FEATURES) -> None:
+    def __init__(
+        self,
+        policies: Iterable[DeviceExposurePolicy],
+        *,
+        features: Features = DEFAULT_FEATURES,
+        programs: Collection[str] | None = None,
+    ) -> None:
+        """Begin.
+
+        Args:
+            policies: all policies of the cluster.
+            features: what the API server takes.
+            programs: the CNI plugins of the node's CNI path; None if nobody looked, and all count as there.
+        """
         self._policies = tuple(policies)
         self._features = features
+        self._programs = programs
         self._node: Node | None = None
         self._rules: tuple[Rule, ...] = ()
         self._problems: tuple[Problem, ...] = ()
@@ -165,7 +179,7 @@ class Exposer:
             others=tuple(zip(map(self._offer, group.others), standing(group), strict=True)),
             above=tuple((above.on, self._offer(above.interface)) for above in group.above),
         )
-        return assemble(nic, pool=pool, features=self._features)
+        return assemble(nic, pool=pool, features=self._features, programs=self._programs)
 
     def _offer(self, interface: Interface) -> Offer:
         known = self._offers.get(interface)

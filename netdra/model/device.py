@@ -47,6 +47,7 @@ class ExposedDevice(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
         consumes: counter set -> counter -> amount.
         interface: the identity of the interface that it is a persona of.
         policy: the policy that exposes it.
+        plugins: the CNI plugins that the policy lists, whether the node has them or not.
         allow_host_use: whether the policy allows that it is taken from the host while the host uses it.
     """
 
@@ -54,6 +55,7 @@ class ExposedDevice(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     pool: str
     interface: str
     policy: str
+    plugins: tuple[str, ...] = ()
     attributes: Mapping[str, AttributeValue] = {}
     registered: Mapping[str, DeviceAttribute] = {}
     capacity: Mapping[str, DeviceCapacity] = {}

@@ -27,6 +27,7 @@ MAX_PROBLEMS = 32
 MAX_TEXT = 512
 """Characters of one problem or reason."""
 MAX_PLUGINS = 128
+MAX_MISSING_PLUGINS = 32
 MAX_CUSTOM_DEVICES = 512
 MAX_PROVIDERS = 64
 MAX_REFUSALS = 4
@@ -212,6 +213,22 @@ class CustomDeviceReport(msgspec.Struct, frozen=True, kw_only=True, rename="came
     problems: Annotated[tuple[Text, ...], msgspec.Meta(max_length=MAX_PROBLEMS)] = ()
 
 
+class MissingPlugin(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """A CNI plugin that policies list for devices of the node, and that the node does not have.
+
+    Attributes:
+        name: The plugin.
+        reason: Why it does not count though it is there, or was there; none if it was never seen.
+        devices: How many devices would be offered for it.
+        allocated: How many of these claims have.
+    """
+
+    name: Name
+    reason: Text = ""
+    devices: Count = 0
+    allocated: Count = 0
+
+
 class ProviderReport(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
     """What a provider comes to that registers by the node's device registry.
 
@@ -237,7 +254,8 @@ class NodeNetworkStatus(msgspec.Struct, frozen=True, kw_only=True, rename="camel
         left_out: Why devices are not published that a policy would make, and how many.
         custom_devices: What CustomDevices come to on the node; those whose device it does not have are not named.
         providers: Who registers what of the node's devices by its device registry.
-        plugins: The CNI plugins that are installed on the node.
+        plugins: The CNI plugins that are installed on the node and answer; those that are built in are always there.
+        missing_plugins: Those that policies list and the node does not have: its devices are not offered for them.
         features: The API server's feature gates that the node has found to be on, of those that it uses.
     """
 
@@ -249,6 +267,7 @@ class NodeNetworkStatus(msgspec.Struct, frozen=True, kw_only=True, rename="camel
     custom_devices: Annotated[tuple[CustomDeviceReport, ...], msgspec.Meta(max_length=MAX_CUSTOM_DEVICES)] = ()
     providers: Annotated[tuple[ProviderReport, ...], msgspec.Meta(max_length=MAX_PROVIDERS)] = ()
     plugins: Annotated[tuple[Name, ...], msgspec.Meta(max_length=MAX_PLUGINS)] = ()
+    missing_plugins: Annotated[tuple[MissingPlugin, ...], msgspec.Meta(max_length=MAX_MISSING_PLUGINS)] = ()
     features: Annotated[tuple[Name, ...], msgspec.Meta(max_length=16)] = ()
 
 

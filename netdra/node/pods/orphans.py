@@ -11,6 +11,7 @@ once and to the end before a claim is given up (`settle`), and soon when a pod h
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import math
 import time
@@ -19,7 +20,7 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from netdra.kube.errors import ApiError, NotFoundError
-from netdra.kube.queue import WorkQueue
+from netdra.kube.queue import AGAIN, WorkQueue
 from netdra.kube.resources import RESOURCE_CLAIMS
 from netdra.model.errors import NetdraError, PermanentError
 from netdra.model.plan import ClaimReference, Plan
@@ -54,6 +55,7 @@ class Orphans:
     _suspects: frozenset[str] = frozenset()
     _collect_at: float = -math.inf
     _plans: dict[str, Plan] = field(default_factory=dict)
+    _looking: asyncio.Lock = field(default_factory=asyncio.Lock)
     _queue: WorkQueue[str] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -72,24 +74,28 @@ class Orphans:
         self.look()
         await self._queue.run()
 
-    async def _look(self, what: str) -> bool:
-        """Look at everything, or at the sandboxes; False if everything must be looked at again before its time."""
+    async def _look(self, what: str) -> float | None:
+        """Look at everything, or at the sandboxes; and at everything again, before its time if there is trouble."""
         await (self.look_around() if what == _EVERYTHING else self._sandboxes())
-        if not self.attachments.troubles:
+        if not self.attachments.table.troubles:
             self._queue.add(_EVERYTHING, EVERY_SECONDS)
-            return True
-        if what == _EVERYTHING:
-            return False
-        self._queue.retry(_EVERYTHING)
-        return True
+        elif what == _EVERYTHING:
+            return AGAIN
+        else:
+            self._queue.retry(_EVERYTHING)
+        return None
 
     async def look_around(self) -> None:
-        """Give back all that belongs to no pod any more, as far as it can be."""
+        """Give back all that belongs to no pod any more, as far as it can be; one look at a time."""
+        async with self._looking:
+            await self._look_around()
+
+    async def _look_around(self) -> None:
         await self._sandboxes()
         try:
             await self._collect()
             await self._claims()
-            for uid in await self.attachments.in_thread(self.attachments.network.guard.keep_only_prepared):
+            for uid in await self.attachments.in_thread(self.attachments.table.remove_unprepared):
                 ORPHANS.labels("cdi", "ok").inc()
                 log.info("CDI specification removed: the claim is not prepared", extra=fields(claim=uid))
         except NetdraError as problem:
@@ -98,7 +104,7 @@ class Orphans:
 
     async def settle(self, uid: str) -> None:
         """Take down what is left of a claim's pods, which have ended: its devices may go to the next pod at once."""
-        users = self.attachments.network.guard.users(uid)
+        users = self.attachments.table.users(uid)
         if users:
             with suppress(NetdraError):
                 await self._sandboxes(frozenset(users))
@@ -109,20 +115,22 @@ class Orphans:
         Args:
             only: the sandboxes to look at; None for all.
         """
-        attachments = self.attachments
-        saved = {each.header.pod.sandbox: each for each in await attachments.in_thread(attachments.network.checkpoints)}
+        attachments, table = self.attachments, self.attachments.table
+        checkpoints = await attachments.in_thread(attachments.network.checkpoints)
+        saved = {checkpoint.header.pod.sandbox: checkpoint for checkpoint in checkpoints}
         lost = [
             key
-            for key, each in saved.items()
-            if await attachments.in_thread(partial(attachments.network.is_of_a_lost_namespace, each))
+            for key, checkpoint in saved.items()
+            if await attachments.in_thread(partial(attachments.network.is_of_a_lost_namespace, checkpoint))
         ]
-        lost += attachments.network.namespaces.lost()
-        found = dict.fromkeys([*lost, *attachments.strangers, *attachments.troubles])
-        for key in found if only is None else [key for key in found if key in only]:
+        lost += table.namespaces.lost()
+        for key in dict.fromkeys([*lost, *table.to_take_down()]):
+            is_being_done = table.is_busy(key) and key not in lost  # such as by the hook of its stop
+            if is_being_done if only is None else key not in only:
+                continue
             if key in lost:
-                attachments.live.pop(key, None)
-            if key in attachments.live or not attachments.has_anything(key):
-                attachments.troubles.pop(key, None)
+                table.ended(key)
+            if table.running(key) is not None or not attachments.has_anything(key):
                 continue
             sandbox = sandbox_of(saved[key]) if key in saved else Sandbox(id=key, name="", namespace="", uid="")
             if key in saved:
@@ -167,8 +175,8 @@ class Orphans:
     async def _claims(self) -> None:
         """Give up prepared claims that are gone, or that no pod of this node has: seen so twice, as a watch may lag."""
         attachments = self.attachments
-        prepared = await attachments.in_thread(attachments.network.guard.prepared.all)
-        idle = [each.claim for each in prepared if not attachments.network.guard.users(each.claim.uid)]
+        prepared = await attachments.in_thread(attachments.table.prepared.all)
+        idle = [each.claim for each in prepared if not attachments.table.users(each.claim.uid)]
         suspects: set[str] = set()
         for claim in idle:
             if not await self._is_needless(claim):

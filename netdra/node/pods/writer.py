@@ -18,18 +18,17 @@ import msgspec
 
 from netdra.kube.client import Client
 from netdra.kube.errors import ConflictError, NotFoundError, RefusedError
-from netdra.kube.queue import WorkQueue
+from netdra.kube.queue import AGAIN, WorkQueue
 from netdra.kube.resources import Resource
 from netdra.model import names
 from netdra.model.claim import AllocatedDeviceStatus
 from netdra.model.errors import NetdraError
-from netdra.model.meta import ObjectMeta
+from netdra.model.meta import ObjectMeta, time_text
 from netdra.model.plan import ClaimReference
 from netdra.model.resource import API_VERSION, Wire
 from netdra.node.metrics import STATUS_WRITES
 from netdra.node.pods.status import Outcome, device_statuses, same
 from netdra.node.priority import PriorityGate
-from netdra.ops.logs import fields
 from netdra.ops.metrics import counted
 
 log = logging.getLogger(__name__)
@@ -62,7 +61,7 @@ _entry = msgspec.json.Decoder(AllocatedDeviceStatus)
 
 
 def _now() -> str:
-    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return time_text(datetime.now(UTC))
 
 
 @dataclass
@@ -89,6 +88,7 @@ class StatusWriter:
             workers=AT_ONCE,
             most=MOST_WAIT,
             gate=lambda: self.gate.wait(MOST_PATIENCE),
+            fields=lambda claim: {"claim": f"{claim.namespace}/{claim.name}"},
         )
 
     def tell(self, outcomes: Sequence[Outcome]) -> None:
@@ -133,8 +133,8 @@ class StatusWriter:
         """Write until cancelled."""
         await self._queue.run()
 
-    async def _bring_up_to_date(self, claim: ClaimReference) -> bool:
-        """Have a claim's status say what was told last; whether it does, or never will.
+    async def _bring_up_to_date(self, claim: ClaimReference) -> float | None:
+        """Have a claim's status say what was told last, unless it never will.
 
         Raises:
             NetdraError: it cannot be written just now.
@@ -142,16 +142,16 @@ class StatusWriter:
         try:
             await self._write(claim, tuple(self._told.get(claim.uid, {}).values()))
         except ConflictError:
-            return False  # somebody else wrote, which is no failure
+            return AGAIN  # somebody else wrote, which is no failure
         except NotFoundError:
             self._told.pop(claim.uid, None)
         except RefusedError as problem:
             self.failures += 1
-            log.warning("status not written: %s", problem, extra=fields(claim=f"{claim.namespace}/{claim.name}"))
+            log.warning("status not written: %s", problem)
         except NetdraError:
             self.failures += 1
             raise
-        return True
+        return None
 
     async def _write(self, claim: ClaimReference, outcomes: Sequence[Outcome]) -> None:
         stored = await self.client.get(STORED_CLAIMS, claim.name, claim.namespace)

@@ -13,6 +13,7 @@ from typing import Any, get_args
 
 import msgspec
 
+from netdra.exposure.facts import is_there
 from netdra.model import names
 from netdra.model.device import Decision, LeftOut, Problem
 from netdra.model.inventory import AttributeValue, Interface, attributes
@@ -20,6 +21,8 @@ from netdra.model.node_network import (
     DEFAULTS,
     MAX_CUSTOM_DEVICES,
     MAX_GROUPS,
+    MAX_MISSING_PLUGINS,
+    MAX_PLUGINS,
     MAX_POLICIES,
     MAX_PROBLEMS,
     MAX_PROVIDERS,
@@ -28,6 +31,7 @@ from netdra.model.node_network import (
     MAX_TEXT,
     CustomDeviceReport,
     InterfaceGroup,
+    MissingPlugin,
     NodeNetworkStatus,
     NodeNetworkSummary,
     NodeProblem,
@@ -38,6 +42,7 @@ from netdra.model.node_network import (
 )
 from netdra.model.policy import DeviceExposurePolicy
 from netdra.model.registration import Outcome
+from netdra.node.publishing.plugins import Presence
 
 AWAY, GONE = "away", "gone"
 UNTOLD = "the report has no room to tell what became of them: ask netdra explain on the node"
@@ -64,6 +69,8 @@ class Seen(msgspec.Struct, frozen=True):
         problems: what is wrong, as often as it was seen.
         left_out: why devices are not published, and how many.
         outcomes: what became of what providers say of devices.
+        plugins: the CNI plugins that the node has.
+        missing: those that policies list and the node has not.
     """
 
     rows: Sequence[Row]
@@ -71,6 +78,49 @@ class Seen(msgspec.Struct, frozen=True):
     problems: Sequence[Problem]
     left_out: Mapping[LeftOut, int]
     outcomes: Sequence[Outcome] = ()
+    plugins: Sequence[str] = ()
+    missing: Iterable[MissingPlugin] = ()
+
+
+class Listed(msgspec.Struct, frozen=True):
+    """How many devices of the node policies list a CNI plugin for, and how many of these claims have."""
+
+    devices: int = 0
+    allocated: int = 0
+
+    def with_one(self, *, allocated: bool) -> Listed:
+        """With another one."""
+        return Listed(self.devices + 1, self.allocated + allocated)
+
+
+def missing_plugins(listed: Mapping[str, Listed], presence: Presence | None) -> Iterator[MissingPlugin]:
+    """The CNI plugins that policies list and the node does not have, by name."""
+    if presence is None:
+        return
+    why = {**presence.lost, **presence.unusable}
+    for plugin in sorted(listed):
+        if not is_there(plugin, presence.programs):
+            yield MissingPlugin(
+                name=plugin,
+                reason=_clipped(why.get(plugin, "")),
+                devices=listed[plugin].devices,
+                allocated=listed[plugin].allocated,
+            )
+
+
+def lost_plugins(listed: Mapping[str, Listed], presence: Presence | None) -> Iterator[Problem]:
+    """The same as problems, of plugins that were there, or are there and do not answer: this is to be mended.
+
+    What was never there may be meant for other nodes.
+    """
+    for each in missing_plugins(listed, presence):
+        if each.reason:
+            yield Problem(
+                policy="",
+                message=f'CNI plugin "{each.name}" is not offered ({each.devices} devices list it, claims have '
+                f"{each.allocated} of them): {each.reason}",
+                cause=f'CNI plugin "{each.name}" is not offered: {each.reason}',
+            )
 
 
 def status(seen: Seen) -> NodeNetworkStatus:
@@ -88,6 +138,8 @@ def status(seen: Seen) -> NodeNetworkStatus:
         policies=tuple(_policies(rows, seen.policies))[:MAX_POLICIES],
         problems=problems[:MAX_PROBLEMS],
         left_out={reason: number for reason, number in sorted(seen.left_out.items()) if number},
+        plugins=tuple(seen.plugins)[:MAX_PLUGINS],
+        missing_plugins=tuple(seen.missing)[:MAX_MISSING_PLUGINS],
         custom_devices=tuple(_custom_devices(seen.outcomes))[:MAX_CUSTOM_DEVICES],
         providers=tuple(_providers(seen.outcomes))[:MAX_PROVIDERS],
     )

@@ -164,6 +164,7 @@ def test_what_is_registered_is_seen_soon_survives_a_crash_and_goes_with_its_leas
     daemon.wait("eth2", "probe/latency")
     provider.kill()
     provider.wait()
+    provider.stdout.close()
     killed = time.monotonic()
     daemon.wait("eth2", "probe/latency", there=False)
     assert time.monotonic() - killed < 6

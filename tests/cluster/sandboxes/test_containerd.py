@@ -90,7 +90,7 @@ async def begin(runtime: Runtime, pod: Object) -> str:
 
 
 def live(daemon: Daemon, key: str) -> Sandbox:
-    return daemon.pods.hooks.live[key]
+    return daemon.pods.hooks.table.all_running[key]
 
 
 def test_a_pods_interfaces_come_with_its_sandbox_and_go_with_it(scene: Scene, runtime: Runtime) -> None:

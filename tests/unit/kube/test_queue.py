@@ -48,7 +48,7 @@ class Worker:
     most_at_once: int = 0
     _number: int = 0
 
-    async def __call__(self, key: str) -> bool:
+    async def __call__(self, key: str) -> float | None:
         began = now()
         self.busy[key] += 1
         self.most_at_once = max(self.most_at_once, self.busy.total())
@@ -66,7 +66,7 @@ class Worker:
             self.busy[key] -= 1
             self.runs.append(Run(key, began, now(), end))
 
-    def _end(self, key: str, end: str) -> bool:
+    def _end(self, key: str, end: str) -> float | None:
         match end:
             case "temporary":
                 raise TemporaryError(f"{key} is busy")
@@ -78,7 +78,7 @@ class Worker:
                 raise KeyError(key)
             case "cancelled":
                 raise asyncio.CancelledError
-        return end == "ok"
+        return None if end == "ok" else queues.AGAIN
 
     def of(self, key: str) -> list[Run]:
         return [run for run in self.runs if run.key == key]
@@ -88,7 +88,7 @@ def now() -> float:
     return asyncio.get_running_loop().time()
 
 
-def made(work: Callable[[str], Awaitable[bool]], workers: int = 2) -> WorkQueue[str]:
+def made(work: Callable[[str], Awaitable[float | None]], workers: int = 2) -> WorkQueue[str]:
     return WorkQueue("test", work, workers=workers, first=FIRST, most=MOST, refused=REFUSED)
 
 
@@ -226,6 +226,31 @@ def test_of_several_waits_the_shortest_counts_and_what_is_urgent_waits_no_longer
     assert [(run.key, run.began) for run in work.runs] == [("b", 0.0), ("a", 2.0)]
 
 
+def test_a_server_that_is_away_is_not_asked_at_the_pace_of_the_changes() -> None:
+    work = Worker({"a": ["temporary"] * 100})
+
+    async def tell(queue: WorkQueue[str]) -> None:
+        for _ in range(int(10 * MOST / 0.05)):
+            queue.add("a")
+            await asyncio.sleep(0.05)
+        assert len(work.of("a")) <= 30
+        work.ends.clear()
+
+    story(work, tell)
+
+
+def test_what_was_refused_is_worked_on_at_once_when_it_changes() -> None:
+    work = Worker({"a": ["permanent"]})
+
+    async def tell(queue: WorkQueue[str]) -> None:
+        queue.add("a")
+        await asyncio.sleep(1.0)
+        queue.add("a")
+
+    story(work, tell)
+    assert [run.began for run in work.of("a")] == [0.0, 1.0]
+
+
 def test_what_is_added_before_the_gate_opens_is_one_run() -> None:
     work = Worker()
     gate = asyncio.Event()
@@ -252,11 +277,10 @@ def test_all_keys_together_are_repeated_at_a_rate_until_the_first_succeeds() -> 
     away = 20.0
     runs: list[float] = []
 
-    async def work(_: str) -> bool:
+    async def work(_: str) -> None:
         runs.append(now())
         if now() < away:
             raise TemporaryError("the server is away")
-        return True
 
     async def main() -> float:
         queue = made(work, workers=12)
