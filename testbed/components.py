@@ -194,6 +194,19 @@ COMPONENTS: tuple[Component, ...] = (
         requires=("tags.cncf.io/container-device-interface v0.7.2",),
         source="cdi_cache.go",
     ),
+    # What makes Go code of protos/registry.proto, for a provider in Go.
+    Component(
+        name="protoc-gen-go",
+        version="v1.36.12",
+        programs={"protoc-gen-go": "google.golang.org/protobuf/cmd/protoc-gen-go"},
+        requires=("google.golang.org/protobuf v1.36.12",),
+    ),
+    Component(
+        name="protoc-gen-go-grpc",
+        version="v1.5.1",
+        programs={"protoc-gen-go-grpc": "google.golang.org/grpc/cmd/protoc-gen-go-grpc"},
+        requires=("google.golang.org/grpc/cmd/protoc-gen-go-grpc v1.5.1",),
+    ),
     Component(
         name="kwok",
         version="v0.8.0",

@@ -17,6 +17,7 @@ PROGRAMS = {
     "ip": "iproute2",
     "bridge": "iproute2",
     "ethtool": "ethtool",
+    "iperf3": "iperf3",
     "openssl": "openssl",
     "iptables": "iptables",
     "busybox": "busybox-static",

@@ -34,6 +34,9 @@ GATES = {
 MAX_BYTES = 4 * yaml_text.MAX_TEXT
 SUFFIXES = (".yaml", ".yml", ".json")
 
+ALLOCATABLE = {"pods": "110"}
+"""What policies can read of a node of which nobody knows: the kubelet's own default."""
+
 OURS = (f"{names.GROUP}/", f"{names.SCHEMA_GROUP_VERSION.split('/')[0]}/", "resource.k8s.io/")
 """The API groups whose objects are checked; all others are passed over, so that whole manifests can be given."""
 
@@ -208,6 +211,9 @@ def inventory(
         from netdra.exposure.physnets import read
 
         found = with_physnets(found, read(physnets))
+    if not found.node.allocatable:
+        known = msgspec.structs.replace(found.node, allocatable=ALLOCATABLE)
+        found = msgspec.structs.replace(found, node=known)
     if node is None:
         return found
     return msgspec.structs.replace(found, node=msgspec.structs.replace(found.node, name=node))

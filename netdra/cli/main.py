@@ -47,6 +47,9 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "Say who still has netdra's devices, and remove what its processes leave behind.",
     ),
     "lab": ("netdra.cli.lab", "Make a node and a pod on this machine, and show the whole way of a network."),
+    "preset": ("netdra.cli.preset", "Print a policy that a cluster can begin with."),
+    "register": ("netdra.cli.register", "Have netdra publish what is known of a device of this node."),
+    "registrations": ("netdra.cli.registrations", "Print what is said of this node's devices, and by whom."),
     "schemas": ("netdra.cli.schemas", "Print the plugin schemas that netdra brings along."),
     "crds": ("netdra.cli.crds", "Print the CustomResourceDefinitions of netdra's kinds."),
 }

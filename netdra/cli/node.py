@@ -49,6 +49,26 @@ _FOLDER = click.Path(path_type=Path)
 )
 @shared.cni_path
 @click.option(
+    "--registry-socket",
+    metavar="PATH",
+    type=_FOLDER,
+    help="Serve the device registry there, e.g. /run/netdra/registry.sock; by default nowhere.",
+)
+@click.option(
+    "--registry-mode", metavar="MODE", default="0660", show_default=True, help="The registry socket's permissions."
+)
+@click.option("--registry-group", metavar="GROUP", default="", help="The group that the registry's socket belongs to.")
+@click.option(
+    "--registry-tokens-only", is_flag=True, help="Refuse who registers without a pod's token for dra.networking."
+)
+@click.option(
+    "--registry-provider",
+    "registry_providers",
+    metavar="NAME=OWNER",
+    multiple=True,
+    help="Who alone may register as NAME: uid:1000, or system:serviceaccount:NAMESPACE:NAME.",
+)
+@click.option(
     "--allow-plugin",
     "allow_plugins",
     metavar="TYPE",
@@ -76,6 +96,11 @@ def command(
     nri_index: str,
     cni_root: Path,
     cni_path: tuple[Path, ...],
+    registry_socket: Path | None,
+    registry_mode: str,
+    registry_group: str,
+    registry_tokens_only: bool,
+    registry_providers: tuple[str, ...],
     allow_plugins: tuple[str, ...],
     allow_host_paths: tuple[Path, ...],
     physnets: tuple[str, ...],
@@ -102,11 +127,36 @@ def command(
         nri_index=nri_index,
         cni_root=cni_root,
         cni_path=cni_path,
+        registry_socket=registry_socket,
+        registry_mode=_mode(registry_mode),
+        registry_group=registry_group,
+        registry_tokens_only=registry_tokens_only,
+        registry_providers=dict(map(_provider, registry_providers)),
         allow_plugins=_plugins(allow_plugins),
         allow_host_paths=_folders(allow_host_paths),
         physnets=read(physnets),
     )
     daemons.run("node", (NODE,), lambda client, process: work(client, process, settings), options)
+
+
+def _mode(given: str) -> int:
+    try:
+        found = int(given, 8)
+    except ValueError:
+        found = -1
+    if not 0 <= found <= 0o777:
+        raise click.BadParameter(f"--registry-mode {given!r}: give permissions in octal, e.g. 0660")
+    return found
+
+
+def _provider(given: str) -> tuple[str, str]:
+    name, _, owner = given.partition("=")
+    kind, _, number = owner.partition(":")
+    if not name or not ((kind == "uid" and number.isdecimal()) or owner.startswith("system:serviceaccount:")):
+        raise click.BadParameter(
+            f"--registry-provider {given!r}: write NAME=uid:1000 or NAME=system:serviceaccount:NAMESPACE:NAME"
+        )
+    return name, owner
 
 
 def _plugins(given: tuple[str, ...]) -> tuple[str, ...]:

@@ -6,6 +6,8 @@ from pathlib import Path
 
 import click
 
+from netdra.model.errors import InvalidInputError
+
 _FOLDER = click.Path(path_type=Path)
 
 namespace = click.option(
@@ -43,6 +45,36 @@ nri_socket = click.option(
     show_default=True,
     help="The runtime's NRI.",
 )
+
+registry_socket = click.option(
+    "--socket",
+    metavar="PATH",
+    type=_FOLDER,
+    envvar="NETDRA_REGISTRY_SOCKET",
+    default="/run/netdra/registry.sock",
+    show_default=True,
+    help="The node's device registry.",
+)
+
+registry_token = click.option(
+    "--token-file",
+    metavar="PATH",
+    type=_FOLDER,
+    help="A pod's token, projected for the audience dra.networking.",
+)
+
+
+def token(path: Path | None) -> str:
+    """A token from its file, "" without one.
+
+    Raises:
+        InvalidInputError: the file cannot be read.
+    """
+    try:
+        return path.read_text().strip() if path is not None else ""
+    except (OSError, UnicodeDecodeError) as problem:
+        raise InvalidInputError(f"--token-file {path}: {problem}", hint="name the file of a projected token") from None
+
 
 physnet = click.option(
     "--physnet",

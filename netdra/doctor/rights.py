@@ -53,6 +53,7 @@ _WIDE: Mapping[str, tuple[_Row, ...]] = {
         (_OURS, "nodenetworks", (*READ, "create")),
         (_OURS, "nodenetworks/status", ("update",)),
         (_CNI, "cnipluginschemas", READ),
+        ("authentication.k8s.io", "tokenreviews", ("create",)),
         _EVENTS,
     ),
     "controller": (

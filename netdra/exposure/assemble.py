@@ -97,7 +97,7 @@ def assemble(nic: Nic, *, pool: str, features: Features, programs: Collection[st
         for persona in personas:
             attributes, cut = facts.of_device(
                 offer.facts,
-                offer.interface.physnet,
+                offer.interface,
                 persona.template,
                 lists=features.list_attributes,
                 programs=programs,

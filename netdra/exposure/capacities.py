@@ -52,6 +52,13 @@ def number_errors(path: str, text: QuantityText | None) -> Iterator[str]:
         yield f'{path}: "{text}" is no quantity from 0 to {MAX_QUANTITY}'
 
 
+def written_errors(path: str, capacity: CapacityCounter) -> Iterator[str]:
+    """Whether a policy says a capacity's value in exactly one way."""
+    if (capacity.value == "") == (capacity.value_from is None):
+        count = "neither" if capacity.value_from is None else "both"
+        yield f"{path}: has {count} of value and valueFrom; give one of the two"
+
+
 def value_errors(path: str, capacity: CapacityCounter | DeviceCapacity) -> Iterator[str]:
     """What is wrong with one capacity, whatever a claim consumes of it by default."""
     yield from number_errors(f"{path}.value", capacity.value)

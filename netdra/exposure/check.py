@@ -11,11 +11,21 @@ from collections.abc import Iterator
 from contextlib import suppress
 from functools import cache
 
+import msgspec
+
 from netdra.cel import CelCompileError, CelEvaluationError, DeviceVariables, compile_selector, device_variables
 from netdra.exposure import additional
-from netdra.exposure.capacities import bandwidth_errors, number, number_errors, sharing_errors, value_errors
+from netdra.exposure.capacities import (
+    MAX_QUANTITY,
+    bandwidth_errors,
+    number,
+    number_errors,
+    sharing_errors,
+    value_errors,
+    written_errors,
+)
 from netdra.model import names
-from netdra.model.inventory import Interface, attributes
+from netdra.model.inventory import Interface, Node, attributes
 from netdra.model.meta import LabelSelector
 from netdra.model.policy import MAX_PLUGINS, MAX_SUFFIX, DeviceExposurePolicy, Exposure, SupportedCNIPlugin
 
@@ -29,7 +39,31 @@ def check(policy: DeviceExposurePolicy) -> tuple[str, ...]:
     if policy.spec.action == "exclude":
         unused = ("spec.exposure: has no meaning with action: exclude",) if exposure else ()
         return (*check_targets(policy), *unused)
-    return (*check_targets(policy), *check_exposure(exposure or Exposure()))
+    exposure = exposure or Exposure()
+    written = [
+        text
+        for name, each in exposure.capacity.items()
+        for text in written_errors(f'spec.exposure.capacity["{name}"]', each)
+    ]
+    return (*check_targets(policy), *written, *(check_exposure(_nominal(exposure)) if not written else ()))
+
+
+def _nominal(exposure: Exposure) -> Exposure:
+    """How devices are offered on a node that has enough of everything: what is read of nodes is checked on these."""
+    capacity = {
+        name: msgspec.structs.replace(each, value=str(MAX_QUANTITY)) if each.value_from and each.value == "" else each
+        for name, each in exposure.capacity.items()
+    }
+    return msgspec.structs.replace(exposure, capacity=capacity)
+
+
+def unread(policy: DeviceExposurePolicy, node: Node) -> Iterator[str]:
+    """What a policy reads of a node that this one does not have."""
+    for name, each in (policy.spec.exposure or Exposure()).capacity.items():
+        if each.value_from is not None:
+            path = f'spec.exposure.capacity["{name}"].valueFrom.nodeAllocatable'
+            resource = each.value_from.node_allocatable
+            yield f'{path}: node "{node.name}" has no "{resource}" among its allocatable resources'
 
 
 def check_targets(policy: DeviceExposurePolicy) -> tuple[str, ...]:

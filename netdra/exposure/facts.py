@@ -9,7 +9,14 @@ from collections.abc import Collection, Mapping
 
 from netdra.exposure.templates import Template
 from netdra.model import names
-from netdra.model.inventory import LISTED_ATTRIBUTES, PUBLISHED_ATTRIBUTES, PUBLISHED_IF_ANY, AttributeValue
+from netdra.model.inventory import (
+    LISTED_ATTRIBUTES,
+    PUBLISHED_ATTRIBUTES,
+    PUBLISHED_IF_ANY,
+    AttributeValue,
+    Interface,
+    attributes,
+)
 from netdra.model.resource import MAX_STRING
 from netdra.model.topology import BUILTIN_TYPES
 
@@ -35,7 +42,7 @@ def publishable(facts: Mapping[str, AttributeValue]) -> Mapping[str, AttributeVa
 
 def of_device(
     facts: Mapping[str, AttributeValue],
-    physnet: str,
+    interface: Interface,
     template: Template,
     *,
     lists: bool,
@@ -48,7 +55,7 @@ def of_device(
 
     Args:
         facts: what `publishable` made of the interface's attributes.
-        physnet: the physical network that the interface is wired to, where its policy names none.
+        interface: what they are of; further facts are read of it, and the physical network that it is wired to.
         template: the device.
         lists: whether the API server takes lists; if not, a list must fit into one string.
         programs: the CNI plugins of the node's CNI path; None if nobody looked, and all count as there.
@@ -62,7 +69,12 @@ def of_device(
             left_out.append(f"{name} is cut to {fitting}: the API server takes no lists, and a string has {MAX_STRING}")
         found[name] = fitting
     if template.additional.get(PHYSNET) == "":
-        found[PHYSNET] = physnet
+        found[PHYSNET] = interface.physnet
+    if template.facts:
+        known = attributes(interface)
+        for name in template.facts:
+            value = known.get(name, template.additional[name])
+            found[name] = _cut(value, listed=name in LISTED_ATTRIBUTES) if isinstance(value, str) else value
     return found, tuple(left_out)
 
 

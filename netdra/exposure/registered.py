@@ -242,6 +242,7 @@ def _hidden(registration: Registration, decision: Decision) -> Outcome:
     return Outcome(
         provider=registration.provider,
         device=decision.if_name or decision.device_name,
+        meant=registration.device,
         custom_device=registration.custom_device,
         problem=f"no device: {decision.reason}{hint if decision.hidden in ('no-match', 'no-answer') else ''}",
     )
@@ -298,6 +299,7 @@ def _added(
             Outcome(
                 provider=registration.provider,
                 device=device.name,
+                meant=registration.device,
                 custom_device=registration.custom_device,
                 attributes=tuple(each.name for each in own if isinstance(each.value, DeviceAttribute)),
                 capacity=tuple(each.name for each in own if isinstance(each.value, DeviceCapacity)),

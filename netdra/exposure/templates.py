@@ -5,7 +5,7 @@ Done once per set of policies by `netdra.exposure.expose`; `netdra.exposure.reso
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from decimal import ROUND_CEILING
 
 import msgspec
@@ -13,7 +13,7 @@ import msgspec
 from netdra.cel import Selector, compile_selector
 from netdra.exposure import additional
 from netdra.exposure.capacities import amounts, sharing
-from netdra.exposure.check import check, check_devices, node_errors
+from netdra.exposure.check import check, check_devices, node_errors, unread
 from netdra.model import names, quantity
 from netdra.model.device import LeftOut, Outcome, PolicyVerdict, Problem
 from netdra.model.errors import InvalidInputError
@@ -37,6 +37,7 @@ class Template(msgspec.Struct, frozen=True, kw_only=True):
         group: the exclusion group, "" for none.
         plugins: the CNI plugins that may attach it.
         additional: the attributes that policies add, under qualified names.
+        facts: which of these are facts of the interface, which are filled in.
         whole: whether whoever has it has the interface for himself: it is exclusive, and not because of its policy
             alone (decision D24).
         allow_host_use: whether it is offered whole though the host uses the interface.
@@ -54,6 +55,7 @@ class Template(msgspec.Struct, frozen=True, kw_only=True):
     group: str = ""
     plugins: tuple[str, ...] = ()
     additional: Mapping[str, AttributeValue] = {}
+    facts: tuple[str, ...] = ()
     whole: bool = False
     allow_host_use: bool = False
     bandwidth: int = 0
@@ -104,10 +106,11 @@ def rules(policies: tuple[DeviceExposurePolicy, ...], node: Node) -> tuple[tuple
     """
     made: list[Rule] = []
     problems: list[Problem] = []
-    for policy in sorted(policies, key=lambda policy: policy.name):
+    for written in sorted(policies, key=lambda policy: policy.name):
+        policy = on_node(written, node)
         if made and made[-1].policy == policy.name:
             raise InvalidInputError(f'DeviceExposurePolicy "{policy.name}" is there twice', hint="rename one of them")
-        errors = check(policy)
+        errors = (*check(policy), *unread(policy, node))
         rule = _rule(policy, node, errors)
         made.append(rule)
         if rule.standing.outcome != "other-node":
@@ -116,6 +119,32 @@ def rules(policies: tuple[DeviceExposurePolicy, ...], node: Node) -> tuple[tuple
             problems += [Problem(policy=policy.name, message=error, left_out=unused) for error in errors]
     united, against = _united(made, physnets=bool(node.physnets))
     return united, (*problems, *against)
+
+
+def allocatable_of(policies: Iterable[DeviceExposurePolicy]) -> frozenset[str]:
+    """The node's resources that policies read: others are no reason to make anything anew."""
+    return frozenset(
+        capacity.value_from.node_allocatable
+        for policy in policies
+        if policy.spec.exposure is not None
+        for capacity in policy.spec.exposure.capacity.values()
+        if capacity.value_from is not None
+    )
+
+
+def on_node(policy: DeviceExposurePolicy, node: Node) -> DeviceExposurePolicy:
+    """The policy with the values that it reads of a node; one that the node does not have stays unread (`check`)."""
+    exposure = policy.spec.exposure
+    if exposure is None or not any(each.value_from for each in exposure.capacity.values()):
+        return policy
+    capacity = {
+        name: each
+        if each.value_from is None or each.value_from.node_allocatable not in node.allocatable
+        else msgspec.structs.replace(each, value=node.allocatable[each.value_from.node_allocatable], value_from=None)
+        for name, each in exposure.capacity.items()
+    }
+    spec = msgspec.structs.replace(policy.spec, exposure=msgspec.structs.replace(exposure, capacity=capacity))
+    return msgspec.structs.replace(policy, spec=spec)
 
 
 def _united(made: Sequence[Rule], *, physnets: bool) -> tuple[tuple[Rule, ...], list[Problem]]:
@@ -210,6 +239,7 @@ def _shared(policy: DeviceExposurePolicy, exposure: Exposure) -> Template:
         group=exposure.exclusion_group,
         plugins=tuple(plugin.name for plugin in exposure.supported_cni_plugins if not plugin.exclusive),
         additional=additional.published(exposure),
+        facts=tuple(map(names.qualified, exposure.additional_facts)),
         bandwidth=_bandwidth(exposure, amounts),
         lends=_bandwidth(exposure, _value),
         overcommits=exposure.allow_bandwidth_overcommit,
@@ -231,6 +261,7 @@ def _exclusive(
         capacity=capacity,
         plugins=tuple(marked or (plugin.name for plugin in plugins)),
         additional=additional.published(exposure),
+        facts=tuple(map(names.qualified, exposure.additional_facts)),
         bandwidth=_bandwidth(exposure, amounts),
         lends=_bandwidth(exposure, _value),
         overcommits=exposure.allow_bandwidth_overcommit,

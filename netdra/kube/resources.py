@@ -52,10 +52,50 @@ class Resource(Generic[T]):
         return "/".join([*parts, self.plural, *filter(None, (name, subresource))])
 
 
+class ClusterNodeStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """As much of a Node's status as policies can read values of."""
+
+    allocatable: dict[str, str] = {}
+
+
 class ClusterNode(msgspec.Struct, frozen=True, kw_only=True):
-    """A Node, as far as netdra looks at it: its uid, which slices belong to, and its labels."""
+    """A Node, as far as netdra looks at it: its uid, which slices belong to, its labels, what is allocatable."""
 
     metadata: ObjectMeta
+    status: ClusterNodeStatus = ClusterNodeStatus()
+
+
+class TokenReviewSpec(msgspec.Struct, frozen=True, kw_only=True):
+    """A token, and for whom it must have been made out."""
+
+    token: str
+    audiences: tuple[str, ...] = ()
+
+
+class TokenUser(msgspec.Struct, frozen=True, kw_only=True):
+    """Whose a token is; `extra` names the pod and its node."""
+
+    username: str = ""
+    extra: dict[str, tuple[str, ...]] = {}
+
+
+class TokenReviewStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """What the API server says of a token."""
+
+    authenticated: bool = False
+    user: TokenUser = TokenUser()
+    audiences: tuple[str, ...] = ()
+    error: str = ""
+
+
+class TokenReview(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """A question about a token (authentication.k8s.io/v1), which is answered and not stored."""
+
+    spec: TokenReviewSpec
+    metadata: ObjectMeta = ObjectMeta()
+    status: TokenReviewStatus | None = None
+    api_version: str = "authentication.k8s.io/v1"
+    kind: str = "TokenReview"
 
 
 def _custom(kind: crd.CustomKind, type_: type[T]) -> Resource[T]:
@@ -64,6 +104,7 @@ def _custom(kind: crd.CustomKind, type_: type[T]) -> Resource[T]:
 
 
 NODES = Resource("v1", "nodes", ClusterNode)
+TOKEN_REVIEWS = Resource("authentication.k8s.io/v1", "tokenreviews", TokenReview)
 RESOURCE_SLICES = Resource(resource.API_VERSION, "resourceslices", resource.ResourceSlice)
 RESOURCE_CLAIMS = Resource(resource.API_VERSION, "resourceclaims", claim.ResourceClaim, namespaced=True)
 CLAIM_USES = Resource(resource.API_VERSION, "resourceclaims", claim.ClaimUse, namespaced=True)

@@ -219,6 +219,7 @@ class Node(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     name: str
     labels: Mapping[str, str] = {}
+    allocatable: Mapping[str, str] = {}
     physnets: Mapping[str, tuple[str, ...]] = {}
 
     @property

@@ -91,6 +91,13 @@ POLICY = CustomKind(
         "spec.exposure.exclusionGroup": {"maxLength": MAX_LABEL},
         "spec.exposure.additionalAttributes": FEW,
         "spec.exposure.capacity": {**FEW, **keys_match(_QUALIFIED, _QUALIFIED_RULE)},
+        "spec.exposure.capacity.*": rules(
+            rule(
+                "has(self.value) != has(self.valueFrom)",
+                "a capacity has either a value or valueFrom: give one of the two",
+            )
+        ),
+        "spec.exposure.additionalFacts": SET,
         "spec.exposure.capacity.*.requestPolicy.validValues": {"maxItems": 10},
         "spec.exposure.capacity.*.requestPolicy": rules(
             rule(

@@ -20,6 +20,18 @@ MAX_SUFFIX = 32
 TaintEffect = Literal["NoSchedule", "NoExecute"]
 
 
+class CapacityValueFrom(
+    msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True, forbid_unknown_fields=True
+):
+    """Where a capacity's value is read.
+
+    Attributes:
+        node_allocatable: Of the node's allocatable resources, by name, e.g. `pods`.
+    """
+
+    node_allocatable: Annotated[str, msgspec.Meta(min_length=1, max_length=316)]
+
+
 class CapacityCounter(
     msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True, forbid_unknown_fields=True
 ):
@@ -27,10 +39,12 @@ class CapacityCounter(
 
     Attributes:
         value: All that the device has of it, shared among the claims that have the device at one time.
+        value_from: Where that is read on each node, in the place of `value`.
         request_policy: What a claim consumes when it names no amount, and which amounts it may name.
     """
 
-    value: QuantityText
+    value: QuantityText = ""
+    value_from: CapacityValueFrom | None = None
     request_policy: CapacityRequestPolicy | None = None
 
 
@@ -77,6 +91,8 @@ class Exposure(
             in use, the others cannot be allocated.
         additional_attributes: Attributes that are published beside the interface's own; a value is a boolean, an
             integer, a string, or a list of strings.
+        additional_facts: Facts that devices carry beside those that all do, of those that only policies can ask for,
+            e.g. `ipv4`; on devices of other policies they are empty.
         allow_bandwidth_overcommit: Let claims have more bandwidth of the devices than the link has. Without this, a
             device takes its capacity `bandwidth` from its NIC's link, so that all devices together never lend more.
         allow_host_uplink: Offer the interface even if the node's own traffic depends on it. Without this, an
@@ -92,6 +108,7 @@ class Exposure(
     supported_cni_plugins: tuple[SupportedCNIPlugin, ...] = msgspec.field(default=(), name="supportedCNIPlugins")
     exclusion_group: str = ""
     additional_attributes: Mapping[str, bool | int | str | tuple[str, ...]] = {}
+    additional_facts: Annotated[tuple[str, ...], msgspec.Meta(max_length=4)] = ()
     allow_bandwidth_overcommit: bool = False
     allow_host_uplink: bool = False
     allow_host_use: bool = False

@@ -44,12 +44,14 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, ren
 
     Attributes:
         device: the published device, or the interface.
+        meant: the name that was registered, the device's or the interface's.
         attributes, capacity: the names under which the device has what was said.
         problem: why not all of it is published; "" if it is.
     """
 
     provider: str
     device: str
+    meant: str = ""
     custom_device: str = ""
     attributes: tuple[str, ...] = ()
     capacity: tuple[str, ...] = ()

@@ -29,6 +29,7 @@ from netdra.model import decoders
 from netdra.model.errors import NetdraError, PermanentError
 from netdra.model.inventory import Node
 from netdra.node.publishing.service import Publishing
+from netdra.node.registry.leases import FILE, Leases
 from netdra.node.settings import Settings
 from netdra.ops.health import met
 from netdra.ops.process import Process, spare_what_is_loaded
@@ -52,13 +53,17 @@ async def run(client: Client, process: Process, settings: Settings) -> None:
     _look_around(settings)
     sysfs = Sysfs(settings.sysfs_root)
     parts: Parts | None = None
+    leases = _leases(settings)
     publishing = Publishing(
         client,
         settings.node,
         lambda: Watcher(Node(name=settings.node, physnets=settings.physnets), sysfs=sysfs),
         held=lambda: parts.pods.network.held if parts is not None else (),
         plugins=settings.plugins,
+        leased=lambda: leases.registrations if leases is not None else (),
     )
+    if leases is not None:
+        leases.changed = publishing.look_again
     _add_checks(process, client, publishing)
     try:
         async with asyncio.TaskGroup() as tasks:
@@ -70,7 +75,7 @@ async def run(client: Client, process: Process, settings: Settings) -> None:
             if not used:
                 begin("publishing", publishing.run())
                 await _first_slices(publishing)
-            parts = _parts(client, settings, publishing)
+            parts = _parts(client, settings, publishing, leases)
             publishing.look_again()
             await parts.pods.recover()
             if used:
@@ -96,7 +101,14 @@ async def _first_slices(publishing: Publishing) -> None:
             await publishing.published.wait()
 
 
-def _parts(client: Client, settings: Settings, publishing: Publishing) -> Parts:
+def _leases(settings: Settings) -> Leases | None:
+    """What programs on the node registered before this process began: it is known before anything is published."""
+    if settings.registry_socket is None:
+        return None
+    return Leases(settings.state_dir / FILE, pinned=settings.registry_providers)
+
+
+def _parts(client: Client, settings: Settings, publishing: Publishing, leases: Leases | None) -> Parts:
     """The parts that keep pods, imported now.
 
     On the event loop, which stands still meanwhile: msgspec crashes where two threads make decoders at one time.
@@ -113,7 +125,7 @@ def _parts(client: Client, settings: Settings, publishing: Publishing) -> Parts:
         ) from problem
     decoders.build()
     spare_what_is_loaded()
-    return assembled(client, settings, publishing)
+    return assembled(client, settings, publishing, leases)
 
 
 def _add_checks(process: Process, client: Client, publishing: Publishing) -> None:

@@ -52,6 +52,10 @@ OVERTAKEN = NODE.counter("netdra_publisher_overtaken_total", "Pools whose writes
 DROPPED = NODE.counter(
     "netdra_publisher_dropped_fields_total", "Fields that the API server did not keep, by its feature gate.", "gate"
 )
+REGISTRATIONS = NODE.counter(
+    "netdra_registry_calls_total", "Registrations by the device registry's socket, by what was said to them.", "outcome"
+)
+REGISTERED = NODE.gauge("netdra_registry_registrations", "Registrations of the device registry that hold.")
 REPORTS = NODE.counter("netdra_reports_total", "Writes of this node's NodeNetwork.")
 REPORT_FAILURES = NODE.counter("netdra_report_failures_total", "Writes of this node's NodeNetwork that failed.")
 PUBLISH_SECONDS = NODE.histogram(

@@ -26,6 +26,9 @@ from netdra.node.nri.plugin import Settings as NriSettings
 from netdra.node.permits import NodePermits
 from netdra.node.pods.service import Dependencies, Pods, assemble
 from netdra.node.publishing.service import Publishing
+from netdra.node.registry.callers import Callers
+from netdra.node.registry.leases import Leases
+from netdra.node.registry.service import Place, Registry
 from netdra.node.settings import Settings
 from netdra.ops.health import Finding, Health
 
@@ -38,6 +41,7 @@ class Parts:
     kubelet: KubeletPlugin
     plugin: Plugin
     recorder: Recorder
+    registry: Registry | None = None
 
     def add_checks(self, health: Health) -> None:
         """Ready only if the kubelet and the runtime have the driver."""
@@ -51,9 +55,11 @@ class Parts:
         yield "pods", self.pods.run()
         yield "kubelet", self.kubelet.run()
         yield "runtime", self.plugin.run()
+        if self.registry is not None:
+            yield "registry", self.registry.run()
 
 
-def assembled(client: Client, settings: Settings, publishing: Publishing) -> Parts:
+def assembled(client: Client, settings: Settings, publishing: Publishing, leases: Leases | None = None) -> Parts:
     """All parts."""
     wanted = sockets(settings.kubelet_root, settings.instance)
     recorder = Recorder(client, f"{names.DRIVER}/pods", settings.node)
@@ -68,7 +74,16 @@ def assembled(client: Client, settings: Settings, publishing: Publishing) -> Par
         lambda: kubelet.registered,
     )
     plugin = Plugin(pods.hooks, NriSettings(socket=settings.nri_socket, index=settings.nri_index), gate=publishing.gate)
-    return Parts(pods, kubelet, plugin, recorder)
+    return Parts(pods, kubelet, plugin, recorder, _registry(client, settings, publishing, leases))
+
+
+def _registry(client: Client, settings: Settings, publishing: Publishing, leases: Leases | None) -> Registry | None:
+    if leases is None or settings.registry_socket is None:
+        return None
+    place = Place(path=settings.registry_socket, mode=settings.registry_mode, group=settings.registry_group)
+    callers = Callers(client, settings.node, tokens_only=settings.registry_tokens_only)
+    metrics.REGISTERED.set_function(lambda: len(leases.ledger))
+    return Registry(place, leases, callers, publishing, publishing.health.states)
 
 
 def _pods(

@@ -24,6 +24,10 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         cdi_dir: where CDI files are written.
         cni_path: the folders of CNI plugin binaries, in the order in which they are searched.
         cni_root: the root of the file system that they are in and see.
+        registry_socket, registry_mode, registry_group: where the device registry serves, and who may open that; nowhere
+            without a path.
+        registry_tokens_only: whether who calls it must show a token.
+        registry_providers: by provider, the one who may register under its name.
         allow_plugins, allow_host_paths: what those who write topologies may have of the node (`netdra.node.permits`).
         physnets: by physical network, the NICs that are wired to it, by name or PCI address.
     """
@@ -38,6 +42,11 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     cdi_dir: Path = Path("/var/run/cdi")
     cni_path: tuple[Path, ...] = (Path("/opt/cni/bin"),)
     cni_root: Path = Path("/")
+    registry_socket: Path | None = None
+    registry_mode: int = 0o660
+    registry_group: str = ""
+    registry_tokens_only: bool = False
+    registry_providers: Mapping[str, str] = {}
     allow_plugins: tuple[str, ...] = ()
     allow_host_paths: tuple[Path, ...] = ()
     physnets: Mapping[str, tuple[str, ...]] = {}

@@ -92,7 +92,12 @@ def _pod(api: Api, account: str, node: str) -> Object:
     return made
 
 
-def _token(api: Api, account: str, pod: Object | None) -> str:
+def token(api: Api, account: str, node: str, *audiences: str) -> str:
+    """A token of a service account as a pod on a node has it: for the API server, or for others."""
+    return _token(api, account, _pod(api, account, node), audiences)
+
+
+def _token(api: Api, account: str, pod: Object | None, audiences: Sequence[str] = ()) -> str:
     bound = {}
     if pod is not None:
         metadata = pod["metadata"]
@@ -102,7 +107,7 @@ def _token(api: Api, account: str, pod: Object | None) -> str:
     request = {
         "apiVersion": "authentication.k8s.io/v1",
         "kind": "TokenRequest",
-        "spec": {"expirationSeconds": 3600, "audiences": [], **bound},
+        "spec": {"expirationSeconds": 3600, "audiences": [*audiences], **bound},
     }
     path = f"/api/v1/namespaces/{NETDRA}/serviceaccounts/{account}/token"
     found: str = api.request("POST", path, request)["status"]["token"]

@@ -97,7 +97,7 @@ def taking(wanted: Sockets) -> Iterator[None]:
         if not files.locked(lock, time.monotonic() + _LOCK_SECONDS):
             raise TemporaryError(f"another daemon has been starting in {wanted.plugin} for {_LOCK_SECONDS:.0f} s")
         for path in (*wanted.plugin.glob("dra*.sock"), *registry.glob(f"{names.DRIVER}*-reg.sock")):
-            if not _answers(path):
+            if not answers(path):
                 path.unlink(missing_ok=True)
         for path in (wanted.dra, wanted.registration):
             if path.exists():
@@ -110,7 +110,7 @@ def taking(wanted: Sockets) -> Iterator[None]:
         os.close(lock)
 
 
-def _answers(path: Path) -> bool:
+def answers(path: Path) -> bool:
     """Whether somebody listens on a socket."""
     with closing(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)) as probe:
         outcome = probe.connect_ex(str(path))

@@ -53,6 +53,7 @@ class Offered(msgspec.Struct, frozen=True):
         devices: the facts of the devices of these pools.
         problems: all that an administrator should mend, now.
         left_out: why devices of all pools are not published, and how often.
+        outcomes: what became of what providers say, of all devices.
         followed: whether other policies, or labels of the node, were looked at than by the pass before.
     """
 
@@ -61,6 +62,7 @@ class Offered(msgspec.Struct, frozen=True):
     problems: tuple[Problem, ...]
     left_out: Mapping[LeftOut, int]
     followed: bool = False
+    outcomes: tuple[Outcome, ...] = ()
 
 
 class _Source(msgspec.Struct, frozen=True):
@@ -150,6 +152,7 @@ class Offering:
         surroundings: Surroundings,
         now: float,
         registered: Registered = NOTHING,
+        allocatable: Mapping[str, str] = MappingProxyType({}),
     ) -> Offered:
         """One pass.
 
@@ -160,6 +163,7 @@ class Offering:
             surroundings: what else the kernel can be asked.
             now: seconds of a clock that never goes back.
             registered: what providers say of the node's devices.
+            allocatable: what the node has of the resources that policies read.
         """
         assert self._exposer is not None, "follow comes first"
         claimed = {one.key: self._last[one.key] for one in held if one.key in self._last}
@@ -174,7 +178,7 @@ class Offering:
         self._bare = frozenset(each.pci_address for each in named if each.type == "vf" and not each.if_name)
         interfaces = self._damper.damp(here_now, now)
         in_use = {one.key[0] for one in held if one.key[0] in self._previous}
-        node = Node(name=self._node, labels=labels, physnets=inventory.node.physnets)
+        node = Node(name=self._node, labels=labels, allocatable=allocatable, physnets=inventory.node.physnets)
         here = Inventory(node=node, interfaces=interfaces)
         pinned = {known.interface.identity: key[0] for key, known in claimed.items()}
         parts = self._exposer.pools(here, in_use, pinned, registered)
@@ -188,6 +192,7 @@ class Offering:
             problems=self._problems,
             left_out=self._left_out(self._problems),
             followed=before != self._followed,
+            outcomes=self._outcomes,
         )
 
     def report(self, refused: Mapping[DeviceKey, str] = MappingProxyType({})) -> NodeNetworkStatus:
@@ -206,18 +211,21 @@ class Offering:
         problems = (*self._problems, *unwanted)
         plugins = self._presence.programs if self._presence is not None else ()
         missing = reports.missing_plugins(self._listed(), self._presence)
-        outcomes = tuple(outcome for made in self._made.values() for outcome in _published(made))
         return reports.status(
             Seen(
                 rows,
                 self._exposer.holding,
                 problems,
                 self._left_out(problems),
-                outcomes=outcomes,
+                outcomes=self._outcomes,
                 plugins=plugins,
                 missing=missing,
             )
         )
+
+    @property
+    def _outcomes(self) -> tuple[Outcome, ...]:
+        return tuple([outcome for made in self._made.values() for outcome in _published(made)])
 
     @property
     def _problems(self) -> tuple[Problem, ...]:

@@ -17,6 +17,7 @@ import msgspec
 
 from netdra.cni.plugins import PluginPath
 from netdra.discovery.watch import Watcher
+from netdra.exposure.templates import allocatable_of
 from netdra.kube import features as gates
 from netdra.kube.backoff import Backoff
 from netdra.kube.client import Client, Selection
@@ -32,7 +33,7 @@ from netdra.model.errors import NetdraError
 from netdra.model.node_network import NodeNetworkStatus
 from netdra.model.plan import PlannedDevice
 from netdra.model.policy import DeviceExposurePolicy
-from netdra.model.registration import Registration
+from netdra.model.registration import Outcome, Registration
 from netdra.model.resource import ResourceSlice, newest
 from netdra.model.schema import CNIPluginSchema
 from netdra.model.topology import NetworkTopology
@@ -51,6 +52,11 @@ from netdra.topology.devices import DeviceKey
 
 log = logging.getLogger(__name__)
 
+
+def _allocatable(node: ClusterNode | None) -> Mapping[str, str]:
+    return node.status.allocatable if node is not None else {}
+
+
 CUSTOM_DEVICES_SECONDS = 5.0
 """How long the first list of CustomDevices is waited for."""
 
@@ -61,6 +67,7 @@ class Publishing:
     Attributes:
         health: how the published devices are.
         stored: the node's slices as the API server has them.
+        outcomes: what became of what providers say of the devices.
         passes: how often it was worked out what is to be published.
         published: set when the API server has had once what is to be published.
         gate: what goes before looking at the kernel and working out what is to be published.
@@ -101,6 +108,7 @@ class Publishing:
         self.stored: Store[StoredSlice] = Store()
         self.health = Health()
         self.passes = 0
+        self.outcomes: tuple[Outcome, ...] = ()
         self.published = asyncio.Event()
         self._features = DEFAULT_FEATURES
         self._slices: dict[str, Slices] = {}
@@ -252,6 +260,8 @@ class Publishing:
         policies = tuple(self._policies.objects[name] for name in sorted(self._policies.objects))
         node = self._nodes.objects.get(self._node)
         labels = dict(node.metadata.labels) if node is not None else {}
+        asked = allocatable_of(policies)
+        allocatable = {name: amount for name, amount in _allocatable(node).items() if name in asked}
         held, features = tuple(self._held()), self._features
         presence = self._plugins.presence if self._plugins is not None else None
         registered = self._facts.registered(labels)
@@ -260,7 +270,9 @@ class Publishing:
         def make() -> Offered:
             offering.follow(policies, features, presence)
             discovered.update(interfaces.known)
-            return offering.update(interfaces.known, labels, held, interfaces, time.monotonic(), registered)
+            return offering.update(
+                interfaces.known, labels, held, interfaces, time.monotonic(), registered, allocatable
+            )
 
         return make
 
@@ -278,11 +290,12 @@ class Publishing:
                 self._telling.forget(pool)
         self.health.publish(offered.slices)
         self._telling.problems(offered.problems)
+        told, self.outcomes = self.outcomes, offered.outcomes
         metrics.published(self.slices, offered.left_out)
         publisher.want_pools(offered.slices)
         before, self._problems = self._problems, offered.problems
         if self._reporter is not None:
-            self._reporter.note(urgent=other or offered.followed or before != offered.problems)
+            self._reporter.note(urgent=other or offered.followed or (before, told) != (offered.problems, self.outcomes))
 
     async def _follow(self, interfaces: Interfaces) -> None:
         while True:
@@ -319,5 +332,6 @@ class Publishing:
             self._work.set()
 
     def _node_changed(self, change: Change[ClusterNode]) -> None:
-        if change.old is None or change.new is None or change.old.metadata.labels != change.new.metadata.labels:
+        old, new = change.old, change.new
+        if old is None or new is None or old.metadata.labels != new.metadata.labels or old.status != new.status:
             self._work.set()

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
+
 from netdra.kube.store import Change
 from netdra.model import documents
 from netdra.model.custom_device import CustomDevice
@@ -136,3 +138,43 @@ class TestFacts:
         wrong = custom("c", attributes={"a": {"string": "x" * 65}})
         assert not facts.changed(Change("c", None, wrong), {})
         assert not facts.registered({}).of("eth7")
+
+
+def settle(nodes: int, objects: int, *, at_once: int = 50) -> tuple[list[int], int]:
+    """Have nodes follow objects as their watches bring them, each for one device of one node.
+
+    Returns:
+        How often each pool was written, and how many devices carry what was said in the end.
+    """
+    devices = objects // nodes
+    interfaces = [
+        msgspec.structs.replace(ETH, if_name=f"eth{at}", mac=f"02:00:00:00:00:{at:02x}") for at in range(devices)
+    ]
+    written = [
+        custom(f"c{at}", device=f"eth{at // nodes}", selector={"nodeSelector": {"matchLabels": {"n": str(at % nodes)}}})
+        for at in range(objects)
+    ]
+    writes: dict[tuple[int, str], int] = {}
+    applied = 0
+    for number in range(nodes):
+        scene, facts, labels = Scene(exclusive("veths", "true")), Facts(tuple), {"n": str(number)}
+        scene.labels = labels
+        facts.registered(labels)
+        scene.see(*interfaces)
+        for begin in range(0, objects, at_once):
+            batch = written[begin : begin + at_once]
+            changed = [facts.changed(Change(each.name, None, each), labels) for each in batch]
+            if any(changed):
+                scene.registered = tuple(
+                    said for at in range(devices) for said in facts.registered(labels).of(f"eth{at}")
+                )
+                for pool in scene.see(*interfaces):
+                    writes[number, pool] = writes.get((number, pool), 0) + 1
+        applied += sum(report.applied for report in scene.offering.report().custom_devices)
+    return list(writes.values()), applied
+
+
+def test_many_objects_settle_with_one_write_a_pool() -> None:
+    writes, applied = settle(10, 200)
+    assert writes == [1] * 200
+    assert applied == 200

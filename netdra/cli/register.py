@@ -1,0 +1,90 @@
+"""`netdra register`: say something of a device to the device registry of this node, or take it back."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import click
+
+from netdra.cli import shared
+from netdra.model.errors import InvalidInputError
+
+_TTL = re.compile(r"(\d+)([smhd]?)\Z")
+_SECONDS = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86_400}
+_NUMBER = re.compile(r"-?\d+\Z")
+
+
+@click.command(name="register")
+@click.argument("device", required=False, default="")
+@click.option("--provider", metavar="NAME", required=True, help="Who says it: the domain of the names, e.g. bctl.")
+@click.option(
+    "--attribute",
+    "attributes",
+    metavar="NAME=VALUE",
+    multiple=True,
+    help='true and false are booleans, digits an integer, all else a text; "x" in quotes is a text, too.',
+)
+@click.option("--capacity", "amounts", metavar="NAME=QUANTITY", multiple=True, help="E.g. bandwidth=4096.")
+@click.option("--ttl", metavar="TIME", default="5m", show_default=True, help="How long it holds: 90s, 10m, 12h, 7d.")
+@click.option("--add", is_flag=True, help="DEVICE is an interface that nobody lists: register it as a device.")
+@click.option("--remove", is_flag=True, help="Take back what was said of DEVICE, or of all devices without one.")
+@shared.registry_socket
+@shared.registry_token
+def command(
+    device: str,
+    provider: str,
+    attributes: tuple[str, ...],
+    amounts: tuple[str, ...],
+    ttl: str,
+    add: bool,
+    remove: bool,
+    socket: Path,
+    token_file: Path | None,
+) -> None:
+    """Have netdra publish what is known of DEVICE, a device or an interface of this node, as PROVIDER/NAME.
+
+    It holds as long as --ttl says, also over a restart of the node; what is said later takes its place.
+    """
+    from netdra.registry_client import RegistryClient
+
+    said = dict(_pair("--attribute", each) for each in attributes)
+    capacity = dict(_pair("--capacity", each) for each in amounts)
+    if remove and (said or capacity or add):
+        raise click.UsageError("--remove takes back everything: it goes without --attribute, --capacity and --add")
+    if not device and not remove:
+        raise click.UsageError("Missing argument 'DEVICE'.")
+    with RegistryClient(provider, str(socket), shared.token(token_file)) as client:
+        if remove:
+            message = client.deregister(device)
+        else:
+            values = {name: _value(text) for name, text in said.items()}
+            message = client.register(device, values, capacity, ttl=_ttl(ttl), adds=add)
+    if message:
+        click.echo(message, err=True)
+
+
+def _pair(option: str, given: str) -> tuple[str, str]:
+    name, equals, value = given.partition("=")
+    if not equals or not name:
+        raise InvalidInputError(f'{option} "{given}" is not understood', hint="write NAME=VALUE")
+    return name, value
+
+
+def _value(text: str) -> bool | int | str:
+    if text in ("true", "false"):
+        return text == "true"
+    if _NUMBER.match(text):
+        number = int(text)
+        if not -(2**63) <= number < 2**63:
+            raise InvalidInputError(f"{text} is no 64-bit integer", hint="put it into quotes to have it as a text")
+        return number
+    return text[1:-1] if len(text) > 1 and text[0] == text[-1] == '"' else text
+
+
+def _ttl(text: str) -> int:
+    found = _TTL.match(text)
+    seconds = int(found[1]) * _SECONDS[found[2]] if found else -1
+    if not 0 <= seconds < 2**32:
+        raise InvalidInputError(f'--ttl "{text}" is not understood', hint="write 90s, 10m, 12h or 7d")
+    return seconds

@@ -1,0 +1,81 @@
+"""Who is calling the device registry: a user of the node, or a pod's service account that shows a token.
+
+Asked by `netdra.node.registry.service` for each call that changes something. The kernel says which user has the other
+end of a connection. In a cluster many pods are one user, so a pod shows a token that was made out for netdra
+(`serviceAccountToken` of a projected volume, with the audience `dra.networking`), and the API server says whose it is.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import time
+
+from netdra.kube.client import Client
+from netdra.kube.resources import TOKEN_REVIEWS, TokenReview, TokenReviewSpec
+from netdra.model import names
+from netdra.node.kubelet.server import Caller
+from netdra.node.registry.ledger import RefusedRegistrationError
+
+AUDIENCE = names.DRIVER
+KEPT_SECONDS = 60.0
+MOST_KEPT = 256
+MAX_TOKEN = 16 * 1024
+_ACCOUNT = "system:serviceaccount:"
+_NODE = "authentication.kubernetes.io/node-name"
+
+
+class Callers:
+    """Whose tokens are known for a while."""
+
+    def __init__(self, client: Client, node: str, *, tokens_only: bool) -> None:
+        """Begin without any.
+
+        Args:
+            client: the API server.
+            node: this node: a token of a pod elsewhere is none here.
+            tokens_only: whether a call without a token is refused.
+        """
+        self._client = client
+        self._node = node
+        self._tokens_only = tokens_only
+        self._known: dict[bytes, tuple[float, str]] = {}
+
+    async def owner(self, caller: Caller) -> str:
+        """Who is calling: `uid:<number>`, or a service account's name as the API server has it.
+
+        Raises:
+            RefusedRegistrationError: the token is none for this registry, or there must be one.
+            ApiError: the API server does not say whose it is.
+        """
+        if not caller.token:
+            if self._tokens_only:
+                raise RefusedRegistrationError(
+                    "this registry asks for a token",
+                    hint=f"send the metadata authorization: Bearer TOKEN, of a projected token for {AUDIENCE}",
+                )
+            return f"uid:{caller.uid}"
+        if len(caller.token) > MAX_TOKEN:
+            raise RefusedRegistrationError(f"the token has {len(caller.token)} bytes, more than {MAX_TOKEN}")
+        digest, now = hashlib.sha256(caller.token.encode(errors="replace")).digest(), time.monotonic()
+        until, owner = self._known.get(digest, (0.0, ""))
+        if until <= now:
+            owner = await self._reviewed(caller.token)
+            while len(self._known) >= MOST_KEPT:
+                del self._known[next(iter(self._known))]
+            self._known[digest] = now + KEPT_SECONDS, owner
+        return owner
+
+    async def _reviewed(self, token: str) -> str:
+        asked = TokenReview(spec=TokenReviewSpec(token=token, audiences=(AUDIENCE,)))
+        status = (await self._client.create(TOKEN_REVIEWS, asked)).status
+        if status is None or not status.authenticated or AUDIENCE not in status.audiences:
+            why = f": {status.error}" if status is not None and status.error else ""
+            raise RefusedRegistrationError(
+                f"the token is not valid here{why[:200]}", hint=f"project one with the audience {AUDIENCE}"
+            )
+        if not status.user.username.startswith(_ACCOUNT):
+            raise RefusedRegistrationError(f"the token is {status.user.username}'s, who is no pod's service account")
+        nodes = status.user.extra.get(_NODE, ())
+        if nodes and self._node not in nodes:
+            raise RefusedRegistrationError(f"the token is of a pod on node {nodes[0]}, and this is {self._node}")
+        return status.user.username

@@ -1,0 +1,365 @@
+"""Who said what of which device, and until when: values and rules, without a clock, a file or a socket. Pure.
+
+Kept by `netdra.node.registry.leases`. Two times come in: `now`, seconds of the wall clock, by which leases end also
+after a reboot, and `tick`, seconds of a clock that never goes back, by which changes are damped.
+"""
+
+from __future__ import annotations
+
+import heapq
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+import msgspec
+
+from netdra.exposure.registered import errors, provider_errors
+from netdra.model.errors import InvalidInputError
+from netdra.model.names import MAX_LABEL
+from netdra.model.registration import Registration
+from netdra.node.publishing.interfaces import Bucket
+
+MAX_TTL = 30 * 86_400
+DEFAULT_TTL = 300
+OWNED_SECONDS = 86_400.0
+"""How long a provider's name stays its owner's after the last of its registrations has ended."""
+CHANGE_SECONDS = 10.0
+"""How often a value of a device is published anew at most; what comes first and what goes is not held up."""
+BURST = 5
+"""How often names may come and go of one device before that is damped, too."""
+MAX_PROVIDERS = 64
+MAX_OF_PROVIDER = 2048
+MAX_REGISTRATIONS = 4096
+MAX_BYTES = 4 * 1024 * 1024
+_DEVICE = re.compile(rf"[^\s/\x00-\x1f\x7f]{{1,{MAX_LABEL}}}\Z")
+
+Key = tuple[str, str]
+"""A provider and a device."""
+
+
+class RefusedRegistrationError(InvalidInputError):
+    """What a provider says breaks a rule; the registry stays as it was."""
+
+
+class Entry(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A registration with its lease.
+
+    Attributes:
+        registration: what is said.
+        owner: who said it.
+        ttl: the lease's seconds.
+        ends: when it ends, in seconds of the wall clock.
+    """
+
+    registration: Registration
+    owner: str
+    ttl: float
+    ends: float
+
+    @property
+    def key(self) -> Key:
+        """Which registration it is: a provider says one thing of a device."""
+        return self.registration.provider, self.registration.device
+
+
+class Owner(msgspec.Struct, frozen=True):
+    """Whose a provider's name is, and until when if nothing is registered under it."""
+
+    name: str
+    until: float
+
+
+class Limits(msgspec.Struct, frozen=True):
+    """How much the registry takes."""
+
+    providers: int = MAX_PROVIDERS
+    of_provider: int = MAX_OF_PROVIDER
+    registrations: int = MAX_REGISTRATIONS
+    size: int = MAX_BYTES
+
+
+class Ledger:
+    """All registrations that hold."""
+
+    def __init__(self, pinned: Mapping[str, str] | None = None, limits: Limits | None = None) -> None:
+        """Begin empty.
+
+        Args:
+            pinned: the owners of providers that only these may register under.
+            limits: how much it takes.
+        """
+        self._pinned = dict(pinned or {})
+        self._limits = limits or Limits()
+        self._by_device: dict[str, dict[str, Registration]] = {}
+        self._entries: dict[Key, Entry] = {}
+        self._sizes: dict[Key, int] = {}
+        self._of_provider: dict[str, int] = {}
+        self._adding: dict[str, str] = {}
+        self._size = 0
+        self._ends: list[tuple[float, Key]] = []
+        self.owners: dict[str, Owner] = {}
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    @property
+    def entries(self) -> Iterator[Entry]:
+        """Every registration, in the order in which they came."""
+        return iter(self._entries.values())
+
+    def get(self, key: Key) -> Entry | None:
+        """A registration."""
+        return self._entries.get(key)
+
+    def of_device(self, device: str) -> tuple[Registration, ...]:
+        """What is said of a device, in the order of the providers' names."""
+        found = self._by_device.get(device, {})
+        return tuple(found[provider] for provider in sorted(found))
+
+    def register(self, registration: Registration, owner: str, ttl: float, now: float) -> Entry:
+        """Take a registration, in the place of what the provider said of the device before.
+
+        Raises:
+            RefusedRegistrationError: it breaks a rule, is under another's name, or there is no room for it.
+        """
+        self._check(registration, ttl)
+        self._check_owner(registration.provider, owner, now)
+        entry = Entry(registration, owner, ttl, now + ttl)
+        size = len(msgspec.json.encode(registration))
+        self._check_room(entry, size)
+        self._put(entry, size)
+        self.owners[registration.provider] = Owner(owner, entry.ends + OWNED_SECONDS)
+        return entry
+
+    def deregister(self, provider: str, device: str, owner: str, now: float, *, anyone: bool = False) -> list[Entry]:
+        """Take registrations back.
+
+        Args:
+            provider: whose.
+            device: of which device; "" for all of the provider's.
+            owner: who asks.
+            now: the time.
+            anyone: whether who asks may do so for any owner: root, who also sets the provider's name free.
+
+        Returns:
+            those that held until now.
+
+        Raises:
+            RefusedRegistrationError: the provider's name belongs to somebody else, or is none.
+        """
+        for text in provider_errors(provider):
+            raise RefusedRegistrationError(text)
+        if not anyone:
+            self._check_owner(provider, owner, now)
+        keys = [key for key in self._entries if key[0] == provider and device in ("", key[1])]
+        gone = [self._drop(key) for key in keys]
+        if anyone and not device:
+            self.owners.pop(provider, None)
+        return gone
+
+    def expire(self, now: float) -> list[Entry]:
+        """Let go what has ended; what was let go."""
+        gone: list[Entry] = []
+        while self._ends and self._ends[0][0] <= now:
+            ends, key = heapq.heappop(self._ends)
+            entry = self._entries.get(key)
+            if entry is not None and entry.ends == ends:
+                gone.append(self._drop(key))
+        for provider in [name for name, owner in self.owners.items() if owner.until <= now]:
+            if not self._of_provider.get(provider):
+                del self.owners[provider]
+        return gone
+
+    @property
+    def next_end(self) -> float | None:
+        """When the next lease ends; None if there is none."""
+        while self._ends:
+            ends, key = self._ends[0]
+            entry = self._entries.get(key)
+            if entry is not None and entry.ends == ends:
+                return ends
+            heapq.heappop(self._ends)
+        return None
+
+    def restore(self, entries: Iterable[Entry], owners: Mapping[str, Owner], now: float) -> None:
+        """Take what was written down before: what has not ended, and breaks no rule of today.
+
+        A clock that was ahead gives nobody a longer lease than was asked for.
+        """
+        self.owners.update(owners)
+        for entry in entries:
+            held = msgspec.structs.replace(entry, ends=min(entry.ends, now + entry.ttl))
+            size = len(msgspec.json.encode(entry.registration))
+            try:
+                self._check(entry.registration, entry.ttl)
+                self._check_room(held, size)
+            except RefusedRegistrationError:
+                continue
+            if held.ends > now:
+                self._put(held, size)
+                self.owners[entry.registration.provider] = Owner(entry.owner, held.ends + OWNED_SECONDS)
+
+    def _check(self, registration: Registration, ttl: float) -> None:
+        if not _DEVICE.match(registration.device):
+            shown = registration.device[:MAX_LABEL]
+            raise RefusedRegistrationError(
+                f'device: "{shown}" is no name of a device or an interface: 1 to {MAX_LABEL} characters, no / or space'
+            )
+        for text in errors(registration.provider, registration.attributes, registration.capacity):
+            raise RefusedRegistrationError(text)
+        if not registration.adds and not registration.attributes and not registration.capacity:
+            raise RefusedRegistrationError("says nothing: give attributes or capacity, or take it back by Deregister")
+        if not 1 <= ttl <= MAX_TTL:
+            raise RefusedRegistrationError(f"ttl_seconds: {ttl:g} is not from 1 to {MAX_TTL}")
+
+    def _check_owner(self, provider: str, owner: str, now: float) -> None:
+        pinned = self._pinned.get(provider)
+        if pinned is not None:
+            if pinned != owner:
+                raise RefusedRegistrationError(f'provider: "{provider}" belongs to {pinned}, not to {owner}')
+            return
+        known = self.owners.get(provider)
+        if known is not None and known.name != owner and (self._of_provider.get(provider) or now < known.until):
+            raise RefusedRegistrationError(
+                f'provider: "{provider}" belongs to {known.name}, not to {owner}; choose another name, or have root '
+                "take the provider's registrations back"
+            )
+
+    def _check_room(self, entry: Entry, size: int) -> None:
+        provider, device = entry.key
+        adding = self._adding.get(device)
+        if entry.registration.adds and adding is not None and adding != provider:
+            raise RefusedRegistrationError(f'device: "{device}" is registered as a device of provider "{adding}"')
+        if self._size - self._sizes.get(entry.key, 0) + size > self._limits.size:
+            raise RefusedRegistrationError(f"the registry is full: it takes {self._limits.size} bytes")
+        if entry.key in self._entries:
+            return
+        count = self._of_provider.get(provider, 0)
+        if not count and len(self._of_provider) >= self._limits.providers:
+            raise RefusedRegistrationError(f"the registry is full: it takes {self._limits.providers} providers")
+        if count >= self._limits.of_provider:
+            raise RefusedRegistrationError(
+                f'provider "{provider}" speaks of {count} devices, and more are not taken of one provider'
+            )
+        if len(self._entries) >= self._limits.registrations:
+            raise RefusedRegistrationError(f"the registry is full: it takes {self._limits.registrations} registrations")
+
+    def _put(self, entry: Entry, size: int) -> None:
+        provider, device = entry.key
+        if entry.key not in self._entries:
+            self._of_provider[provider] = self._of_provider.get(provider, 0) + 1
+        self._size += size - self._sizes.get(entry.key, 0)
+        self._sizes[entry.key] = size
+        self._entries[entry.key] = entry
+        self._by_device.setdefault(device, {})[provider] = entry.registration
+        if entry.registration.adds:
+            self._adding[device] = provider
+        heapq.heappush(self._ends, (entry.ends, entry.key))
+        if len(self._ends) > 4 * len(self._entries) + 64:
+            self._ends = [(each.ends, each.key) for each in self._entries.values()]
+            heapq.heapify(self._ends)
+
+    def _drop(self, key: Key) -> Entry:
+        entry = self._entries.pop(key)
+        self._size -= self._sizes.pop(key)
+        provider, device = key
+        del self._by_device[device][provider]
+        if not self._by_device[device]:
+            del self._by_device[device]
+        self._of_provider[provider] -= 1
+        if not self._of_provider[provider]:
+            del self._of_provider[provider]
+        if self._adding.get(device) == provider:
+            del self._adding[device]
+        return entry
+
+
+class _Seen(NamedTuple):
+    """A device as it is published: what is said of it, when that changed last, and how often names may change."""
+
+    said: tuple[Registration, ...]
+    at: float
+    bucket: Bucket
+
+
+class Shown:
+    """What of it is to be published: a measurement each second must not write slices each second.
+
+    The first of a device, and what comes and goes by name, is shown at once as long as there are tokens; a value that
+    changes once in `CHANGE_SECONDS`.
+    """
+
+    def __init__(self) -> None:
+        self._seen: dict[str, _Seen] = {}
+        self._waiting: dict[str, tuple[Registration, ...]] = {}
+        self._times: list[tuple[float, str]] = []
+        self._made: tuple[Registration, ...] | None = ()
+        self._silent: dict[str, None] = {}
+
+    @property
+    def registrations(self) -> tuple[Registration, ...]:
+        """All that is to be published; the same object while nothing changes."""
+        if self._made is None:
+            self._made = tuple(each for seen in self._seen.values() for each in seen.said)
+        return self._made
+
+    def follow(self, device: str, said: tuple[Registration, ...], tick: float) -> bool:
+        """This is said of a device now; whether other things are to be published for it."""
+        seen = self._seen.get(device)
+        if (seen.said if seen is not None else ()) == said:
+            self._waiting.pop(device, None)
+            return False
+        when = self._when(device, said)
+        if when > tick:
+            if device not in self._waiting or _names(self._waiting[device]) != _names(said):
+                heapq.heappush(self._times, (when, device))
+            self._waiting[device] = said
+            return False
+        self._waiting.pop(device, None)
+        bucket = seen.bucket if seen is not None else Bucket(BURST, tick, BURST, CHANGE_SECONDS)
+        if seen is not None and _names(seen.said) != _names(said):
+            bucket = bucket.less(tick)
+        self._seen[device] = _Seen(said, tick, bucket)
+        # A device of which nothing is said is remembered until its tokens are back: who comes and goes is damped, too.
+        self._silent.pop(device, None)
+        if not said:
+            self._silent[device] = None
+        self._made = None
+        return True
+
+    def due(self) -> float | None:
+        """When the first of what waits may be shown; None if nothing waits."""
+        while self._times:
+            when, device = self._times[0]
+            said = self._waiting.get(device)
+            if said is not None and self._when(device, said) == when:
+                return when
+            heapq.heappop(self._times)
+        return None
+
+    def release(self, tick: float) -> bool:
+        """Show what has waited long enough; whether there was any."""
+        shown = False
+        while (when := self.due()) is not None and when <= tick:
+            device = self._times[0][1]
+            shown = self.follow(device, self._waiting[device], tick) or shown
+        while self._silent:
+            device = next(iter(self._silent))
+            if self._seen[device].bucket.now(tick) < BURST and len(self._silent) <= MAX_REGISTRATIONS:
+                break
+            del self._seen[device], self._silent[device]
+        return shown
+
+    def _when(self, device: str, said: Sequence[Registration]) -> float:
+        """When it may be shown."""
+        seen = self._seen.get(device)
+        if seen is None:
+            return float("-inf")
+        if _names(seen.said) != _names(said):
+            return seen.bucket.at + seen.bucket.wait(seen.bucket.at)
+        return seen.at + CHANGE_SECONDS
+
+
+def _names(said: Iterable[Registration]) -> frozenset[object]:
+    """What is said, without the values."""
+    return frozenset((each.provider, each.adds, frozenset(each.attributes), frozenset(each.capacity)) for each in said)

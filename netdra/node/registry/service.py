@@ -1,0 +1,383 @@
+"""The device registry's gRPC service (`protos/registry.proto`) on its unix socket.
+
+Run by `netdra.node.daemon` where `--registry-socket` says so. What pods wait for goes first: each call that changes
+something waits for the gate, and no more of them are worked on than one at a time. A socket that cannot be made, or a
+disk that is full, ends nothing but what it is about.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import grp
+import logging
+import os
+import socket
+import stat
+import time
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Protocol
+
+import msgspec
+from google.protobuf.message import Message
+
+from netdra.kube.backoff import Backoff
+from netdra.model.errors import NetdraError, PermanentError, TemporaryError
+from netdra.model.plan import PlannedDevice
+from netdra.model.registration import Outcome, Registration
+from netdra.model.resource import (
+    CapacityRequestPolicy,
+    CapacityRequestPolicyRange,
+    DeviceAttribute,
+    DeviceCapacity,
+)
+from netdra.node import metrics
+from netdra.node.kubelet.plugin import answers
+from netdra.node.kubelet.server import Bounds, Caller, Methods, Server, of_caller, streaming
+from netdra.node.priority import PriorityGate
+from netdra.node.publishing.interfaces import Bucket
+from netdra.node.registry.callers import Callers
+from netdra.node.registry.leases import Leases
+from netdra.node.registry.ledger import DEFAULT_TTL, Entry
+from netdra.node.view import DeviceHealth
+from netdra.node.wire import registry_pb2 as wire
+from netdra.topology.devices import DeviceKey
+
+log = logging.getLogger(__name__)
+
+SERVICE = "/netdra.registry.v1alpha1.DeviceRegistry"
+BOUNDS = Bounds(connections=64, of_user=48, request=64 * 1024, first=15.0, idle=300.0, reading=10.0)
+CALLS_PER_SECOND = 2000
+"""How many calls are worked on; who sends more is answered later."""
+GRACE_SECONDS = 2.0
+LONGEST_WAIT = 30.0
+
+
+class Place(msgspec.Struct, frozen=True, kw_only=True):
+    """Where the socket is, and who may open it.
+
+    Attributes:
+        path: the socket.
+        mode: its permissions.
+        group: the group that it belongs to, by name or number; "" for the driver's own.
+    """
+
+    path: Path
+    mode: int = 0o660
+    group: str = ""
+
+
+class View(Protocol):
+    """What the registry tells of the node; `netdra.node.publishing` is one."""
+
+    gate: PriorityGate
+
+    @property
+    def devices(self) -> Mapping[DeviceKey, PlannedDevice]:
+        """The facts of each device that is published."""
+
+    @property
+    def outcomes(self) -> Sequence[Outcome]:
+        """What became of each registration, of sockets and CustomDevices."""
+
+
+class Registry:
+    """The service of one node."""
+
+    def __init__(
+        self,
+        place: Place,
+        leases: Leases,
+        callers: Callers,
+        view: View,
+        states: Callable[[], AsyncIterator[Sequence[DeviceHealth]]],
+    ) -> None:
+        """Begin nothing yet.
+
+        Args:
+            place: the socket.
+            leases: what is registered.
+            callers: who is calling.
+            view: the node.
+            states: how all devices are, now and whenever one changes.
+        """
+        self._place, self._leases, self._callers = place, leases, callers
+        self._view, self._states = view, states
+        self._turn = asyncio.Lock()
+        self._bucket = Bucket(CALLS_PER_SECOND, 0.0, CALLS_PER_SECOND, 1 / CALLS_PER_SECOND)
+        self.problem = "not begun yet"
+        self.serving = asyncio.Event()
+
+    @property
+    def methods(self) -> Methods:
+        """The service's methods by their paths."""
+        changing: Mapping[str, tuple[type[Message], type[Message], Callable[[Any, Caller], Awaitable[Message]]]] = {
+            "RegisterAttributes": (wire.RegisterAttributesRequest, wire.RegisterAttributesResponse, self._attributes),
+            "RegisterDevice": (wire.RegisterDeviceRequest, wire.RegisterDeviceResponse, self._device),
+            "Deregister": (wire.DeregisterRequest, wire.DeregisterResponse, self._deregister),
+            "ListRegistrations": (wire.ListRegistrationsRequest, wire.ListRegistrationsResponse, self._list),
+        }
+        found = {
+            f"{SERVICE}/{name}": of_caller(takes, gives, call, BOUNDS)
+            for name, (takes, gives, call) in changing.items()
+        }
+        watch = streaming(wire.WatchDevicesRequest, wire.WatchDevicesResponse, self._watch)
+        return {**found, f"{SERVICE}/WatchDevices": watch}
+
+    async def run(self) -> None:
+        """Serve until cancelled; what is in the way is told, and waited for."""
+        async with asyncio.TaskGroup() as tasks:
+            await self._leases.own()
+            tasks.create_task(self._leases.run())
+            tasks.create_task(self._serve())
+
+    async def _serve(self) -> None:
+        backoff = Backoff(most=LONGEST_WAIT)
+        while True:
+            try:
+                opened = listening(self._place)
+            except NetdraError as problem:
+                if str(problem) != self.problem:
+                    log.warning("the device registry does not serve: %s", problem)
+                self.problem = str(problem)
+                await asyncio.sleep(backoff.next(0.0))
+                continue
+            break
+        inode = self._place.path.stat().st_ino
+        server = Server(self.methods, BOUNDS)
+        await server.start(opened)
+        self.problem = ""
+        self.serving.set()
+        log.info("the device registry serves on %s", self._place.path)
+        try:
+            await asyncio.Event().wait()
+        finally:
+            with suppress(OSError):
+                if self._place.path.stat().st_ino == inode:
+                    self._place.path.unlink()
+            await server.stop(GRACE_SECONDS)
+
+    async def _attributes(self, request: wire.RegisterAttributesRequest, caller: Caller) -> Message:
+        before = self._leases.ledger.get((request.provider, request.device))
+        adds = before is not None and before.registration.adds
+        return await self._register(request, caller, wire.RegisterAttributesResponse, adds=adds)
+
+    async def _device(self, request: wire.RegisterDeviceRequest, caller: Caller) -> Message:
+        return await self._register(request, caller, wire.RegisterDeviceResponse, adds=True)
+
+    async def _register(self, request: Any, caller: Caller, gives: type[Any], *, adds: bool) -> Message:
+        try:
+            owner = await self._admitted(caller)
+            said = registration(request, adds=adds)
+            ttl = request.ttl_seconds if request.HasField("ttl_seconds") else DEFAULT_TTL
+            entry, lost = await self._leases.register(said, owner, float(ttl))
+        except NetdraError as problem:
+            metrics.REGISTRATIONS.labels("refused").inc()
+            answer: Message = gives(success=False, message=str(problem))
+            return answer
+        metrics.REGISTRATIONS.labels("granted").inc()
+        message = f"it holds, but is lost if the driver restarts: {lost}" if lost else ""
+        granted: Message = gives(success=True, message=message, ttl_seconds=int(entry.ttl))
+        return granted
+
+    async def _deregister(self, request: wire.DeregisterRequest, caller: Caller) -> Message:
+        try:
+            owner = await self._admitted(caller)
+            anyone = owner == "uid:0"
+            count, lost = await self._leases.deregister(request.provider, request.device, owner, anyone=anyone)
+        except NetdraError as problem:
+            return wire.DeregisterResponse(success=False, message=str(problem))
+        if not count:
+            of_device = f' for "{request.device}"' if request.device else ""
+            nothing = f'nothing was registered by "{request.provider}"{of_device}'
+            return wire.DeregisterResponse(success=True, message=nothing)
+        return wire.DeregisterResponse(success=True, message=lost)
+
+    async def _admitted(self, caller: Caller) -> str:
+        """Wait for the caller's turn; who it is.
+
+        Raises:
+            NetdraError: nobody knows.
+        """
+        owner = await self._callers.owner(caller)
+        loop = asyncio.get_running_loop()
+        async with self._turn:
+            await self._view.gate.wait()
+            # Others have their turn between two calls, however many there are.
+            await asyncio.sleep(self._bucket.wait(loop.time()))
+            self._bucket = self._bucket.less(loop.time())
+        return owner
+
+    async def _list(self, request: wire.ListRegistrationsRequest, caller: Caller) -> Message:
+        await self._admitted(caller)
+        now = time.time()
+        outcomes: dict[tuple[str, str], list[Outcome]] = {}
+        for outcome in self._view.outcomes:
+            outcomes.setdefault((outcome.provider, outcome.custom_device), []).append(outcome)
+        wanted = request.provider
+        found = [
+            told(entry, now, outcomes.get((entry.registration.provider, ""), ()))
+            for entry in self._leases.ledger.entries
+            if wanted in ("", entry.registration.provider)
+        ]
+        for (provider, name), listed in outcomes.items():
+            if name and wanted in ("", provider):
+                found.append(
+                    wire.Registration(
+                        provider=provider,
+                        device=listed[0].meant,
+                        custom_device=name,
+                        outcomes=[_outcome(each) for each in listed],
+                    )
+                )
+        return wire.ListRegistrationsResponse(registrations=found)
+
+    async def _watch(self, _: wire.WatchDevicesRequest) -> AsyncGenerator[Message, None]:
+        async for listed in self._states():
+            devices = self._view.devices
+            yield wire.WatchDevicesResponse(devices=[_device(each, devices) for each in listed])
+
+
+def registration(request: Any, *, adds: bool) -> Registration:
+    """A request as what is said; the rules are the ledger's."""
+    return Registration(
+        provider=request.provider,
+        device=request.device,
+        adds=adds,
+        attributes={name: _attribute(value) for name, value in request.attributes.items()},
+        capacity={name: _capacity(value) for name, value in request.capacity.items()},
+    )
+
+
+def _given(message: Message, field: str) -> Any:
+    return getattr(message, field) if message.HasField(field) else None
+
+
+def _attribute(value: wire.DeviceAttribute) -> DeviceAttribute:
+    return DeviceAttribute(
+        int_=_given(value, "int"),
+        bool_=_given(value, "bool"),
+        string=_given(value, "string"),
+        version=_given(value, "version"),
+    )
+
+
+def _capacity(value: wire.DeviceCapacity) -> DeviceCapacity:
+    policy = None
+    if value.HasField("request_policy"):
+        given = value.request_policy
+        span = given.valid_range if given.HasField("valid_range") else None
+        policy = CapacityRequestPolicy(
+            default=_given(given, "default"),
+            valid_values=tuple(given.valid_values),
+            valid_range=CapacityRequestPolicyRange(min=span.min, max=_given(span, "max"), step=_given(span, "step"))
+            if span is not None
+            else None,
+        )
+    return DeviceCapacity(value=value.value, request_policy=policy)
+
+
+def told(entry: Entry, now: float, outcomes: Sequence[Outcome]) -> wire.Registration:
+    """A registration as it is listed."""
+    said = entry.registration
+    return wire.Registration(
+        provider=said.provider,
+        device=said.device,
+        attributes={name: _wire_attribute(value) for name, value in said.attributes.items()},
+        capacity={name: _wire_capacity(value) for name, value in said.capacity.items()},
+        owner=entry.owner,
+        ttl_seconds=max(0, int(entry.ends - now)),
+        adds=said.adds,
+        outcomes=[_outcome(each) for each in outcomes if each.meant == said.device],
+    )
+
+
+def _outcome(outcome: Outcome) -> wire.Outcome:
+    return wire.Outcome(device=outcome.device, problem=outcome.problem)
+
+
+def _wire_attribute(value: DeviceAttribute) -> wire.DeviceAttribute:
+    return wire.DeviceAttribute(int=value.int_, bool=value.bool_, string=value.string, version=value.version)
+
+
+def _wire_capacity(value: DeviceCapacity) -> wire.DeviceCapacity:
+    policy = value.request_policy
+    if policy is None:
+        return wire.DeviceCapacity(value=str(value.value))
+    span = policy.valid_range
+    return wire.DeviceCapacity(
+        value=str(value.value),
+        request_policy=wire.CapacityRequestPolicy(
+            default=None if policy.default is None else str(policy.default),
+            valid_values=map(str, policy.valid_values),
+            valid_range=None
+            if span is None
+            else wire.CapacityRequestPolicyRange(
+                min=str(span.min),
+                max=None if span.max is None else str(span.max),
+                step=None if span.step is None else str(span.step),
+            ),
+        ),
+    )
+
+
+def _device(state: DeviceHealth, devices: Mapping[DeviceKey, PlannedDevice]) -> wire.Device:
+    known = devices.get((state.pool, state.device))
+    return wire.Device(
+        pool=state.pool,
+        name=state.device,
+        interface=known.if_name if known is not None else "",
+        type=known.type if known is not None else "",
+        healthy=state.healthy,
+        message=state.message,
+    )
+
+
+def listening(place: Place) -> socket.socket:
+    """The socket, with its permissions from the first moment on, in the place of one that nobody serves any more.
+
+    Raises:
+        PermanentError: something else is in its place, or the group is unknown.
+        TemporaryError: somebody serves it, or it cannot be made.
+    """
+    path = place.path
+    with suppress(FileNotFoundError):
+        if not stat.S_ISSOCK(path.lstat().st_mode):
+            raise PermanentError(
+                f"{path} is there and is no socket", hint="remove it, or choose another --registry-socket"
+            )
+        if answers(path):
+            raise TemporaryError(f"{path} is served by another process", hint="one daemon a node")
+    fresh = path.with_name(f".{path.name}.{os.getpid()}")
+    opened = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o755)
+        fresh.unlink(missing_ok=True)
+        opened.bind(str(fresh))
+        # Nobody can connect before it listens, and then its mode is set.
+        if place.group:
+            os.chown(fresh, -1, _group(place.group))
+        fresh.chmod(place.mode)
+        opened.listen(64)
+        fresh.rename(path)
+    except OSError as problem:
+        opened.close()
+        fresh.unlink(missing_ok=True)
+        raise TemporaryError(f"{path} cannot be made: {problem.strerror or problem}") from None
+    except NetdraError:
+        opened.close()
+        fresh.unlink(missing_ok=True)
+        raise
+    return opened
+
+
+def _group(name: str) -> int:
+    if name.isdecimal():
+        return int(name)
+    try:
+        return grp.getgrnam(name).gr_gid
+    except KeyError:
+        raise PermanentError(
+            f'there is no group "{name}"', hint="give a group of this machine, or its number"
+        ) from None

@@ -1,0 +1,67 @@
+// A provider in Go, by the client that protoc makes of protos/registry.proto: it registers a device's attributes, lists
+// what is registered, sees the node's devices, and takes back what it said. Built and run by test_go_client.py.
+package main
+
+import (
+	"context"
+	"fmt"
+	"log"
+	"os"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/protobuf/proto"
+
+	registry "netdra/client/registry"
+)
+
+func main() {
+	connection, err := grpc.NewClient("unix:"+os.Args[1], grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer connection.Close()
+	client := registry.NewDeviceRegistryClient(connection)
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	defer cancel()
+
+	register := func(text string) *registry.RegisterAttributesResponse {
+		answer, err := client.RegisterAttributes(ctx, &registry.RegisterAttributesRequest{
+			Device:     proto.String("eth7"),
+			Provider:   proto.String("golang"),
+			Attributes: map[string]*registry.DeviceAttribute{"text": {String_: proto.String(text)}},
+			Capacity:   map[string]*registry.DeviceCapacity{"bandwidth": {Value: proto.String("4096")}},
+			TtlSeconds: proto.Uint32(60),
+		})
+		if err != nil {
+			log.Fatal(err)
+		}
+		return answer
+	}
+	fmt.Println("registered:", register("x").Success)
+	refused := register(string(make([]byte, 65)))
+	fmt.Println("refused:", !refused.Success, refused.Message != "")
+
+	listed, err := client.ListRegistrations(ctx, &registry.ListRegistrationsRequest{})
+	if err != nil {
+		log.Fatal(err)
+	}
+	for _, each := range listed.Registrations {
+		fmt.Println("listed:", each.Provider, each.Device, each.Capacity["bandwidth"].GetValue())
+	}
+	stream, err := client.WatchDevices(ctx, &registry.WatchDevicesRequest{})
+	if err != nil {
+		log.Fatal(err)
+	}
+	devices, err := stream.Recv()
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println("devices:", devices.Devices[0].Pool, devices.Devices[0].Name)
+	taken, err := client.Deregister(ctx, &registry.DeregisterRequest{Provider: proto.String("golang")})
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println("taken back:", taken.Success)
+}

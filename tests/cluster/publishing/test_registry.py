@@ -1,0 +1,227 @@
+"""`netdra node --registry-socket` as a process: what programs register stands in slices, and outlives a crash."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import median
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import pytest
+
+from netdra.model.errors import InvalidInputError, NetdraError
+from netdra.registry_client import RegistryClient
+from testbed.api import Api, Object
+from testbed.control_plane import ControlPlane
+from testbed.objects import SLICE
+from testbed.process import Process
+from testbed.waiting import until
+from testbed.workspace import Workspace
+from tests.cluster import identities
+from tests.cluster.publishing.scene import VETHS, devices, policy
+from tests.kernel.conftest import Machine
+
+pytestmark = pytest.mark.usefixtures("custom_kinds")
+
+REPORT = "networking.dra.io/v1alpha1/NodeNetwork"
+DEVICES = 21
+MEDIAN_SECONDS = 0.05
+_NUMBERS = itertools.count(1)
+
+
+@dataclass
+class Daemon:
+    """The driver of a node that has interfaces, and no kubelet and no container runtime."""
+
+    plane: ControlPlane
+    api: Api
+    node: str
+    machine: Machine
+    kubeconfig: Path
+    folder: Path
+    holder: subprocess.Popen[bytes] = field(init=False)
+    process: Process = field(init=False)
+    relay: str = ""
+    name: str = ""
+
+    @property
+    def socket(self) -> Path:
+        return self.folder / "registry.sock"
+
+    def connect(self) -> None:
+        """Have the API server reached from the node by its own address."""
+        self.machine.run("ip", "link", "set", "lo", "up")
+        self.holder = subprocess.Popen(("ip", "netns", "exec", self.machine.name, "sleep", "600"))
+        until(lambda: Path(f"/proc/{self.holder.pid}/comm").read_text() == "sleep\n", "a process on the node")
+        port = self.plane.server.rpartition(":")[2]
+        self.relay = f"relay-{next(_NUMBERS)}"
+        command = (sys.executable, "-m", "testbed.relay", str(self.holder.pid), port)
+        self.plane.run(self.relay, command, lambda: f":{port}" in self.machine.run("ss", "-ltn"))
+
+    def end(self) -> None:
+        """Stop everything."""
+        self.stop()
+        self.plane.processes[self.relay].stop()
+        self.holder.kill()
+        self.holder.wait()
+
+    def start(self) -> None:
+        self.name = f"netdra-node-{next(_NUMBERS)}"
+        (self.folder / "kubelet").mkdir(exist_ok=True)
+        command = [
+            *("ip", "netns", "exec", self.machine.name, sys.executable, "-m", "netdra", "node"),
+            *(f"--kubeconfig={self.kubeconfig}", f"--node-name={self.node}", f"--state-dir={self.folder}/state"),
+            *(f"--kubelet-root={self.folder}/kubelet", f"--nri-socket={self.folder}/nri.sock"),
+            *(f"--cdi-dir={self.folder}/cdi", f"--registry-socket={self.socket}"),
+        ]
+        self.process = self.plane.run(self.name, command, self.serves)
+
+    def serves(self) -> bool:
+        try:
+            with RegistryClient(path=str(self.socket)) as client:
+                client.registrations()
+        except NetdraError:
+            return False
+        return True
+
+    def stop(self) -> None:
+        self.plane.processes[self.name].stop()
+
+    def slices(self) -> list[Object]:
+        return self.api.list(SLICE, fields=f"spec.nodeName={self.node}")
+
+    def wait(self, device: str, name: str, *, there: bool = True) -> Object:
+        def met(items: Any) -> bool:
+            known = devices(items).get(device, {})
+            return known != {} and (name in {**known.get("attributes", {}), **known.get("capacity", {})}) is there
+
+        found = self.api.wait_for_all(SLICE, met, fields=f"spec.nodeName={self.node}")
+        return devices(found)[device]
+
+
+@pytest.fixture
+def daemon(control_plane: ControlPlane, workspace: Workspace, machine: Machine) -> Iterator[Daemon]:
+    """A driver that serves the registry, with the rights of its service account."""
+    for at in range(DEVICES):
+        machine.veth(f"eth{at}", f"far{at}")
+    count = {"value": 9, "requestPolicy": {"default": 1}}
+    policy(workspace, VETHS, exposure={"allowMultipleAllocations": True, "capacity": {"count": count}})
+    identities.install(workspace.api)
+    node = workspace.add_node()
+    kubeconfig = identities.kubeconfig(control_plane, workspace.api, "netdra-node", node)
+    with TemporaryDirectory(prefix="netdra-registry-") as folder:
+        found = Daemon(control_plane, workspace.api, node, machine, kubeconfig, Path(folder))
+        found.connect()
+        found.start()
+        try:
+            yield found
+        finally:
+            found.end()
+            workspace.api.delete_all(SLICE, fields=f"spec.nodeName={node}")
+
+
+def test_what_is_registered_is_seen_soon_survives_a_crash_and_goes_with_its_lease(daemon: Daemon) -> None:
+    with RegistryClient("bctl", str(daemon.socket)) as client:
+        until(lambda: len(devices(daemon.slices())) == DEVICES, "the slices")
+        time.sleep(1)
+        seconds = [_seen_after(daemon, client, f"eth{at}") for at in range(DEVICES)]
+        print(f"register to slice: p50 {median(seconds) * 1000:.1f} ms, most {max(seconds) * 1000:.1f} ms")
+        found = daemon.wait("eth0", "bctl/bandwidth")
+        assert found["capacity"]["bctl/bandwidth"] == {"value": "4096", "requestPolicy": {"default": "0"}}
+        assert found["attributes"]["bctl/rdma"] == {"bool": True}
+
+        # A value that changes all the time is written once in ten seconds.
+        before = _versions(daemon)
+        for value in range(30):
+            client.register("eth1", {"rdma": True}, {"bandwidth": 5000 + value}, ttl=600)
+        time.sleep(1)
+        assert len([1 for name, version in _versions(daemon).items() if before[name] != version]) <= 1
+
+    # It dies, and what it had granted stands in the slices all the time: nothing is written for it.
+    until(lambda: _bandwidth(daemon, "eth1") == "5029", "the last value", seconds=30)
+    before = _versions(daemon)
+    daemon.process.kill()
+    daemon.start()
+    with RegistryClient("bctl", str(daemon.socket)) as client:
+        listed = client.registrations()
+    assert len(listed) == DEVICES
+    assert all(0 < each.ttl_seconds <= 600 for each in listed)
+    time.sleep(2)
+    assert _versions(daemon) == before
+
+    # A provider that goes away takes its facts along when its lease ends.
+    provider = subprocess.Popen((sys.executable, "-c", PROVIDER, str(daemon.socket)), stdout=subprocess.PIPE, text=True)
+    assert provider.stdout is not None
+    assert provider.stdout.readline() == "registered\n"
+    daemon.wait("eth2", "probe/latency")
+    provider.kill()
+    provider.wait()
+    provider.stdout.close()
+    killed = time.monotonic()
+    daemon.wait("eth2", "probe/latency", there=False)
+    assert time.monotonic() - killed < 6
+
+
+def _bandwidth(daemon: Daemon, device: str) -> str:
+    found: str = daemon.wait(device, "bctl/bandwidth")["capacity"]["bctl/bandwidth"]["value"]
+    return found
+
+
+PROVIDER = """
+import sys, time
+from netdra.registry_client import RegistryClient
+with RegistryClient("probe", sys.argv[1]) as client:
+    client.register("eth2", {"latency": 7}, ttl=3)
+    print("registered", flush=True)
+    while True:
+        time.sleep(1)
+        client.register("eth2", {"latency": 7}, ttl=3)
+"""
+
+
+def _versions(daemon: Daemon) -> dict[str, str]:
+    return {each["metadata"]["name"]: each["metadata"]["resourceVersion"] for each in daemon.slices()}
+
+
+def _seen_after(daemon: Daemon, client: RegistryClient, device: str) -> float:
+    """Seconds from the call until the API server tells a watch of what came of it."""
+    seen: list[float] = []
+
+    def watch() -> None:
+        daemon.wait(device, "bctl/rdma")
+        seen.append(time.monotonic())
+
+    watching = threading.Thread(target=watch)
+    watching.start()
+    time.sleep(0.1)  # the watch is there before the call
+    begun = time.monotonic()
+    client.register(device, {"rdma": True}, {"bandwidth": 4096}, ttl=600)
+    watching.join(60)
+    return seen[0] - begun
+
+
+def test_a_pods_token_says_who_it_is(daemon: Daemon, workspace: Workspace) -> None:
+    api = daemon.api
+    foreign, own = (identities.token(api, "netdra-node", daemon.node, *asked) for asked in ((), ("dra.networking",)))
+    owner = "system:serviceaccount:netdra:netdra-node"
+    with RegistryClient("bctl", str(daemon.socket), own) as client:
+        client.register("eth0", {"a": 1})
+        assert [each.owner for each in client.registrations()] == [owner]
+    with RegistryClient("bctl", str(daemon.socket)) as client:
+        _refused(client, f'"bctl" belongs to {owner}, not to uid:{os.getuid()}')
+    for other in (foreign, "nonsense"):
+        with RegistryClient("bctl", str(daemon.socket), other) as client:
+            _refused(client, "is not valid here")
+
+
+def _refused(client: RegistryClient, message: str) -> None:
+    with pytest.raises(InvalidInputError, match=message):
+        client.register("eth0", {"a": 2})

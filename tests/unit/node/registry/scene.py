@@ -1,0 +1,103 @@
+"""A device registry on a real socket, and clients of it by another implementation of gRPC."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import grpc
+from google.protobuf.message import Message
+
+from netdra.model.errors import NetdraError
+from netdra.model.plan import PlannedDevice
+from netdra.model.registration import Outcome
+from netdra.node.kubelet.server import Caller
+from netdra.node.priority import PriorityGate
+from netdra.node.registry.leases import FILE, Leases
+from netdra.node.registry.ledger import Limits
+from netdra.node.registry.service import SERVICE, Place, Registry
+from netdra.node.view import DeviceHealth
+from netdra.node.wire import registry_pb2 as wire
+from netdra.topology.devices import DeviceKey
+
+DEVICE = DeviceHealth("n/veth-eth7", "eth7", healthy=True)
+
+
+@dataclass
+class Node:
+    """What the registry is told of the node."""
+
+    gate: PriorityGate = field(default_factory=PriorityGate)
+    devices: Mapping[DeviceKey, PlannedDevice] = field(default_factory=dict)
+    outcomes: Sequence[Outcome] = ()
+
+
+class AnyCaller:
+    """Every caller is who its token says, or a user of the machine."""
+
+    async def owner(self, caller: Caller) -> str:
+        if caller.token == "away":
+            raise NetdraError("the API server is away")
+        return f"account:{caller.token}" if caller.token else f"uid:{caller.uid}"
+
+
+@dataclass
+class Scene:
+    """A registry that serves."""
+
+    registry: Registry
+    leases: Leases
+    path: Path
+    node: Node
+    channel: grpc.aio.Channel
+
+    async def call(self, name: str, request: Message, answer: type[Any], token: str = "") -> Any:
+        invoke: Any = self.channel.unary_unary(
+            f"{SERVICE}/{name}",
+            request_serializer=lambda message: message.SerializeToString(),
+            response_deserializer=answer.FromString,
+        )
+        return await invoke(request, metadata=(("authorization", f"Bearer {token}"),) if token else ())
+
+    async def register(self, device: str = "eth7", provider: str = "bctl", token: str = "", **more: Any) -> Any:
+        said = more or {"attributes": {"rdma": wire.DeviceAttribute(bool=True)}}
+        request = wire.RegisterAttributesRequest(device=device, provider=provider, **said)
+        return await self.call("RegisterAttributes", request, wire.RegisterAttributesResponse, token)
+
+    async def deregister(self, provider: str = "bctl", device: str = "", token: str = "") -> Any:
+        request = wire.DeregisterRequest(provider=provider, device=device)
+        return await self.call("Deregister", request, wire.DeregisterResponse, token)
+
+    async def listed(self) -> list[wire.Registration]:
+        found = await self.call("ListRegistrations", wire.ListRegistrationsRequest(), wire.ListRegistrationsResponse)
+        return list(found.registrations)
+
+
+@asynccontextmanager
+async def serving(
+    folder: Path, *, mode: int = 0o660, group: str = "", limits: Limits | None = None, wait: bool = True
+) -> AsyncIterator[Scene]:
+    node = Node()
+    leases = Leases(folder / FILE, limits=limits)
+    path = folder / "registry.sock"
+    callers: Any = AnyCaller()
+
+    async def states() -> AsyncIterator[Sequence[DeviceHealth]]:
+        yield (DEVICE,)
+        await asyncio.Event().wait()
+
+    registry = Registry(Place(path=path, mode=mode, group=group), leases, callers, node, states)
+    task = asyncio.create_task(registry.run())
+    try:
+        if wait:
+            await registry.serving.wait()
+        async with grpc.aio.insecure_channel(f"unix:{path}") as channel:
+            yield Scene(registry, leases, path, node, channel)
+    finally:
+        task.cancel()
+        with suppress(asyncio.CancelledError):
+            await task
