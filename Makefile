@@ -11,7 +11,7 @@ PYTEST := $(BIN)/python -m pytest
 # Tests start many processes of netdra. Where this is set, as in many images, each of them compiles all that it imports.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo test quick lint format test-unit test-kernel test-cluster test-oldest test-runtimes test-hardware test-machine test-times test-recorded explore soak testbed bench crds docs protos lock clean
+.PHONY: help demo test quick lint format test-unit test-kernel test-cluster test-oldest test-runtimes test-hardware test-machine test-times test-recorded explore soak testbed bench image crds docs protos lock clean
 
 help: ## List the commands
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -79,11 +79,16 @@ soak: $(DEV) system testbed ## 200 random pods and faults on a real node; NETDRA
 testbed: ## Build the real components that tests start, once per machine and version
 	@$(PYTHON) -m testbed build >/dev/null
 
-crds: $(RUNTIME) ## Write the chart's CustomResourceDefinitions from the types
-	@$(BIN)/netdra crds --output-dir charts/netdra/crds
+image: ## Build the container image on a base of this machine's packages, and say its size (root, apt)
+	@$(PYTHON) -m testbed system
+	@$(PYTHON) -m image
 
-docs: $(DEV) ## Write the pages that are made of the code (docs/metrics.md)
+crds: $(RUNTIME) ## Write the chart's CustomResourceDefinitions from the types
+	@$(BIN)/netdra crds --output-dir charts/netdra/files/crds
+
+docs: $(DEV) ## Write the pages that are made of the code (docs/metrics.md), and the values and READMEs of the charts
 	@$(BIN)/python -m netdra.cli.metrics_page >docs/metrics.md
+	@$(BIN)/python -m testbed.chart_page $(dir $(wildcard charts/*/values.schema.json))
 
 protos: $(DEV) ## Write the node's messages from protos/
 	@$(BIN)/python -m testbed.protos

@@ -21,7 +21,7 @@ from bench.figures import Figure
 
 BENCHMARKS = (
     *("allocator", "chain", "churn", "discovery", "exposure"),
-    *("hollow", "nri", "pods", "publishing", "webhook"),
+    *("hollow", "hook", "nri", "pods", "publishing", "webhook"),
 )
 """Each is a module of this package whose function `run` returns figures."""
 KEPT = Path("build/bench.json")

@@ -28,8 +28,7 @@ from netdra.model.node_network import NodeNetworkStatus
 from netdra.model.policy import DeviceExposurePolicy
 from netdra.model.resource import ResourceSlice
 from netdra.node.publishing.offering import Offering
-from netdra.node.publishing.publish import Written
-from netdra.node.publishing.publisher import STORED_SLICES, Publisher, Slices, StoredSlice, of_node
+from netdra.node.publishing.publisher import STORED_SLICES, Publisher, Slices, StoredSlice, Written, of_node
 from netdra.node.publishing.reconcile import owner_of
 from netdra.node.publishing.reporter import Reporter
 
@@ -157,7 +156,7 @@ class HollowNodes:
         """Wait until every node has published what it wants to, and something is true of it."""
         for node in self.nodes.values():
             await node.store.until(lambda node=node: met(node))  # type: ignore[misc]
-            await node.publisher.settled.wait()
+            await node.publisher.settled()
 
     async def _publish(
         self,

@@ -11,11 +11,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-Need = Literal["tests", "runtimes", "charts", "hardware", "bench"]
+Need = Literal["tests", "runtimes", "hardware", "bench"]
 NEEDS: dict[Need, str] = {
     "tests": "what `make test` starts",
     "runtimes": "the other container runtimes and versions of Kubernetes that `make test-runtimes` starts",
-    "charts": "installing the charts",
     "hardware": "CNI plugins for SR-IOV hardware",
     "bench": "hollow nodes by the hundred, and the driver that the benchmarks run beside netdra",
 }
@@ -207,7 +206,6 @@ COMPONENTS: tuple[Component, ...] = (
         version="v4.3.1",
         programs={"helm": "helm.sh/helm/v4/cmd/helm"},
         requires=("helm.sh/helm/v4 v4.3.1",),
-        needed_by="charts",
     ),
     _sriov_cni(),
     Component(

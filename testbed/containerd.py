@@ -6,6 +6,7 @@ Started by `testbed.runtimes`. Its configuration is its version's: users of 1.7 
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 from testbed.build import component_of, program
 from testbed.image import NAME, write_image
@@ -35,12 +36,13 @@ class Containerd(Runtime):
     name = "containerd"
     socket = "/run/containerd/containerd.sock"
 
-    def __init__(self, node: Node, *, hook_seconds: float = 0.0) -> None:
+    def __init__(self, node: Node, *, hook_seconds: float = 0.0, overlay: bool = False) -> None:
         """Start it, with the image imported.
 
         Args:
             node: where.
             hook_seconds: how long it waits for an NRI plugin, 0 for its default.
+            overlay: mount images where that is possible, as a real node does; copying a large one takes seconds.
 
         Raises:
             ProcessError: it did not become ready.
@@ -49,7 +51,7 @@ class Containerd(Runtime):
         super().__init__(node)
         own = node.folder / "run" / "containerd"
         own.mkdir(exist_ok=True)
-        (own / "config.toml").write_text(_configuration(hook_seconds))
+        (own / "config.toml").write_text(_configuration(hook_seconds, overlay=overlay and _can_overlay(own)))
         # It finds its shim, and the shim finds runc, by the PATH.
         path = f"{program('containerd').parent}:/usr/sbin:/usr/bin:/sbin:/bin"
         command = (str(program("containerd")), f"--config={_CONFIGURATION}")
@@ -72,10 +74,18 @@ def _version() -> tuple[int, int]:
     return int(first), int(second)
 
 
-def _configuration(hook_seconds: float) -> str:
+def _can_overlay(folder: Path) -> bool:
+    """Whether a folder is on no overlay itself, on which the kernel puts no other."""
+    mounts = [line.split() for line in Path("/proc/self/mounts").read_text(encoding="utf-8").splitlines()]
+    over = [(place, kind) for _, place, kind, *_ in mounts if folder.is_relative_to(place)]
+    return max(over, key=lambda mount: len(mount[0]))[1] != "overlay"
+
+
+def _configuration(hook_seconds: float, *, overlay: bool) -> str:
     """The configuration file: what differs from the defaults."""
     timeout = f'plugin_request_timeout = "{hook_seconds:g}s"' if hook_seconds else ""
-    return f"""{_cri_of_2() if _version() >= _FIRST_OF_2 else _cri_of_1()}
+    snapshotter = "overlayfs" if overlay else "native"
+    return f"""{_cri_of_2(snapshotter) if _version() >= _FIRST_OF_2 else _cri_of_1(snapshotter)}
 
 [plugins."io.containerd.nri.v1.nri"]
 disable = false
@@ -86,14 +96,14 @@ plugin_config_path = "/run/nri/conf.d"
 """
 
 
-def _cri_of_2() -> str:
+def _cri_of_2(snapshotter: str) -> str:
     bin_dirs = f'bin_dirs = ["{cni_plugins()}"]' if _version() >= _SINCE_BIN_DIRS else f'bin_dir = "{cni_plugins()}"'
     return f"""version = 3
 disabled_plugins = {json.dumps(_UNUSED)}
 
 [plugins."io.containerd.cri.v1.images"]
-# Copies instead of mounts: the node's folder may itself be on an overlay.
-snapshotter = "native"
+# native: copies instead of mounts, since the node's folder may itself be on an overlay.
+snapshotter = "{snapshotter}"
 [plugins."io.containerd.cri.v1.images".pinned_images]
 sandbox = "{NAME}"
 
@@ -107,7 +117,7 @@ conf_dir = "{CNI_FOLDER}"
 """
 
 
-def _cri_of_1() -> str:
+def _cri_of_1(snapshotter: str) -> str:
     return f"""version = 2
 disabled_plugins = {json.dumps(_UNUSED)}
 
@@ -117,7 +127,7 @@ enable_cdi = true
 cdi_spec_dirs = ["{CDI_FOLDER}"]
 restrict_oom_score_adj = true
 [plugins."io.containerd.grpc.v1.cri".containerd]
-snapshotter = "native"
+snapshotter = "{snapshotter}"
 [plugins."io.containerd.grpc.v1.cri".cni]
 bin_dir = "{cni_plugins()}"
 conf_dir = "{CNI_FOLDER}"

@@ -21,6 +21,8 @@ PROGRAMS = {
     "iptables": "iptables",
     "busybox": "busybox-static",
     "runc": "runc",
+    "buildah": "buildah",
+    "mmdebstrap": "mmdebstrap",
 }
 # What other runtimes than containerd need; the C compiler only to be built.
 PROGRAMS_OF_RUNTIMES = {"conmon": "conmon", "cc": "gcc"}

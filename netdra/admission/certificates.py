@@ -12,6 +12,7 @@ from datetime import datetime, timedelta
 
 import msgspec
 from cryptography import x509
+from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
@@ -19,7 +20,10 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 from netdra.ops.health import Finding
 
 LIFETIME = timedelta(days=90)
+SETTLED = timedelta(hours=1)
+"""After how long everybody who is asked serves with a new certificate."""
 _CLOCK_SKEW = timedelta(minutes=5)
+_FORMER = 8
 
 
 class Certificate(msgspec.Struct, frozen=True):
@@ -64,6 +68,74 @@ def make(hosts: Sequence[str], now: datetime, before: Certificate | None = None)
     return Certificate(chain=_pem(certificate), key=private.decode(), authorities="".join(map(_pem, trusted)))
 
 
+def verify(certificate: Certificate) -> None:
+    """Look whether it is one to serve with; nothing but the texts is looked at, no file and no clock.
+
+    Raises:
+        ValueError: it cannot be read, the key is another certificate's, or none of its authorities has signed it.
+    """
+    try:
+        chain = x509.load_pem_x509_certificates(certificate.chain.encode())
+        authorities = x509.load_pem_x509_certificates(certificate.authorities.encode())
+    except ValueError:
+        raise ValueError("the certificate or its authorities are no PEM") from None
+    try:
+        key = serialization.load_pem_private_key(certificate.key.encode(), None)
+        is_its_own = key.public_key() == chain[0].public_key()
+    except (ValueError, TypeError, UnsupportedAlgorithm):  # a key with a password is a TypeError
+        raise ValueError("the key is no PEM, has a password, or is of an unknown kind") from None
+    if not is_its_own:
+        raise ValueError("the key is that of another certificate")
+    if not any(_has_signed(authority, chain[-1]) for authority in authorities):
+        raise ValueError("none of its authorities has signed it")
+
+
+def _has_signed(authority: x509.Certificate, certificate: x509.Certificate) -> bool:
+    try:
+        certificate.verify_directly_issued_by(authority)
+    except (ValueError, TypeError, InvalidSignature, UnsupportedAlgorithm):
+        return False
+    return True
+
+
+def bundle(certificate: Certificate, trusted: str, now: datetime) -> str:
+    """Whom to trust while some may serve with a certificate and others with the one before it.
+
+    Args:
+        certificate: what is to be served with.
+        trusted: PEM, the authorities that are trusted at present; what cannot be read counts for nothing.
+        now: the time, with its zone.
+
+    Returns:
+        PEM: the certificate's own authorities, and behind them those that are trusted at present, as long as they are
+        valid and for an hour after the certificate was made. By then who cannot serve it is asked no more.
+    """
+    own = x509.load_pem_x509_certificates(certificate.authorities.encode())
+    try:
+        present = x509.load_pem_x509_certificates(trusted.encode())
+    except ValueError:
+        present = []
+    if now >= settled_at(certificate):
+        present = []
+    former = [each for each in present if each not in own and each.not_valid_after_utc > now]
+    return "".join(map(_pem, (*own, *former[:_FORMER])))
+
+
+def settled_at(certificate: Certificate) -> datetime:
+    """When everybody who is asked serves with it."""
+    begin = x509.load_pem_x509_certificate(certificate.chain.encode()).not_valid_before_utc
+    return begin + _CLOCK_SKEW + SETTLED
+
+
+def names(certificate: Certificate) -> tuple[str, ...]:
+    """The names and addresses that it is for.
+
+    Raises:
+        ValueError: it cannot be read.
+    """
+    return tuple(str(name.value) for name in _names(certificate))
+
+
 def renew_at(certificate: Certificate) -> datetime:
     """When two thirds of its life are over.
 
@@ -104,9 +176,15 @@ def is_for(certificate: Certificate, hosts: Sequence[str]) -> bool:
     Raises:
         ValueError: it cannot be read.
     """
+    return {_general(host) for host in hosts} <= set(_names(certificate))
+
+
+def _names(certificate: Certificate) -> tuple[x509.GeneralName, ...]:
     found = x509.load_pem_x509_certificate(certificate.chain.encode())
-    names = found.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
-    return {_general(host) for host in hosts} <= set(names)
+    try:
+        return tuple(found.extensions.get_extension_for_class(x509.SubjectAlternativeName).value)
+    except x509.ExtensionNotFound:
+        return ()
 
 
 def _authority(now: datetime) -> tuple[x509.Certificate, ec.EllipticCurvePrivateKey]:

@@ -1,14 +1,17 @@
 """What a verdict stands on: the object that is written, and the other objects of the cluster that bear on it.
 
-Made by `netdra.admission.copy`, narrowed by `netdra.admission.narrow` before it goes to a worker, read by the reviews.
+Made by `netdra.admission.copy`, read by the reviews. A worker is sent only what the review of the object looks at
+(`narrowed`): it reads that anew for each object, and a cluster may have a thousand topologies. The verdict is the same
+as with the whole cluster.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import msgspec
 
+from netdra.admission.messages import AdmissionRequest
 from netdra.cel.vocabulary import Added
 from netdra.exposure.foresight import Reported
 from netdra.model.claim import DeviceClass
@@ -18,6 +21,12 @@ from netdra.model.policy import DeviceExposurePolicy
 from netdra.model.schema import CNIPluginSchema
 from netdra.model.topology import NetworkTopology
 from netdra.topology.classes import parameters
+from netdra.topology.networks import ranges
+from netdra.topology.schema_check import plugins
+
+Topologies = Mapping[str, NetworkTopology]
+_topology = msgspec.json.Decoder(NetworkTopology)
+_schema = msgspec.json.Decoder(CNIPluginSchema)
 
 
 class Cluster(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -42,6 +51,10 @@ class Cluster(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     reported: Reported = Reported()
 
 
+NOTHING = Cluster()
+"""A cluster without other objects."""
+
+
 def topologies_of_class(found: DeviceClass) -> frozenset[str]:
     """The topologies that a class brings; none if it is not one of ours."""
     named: set[str] = set()
@@ -53,3 +66,67 @@ def topologies_of_class(found: DeviceClass) -> frozenset[str]:
         if meant is not None:
             named.add(meant.network_topology_ref.name)
     return frozenset(named)
+
+
+def narrowed(request: AdmissionRequest, cluster: Cluster) -> Cluster:
+    """What of the cluster an object is held against; nothing for one that cannot be read, which is refused anyway."""
+    narrow = _KINDS.get(request.kind.kind)
+    try:
+        return NOTHING if narrow is None or request.too_deep else narrow(request, cluster)
+    except msgspec.DecodeError:
+        return NOTHING
+
+
+def _of_topology(request: AdmissionRequest, cluster: Cluster) -> Cluster:
+    new = _topology.decode(request.object)
+    begin = f"{new.name}-"
+    classes = {name: found for name, found in cluster.classes.items() if name.startswith(begin)}
+    beside = _clashing(new, cluster.topologies)
+    return Cluster(
+        topologies=beside,
+        schemas=cluster.schemas,
+        classes=classes,
+        users=cluster.users,
+        waiting=cluster.waiting,
+        added=cluster.added,
+    )
+
+
+def _of_schema(request: AdmissionRequest, cluster: Cluster) -> Cluster:
+    plugin = _schema.decode(request.object).spec.plugin
+    using = {name: each for name, each in cluster.topologies.items() if plugin in plugins(each.spec.steps)}
+    schemas = {name: each for name, each in cluster.schemas.items() if each.spec.plugin == plugin}
+    return Cluster(topologies=using, schemas=schemas)
+
+
+def _of_policy(_: AdmissionRequest, cluster: Cluster) -> Cluster:
+    return Cluster(policies=cluster.policies, added=cluster.added, reported=cluster.reported)
+
+
+def _of_custom_device(_: AdmissionRequest, cluster: Cluster) -> Cluster:
+    return Cluster(custom_devices=cluster.custom_devices)
+
+
+def _clashing(new: NetworkTopology, topologies: Topologies) -> dict[str, NetworkTopology]:
+    """The topologies that can have a DeviceClass's or an extended resource's name of a new one, or its addresses.
+
+    A class is named `<topology>-<step>`, so of two topologies with a class of one name one's name begins the other's.
+    """
+    begin, resources = f"{new.name}-", {step.extended_resource_name for step in new.spec.steps} - {""}
+    handed = [*ranges(new)]
+    return {
+        name: each
+        for name, each in topologies.items()
+        if name.startswith(begin)
+        or new.name.startswith(f"{name}-")
+        or (resources and any(step.extended_resource_name in resources for step in each.spec.steps))
+        or (handed and any(one.clashes(other) for other in ranges(each) for one in handed))
+    }
+
+
+_KINDS: Mapping[str, Callable[[AdmissionRequest, Cluster], Cluster]] = {
+    "NetworkTopology": _of_topology,
+    "CNIPluginSchema": _of_schema,
+    "DeviceExposurePolicy": _of_policy,
+    "CustomDevice": _of_custom_device,
+}

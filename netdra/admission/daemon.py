@@ -11,19 +11,17 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from netdra.admission import certificates, serving
+from netdra.admission import serving
 from netdra.admission.copy import Copy
 from netdra.admission.keeper import Keeper
-from netdra.admission.mounted import Mounted
 from netdra.admission.server import Server
+from netdra.admission.serving import Mounted
 from netdra.admission.workers import Workers
 from netdra.kube.client import Client
 from netdra.ops.health import met
 from netdra.ops.process import Process, spare_what_is_loaded
 
 log = logging.getLogger(__name__)
-
-CONFIGURATIONS = ("netdra", "netdra-claims")
 
 
 @dataclass(frozen=True)
@@ -36,6 +34,7 @@ class Settings:
         folder: a mounted certificate; without it netdra makes one.
         clients: who may ask.
         namespace, secret: where the one that netdra makes is stored.
+        configurations: the webhook configurations that are to trust that one.
     """
 
     address: str
@@ -45,6 +44,7 @@ class Settings:
     clients: serving.Clients = serving.ANYBODY
     namespace: str = "netdra"
     secret: str = "netdra-webhook"  # noqa: S105 (the name of the Secret)
+    configurations: tuple[str, ...] = ("netdra", "netdra-claims")
 
 
 async def run(client: Client, process: Process, settings: Settings) -> None:
@@ -60,10 +60,10 @@ async def run(client: Client, process: Process, settings: Settings) -> None:
         keeper = Mounted(settings.folder, tls)
         keeper.load()
     else:
-        keeper = Keeper(client, settings.namespace, settings.secret, settings.hosts, CONFIGURATIONS, tls)
+        keeper = Keeper(client, settings.namespace, settings.secret, settings.hosts, settings.configurations, tls)
     copy = Copy(client)
     process.health.ready("caches", met(lambda: copy.synced, "the copy of the cluster is not complete"))
-    process.health.ready("certificate", lambda: certificates.check(keeper.not_after, datetime.now(UTC)))
+    process.health.ready("certificate", lambda: keeper.check(datetime.now(UTC)))
     async with Workers() as workers:
         server = Server(copy, workers, process, settings.clients)
         runner = await server.start(settings.address, settings.port, tls)

@@ -1,21 +1,20 @@
 """Keeps the webhook's own certificate: made where there is none, stored in a Secret, trusted first and then served.
 
 Run by every replica of `netdra webhook`; whoever writes the Secret first has made the certificate, and the others take
-it from there. The webhook configurations are told to trust its authority before anybody serves with it, so that no
-call of the API server fails while certificates change.
+it from there. The webhook configurations are told to trust its authority before anybody serves with it, and go on to
+trust the one before, so that no call of the API server fails while certificates change (docs/decisions/D44).
 """
 
 from __future__ import annotations
 
 import asyncio
 import base64
-import binascii
 import logging
 import ssl
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import msgspec
@@ -29,12 +28,19 @@ from netdra.kube.reflector import Reflector
 from netdra.kube.resources import Resource
 from netdra.kube.store import Store
 from netdra.model.meta import ObjectMeta
+from netdra.ops.health import Finding
 
 log = logging.getLogger(__name__)
 
 SETTLE_SECONDS = 5.0
 """How long the API server is given to see whom to trust, before it meets the new certificate."""
 LONGEST_WAIT = 3600.0
+REPAIRED = "networking.dra.io/repaired-at"
+"""The annotation of the Secret that says when a bad one was last replaced."""
+REPAIR_EVERY = timedelta(hours=1)
+BEHIND = timedelta(minutes=30)
+"""How long a replica that cannot serve with the Secret's certificate is asked with the one before."""
+_SOON = 1.0
 TYPE = "kubernetes.io/tls"
 MANAGER = "netdra-certificates"
 
@@ -73,6 +79,11 @@ SECRETS = Resource("v1", "secrets", Secret, namespaced=True)
 CONFIGURATIONS = Resource("admissionregistration.k8s.io/v1", "validatingwebhookconfigurations", WebhookConfiguration)
 
 
+def configurations(name: str) -> tuple[str, ...]:
+    """The webhook configurations of an installation, by what its objects are called."""
+    return (name, f"{name}-claims")
+
+
 def now() -> datetime:
     """The time, with its zone."""
     return datetime.now(UTC)
@@ -102,6 +113,7 @@ class Keeper:
     _secrets: Store[Secret] = field(default_factory=Store)
     _trusting: tuple[Store[WebhookConfiguration], ...] = ()
     _current: Certificate | None = None
+    _behind_since: datetime | None = None
     _work: asyncio.Event = field(default_factory=asyncio.Event)
 
     async def run(self) -> None:
@@ -131,6 +143,10 @@ class Keeper:
             except ApiError as problem:
                 log.warning("certificate: %s", problem)
                 wait = backoff.next(problem.retry_after)
+            except OSError as problem:  # of this process, be it no more open files; an SSLError is an OSError
+                self._behind_since = self._behind_since or self.clock()
+                log.warning("cannot serve with the certificate of secret %s/%s: %s", self.namespace, self.name, problem)
+                wait = backoff.next()
             with suppress(TimeoutError):
                 async with asyncio.timeout(wait):
                     await self._work.wait()
@@ -138,72 +154,138 @@ class Keeper:
     async def _sync(self) -> float:
         """Do what is to be done now; the seconds until there is something to do again."""
         stored = next(iter(self._secrets.objects.values()), None)
-        found = _read(stored) if stored is not None else None
-        if found is None or self._is_due(found):
-            with suppress(ConflictError, AlreadyExistsError):
-                await self._renew(stored, found)
+        with suppress(ConflictError, AlreadyExistsError):  # somebody was first, and the store brings what they wrote
+            if stored is None:
+                await self._create()
+                return LONGEST_WAIT
+            try:
+                found = read(stored)
+            except ValueError as problem:
+                return await self._repair(stored, str(problem))
+            if not certificates.is_for(found, self.hosts):
+                # Who serves it by other names goes on to be content with it, or the two would take turns.
+                hosts = dict.fromkeys((*self.hosts, *certificates.names(found)))
+                await self._replace(stored, certificates.make(tuple(hosts), self.clock(), found))
+            elif self.clock() >= certificates.renew_at(found):
+                await self._replace(stored, certificates.make(self.hosts, self.clock(), found))
+            else:
+                return await self._serve(found)
             return LONGEST_WAIT
-        await self._trust(found)
+        return _SOON
+
+    async def _serve(self, found: Certificate) -> float:
+        """Have it trusted, and serve with it; the seconds until there is something to do again."""
+        if await self._trust(found) or (found != self._current and self._current is not None):
+            await asyncio.sleep(self.settle)
         if found != self._current:
-            if self._current is not None:
-                await asyncio.sleep(self.settle)
             serving.use(self.tls, found.chain, found.key)
             self._current = found
             self.not_after = metrics.serves(certificates.not_after(found.chain))
             log.info("serving with the certificate of secret %s/%s", self.namespace, self.name)
-        left = (certificates.renew_at(found) - self.clock()).total_seconds()
-        return min(max(left, 0.0), LONGEST_WAIT)
+        self._behind_since = None
+        now = self.clock()
+        coming = (each for each in (certificates.settled_at(found), certificates.renew_at(found)) if each > now)
+        return min(LONGEST_WAIT, *((each - now).total_seconds() for each in coming))
 
-    def _is_due(self, found: Certificate) -> bool:
-        return not certificates.is_for(found, self.hosts) or self.clock() >= certificates.renew_at(found)
+    def check(self, now: datetime) -> Finding:
+        """Whether there is a certificate to be asked with, as a check of the process's health."""
+        if self._behind_since is not None and now - self._behind_since >= BEHIND:
+            return Finding(ok=False, detail=f"cannot serve with that of secret {self.namespace}/{self.name}")
+        return certificates.check(self.not_after, now)
 
-    async def _renew(self, stored: Secret | None, before: Certificate | None) -> None:
-        """Store a new certificate; the store's next change brings it here, or that of somebody who was first.
+    async def _repair(self, stored: Secret, problem: str) -> float:
+        """Replace what is no certificate, if that was not done a moment ago; the seconds until it may be done.
+
+        Who serves goes on with what it has, and that is what it stores again.
+        """
+        what = f"secret {self.namespace}/{self.name} holds no certificate: {problem}"
+        since = _time(stored.metadata.annotations.get(REPAIRED, ""))
+        left = REPAIR_EVERY - (self.clock() - since) if since is not None else timedelta()
+        if timedelta() < left <= REPAIR_EVERY:
+            log.warning("%s; it is replaced in %d minutes, or at once when it is deleted", what, left.seconds // 60)
+            return left.total_seconds()
+        log.warning("%s; replacing it", what)
+        current = self._current
+        if current is None or self.clock() >= certificates.renew_at(current):
+            current = certificates.make(self.hosts, self.clock(), current)
+        annotations = {**stored.metadata.annotations, REPAIRED: self.clock().isoformat(timespec="seconds")}
+        metadata = msgspec.structs.replace(stored.metadata, annotations=annotations)
+        await self._replace(msgspec.structs.replace(stored, metadata=metadata), current)
+        return LONGEST_WAIT
+
+    async def _create(self) -> None:
+        """Store a certificate where there is none.
 
         Raises:
             ApiError: somebody was first, or the server refuses.
         """
-        made = certificates.make(self.hosts, self.clock(), before)
-        data = {
-            "tls.crt": _encoded(made.chain),
-            "tls.key": _encoded(made.key),
-            "ca.crt": _encoded(made.authorities),
-        }
-        if stored is None:
-            metadata = ObjectMeta(name=self.name, namespace=self.namespace)
-            await self.client.create(SECRETS, Secret(metadata=metadata, type=TYPE, data=data))
-        else:
-            await self.client.replace(SECRETS, msgspec.structs.replace(stored, data=data))
+        made = certificates.make(self.hosts, self.clock())
+        metadata = ObjectMeta(name=self.name, namespace=self.namespace)
+        await self.client.create(SECRETS, Secret(metadata=metadata, type=TYPE, data=_data(made)))
 
-    async def _trust(self, found: Certificate) -> None:
-        """Have every configuration trust the certificate's authorities."""
-        bundle = _encoded(found.authorities)
+    async def _replace(self, stored: Secret, made: Certificate) -> None:
+        """Store another certificate in the place of what was seen; the store's next change brings it here.
+
+        Raises:
+            ApiError: somebody was first, or the server refuses.
+        """
+        await self.client.replace(SECRETS, msgspec.structs.replace(stored, data=_data(made)))
+
+    async def _trust(self, found: Certificate) -> bool:
+        """Have every configuration trust the certificate's authorities; whether one trusted others alone before.
+
+        Raises:
+            ApiError: somebody changed one meanwhile, or the server refuses.
+        """
+        changed = False
         for store in self._trusting:
             for configuration in tuple(store.objects.values()):
-                if all(each.client_config.ca_bundle == bundle for each in configuration.webhooks):
+                present = [each.client_config.ca_bundle for each in configuration.webhooks]
+                wanted = [_encoded(certificates.bundle(found, _decoded(each), self.clock())) for each in present]
+                if present == wanted:
                     continue
-                wanted: dict[str, Any] = {
+                changed = changed or any(present)
+                bundles = zip(configuration.webhooks, wanted, strict=True)
+                metadata = configuration.metadata
+                body: dict[str, Any] = {
                     "apiVersion": "admissionregistration.k8s.io/v1",
                     "kind": "ValidatingWebhookConfiguration",
-                    "metadata": {"name": configuration.metadata.name},
-                    "webhooks": [
-                        {"name": each.name, "clientConfig": {"caBundle": bundle}} for each in configuration.webhooks
-                    ],
+                    # Only in the state that was seen: another replica may have added an authority to it.
+                    "metadata": {"name": metadata.name, "resourceVersion": metadata.resource_version},
+                    "webhooks": [{"name": each.name, "clientConfig": {"caBundle": bundle}} for each, bundle in bundles],
                 }
-                await self.client.apply(CONFIGURATIONS, wanted, manager=MANAGER)
+                await self.client.apply(CONFIGURATIONS, body, manager=MANAGER)
+        return changed
 
 
-def _read(stored: Secret) -> Certificate | None:
-    """The certificate in a Secret, or None if there is none that can be used."""
+def read(stored: Secret) -> Certificate:
+    """The certificate in a Secret.
+
+    Raises:
+        ValueError: there is none that anybody could serve with.
+    """
     try:
-        found = Certificate(*(_decoded(stored.data[key]) for key in ("tls.crt", "tls.key", "ca.crt")))
-        certificates.renew_at(found)
-        certificates.is_for(found, ())
-        serving.use(serving.context(), found.chain, found.key)
-    except (KeyError, ValueError, OSError, binascii.Error) as problem:  # an SSLError is an OSError
-        log.warning("secret %s/%s holds no certificate: %r", stored.metadata.namespace, stored.metadata.name, problem)
-        return None
+        found = Certificate(*(base64.b64decode(stored.data[key]).decode() for key in ("tls.crt", "tls.key", "ca.crt")))
+    except KeyError as problem:
+        raise ValueError(f"it has no {problem.args[0]}") from None
+    certificates.verify(found)
     return found
+
+
+def _data(made: Certificate) -> dict[str, str]:
+    return {
+        "tls.crt": _encoded(made.chain),
+        "tls.key": _encoded(made.key),
+        "ca.crt": _encoded(made.authorities),
+    }
+
+
+def _time(text: str) -> datetime | None:
+    """The time that an annotation says, None if that is none with a zone."""
+    with suppress(ValueError):
+        found = datetime.fromisoformat(text)
+        return found if found.tzinfo is not None else None
+    return None
 
 
 def _encoded(text: str) -> str:
@@ -211,4 +293,5 @@ def _encoded(text: str) -> str:
 
 
 def _decoded(text: str) -> str:
-    return base64.b64decode(text).decode()
+    """PEM of base64; what is neither comes to nothing."""
+    return base64.b64decode(text).decode(errors="replace")

@@ -1,17 +1,22 @@
-"""A DeviceExposurePolicy that is about to be written: whether it can be used, and whether it says what was meant."""
+"""A DeviceExposurePolicy that is about to be written: whether it can be used, and whether it says what was meant.
+
+What it will do to the devices of the nodes that report is told in one sentence, as far as there is time. Pure.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from netdra.admission.cluster import Cluster
-from netdra.admission.effects import effect
 from netdra.admission.messages import Verdict
 from netdra.cel.analysis import examine
 from netdra.cel.vocabulary import of_interfaces
 from netdra.exposure.check import check, try_out
+from netdra.exposure.foresight import UNCHANGED, Change, Foresight, Reported, Seen
 from netdra.exposure.unwise import warnings
 from netdra.model.policy import DeviceExposurePolicy
+
+_TOO_MUCH = "takes too long to be tried on all that nodes report; `netdra plan --cluster` tells what it will do"
 
 
 def review(
@@ -43,3 +48,94 @@ def review_deletion(old: DeviceExposurePolicy, cluster: Cluster, in_time: Callab
     """What its deletion will do; nothing stands against one."""
     done = effect(cluster.policies.values(), old, None, cluster.reported, in_time)
     return Verdict((), (f'DeviceExposurePolicy "{old.name}": its deletion {done}',) if done else ())
+
+
+class _Effect:
+    """What the policy comes to on all interfaces that were looked at."""
+
+    def __init__(self, policy: str) -> None:
+        self._policy = policy
+        self.hidden = self.allocated = self.offered = self.taken = self.left = self.untold = self.matched = 0
+        self.hidden_on = self.offered_on = self.taken_on = self.left_on = 0
+
+    def add(self, seen: Seen, change: Change | None) -> None:
+        if change is None:
+            self.untold += seen.count
+            return
+        if change is UNCHANGED:
+            return
+        nodes = int(seen.nodes, 16)
+        self.matched += seen.count * change.matched
+        self.hidden += seen.count * len(change.gone)
+        self.allocated += seen.count * sum(device.allocated for device in change.gone)
+        self.offered += seen.count * len(change.come)
+        taken = sum(policy == self._policy for policy in change.taken.values())
+        left = len(change.taken) - taken
+        self.taken += seen.count * taken
+        self.left += seen.count * left
+        self.hidden_on |= nodes if change.gone else 0
+        self.offered_on |= nodes if change.come else 0
+        self.taken_on |= nodes if taken else 0
+        self.left_on |= nodes if left else 0
+
+
+def effect(
+    policies: Iterable[DeviceExposurePolicy],
+    old: DeviceExposurePolicy | None,
+    new: DeviceExposurePolicy | None,
+    reported: Reported,
+    in_time: Callable[[], bool],
+) -> str:
+    """What a policy will do, "" if it does nothing or nobody reports.
+
+    Args:
+        policies: those that are there.
+        old: the policy as it is; None if it is new.
+        new: the policy as it will be; None if it is deleted.
+        reported: what nodes report, as far as the policy asks for it.
+        in_time: whether there is time to go on.
+    """
+    if not reported.nodes:
+        return ""
+    if reported.left and not reported.seen:
+        return _TOO_MUCH
+    removed = [old] if old is not None else []
+    present = tuple(policies)
+    here = Foresight(present, removed, [new] if new is not None else [])
+    elsewhere = here if new is None or new.spec.node_selector is None else Foresight(present, removed, [])
+    found = _Effect(new.name if new is not None else "")
+    for seen in reported.seen:
+        if not in_time():
+            return _TOO_MUCH
+        found.add(seen, (here if seen.holds else elsewhere).of(seen))
+    return _told(found, reported, written=new is not None)
+
+
+def _told(found: _Effect, reported: Reported, *, written: bool) -> str:
+    parts = []
+    if found.hidden:
+        held = f", {found.allocated} of them allocated" if found.allocated else ""
+        parts.append(f"hides {_counted(found.hidden, 'device')} on {_nodes(found.hidden_on)}{held}")
+    if found.offered:
+        parts.append(f"offers {_counted(found.offered, 'device')} more on {_nodes(found.offered_on)}")
+    if found.taken:
+        parts.append(f"takes {_counted(found.taken, 'device')} on {_nodes(found.taken_on)} over from other policies")
+    if found.left:
+        parts.append(f"leaves {_counted(found.left, 'device')} on {_nodes(found.left_on)} to other policies")
+    if written and not found.matched and not found.untold and not reported.left:
+        parts.append(
+            f"matches no interface that {_counted(reported.nodes, 'node')} report{'s' * (reported.nodes == 1)}"
+        )
+    if found.untold:
+        parts.append(f"cannot be told for {_counted(found.untold, 'interface')}, of which nodes report too little")
+    if parts and reported.left:
+        parts.append(f"{_counted(reported.left, 'node')} more were not looked at")
+    return "; ".join(parts)
+
+
+def _counted(count: int, what: str) -> str:
+    return f"{count} {what}{'s' * (count != 1)}"
+
+
+def _nodes(mask: int) -> str:
+    return _counted(mask.bit_count(), "node")

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from netdra.admission import claims, classes, custom_devices, policies, schemas, topologies
+from netdra.admission import claims, custom_devices, policies, schemas, topologies
 from netdra.admission.cluster import Cluster
 from netdra.admission.messages import ALLOWED, AdmissionRequest, Verdict
 from netdra.model import documents
@@ -24,6 +24,7 @@ from netdra.model.policy import DeviceExposurePolicy
 from netdra.model.schema import CNIPluginSchema
 from netdra.model.topology import NetworkTopology
 from netdra.topology import graph
+from netdra.topology.class_check import check_class
 
 T = TypeVar("T")
 CLAIMS = frozenset({ResourceClaim.__name__, ResourceClaimTemplate.__name__})
@@ -51,7 +52,7 @@ def review(request: AdmissionRequest, cluster: Cluster, in_time: Callable[[], bo
         except InvalidInputError as problem:
             return Verdict((str(problem),))
     if kind == CLASS:
-        return classes.review(request)
+        return _class(request)
     of_kind = partial(_policy, in_time=in_time) if kind == POLICY else _KINDS.get(kind)
     if of_kind is None:
         return ALLOWED
@@ -63,6 +64,18 @@ def review(request: AdmissionRequest, cluster: Cluster, in_time: Callable[[], bo
         return Verdict(tuple(_misfits(request)))
     except (msgspec.DecodeError, InvalidInputError) as problem:
         return Verdict((f'{kind} "{request.name}": {problem}',))
+
+
+def _class(request: AdmissionRequest) -> Verdict:
+    """What stands against a DeviceClass, as far as it says something to netdra.
+
+    Classes are every driver's, so what cannot be read is let through: the API server itself judges that.
+    """
+    try:
+        device_class = _read(request.object, DeviceClass)
+    except msgspec.DecodeError:
+        return ALLOWED
+    return Verdict(tuple(finding.text for finding in check_class(device_class)))
 
 
 def is_reshaped(request: AdmissionRequest) -> bool:

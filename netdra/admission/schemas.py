@@ -6,9 +6,10 @@ from collections.abc import Iterator
 
 from netdra.admission.cluster import Cluster
 from netdra.admission.messages import Verdict
-from netdra.admission.topologies import listed
+from netdra.admission.topologies import SHOWN
 from netdra.model.names import SHIPPED_LABEL
 from netdra.model.schema import CNIPluginSchema
+from netdra.model.suggestions import listed
 from netdra.topology import contract, graph, schema_check, shipped
 from netdra.topology.findings import Finding
 
@@ -31,11 +32,11 @@ def warnings(new: CNIPluginSchema, cluster: Cluster) -> Iterator[Finding]:
     same = others - {name}
     first = min([name, *same])
     if same:
-        what = f'CNIPluginSchema "{name}": {listed(sorted(same))} describes plugin "{plugin}" too'
+        what = f'CNIPluginSchema "{name}": {listed(sorted(same), SHOWN)} describes plugin "{plugin}" too'
         yield Finding(what=what, hint=f'"{first}" counts', path=("spec", "cniType"))
     if first == name and (unfit := list(_unfit(new, cluster))):
         yield Finding(
-            what=f'CNIPluginSchema "{name}": the topologies {listed(unfit)} break it',
+            what=f'CNIPluginSchema "{name}": the topologies {listed(unfit, SHOWN)} break it',
             hint="they go on as they are, but cannot be changed without being mended",
             path=("spec",),
         )

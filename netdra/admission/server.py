@@ -19,10 +19,10 @@ from aiohttp.http import HttpProcessingError
 from msgspec.structs import replace
 
 from netdra.admission import claims, messages, metrics
+from netdra.admission.cluster import NOTHING, narrowed
 from netdra.admission.copy import Copy
 from netdra.admission.door import Door
 from netdra.admission.messages import ALLOWED, AdmissionRequest, Verdict
-from netdra.admission.narrow import NOTHING, narrowed
 from netdra.admission.review import CLAIMS, CLASS, POLICY, is_reshaped, policies_of, review
 from netdra.admission.serving import Clients
 from netdra.admission.workers import Workers

@@ -1,17 +1,28 @@
 """The TLS context that the webhook serves with, and how its certificate is changed while connections are open.
 
-Filled by `netdra.admission.keeper` or `netdra.admission.mounted`, used by `netdra.admission.server`. A connection keeps
-the certificate that it began with; the next one gets the new.
+Filled by `netdra.admission.keeper`, or by `Mounted` with a certificate that somebody else keeps (cert-manager); used by
+`netdra.admission.server`. A connection keeps the certificate that it began with; the next one gets the new.
 """
 
 from __future__ import annotations
 
+import asyncio
+import logging
+import os
 import ssl
-import tempfile
+from contextlib import closing
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 
+from netdra.admission import certificates, metrics
 from netdra.model.errors import InvalidInputError
+from netdra.ops.health import Finding
+
+log = logging.getLogger(__name__)
+
+LOOK_SECONDS = 10.0
+"""How often a mounted folder is looked at."""
 
 
 @dataclass(frozen=True)
@@ -62,13 +73,65 @@ def use(serving: ssl.SSLContext, chain: str, key: str) -> None:
 
     Raises:
         ssl.SSLError: the two do not belong together or cannot be read; what was served with before stays.
+        OSError: this process cannot have a file just now, which says nothing about the certificate; the same.
     """
-    # OpenSSL reads these from files only; the folder is this user's alone, and gone again at once.
-    with tempfile.TemporaryDirectory(prefix="netdra-tls-") as folder:
-        certificate, private = Path(folder, "tls.crt"), Path(folder, "tls.key")
-        certificate.write_text(chain)
-        private.touch(mode=0o600)
-        private.write_text(key)
+    # OpenSSL reads these from files only. This one is in memory: it needs no disk, and nobody else can open it.
+    with closing(os.fdopen(os.memfd_create("netdra-tls"), "w")) as file:
+        file.write(f"{chain}\n{key}\n")
+        file.flush()
+        path = f"/proc/self/fd/{file.fileno()}"
         # A context takes a certificate before it sees that the key is not its own, so another one tries first.
         for each in (context(), serving):
-            each.load_cert_chain(certificate, private)
+            each.load_cert_chain(path)
+
+
+class Mounted:
+    """The folder with `tls.crt` and `tls.key`, as it was last seen.
+
+    The kubelet swaps a mounted secret whole, by a symbolic link, so a certificate and a key that do not belong together
+    are seen for a moment at most, and the next look gets the right ones.
+
+    Attributes:
+        not_after: when the certificate in use ends, None while there is none.
+    """
+
+    def __init__(self, folder: Path, tls: ssl.SSLContext) -> None:
+        self._folder = folder
+        self._tls = tls
+        self.not_after: datetime | None = None
+        self._known: tuple[str, str] | None = None
+
+    def load(self) -> bool:
+        """Serve with what is in the folder now; whether that is something new.
+
+        Raises:
+            InvalidInputError: it cannot be read, or is no certificate with its key.
+        """
+        try:
+            found = ((self._folder / "tls.crt").read_text(), (self._folder / "tls.key").read_text())
+            if found == self._known:
+                return False
+            end = certificates.not_after(found[0])
+            use(self._tls, *found)
+        except (OSError, ValueError) as problem:  # an SSLError is an OSError
+            raise InvalidInputError(
+                f"certificate in {self._folder}: {problem}", hint="it must have a tls.crt and the tls.key that fits"
+            ) from None
+        self._known = found
+        self.not_after = metrics.serves(end)
+        return True
+
+    def check(self, now: datetime) -> Finding:
+        """Whether there is a certificate to be asked with, as a check of the process's health."""
+        return certificates.check(self.not_after, now)
+
+    async def run(self, seconds: float = LOOK_SECONDS) -> None:
+        """Look again and again until cancelled; what cannot be used changes nothing."""
+        while True:
+            await asyncio.sleep(seconds)
+            try:
+                # Not in a thread: a connection that begins between certificate and key would fail.
+                if self.load():
+                    log.info("a new certificate from %s", self._folder)
+            except InvalidInputError as problem:
+                log.warning("%s", problem)

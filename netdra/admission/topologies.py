@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from netdra.admission.cluster import Cluster, topologies_of_class
 from netdra.admission.messages import Verdict
 from netdra.model.schema import CNIPluginSchema
-from netdra.model.suggestions import closest
+from netdra.model.suggestions import closest, listed
 from netdra.model.topology import BUILTIN_TYPES, NetworkTopology, NetworkTopologySpec
 from netdra.topology import contract, shipped
 from netdra.topology.classes import class_name
@@ -55,18 +55,12 @@ def shape(topology: NetworkTopology) -> NetworkTopologySpec:
     return replace(topology.spec, steps=steps)
 
 
-def listed(names: Sequence[str]) -> str:
-    """A few of several names, and how many more there are."""
-    more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
-    return f"{', '.join(names[:SHOWN])}{more}"
-
-
 def _frozen(new: NetworkTopology, old: NetworkTopology | None, users: Sequence[str]) -> Finding | None:
     if not users or old is None or shape(new) == shape(old):
         return None
     plural = "s" if len(users) > 1 else ""
     named = tuple(filter(None, users))
-    which = f" ({listed(named)})" if named else ", some of them in its status"
+    which = f" ({listed(named, SHOWN)})" if named else ", some of them in its status"
     return Finding(
         what=f'pods are attached with NetworkTopology "{new.name}" by {len(users)} ResourceClaim{plural}{which}, '
         "so its steps cannot be changed",

@@ -17,24 +17,16 @@ from netdra.chain import checkpoint, files, flow, holders, order
 from netdra.chain import site as sites
 from netdra.chain.checkpoint import BadCheckpointError, CheckpointExistsError, Complete, Header, Pod, Saved
 from netdra.chain.checkpoint import Namespace as NamespaceId
-from netdra.chain.detach import detach
+from netdra.chain.detach import detach, undo
 from netdra.chain.execute import Executor
 from netdra.chain.flow import Task, tasks
+from netdra.chain.outcome import reports_of
 from netdra.chain.preflight import preflight
-from netdra.chain.report import (
-    AttachReport,
-    FailedAttachReport,
-    StepReport,
-    attach_error,
-    failure_of,
-    name_of,
-)
+from netdra.chain.report import AttachReport, FailedAttachReport, attach_error, failure_of
 from netdra.chain.site import Settings
-from netdra.chain.undo import undo
 from netdra.cni.config import Attachment, check_attachment
 from netdra.model.errors import TemporaryError
 from netdra.model.plan import Plan
-from netdra.model.result import StepResult
 from netdra.model.schema import CNIPluginSchema
 from netdra.topology import confine, schema_check
 from netdra.topology.binaries import translated_plan
@@ -197,15 +189,6 @@ def _report(found: Mapping[str, Task], saved: Saved, seconds: Mapping[str, float
     return AttachReport(
         sandbox=saved.header.pod.sandbox,
         netns=saved.header.namespace.path,
-        steps=tuple(
-            StepReport(
-                **name_of(task.topology, task.step),
-                interface=task.step.if_name,
-                result=saved.steps[key].result or StepResult(),
-                notes=saved.steps[key].notes,
-                seconds=seconds.get(key, 0.0),
-            )
-            for key, task in found.items()
-        ),
+        steps=reports_of(saved, found, seconds),
         seconds=total,
     )

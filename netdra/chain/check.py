@@ -1,18 +1,66 @@
-"""Check a pod: ask every step whether what it made is still so. Called by `netdra check` and the node daemon."""
+"""What stands of a pod's network: by its checkpoint, or by asking every step whether what it made is still so.
+
+Called by `netdra check` and the node daemon: the checkpoint alone before it attaches and when it comes back, every step
+of a pod that runs. Nothing is changed.
+"""
 
 from __future__ import annotations
 
 from contextlib import closing
+from pathlib import Path
+
+import msgspec
 
 from netdra.chain import checkpoint
 from netdra.chain import site as sites
-from netdra.chain.checkpoint import BadCheckpointError, Saved
+from netdra.chain.checkpoint import BadCheckpointError, Namespace, Saved
 from netdra.chain.execute import Executor
 from netdra.chain.flow import Task, tasks
 from netdra.chain.look import UncheckableError
 from netdra.chain.report import CheckReport, StepCheck, name_of
 from netdra.chain.site import Settings
 from netdra.model.errors import NetdraError
+
+
+def load(directory: Path, sandbox: str) -> Saved | None:
+    """A sandbox's checkpoint as it stands, not locked; None if there is none that can be read.
+
+    Raises:
+        InvalidInputError: the id cannot be a sandbox's.
+    """
+    try:
+        return checkpoint.load(directory, sandbox)
+    except (FileNotFoundError, BadCheckpointError):
+        return None
+
+
+def standing(directory: Path, sandbox: str, netns: str) -> Saved | None:
+    """A sandbox's checkpoint if its network is complete in the namespace at that path, else None.
+
+    What the plans would be today does not matter: a pod that runs keeps the network that it was given.
+
+    Raises:
+        InvalidInputError: the id cannot be a sandbox's.
+    """
+    saved = load(directory, sandbox)
+    if saved is None or not is_complete(saved):
+        return None
+    return saved if is_there(msgspec.structs.replace(saved.header.namespace, path=netns)) else None
+
+
+def is_there(namespace: Namespace) -> bool:
+    """Whether the namespace at that path is the one of that cookie."""
+    try:
+        with sites.open_pod(namespace.path) as space:
+            return space.cookie == namespace.cookie
+    except NetdraError:
+        return False
+
+
+def is_complete(saved: Saved) -> bool:
+    """Whether all that a checkpoint plans was done in this boot, and nothing of it undone."""
+    undone = any(state.undone for state in saved.steps.values())
+    return saved.complete and not saved.damaged and not undone and saved.header.boot_id == checkpoint.boot_id()
 
 
 def check(sandbox: str, settings: Settings) -> CheckReport:

@@ -1,25 +1,29 @@
 """Detach a pod: undo what its checkpoint says, from the checkpoint alone.
 
 Called by the node daemon when a sandbox stops or is found dead, by `attach` for what an earlier attempt left, by the
-lab and by `netdra detach`. It never raises for what it finds: everything is tried, and the report says what is left.
+lab and by `netdra detach`. It never raises for what it finds: everything is tried, backwards along the graph, and the
+report says what is left. A checkpoint of an earlier boot describes a kernel that is gone: then only what plugins keep
+on disk is released.
 """
 
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Mapping
 from contextlib import closing
 
 import msgspec
 
-from netdra.chain import checkpoint, files, holders
+from netdra.chain import checkpoint, files, flow, holders, order
 from netdra.chain import site as sites
-from netdra.chain.checkpoint import BadCheckpointError, Journal
-from netdra.chain.execute import Executor
-from netdra.chain.flow import tasks
-from netdra.chain.report import DetachReport
+from netdra.chain.checkpoint import BadCheckpointError, Journal, Saved
+from netdra.chain.execute import Executor, NoTimeError, NotUndoneError
+from netdra.chain.flow import Task, tasks
+from netdra.chain.report import DetachReport, UndoReport, name_of
 from netdra.chain.site import Settings
-from netdra.chain.undo import undo
+from netdra.cni.errors import PluginError
 from netdra.model.errors import NetdraError
+from netdra.steps.allocated import GivenBack
 
 
 def detach(
@@ -109,3 +113,59 @@ def _undo(journal: Journal, settings: Settings, netns: str, held: str, started: 
         problems=tuple(problems),
         seconds=time.monotonic() - started,
     )
+
+
+def undo(executor: Executor) -> tuple[UndoReport, ...]:
+    """Undo all that is not undone yet, and say what became of each step, in the order in which they were undone."""
+    saved = executor.journal.saved
+    same_boot = saved.header.boot_id == checkpoint.boot_id()
+    todo = to_undo(executor.tasks, saved, same_boot=same_boot)
+    edges = flow.edges({key: executor.tasks[key] for key in todo})
+    reports: dict[str, UndoReport] = {}
+
+    def attempt(key: str) -> None:
+        act = executor.undo if same_boot and key in saved.steps else executor.release
+        reports[key] = _undo_one(executor.tasks[key], lambda: act(key))
+
+    def is_binary(key: str) -> bool:
+        return executor.tasks[key].is_binary
+
+    order.run(order.reverse(edges), attempt, beside=is_binary, stop_on_failure=False, interrupt=executor.interrupt)
+    return tuple(reports.values())
+
+
+def to_undo(found: Mapping[str, Task], saved: Saved, *, same_boot: bool) -> list[str]:
+    """The steps that may have done something, in the order in which they run.
+
+    Of a journal with unreadable lines, or one that a power failure may have cut, every step may have begun.
+    """
+    if same_boot and not saved.damaged:
+        return [key for key in found if key in saved.steps and not saved.steps[key].undone]
+    return [key for key in found if key not in saved.steps or not saved.steps[key].undone]
+
+
+def _undo_one(task: Task, act: Callable[[], GivenBack]) -> UndoReport:
+    named = name_of(task.topology, task.step)
+    started = time.monotonic()
+    try:
+        given = act()
+    except NoTimeError:
+        return UndoReport(**named, outcome="left")
+    except NotUndoneError as problem:
+        return UndoReport(
+            **named,
+            outcome="failed",
+            message=problem.what,
+            restored=problem.restored,
+            stranded=problem.stranded,
+            refused=problem.refused,
+            hung=problem.hung,
+            seconds=time.monotonic() - started,
+        )
+    except Exception as problem:  # noqa: BLE001 (whatever it is, the step is not undone, and the others must be)
+        message = problem.what if isinstance(problem, NetdraError) else f"{type(problem).__name__}: {problem}"
+        hung = problem.failure.hung if isinstance(problem, PluginError) else ""
+        seconds = time.monotonic() - started
+        return UndoReport(**named, outcome="failed", message=message, seconds=seconds, hung=hung)
+    seconds = time.monotonic() - started
+    return UndoReport(**named, outcome="undone", notes=given.notes, restored=given.restored, seconds=seconds)

@@ -1,7 +1,8 @@
 """Files that survive a crash: written whole or not at all, locked while in use, put aside where they cannot be read.
 
 Used by `checkpoint` and by whoever keeps state on a node's disk. A file gets its name once its bytes are on the disk,
-so a reader sees the old file or the new one, whole; after a power failure too, where that is asked for.
+so a reader sees the old file or the new one, whole; after a power failure too, where that is asked for. Files that are
+asked for at each claim and each pod are read again only when they have changed (`FileCache`).
 """
 
 from __future__ import annotations
@@ -10,9 +11,10 @@ import errno
 import fcntl
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Generic, TypeVar
 
 from netdra.model.errors import TemporaryError
 
@@ -245,3 +247,52 @@ def _written(path: Path, content: bytes, mode: int = MODE, *, lasting: bool = Tr
         os.close(fd)
         raise
     return fd
+
+
+T = TypeVar("T")
+
+_State = tuple[int, int, int]
+
+
+class FileCache(Generic[T]):
+    """What files of one kind say, decoded, and read again only when they have changed. Any thread may ask.
+
+    What another process has written counts at once: a file counts as unchanged only as long as it is the same one, of
+    the same size, and last written at the same time.
+    """
+
+    def __init__(self, decode: Callable[[bytes, Path], T]) -> None:
+        """Begin with nothing.
+
+        Args:
+            decode: content and path -> what it says, which nobody changes.
+        """
+        self._decode = decode
+        self._known: dict[str, tuple[_State, T]] = {}
+
+    def of(self, path: Path) -> T:
+        """What a file says now.
+
+        Raises:
+            OSError: it is not there, or cannot be read. What decoding raises comes through.
+        """
+        name = str(path)
+        known = self._known.get(name)
+        if known is not None and known[0] == _state(os.stat(name)):  # noqa: PTH116 (asked for each file, each time)
+            return known[1]
+        with path.open("rb") as opened:
+            # Looked at before it is read: what is appended in between is found the next time.
+            state = _state(os.fstat(opened.fileno()))
+            found = self._decode(opened.read(), path)
+        self._known[name] = state, found
+        return found
+
+    def forget_all_but(self, folder: Path, names: Iterable[str]) -> None:
+        """Forget the files of a folder but for these."""
+        kept = {f"{folder}/{name}" for name in names}
+        for name in [name for name in list(self._known) if name.rpartition("/")[0] == str(folder) and name not in kept]:
+            self._known.pop(name, None)
+
+
+def _state(found: os.stat_result) -> _State:
+    return found.st_ino, found.st_size, found.st_mtime_ns

@@ -1,25 +1,28 @@
 """Find what can be known to be wrong with a pod's plans before anything is touched. Called by `attach`.
 
 References are resolved against what the steps are expected to make, so a config that would be refused when its step's
-turn comes is refused now. Plugins that can be asked are asked whether they are ready, as the last thing.
+turn comes is refused now. Plugins that can be asked are asked whether they are ready, as the last thing: STATUS of CNI
+1.1. All are asked at once, and one that said yes is believed for a while: asking costs as much as a step. A plugin that
+does not answer in time, or breaks the protocol, is not held up for that: its ADD will tell.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any
 
 import msgspec
 
-from netdra.chain import readiness
 from netdra.chain.execute import network_of, order_of
 from netdra.chain.flow import Task
-from netdra.chain.readiness import Asked
 from netdra.chain.report import StepName, name_of
 from netdra.cni import protocol
-from netdra.cni.config import request
-from netdra.cni.errors import PluginError, plugin_error
+from netdra.cni.config import NetworkConfig, request
+from netdra.cni.errors import TRY_AGAIN_LATER, PluginError, PluginFailure, plugin_error
+from netdra.cni.protocol import Plugin
 from netdra.kernel import netns, unlocked
 from netdra.model.errors import InvalidInputError, NetdraError, PermanentError, TemporaryError
 from netdra.model.plan import called
@@ -61,7 +64,7 @@ def preflight(found: Mapping[str, Task], site: Site) -> None:
         expected[key] = _expected(task, previous, pod.path)
         with _named(task):
             asked += _binary(task, expected, site) if task.is_binary else _builtin(task, expected, previous, site)
-    readiness.check(asked, site.remaining() / 2)
+    check_readiness(asked, site.remaining() / 2)
 
 
 @contextmanager
@@ -125,3 +128,83 @@ def _expected(task: Task, previous: StepResult, sandbox: str) -> StepResult:
     made = CNIInterface(name=task.step.if_name, mac=_SOME_MAC, mtu=1500, sandbox=sandbox, pci_id=address)
     others = tuple(each for each in previous.interfaces if each.name != made.name)
     return msgspec.structs.replace(previous, interfaces=(*others, made), devices=(*previous.devices, _SOME_DEVICE))
+
+
+BELIEVED = 10.0
+MAX_SECONDS = 1.0
+MAX_BELIEVED = 256
+WORKERS = 8
+# The CNI specification's codes of STATUS: no ADD now (50), and what is attached may have lost its network too (51).
+_UNAVAILABLE = frozenset({TRY_AGAIN_LATER, 50, 51})
+
+
+class Asked(msgspec.Struct, frozen=True, kw_only=True):
+    """A plugin that a step will call; `called` is the step as messages call it."""
+
+    called: str
+    plugin: Plugin
+    network: NetworkConfig
+
+
+# (binary, configuration) -> until when it is believed to be ready, on the monotonic clock.
+_ready: dict[tuple[object, bytes], float] = {}
+
+
+def check_readiness(asked: Iterable[Asked], seconds: float) -> None:
+    """Ask all plugins that have STATUS.
+
+    Args:
+        asked: which, and with what configuration.
+        seconds: what may be spent on it, at most `MAX_SECONDS` of them.
+
+    Raises:
+        TemporaryError: some are not ready, and may be later.
+        PermanentError: some will not be.
+    """
+    now = time.monotonic()
+    open_ones = [each for each in asked if protocol.has_status(each.plugin) and _ready.get(_key(each), 0.0) < now]
+    if not open_ones:
+        return
+    timeout = min(seconds, MAX_SECONDS)
+    with ThreadPoolExecutor(min(WORKERS, len(open_ones)), thread_name_prefix="netdra-status") as threads:
+        answers = list(threads.map(lambda each: _ask(each, now + timeout), open_ones))
+    refused = [(each, answer) for each, answer in zip(open_ones, answers, strict=True) if answer is not None]
+    if not refused:
+        return
+    text = "; ".join(
+        f"{each.called}: CNI plugin {each.plugin.binary.name!r} is not ready: {failure.message} (code {failure.code})"
+        for each, failure in refused
+    )
+    if all(failure.code in _UNAVAILABLE for _, failure in refused):
+        raise TemporaryError(text, hint="nothing was touched; see what the plugin waits for")
+    raise PermanentError(text, hint="nothing was touched; mend the plugin or the step's config")
+
+
+def _ask(asked: Asked, deadline: float) -> PluginFailure | None:
+    """What a plugin has against being called, if it says so itself."""
+    left = deadline - time.monotonic()
+    if left <= 0:
+        return None
+    try:
+        protocol.status(asked.plugin, asked.network, left)
+    except PluginError as problem:
+        return problem.failure if problem.failure.kind == "error" else None
+    _believe(_key(asked))
+    return None
+
+
+def _believe(key: tuple[object, bytes]) -> None:
+    now = time.monotonic()
+    if len(_ready) >= MAX_BELIEVED:
+        for each in list(_outdated(now)):
+            _ready.pop(each, None)
+    if len(_ready) < MAX_BELIEVED:
+        _ready[key] = now + BELIEVED
+
+
+def _outdated(now: float) -> Iterator[tuple[object, bytes]]:
+    return (key for key, until in list(_ready.items()) if until < now)
+
+
+def _key(asked: Asked) -> tuple[object, bytes]:
+    return asked.plugin.binary, msgspec.json.encode(asked.network)

@@ -23,6 +23,7 @@ from netdra.model.inventory import Interface
 from netdra.model.node_network import InterfaceGroup, NodeNetwork
 from netdra.model.policy import DeviceExposurePolicy
 from netdra.model.resource import ResourceSlice
+from netdra.model.suggestions import listed
 
 _COLUMNS = ("NODE", "POOL", "DEVICE", "NOW", "AFTER", "IN USE")
 _PF_NAME = names.qualified("pfName")
@@ -228,8 +229,7 @@ def _print(lines: Sequence[Line]) -> None:
 
 
 def _listed(known: Iterable[str]) -> str:
-    found = sorted(known)
-    return f"{', '.join(found[:10])}{f' and {len(found) - 10} more' if len(found) > 10 else ''}" or "there is none"
+    return listed(sorted(known)) or "there is none"
 
 
 async def _read(kubeconfig: Path | None, context: str | None) -> ClusterNow:

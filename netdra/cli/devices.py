@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from netdra.model import names
 from netdra.model.device import Decision, ExposedDevice, Hidden, Problem
 from netdra.model.resource import DeviceCapacity
+from netdra.model.suggestions import listed
 
 UNKNOWN_HINTS: Mapping[Hidden | None, tuple[str, str]] = {
     "uplink-unknown": ("what carries the node's own traffic", "tell with --uplink NAME, or --uplink none"),
@@ -57,9 +58,8 @@ def told_together(problems: Iterable[Problem]) -> Iterator[str]:
     for first, *others in alike.values():
         yield told(first)
         if others:
-            named = ", ".join(each.message.partition(" ")[0] for each in others[:_NAMED])
-            more = f" and {len(others) - _NAMED} more" if len(others) > _NAMED else ""
-            yield f'policy "{first.policy}": the same of {named}{more}'
+            named = listed((each.message.partition(" ")[0] for each in others), _NAMED)
+            yield f'policy "{first.policy}": the same of {named}'
 
 
 def kept(decisions: Iterable[Decision]) -> Iterator[str]:

@@ -27,6 +27,7 @@ _FOLDER = click.Path(path_type=Path)
 )
 @click.option("--context", metavar="NAME", help="The kubeconfig's context.")
 @shared.namespace
+@shared.name
 @click.option(
     "--node-name",
     metavar="NAME",
@@ -47,6 +48,7 @@ def command(
     kubeconfig: Path | None,
     context: str | None,
     namespace: str,
+    name: str,
     node_name: str,
     host_root: Path,
     kubelet_root: Path,
@@ -63,7 +65,7 @@ def command(
     findings: list[Finding] = []
     if only != "node":
         wanted = only == "cluster" or kubeconfig is not None or context is not None
-        findings += _cluster(kubeconfig, context, namespace, node_name, wanted=wanted)
+        findings += _cluster(kubeconfig, context, (namespace, name), node_name, wanted=wanted)
     if only != "cluster":
         places = node_look.Places(
             root=host_root, kubelet_root=kubelet_root, nri_socket=nri_socket, cdi_dir=cdi_dir, cni_path=cni_path
@@ -74,8 +76,13 @@ def command(
         sys.exit(1)
 
 
-def _cluster(kubeconfig: Path | None, context: str | None, namespace: str, node: str, *, wanted: bool) -> list[Finding]:
-    """What the cluster lacks; where the user has not asked for it, that there is none is no error."""
+def _cluster(
+    kubeconfig: Path | None, context: str | None, where: tuple[str, str], node: str, *, wanted: bool
+) -> list[Finding]:
+    """What the cluster lacks, with netdra in a namespace and under a name.
+
+    Where the user has not asked for it, that there is none is no error.
+    """
     from netdra.doctor import cluster_verdicts
 
     try:
@@ -95,7 +102,7 @@ def _cluster(kubeconfig: Path | None, context: str | None, namespace: str, node:
 
     async def look() -> list[Finding]:
         async with Client(connect(config)) as client:
-            facts = await cluster_look.look(client, namespace, node)
+            facts = await cluster_look.look(client, *where, node)
         return cluster_verdicts.verdicts(facts, __version__, datetime.now(UTC))
 
     try:

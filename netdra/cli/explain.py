@@ -13,7 +13,8 @@ from netdra.model import documents
 from netdra.model.device import Decision, ExposedCounterSet, ExposedDevice, ExposureResult, PolicyVerdict, Problem
 from netdra.model.errors import InvalidInputError
 from netdra.model.inventory import Interface, Inventory
-from netdra.model.policy import DeviceExposurePolicy
+from netdra.model.registration import Outcome
+from netdra.model.suggestions import listed
 
 OUTCOMES = {
     "wins": "matches and wins",
@@ -34,6 +35,7 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True,
     devices: tuple[ExposedDevice, ...] = ()
     counter_sets: tuple[ExposedCounterSet, ...] = ()
     problems: tuple[Problem, ...] = ()
+    registered: tuple[Outcome, ...] = ()
 
 
 @click.command(name="explain")
@@ -62,11 +64,12 @@ def command(
     INTERFACE is a name in the kernel, a PCI address, or the name of a device.
     """
     from netdra.exposure import expose
+    from netdra.exposure.registered import Registered
 
     features = inputs.features(gates)
-    policies = inputs.objects(policy_paths, DeviceExposurePolicy)
     inventory = inputs.inventory(inventory_path, node_name, uplinks, used, physnets)
-    result = expose(inventory, policies, features=features)
+    policies, said = inputs.policies(policy_paths, inventory.node.labels)
+    result = expose(inventory, policies, features=features, registered=Registered(said))
     explanations = [_explanation(decision, result) for decision in _decisions(interface, inventory, result)]
     if output == "json":
         click.echo(msgspec.json.format(msgspec.json.encode(documents.plain(explanations))))
@@ -100,8 +103,7 @@ def _meant(wanted: str, known: Sequence[str], there: Sequence[str]) -> str:
     close = difflib.get_close_matches(wanted, known, n=3)
     if close:
         return f"did you mean {' or '.join(close)}?"
-    rest = f" and {len(there) - 10} more" if len(there) > 10 else ""
-    return f"there are {', '.join(there[:10])}{rest}" if there else "the inventory is empty"
+    return f"there are {listed(there)}" if there else "the inventory is empty"
 
 
 def _key(interface: Interface) -> tuple[str, str]:
@@ -129,6 +131,11 @@ def _explanation(decision: Decision, result: ExposureResult) -> Explanation:
             for problem in result.problems
             if problem.interface == decision.interface or (not problem.interface and problem.policy in blamed)
         ),
+        registered=tuple(
+            outcome
+            for outcome in result.outcomes
+            if outcome.device in (decision.exposed or (decision.if_name, decision.device_name))
+        ),
     )
 
 
@@ -150,12 +157,28 @@ def _lines(explanation: Explanation) -> Iterator[str]:
     for counters in explanation.counter_sets:
         yield ""
         yield f"Counter set {counters.name}: {devices.amounts(counters.counters)}"
+    if explanation.registered:
+        yield ""
+        yield "Said by others"
+        yield from map(_outcome_line, explanation.registered)
     # A policy that fails on the interface has said so in its verdict.
-    told = [each for each in explanation.problems if each.interface and each.left_out != "policy-failed"]
+    said = tuple(each.problem for each in explanation.registered if each.problem)
+    told = [
+        each
+        for each in explanation.problems
+        if each.interface and each.left_out != "policy-failed" and not (said and each.message.endswith(said))
+    ]
     if told:
         yield ""
         yield "Problems"
         yield from (f"  {devices.told(problem)}" for problem in told)
+
+
+def _outcome_line(outcome: Outcome) -> str:
+    names = ", ".join((*outcome.attributes, *outcome.capacity))
+    text = "; ".join(filter(None, (names, outcome.problem))) or "it is to be a device"
+    source = f'CustomDevice "{outcome.custom_device}"' if outcome.custom_device else "the registry's socket"
+    return f"  {outcome.device}, by {outcome.provider} ({source}): {text}"
 
 
 def _verdict_lines(verdict: PolicyVerdict, width: int) -> Iterator[str]:

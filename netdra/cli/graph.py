@@ -39,17 +39,17 @@ def command(paths: tuple[str, ...], wanted: str | None, output: str) -> None:
 
 
 def _picture(topology: NetworkTopology, output: str) -> str:
-    from netdra.topology import diagram
-    from netdra.topology.drawing import draw
+    from netdra.drawing import document
+    from netdra.drawing.terminal import draw
     from netdra.topology.graph import compile_topology
     from netdra.topology.interfaces import assign
 
     graph = compile_topology(topology)
     (interfaces,) = assign([graph])
     if output == "mermaid":
-        return diagram.mermaid(graph, interfaces)
+        return document.mermaid(graph, interfaces)
     if output == "svg":
-        return diagram.svg(graph, interfaces)
+        return document.svg(graph, interfaces)
     on_terminal = sys.stdout.isatty()
     width = shutil.get_terminal_size().columns if on_terminal else terminal.PLAIN_WIDTH
     drawing = draw(graph, interfaces, width=width, ascii_only=not _speaks_unicode())

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -16,9 +16,12 @@ import msgspec
 
 from netdra.cli import terminal
 from netdra.model import documents, names, yaml_text
+from netdra.model.custom_device import CustomDevice
 from netdra.model.device import Features
 from netdra.model.errors import InvalidInputError
 from netdra.model.inventory import Inventory
+from netdra.model.policy import DeviceExposurePolicy
+from netdra.model.registration import Registration
 
 Kind = TypeVar("Kind")
 
@@ -37,7 +40,7 @@ OURS = (f"{names.GROUP}/", f"{names.SCHEMA_GROUP_VERSION.split('/')[0]}/", "reso
 _POLICIES: dict[str, Any] = {
     "metavar": "PATH",
     "multiple": True,
-    "help": "A file with DeviceExposurePolicies, or a folder of such files; may be given several times.",
+    "help": "A file with DeviceExposurePolicies (and CustomDevices), or a folder of such; may be given several times.",
 }
 policies_option = click.option("--policies", "policy_paths", required=True, **_POLICIES)
 some_policies_option = click.option("--policies", "policy_paths", **_POLICIES)
@@ -119,6 +122,28 @@ def objects(paths: Sequence[str], kind: type[Kind]) -> list[Kind]:
     if not found:
         raise InvalidInputError(f"{sources(paths)}: no {kind.__name__}", hint=holding(there))
     return found
+
+
+def policies(
+    paths: Sequence[str], labels: Mapping[str, str]
+) -> tuple[list[DeviceExposurePolicy], tuple[Registration, ...]]:
+    """The policies in files, and what the CustomDevices beside them say on a node.
+
+    Args:
+        paths: files and folders.
+        labels: the node's.
+
+    Raises:
+        InvalidInputError: as `objects`.
+    """
+    from netdra.exposure.registered import of_custom_device
+
+    there = everything(paths)
+    found = [each for each in there if isinstance(each, DeviceExposurePolicy)]
+    if not found:
+        raise InvalidInputError(f"{sources(paths)}: no DeviceExposurePolicy", hint=holding(there))
+    said = (of_custom_device(each, labels) for each in there if isinstance(each, CustomDevice))
+    return found, tuple(each for each in said if each is not None)
 
 
 def sources(paths: Sequence[str]) -> str:

@@ -71,24 +71,26 @@ def command(
             raise click.UsageError(f"{option} {'and --cluster exclude each other' if cluster else 'needs --cluster'}")
     if not policy_paths and not (cluster and without):
         raise click.UsageError("Missing option '--policies'.")
-    policies = inputs.objects(policy_paths, DeviceExposurePolicy) if policy_paths else []
     if cluster:
         from netdra.cli import cluster_plan
 
+        policies = inputs.objects(policy_paths, DeviceExposurePolicy) if policy_paths else []
         nodes = () if node_name is None else (node_name,)
         where = kubeconfig, context
         cluster_plan.show(policies, without, where, nodes, diff=diff, output=output or "table")
         return
-    found = inputs.inventory(inventory_path, node_name, uplinks, used, physnets)
-    _plan(policies, found, inputs.features(gates), output or "yaml")
+    inventory = inputs.inventory(inventory_path, node_name, uplinks, used, physnets)
+    _plan(policy_paths, inventory, inputs.features(gates), output or "yaml")
 
 
-def _plan(policies: list[DeviceExposurePolicy], inventory: Inventory, features: Features, output: str) -> None:
+def _plan(policy_paths: tuple[str, ...], inventory: Inventory, features: Features, output: str) -> None:
     """One node's slices."""
     from netdra.exposure import expose
+    from netdra.exposure.registered import Registered
     from netdra.slices.pack import layout
 
-    result = expose(inventory, policies, features=features)
+    policies, said = inputs.policies(policy_paths, inventory.node.labels)
+    result = expose(inventory, policies, features=features, registered=Registered(said))
     packed = layout(result, node=inventory.node.name, features=features)
     for text in devices.told_together((*result.problems, *packed.problems)):
         terminal.tell(text)

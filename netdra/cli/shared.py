@@ -17,6 +17,15 @@ namespace = click.option(
     help="netdra's namespace.",
 )
 
+name = click.option(
+    "--name",
+    metavar="NAME",
+    envvar="NETDRA_NAME",
+    default="netdra",
+    show_default=True,
+    help="What netdra's objects are called: the release's name.",
+)
+
 kubelet_root = click.option(
     "--kubelet-root",
     metavar="DIR",

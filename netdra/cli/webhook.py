@@ -14,12 +14,11 @@ from netdra.cli import daemons, shared
 @click.option("--address", metavar="ADDRESS", default="0.0.0.0", show_default=True, help="The address to listen on.")  # noqa: S104
 @click.option("--port", metavar="PORT", default=8443, show_default=True, help="The port to listen on.")
 @shared.namespace
+@shared.name
 @click.option(
     "--service",
     metavar="NAME",
-    default="netdra-webhook",
-    show_default=True,
-    help="The Service that the API server calls.",
+    help="The Service that the API server calls; by default NAME-webhook.",
 )
 @click.option(
     "--host",
@@ -28,9 +27,7 @@ from netdra.cli import daemons, shared
     multiple=True,
     help="A further name or address that the certificate is to be for.",
 )
-@click.option(
-    "--secret", metavar="NAME", default="netdra-webhook", show_default=True, help="Where to store the certificate."
-)
+@click.option("--secret", metavar="NAME", help="Where to store the certificate; by default NAME-webhook.")
 @click.option(
     "--certificates",
     metavar="DIR",
@@ -55,9 +52,10 @@ def command(
     address: str,
     port: int,
     namespace: str,
-    service: str,
+    name: str,
+    service: str | None,
     hosts: tuple[str, ...],
-    secret: str,
+    secret: str | None,
     certificates: Path | None,
     client_ca: Path | None,
     client_names: tuple[str, ...],
@@ -69,12 +67,14 @@ def command(
     """
     from netdra.admission.daemon import Settings
     from netdra.admission.daemon import run as serve
+    from netdra.admission.keeper import configurations
     from netdra.admission.metrics import WEBHOOK
     from netdra.admission.serving import Clients
 
     if client_names and client_ca is None:
         raise click.UsageError("--client-name says which certificates of --client-ca count; give that, too")
+    service, secret = service or f"{name}-webhook", secret or f"{name}-webhook"
     names = (f"{service}.{namespace}.svc", f"{service}.{namespace}.svc.cluster.local", *hosts)
     clients = Clients(client_ca, frozenset(client_names))
-    settings = Settings(address, port, names, certificates, clients, namespace, secret)
+    settings = Settings(address, port, names, certificates, clients, namespace, secret, configurations(name))
     daemons.run("webhook", (WEBHOOK,), lambda client, process: serve(client, process, settings), options)

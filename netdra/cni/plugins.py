@@ -11,7 +11,10 @@ import os
 import re
 import shutil
 import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import lru_cache
+from pathlib import PurePath
 
 import msgspec
 
@@ -64,25 +67,59 @@ def find(name: str, where: PluginPath) -> Binary:
             hint="a plugin's type is the name of its file: ASCII letters, digits, '-', '_' and '.', no path",
         )
     for directory in where.directories:
-        path = os.path.join(directory, name)
-        found = _status(path, where.root)
-        if found is not None and _is_program(found):
-            identity = (found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns)
-            return Binary(name=name, path=path, root=where.root, identity=identity)
+        binary = _binary(name, directory, where.root)
+        if binary is not None:
+            return binary
     searched = ":".join(where.directories) + ("" if where.root == "/" else f" under {where.root}")
     failure = PluginFailure(plugin=name, verb="", kind="missing", message=f"no executable of that name in {searched}")
     raise plugin_error(failure, hint="install the plugin on the node, or name its directory in the CNI path")
 
 
-def installed(where: PluginPath) -> tuple[str, ...]:
-    """The names of all plugins in the CNI path, in order; a folder that cannot be read has none."""
-    found: set[str] = set()
+def installed(where: PluginPath) -> tuple[Binary, ...]:
+    """The plugins in the CNI path, as `find` finds them, by name; a folder that cannot be read has none."""
+    found: dict[str, Binary] = {}
     for directory in where.directories:
         for name in _entries(directory, where.root):
-            status = _status(os.path.join(directory, name), where.root) if _is_name(name) else None
-            if status is not None and _is_program(status):
-                found.add(name)
-    return tuple(sorted(found))
+            if _is_name(name) and name not in found:
+                binary = _binary(name, directory, where.root)
+                found |= {name: binary} if binary is not None else {}
+    return tuple(found[name] for name in sorted(found))
+
+
+@contextmanager
+def folders(where: PluginPath) -> Iterator[tuple[int, ...]]:
+    """Open descriptors of the folders in which a plugin of the CNI path can come or go, for as long as they are needed.
+
+    The folders of the path, what they are in (a folder can be replaced by another one), and of one that is not there
+    what is there of the way to it.
+    """
+    opened: list[int] = []
+    try:
+        for directory in where.directories:
+            ways = (directory, *map(str, PurePath(directory).parents))
+            present = (fd for way in ways if (fd := _folder(way, where.root)) is not None)
+            opened += [fd for _, fd in zip(range(2), present, strict=False)]
+        yield tuple(opened)
+    finally:
+        for fd in opened:
+            os.close(fd)
+
+
+def _binary(name: str, directory: str, root: str) -> Binary | None:
+    path = os.path.join(directory, name)
+    found = _status(path, root)
+    if found is None or not _is_program(found):
+        return None
+    identity = (found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns)
+    return Binary(name=name, path=path, root=root, identity=identity)
+
+
+def _folder(path: str, root: str) -> int | None:
+    flags = os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC
+    try:
+        return os.open(path, flags) if root == "/" else _opened_in_root(path, root, flags)
+    except OSError:
+        return None
 
 
 def _is_name(name: str) -> bool:

@@ -17,25 +17,21 @@ from netdra.controller import metrics, status
 from netdra.controller.checks import Checks
 from netdra.controller.classes import Changes, changes
 from netdra.controller.schemas import change
-from netdra.controller.state import CUSTOM_DEVICE, FEATURES, POLICY, SCHEMA, TOPOLOGY, State, published
+from netdra.controller.state import CUSTOM_DEVICE, FEATURES, POLICY, SCHEMA, TOPOLOGY, Key, State, published
 from netdra.controller.status import Seen
-from netdra.controller.work import Key, Work
 from netdra.controller.writing import Status, WithStatus, drift, hold, reference, say, ship, write
-from netdra.kube.backoff import Backoff
 from netdra.kube.client import Client
-from netdra.kube.errors import ApiError, ConflictError, NotFoundError
+from netdra.kube.errors import ConflictError, NotFoundError
 from netdra.kube.events import Recorder
+from netdra.kube.queue import AGAIN, WorkQueue
 from netdra.kube.resources import CUSTOM_DEVICES, POLICIES, SCHEMAS, TOPOLOGIES, Resource
 from netdra.model.device import Features
-from netdra.model.errors import InvalidInputError, NetdraError, TemporaryError
+from netdra.model.errors import InvalidInputError
 from netdra.model.topology import NetworkTopology
-from netdra.ops.logs import fields
 from netdra.ops.metrics import measured
 from netdra.topology import shipped
 
 log = logging.getLogger(__name__)
-
-REFUSED_SECONDS = 30.0
 
 
 def now() -> datetime:
@@ -63,7 +59,7 @@ class Controller:
         self._recorder = recorder
         self._checks = Checks()
         self._in_hand = in_hand
-        self.work = Work()
+        self.work = WorkQueue[Key]("controller", self._look, fields=lambda key: {"kind": key.kind, "name": key.name})
         self.state = State(client, self.work)
         self._features = Features()
         self._looks: Mapping[str, Callable[[str], Awaitable[None]]] = {
@@ -81,32 +77,21 @@ class Controller:
 
     async def _work(self) -> None:
         # Before anything else: classes would be written in one form now and in the other a moment later.
-        backoff = Backoff()
-        again = await self._look(Key(FEATURES, ""))
-        while again is not None:
-            await asyncio.sleep(backoff.next(again))
-            again = await self._look(Key(FEATURES, ""))
-        await self.work.run(self._look)
+        await self._learn_features("")
+        await self.work.run()
 
     async def _look(self, key: Key) -> float | None:
-        """Look at one object; the seconds after which it must be looked at again, None if all is well."""
-        metrics.PENDING.set(len(self.work))
+        """Look at one object, and write what differs.
+
+        Raises:
+            NetdraError: it cannot be written, or nobody can say just now what is wrong with it.
+        """
         try:
             with self._in_hand(), measured(metrics.LOOK_SECONDS, key.kind):
                 await self._looks[key.kind](key.name)
         except (ConflictError, NotFoundError) as problem:
             log.debug("%s %s changed meanwhile: %s", *key, problem)
-            return 0.0
-        except ApiError as problem:
-            log.warning("%s", problem, extra=fields(kind=key.kind, name=key.name))
-            return problem.retry_after if isinstance(problem, TemporaryError) else REFUSED_SECONDS
-        except NetdraError as problem:
-            log.warning("%s", problem, extra=fields(kind=key.kind, name=key.name))
-            return 0.0 if isinstance(problem, TemporaryError) else REFUSED_SECONDS
-        except Exception:
-            # One object that nobody thought of must not keep all others from being looked at.
-            log.exception("%s %s: a defect of netdra", *key)
-            return REFUSED_SECONDS
+            return AGAIN
         return None
 
     async def _topology(self, name: str) -> None:
@@ -182,4 +167,4 @@ class Controller:
         if found is not None and found != self._features:
             self._features = found
             for name in self.state.topologies.objects:
-                self.work.note(Key(TOPOLOGY, name))
+                self.work.add(Key(TOPOLOGY, name))

@@ -20,4 +20,3 @@ SCHEMA_WRITES = CONTROLLER.counter(
     "netdra_controller_schema_writes_total", "CNIPluginSchemas that netdra ships, written or deleted.", "verb", OUTCOME
 )
 STATUS_WRITES = CONTROLLER.counter("netdra_controller_status_writes_total", "Statuses written.", "resource")
-PENDING = CONTROLLER.gauge("netdra_controller_pending", "Objects that are to be looked at, now or after a wait.")

@@ -10,11 +10,11 @@ import asyncio
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, suppress
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
-from netdra.controller.work import Key, Work
 from netdra.kube.client import Client
 from netdra.kube.features import LIST_ATTRIBUTES
+from netdra.kube.queue import WorkQueue
 from netdra.kube.reflector import Reflector
 from netdra.kube.resources import (
     CLAIM_USES,
@@ -49,6 +49,13 @@ SETTLE_SECONDS = 1.0
 FEATURES_SECONDS = 5.0
 REPORTS_SECONDS = 5.0
 """How long the first list of NodeNetworks is waited for."""
+
+
+class Key(NamedTuple):
+    """An object that is to be looked at: its kind, and its name."""
+
+    kind: str
+    name: str
 
 
 def published(nodes: Iterable[NodeReport]) -> Features | None:
@@ -94,9 +101,9 @@ class Reported(Generic[R]):
 
 
 class State:
-    """The stores and indexes; what changes is noted in `work`."""
+    """The stores and indexes; what changes is added to `work`."""
 
-    def __init__(self, client: Client, work: Work) -> None:
+    def __init__(self, client: Client, work: WorkQueue[Key]) -> None:
         self._client = client
         self._work = work
         self.topologies: Store[NetworkTopology] = Store()
@@ -137,7 +144,7 @@ class State:
                     async with asyncio.timeout(REPORTS_SECONDS):
                         await self.nodes.wait_synced()
                 for name in await asyncio.to_thread(shipped.objects):
-                    self._work.note(Key(SCHEMA, name))
+                    self._work.add(Key(SCHEMA, name))
                 await work()
 
     def _stores(self) -> tuple[Store[Any], ...]:
@@ -148,45 +155,45 @@ class State:
         """Have statuses that are made of reports written as soon as there are reports."""
         await self.nodes.wait_synced()
         for name in self.policies.objects:
-            self._work.note(Key(POLICY, name))
+            self._work.add(Key(POLICY, name))
         for name in self.custom_devices.objects:
-            self._work.note(Key(CUSTOM_DEVICE, name))
+            self._work.add(Key(CUSTOM_DEVICE, name))
 
     def users(self, topology: str) -> tuple[str, ...]:
         """The claims that use a topology, in order."""
         return tuple(sorted(self._users.get(topology, ())))
 
     def _topology_changed(self, change: Change[NetworkTopology]) -> None:
-        self._work.note(Key(TOPOLOGY, change.key), SETTLE_SECONDS if _is_status_alone(change) else 0.0)
+        self._work.add(Key(TOPOLOGY, change.key), SETTLE_SECONDS if _is_status_alone(change) else 0.0)
 
     def _policy_changed(self, change: Change[DeviceExposurePolicy]) -> None:
         if _is_status_alone(change):
-            self._work.note(Key(POLICY, change.key), SETTLE_SECONDS)
+            self._work.add(Key(POLICY, change.key), SETTLE_SECONDS)
             return
-        self._work.note(Key(POLICY, change.key))
+        self._work.add(Key(POLICY, change.key))
         for name in self.policies.objects:  # whoever was or is of the same rank
-            self._work.note(Key(POLICY, name), SETTLE_SECONDS)
+            self._work.add(Key(POLICY, name), SETTLE_SECONDS)
 
     def _schema_changed(self, change: Change[CNIPluginSchema]) -> None:
         shown = [each.is_shipped for each in (change.old, change.new) if each is not None]
         if _is_status_alone(change) and len({*shown}) == 1:
-            self._work.note(Key(SCHEMA, change.key), SETTLE_SECONDS)
+            self._work.add(Key(SCHEMA, change.key), SETTLE_SECONDS)
             return
-        self._work.note(Key(SCHEMA, change.key))
+        self._work.add(Key(SCHEMA, change.key))
         if all(shown):
             return  # it counts for nothing, so nothing else is to be looked at
         for name in self.schemas.objects:
-            self._work.note(Key(SCHEMA, name))
+            self._work.add(Key(SCHEMA, name))
         for name in self.topologies.objects:
-            self._work.note(Key(TOPOLOGY, name), SETTLE_SECONDS)
+            self._work.add(Key(TOPOLOGY, name), SETTLE_SECONDS)
 
     def _custom_device_changed(self, change: Change[CustomDevice]) -> None:
-        self._work.note(Key(CUSTOM_DEVICE, change.key), SETTLE_SECONDS if _is_status_alone(change) else 0.0)
+        self._work.add(Key(CUSTOM_DEVICE, change.key), SETTLE_SECONDS if _is_status_alone(change) else 0.0)
 
     def _class_changed(self, change: Change[DeviceClass]) -> None:
         for name in self.topologies.objects:
             if change.key.startswith(f"{name}-"):
-                self._work.note(Key(TOPOLOGY, name))
+                self._work.add(Key(TOPOLOGY, name))
 
     def _claim_changed(self, change: Change[ClaimUse]) -> None:
         before = topologies_of(change.old) if change.old is not None else frozenset()
@@ -199,15 +206,15 @@ class State:
             self._users.setdefault(name, set()).add(change.key)
         for name in before ^ after:
             # The first user and the last one matter at once: they decide on the finalizer.
-            self._work.note(Key(TOPOLOGY, name), SETTLE_SECONDS if len(self._users.get(name, ())) > 1 else 0.0)
+            self._work.add(Key(TOPOLOGY, name), SETTLE_SECONDS if len(self._users.get(name, ())) > 1 else 0.0)
 
     def _node_changed(self, change: Change[NodeReport]) -> None:
         for policy in self.policy_reports.changed(change):
-            self._work.note(Key(POLICY, policy), 0.0 if self._is_bad_news(policy, change.new) else SETTLE_SECONDS)
+            self._work.add(Key(POLICY, policy), 0.0 if self._is_bad_news(policy, change.new) else SETTLE_SECONDS)
         for device in self.custom_device_reports.changed(change):
-            self._work.note(Key(CUSTOM_DEVICE, device), SETTLE_SECONDS)
+            self._work.add(Key(CUSTOM_DEVICE, device), SETTLE_SECONDS)
         if _features(change.old) != _features(change.new):
-            self._work.note(Key(FEATURES, ""), FEATURES_SECONDS)
+            self._work.add(Key(FEATURES, ""), FEATURES_SECONDS)
 
     def _is_bad_news(self, policy: str, node: NodeReport | None) -> bool:
         """Whether a node is the first that reports a problem of a policy: that is told before others are waited for."""

@@ -9,14 +9,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from datetime import UTC, datetime
+from datetime import datetime
 
 import msgspec
 from msgspec.structs import replace
 
 from netdra.controller.classes import Changes
 from netdra.model.custom_device import CustomDevice, CustomDeviceStatus
-from netdra.model.meta import MAX_REPORTED, Condition
+from netdra.model.meta import MAX_REPORTED, Condition, time_text
 from netdra.model.node_network import CustomDeviceReport, PolicyAtNode
 from netdra.model.policy import DeviceExposurePolicy, DeviceExposurePolicyStatus, Exposure, PolicyProblem
 from netdra.model.schema import CNIPluginSchema, CNIPluginSchemaStatus
@@ -65,7 +65,7 @@ def _condition(said: Said, before: Condition | None, generation: int, now: datet
         status="True" if said.holds else "False",
         reason=said.reason,
         message=said.message[:MAX_MESSAGE],
-        last_transition_time=now.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+        last_transition_time=time_text(now),
         observed_generation=generation,
     )
     if before is not None and before.status == made.status:

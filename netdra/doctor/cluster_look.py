@@ -9,14 +9,14 @@ from __future__ import annotations
 import asyncio
 import base64
 import binascii
-from collections.abc import Awaitable, Iterator, Mapping
+from collections.abc import Awaitable, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any, TypeVar
 
 import msgspec
 from cryptography import x509
 
-from netdra.admission.keeper import CONFIGURATIONS, WebhookConfiguration
+from netdra.admission.keeper import CONFIGURATIONS, WebhookConfiguration, configurations
 from netdra.doctor.cluster_verdicts import (
     NETDRA_PODS,
     PART_LABEL,
@@ -41,7 +41,6 @@ from netdra.model.node_network import NodeReport, ReportedStatus
 
 AT_ONCE = 8
 NO_NODE = "netdra-doctor"
-WEBHOOKS = ("netdra", "netdra-claims")
 _DENIED = 'admission webhook "validate.networking.dra.io" denied'
 
 T = TypeVar("T")
@@ -135,12 +134,13 @@ class _Group(msgspec.Struct, frozen=True):
     versions: tuple[_GroupVersion, ...] = ()
 
 
-async def look(client: Client, namespace: str, node: str = "") -> ClusterFacts:
+async def look(client: Client, namespace: str, name: str = "netdra", node: str = "") -> ClusterFacts:
     """All facts about a cluster.
 
     Args:
         client: the way to it.
         namespace: netdra's.
+        name: what its objects are called.
         node: whose slices are tried; any node's where it is not given.
 
     Raises:
@@ -152,11 +152,12 @@ async def look(client: Client, namespace: str, node: str = "") -> ClusterFacts:
     return ClusterFacts(
         server=server,
         namespace=namespace,
+        name=name,
         dra=await _tried(_dra(client)),
         features=await _tried(probe(client, node or (known[0].name if known else NO_NODE))),
         definitions=await _tried(_definitions(client)),
-        webhook=await _tried(_webhook(client)),
-        lacking=await _tried(_lacking(client, namespace)),
+        webhook=await _tried(_webhook(client, configurations(name))),
+        lacking=await _tried(_lacking(client, namespace, name)),
         nodes=nodes,
         components=await _tried(_components(client, namespace)),
         reports=await _tried(_reports(client)),
@@ -218,11 +219,11 @@ def _reported(found: NodeReport, generations: Mapping[str, int]) -> Reported:
     return Reported(found.metadata.name, len(status.problems), tuple(behind))
 
 
-async def _webhook(client: Client) -> WebhookFacts:
-    known = {each.metadata.name: each for each in await client.list(CONFIGURATIONS) if each.metadata.name in WEBHOOKS}
+async def _webhook(client: Client, names: Sequence[str]) -> WebhookFacts:
+    known = {each.metadata.name: each for each in await client.list(CONFIGURATIONS) if each.metadata.name in names}
     return WebhookFacts(
         configurations={name: trusted_until(found) for name, found in known.items()},
-        missing=tuple(name for name in WEBHOOKS if name not in known),
+        missing=tuple(name for name in names if name not in known),
         answer=await _answer(client) if known else "unasked",
     )
 
@@ -259,23 +260,25 @@ async def _answer(client: Client) -> str:
     return "unasked"
 
 
-async def _lacking(client: Client, namespace: str) -> dict[str, tuple[str, ...]]:
+async def _lacking(client: Client, namespace: str, installation: str) -> dict[str, tuple[str, ...]]:
     """What the processes may not do: all of them where that may be asked, else the one that asks."""
     asked = await client.create(WHO_AM_I, Review())
     name = asked.status.get("userInfo", {}).get("username", "")
-    prefix = f"system:serviceaccount:{namespace}:netdra-"
+    prefix = f"system:serviceaccount:{namespace}:{installation}-"
     if name.startswith(prefix) and name.removeprefix(prefix) in PROCESSES:
         process = name.removeprefix(prefix)
-        return {process: await _denied(client, process, namespace, {})}
+        return {process: await _denied(client, needed(process, installation), namespace, {})}
     groups = ["system:serviceaccounts", f"system:serviceaccounts:{namespace}", "system:authenticated"]
     return {
-        process: await _denied(client, process, namespace, {"user": f"{prefix}{process}", "groups": groups})
+        process: await _denied(
+            client, needed(process, installation), namespace, {"user": f"{prefix}{process}", "groups": groups}
+        )
         for process in PROCESSES
     }
 
 
-async def _denied(client: Client, process: str, namespace: str, whose: Mapping[str, Any]) -> tuple[str, ...]:
-    """The rights of a process that somebody has not: a service account, or whoever asks."""
+async def _denied(client: Client, rights: Sequence[Right], namespace: str, whose: Mapping[str, Any]) -> tuple[str, ...]:
+    """The rights that somebody has not: a service account, or whoever asks."""
     kind = MAY_THEY if whose else MAY_I
     few = asyncio.Semaphore(AT_ONCE)
 
@@ -292,7 +295,6 @@ async def _denied(client: Client, process: str, namespace: str, whose: Mapping[s
             answer = await client.create(kind, Review(spec={**whose, "resourceAttributes": attributes}))
         return bool(answer.status.get("allowed", False))
 
-    rights = needed(process)
     answers = await asyncio.gather(*map(allowed, rights))
     return tuple(str(right) for right, held in zip(rights, answers, strict=True) if not held)
 

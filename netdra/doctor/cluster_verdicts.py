@@ -14,6 +14,7 @@ import msgspec
 from netdra.doctor.finding import Finding, Level
 from netdra.doctor.rights import to_keep_a_certificate
 from netdra.model.device import Features
+from netdra.model.suggestions import listed
 
 PART_LABEL, VERSION_LABEL = "app.kubernetes.io/component", "app.kubernetes.io/version"
 NETDRA_PODS = "app.kubernetes.io/part-of=netdra"
@@ -84,6 +85,7 @@ class ClusterFacts(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         server: the API server's version, `v1.37.1`.
+        namespace, name: where netdra is, and what its objects are called.
         dra: the versions of resource.k8s.io that it serves, the preferred one first.
         features: what it keeps of a slice.
         definitions: netdra's kinds.
@@ -96,6 +98,7 @@ class ClusterFacts(msgspec.Struct, frozen=True, kw_only=True):
 
     server: str
     namespace: str = "netdra"
+    name: str = "netdra"
     dra: tuple[str, ...] | Unseen = ()
     features: Features | Unseen = Unseen("not asked")
     definitions: tuple[Definition, ...] | Unseen = ()
@@ -245,7 +248,7 @@ def _definition(found: Definition) -> Finding:
         return _found(f"CRD {found.name}", "error", "is not there", fix)
     if not found.established:
         return _found(f"CRD {found.name}", "error", "is not served", f"kubectl describe crd {found.name}")
-    places = _some(found.differs)
+    places = listed(found.differs, NAMED)
     return _found(f"CRD {found.name}", "error", f"is of another version of netdra: {places}", fix)
 
 
@@ -258,14 +261,15 @@ def _webhook(facts: ClusterFacts, now: datetime) -> Iterator[Finding]:
         seen = "is not there: nothing is checked when it is written"
         yield _found(f"webhook configuration {name}", "error", seen, "helm upgrade installs it")
     for name, end in found.configurations.items():
-        yield _authority(name, end, now)
+        yield _authority(
+            name, end, now, f"does netdra webhook run? kubectl -n {facts.namespace} logs deploy/{facts.name}-webhook"
+        )
     if found.configurations:
-        yield _answer(found)
+        yield _answer(found, facts.namespace)
 
 
-def _authority(name: str, end: datetime | None, now: datetime) -> Finding:
+def _authority(name: str, end: datetime | None, now: datetime, fix: str) -> Finding:
     check = f"webhook configuration {name}"
-    fix = "does netdra webhook run? kubectl -n netdra logs deploy/netdra-webhook"
     if end is None:
         return _found(check, "error", "trusts nobody: the API server cannot call the webhook", fix)
     seen = f"trusts an authority until {end:%Y-%m-%d}"
@@ -276,10 +280,10 @@ def _authority(name: str, end: datetime | None, now: datetime) -> Finding:
     return _found(check, "ok", seen)
 
 
-def _answer(found: WebhookFacts) -> Finding:
+def _answer(found: WebhookFacts, namespace: str) -> Finding:
     if found.answer == "asked":
         return _found("webhook", "ok", "refuses what is wrong")
-    fix = "kubectl -n netdra get pods,endpointslices; is port 8443 open from the API server?"
+    fix = f"kubectl -n {namespace} get pods,endpointslices; is port 8443 open from the API server?"
     if found.answer == "unasked":
         return _found("webhook", "error", "the API server takes a wrong policy without asking it", fix)
     return _found("webhook", "error", found.answer, fix)
@@ -290,12 +294,12 @@ def _rights(facts: ClusterFacts) -> Iterator[Finding]:
         yield _unseen("rights", facts.lacking)
         return
     for process, lacking in facts.lacking.items():
-        if process == "webhook" and set(lacking) == to_keep_a_certificate():
+        if process == "webhook" and set(lacking) == to_keep_a_certificate(facts.name):
             yield _found("rights of netdra webhook", "ok", "has all that it needs with --certificates, and not without")
         elif lacking:
             fix = "helm upgrade installs the roles; kubectl auth can-i VERB KIND --as=system:serviceaccount:"
-            account = f"{facts.namespace}:netdra-{process}"
-            yield _found(f"rights of netdra {process}", "error", f"may not: {_some(lacking)}", fix + account)
+            account = f"{facts.namespace}:{facts.name}-{process}"
+            yield _found(f"rights of netdra {process}", "error", f"may not: {listed(lacking, NAMED)}", fix + account)
         else:
             yield _found(f"rights of netdra {process}", "ok", "has all that it needs")
 
@@ -306,7 +310,7 @@ def _nodes(facts: ClusterFacts) -> Iterator[Finding]:
         return
     old = [f"{each.name} {each.kubelet}" for each in facts.nodes if number(each.kubelet) < API_SINCE]
     if old:
-        seen = f"of {len(old)} nodes older than 1.34: {_some(old)}"
+        seen = f"of {len(old)} nodes older than 1.34: {listed(old, NAMED)}"
         yield _found("kubelets", "error", seen, "upgrade them: they do not prepare claims of resource.k8s.io/v1")
     else:
         yield _found("kubelets", "ok", _versions(each.kubelet for each in facts.nodes) or "no nodes")
@@ -318,7 +322,9 @@ def _runtimes(nodes: Sequence[KubernetesNode]) -> Iterator[Finding]:
     for each in SHORTCOMINGS:
         bad = [f"{node.name} {node.runtime}" for node in nodes if each.is_of(node)]
         if bad:
-            yield _found("container runtimes", each.level, f"of {len(bad)} nodes {each.seen}: {_some(bad)}", each.fix)
+            yield _found(
+                "container runtimes", each.level, f"of {len(bad)} nodes {each.seen}: {listed(bad, NAMED)}", each.fix
+            )
     well = [node.runtime for node in nodes if not any(each.is_of(node) for each in SHORTCOMINGS)]
     if well:
         yield _found("container runtimes", "ok", _versions(well))
@@ -334,11 +340,11 @@ def _components(facts: ClusterFacts, own: str) -> Iterator[Finding]:
         yield _found("versions of netdra", "warning", seen, "is it installed in another one? name it with --namespace")
     elif versions - {own}:
         told = [f"{each.part or each.pod} {each.version}" for each in facts.components if each.version]
-        seen = f"{_some(dict.fromkeys(told))}; this is {own}"
+        seen = f"{listed(dict.fromkeys(told), NAMED)}; this is {own}"
         fix = f"roll all out in one version; kubectl -n {facts.namespace} get pods -L {VERSION_LABEL}"
         yield _found("versions of netdra", "warning", seen, fix)
     elif silent := [each.pod for each in facts.components if not each.version]:
-        seen = f"not told by the labels of {_some(silent)}"
+        seen = f"not told by the labels of {listed(silent, NAMED)}"
         yield _found("versions of netdra", "warning", seen, f"label the pods with {VERSION_LABEL}")
     else:
         parts = sorted({each.part for each in facts.components if each.part})
@@ -357,10 +363,10 @@ def _reports(facts: ClusterFacts) -> Iterator[Finding]:
         fix = f"kubectl -n {facts.namespace} get pods: does netdra node run, and may it write NodeNetworks?"
         yield _found(check, "warning", "no node has a NodeNetwork", fix)
     if behind:
-        seen = f"{len(behind)} nodes follow older forms of policies: {_some(behind)}"
+        seen = f"{len(behind)} nodes follow older forms of policies: {listed(behind, NAMED)}"
         yield _found(check, "warning", seen, "look at netdra's pod there, unless a policy was changed just now")
     if troubled:
-        seen = f"{len(troubled)} nodes tell of problems: {_some(troubled)}"
+        seen = f"{len(troubled)} nodes tell of problems: {listed(troubled, NAMED)}"
         yield _found(
             check, "warning", seen, f"kubectl get nodenetwork {troubled[0]} -o jsonpath='{{.status.problems}}'"
         )
@@ -376,9 +382,3 @@ def number(version: str) -> tuple[int, ...]:
 
 def _versions(versions: Iterable[str]) -> str:
     return ", ".join(sorted(set(versions)))
-
-
-def _some(names: Iterable[str]) -> str:
-    found = list(names)
-    more = f" and {len(found) - NAMED} more" if len(found) > NAMED else ""
-    return ", ".join(found[:NAMED]) + more

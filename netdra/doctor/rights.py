@@ -13,6 +13,7 @@ READ = ("get", "list", "watch")
 _DRA, _OURS, _CNI = "resource.k8s.io", "networking.dra.io", "cni.networking.k8s.io"
 _EVENTS = ("events.k8s.io", "events", ("create", "patch"))
 PROCESSES = ("node", "controller", "webhook")
+_NAME = "{name}"
 
 
 class Right(msgspec.Struct, frozen=True, kw_only=True):
@@ -82,7 +83,7 @@ _WIDE: Mapping[str, tuple[_Row, ...]] = {
             "admissionregistration.k8s.io",
             "validatingwebhookconfigurations",
             (*READ, "patch"),
-            ("netdra", "netdra-claims"),
+            (_NAME, f"{_NAME}-claims"),
         ),
     ),
 }
@@ -94,23 +95,30 @@ _IN_NAMESPACE: Mapping[str, tuple[_Row, ...]] = {
     ),
     "webhook": (
         ("", "secrets", ("create",)),
-        ("", "secrets", (*READ, "update"), ("netdra-webhook",)),
+        ("", "secrets", (*READ, "update"), (f"{_NAME}-webhook",)),
     ),
 }
 
 
-def to_keep_a_certificate() -> frozenset[str]:
+def to_keep_a_certificate(installation: str = "netdra") -> frozenset[str]:
     """What the webhook needs where it keeps its own certificate, and has none of where that is mounted."""
-    own = (each for each in needed("webhook") if each.resource in {"secrets", "validatingwebhookconfigurations"})
+    own = (
+        each
+        for each in needed("webhook", installation)
+        if each.resource in {"secrets", "validatingwebhookconfigurations"}
+    )
     return frozenset(map(str, own))
 
 
-def needed(process: str) -> tuple[Right, ...]:
-    """Every right of a process: one of `PROCESSES`."""
-    return (*_rights(_WIDE[process], namespaced=False), *_rights(_IN_NAMESPACE[process], namespaced=True))
+def needed(process: str, installation: str = "netdra") -> tuple[Right, ...]:
+    """Every right of a process: one of `PROCESSES`, of an installation whose objects have this name."""
+    return (
+        *_rights(_WIDE[process], installation, namespaced=False),
+        *_rights(_IN_NAMESPACE[process], installation, namespaced=True),
+    )
 
 
-def _rights(rows: tuple[_Row, ...], *, namespaced: bool) -> Iterator[Right]:
+def _rights(rows: tuple[_Row, ...], installation: str, *, namespaced: bool) -> Iterator[Right]:
     for group, kind, verbs, *named in rows:
         resource, _, subresource = kind.partition("/")
         for verb in verbs:
@@ -120,6 +128,6 @@ def _rights(rows: tuple[_Row, ...], *, namespaced: bool) -> Iterator[Right]:
                     group=group,
                     resource=resource,
                     subresource=subresource,
-                    name=name,
+                    name=name.replace(_NAME, installation),
                     namespaced=namespaced,
                 )

@@ -5,7 +5,7 @@ Called by `netdra.exposure.expose` for each NIC that is new or has changed.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 import msgspec
 
@@ -54,13 +54,14 @@ class Nic(msgspec.Struct, frozen=True):
         return (self.root, *others) if self.root else others
 
 
-def assemble(nic: Nic, *, pool: str, features: Features) -> ExposureResult:
+def assemble(nic: Nic, *, pool: str, features: Features, programs: Collection[str] | None = None) -> ExposureResult:
     """A NIC's devices, counter sets, decisions and problems.
 
     Args:
         nic: the interfaces, resolved.
         pool: the name of their pool.
         features: what the API server takes.
+        programs: as `netdra.exposure.facts.of_device` has it.
     """
     candidates = [Candidate(nic.root.interface, nic.root.resolution.templates)] if nic.root else []
     candidates += [
@@ -95,7 +96,11 @@ def assemble(nic: Nic, *, pool: str, features: Features) -> ExposureResult:
     for offer, personas in zip(nic.members, chosen, strict=True):
         for persona in personas:
             attributes, cut = facts.of_device(
-                offer.facts, offer.interface.physnet, persona.template, lists=features.list_attributes
+                offer.facts,
+                offer.interface.physnet,
+                persona.template,
+                lists=features.list_attributes,
+                programs=programs,
             )
             problems += [_cut(offer.interface, persona, text) for text in cut]
             taken = charges.consumes.get(persona.name, {})
@@ -105,6 +110,7 @@ def assemble(nic: Nic, *, pool: str, features: Features) -> ExposureResult:
                     pool=pool,
                     interface=offer.interface.identity,
                     policy=persona.template.policy,
+                    plugins=persona.template.plugins,
                     attributes=attributes,
                     capacity=_capacity(persona, charges.bandwidth.get(persona.name)),
                     shared=persona.template.shared,

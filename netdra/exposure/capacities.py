@@ -67,6 +67,24 @@ def value_errors(path: str, capacity: CapacityCounter | DeviceCapacity) -> Itera
         yield from _choice_errors(f"{path}.requestPolicy.validValues", policy.valid_values, value)
 
 
+def policy_errors(path: str, capacity: DeviceCapacity) -> Iterator[str]:
+    """What is wrong with what a claim consumes by default, by the API server's rules for a capacity by itself."""
+    policy, value = capacity.request_policy, number(capacity.value)
+    if policy is None or value is None:
+        return
+    if policy.default is None:
+        if policy.valid_values or policy.valid_range:
+            yield f"{path}.requestPolicy: needs a default beside validValues or validRange"
+        return
+    default = number(policy.default)
+    if default is None:
+        return
+    if default > value:
+        yield f"{path}.requestPolicy.default: {policy.default} is more than the device has"
+    elif rule := _broken_rule(default, policy, value):
+        yield f"{path}.requestPolicy.default: {policy.default} is {rule}"
+
+
 def bandwidth_errors(exposure: Exposure) -> Iterator[str]:
     """Whether a device that is had whole is said to lend another bandwidth than it has."""
     if sharing(exposure) != "exclusive":

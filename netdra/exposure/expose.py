@@ -8,20 +8,27 @@ to `netdra.slices.pack`.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
+from typing import NamedTuple
 
 from netdra.exposure import facts, physnets
 from netdra.exposure.assemble import Nic, Offer, assemble
 from netdra.exposure.grouping import Group, pooled, standing
+from netdra.exposure.registered import NOTHING, Registered, applied
 from netdra.exposure.resolve import resolve
 from netdra.exposure.templates import Rule, rules
 from netdra.model import names
 from netdra.model.device import DEFAULT_FEATURES, ExposureResult, Features, Problem
 from netdra.model.inventory import Interface, Inventory, Node, attributes
 from netdra.model.policy import DeviceExposurePolicy, TaintEffect
+from netdra.model.registration import Registration
 
 
 def expose(
-    inventory: Inventory, policies: Iterable[DeviceExposurePolicy], *, features: Features = DEFAULT_FEATURES
+    inventory: Inventory,
+    policies: Iterable[DeviceExposurePolicy],
+    *,
+    features: Features = DEFAULT_FEATURES,
+    registered: Registered = NOTHING,
 ) -> ExposureResult:
     """What a node offers: devices and counter sets in the order of their pools, a decision for each interface.
 
@@ -29,24 +36,48 @@ def expose(
         inventory: the node and its interfaces.
         policies: all policies of the cluster.
         features: what the API server takes.
+        registered: what providers say of the node's devices.
 
     Raises:
         InvalidInputError: two policies have one name. A policy that is wrong in itself is a problem of the result.
     """
-    return Exposer(policies, features=features).expose(inventory)
+    return Exposer(policies, features=features).expose(inventory, registered)
+
+
+class _Told(NamedTuple):
+    """A pool as policies make it, what is said of it, and what comes of both."""
+
+    part: ExposureResult
+    said: tuple[tuple[Registration, ...], ...]
+    result: ExposureResult
 
 
 class Exposer:
     """One set of policies, asked again and again about a node that changes."""
 
-    def __init__(self, policies: Iterable[DeviceExposurePolicy], *, features: Features = DEFAULT_FEATURES) -> None:
+    def __init__(
+        self,
+        policies: Iterable[DeviceExposurePolicy],
+        *,
+        features: Features = DEFAULT_FEATURES,
+        programs: Collection[str] | None = None,
+    ) -> None:
+        """Begin.
+
+        Args:
+            policies: all policies of the cluster.
+            features: what the API server takes.
+            programs: the CNI plugins of the node's CNI path; None if nobody looked, and all count as there.
+        """
         self._policies = tuple(policies)
         self._features = features
+        self._programs = programs
         self._node: Node | None = None
         self._rules: tuple[Rule, ...] = ()
         self._problems: tuple[Problem, ...] = ()
         self._offers: dict[Interface, Offer] = {}
         self._parts: dict[tuple[str, Group], ExposureResult] = {}
+        self._told: dict[str, _Told] = {}
         self._unwired: tuple[Problem, ...] = ()
 
     @property
@@ -60,18 +91,23 @@ class Exposer:
         elsewhere = {rule.policy for rule in self._rules if rule.standing.outcome == "other-node"}
         return tuple(policy for policy in self._policies if policy.name not in elsewhere)
 
-    def expose(self, inventory: Inventory) -> ExposureResult:
+    def expose(self, inventory: Inventory, registered: Registered = NOTHING) -> ExposureResult:
         """As `expose`, at the cost of what has changed since the last call."""
-        parts = self.pools(inventory).values()
+        parts = self.pools(inventory, registered=registered).values()
         return ExposureResult(
             devices=tuple([device for part in parts for device in part.devices]),
             counter_sets=tuple([one for part in parts for one in part.counter_sets]),
             decisions=tuple([decision for part in parts for decision in part.decisions]),
             problems=(*self.problems, *[problem for part in parts for problem in part.problems]),
+            outcomes=tuple([outcome for part in parts for outcome in part.outcomes]),
         )
 
     def pools(
-        self, inventory: Inventory, in_use: Collection[str] = (), pinned: Mapping[str, str] | None = None
+        self,
+        inventory: Inventory,
+        in_use: Collection[str] = (),
+        pinned: Mapping[str, str] | None = None,
+        registered: Registered = NOTHING,
     ) -> dict[str, ExposureResult]:
         """What `expose` says, by pool; a pool that nothing has changed in since the last call is the same object.
 
@@ -79,20 +115,46 @@ class Exposer:
             inventory: the node and its interfaces.
             in_use: pools with devices that claims have; one of them that has its former name keeps that.
             pinned: by identity, the pools of interfaces whose devices claims have.
+            registered: what providers say of the devices.
         """
         if inventory.node != self._node:
             self._rules, self._problems = rules(self._policies, inventory.node)
             self._node, self._offers, self._parts = inventory.node, {}, {}
         self._unwired = physnets.problems(inventory)
-        groups = pooled(inventory.node.name, inventory.interfaces, in_use, pinned or {})
+        node, interfaces = inventory.node.name, inventory.interfaces
+        pools: dict[str, str] = {}
+        if registered.picks_pools:
+            plain = pooled(node, interfaces, in_use, pinned or {})
+            pools = {each.identity: pool for pool, group in plain for each in (group.root, *group.others) if each}
+        interfaces = tuple(registered.marked(interfaces, pools))
+        groups = pooled(node, interfaces, in_use, pinned or {})
         parts = {key: self._part(*key) for key in groups}
         known = self._offers
         # What stands on others may have been asked of without some of these.
-        trimmed = any(each.lower_devices for each in inventory.interfaces)
-        asked = [each for _, group in groups for each in group.resolved] if trimmed else inventory.interfaces
+        trimmed = any(each.lower_devices for each in interfaces)
+        asked = [each for _, group in groups for each in group.resolved] if trimmed else interfaces
         self._offers = {interface: known[interface] for interface in asked}
         self._parts = parts
-        return {pool: part for (pool, _), part in parts.items()}
+        found = {pool: part for (pool, _), part in parts.items()}
+        return self._with_registered(found, registered) if registered else found
+
+    def _with_registered(
+        self, parts: Mapping[str, ExposureResult], registered: Registered
+    ) -> dict[str, ExposureResult]:
+        """The pools with what is registered; one of which nothing is said is the same object."""
+        told: dict[str, _Told] = {}
+        found: dict[str, ExposureResult] = {}
+        for pool, part in parts.items():
+            said = registered.concerning(part, pool)
+            if not any(said):
+                found[pool] = part
+                continue
+            known = self._told.get(pool)
+            if known is None or known.part is not part or known.said != said:
+                known = _Told(part, said, applied(part, said, self._features))
+            told[pool], found[pool] = known, known.result
+        self._told = told
+        return found
 
     def gone_effect(self, policy: str) -> TaintEffect | None:
         """What the taint of a gone device does by the policy that offered it, as it reads now; None if it is deleted.
@@ -117,7 +179,7 @@ class Exposer:
             others=tuple(zip(map(self._offer, group.others), standing(group), strict=True)),
             above=tuple((above.on, self._offer(above.interface)) for above in group.above),
         )
-        return assemble(nic, pool=pool, features=self._features)
+        return assemble(nic, pool=pool, features=self._features, programs=self._programs)
 
     def _offer(self, interface: Interface) -> Offer:
         known = self._offers.get(interface)

@@ -5,12 +5,13 @@ Called by `netdra.exposure.assemble` once per interface and once per device. Lim
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 from netdra.exposure.templates import Template
 from netdra.model import names
 from netdra.model.inventory import LISTED_ATTRIBUTES, PUBLISHED_ATTRIBUTES, PUBLISHED_IF_ANY, AttributeValue
 from netdra.model.resource import MAX_STRING
+from netdra.model.topology import BUILTIN_TYPES
 
 SUPPORTED_CNIS = names.qualified(names.SUPPORTED_CNIS)
 PHYSNET = names.qualified(names.PHYSNET)
@@ -33,21 +34,29 @@ def publishable(facts: Mapping[str, AttributeValue]) -> Mapping[str, AttributeVa
 
 
 def of_device(
-    facts: Mapping[str, AttributeValue], physnet: str, template: Template, *, lists: bool
+    facts: Mapping[str, AttributeValue],
+    physnet: str,
+    template: Template,
+    *,
+    lists: bool,
+    programs: Collection[str] | None = None,
 ) -> tuple[dict[str, AttributeValue], tuple[str, ...]]:
     """The attributes of one device of an interface, and what had to be left out of its lists.
 
-    The interface's own facts come first, so that every device has the same keys; then what the policy says.
+    The interface's own facts come first, so that every device has the same keys; then what the policy says, of whose
+    plugins only those that the node has (decision D45).
 
     Args:
         facts: what `publishable` made of the interface's attributes.
         physnet: the physical network that the interface is wired to, where its policy names none.
         template: the device.
         lists: whether the API server takes lists; if not, a list must fit into one string.
+        programs: the CNI plugins of the node's CNI path; None if nobody looked, and all count as there.
     """
     found = dict(facts)
     left_out = []
-    for name, value in ((SUPPORTED_CNIS, template.plugins), *template.additional.items()):
+    plugins = tuple(name for name in template.plugins if is_there(name, programs))
+    for name, value in ((SUPPORTED_CNIS, plugins), *template.additional.items()):
         fitting = value if lists or not isinstance(value, tuple) else _fitting(value)
         if fitting != value:
             left_out.append(f"{name} is cut to {fitting}: the API server takes no lists, and a string has {MAX_STRING}")
@@ -55,6 +64,11 @@ def of_device(
     if template.additional.get(PHYSNET) == "":
         found[PHYSNET] = physnet
     return found, tuple(left_out)
+
+
+def is_there(plugin: str, programs: Collection[str] | None) -> bool:
+    """Whether a node can run a plugin: netdra has it built in, or its program is in the CNI path."""
+    return programs is None or plugin in BUILTIN_TYPES or plugin in programs
 
 
 def _cut(text: str, *, listed: bool) -> str:

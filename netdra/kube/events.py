@@ -7,12 +7,10 @@ written is dropped after a while, and nobody waits for it.
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import secrets
 import time
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Literal
@@ -22,10 +20,11 @@ import msgspec
 from netdra.kube.client import Client
 from netdra.kube.errors import NotFoundError
 from netdra.kube.metrics import EVENTS_WRITTEN
+from netdra.kube.queue import AGAIN, WorkQueue
 from netdra.kube.resources import Resource
 from netdra.model import names
 from netdra.model.errors import NetdraError, TemporaryError
-from netdra.model.meta import ObjectMeta
+from netdra.model.meta import ObjectMeta, micro_time_text
 from netdra.ops.metrics import outcome_of
 
 log = logging.getLogger(__name__)
@@ -35,6 +34,7 @@ MAX_OF_AN_OBJECT = 20
 MAX_OPEN = 512
 SERIES_SECONDS = 360.0
 WRITE_AGAIN_SECONDS = 10.0
+MOST_WAIT = 60.0
 DEFAULT_NAMESPACE = "default"
 
 
@@ -112,8 +112,8 @@ class Book:
     dropped: int = 0
     _entries: dict[Occurrence, Entry] = field(default_factory=dict)
 
-    def note(self, occurrence: Occurrence, now: float, time_text: str) -> None:
-        """Something happened."""
+    def note(self, occurrence: Occurrence, now: float, time_text: str) -> Entry | None:
+        """Something happened; its entry, or None if nothing will be told of it."""
         self._forget(now)
         entry = self._entries.get(occurrence)
         if entry is not None:
@@ -121,8 +121,14 @@ class Book:
             entry.last, entry.last_at = time_text, now
         elif len(self._entries) >= MAX_OPEN or self._told_of(occurrence.regarding) >= MAX_OF_AN_OBJECT:
             self.dropped += 1
+            return None
         else:
-            self._entries[occurrence] = Entry(occurrence, time_text, time_text, now)
+            entry = self._entries[occurrence] = Entry(occurrence, time_text, time_text, now)
+        return entry
+
+    def entry(self, occurrence: Occurrence) -> Entry | None:
+        """What there is to tell of an occurrence, if there is anything."""
+        return self._entries.get(occurrence)
 
     def unwritten(self) -> list[Entry]:
         """What is not written as it is now, in the order in which it was first told."""
@@ -155,38 +161,34 @@ class Recorder:
     instance: str
     clock: Callable[[], float] = time.monotonic
     book: Book = field(default_factory=Book)
-    _told: asyncio.Event = field(default_factory=asyncio.Event)
-    _writing: asyncio.Lock = field(default_factory=asyncio.Lock)
+    _queue: WorkQueue[Occurrence] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._queue = WorkQueue("events", self._write, first=WRITE_AGAIN_SECONDS, most=MOST_WAIT)
 
     def emit(self, occurrence: Occurrence) -> None:
         """Note that something happened; it is written soon."""
         short = msgspec.structs.replace(occurrence, note=occurrence.note[:MAX_NOTE])
-        self.book.note(short, self.clock(), _now())
-        self._told.set()
+        now = self.clock()
+        entry = self.book.note(short, now, _now())
+        if entry is not None:
+            self._queue.add(short, entry.due_in(now))
 
     async def run(self) -> None:
         """Write what is due, until cancelled."""
-        while True:
-            self._told.clear()
-            await self._write_all(only_due=True)
-            later = min((entry.due_in(self.clock()) for entry in self.book.unwritten()), default=None)
-            with suppress(TimeoutError):
-                async with asyncio.timeout(later):
-                    await self._told.wait()
+        await self._queue.run()
 
     async def flush(self) -> None:
-        """Write what is not written yet, due or not: for a process that is about to end."""
-        await self._write_all(only_due=False)
+        """Wait, while `run` runs, until all is written, due or not: for a process that is about to end."""
+        for entry in self.book.unwritten():
+            self._queue.add(entry.occurrence)
+        await self._queue.drained()
 
-    async def _write_all(self, *, only_due: bool) -> None:
-        # One after the other: an event that is just being made must not be made a second time.
-        async with self._writing:
-            now = self.clock()
-            for entry in self.book.unwritten():
-                if not (only_due and entry.due_in(now)):
-                    await self._write(entry)
-
-    async def _write(self, entry: Entry) -> None:
+    async def _write(self, occurrence: Occurrence) -> float | None:
+        """Write what is not written yet of an occurrence."""
+        entry = self.book.entry(occurrence)
+        if entry is None or entry.count == entry.written:
+            return None
         count = entry.count
         entry.tried_at = self.clock()
         try:
@@ -199,14 +201,17 @@ class Recorder:
             EVENTS_WRITTEN.labels("ok").inc()
         except NotFoundError:
             # The server keeps events for an hour only: what goes on after that is told anew, if its namespace is there.
-            if not entry.name:
-                self.book.drop(entry)
-            entry.name = ""
+            if entry.name:
+                entry.name = ""
+                return AGAIN
+            self.book.drop(entry)
         except NetdraError as problem:
             EVENTS_WRITTEN.labels(outcome_of(problem)).inc()
             log.info("event not written: %s", problem)
-            if not isinstance(problem, TemporaryError):
-                self.book.drop(entry)
+            if isinstance(problem, TemporaryError):
+                return AGAIN
+            self.book.drop(entry)
+        return None
 
     def _event(self, entry: Entry) -> Event:
         told = entry.occurrence
@@ -232,4 +237,4 @@ def _home(regarding: ObjectReference) -> str:
 
 
 def _now() -> str:
-    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+    return micro_time_text(datetime.now(UTC))

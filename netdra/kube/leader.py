@@ -23,7 +23,7 @@ from netdra.kube.client import Client
 from netdra.kube.errors import AlreadyExistsError, ApiError, ConflictError, NotFoundError
 from netdra.kube.metrics import LEADERSHIPS, LEADS
 from netdra.kube.resources import Resource
-from netdra.model.meta import ObjectMeta
+from netdra.model.meta import ObjectMeta, micro_time_text
 from netdra.ops.health import Finding
 
 log = logging.getLogger(__name__)
@@ -199,7 +199,7 @@ class Election:
 
     def _ours(self, lease: Lease) -> Lease:
         """The lease as it is when this process has just renewed it."""
-        now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+        now = micro_time_text(datetime.now(UTC))
         known = lease.spec.holder_identity == self.identity
         spec = LeaseSpec(
             holder_identity=self.identity,

@@ -1,11 +1,11 @@
 """What is measured of the way to the API server.
 
-Counted on by `netdra.kube.client`, `netdra.kube.reflector` and `netdra.kube.leader`.
+Counted on by `netdra.kube.client`, `netdra.kube.reflector`, `netdra.kube.leader` and `netdra.kube.queue`.
 """
 
 from __future__ import annotations
 
-from netdra.ops.metrics import SLOW, Catalogue
+from netdra.ops.metrics import FAST, SLOW, Catalogue
 
 KUBE = Catalogue("API server")
 
@@ -38,3 +38,18 @@ LAST_EVENT = KUBE.gauge(
 LEADS = KUBE.gauge("netdra_leader", "1 while this process holds the lease, else 0.", "lease")
 LEADERSHIPS = KUBE.counter("netdra_leader_elections_total", "How often this process was elected.", "lease")
 EVENTS_WRITTEN = KUBE.counter("netdra_kubernetes_events_total", "Kubernetes events written.", "outcome")
+
+# Work queues have client-go's metrics under our prefix (k8s.io/component-base/metrics/prometheus/workqueue).
+QUEUE_DEPTH = KUBE.gauge("netdra_workqueue_depth", "Keys that are to be worked on now.", "queue")
+QUEUE_ADDS = KUBE.counter(
+    "netdra_workqueue_adds_total", "Keys added; one that was there already is not counted.", "queue"
+)
+QUEUE_RETRIES = KUBE.counter(
+    "netdra_workqueue_retries_total", "Keys that are worked on again after a back-off.", "queue"
+)
+QUEUE_SECONDS = KUBE.histogram(
+    "netdra_workqueue_queue_duration_seconds", "How long a key waits for a worker.", "queue", buckets=FAST
+)
+WORK_SECONDS = KUBE.histogram(
+    "netdra_workqueue_work_duration_seconds", "How long a worker has a key.", "queue", buckets=FAST
+)

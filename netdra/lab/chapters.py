@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 
 from netdra.chain.report import AttachReport, DetachReport
+from netdra.drawing.terminal import draw
 from netdra.lab import node
 from netdra.lab.isolation import Traces
 from netdra.lab.pod import Seen
@@ -21,7 +22,6 @@ from netdra.model.inventory import Interface, Inventory, attributes
 from netdra.model.plan import Plan
 from netdra.model.resource import ResourceSlice
 from netdra.topology import interfaces
-from netdra.topology.drawing import draw
 from netdra.topology.graph import compile_topology
 
 

@@ -11,7 +11,8 @@ from typing import Literal
 import msgspec
 
 from netdra.model.inventory import AttributeValue
-from netdra.model.resource import DeviceCapacity, DeviceTaint
+from netdra.model.registration import Outcome as RegistrationOutcome
+from netdra.model.resource import DeviceAttribute, DeviceCapacity, DeviceTaint
 
 
 class Features(msgspec.Struct, frozen=True, kw_only=True):
@@ -40,11 +41,13 @@ class ExposedDevice(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
         name: its DNS label, unique in the pool.
         pool: the pool's name.
         attributes: under qualified names; a tuple is published as a list or in D6's comma form.
-        capacity: under qualified names.
+        registered: attributes of providers, under qualified names (decision D47).
+        capacity: under qualified names, those of providers among them.
         shared: whether several claims may have it at once.
         consumes: counter set -> counter -> amount.
         interface: the identity of the interface that it is a persona of.
         policy: the policy that exposes it.
+        plugins: the CNI plugins that the policy lists, whether the node has them or not.
         allow_host_use: whether the policy allows that it is taken from the host while the host uses it.
     """
 
@@ -52,7 +55,9 @@ class ExposedDevice(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     pool: str
     interface: str
     policy: str
+    plugins: tuple[str, ...] = ()
     attributes: Mapping[str, AttributeValue] = {}
+    registered: Mapping[str, DeviceAttribute] = {}
     capacity: Mapping[str, DeviceCapacity] = {}
     shared: bool = False
     allow_host_use: bool = False
@@ -157,9 +162,14 @@ class Problem(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class ExposureResult(msgspec.Struct, frozen=True, kw_only=True):
-    """All that a node offers, and why. Devices are in the order in which they are published."""
+    """All that a node offers, and why. Devices are in the order in which they are published.
+
+    Attributes:
+        outcomes: what became of what providers say of these devices.
+    """
 
     devices: tuple[ExposedDevice, ...] = ()
     counter_sets: tuple[ExposedCounterSet, ...] = ()
     decisions: tuple[Decision, ...] = ()
     problems: tuple[Problem, ...] = ()
+    outcomes: tuple[RegistrationOutcome, ...] = ()

@@ -26,6 +26,7 @@ class Interface(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_
     unreadable, it is what is known of it. `representor` is the name of the netdev that stands for a VF on its NIC's
     switch; `port_name` is which port of that switch this one is.
     `no_carrier` is true of one that is set up and has no carrier: its cable or what it stands on is away.
+    `registered_by` is the provider that registered it as a device, which the kernel does not know.
     Units: `link_speed` in Mbit/s, `mtu` in bytes. `ifindex` is the kernel's handle of the moment and never identity.
     Its hash is kept, because what exposure remembers is keyed by the interface as it was.
     """
@@ -73,6 +74,7 @@ class Interface(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_
     host_uplink: bool = False
     host_use: tuple[str, ...] = ()
     no_carrier: bool = False
+    registered_by: str = ""
     ifindex: int = 0
     unreadable: tuple[str, ...] = ()
 
@@ -177,6 +179,7 @@ ATTRIBUTES: tuple[Attribute, ...] = (
     _attribute("alias", "alias", str, "policies"),
     _attribute("altName", "alt_names", str, "policies", listed=True),
     _attribute("master", "master", str, "policies"),
+    _attribute("registeredBy", "registered_by", str, "policies"),
 )
 """The one table of what is known of an interface under a name (decision D25). Policies select by all of it."""
 PUBLISHED_ATTRIBUTES: tuple[str, ...] = tuple(each.name for each in ATTRIBUTES if each.reach in {"always", "if-any"})

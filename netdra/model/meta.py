@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import UTC, datetime
 from typing import Literal
 
 import msgspec
@@ -101,3 +102,13 @@ class LabelSelector(
         return all(labels.get(key) == value for key, value in self.match_labels.items()) and all(
             requirement.matches(labels) for requirement in self.match_expressions
         )
+
+
+def time_text(moment: datetime) -> str:
+    """A time as the API writes `metav1.Time`: RFC 3339, whole seconds, UTC."""
+    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def micro_time_text(moment: datetime) -> str:
+    """A time as the API writes `metav1.MicroTime`."""
+    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")

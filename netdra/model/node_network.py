@@ -27,6 +27,11 @@ MAX_PROBLEMS = 32
 MAX_TEXT = 512
 """Characters of one problem or reason."""
 MAX_PLUGINS = 128
+MAX_MISSING_PLUGINS = 32
+MAX_CUSTOM_DEVICES = 512
+MAX_PROVIDERS = 64
+MAX_REFUSALS = 4
+"""How many reasons are reported why one CustomDevice is not applied."""
 
 Count = Annotated[int, msgspec.Meta(ge=0, le=1_000_000)]
 Text = Annotated[str, msgspec.Meta(max_length=2 * MAX_TEXT)]
@@ -208,6 +213,36 @@ class CustomDeviceReport(msgspec.Struct, frozen=True, kw_only=True, rename="came
     problems: Annotated[tuple[Text, ...], msgspec.Meta(max_length=MAX_PROBLEMS)] = ()
 
 
+class MissingPlugin(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """A CNI plugin that policies list for devices of the node, and that the node does not have.
+
+    Attributes:
+        name: The plugin.
+        reason: Why it does not count though it is there, or was there; none if it was never seen.
+        devices: How many devices would be offered for it.
+        allocated: How many of these claims have.
+    """
+
+    name: Name
+    reason: Text = ""
+    devices: Count = 0
+    allocated: Count = 0
+
+
+class ProviderReport(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """What a provider comes to that registers by the node's device registry.
+
+    Attributes:
+        name: The provider.
+        desired: How many devices it speaks of, of those that are there.
+        applied: How many of them are published with all that it says.
+    """
+
+    name: Name
+    desired: Count = 0
+    applied: Count = 0
+
+
 class NodeNetworkStatus(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
     """What a node has, what became of it, and what is wrong.
 
@@ -217,8 +252,10 @@ class NodeNetworkStatus(msgspec.Struct, frozen=True, kw_only=True, rename="camel
         policies: The policies that hold on the node, in the order of their names.
         problems: What an administrator should mend; at most 32 causes are kept.
         left_out: Why devices are not published that a policy would make, and how many.
-        custom_devices: What CustomDevices come to on the node.
-        plugins: The CNI plugins that are installed on the node.
+        custom_devices: What CustomDevices come to on the node; those whose device it does not have are not named.
+        providers: Who registers what of the node's devices by its device registry.
+        plugins: The CNI plugins that are installed on the node and answer; those that are built in are always there.
+        missing_plugins: Those that policies list and the node does not have: its devices are not offered for them.
         features: The API server's feature gates that the node has found to be on, of those that it uses.
     """
 
@@ -227,8 +264,10 @@ class NodeNetworkStatus(msgspec.Struct, frozen=True, kw_only=True, rename="camel
     policies: Annotated[tuple[PolicyReport, ...], msgspec.Meta(max_length=MAX_POLICIES)] = ()
     problems: Annotated[tuple[NodeProblem, ...], msgspec.Meta(max_length=MAX_PROBLEMS)] = ()
     left_out: Mapping[LeftOut, Count] = {}
-    custom_devices: Annotated[tuple[CustomDeviceReport, ...], msgspec.Meta(max_length=MAX_POLICIES)] = ()
+    custom_devices: Annotated[tuple[CustomDeviceReport, ...], msgspec.Meta(max_length=MAX_CUSTOM_DEVICES)] = ()
+    providers: Annotated[tuple[ProviderReport, ...], msgspec.Meta(max_length=MAX_PROVIDERS)] = ()
     plugins: Annotated[tuple[Name, ...], msgspec.Meta(max_length=MAX_PLUGINS)] = ()
+    missing_plugins: Annotated[tuple[MissingPlugin, ...], msgspec.Meta(max_length=MAX_MISSING_PLUGINS)] = ()
     features: Annotated[tuple[Name, ...], msgspec.Meta(max_length=16)] = ()
 
 

@@ -6,7 +6,7 @@ API server's (k8s.io/api/resource/v1/types.go).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Annotated, Any, Literal
 
 import msgspec
@@ -183,3 +183,19 @@ class ResourceSlice(Wire, frozen=True, omit_defaults=False):
     spec: ResourceSliceSpec
     api_version: Literal["resource.k8s.io/v1"] = API_VERSION
     kind: Literal["ResourceSlice"] = "ResourceSlice"
+
+
+def newest(slices: Iterable[ResourceSlice]) -> dict[str, tuple[ResourceSlice, ...]]:
+    """The slices that count, by pool: those of the pool's highest generation, in the order of their names.
+
+    Args:
+        slices: one driver's.
+    """
+    pools: dict[str, list[ResourceSlice]] = {}
+    for one in sorted(slices, key=lambda one: one.metadata.name):
+        pool = pools.setdefault(one.spec.pool.name, [])
+        if pool and pool[0].spec.pool.generation < one.spec.pool.generation:
+            pool.clear()
+        if not pool or pool[0].spec.pool.generation == one.spec.pool.generation:
+            pool.append(one)
+    return {name: tuple(pool) for name, pool in pools.items()}

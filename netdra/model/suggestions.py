@@ -1,4 +1,4 @@
-"""What may be meant by a word that is none of those that are known: the one place of "did you mean". Pure."""
+"""Names in sentences: what may be meant by a word that is unknown ("did you mean"), and lists that stay short. Pure."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 
 MAX_WORD = 253
 """Longer words than a name may be are not compared: it takes long, and nobody means a name by them."""
-_LISTED = 10
+LISTED = 10
 
 
 def closest(word: str, known: Iterable[str], cutoff: float = 0.65) -> str:
@@ -36,8 +36,14 @@ def hint(word: str, known: Iterable[str], there_are: str = "known:", *, others: 
     meant = (others or {}).get(_flat(word), "")
     if found := closest(word, names) or (meant if meant in names else ""):
         return f'did you mean "{found}"?'
-    more = f" and {len(names) - _LISTED} more" if len(names) > _LISTED else ""
-    return f"{there_are} {', '.join(names[:_LISTED])}{more}" if names else ""
+    return f"{there_are} {listed(names)}" if names else ""
+
+
+def listed(names: Iterable[str], limit: int = LISTED) -> str:
+    """The first of several names, and how many more there are: `a, b, c and 5 more`."""
+    known = list(dict.fromkeys(names))
+    more = len(known) - limit
+    return ", ".join(known[:limit]) + (f" and {more} more" if more > 0 else "")
 
 
 def _flat(word: str) -> str:

@@ -50,8 +50,8 @@ async def run(client: Client, process: Process, settings: Settings) -> None:
         client,
         settings.node,
         lambda: Watcher(Node(name=settings.node, physnets=settings.physnets), sysfs=sysfs),
-        held=lambda: parts.pods.held.held if parts is not None else (),
-        plugins=lambda: parts.plugins() if parts is not None else (),
+        held=lambda: parts.pods.network.held if parts is not None else (),
+        plugins=settings.plugins,
     )
     _add_checks(process, client, publishing)
     try:
@@ -66,8 +66,7 @@ async def run(client: Client, process: Process, settings: Settings) -> None:
                 await _first_slices(publishing)
             parts = _parts(client, settings, publishing)
             publishing.look_again()
-            publishing.look_for_plugins()
-            await parts.pods.recall()
+            await parts.pods.recover()
             if used:
                 begin("publishing", publishing.run())
             for name, part in parts.work():

@@ -6,14 +6,13 @@ it is a third of all that the daemon imports.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Coroutine, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from netdra.chain import checkpoint
 from netdra.chain.site import Settings as ChainSettings
-from netdra.cni.plugins import PluginPath, installed
 from netdra.kube.client import Client
 from netdra.kube.events import Recorder
 from netdra.model import names
@@ -25,7 +24,7 @@ from netdra.node.kubelet.services import ClaimServices
 from netdra.node.nri.plugin import Plugin
 from netdra.node.nri.plugin import Settings as NriSettings
 from netdra.node.permits import NodePermits
-from netdra.node.pods.service import Pods, Surroundings, assemble, keep
+from netdra.node.pods.service import Dependencies, Pods, assemble
 from netdra.node.publishing.service import Publishing
 from netdra.node.settings import Settings
 from netdra.ops.health import Finding, Health
@@ -33,17 +32,12 @@ from netdra.ops.health import Finding, Health
 
 @dataclass(frozen=True)
 class Parts:
-    """What keeps pods, connected with what publishes; nothing runs yet.
-
-    Attributes:
-        plugins: finds the CNI plugins of the node, in any thread.
-    """
+    """What keeps pods, connected with what publishes; nothing runs yet."""
 
     pods: Pods
     kubelet: KubeletPlugin
     plugin: Plugin
     recorder: Recorder
-    plugins: Callable[[], tuple[str, ...]]
 
     def add_checks(self, health: Health) -> None:
         """Ready only if the kubelet and the runtime have the driver."""
@@ -52,7 +46,7 @@ class Parts:
         health.ready("runtime", lambda: Finding(plugin.connected.is_set(), plugin.problem or str(plugin.runtime)))
 
     def work(self) -> Iterator[tuple[str, Coroutine[Any, Any, None]]]:
-        """What is to run, by name, after `pods.recall` has returned."""
+        """What is to run, by name, after `pods.recover` has returned."""
         yield "events", self.recorder.run()
         yield "pods", self.pods.run()
         yield "kubelet", self.kubelet.run()
@@ -70,11 +64,11 @@ def assembled(client: Client, settings: Settings, publishing: Publishing) -> Par
     metrics.on_scrape(
         lambda: len(prepared.uids()),
         lambda: len(checkpoint.sandboxes(settings.sandboxes)),
-        lambda: len(pods.held.network.namespaces),
+        lambda: len(pods.network.table.namespaces),
         lambda: kubelet.registered,
     )
-    plugin = Plugin(pods.hooks, NriSettings(socket=settings.nri_socket, index=settings.nri_index))
-    return Parts(pods, kubelet, plugin, recorder, plugins=lambda: installed(_plugin_path(settings)))
+    plugin = Plugin(pods.hooks, NriSettings(socket=settings.nri_socket, index=settings.nri_index), gate=publishing.gate)
+    return Parts(pods, kubelet, plugin, recorder)
 
 
 def _pods(
@@ -85,16 +79,13 @@ def _pods(
     prepared: ClaimStore,
     plugin_folder: Path,
 ) -> Pods:
-    plugins = _plugin_path(settings)
     return assemble(
-        Surroundings(
+        Dependencies(
             client=client,
             node=settings.node,
-            held=keep(
-                ChainSettings(state=settings.sandboxes, plugins=plugins),
-                ClaimFiles(plugin=plugin_folder, cdi=settings.cdi_dir),
-                prepared,
-            ),
+            settings=ChainSettings(state=settings.sandboxes, plugins=settings.plugins),
+            files=ClaimFiles(plugin=plugin_folder, cdi=settings.cdi_dir),
+            prepared=prepared,
             view=publishing,
             emit=recorder.emit,
             changed=publishing.look_again,
@@ -107,7 +98,3 @@ def _pods(
             ),
         )
     )
-
-
-def _plugin_path(settings: Settings) -> PluginPath:
-    return PluginPath(directories=tuple(map(str, settings.cni_path)), root=str(settings.cni_root))

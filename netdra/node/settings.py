@@ -7,6 +7,8 @@ from pathlib import Path
 
 import msgspec
 
+from netdra.cni.plugins import PluginPath
+
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """Which node this is, and where things are on it.
@@ -44,6 +46,11 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     def sandboxes(self) -> Path:
         """The folder of the checkpoints."""
         return self.state_dir / "sandboxes"
+
+    @property
+    def plugins(self) -> PluginPath:
+        """Where CNI plugins are looked for, and which files they see."""
+        return PluginPath(directories=tuple(map(str, self.cni_path)), root=str(self.cni_root))
 
     def is_used(self) -> bool:
         """Whether a daemon has left anything here that pods or claims may hold."""

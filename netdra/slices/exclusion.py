@@ -13,7 +13,7 @@ import msgspec
 
 from netdra.model import names, quantity
 from netdra.model.errors import InvalidInputError
-from netdra.model.resource import Device, QuantityText, ResourceSlice
+from netdra.model.resource import Device, QuantityText, ResourceSlice, newest
 from netdra.slices.allocator.capacity import Consumption, parse, shortage
 
 DeviceKey = tuple[str, str]
@@ -66,9 +66,8 @@ class _Pool(msgspec.Struct, frozen=True):
 
     @classmethod
     def of(cls, slices: Sequence[ResourceSlice], name: str) -> _Pool:
-        specs = [each.spec for each in slices if each.spec.driver == names.DRIVER and each.spec.pool.name == name]
-        newest = max((spec.pool.generation for spec in specs), default=0)
-        current = [spec for spec in specs if spec.pool.generation == newest]
+        pools = newest(one for one in slices if one.spec.driver == names.DRIVER and one.spec.pool.name == name)
+        current = [one.spec for one in pools.get(name, ())]
         return cls(
             devices={device.name: device for spec in current for device in spec.devices},
             counters={

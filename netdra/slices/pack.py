@@ -139,10 +139,12 @@ def _legal_devices(
 
 
 def _device(exposed: ExposedDevice, features: Features) -> Device:
+    published = exposed.attributes
     return Device(
         name=exposed.name,
         attributes={
-            name: encode_attribute(value, lists=features.list_attributes) for name, value in exposed.attributes.items()
+            **{name: encode_attribute(value, lists=features.list_attributes) for name, value in published.items()},
+            **exposed.registered,
         },
         capacity=exposed.capacity,
         consumes_counters=tuple(

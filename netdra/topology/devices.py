@@ -13,7 +13,7 @@ import msgspec
 
 from netdra.model import names
 from netdra.model.plan import PlannedDevice
-from netdra.model.resource import Device, ResourceSlice
+from netdra.model.resource import Device, ResourceSlice, newest
 
 DeviceKey = tuple[str, str]
 """A device's pool and name."""
@@ -37,16 +37,12 @@ def from_slices(slices: Iterable[ResourceSlice]) -> dict[DeviceKey, PlannedDevic
 
     An attribute that is missing, or of another type than netdra publishes, leaves its field at the default.
     """
-    ours = [found for found in slices if found.spec.driver == names.DRIVER]
-    newest: dict[str, int] = {}
-    for found in ours:
-        pool = found.spec.pool
-        newest[pool.name] = max(pool.generation, newest.get(pool.name, 0))
+    pools = newest(one for one in slices if one.spec.driver == names.DRIVER)
     return {
-        (found.spec.pool.name, device.name): _facts(found.spec.pool.name, device)
-        for found in ours
-        if found.spec.pool.generation == newest[found.spec.pool.name]
-        for device in found.spec.devices
+        (pool, device.name): _facts(pool, device)
+        for pool, current in pools.items()
+        for one in current
+        for device in one.spec.devices
     }
 
 

@@ -46,7 +46,8 @@ def main() -> int:
 
 
 def _run(levels: list[str], arguments: list[str]) -> int:
-    signal.signal(signal.SIGTERM, signal.getsignal(signal.SIGINT))
+    for number in (signal.SIGINT, signal.SIGTERM):  # a shell has what it runs in the background ignore the first
+        signal.signal(number, signal.default_int_handler)
     runs: list[Run] = []
     screen, started = Screen(), time.monotonic()
     temporary = Path(tempfile.mkdtemp(prefix="nt-"))

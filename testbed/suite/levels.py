@@ -155,6 +155,7 @@ PREPARATIONS: Mapping[str, Job] = {
         Job("environment", ("make", "--no-print-directory", ".venv/.dev")),
         # Under emulation compiling takes half a minute, and pytest's own form is found by no other compiler.
         Job("bytecode", ("sh", "-c", _COMPILE), after=("environment",)),
+        Job("image", ("python3", "-m", "image", "--prepare"), after=("packages",)),
         Job("cni", ("python3", "-m", "testbed", "build", "cni-plugins", "cnitool"), after=("packages",)),
         Job("components", ("python3", "-m", "testbed", "build"), after=("cni",)),
         Job("hardware-components", ("python3", "-m", "testbed", "build", "--for", "hardware"), after=("components",)),
@@ -179,7 +180,7 @@ LEVELS: Mapping[str, Level] = {
         Level(
             "cluster",
             _pytest("tests/cluster", waits=True),
-            after=("environment", "components"),
+            after=("environment", "components", "image"),
             cores=4,
             again=True,
         ),

@@ -5,6 +5,7 @@ The API server reaches the webhook on loopback, by the certificate that it made 
 
 from __future__ import annotations
 
+import base64
 import itertools
 import ssl
 import sys
@@ -75,7 +76,7 @@ class Webhook:
 def running_webhook(plane: ControlPlane, api: Api) -> Iterator[Webhook]:
     """The webhook, installed and asked by the API server."""
     identities.install(api)
-    configurations = identities.template("webhook.yaml")
+    configurations = identities.template("webhook-rules.yaml")
     with closing(Ports("127.0.0.1")) as ports:
         port = ports.take()
         command = [
@@ -112,6 +113,12 @@ def until_refused(api: Api, wrong: Object, by: str = DENIED) -> None:
         return refusal(partial(api.create, wrong, dry_run=True)).startswith(by)
 
     until(refused, "the API server to ask the webhook")
+
+
+def bundle_of(found: Object | None) -> bytes:
+    """The authorities that a configuration trusts."""
+    config = found["webhooks"][0]["clientConfig"] if found else {}
+    return base64.b64decode(config.get("caBundle", ""))
 
 
 def refusal(write: Callable[[], Any]) -> str:

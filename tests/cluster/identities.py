@@ -13,21 +13,18 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import yaml
-
-from testbed import objects
+from testbed import helm, objects
 from testbed.access import Access
 from testbed.api import Api, Object
 from testbed.objects import NAMESPACE, POD
 
-TEMPLATES = Path(__file__).parents[2] / "charts" / "netdra" / "templates"
 NETDRA = "netdra"
 _NUMBERS = itertools.count(1)
 
 
 def template(name: str) -> list[Object]:
-    """The objects of one of the chart's files."""
-    return [each for each in yaml.safe_load_all((TEMPLATES / name).read_text()) if each]
+    """The objects of one of the chart's templates, as helm makes them of its own values."""
+    return helm.objects(helm.installed(NETDRA), name)
 
 
 INSTALLED = ("rights.yaml", "own-node.yaml", "own-schemas.yaml", "certificate-keeper.yaml")

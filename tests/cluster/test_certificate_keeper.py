@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import base64
 import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
@@ -19,9 +18,8 @@ from testbed.control_plane import ControlPlane
 from testbed.objects import manifest
 from testbed.waiting import until_async
 from testbed.workspace import Workspace
+from tests.cluster.daemons import CONFIGURATION, SECRET, bundle_of
 
-CONFIGURATION = "admissionregistration.k8s.io/v1/ValidatingWebhookConfiguration"
-SECRET = "v1/Secret"
 HOSTS = ("netdra-webhook.netdra.svc",)
 
 
@@ -125,7 +123,51 @@ def test_two_replicas_serve_one_certificate_and_it_is_renewed_at_two_thirds_of_i
     api.delete(SECRET, "certificate", workspace.namespace)
 
 
-def bundle_of(found: Object | None) -> bytes:
-    """The authorities that a configuration trusts."""
-    config = found["webhooks"][0]["clientConfig"] if found else {}
-    return base64.b64decode(config.get("caBundle", ""))
+def test_a_secret_that_was_spoilt_is_replaced_once_an_hour_and_who_serves_goes_on(
+    control_plane: ControlPlane, workspace: Workspace
+) -> None:
+    api, name, namespace = workspace.api, workspace.name("keeper"), workspace.namespace
+    workspace.create(configuration(name))
+    spoilt = {"data": {"tls.key": "bm9uc2Vuc2U="}}
+
+    def stored() -> Object:
+        found = api.get(SECRET, "certificate", namespace)
+        assert found is not None
+        return found
+
+    def until_mended() -> None:
+        def is_mended(found: Object | None) -> bool:
+            return found is not None and found["data"]["tls.key"] != spoilt["data"]["tls.key"]
+
+        api.wait_for(SECRET, "certificate", is_mended, namespace=namespace)
+
+    async def story() -> None:
+        async with Client(connect(find_config(control_plane.kubeconfig()))) as client:
+            first, second = (Replica(client, workspace, name, timedelta(0)) for _ in range(2))
+            async with running(first) as one, running(second) as two:
+                await asyncio.to_thread(api.wait_for, CONFIGURATION, name, lambda found: bool(bundle_of(found)))
+                bundle = bundle_of(api.get(CONFIGURATION, name))
+                shown = await until_served(one, bundle)
+                assert await until_served(two, bundle) == shown
+                before = stored()
+                api.patch(SECRET, "certificate", spoilt, namespace=namespace)
+                await asyncio.to_thread(until_mended)
+                assert stored()["data"] == before["data"], "who serves has put back what it serves with"
+                api.patch(SECRET, "certificate", spoilt, namespace=namespace)
+                version = stored()["metadata"]["resourceVersion"]
+                # A third one cannot serve at all, and changes nothing for that.
+                third = Replica(client, workspace, name, timedelta(0))
+                async with running(third):
+                    await asyncio.sleep(2)
+                    assert not third.keeper.check(datetime.now(UTC)).ok
+                    assert stored()["metadata"]["resourceVersion"] == version
+                    assert bundle_of(api.get(CONFIGURATION, name)) == bundle
+                    for port in (one, two):
+                        assert await until_served(port, bundle) == shown
+                    for replica in (first, second, third):
+                        replica.behind = timedelta(hours=-1)
+                        replica.keeper._work.set()
+                    await asyncio.to_thread(until_mended)
+
+    asyncio.run(story())
+    api.delete(SECRET, "certificate", namespace)

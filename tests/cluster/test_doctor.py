@@ -67,7 +67,7 @@ def installed(start_control_plane: StartControlPlane) -> Iterator[ControlPlane]:
             api.wait_for(DEFINITION, kind.name, is_established)
         identities.install(api)
         port = undo.enter_context(closing(Ports("127.0.0.1"))).take()
-        for configuration in identities.template("webhook.yaml"):
+        for configuration in identities.template("webhook-rules.yaml"):
             for each in configuration["webhooks"]:
                 each["clientConfig"] = {"url": f"https://127.0.0.1:{port}/validate"}
             api.create(configuration)

@@ -246,7 +246,7 @@ def test_a_webhook_that_drains_is_not_ready_and_still_answers_and_a_second_signa
     plane: ControlPlane, admin: Api, tmp_path: Path
 ) -> None:
     account = identities.kubeconfig(plane, admin, "netdra-webhook")
-    for configuration in identities.template("webhook.yaml"):
+    for configuration in identities.template("webhook-rules.yaml"):
         for each in configuration["webhooks"]:
             each["failurePolicy"] = "Ignore"
         admin.create(configuration)

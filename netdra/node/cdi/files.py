@@ -21,14 +21,14 @@ from typing import Literal
 import msgspec
 
 from netdra.chain import files
+from netdra.chain.outcome import DeviceOutcome
 from netdra.model import names
 from netdra.model.claim import NetworkDeviceData
 from netdra.model.errors import InvalidInputError, TemporaryError
 from netdra.model.resource import DeviceAttribute, Wire
 from netdra.node.cdi import spec
-from netdra.node.cdi.outcome import DeviceOutcome, DonePlan, outcomes
 from netdra.node.cdi.spec import Mount
-from netdra.node.claims.prepared import KeptDevice, PreparedClaim
+from netdra.node.claims.store import KeptDevice, PreparedClaim
 
 METADATA_FOLDER = "dra-device-metadata"
 METADATA_FILE = "metadata.json"
@@ -84,13 +84,12 @@ def device_metadata(prepared: PreparedClaim, request: str, outcomes: Sequence[De
     Args:
         prepared: the claim.
         request: its request.
-        outcomes: what its devices became; none before they have become anything.
+        outcomes: what each of its devices became; none before they have become anything.
     """
     claim = prepared.claim
-    networks = {(each.key, each.share_id): each.network for each in outcomes}
     devices = tuple(
-        _described(kept, networks.get((kept.key, kept.told.share_id)))
-        for kept in prepared.devices
+        _described(kept, outcomes[place].network if outcomes else None)
+        for place, kept in enumerate(prepared.devices)
         if kept.request == request
     )
     return DeviceMetadata(
@@ -161,17 +160,17 @@ class ClaimFiles(msgspec.Struct, frozen=True, kw_only=True):
         for request in claim.requests:
             files.make_room(self._folder(claim.claim.uid) / _part(request))  # a pod will wait for the next one
 
-    def attached(self, claim: PreparedClaim, done: Sequence[DonePlan]) -> None:
+    def attached(self, claim: PreparedClaim, outcomes: Sequence[DeviceOutcome]) -> None:
         """Let containers be made with a claim's devices: its pod's chain has succeeded.
 
         Args:
             claim: the claim.
-            done: what was run; plans of other claims may be among it.
+            outcomes: what devices became; those of other claims may be among them.
 
         Raises:
             NetdraError: a name cannot be a file's, or the file system does not take it; no container can be made.
         """
-        became = outcomes(claim, done)
+        became = spec.of_claim(claim, outcomes)
         mounts = self._describe(claim, became)
         written = spec.encode(spec.render(claim, became, mounts))
         path = self.spec_path(claim.claim.uid)

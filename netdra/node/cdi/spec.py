@@ -12,14 +12,34 @@ from collections.abc import Sequence
 
 import msgspec
 
+from netdra.chain.outcome import DeviceOutcome
 from netdra.model.resource import Wire
-from netdra.node.cdi.outcome import DeviceOutcome
-from netdra.node.claims.prepared import CDI_KIND, PreparedClaim, cdi_device
+from netdra.node.claims.store import CDI_KIND, PreparedClaim, base_request, cdi_device
 
 _UNFIT = re.compile(r"[^A-Z0-9]")
 
 _BASE_VERSION = "0.3.0"
 _LEADING_DIGIT_VERSION = "0.5.0"
+
+
+def of_claim(prepared: PreparedClaim, outcomes: Sequence[DeviceOutcome]) -> tuple[DeviceOutcome, ...]:
+    """What a claim's devices became, in the order of its allocation.
+
+    A device that nothing was run for, such as one with admin access, is there as it was prepared.
+
+    Args:
+        prepared: the claim.
+        outcomes: what devices became, of other claims too.
+    """
+    became = {
+        (outcome.device.pool, outcome.device.device, outcome.device.share_id): outcome
+        for outcome in outcomes
+        if outcome.claim.uid == prepared.claim.uid and outcome.steps
+    }
+    return tuple(
+        became.get((*kept.key, kept.told.share_id), DeviceOutcome(claim=prepared.claim, device=kept.facts))
+        for kept in prepared.devices
+    )
 
 
 def environment(prepared: PreparedClaim, request: str, outcomes: Sequence[DeviceOutcome]) -> tuple[str, ...]:
@@ -33,14 +53,13 @@ def environment(prepared: PreparedClaim, request: str, outcomes: Sequence[Device
         outcomes: what the request's devices became.
     """
     prefix = variable_prefix(prepared, request)
-    networks = [each.network for each in outcomes if each.network is not None]
     values = {
-        "DEVICES": [name for _, name in (each.key for each in outcomes)],
-        "INTERFACES": [each.interface_name for each in networks],
-        "PCI_ADDRESSES": [each.pci_address for each in outcomes],
-        "RDMA_DEVICES": [name for each in outcomes for name in each.rdma_devices],
+        "DEVICES": [outcome.device.device for outcome in outcomes],
+        "INTERFACES": [outcome.network.interface_name for outcome in outcomes if outcome.network is not None],
+        "PCI_ADDRESSES": [outcome.device.pci_address for outcome in outcomes],
+        "RDMA_DEVICES": [name for outcome in outcomes for name in outcome.rdma_devices],
     }
-    return tuple(f"{prefix}_{name}={','.join(filter(None, found))}" for name, found in values.items() if any(found))
+    return tuple(f"{prefix}_{name}={','.join(filter(None, listed))}" for name, listed in values.items() if any(listed))
 
 
 def variable_prefix(prepared: PreparedClaim, request: str) -> str:
@@ -112,8 +131,8 @@ def _device(
     outcomes: Sequence[DeviceOutcome],
     metadata: Sequence[tuple[str, Mount]],
 ) -> CDIDevice:
-    own = [each for each in outcomes if each.request == request]
-    nodes = dict.fromkeys(node for each in own for node in each.device_nodes)
+    own = [outcome for outcome in outcomes if base_request(outcome.device.request) == request]
+    nodes = dict.fromkeys(node for outcome in own for node in outcome.device_nodes)
     edits = ContainerEdits(
         env=environment(prepared, request, own),
         device_nodes=tuple(DeviceNode(path=node, permissions="rw") for node in nodes),
@@ -123,5 +142,5 @@ def _device(
 
 
 def _version(devices: Sequence[CDIDevice]) -> str:
-    digits = any(each.name[:1].isdigit() for each in devices)
+    digits = any(device.name[:1].isdigit() for device in devices)
     return _LEADING_DIGIT_VERSION if digits else _BASE_VERSION

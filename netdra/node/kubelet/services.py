@@ -20,7 +20,7 @@ from netdra.model import names
 from netdra.model.errors import NetdraError
 from netdra.model.plan import ClaimReference
 from netdra.node import metrics
-from netdra.node.claims.prepared import PreparedDevice, base_request
+from netdra.node.claims.store import PreparedDevice, base_request
 from netdra.node.kubelet.server import Methods, streaming, unary
 from netdra.node.priority import PriorityGate
 from netdra.node.view import DeviceHealth

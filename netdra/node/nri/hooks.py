@@ -3,7 +3,7 @@
 `plugin` calls a `SandboxHooks` through a `Runner`; the daemon's attachments are one. Hooks are called at least once:
 two daemons during a rolling update, a reconnect or a retry of the runtime call them again for the same sandbox. A hook
 is never cancelled because it is late: what it has begun it must end or undo, and a runtime that waits in vain lets the
-pod go on without it.
+pod go on without it. This is the one place that answers in time (docs/nri.md).
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from typing import Protocol
 
 import msgspec
 
-from netdra.model.errors import InvalidInputError, NetdraError, PermanentError, TemporaryError
+from netdra.model.errors import NetdraError, PermanentError, TemporaryError
 from netdra.node.metrics import HOOK_SECONDS
-from netdra.node.nri.framing import CallError, Code
+from netdra.node.priority import PriorityGate
 from netdra.ops.metrics import outcome_of
 
 
@@ -126,10 +126,32 @@ def one_line(problem: NetdraError) -> str:
     return f"{problem.what}; {problem.hint}" if problem.hint else problem.what
 
 
+class LateError(TemporaryError):
+    """A hook has not ended when its answer was due; it goes on."""
+
+
+class BusyError(TemporaryError):
+    """Too many hooks run already; this one was not begun."""
+
+
+class StoppingError(TemporaryError):
+    """A hook was cut off, because netdra is stopping."""
+
+
+class DefectError(PermanentError):
+    """A hook failed in a way that nobody thought of."""
+
+
 class Runner:
     """The hooks that run, over all connections."""
 
-    def __init__(self) -> None:
+    def __init__(self, gate: PriorityGate) -> None:
+        """Begin with none.
+
+        Args:
+            gate: other work waits for it while a hook is waited for.
+        """
+        self._gate = gate
         self._running: set[asyncio.Task[None]] = set()
 
     async def run(self, name: str, what: str, hook: Coroutine[object, object, None], seconds: float) -> None:
@@ -142,29 +164,26 @@ class Runner:
             seconds: when to answer without it. It goes on then, and only the log tells how it ended.
 
         Raises:
-            CallError: it failed, it is late, or too many run already.
+            NetdraError: it failed, it is late, or too many run already.
         """
         if len(self._running) >= MOST_HOOKS:
             hook.close()
-            raise CallError(Code.RESOURCE_EXHAUSTED, f"{what}: {MOST_HOOKS} others have not ended yet")
+            raise BusyError(f"{what}: {MOST_HOOKS} others have not ended yet")
         task = asyncio.create_task(hook)
         self._running.add(task)
         task.add_done_callback(self._running.discard)
         began = time.perf_counter()
-        await asyncio.wait({task}, timeout=seconds)
+        with self._gate.in_hand():
+            await asyncio.wait({task}, timeout=seconds)
         HOOK_SECONDS.labels(name, _outcome(task)).observe(time.perf_counter() - began)
         problem = _problem(what, task) if task.done() else _late(what, task, seconds)
         if problem is not None:
             raise problem
 
     async def finish(self, seconds: float) -> None:
-        """Wait for all hooks at most `seconds`; those that still run are cancelled."""
-        if not self._running:
-            return
-        _, late = await asyncio.wait(self._running, timeout=seconds)
-        for task in late:
-            task.cancel()
-        await asyncio.gather(*late, return_exceptions=True)
+        """Wait for all hooks at most `seconds`. One that still runs goes on: what it has begun it must end."""
+        if self._running:
+            await asyncio.wait(self._running, timeout=seconds)
 
 
 def _outcome(task: asyncio.Task[None]) -> str:
@@ -177,36 +196,22 @@ def _outcome(task: asyncio.Task[None]) -> str:
     return outcome_of(problem) if problem else "ok"
 
 
-def _problem(what: str, task: asyncio.Task[None]) -> CallError | None:
-    """What to answer after a hook that has ended; None if it went well."""
+def _problem(what: str, task: asyncio.Task[None]) -> NetdraError | None:
+    """Why a hook that has ended failed; None if it went well."""
     if task.cancelled():
-        return CallError(Code.ABORTED, f"{what}: netdra is stopping")
+        return StoppingError(f"{what}: netdra is stopping")
     problem = task.exception()
-    if problem is None:
-        return None
-    if isinstance(problem, NetdraError):
-        return CallError(_code(problem), one_line(problem))
+    if problem is None or isinstance(problem, NetdraError):
+        return problem
     log.error("%s: a defect of netdra", what, exc_info=problem)
-    return CallError(Code.INTERNAL, f"{what}: a defect of netdra: {type(problem).__name__}: {problem}")
+    return DefectError(f"{what}: a defect of netdra: {type(problem).__name__}: {problem}")
 
 
-def _code(problem: NetdraError) -> Code:
-    match problem:
-        case InvalidInputError():
-            return Code.INVALID_ARGUMENT
-        case PermanentError():
-            return Code.FAILED_PRECONDITION
-        case TemporaryError():
-            return Code.ABORTED
-        case _:
-            return Code.UNKNOWN
-
-
-def _late(what: str, task: asyncio.Task[None], seconds: float) -> CallError:
+def _late(what: str, task: asyncio.Task[None], seconds: float) -> LateError:
     def report(ended: asyncio.Task[None]) -> None:
         problem = _problem(what, ended)
-        log.warning("%s ended after its answer was due: %s", what, problem.message if problem else "it went well")
+        log.warning("%s ended after its answer was due: %s", what, one_line(problem) if problem else "it went well")
 
     log.warning("%s has not ended after %.2f s; it goes on", what, seconds)
     task.add_done_callback(report)
-    return CallError(Code.ABORTED, f"{what} has not ended after {seconds:.2f} s")
+    return LateError(f"{what} has not ended after {seconds:.2f} s")

@@ -19,11 +19,22 @@ import msgspec
 from google.protobuf.message import DecodeError, Message
 
 from netdra.kube.backoff import Backoff
-from netdra.model.errors import InvalidInputError, NetdraError, TemporaryError
+from netdra.model.errors import InvalidInputError, NetdraError, PermanentError, TemporaryError
 from netdra.node.metrics import NRI_CONNECTED, NRI_CONNECTIONS
 from netdra.node.nri.connection import Connection, Request
 from netdra.node.nri.framing import CallError, Code
-from netdra.node.nri.hooks import DEFAULT_TIMEOUT, Budget, Runner, Sandbox, SandboxHooks, budget, one_line
+from netdra.node.nri.hooks import (
+    DEFAULT_TIMEOUT,
+    Budget,
+    BusyError,
+    DefectError,
+    Runner,
+    Sandbox,
+    SandboxHooks,
+    budget,
+    one_line,
+)
+from netdra.node.priority import PriorityGate
 from netdra.node.wire import nri_pb2
 
 log = logging.getLogger(__name__)
@@ -124,6 +135,8 @@ class PluginService:
             return (await method(request)).SerializeToString()
         except DecodeError as problem:
             raise CallError(Code.INVALID_ARGUMENT, f"{request.method}: cannot be read: {problem}") from problem
+        except NetdraError as problem:
+            raise CallError(_code(problem), one_line(problem)) from problem
 
     async def _configure(self, request: Request) -> Message:
         self.runtime = runtime(nri_pb2.ConfigureRequest.FromString(request.payload))
@@ -192,6 +205,23 @@ class PluginService:
         return budget(self.runtime.request_timeout if self.runtime else 0.0, request.timeout, spent)
 
 
+def _code(problem: NetdraError) -> Code:
+    """The status by which an error of a hook is answered."""
+    match problem:
+        case InvalidInputError():
+            return Code.INVALID_ARGUMENT
+        case BusyError():
+            return Code.RESOURCE_EXHAUSTED
+        case DefectError():
+            return Code.INTERNAL
+        case PermanentError():
+            return Code.FAILED_PRECONDITION
+        case TemporaryError():
+            return Code.ABORTED
+        case _:
+            return Code.UNKNOWN
+
+
 def _pod(request: Request) -> nri_pb2.PodSandbox:
     return nri_pb2.PodSandboxRequest.FromString(request.payload).pod
 
@@ -233,6 +263,7 @@ class Plugin:
         hooks: SandboxHooks,
         settings: Settings,
         *,
+        gate: PriorityGate | None = None,
         backoff: Backoff | None = None,
     ) -> None:
         """Prepare; `run` does it.
@@ -240,6 +271,7 @@ class Plugin:
         Args:
             hooks: who acts on a sandbox's events.
             settings: how to register, and where.
+            gate: other work waits for it while a hook is waited for.
             backoff: how long to wait between attempts.
         """
         self.connected = asyncio.Event()
@@ -248,7 +280,7 @@ class Plugin:
         self._hooks = hooks
         self._settings = settings
         self._backoff = backoff or Backoff()
-        self._runner = Runner()
+        self._runner = Runner(gate or PriorityGate())
 
     async def run(self) -> None:
         """Stay registered until cancelled; requests that are being served by then are answered first."""

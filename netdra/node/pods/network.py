@@ -1,24 +1,24 @@
 """A sandbox's network and its claims' CDI specifications: both there, or neither. Blocking; called in worker threads.
 
-Called by `netdra.node.pods.attachments`, which holds the sandbox's lock, and by `reconcile` and `orphans`.
+Called by `netdra.node.pods.attachments`, `reconcile` and `orphans`, who have the sandbox's turn (`table`).
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import msgspec
 
-from netdra.chain import checkpoint, standing
+from netdra.chain import check as checks
+from netdra.chain import checkpoint
 from netdra.chain.attach import attach
-from netdra.chain.check import check
 from netdra.chain.checkpoint import Pod, Saved
 from netdra.chain.collect import collect
 from netdra.chain.detach import detach
+from netdra.chain.outcome import DeviceOutcome, device_outcomes, recorded_outcomes
 from netdra.chain.report import AttachError, CollectReport, DetachReport
 from netdra.chain.site import Settings
-from netdra.chain.standing import PlanResults
 from netdra.kernel import netns
 from netdra.model.claim import ResourceClaim
 from netdra.model.errors import InvalidInputError, NetdraError, TemporaryError
@@ -26,47 +26,38 @@ from netdra.model.plan import ClaimReference, Plan
 from netdra.model.schema import CNIPluginSchema
 from netdra.node import faults, metrics
 from netdra.node.nri.hooks import Sandbox
-from netdra.node.pods.guard import Guard
-from netdra.node.pods.namespaces import Namespaces
 from netdra.node.pods.status import Outcome, attached
+from netdra.node.pods.table import Table, Undone
+from netdra.node.view import HeldDevice
 from netdra.ops.metrics import measured
+from netdra.topology.devices import DeviceKey
 
 COLLECT_SECONDS = 2.0  # no sandbox begins for half of it, which is less than a hook has
 _AFTERWARDS = 0.05  # seconds of a budget that are kept for what follows the chain
 
 
-class Undone(msgspec.Struct, frozen=True, kw_only=True):
-    """What became of taking a sandbox down.
-
-    Attributes:
-        claims: the claims whose network was run in it, as far as its checkpoint says.
-        trouble: what could not be undone yet, "" if all is.
-        notes: what was undone and could not be given back as it was.
-        restored: what of devices plugins had left otherwise than it was, and netdra restored.
-        hopeless: all that is left is refused by its plugin as it was when it was to be done: nothing will mend it.
-        namespace_gone: its namespace is gone for all but us, so nothing that fails now can be mended in it.
-        given_up: what could not be undone is in a file that was put aside, and is tried no more.
-        tries: how often it was tried so far since the namespace was gone, or without hope; counted by `attachments`.
-        hung: the plugins that did not answer in time.
-    """
-
-    claims: tuple[ClaimReference, ...] = ()
-    trouble: str = ""
-    notes: tuple[str, ...] = ()
-    restored: tuple[str, ...] = ()
-    hopeless: bool = False
-    namespace_gone: bool = False
-    given_up: bool = False
-    tries: int = 0
-    hung: tuple[str, ...] = ()
-
-
 class Network:
-    """Attaches and takes down the sandboxes of this node."""
+    """Attaches and takes down the sandboxes of this node; it knows the devices that they have."""
 
-    def __init__(self, settings: Settings, guard: Guard) -> None:
-        self.settings, self.guard = settings, guard
-        self.namespaces = Namespaces()
+    def __init__(self, settings: Settings, table: Table) -> None:
+        self.settings, self.table = settings, table
+
+    @property
+    def held(self) -> Sequence[HeldDevice]:
+        """Each device that a claim has, once for each claim, as `netdra.node.view.Holder`.
+
+        Read from the disk: what another daemon of this node wrote counts at once.
+        """
+        troubles = self.table.troubles
+        held: dict[tuple[DeviceKey, str], str] = {}
+        for claim in self.table.prepared.all():
+            for device in claim.devices:
+                if not device.admin_access:
+                    held[device.key, claim.claim.uid] = ""
+        for saved in self.checkpoints():
+            for key, uid in _devices_of(saved):
+                held[key, uid] = held.get((key, uid), "") or troubles.get(saved.header.pod.sandbox, "")
+        return tuple(HeldDevice(key=key, claim=uid, trouble=trouble) for (key, uid), trouble in held.items())
 
     def has_checkpoint(self, sandbox: str) -> bool:
         """Whether anything was ever begun for a sandbox, and not undone. Takes microseconds.
@@ -85,12 +76,12 @@ class Network:
         host = netns.inode_at()
         newest: dict[tuple[str, str, str], tuple[int, Sandbox]] = {}
         for sandbox in sandboxes:
-            found = netns.status_at(sandbox.netns) if sandbox.netns else None
-            if found is None or found.st_ino == host:
+            status = netns.status_at(sandbox.netns) if sandbox.netns else None
+            if status is None or status.st_ino == host:
                 continue
             pod = (sandbox.namespace, sandbox.name, sandbox.uid)
-            if pod not in newest or newest[pod][0] <= found.st_mtime_ns:
-                newest[pod] = (found.st_mtime_ns, sandbox)
+            if pod not in newest or newest[pod][0] <= status.st_mtime_ns:
+                newest[pod] = (status.st_mtime_ns, sandbox)
         return tuple(sandbox for _, sandbox in newest.values())
 
     def is_on_hosts(self, sandbox: Sandbox) -> bool:
@@ -100,12 +91,12 @@ class Network:
     def hold(self, saved: Saved) -> None:
         """Hold the namespace of a sandbox that a former process has left, if it is there."""
         namespace = saved.header.namespace
-        if standing.is_there(namespace):
-            self.namespaces.hold(saved.header.pod.sandbox, namespace.path)
+        if checks.is_there(namespace):
+            self.table.hold(sandbox_of(saved))
 
     def standing(self, sandbox: Sandbox) -> Saved | None:
         """The checkpoint of a sandbox whose network is complete in its namespace, else None."""
-        return standing.standing(self.settings.state, sandbox.id, sandbox.netns)
+        return checks.standing(self.settings.state, sandbox.id, sandbox.netns)
 
     def attach(
         self,
@@ -132,13 +123,13 @@ class Network:
             raise _host_network(sandbox, claims)
         with measured(metrics.ATTACH_SECONDS):
             try:
-                self.guard.begin(sandbox.id, [claim.reference for claim in claims])
+                self.table.attaching(sandbox, [claim.reference for claim in claims])
                 faults.point("attach-begun")
                 done = self._run(plans, sandbox, deadline, schemas) if plans else ()
                 faults.point("attach-done")
                 _check_in_time(sandbox, deadline)
                 outcomes = attached(sandbox, claims, done)
-                self.guard.attached(outcomes)
+                self.table.attached(sandbox, outcomes)
             except BaseException:
                 self.undo(sandbox.id, max(deadline, time.monotonic() + _AFTERWARDS))
                 raise
@@ -151,9 +142,9 @@ class Network:
         Raises:
             NetdraError: a CDI specification cannot be written.
         """
-        self.namespaces.hold(sandbox.id, sandbox.netns)
-        outcomes = attached(sandbox, claims, standing.results_of(saved))
-        self.guard.attached(outcomes)
+        self.table.hold(sandbox)
+        outcomes = attached(sandbox, claims, recorded_outcomes(saved))
+        self.table.attached(sandbox, outcomes)
         return outcomes
 
     def drift(self, sandbox: Sandbox) -> tuple[str, ...]:
@@ -162,9 +153,9 @@ class Network:
         Raises:
             TemporaryError: the sandbox is just being attached or detached by another process.
         """
-        report = check(sandbox.id, self.settings)
-        found = (*report.problems, *(f"{each}: {each.drift[0]}" for each in report.steps if each.drift))
-        return found if self.alive((sandbox,)) else ()
+        report = checks.check(sandbox.id, self.settings)
+        drift = (*report.problems, *(f"{step}: {step.drift[0]}" for step in report.steps if step.drift))
+        return drift if self.alive((sandbox,)) else ()
 
     def undo(self, sandbox: str, deadline: float, netns: str = "", *, give_up: bool = False) -> Undone:
         """Take a sandbox down: no container more, then its network. Tries everything, and says what is left.
@@ -177,43 +168,47 @@ class Network:
         """
         began = time.perf_counter()
         trouble: list[str] = []
+        undone = Undone(trouble="netdra has a defect")
+        try:
+            try:
+                self.table.detaching(sandbox)
+            except NetdraError as problem:
+                trouble.append(problem.what)
+            faults.point("detach-begun")
+            undone = self._detach(sandbox, deadline, netns, give_up=give_up, trouble=trouble)
+            faults.point("detach-done")
+        finally:
+            self.table.detached(sandbox, undone)
+        metrics.DETACH_SECONDS.labels("temporary" if undone.trouble else "ok").observe(time.perf_counter() - began)
+        return undone
+
+    def _detach(self, sandbox: str, deadline: float, netns: str, *, give_up: bool, trouble: list[str]) -> Undone:
+        """Undo the chain; `trouble` is what else could not be done before."""
         claims: tuple[ClaimReference, ...] = ()
-        report = DetachReport(sandbox=sandbox, found=True)
         try:
-            self.guard.gone(sandbox)
-        except NetdraError as problem:
-            trouble.append(problem.what)
-        faults.point("detach-begun")
-        try:
-            saved = standing.load(self.settings.state, sandbox)
+            saved = checks.load(self.settings.state, sandbox)
             claims = tuple(dict.fromkeys(plan.claim for plan in saved.header.plans)) if saved is not None else ()
-            held = self.namespaces.path(sandbox)
-            within = self._within(deadline)
-            report = detach(sandbox, within, netns, held=held, give_up=give_up, keep_stranded=True)
-            metrics.detached(report)
-            self._let_go(report, give_up=give_up)
-            trouble += report.problems
-            trouble += [
-                f"{each}: {each.message or 'no time left'}" for each in report.undone if each.outcome != "undone"
-            ]
+            held = self.table.namespaces.path(sandbox)
+            report = detach(sandbox, self._within(deadline), netns, held=held, give_up=give_up, keep_stranded=True)
         except NetdraError as problem:
-            trouble.append(problem.what)
-        faults.point("detach-done")
-        metrics.DETACH_SECONDS.labels("temporary" if trouble else "ok").observe(time.perf_counter() - began)
+            return Undone(claims=claims, trouble="\n".join((*trouble, problem.what)))
+        metrics.detached(report)
+        left = (f"{step}: {step.message or 'no time left'}" for step in report.undone if step.outcome != "undone")
+        text = "\n".join((*trouble, *report.problems, *left))
         return Undone(
             claims=claims,
-            trouble="\n".join(trouble),
+            trouble=text,
             notes=report.notes,
             restored=report.restored,
-            hopeless=report.is_refused,
-            namespace_gone=report.namespace_gone,
-            given_up=give_up and bool(trouble) and not self.has_checkpoint(sandbox),
-            hung=tuple(each.hung for each in report.undone if each.hung),
+            is_hopeless=report.namespace_gone or report.is_refused,
+            is_given_up=give_up and bool(text) and not self.has_checkpoint(sandbox),
+            releases_namespace=_releases_namespace(report, give_up=give_up),
+            hung=tuple(step.hung for step in report.undone if step.hung),
         )
 
-    def known(self) -> tuple[str, ...]:
-        """The sandboxes that anything is kept of."""
-        return (*checkpoint.sandboxes(self.settings.state), *self.guard.sandboxes(), *self.namespaces.sandboxes())
+    def sandboxes_on_disk(self) -> tuple[str, ...]:
+        """The sandboxes that have a checkpoint."""
+        return checkpoint.sandboxes(self.settings.state)
 
     def checkpoints(self) -> list[Saved]:
         """All checkpoints that can be read; what cannot is put aside when its sandbox is next spoken of."""
@@ -224,7 +219,7 @@ class Network:
         header = saved.header
         if header.boot_id != checkpoint.boot_id():
             return True
-        return not standing.is_there(header.namespace)
+        return not checks.is_there(header.namespace)
 
     def collect(self, plans: Sequence[Plan]) -> CollectReport:
         """Have plugins free what belongs to no sandbox of this node any more; see `netdra.chain.collect`.
@@ -239,25 +234,16 @@ class Network:
 
     def _run(
         self, plans: Sequence[Plan], sandbox: Sandbox, deadline: float, schemas: Sequence[CNIPluginSchema]
-    ) -> tuple[PlanResults, ...]:
+    ) -> tuple[DeviceOutcome, ...]:
         """Run the chains, and count their steps."""
         try:
-            self.namespaces.hold(sandbox.id, sandbox.netns)
+            self.table.hold(sandbox)
             report = attach(plans, _pod(sandbox), sandbox.netns, self._within(deadline), schemas)
             metrics.attached(report)
-            return standing.reported(plans, report)
+            return device_outcomes(plans, report.steps)
         except AttachError as problem:
             metrics.attached(problem.report)
             raise
-
-    def _let_go(self, report: DetachReport, *, give_up: bool) -> None:
-        """Hold a namespace no longer once nothing is left in it, or once only we have it and all was tried.
-
-        What could not be taken out of it then goes the way of every namespace: the kernel gives back what is physical.
-        Longer it is not held, or a pod that has ended would go on answering on the network.
-        """
-        if report.is_undone or (report.namespace_gone and (report.is_tried or give_up)):
-            self.namespaces.release(report.sandbox)
 
     def _within(self, deadline: float) -> Settings:
         left = max(0.0, deadline - time.monotonic() - _AFTERWARDS)
@@ -270,6 +256,23 @@ def sandbox_of(saved: Saved) -> Sandbox:
     return Sandbox(
         id=pod.sandbox, name=pod.name, namespace=pod.namespace, uid=pod.uid, netns=saved.header.namespace.path
     )
+
+
+def _devices_of(saved: Saved) -> Iterator[tuple[DeviceKey, str]]:
+    """The devices of a checkpoint's plans, each with the uid of its claim."""
+    for plan in saved.header.plans:
+        for step in plan.steps:
+            if step.device is not None:
+                yield (step.device.pool, step.device.device), plan.claim.uid
+
+
+def _releases_namespace(report: DetachReport, *, give_up: bool) -> bool:
+    """Whether a namespace is held no longer: nothing is left in it, or only we have it and all was tried.
+
+    What could not be taken out of it then goes the way of every namespace: the kernel gives back what is physical.
+    Longer it is not held, or a pod that has ended would go on answering on the network.
+    """
+    return report.is_undone or (report.namespace_gone and (report.is_tried or give_up))
 
 
 def _pod(sandbox: Sandbox) -> Pod:

@@ -19,8 +19,8 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 
-from netdra.kube.backoff import Backoff
 from netdra.kube.errors import ApiError, NotFoundError
+from netdra.kube.queue import AGAIN, WorkQueue
 from netdra.kube.resources import RESOURCE_CLAIMS
 from netdra.model.errors import NetdraError, PermanentError
 from netdra.model.plan import ClaimReference, Plan
@@ -34,9 +34,10 @@ from netdra.ops.metrics import counted
 
 log = logging.getLogger(__name__)
 
-EVERY_SECONDS = 180.0
+FIRST_WAIT, EVERY_SECONDS = 5.0, 180.0
 COLLECT_EVERY_SECONDS = 6 * 3600.0
 SECONDS_EACH = 30.0
+_EVERYTHING, _SANDBOXES = "everything", "sandboxes"
 
 
 @dataclass
@@ -51,46 +52,50 @@ class Orphans:
     attachments: Attachments
     claims: Claims
     rounds: int = 0
-    _all_due: bool = True
     _suspects: frozenset[str] = frozenset()
     _collect_at: float = -math.inf
     _plans: dict[str, Plan] = field(default_factory=dict)
-    _wake: asyncio.Event = field(default_factory=asyncio.Event)
+    _looking: asyncio.Lock = field(default_factory=asyncio.Lock)
+    _queue: WorkQueue[str] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._queue = WorkQueue("orphans", self._look, first=FIRST_WAIT, most=EVERY_SECONDS)
 
     def look(self) -> None:
         """Look at everything soon."""
-        self._all_due = True
-        self._wake.set()
+        self._queue.add(_EVERYTHING)
 
     def look_at_sandboxes(self) -> None:
         """Look soon for sandboxes that have ended without our being told."""
-        self._wake.set()
+        self._queue.add(_SANDBOXES)
 
     async def run(self) -> None:
-        """Look around until cancelled: sooner while something could not be given back."""
-        backoff = Backoff(5.0, EVERY_SECONDS)
-        while True:
-            self._wake.clear()
-            everything, self._all_due = self._all_due, False
-            await (self.look_around() if everything else self._sandboxes())
-            if self.attachments.troubles:
-                wait = backoff.next()
-            else:
-                backoff.reset()
-                wait = EVERY_SECONDS
-            try:
-                async with asyncio.timeout(wait):
-                    await self._wake.wait()
-            except TimeoutError:
-                self._all_due = True
+        """Look around until cancelled: at once, now and then, and sooner while something could not be given back."""
+        self.look()
+        await self._queue.run()
+
+    async def _look(self, what: str) -> float | None:
+        """Look at everything, or at the sandboxes; and at everything again, before its time if there is trouble."""
+        await (self.look_around() if what == _EVERYTHING else self._sandboxes())
+        if not self.attachments.table.troubles:
+            self._queue.add(_EVERYTHING, EVERY_SECONDS)
+        elif what == _EVERYTHING:
+            return AGAIN
+        else:
+            self._queue.retry(_EVERYTHING)
+        return None
 
     async def look_around(self) -> None:
-        """Give back all that belongs to no pod any more, as far as it can be."""
+        """Give back all that belongs to no pod any more, as far as it can be; one look at a time."""
+        async with self._looking:
+            await self._look_around()
+
+    async def _look_around(self) -> None:
         await self._sandboxes()
         try:
             await self._collect()
             await self._claims()
-            for uid in await self.attachments.in_thread(self.attachments.network.guard.keep_only_prepared):
+            for uid in await self.attachments.in_thread(self.attachments.table.remove_unprepared):
                 ORPHANS.labels("cdi", "ok").inc()
                 log.info("CDI specification removed: the claim is not prepared", extra=fields(claim=uid))
         except NetdraError as problem:
@@ -99,7 +104,7 @@ class Orphans:
 
     async def settle(self, uid: str) -> None:
         """Take down what is left of a claim's pods, which have ended: its devices may go to the next pod at once."""
-        users = self.attachments.network.guard.users(uid)
+        users = self.attachments.table.users(uid)
         if users:
             with suppress(NetdraError):
                 await self._sandboxes(frozenset(users))
@@ -110,20 +115,22 @@ class Orphans:
         Args:
             only: the sandboxes to look at; None for all.
         """
-        attachments = self.attachments
-        saved = {each.header.pod.sandbox: each for each in await attachments.in_thread(attachments.network.checkpoints)}
+        attachments, table = self.attachments, self.attachments.table
+        checkpoints = await attachments.in_thread(attachments.network.checkpoints)
+        saved = {checkpoint.header.pod.sandbox: checkpoint for checkpoint in checkpoints}
         lost = [
             key
-            for key, each in saved.items()
-            if await attachments.in_thread(partial(attachments.network.is_of_a_lost_namespace, each))
+            for key, checkpoint in saved.items()
+            if await attachments.in_thread(partial(attachments.network.is_of_a_lost_namespace, checkpoint))
         ]
-        lost += attachments.network.namespaces.lost()
-        found = dict.fromkeys([*lost, *attachments.strangers, *attachments.troubles])
-        for key in found if only is None else [key for key in found if key in only]:
+        lost += table.namespaces.lost()
+        for key in dict.fromkeys([*lost, *table.to_take_down()]):
+            is_being_done = table.is_busy(key) and key not in lost  # such as by the hook of its stop
+            if is_being_done if only is None else key not in only:
+                continue
             if key in lost:
-                attachments.live.pop(key, None)
-            if key in attachments.live or not attachments.has_anything(key):
-                attachments.troubles.pop(key, None)
+                table.ended(key)
+            if table.running(key) is not None or not attachments.has_anything(key):
                 continue
             sandbox = sandbox_of(saved[key]) if key in saved else Sandbox(id=key, name="", namespace="", uid="")
             if key in saved:
@@ -168,8 +175,8 @@ class Orphans:
     async def _claims(self) -> None:
         """Give up prepared claims that are gone, or that no pod of this node has: seen so twice, as a watch may lag."""
         attachments = self.attachments
-        prepared = await attachments.in_thread(attachments.network.guard.prepared.all)
-        idle = [each.claim for each in prepared if not attachments.network.guard.users(each.claim.uid)]
+        prepared = await attachments.in_thread(attachments.table.prepared.all)
+        idle = [each.claim for each in prepared if not attachments.table.users(each.claim.uid)]
         suspects: set[str] = set()
         for claim in idle:
             if not await self._is_needless(claim):

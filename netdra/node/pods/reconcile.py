@@ -1,27 +1,25 @@
 """Compares the sandboxes that run with what is really in them, and finishes, confirms or undoes (decision D12).
 
-Woken by `netdra.node.pods.attachments` when the runtime has said which sandboxes there are; works in the background,
-several at a time, each under its lock, so a hook for one waits for its turn. What stands is left as it is, whatever its
-topology says today: a pod that runs keeps the network that it was given.
+Woken by `netdra.node.pods.attachments` when the runtime has said which sandboxes there are; works in the background on
+a queue of sandboxes, several at a time, each in its turn, so a hook for one waits for its turn. What stands is left
+as it is, whatever its topology says today: a pod that runs keeps the network that it was given.
 """
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import time
 from dataclasses import dataclass, field
 from functools import partial
 
 from netdra.chain.checkpoint import Saved
-from netdra.kube.backoff import Backoff
+from netdra.kube.queue import AGAIN, WorkQueue
 from netdra.model.claim import ResourceClaim
 from netdra.model.errors import NetdraError
 from netdra.node.metrics import REPAIRS
 from netdra.node.nri.hooks import Sandbox
 from netdra.node.pods.attachments import Attachments
 from netdra.node.pods.network import sandbox_of
-from netdra.ops.logs import fields
 from netdra.ops.metrics import counted
 
 log = logging.getLogger(__name__)
@@ -37,32 +35,38 @@ class Reconciler:
     """Brings every sandbox that runs to the network of its claims.
 
     Attributes:
-        settled: set while there is nothing left to look at.
         _unseen: the sandboxes that may yet turn out to wait for a claim's network; None until the runtime has spoken.
     """
 
     attachments: Attachments
-    settled: asyncio.Event = field(default_factory=asyncio.Event)
-    _due: dict[str, None] = field(default_factory=dict)
-    _wake: asyncio.Event = field(default_factory=asyncio.Event)
     _unseen: set[str] | None = None
+    _queue: WorkQueue[str] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._queue = WorkQueue(
+            "sandboxes",
+            self._look_at,
+            workers=AT_ONCE,
+            first=FIRST_WAIT,
+            most=MOST_WAIT,
+            fields=lambda sandbox: {"sandbox": sandbox},
+        )
 
     def look(self) -> None:
         """Look at every sandbox that runs, soon."""
         if self._unseen is None:
-            self._unseen = set(self.attachments.live)
+            self._unseen = set(self.attachments.table.all_running)
             self._release()
-        self._due |= dict.fromkeys(self.attachments.live)
-        self.settled.clear()
-        self._wake.set()
+        for sandbox in self.attachments.table.all_running:
+            self._queue.add(sandbox)
 
-    async def recall(self) -> None:
+    async def recover(self) -> None:
         """Before the runtime has said anything: let the containers go on being made whose network is seen to stand.
 
         Everything else that a former process may have let pass is taken back, and what it did not let pass waits until
         it is known which of the sandboxes that run have those claims.
         """
-        attachments, network = self.attachments, self.attachments.network
+        attachments, network, table = self.attachments, self.attachments.network, self.attachments.table
         stand: list[Saved] = []
         for saved in await attachments.in_thread(network.checkpoints):
             await attachments.in_thread(partial(network.hold, saved))
@@ -72,60 +76,45 @@ class Reconciler:
             except NetdraError as problem:
                 _not_yet(saved, problem)
         claims = {plan.claim.uid for saved in stand for plan in saved.header.plans}
-        await attachments.in_thread(lambda: network.guard.withhold(claims))
+        await attachments.in_thread(lambda: table.withhold(claims))
         for saved in stand:
             try:
-                await self._confirm(sandbox_of(saved), (), saved)
+                async with table.turn(sandbox_of(saved)):
+                    await self._confirm(sandbox_of(saved), (), saved)
             except NetdraError as problem:
                 _not_yet(saved, problem)
-        await attachments.in_thread(network.guard.keep_only_attached)
+        await attachments.in_thread(table.remove_unattached)
 
     async def run(self) -> None:
         """Work until cancelled."""
-        limit = asyncio.Semaphore(AT_ONCE)
-        async with asyncio.TaskGroup() as tasks:
-            busy: set[str] = set()
-            while True:
-                self._wake.clear()
-                for key in [key for key in self._due if key not in busy]:
-                    busy.add(key)
-                    tasks.create_task(self._until_settled(key, limit, busy))
-                if not self._due:
-                    self.settled.set()
-                await self._wake.wait()
+        await self._queue.run()
 
-    async def _until_settled(self, key: str, limit: asyncio.Semaphore, busy: set[str]) -> None:
+    async def settled(self) -> None:
+        """Wait until every sandbox is as it should be, or gone."""
+        await self._queue.drained()
+
+    async def _look_at(self, key: str) -> float | None:
         """Look at a sandbox until it is as it should be, or gone."""
-        backoff = Backoff(FIRST_WAIT, MOST_WAIT)
-        try:
-            while key in self._due:
-                async with limit:
-                    done = await self._look_at(key)
-                if done:
-                    self._due.pop(key, None)
-                    self._seen(key)
-                self._release()
-                if not done:
-                    await asyncio.sleep(backoff.next())
-        finally:
-            busy.discard(key)
-            self._wake.set()
+        done = await self._look_in_turn(key)
+        if done:
+            self._seen(key)
+        self._release()
+        return None if done else AGAIN
 
-    async def _look_at(self, key: str) -> bool:
-        """Look at a sandbox once; whether it need not be looked at again."""
+    async def _look_in_turn(self, key: str) -> bool:
         attachments = self.attachments
-        async with attachments.locks.held(key):
-            sandbox = attachments.live.get(key)
+        listed = attachments.table.running(key)
+        if listed is None:
+            return True
+        async with attachments.table.turn(listed):
+            sandbox = attachments.table.running(key)
             if sandbox is None or not await attachments.in_thread(lambda: attachments.network.alive((sandbox,))):
-                attachments.live.pop(key, None)  # it has ended by now, told or not, or has no network of its own
+                attachments.table.ended(key)  # told or not, or it has no network of its own
                 return True
             try:
                 return await self._settle(sandbox)
             except NetdraError as problem:
-                log.info("%s", problem, extra=fields(sandbox=key))
-                return False
-            except Exception:
-                log.exception("sandbox %s: netdra has a defect", key)
+                log.info("%s", problem)
                 return False
 
     async def _settle(self, sandbox: Sandbox) -> bool:
@@ -146,7 +135,7 @@ class Reconciler:
             return unknown is None
         if unknown is not None:
             raise unknown
-        if not network.guard.withholds(claim.metadata.uid for claim in claims):
+        if not attachments.table.withholds(claim.metadata.uid for claim in claims):
             self._seen(sandbox.id)
         if claims:
             with counted(REPAIRS):
@@ -164,7 +153,7 @@ class Reconciler:
 
         All others begin by a hook, and a claim's specification is away while it attaches one.
         """
-        if not self._unseen and self.attachments.network.guard.release():
+        if not self._unseen and self.attachments.table.stop_withholding():
             self.look()
 
     async def _confirm(self, sandbox: Sandbox, claims: tuple[ResourceClaim, ...], saved: Saved) -> None:

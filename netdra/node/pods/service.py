@@ -1,7 +1,7 @@
 """The half of the node's daemon that keeps pods and their claims, put together.
 
 Started by `netdra.node.daemon`, which hands `hooks` to the runtime's connection, `claims` to the kubelet's services and
-`held` to the publishing half.
+`network`, which knows the devices that are held, to the publishing half.
 """
 
 from __future__ import annotations
@@ -19,17 +19,14 @@ from netdra.node.cdi.files import ClaimFiles
 from netdra.node.claims.prepare import Claims
 from netdra.node.claims.store import ClaimStore
 from netdra.node.permits import EVERYTHING, NodePermits
-from netdra.node.pods.attachments import Attachments
+from netdra.node.pods.attachments import Attachments, Threads
 from netdra.node.pods.circuits import Circuits
-from netdra.node.pods.guard import Guard
-from netdra.node.pods.held import Held
 from netdra.node.pods.network import Network
-from netdra.node.pods.objects import WatchedPod
 from netdra.node.pods.orphans import Orphans
 from netdra.node.pods.reconcile import Reconciler
 from netdra.node.pods.reports import Reports
-from netdra.node.pods.threads import Threads
-from netdra.node.pods.tracker import Tracker
+from netdra.node.pods.table import Table
+from netdra.node.pods.tracker import Tracker, WatchedPod
 from netdra.node.pods.writer import StatusWriter
 from netdra.node.priority import PriorityGate
 from netdra.node.view import NodeView
@@ -44,19 +41,19 @@ class Pods:
     Attributes:
         hooks: what the runtime's connection calls.
         claims: what the kubelet's calls are handed to.
-        held: which devices are held.
+        network: what is done to sandboxes; it knows which devices are held.
     """
 
     hooks: Attachments
     claims: Claims
-    held: Held
+    network: Network
     tracker: Tracker
     writer: StatusWriter
     reconciler: Reconciler
     orphans: Orphans
 
     async def run(self) -> None:
-        """Work until cancelled, then end what has begun. Hooks may be called from the time `recall` has returned."""
+        """Work until cancelled, then end what has begun. Hooks may be called from the time `recover` has returned."""
         # A hook's thread gives the interpreter away at each call of the kernel. While the event loop works on the very
         # events that the hook causes, it would have it back only after 5 ms, each time.
         sys.setswitchinterval(_SWITCH_SECONDS)
@@ -72,39 +69,43 @@ class Pods:
             tasks.create_task(self.writer.run())
             tasks.create_task(self.reconciler.run())
             tasks.create_task(self.orphans.run())
-            tasks.create_task(self.held.network.namespaces.follow(self.orphans.look_at_sandboxes))
+            tasks.create_task(self.network.table.namespaces.follow(self.orphans.look_at_sandboxes))
 
     def _pod_changed(self, change: Change[WatchedPod]) -> None:
         if change.old is not None and (change.new is None or change.new.metadata.uid != change.old.metadata.uid):
             self.writer.pod_gone(change.old.metadata.uid)
 
-    async def recall(self) -> None:
+    async def recover(self) -> None:
         """Take up what a former process left, from the disk alone: to be awaited before anything else is started.
 
         Raises:
             NetdraError: the state folder or a CDI specification cannot be written.
         """
-        await self.reconciler.recall()
+        await self.reconciler.recover()
 
 
 @dataclass(frozen=True)
-class Surroundings:
+class Dependencies:
     """What the half that keeps pods is given by the daemon.
 
     Attributes:
         node: the node's name.
-        held: what `keep` returned, which the publishing half was given before.
+        settings: how chains are run here.
+        files: where claims' files are.
+        prepared: the claims that are prepared here.
         view: the node's devices and topologies.
         emit: takes an event.
         changed: told each time that other devices are held than before, or with other trouble.
-        gate: told what pods wait for, so that other work can wait.
+        gate: what statuses wait for.
         threads: where blocking work is done, in the host's network namespace.
         permits: what those who write topologies may have of the node.
     """
 
     client: Client
     node: str
-    held: Held
+    settings: Settings
+    files: ClaimFiles
+    prepared: ClaimStore
     view: NodeView
     emit: Callable[[Occurrence], None]
     changed: Callable[[], None] = lambda: None
@@ -113,25 +114,13 @@ class Surroundings:
     permits: NodePermits = EVERYTHING
 
 
-def keep(settings: Settings, files: ClaimFiles, prepared: ClaimStore) -> Held:
-    """What pods and claims hold of the node, by what is on its disk.
-
-    Args:
-        settings: how chains are run here.
-        files: where claims' files are.
-        prepared: the claims that are prepared here.
-    """
-    return Held(Network(settings, Guard(files, prepared)))
-
-
-def assemble(given: Surroundings) -> Pods:
+def assemble(given: Dependencies) -> Pods:
     """All parts, connected; nothing runs yet."""
-    network = given.held.network
-    files, prepared = network.guard.files, network.guard.prepared
-    tracker = Tracker.of_node(given.client, given.node, lambda: bool(prepared.uids()))
+    network = Network(given.settings, Table(given.files, given.prepared))
+    tracker = Tracker.of_node(given.client, given.node, lambda: bool(given.prepared.uids()))
     reports = Reports(given.emit, given.node)
 
-    def synchronized() -> None:
+    def listed() -> None:
         reconciler.look()
         orphans.look()
 
@@ -143,21 +132,19 @@ def assemble(given: Surroundings) -> Pods:
         reports=reports,
         circuits=Circuits(reports.plugin_hangs),
         threads=given.threads,
-        troubles=given.held.troubles,
         changed=given.changed,
-        gate=given.gate,
         permits=given.permits,
-        work=synchronized,
-        missed=lambda: orphans.look_at_sandboxes(),
+        listed=listed,
+        ended_unseen=lambda: orphans.look_at_sandboxes(),
     )
     reconciler = Reconciler(attachments)
     claims = Claims(
         given.client,
         given.node,
         given.view,
-        given.held,
-        prepared,
-        files,
+        network,
+        given.prepared,
+        given.files,
         tracker.on_host_network,
         tracker.just_read,
         given.permits,
@@ -167,7 +154,7 @@ def assemble(given: Surroundings) -> Pods:
     return Pods(
         hooks=attachments,
         claims=claims,
-        held=given.held,
+        network=network,
         tracker=tracker,
         writer=attachments.writer,
         reconciler=reconciler,

@@ -8,17 +8,16 @@ AllocatedDeviceStatus).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import msgspec
 
-from netdra.chain.standing import PlanResults
+from netdra.chain.outcome import DeviceOutcome
+from netdra.chain.report import StepReport
 from netdra.model import names
 from netdra.model.claim import AllocatedDeviceStatus, NetworkDeviceData, ResourceClaim
-from netdra.model.plan import ClaimReference, PlannedDevice, PlannedStep
-from netdra.model.result import StepResult
-from netdra.node.cdi.outcome import network_of
+from netdra.model.plan import ClaimReference, PlannedDevice
 from netdra.node.nri.hooks import Sandbox
 
 _RESERVED = "no NetworkTopology is meant by its DeviceClass: it is reserved for the pod, and nothing was attached"
@@ -31,8 +30,6 @@ READY = "Ready"
 DeviceId = tuple[str, str, str]
 """Pool, device and share of a device: what tells a claim's entries apart."""
 
-_NOTHING = StepResult()
-
 
 class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     """What became of a claim in one sandbox.
@@ -40,16 +37,14 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         claim: the claim.
         sandbox: where.
-        devices: its devices of ours, those that no topology speaks of too.
-        plans: what was run for it, with the results; none if it failed.
+        devices: its devices of ours and what they became, those that nothing was run for too.
         reason: one word for programs: `Attached`, or why it is not.
         message: the same for people; of a failure, the step that failed.
     """
 
     claim: ClaimReference
     sandbox: Sandbox
-    devices: tuple[PlannedDevice, ...]
-    plans: tuple[PlanResults, ...] = ()
+    devices: tuple[DeviceOutcome, ...]
     reason: str = "Attached"
     message: str = ""
 
@@ -59,24 +54,27 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
         return self.reason == "Attached"
 
 
-def attached(sandbox: Sandbox, claims: Sequence[ResourceClaim], done: Sequence[PlanResults]) -> tuple[Outcome, ...]:
+Use = tuple[Outcome, DeviceOutcome]
+"""A device in one of the sandboxes that have it."""
+
+
+def attached(sandbox: Sandbox, claims: Sequence[ResourceClaim], done: Sequence[DeviceOutcome]) -> tuple[Outcome, ...]:
     """What became of each claim of a sandbox whose network is complete, in the order of the claims.
 
     Args:
         sandbox: the pod's.
         claims: its claims, as far as they are known; those whose network was run need not be among them.
-        done: what was run in it; nothing if there was nothing to run.
+        done: what devices became; nothing if there was nothing to run.
     """
-    known = {claim.reference: _allocated(claim) for claim in claims}
-    found: list[Outcome] = []
-    for claim in dict.fromkeys([*known, *(each.plan.claim for each in done)]):
-        plans = tuple(each for each in done if each.plan.claim == claim)
-        run = tuple(step.device for each in plans for step in each.plan.steps if step.device is not None)
-        ids = {(device.pool, device.device, device.share_id) for device in run}
-        rest = tuple(each for each in known.get(claim, ()) if (each.pool, each.device, each.share_id) not in ids)
+    allocated = {claim.reference: _allocated(claim) for claim in claims}
+    outcomes: list[Outcome] = []
+    for claim in dict.fromkeys([*allocated, *(device.claim for device in done)]):
+        run = tuple(device for device in done if device.claim == claim)
+        ids = {_id(device.device) for device in run}
+        rest = tuple(device for device in allocated.get(claim, ()) if _id(device.device) not in ids)
         message = _RESERVED if rest and not run else ""
-        found.append(Outcome(claim=claim, sandbox=sandbox, devices=run + rest, plans=plans, message=message))
-    return tuple(found)
+        outcomes.append(Outcome(claim=claim, sandbox=sandbox, devices=run + rest, message=message))
+    return tuple(outcomes)
 
 
 def failed(sandbox: Sandbox, claims: Sequence[ResourceClaim], reason: str, message: str) -> tuple[Outcome, ...]:
@@ -87,14 +85,23 @@ def failed(sandbox: Sandbox, claims: Sequence[ResourceClaim], reason: str, messa
     )
 
 
-def _allocated(claim: ResourceClaim) -> tuple[PlannedDevice, ...]:
-    """The devices of a claim of this driver's, as the scheduler names them."""
+def _allocated(claim: ResourceClaim) -> tuple[DeviceOutcome, ...]:
+    """The devices of a claim of this driver's, as the scheduler names them, with nothing run for them."""
     allocation = claim.status.allocation
     return tuple(
-        PlannedDevice(request=each.request, pool=each.pool, device=each.device, share_id=each.share_id or "")
-        for each in (allocation.devices.results if allocation is not None else ())
-        if each.driver == names.DRIVER
+        DeviceOutcome(
+            claim=claim.reference,
+            device=PlannedDevice(
+                request=result.request, pool=result.pool, device=result.device, share_id=result.share_id or ""
+            ),
+        )
+        for result in (allocation.devices.results if allocation is not None else ())
+        if result.driver == names.DRIVER
     )
+
+
+def _id(device: PlannedDevice) -> DeviceId:
+    return device.pool, device.device, device.share_id
 
 
 def device_statuses(
@@ -107,12 +114,12 @@ def device_statuses(
         former: what the status says of our devices now; a condition that does not change keeps its time.
         now: the time, in RFC 3339.
     """
-    since = {(each.pool, each.device, each.share_id or ""): each.conditions for each in former}
-    found: dict[DeviceId, list[tuple[Outcome, PlannedDevice]]] = {}
+    since = {(entry.pool, entry.device, entry.share_id or ""): entry.conditions for entry in former}
+    uses: dict[DeviceId, list[Use]] = {}
     for outcome in outcomes:
         for device in outcome.devices:
-            found.setdefault((device.pool, device.device, device.share_id), []).append((outcome, device))
-    return tuple(_entry(key, uses, _ready_of(since.get(key)), now) for key, uses in found.items())
+            uses.setdefault(_id(device.device), []).append((outcome, device))
+    return tuple(_entry(key, used, _ready_of(since.get(key)), now) for key, used in uses.items())
 
 
 def same(one: Iterable[AllocatedDeviceStatus], other: Iterable[AllocatedDeviceStatus]) -> bool:
@@ -127,9 +134,7 @@ def _by_id(entries: Iterable[AllocatedDeviceStatus]) -> dict[DeviceId, bytes]:
     }
 
 
-def _entry(
-    key: DeviceId, uses: Sequence[tuple[Outcome, PlannedDevice]], former: Mapping[str, Any], now: str
-) -> AllocatedDeviceStatus:
+def _entry(key: DeviceId, uses: Sequence[Use], former: Mapping[str, Any], now: str) -> AllocatedDeviceStatus:
     pool, device, share = key
     return AllocatedDeviceStatus(
         driver=names.DRIVER,
@@ -168,37 +173,24 @@ def _ready_of(conditions: tuple[Any, ...] | None) -> Mapping[str, Any]:
     return next((each for each in conditions or () if each.get("type") == READY), {})
 
 
-def _network_data(uses: Sequence[tuple[Outcome, PlannedDevice]]) -> NetworkDeviceData | None:
+def _network_data(uses: Sequence[Use]) -> NetworkDeviceData | None:
     """The interface of the first pod, and the addresses of all."""
-    found = [network for outcome, device in uses for network in _seen(outcome, device)]
-    if not found:
+    networks = [device.network for _, device in uses if device.network is not None]
+    if not networks:
         return None
-    addresses = dict.fromkeys(address for each in found for address in each.ips)
+    addresses = dict.fromkeys(address for network in networks for address in network.ips)
     return NetworkDeviceData(
-        interface_name=found[0].interface_name,
+        interface_name=networks[0].interface_name,
         ips=tuple(addresses)[:MAX_IPS],
-        hardware_address=found[0].hardware_address if len(found) == 1 else "",
+        hardware_address=networks[0].hardware_address if len(networks) == 1 else "",
     )
 
 
-def _seen(outcome: Outcome, device: PlannedDevice) -> Iterator[NetworkDeviceData]:
-    return (network for done, root in _roots(outcome, device) if (network := network_of(done, root)) is not None)
-
-
-def _descendants(done: PlanResults, root: str) -> list[str]:
-    """A step and all that stand on it, in the order in which they run."""
-    found = [root]
-    for step in done.plan.steps:
-        if any(each in found for each in step.depend_on):
-            found.append(step.name)
-    return found
-
-
-def _data(uses: Sequence[tuple[Outcome, PlannedDevice]]) -> dict[str, Any] | None:
+def _data(uses: Sequence[Use]) -> dict[str, Any] | None:
     """The results step by step, as much as there is room for: all, then the device's own step alone, then names."""
     for detail in (_all_steps, _own_step, _names):
         for pods in (uses, uses[:1]):
-            listed = [_pod(outcome, detail(outcome, device)) for outcome, device in pods]
+            listed = [_pod(outcome, detail(device)) for outcome, device in pods]
             data = {"pods": listed} | ({"more": len(uses) - len(pods)} if len(pods) < len(uses) else {})
             if len(msgspec.json.encode(data)) <= MAX_DATA:
                 return data
@@ -210,30 +202,23 @@ def _pod(outcome: Outcome, steps: list[dict[str, Any]]) -> dict[str, Any]:
     return {"name": sandbox.name, "uid": sandbox.uid, "sandbox": sandbox.id} | ({"steps": steps} if steps else {})
 
 
-def _all_steps(outcome: Outcome, device: PlannedDevice) -> list[dict[str, Any]]:
-    return [step for done, root in _roots(outcome, device) for step in _steps(done, _descendants(done, root.name))]
+def _all_steps(device: DeviceOutcome) -> list[dict[str, Any]]:
+    return [_step(step) for step in device.steps]
 
 
-def _own_step(outcome: Outcome, device: PlannedDevice) -> list[dict[str, Any]]:
-    return [step for done, root in _roots(outcome, device) for step in _steps(done, [root.name])]
+def _own_step(device: DeviceOutcome) -> list[dict[str, Any]]:
+    return [_step(step) for step in device.steps[:1]]
 
 
-def _names(outcome: Outcome, device: PlannedDevice) -> list[dict[str, Any]]:
-    return [{"topology": done.plan.topology, "step": root.name} for done, root in _roots(outcome, device)]
+def _names(device: DeviceOutcome) -> list[dict[str, Any]]:
+    return [{"topology": step.topology, "step": step.step} for step in device.steps[:1]]
 
 
-def _roots(outcome: Outcome, device: PlannedDevice) -> Iterator[tuple[PlanResults, PlannedStep]]:
-    return ((done, step) for done in outcome.plans for step in done.plan.steps if step.device == device)
-
-
-def _steps(done: PlanResults, wanted: Sequence[str]) -> Iterator[dict[str, Any]]:
-    for step in done.plan.steps:
-        if step.name in wanted:
-            notes = done.notes.get(step.name, ())
-            yield {
-                "topology": done.plan.topology,
-                "step": step.name,
-                "type": step.type,
-                "interface": step.if_name,
-                "result": msgspec.to_builtins(done.results.get(step.name, _NOTHING)),
-            } | ({"notes": list(notes)} if notes else {})
+def _step(step: StepReport) -> dict[str, Any]:
+    return {
+        "topology": step.topology,
+        "step": step.step,
+        "type": step.plugin,
+        "interface": step.interface,
+        "result": msgspec.to_builtins(step.result),
+    } | ({"notes": list(step.notes)} if step.notes else {})

@@ -1,4 +1,4 @@
-"""Writes what `status` says into the claims, outside of the hooks: queued by claim, repeated until it is there.
+"""Writes what `status` says into the claims, outside of the hooks: a work queue of claims (`netdra.kube.queue`).
 
 Told by `netdra.node.pods.attachments`. Written is the whole status subresource under the resourceVersion that was just
 read, not a patch: the API server of Kubernetes 1.37 refuses every patch of the status of a claim whose own opaque
@@ -8,7 +8,6 @@ the status says so already.
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -17,20 +16,19 @@ from typing import Literal
 
 import msgspec
 
-from netdra.kube.backoff import Backoff
 from netdra.kube.client import Client
-from netdra.kube.errors import ApiError, ConflictError, NotFoundError, RefusedError
+from netdra.kube.errors import ConflictError, NotFoundError, RefusedError
+from netdra.kube.queue import AGAIN, WorkQueue
 from netdra.kube.resources import Resource
 from netdra.model import names
 from netdra.model.claim import AllocatedDeviceStatus
 from netdra.model.errors import NetdraError
-from netdra.model.meta import ObjectMeta
+from netdra.model.meta import ObjectMeta, time_text
 from netdra.model.plan import ClaimReference
 from netdra.model.resource import API_VERSION, Wire
 from netdra.node.metrics import STATUS_WRITES
 from netdra.node.pods.status import Outcome, device_statuses, same
 from netdra.node.priority import PriorityGate
-from netdra.ops.logs import fields
 from netdra.ops.metrics import counted
 
 log = logging.getLogger(__name__)
@@ -63,7 +61,7 @@ _entry = msgspec.json.Decoder(AllocatedDeviceStatus)
 
 
 def _now() -> str:
-    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return time_text(datetime.now(UTC))
 
 
 @dataclass
@@ -81,17 +79,23 @@ class StatusWriter:
     gate: PriorityGate = field(default_factory=PriorityGate)
     failures: int = 0
     _told: dict[str, dict[str, Outcome]] = field(default_factory=dict)
-    _due: dict[str, ClaimReference] = field(default_factory=dict)
-    _wake: asyncio.Event = field(default_factory=asyncio.Event)
-    _settled: asyncio.Event = field(default_factory=asyncio.Event)
-    _busy: set[str] = field(default_factory=set)
-    _at_once: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(AT_ONCE))
+    _queue: WorkQueue[ClaimReference] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._queue = WorkQueue(
+            "claim-status",
+            self._bring_up_to_date,
+            workers=AT_ONCE,
+            most=MOST_WAIT,
+            gate=lambda: self.gate.wait(MOST_PATIENCE),
+            fields=lambda claim: {"claim": f"{claim.namespace}/{claim.name}"},
+        )
 
     def tell(self, outcomes: Sequence[Outcome]) -> None:
         """Note what became of claims in a sandbox, in place of what became of them in the pod's last; written soon."""
         for outcome in outcomes:
             self._told.setdefault(outcome.claim.uid, {})[outcome.sandbox.uid] = outcome
-            self._note(outcome.claim)
+            self._queue.add(outcome.claim)
 
     def forget(self, sandbox: str, claims: Sequence[ClaimReference] = ()) -> None:
         """A sandbox is gone: what it had is taken back. Why it was refused stays, until its pod has another or is gone.
@@ -102,7 +106,7 @@ class StatusWriter:
         """
         self._drop(lambda outcome: outcome.sandbox.id == sandbox and outcome.is_attached)
         for claim in claims:
-            self._note(claim)
+            self._queue.add(claim)
 
     def pod_gone(self, uid: str) -> None:
         """A pod is gone: nothing is told of it any more."""
@@ -117,65 +121,37 @@ class StatusWriter:
             for pod, outcome in tuple(outcomes.items()):
                 if is_over(outcome):
                     del outcomes[pod]
-                    self._note(outcome.claim)
+                    self._queue.add(outcome.claim)
             if not outcomes:
                 del self._told[claim_uid]
 
     async def settled(self) -> None:
         """Wait until all that was told is written, or cannot be."""
-        while self._due:
-            self._settled.clear()
-            await self._settled.wait()
+        await self._queue.drained()
 
     async def run(self) -> None:
         """Write until cancelled."""
-        async with asyncio.TaskGroup() as tasks:
-            while True:
-                self._wake.clear()
-                for uid, claim in self._due.items():
-                    if uid not in self._busy:
-                        self._busy.add(uid)
-                        tasks.create_task(self._bring_up_to_date(claim))
-                await self._wake.wait()
+        await self._queue.run()
 
-    def _note(self, claim: ClaimReference) -> None:
-        self._due[claim.uid] = claim
-        self._wake.set()
+    async def _bring_up_to_date(self, claim: ClaimReference) -> float | None:
+        """Have a claim's status say what was told last, unless it never will.
 
-    async def _bring_up_to_date(self, claim: ClaimReference) -> None:
-        """Write a claim's status until it says what was told last, or cannot."""
-        backoff = Backoff(most=MOST_WAIT)
+        Raises:
+            NetdraError: it cannot be written just now.
+        """
         try:
-            while claim.uid in self._due:
-                wanted = tuple(self._told.get(claim.uid, {}).values())
-                async with self._at_once:
-                    await self.gate.wait(MOST_PATIENCE)
-                    wait = await self._attempt(claim, wanted, backoff)
-                if wait:
-                    await asyncio.sleep(wait)
-                elif wanted == tuple(self._told.get(claim.uid, {}).values()):
-                    del self._due[claim.uid]
-        finally:
-            self._busy.discard(claim.uid)
-            self._settled.set()
-            self._wake.set()
-
-    async def _attempt(self, claim: ClaimReference, wanted: Sequence[Outcome], backoff: Backoff) -> float:
-        """Write once; return the seconds after which to try again, 0 if there is no need to."""
-        try:
-            await self._write(claim, wanted)
+            await self._write(claim, tuple(self._told.get(claim.uid, {}).values()))
         except ConflictError:
-            return backoff.next()  # somebody else wrote, which is no failure
+            return AGAIN  # somebody else wrote, which is no failure
         except NotFoundError:
             self._told.pop(claim.uid, None)
         except RefusedError as problem:
             self.failures += 1
-            log.warning("status not written: %s", problem, extra=fields(claim=f"{claim.namespace}/{claim.name}"))
-        except NetdraError as problem:
+            log.warning("status not written: %s", problem)
+        except NetdraError:
             self.failures += 1
-            log.info("status not written yet: %s", problem, extra=fields(claim=f"{claim.namespace}/{claim.name}"))
-            return backoff.next(problem.retry_after if isinstance(problem, ApiError) else 0.0)
-        return 0.0
+            raise
+        return None
 
     async def _write(self, claim: ClaimReference, outcomes: Sequence[Outcome]) -> None:
         stored = await self.client.get(STORED_CLAIMS, claim.name, claim.namespace)

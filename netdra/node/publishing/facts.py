@@ -36,17 +36,19 @@ class Known(msgspec.Struct, frozen=True):
 
     Attributes:
         allow_host_use: whether that policy allows that the device is taken from the host while the host uses it.
+        plugins: the CNI plugins that it lists, whether the node has them or not.
     """
 
     interface: Interface
     policy: str = ""
     allow_host_use: bool = False
+    plugins: tuple[str, ...] = ()
 
 
 def of_part(part: ExposureResult, by_identity: Mapping[str, Interface]) -> dict[str, Known]:
     """What is known of a pool's devices, by their names."""
     return {
-        device.name: Known(by_identity[device.interface], device.policy, device.allow_host_use)
+        device.name: Known(by_identity[device.interface], device.policy, device.allow_host_use, device.plugins)
         for device in part.devices
     }
 
@@ -55,20 +57,35 @@ def of_slices(slices: Iterable[ResourceSlice], reported: NodeNetworkStatus) -> d
     """What slices say of their devices' interfaces, and the node's report of the policies that made them."""
     policies = {name: each.policy for group in reported.interfaces for name, each in group.published()}
     return {
-        (found.spec.pool.name, device.name): Known(_interface(device), policies.get(device.name, ""))
+        (found.spec.pool.name, device.name): Known(
+            _interface(device), policies.get(device.name, ""), plugins=supported_cnis(device)
+        )
         for found in slices
         for device in found.spec.devices
     }
 
 
+def still(last: Known, now: Known) -> Known:
+    """What is known of a held device: its interface as it was when it was allocated; who offers it may change.
+
+    What it was allocated for it may be attached by until it is given back.
+    """
+    plugins = tuple(dict.fromkeys((*now.plugins, *last.plugins)))
+    return Known(last.interface, now.policy, now.allow_host_use, plugins)
+
+
 def planned(pool: str, device: Device, known: Known) -> PlannedDevice:
-    """A published device as a plan takes it; `request` is still ""."""
+    """A published device as a plan takes it; `request` is still "".
+
+    A plugin that the node has lost is still one that the policy lists: a claim that has the device for it is not
+    refused, its pod waits until the plugin is back.
+    """
     interface = known.interface
     return PlannedDevice(
         request="",
         pool=pool,
         device=device.name,
-        supported_cnis=supported_cnis(device),
+        supported_cnis=known.plugins or supported_cnis(device),
         if_name=interface.if_name,
         type=interface.type,
         mac=interface.mac,
@@ -80,19 +97,6 @@ def planned(pool: str, device: Device, known: Known) -> PlannedDevice:
         iommu_group=interface.iommu_group,
         allow_host_use=known.allow_host_use,
     )
-
-
-def newest(slices: Sequence[ResourceSlice]) -> dict[str, tuple[ResourceSlice, ...]]:
-    """The slices of each pool's highest generation, by pool."""
-    highest: dict[str, int] = {}
-    for found in slices:
-        pool = found.spec.pool
-        highest[pool.name] = max(pool.generation, highest.get(pool.name, 0))
-    pools: dict[str, list[ResourceSlice]] = {}
-    for found in sorted(slices, key=lambda one: one.metadata.name):
-        if found.spec.pool.generation == highest[found.spec.pool.name]:
-            pools.setdefault(found.spec.pool.name, []).append(found)
-    return {pool: tuple(found) for pool, found in pools.items()}
 
 
 def _interface(device: Device) -> Interface:

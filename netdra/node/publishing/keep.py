@@ -3,7 +3,8 @@
 Called by `netdra.node.publishing.offering` for each pool that has held devices. Pure. The scheduler charges what is
 allocated by what is published now (nothing of it is kept in the claim), so while a device is held
 
-- it stays, with the capacity that it was allocated with, and takes no less of any counter;
+- it stays, with the capacity that it was allocated with, and takes no less of any counter; what providers say of a
+  shared one may grow;
 - no counter that it takes from is lowered;
 - whoever takes all of a counter goes on taking all of it, so that nothing that excluded each other meets;
 - it takes more where it should, as far as the others that are held leave room: a new persona is kept from it.
@@ -18,13 +19,16 @@ from decimal import Decimal
 
 import msgspec
 
-from netdra.model import quantity
+from netdra.model import names, quantity
 from netdra.model.resource import (
+    MAX_ATTRIBUTES_AND_CAPACITIES,
     MAX_COUNTER_CONSUMPTIONS,
     MAX_COUNTERS,
     Counter,
     CounterSet,
     Device,
+    DeviceAttribute,
+    DeviceCapacity,
     DeviceCounterConsumption,
 )
 
@@ -75,14 +79,47 @@ def keep(previous: Pool, held: Iterable[str], wanted: Pool) -> Pool:
 
 
 def _held(published: Device, wanted: Device | None, draws: Amounts) -> Device:
-    """A held device: what it was allocated with stays, what is told of a shared one, which others may get, follows."""
-    shared = published.allow_multiple_allocations and wanted is not None
+    """A held device: what it was allocated with stays; what is said of a shared one, which others may get, follows."""
+    shared = wanted is not None and published.allow_multiple_allocations and wanted.allow_multiple_allocations
+    attributes, capacity = (
+        _followed_facts(published, wanted)
+        if shared and wanted is not None
+        else (published.attributes, published.capacity)
+    )
     return msgspec.structs.replace(
         published,
-        attributes=wanted.attributes if shared and wanted is not None else published.attributes,
+        attributes=attributes,
+        capacity=capacity,
         taints=wanted.taints if wanted is not None else published.taints,
         consumes_counters=_consumption(published, draws),
     )
+
+
+def _followed_facts(
+    published: Device, wanted: Device
+) -> tuple[Mapping[str, DeviceAttribute], Mapping[str, DeviceCapacity]]:
+    """The attributes and capacity of a shared device that claims have.
+
+    Attributes follow, and of the capacity what providers say grows at once. What they take back, or say less of, may be
+    what a claim consumes: it waits until nobody has the device. What is new waits too where there is no room for both.
+    """
+    attributes, capacity = dict(wanted.attributes), dict(published.capacity)
+    for name, amount in wanted.capacity.items():
+        before = capacity.get(name)
+        if _is_providers(name) and (before is None or quantity.parse(amount.value) >= quantity.parse(before.value)):
+            capacity[name] = amount
+    new = [name for name in capacity if name not in published.capacity]
+    said = [name for name in attributes if _is_providers(name) and name not in published.attributes]
+    while len(attributes) + len(capacity) > MAX_ATTRIBUTES_AND_CAPACITIES and (new or said):
+        if new:
+            del capacity[new.pop()]
+        else:
+            del attributes[said.pop()]
+    return attributes, capacity
+
+
+def _is_providers(name: str) -> bool:
+    return "/" in name and not name.startswith(f"{names.DRIVER}/")
 
 
 def _merged(had: Amounts, asked: Amounts, drawn: Sequence[Amounts]) -> Amounts:

@@ -14,17 +14,20 @@ from typing import Protocol
 import msgspec
 
 from netdra.exposure import Exposer
+from netdra.exposure.registered import NOTHING, Registered
 from netdra.model.device import ExposureResult, Features, LeftOut, Problem
 from netdra.model.inventory import Interface, Inventory, Node, wire
 from netdra.model.node_network import NodeNetworkStatus
 from netdra.model.plan import PlannedDevice
 from netdra.model.policy import DeviceExposurePolicy
+from netdra.model.registration import Outcome
 from netdra.model.resource import ResourceSlice
 from netdra.node.publishing import facts, reports
 from netdra.node.publishing.facts import Gone, Known, PfNames, frozen_names, recall
 from netdra.node.publishing.interfaces import Damper
 from netdra.node.publishing.keep import Pool, keep
-from netdra.node.publishing.reports import Row, Seen
+from netdra.node.publishing.plugins import Presence
+from netdra.node.publishing.reports import Listed, Row, Seen
 from netdra.node.view import HeldDevice
 from netdra.slices.pack import arrange, layout
 from netdra.topology.devices import DeviceKey
@@ -99,6 +102,7 @@ class Offering:
         self._node = node
         self._exposer: Exposer | None = None
         self._asked: tuple[object, ...] = ()
+        self._presence: Presence | None = None
         self._features = Features()
         self._damper = Damper()
         self._made: dict[str, _Made] = {}
@@ -119,16 +123,24 @@ class Offering:
         """When another pass is worth it though nothing happens; None if never."""
         return self._damper.due
 
-    def follow(self, policies: Sequence[DeviceExposurePolicy], features: Features) -> None:
-        """From now on these policies hold, and the API server takes this.
+    def follow(
+        self, policies: Sequence[DeviceExposurePolicy], features: Features, presence: Presence | None = None
+    ) -> None:
+        """From now on these policies hold, the API server takes this, and the node has these CNI plugins.
 
         What the controller writes in their statuses is no other policy: all devices would be made anew for nothing.
         """
-        asked = (tuple((policy.name, policy.metadata.generation, policy.spec) for policy in policies), features)
+        programs = presence.programs if presence is not None else None
+        asked = (
+            tuple((policy.name, policy.metadata.generation, policy.spec) for policy in policies),
+            features,
+            programs,
+        )
+        self._presence = presence
         if asked != self._asked:
             self._asked = asked
             self._features = features
-            self._exposer = Exposer(policies, features=features)
+            self._exposer = Exposer(policies, features=features, programs=programs)
 
     def update(
         self,
@@ -137,6 +149,7 @@ class Offering:
         held: Sequence[HeldDevice],
         surroundings: Surroundings,
         now: float,
+        registered: Registered = NOTHING,
     ) -> Offered:
         """One pass.
 
@@ -146,6 +159,7 @@ class Offering:
             held: the devices that claims have.
             surroundings: what else the kernel can be asked.
             now: seconds of a clock that never goes back.
+            registered: what providers say of the node's devices.
         """
         assert self._exposer is not None, "follow comes first"
         claimed = {one.key: self._last[one.key] for one in held if one.key in self._last}
@@ -163,7 +177,7 @@ class Offering:
         node = Node(name=self._node, labels=labels, physnets=inventory.node.physnets)
         here = Inventory(node=node, interfaces=interfaces)
         pinned = {known.interface.identity: key[0] for key, known in claimed.items()}
-        parts = self._exposer.pools(here, in_use, pinned)
+        parts = self._exposer.pools(here, in_use, pinned, registered)
         self._gone = facts.gone_effects(gone, self._exposer, self._gone)
         changed = self._make_all(parts, held, interfaces)
         self._interfaces = interfaces
@@ -190,12 +204,39 @@ class Offering:
             for (pool, name), why in refused.items()
         ]
         problems = (*self._problems, *unwanted)
-        return reports.status(Seen(rows, self._exposer.holding, problems, self._left_out(problems)))
+        plugins = self._presence.programs if self._presence is not None else ()
+        missing = reports.missing_plugins(self._listed(), self._presence)
+        outcomes = tuple(outcome for made in self._made.values() for outcome in _published(made))
+        return reports.status(
+            Seen(
+                rows,
+                self._exposer.holding,
+                problems,
+                self._left_out(problems),
+                outcomes=outcomes,
+                plugins=plugins,
+                missing=missing,
+            )
+        )
 
     @property
     def _problems(self) -> tuple[Problem, ...]:
         homeless = self._exposer.problems if self._exposer else ()
-        return (*homeless, *[each for made in self._made.values() for each in made.problems])
+        parts = [each for made in self._made.values() for each in made.problems]
+        presence = self._presence
+        if presence is None or not (presence.lost or presence.unusable):
+            return (*homeless, *parts)
+        return (*homeless, *parts, *reports.lost_plugins(self._listed(), presence))
+
+    def _listed(self) -> dict[str, Listed]:
+        """The CNI plugins that policies list for devices of this node."""
+        found: dict[str, Listed] = {}
+        for made in self._made.values():
+            held = {one.key[1] for one in made.source.holding}
+            for device in made.source.part.devices:
+                for plugin in device.plugins:
+                    found[plugin] = found.get(plugin, Listed()).with_one(allocated=device.name in held)
+        return found
 
     def _left_out(self, problems: Iterable[Problem]) -> Mapping[LeftOut, int]:
         left_out = Counter(each.left_out for each in problems if each.left_out is not None)
@@ -272,10 +313,9 @@ class Offering:
         for name in _device_names(self._previous.get(pool, ())):
             if name not in known and name not in held:
                 self._last.pop((pool, name), None)
-        # What is held is remembered as it was when it was allocated; who offers it may change.
         for name, one in known.items():
             last = self._last.get((pool, name)) if name in held else None
-            self._last[pool, name] = Known(last.interface, one.policy, one.allow_host_use) if last is not None else one
+            self._last[pool, name] = facts.still(last, one) if last is not None else one
         self._previous[pool] = slices
         return before is None or (before.slices, before.known, before.problems) != (slices, known, made.problems)
 
@@ -318,6 +358,27 @@ class Offering:
             for one in slices:
                 for device in one.spec.devices:
                     self._last.pop((pool, device.name), None)
+
+
+def _published(made: _Made) -> Iterator[Outcome]:
+    """What became of what providers say of a pool's devices: one that a claim has may have to wait for it."""
+    outcomes = made.source.part.outcomes
+    if not outcomes:
+        return
+    wanted = {device.name: device for device in made.source.part.devices}
+    there = {device.name: device for one in made.slices for device in one.spec.devices}
+    for outcome in outcomes:
+        device, published = wanted.get(outcome.device), there.get(outcome.device)
+        if outcome.problem or device is None:
+            yield outcome
+        elif published is None:
+            yield msgspec.structs.replace(outcome, problem="the device is not published")
+        elif any(published.capacity.get(name) != device.capacity[name] for name in outcome.capacity) or any(
+            published.attributes.get(name) != device.registered[name] for name in outcome.attributes
+        ):
+            yield msgspec.structs.replace(outcome, problem="a claim has the device: it waits until that gives it back")
+        else:
+            yield outcome
 
 
 def _flat(slices: Iterable[ResourceSlice]) -> Pool:

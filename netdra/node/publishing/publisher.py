@@ -1,44 +1,76 @@
 """Keeps a node's ResourceSlices as they should be: when what is wanted changes, and when somebody else changes them.
 
-Run by `netdra.node.publishing.service`. Each pool is for itself: what is wanted of it or stored of it changed, so it is
-compared, written where it differs, and left alone until the reflector has seen those writes, so that the next look
-begins from the truth and makes nothing twice. If what it then has is what was written, there is no next look. The
-kubelet wipes a driver's slices when it restarts; that is a change like any other.
+Run by `netdra.node.publishing.service`. Each pool is for itself, a key of a work queue: what is wanted of it or stored
+of it changed, so it is compared, written where it differs, and left alone until the reflector has seen those writes, so
+that the next look begins from the truth and makes nothing twice. If what it then has is what was written, there is no
+next look. The kubelet wipes a driver's slices when it restarts; that is a change like any other. A write that somebody
+else's change overtook ends the pool's round: the next one begins from what is there then.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import msgspec
 
-from netdra.kube.backoff import Backoff
 from netdra.kube.client import Client, Selection
-from netdra.kube.errors import ApiError
-from netdra.kube.resources import Resource
-from netdra.kube.store import Change, Store
+from netdra.kube.errors import ApiError, ConflictError, NotFoundError, RefusedError, Status
+from netdra.kube.features import Dropped, dropped
+from netdra.kube.queue import AGAIN, WorkQueue
+from netdra.kube.resources import RESOURCE_SLICES, Resource
+from netdra.kube.store import Change, Store, order
 from netdra.model import names
-from netdra.model.errors import TemporaryError
 from netdra.model.meta import ObjectMeta, OwnerReference
 from netdra.model.resource import API_VERSION, Device, ResourceSlice, ResourceSliceSpec
 from netdra.node import metrics
-from netdra.node.publishing.publish import Written, write
-from netdra.node.publishing.reconcile import reconcile
-from netdra.ops.logs import fields
+from netdra.node.metrics import SLICE_WRITES
+from netdra.node.publishing.reconcile import Writes, content, digest, reconcile
 from netdra.ops.metrics import counted
 
 log = logging.getLogger(__name__)
 
-REFUSED_SECONDS = 30.0
 AT_ONCE = 12
 """How many pools are written at one time; more would only wait in the API server."""
 MAX_ADOPTED = 64
 """How many contents of a pool are remembered that the server keeps otherwise."""
 
 Slices = Sequence[ResourceSlice]
+
+
+class Refusal(msgspec.Struct, frozen=True):
+    """A device that the server does not take, with its reason."""
+
+    device: str
+    reason: str
+
+
+class Written(msgspec.Struct, frozen=True):
+    """What became of a pool's writes.
+
+    Attributes:
+        versions: the resourceVersions of what was written, by the slices' names.
+        deleted: the names of the slices that are gone.
+        adopted: digest of what was sent -> digest of what the server kept of it, where they differ.
+        dropped: the fields that it did not keep.
+        refusals: the devices that it refused; the pool is not whole until they are left out.
+        overtaken: whether somebody else's change came first, so that the pool has to be looked at anew.
+    """
+
+    versions: dict[str, str] = {}
+    deleted: tuple[str, ...] = ()
+    adopted: dict[bytes, bytes] = {}
+    dropped: tuple[Dropped, ...] = ()
+    refusals: tuple[Refusal, ...] = ()
+    overtaken: bool = False
+
+    @property
+    def version(self) -> str:
+        """The highest resourceVersion written, "" if none: a store that reached it has seen all of them."""
+        return max(self.versions.values(), key=order, default="")
 
 
 class StoredSlice(msgspec.Struct, frozen=True):
@@ -66,6 +98,7 @@ STORED_SLICES = Resource(API_VERSION, "resourceslices", StoredSlice)
 
 _spec = msgspec.json.Decoder(ResourceSliceSpec)
 _pool_of = msgspec.json.Decoder(_OfPool)
+_DEVICE = re.compile(r"spec\.devices\[(\d+)\]")
 
 
 def of_node(node: str) -> Selection:
@@ -151,22 +184,22 @@ class Publisher:
         store: the node's slices of this driver, kept by a reflector.
         owner: the node that they go with.
         report: told of each pool's writes, and what became of them.
-        settled: set while the server has what is wanted, as far as is known.
     """
 
     client: Client
     store: Store[StoredSlice]
     owner: OwnerReference
     report: Callable[[str, Written], None] = _no_report
-    backoff: Backoff = field(default_factory=Backoff)
-    settled: asyncio.Event = field(default_factory=asyncio.Event)
     _pools: dict[str, _Pool] = field(default_factory=dict)
-    _wanting: bool = False
-    _open: dict[str, None] = field(default_factory=dict)
-    _busy: set[str] = field(default_factory=set)
     _unseen: dict[str, _Unseen] = field(default_factory=dict)
-    _later: dict[str, asyncio.TimerHandle] = field(default_factory=dict)
-    _turn: asyncio.Event = field(default_factory=asyncio.Event)
+    _deferred: set[str] = field(default_factory=set)
+    _wanted: asyncio.Event = field(default_factory=asyncio.Event)
+    _all_seen: asyncio.Event = field(default_factory=asyncio.Event)
+    _queue: WorkQueue[str] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._queue = WorkQueue("slices", self._look_at, workers=AT_ONCE, fields=lambda pool: {"pool": pool})
+        self._all_seen.set()
 
     def want(self, slices: Slices) -> None:
         """From now on these are to be there, and no others; names, generations and sizes do not matter."""
@@ -177,12 +210,24 @@ class Publisher:
 
     def want_pools(self, pools: Mapping[str, Slices]) -> None:
         """From now on these pools are to be so; one without slices is to go. The others stay as they are wanted."""
-        self._wanting = True
         for pool, slices in pools.items():
             known = self._pools.setdefault(pool, _Pool())
             known.wanted = tuple(slices)
-            self._begin(pool)
-        self._check()
+            self._queue.add(pool)
+        self._wanted.set()
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether the server has what is wanted, as far as is known."""
+        return self._wanted.is_set() and self.store.synced and not self._unseen and self._queue.is_idle
+
+    async def settled(self) -> None:
+        """Wait until the server has what is wanted, as far as is known."""
+        while not self.is_settled:
+            await self._wanted.wait()
+            await self.store.wait_synced()
+            await self._all_seen.wait()
+            await self._queue.drained()
 
     @property
     def refused(self) -> list[tuple[str, str]]:
@@ -196,47 +241,38 @@ class Publisher:
         with self.store.following(self._changed):
             for name, stored in self.store.objects.items():
                 self._changed(Change(name, None, stored))
-            self._check()
-            async with asyncio.TaskGroup() as workers:
-                workers.create_task(self._see())
-                for _ in range(AT_ONCE):
-                    workers.create_task(self._work())
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(self._see())
+                await self._wanted.wait()
+                tasks.create_task(self._queue.run())
 
-    async def _work(self) -> None:
-        """Take one pool after the other."""
-        while True:
-            pool = next((name for name in self._open if name not in self._busy), None) if self._wanting else None
-            if pool is None:
-                await self._turn.wait()
-                continue
-            del self._open[pool]
-            await self._try(pool)
+    async def _look_at(self, name: str) -> float | None:
+        """Compare a pool and write what differs; until the store has seen that, it is not looked at again.
 
-    async def _try(self, name: str) -> None:
-        """Compare a pool and write what differs; until the store has seen that, it is not looked at again."""
+        Raises:
+            ApiError: the server is away, or refuses the pool as a whole.
+        """
+        if name in self._unseen:
+            self._deferred.add(name)
+            return None
         pool = self._pools.setdefault(name, _Pool())
-        self._busy.add(name)
         before = pool.versions
         try:
             with counted(metrics.PUBLISHER_ROUNDS):
                 written = await self._mend(name, pool)
-        except ApiError as problem:
-            written = None
-            log.warning("%s", problem, extra=fields(pool=name))
-            if isinstance(problem, TemporaryError):
-                await asyncio.sleep(self.backoff.next(problem.retry_after))
-                self._begin(name)
-            else:
-                # The same again would be refused again, but rights and rules may change.
-                loop = asyncio.get_running_loop()
-                self._later[name] = loop.call_later(REFUSED_SECONDS, self._begin, name)
+        except ApiError:
+            self._end(name, before)
+            raise
         if written is None:
             self._end(name, before)
-            await asyncio.sleep(0)  # after a restart there may be thousands of these, and others have work to do too
-            return
+            return None
         after = {one: version for one, version in before.items() if one not in written.deleted} | written.versions
         self._unseen[name] = _Unseen(written.version, written.deleted, after)
+        self._all_seen.clear()
+        if written.refusals:
+            self._deferred.add(name)
         self._let_go()
+        return AGAIN if written.overtaken else None
 
     async def _mend(self, name: str, pool: _Pool) -> Written | None:
         """Compare a pool once and write what differs; None if nothing does.
@@ -249,16 +285,11 @@ class Publisher:
         if writes is None:
             return None
         written = await write(self.client, writes)
-        self.backoff.reset()
         metrics.OVERTAKEN.inc(written.overtaken)
         for each in written.dropped:
             metrics.DROPPED.labels(each.gate).inc()
         pool.learn(written)
         self.report(name, written)
-        if written.overtaken:
-            await asyncio.sleep(self.backoff.next())
-        if written.overtaken or written.refusals:
-            self._begin(name)
         return written
 
     async def _see(self) -> None:
@@ -273,38 +304,21 @@ class Publisher:
             if self._has_seen(unseen):
                 del self._unseen[name]
                 self._end(name, unseen.versions)
+        if not self._unseen:
+            self._all_seen.set()
 
     def _end(self, name: str, versions: Mapping[str, str]) -> None:
         """A pool's round is over; another one follows if the store has other slices than those that came of it."""
         pool = self._pools[name]
-        self._busy.discard(name)
-        if pool.versions != versions:
-            self._begin(name)
-        elif not pool.wanted and not pool.stored and name not in self._open:
+        if pool.versions != versions or name in self._deferred:
+            self._deferred.discard(name)
+            self._queue.add(name)
+        elif not pool.wanted and not pool.stored:
             del self._pools[name]
-        self._check()
 
     def _left_out(self) -> int:
         """How many devices the server refuses now; counted when somebody asks, in any thread."""
         return len(self.refused)
-
-    def _begin(self, pool: str) -> None:
-        """Have a pool looked at."""
-        timer = self._later.pop(pool, None)
-        if timer is not None:
-            timer.cancel()
-        self._open[pool] = None
-        self._check()
-
-    def _check(self) -> None:
-        """Wake the workers, and say whether all is as it should be."""
-        if self._open or self._busy or self._later or not self._wanting or not self.store.synced:
-            self.settled.clear()
-        else:
-            self.settled.set()
-        if self._open:
-            turn, self._turn = self._turn, asyncio.Event()
-            turn.set()
 
     def _changed(self, change: Change[StoredSlice]) -> None:
         for found in filter(None, (change.old, change.new)):
@@ -314,9 +328,87 @@ class Publisher:
                 known.stored[change.key] = found
             else:
                 known.stored.pop(change.key, None)
-            if pool not in self._busy:
-                self._begin(pool)
+            if pool not in self._unseen and not self._queue.is_busy(pool):
+                self._queue.add(pool)
 
     def _has_seen(self, unseen: _Unseen) -> bool:
         gone = not any(name in self.store.objects for name in unseen.deleted)
         return gone and (not unseen.version or self.store.reached(unseen.version))
+
+
+async def write(client: Client, writes: Writes) -> Written:
+    """Write a pool: deletes, then updates, then creates.
+
+    Raises:
+        ApiError: the server is away, or refuses for a reason that is no single device's.
+    """
+    kept: list[tuple[ResourceSlice, ResourceSlice]] = []
+    deleted: list[str] = []
+    for stale in writes.deletes:
+        try:
+            await client.delete(RESOURCE_SLICES, stale)
+        except NotFoundError:
+            pass
+        except ConflictError:
+            return _learned(kept, deleted, overtaken=True)
+        deleted.append(stale.metadata.name)
+        SLICE_WRITES.labels("delete").inc()
+    for sent in (*writes.updates, *writes.creates):
+        send = client.replace if sent.metadata.uid else client.create
+        try:
+            kept.append((sent, await send(RESOURCE_SLICES, sent)))
+            SLICE_WRITES.labels("update" if sent.metadata.uid else "create").inc()
+        except ConflictError:
+            return _learned(kept, deleted, overtaken=True)
+        except NotFoundError:
+            if not sent.metadata.uid:
+                raise
+            return _learned(kept, deleted, overtaken=True)
+        except RefusedError as problem:
+            refusals = refused_devices(problem.status, sent)
+            if not refusals:
+                raise
+            return _learned(kept, deleted, refusals=refusals)
+    return _learned(kept, deleted)
+
+
+def refused_devices(status: Status, sent: ResourceSlice) -> tuple[Refusal, ...]:
+    """The devices that a refusal speaks of; none if it is about the slice as a whole."""
+    causes = status.details.causes if status.details else None
+    reasons: dict[int, str] = {}
+    for cause in causes or ():
+        found = _DEVICE.match(cause.field)
+        if found is None:
+            return ()
+        reasons.setdefault(int(found[1]), f"{cause.field}: {cause.message}")
+    return tuple(
+        Refusal(sent.spec.devices[index].name, reason)
+        for index, reason in sorted(reasons.items())
+        if index < len(sent.spec.devices)
+    )
+
+
+def _learned(
+    kept: Sequence[tuple[ResourceSlice, ResourceSlice]],
+    deleted: Sequence[str],
+    *,
+    refusals: tuple[Refusal, ...] = (),
+    overtaken: bool = False,
+) -> Written:
+    adopted: dict[bytes, bytes] = {}
+    missing: list[Dropped] = []
+    for sent, stored in kept:
+        if sent.spec == stored.spec:
+            continue
+        digests = digest(sent.spec), digest(stored.spec)
+        if digests[0] != digests[1]:
+            adopted[digests[0]] = digests[1]
+            missing += dropped(content(sent.spec), content(stored.spec))
+    return Written(
+        versions={stored.metadata.name: stored.metadata.resource_version for _, stored in kept},
+        deleted=tuple(deleted),
+        adopted=adopted,
+        dropped=tuple(dict.fromkeys(missing)),
+        refusals=refusals,
+        overtaken=overtaken,
+    )

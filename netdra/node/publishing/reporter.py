@@ -11,13 +11,13 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
-from contextlib import suppress
 
 import msgspec
 
 from netdra.kube.backoff import Backoff
 from netdra.kube.client import Client, Selection
 from netdra.kube.errors import AlreadyExistsError, ApiError, ConflictError, NotFoundError
+from netdra.kube.queue import WorkQueue
 from netdra.kube.reflector import Reflector
 from netdra.kube.resources import NODE_NETWORKS
 from netdra.kube.store import Change, Store
@@ -54,20 +54,15 @@ class Reporter:
         self._make = make
         self._store: Store[NodeNetwork] = Store()
         self._written: NodeNetwork | None = None
-        self._backoff = Backoff(most=LONGEST_WAIT)
+        self._queue = WorkQueue[str]("node-network", self._bring_up_to_date, most=LONGEST_WAIT, refused=LONGEST_WAIT)
         self._bucket = Bucket(BURST, 0.0, BURST, SECONDS_PER_REPORT)
         self._reported = float("-inf")
-        self._due: float | None = None
-        self._turn = asyncio.Event()
         self._problem = ""
 
     def note(self, *, urgent: bool) -> None:
         """There may be something new; what is not urgent waits for something that is, or for its time."""
         now = asyncio.get_running_loop().time()
-        due = now if urgent else max(now, self._reported + QUIET_SECONDS)
-        if self._due is None or due < self._due:
-            self._due = due
-            self._turn.set()
+        self._queue.add(self._owner.name, 0.0 if urgent else self._reported + QUIET_SECONDS - now)
 
     async def run(self) -> None:
         """Report until cancelled."""
@@ -86,38 +81,21 @@ class Reporter:
 
     async def _work(self) -> None:
         await self._store.wait_synced()
-        loop = asyncio.get_running_loop()
-        while True:
-            await self._wait()
-            self._due = None
-            try:
-                await self._report(await self._make())
-            except NetdraError as problem:
-                self._tell(problem)
-                await self._pause(problem.retry_after if isinstance(problem, ApiError) else 0.0)
-            except Exception:
-                # A node that cannot say what it offers must offer it all the same.
-                log.exception("%s cannot be reported of: a defect of netdra", self._owner.name)
-                await self._pause(LONGEST_WAIT)
-            else:
-                self._backoff.reset()
-                self._reported = loop.time()
+        await self._queue.run()
 
-    async def _pause(self, at_least: float) -> None:
-        await asyncio.sleep(self._backoff.next(at_least))
-        self.note(urgent=True)
-
-    async def _wait(self) -> None:
-        """Wait until a report is due, and there is a token for it."""
+    async def _bring_up_to_date(self, name: str) -> float | None:
+        """Report, once there is a token for it."""
         loop = asyncio.get_running_loop()
-        while True:
-            self._turn.clear()
-            waits = None if self._due is None else max(self._due - loop.time(), self._bucket.wait(loop.time()))
-            if waits is not None and waits <= 0:
-                return
-            with suppress(TimeoutError):
-                async with asyncio.timeout(waits):
-                    await self._turn.wait()
+        if wait := self._bucket.wait(loop.time()):
+            self._queue.add(name, wait)
+            return None
+        try:
+            await self._report(await self._make())
+        except NetdraError as problem:
+            self._tell(problem)
+            return problem.retry_after if isinstance(problem, ApiError) else 0.0
+        self._reported = loop.time()
+        return None
 
     async def _report(self, status: NodeNetworkStatus) -> None:
         """Write a status, unless it stands there.
@@ -128,13 +106,13 @@ class Reporter:
         present = self._present
         if present is not None and present.status == status:
             return
+        self._bucket = self._bucket.less(asyncio.get_running_loop().time())
         if present is None:
             metadata = ObjectMeta(name=self._owner.name, owner_references=(self._owner,))
             wanted = NodeNetwork(metadata=metadata, api_version="networking.dra.io/v1alpha1", kind="NodeNetwork")
             present = await self._client.create(NODE_NETWORKS, wanted)
         changed = msgspec.structs.replace(present, status=status)
         self._written = await self._client.replace(NODE_NETWORKS, changed, subresource="status")
-        self._bucket = self._bucket.less(asyncio.get_running_loop().time())
         metrics.REPORTS.inc()
         if self._problem:
             log.info("%s: reported again after: %s", self._owner.name, self._problem)

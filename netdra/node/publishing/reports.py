@@ -13,25 +13,36 @@ from typing import Any, get_args
 
 import msgspec
 
+from netdra.exposure.facts import is_there
 from netdra.model import names
 from netdra.model.device import Decision, LeftOut, Problem
 from netdra.model.inventory import AttributeValue, Interface, attributes
 from netdra.model.node_network import (
     DEFAULTS,
+    MAX_CUSTOM_DEVICES,
     MAX_GROUPS,
+    MAX_MISSING_PLUGINS,
+    MAX_PLUGINS,
     MAX_POLICIES,
     MAX_PROBLEMS,
+    MAX_PROVIDERS,
+    MAX_REFUSALS,
     MAX_STATUS,
     MAX_TEXT,
+    CustomDeviceReport,
     InterfaceGroup,
+    MissingPlugin,
     NodeNetworkStatus,
     NodeNetworkSummary,
     NodeProblem,
     PolicyReport,
+    ProviderReport,
     PublishedDevice,
     Standing,
 )
 from netdra.model.policy import DeviceExposurePolicy
+from netdra.model.registration import Outcome
+from netdra.node.publishing.plugins import Presence
 
 AWAY, GONE = "away", "gone"
 UNTOLD = "the report has no room to tell what became of them: ask netdra explain on the node"
@@ -57,12 +68,59 @@ class Seen(msgspec.Struct, frozen=True):
         policies: those that hold on the node.
         problems: what is wrong, as often as it was seen.
         left_out: why devices are not published, and how many.
+        outcomes: what became of what providers say of devices.
+        plugins: the CNI plugins that the node has.
+        missing: those that policies list and the node has not.
     """
 
     rows: Sequence[Row]
     policies: Sequence[DeviceExposurePolicy]
     problems: Sequence[Problem]
     left_out: Mapping[LeftOut, int]
+    outcomes: Sequence[Outcome] = ()
+    plugins: Sequence[str] = ()
+    missing: Iterable[MissingPlugin] = ()
+
+
+class Listed(msgspec.Struct, frozen=True):
+    """How many devices of the node policies list a CNI plugin for, and how many of these claims have."""
+
+    devices: int = 0
+    allocated: int = 0
+
+    def with_one(self, *, allocated: bool) -> Listed:
+        """With another one."""
+        return Listed(self.devices + 1, self.allocated + allocated)
+
+
+def missing_plugins(listed: Mapping[str, Listed], presence: Presence | None) -> Iterator[MissingPlugin]:
+    """The CNI plugins that policies list and the node does not have, by name."""
+    if presence is None:
+        return
+    why = {**presence.lost, **presence.unusable}
+    for plugin in sorted(listed):
+        if not is_there(plugin, presence.programs):
+            yield MissingPlugin(
+                name=plugin,
+                reason=_clipped(why.get(plugin, "")),
+                devices=listed[plugin].devices,
+                allocated=listed[plugin].allocated,
+            )
+
+
+def lost_plugins(listed: Mapping[str, Listed], presence: Presence | None) -> Iterator[Problem]:
+    """The same as problems, of plugins that were there, or are there and do not answer: this is to be mended.
+
+    What was never there may be meant for other nodes.
+    """
+    for each in missing_plugins(listed, presence):
+        if each.reason:
+            yield Problem(
+                policy="",
+                message=f'CNI plugin "{each.name}" is not offered ({each.devices} devices list it, claims have '
+                f"{each.allocated} of them): {each.reason}",
+                cause=f'CNI plugin "{each.name}" is not offered: {each.reason}',
+            )
 
 
 def status(seen: Seen) -> NodeNetworkStatus:
@@ -80,6 +138,10 @@ def status(seen: Seen) -> NodeNetworkStatus:
         policies=tuple(_policies(rows, seen.policies))[:MAX_POLICIES],
         problems=problems[:MAX_PROBLEMS],
         left_out={reason: number for reason, number in sorted(seen.left_out.items()) if number},
+        plugins=tuple(seen.plugins)[:MAX_PLUGINS],
+        missing_plugins=tuple(seen.missing)[:MAX_MISSING_PLUGINS],
+        custom_devices=tuple(_custom_devices(seen.outcomes))[:MAX_CUSTOM_DEVICES],
+        providers=tuple(_providers(seen.outcomes))[:MAX_PROVIDERS],
     )
     return _fitting(rest, rows)
 
@@ -163,9 +225,11 @@ def _by_type(groups: Sequence[InterfaceGroup]) -> Iterator[InterfaceGroup]:
 
 
 def _cut(found: NodeNetworkStatus) -> NodeNetworkStatus:
-    """A status of few interfaces that is still too long: the last problems and policies are left out."""
+    """A status of few interfaces that is still too long: the last of what is most is left out."""
     while _size(found) > MAX_STATUS:
-        longer = "problems" if _size(found.problems) >= _size(found.policies) else "policies"
+        longer = max(
+            ("problems", "policies", "custom_devices", "providers"), key=lambda name: _size(getattr(found, name))
+        )
         kept: tuple[Any, ...] = getattr(found, longer)
         found = msgspec.structs.replace(found, **{longer: kept[: len(kept) // 2]})
     return found
@@ -286,6 +350,32 @@ def _policies(rows: Sequence[Row], policies: Iterable[DeviceExposurePolicy]) -> 
             failing=outcomes[name, "failed"],
             invalid=bool(outcomes[name, "invalid"]),
         )
+
+
+def _custom_devices(outcomes: Iterable[Outcome]) -> Iterator[CustomDeviceReport]:
+    """What each CustomDevice comes to."""
+    by_name: dict[str, list[Outcome]] = {}
+    for outcome in outcomes:
+        if outcome.custom_device:
+            by_name.setdefault(outcome.custom_device, []).append(outcome)
+    for name, own in sorted(by_name.items()):
+        problems = dict.fromkeys(f"{each.device}: {each.problem}" for each in own if each.problem)
+        yield CustomDeviceReport(
+            name=name,
+            desired=len(own),
+            applied=sum(not each.problem for each in own),
+            problems=tuple(_clipped(text) for text in problems)[:MAX_REFUSALS],
+        )
+
+
+def _providers(outcomes: Iterable[Outcome]) -> Iterator[ProviderReport]:
+    """What each provider that the registry's socket was told by comes to."""
+    by_name: dict[str, list[Outcome]] = {}
+    for outcome in outcomes:
+        if not outcome.custom_device:
+            by_name.setdefault(outcome.provider, []).append(outcome)
+    for name, own in sorted(by_name.items()):
+        yield ProviderReport(name=name, desired=len(own), applied=sum(not each.problem for each in own))
 
 
 def _by_cause(problems: Iterable[Problem]) -> Iterator[NodeProblem]:

@@ -15,6 +15,7 @@ from contextlib import ExitStack, suppress
 
 import msgspec
 
+from netdra.cni.plugins import PluginPath
 from netdra.discovery.watch import Watcher
 from netdra.kube import features as gates
 from netdra.kube.backoff import Backoff
@@ -22,31 +23,36 @@ from netdra.kube.client import Client, Selection
 from netdra.kube.errors import ApiError
 from netdra.kube.events import Recorder
 from netdra.kube.reflector import Reflector
-from netdra.kube.resources import NODE_NETWORKS, NODES, POLICIES, SCHEMAS, TOPOLOGIES, ClusterNode
+from netdra.kube.resources import CUSTOM_DEVICES, NODE_NETWORKS, NODES, POLICIES, SCHEMAS, TOPOLOGIES, ClusterNode
 from netdra.kube.store import Change, Store
 from netdra.model import names
+from netdra.model.custom_device import CustomDevice
 from netdra.model.device import DEFAULT_FEATURES, Features, Problem
 from netdra.model.errors import NetdraError
-from netdra.model.node_network import MAX_PLUGINS, NodeNetworkStatus
+from netdra.model.node_network import NodeNetworkStatus
 from netdra.model.plan import PlannedDevice
 from netdra.model.policy import DeviceExposurePolicy
-from netdra.model.resource import ResourceSlice
+from netdra.model.registration import Registration
+from netdra.model.resource import ResourceSlice, newest
 from netdra.model.schema import CNIPluginSchema
 from netdra.model.topology import NetworkTopology
 from netdra.node import metrics
 from netdra.node.priority import PriorityGate
-from netdra.node.publishing.facts import newest
 from netdra.node.publishing.interfaces import Interfaces
 from netdra.node.publishing.offering import Offered, Offering, Slices
-from netdra.node.publishing.publish import Written
-from netdra.node.publishing.publisher import STORED_SLICES, Publisher, StoredSlice, of_node
+from netdra.node.publishing.plugins import Plugins
+from netdra.node.publishing.publisher import STORED_SLICES, Publisher, StoredSlice, Written, of_node
 from netdra.node.publishing.reconcile import owner_of
+from netdra.node.publishing.registered import Facts
 from netdra.node.publishing.reporter import Reporter
 from netdra.node.publishing.telling import Health, Telling
 from netdra.node.view import HeldDevice
 from netdra.topology.devices import DeviceKey
 
 log = logging.getLogger(__name__)
+
+CUSTOM_DEVICES_SECONDS = 5.0
+"""How long the first list of CustomDevices is waited for."""
 
 
 class Publishing:
@@ -66,7 +72,8 @@ class Publishing:
         node: str,
         watch: Callable[[], Watcher],
         held: Callable[[], Sequence[HeldDevice]] = tuple,
-        plugins: Callable[[], tuple[str, ...]] = tuple,
+        plugins: PluginPath | None = None,
+        leased: Callable[[], tuple[Registration, ...]] = tuple,
     ) -> None:
         """Prepare.
 
@@ -75,18 +82,22 @@ class Publishing:
             node: the node's name.
             watch: opens the kernel; called in the thread that then reads it.
             held: what claims hold now.
-            plugins: finds the CNI plugins of the node, in any thread.
+            plugins: where the node has its CNI plugins; without it, all that policies list count as there.
+            leased: what providers have registered by the node's device registry; the same object while nothing changes.
         """
         self._client = client
         self._node = node
         self._watch = watch
-        self._held, self._plugins = held, plugins
+        self._held = held
+        self._plugins = Plugins(plugins, self.look_again) if plugins is not None else None
         self._recorder = Recorder(client, f"{names.DRIVER}/node", node)
         self._telling = Telling(self._recorder, node)
         self._policies: Store[DeviceExposurePolicy] = Store()
         self._topologies: Store[NetworkTopology] = Store()
         self._schemas: Store[CNIPluginSchema] = Store()
         self._nodes: Store[ClusterNode] = Store()
+        self._custom_devices: Store[CustomDevice] = Store()
+        self._facts = Facts(leased)
         self.stored: Store[StoredSlice] = Store()
         self.health = Health()
         self.passes = 0
@@ -128,13 +139,8 @@ class Publishing:
         return self._looked.is_set() and self._topologies.synced
 
     def look_again(self) -> None:
-        """What claims hold has changed."""
+        """What claims hold, or the node's plugins, have changed."""
         self._work.set()
-
-    def look_for_plugins(self) -> None:
-        """The node's CNI plugins can be others than before."""
-        if self._reporter is not None:
-            self._reporter.note(urgent=True)
 
     async def run(self) -> None:
         """Publish until cancelled.
@@ -146,13 +152,17 @@ class Publishing:
         with ExitStack() as following:
             following.enter_context(self._policies.following(self._policy_changed))
             following.enter_context(self._nodes.following(self._node_changed))
+            following.enter_context(self._custom_devices.following(self._custom_device_changed))
             async with asyncio.TaskGroup() as knowing:
                 knowing.create_task(Reflector(client, POLICIES, self._policies).run())
                 knowing.create_task(Reflector(client, TOPOLOGIES, self._topologies).run())
                 knowing.create_task(Reflector(client, SCHEMAS, self._schemas).run())
+                knowing.create_task(Reflector(client, CUSTOM_DEVICES, self._custom_devices, vital=False).run())
                 knowing.create_task(Reflector(client, NODES, self._nodes, itself).run())
                 knowing.create_task(Reflector(client, STORED_SLICES, self.stored, of_node(self._node)).run())
                 knowing.create_task(self._recorder.run())
+                if self._plugins is not None:
+                    knowing.create_task(self._plugins.run())
                 told = knowing.create_task(self._begin())
                 async with Interfaces.watching(self._watch) as interfaces:
                     await self._publish(interfaces, await told)
@@ -171,17 +181,16 @@ class Publishing:
             self._reporter = Reporter(self._client, owner, lambda: self._report(interfaces, publisher, offering))
             self._reporter.note(urgent=True)
             tasks.create_task(self._reporter.run())
-            await publisher.settled.wait()
+            await publisher.settled()
             self.published.set()
 
     async def _report(self, interfaces: Interfaces, publisher: Publisher, offering: Offering) -> NodeNetworkStatus:
         """What the node is to say of itself now."""
         refused = {key: self._telling.reason(key) for key in publisher.refused}
-        features, plugins = self._features, self._plugins
+        features = self._features
 
         def make() -> NodeNetworkStatus:
-            found = plugins()[:MAX_PLUGINS]
-            return msgspec.structs.replace(offering.report(refused), plugins=found, features=gates.on(features))
+            return msgspec.structs.replace(offering.report(refused), features=gates.on(features))
 
         return await interfaces.run(make)
 
@@ -196,6 +205,12 @@ class Publishing:
         for store in (self._policies, self.stored):
             await store.wait_synced()
         await self._nodes.until(lambda: self._node in self._nodes.objects)
+        if self._plugins is not None:
+            await self._plugins.first()
+        # A cluster may lack the kind; where it has it, what objects say is not to be taken away for a moment.
+        with suppress(TimeoutError):
+            async with asyncio.timeout(CUSTOM_DEVICES_SECONDS):
+                await self._custom_devices.wait_synced()
         if not self.stored.objects:
             return None
         try:
@@ -220,7 +235,7 @@ class Publishing:
             await self.gate.wait()
             self._work.clear()
             self._take(await interfaces.run(self._pass(offering, interfaces, discovered)), publisher)
-            if publisher.settled.is_set():
+            if publisher.is_settled:
                 self._delay.ends(published=False)
             else:
                 self._handed_on.set()
@@ -238,12 +253,14 @@ class Publishing:
         node = self._nodes.objects.get(self._node)
         labels = dict(node.metadata.labels) if node is not None else {}
         held, features = tuple(self._held()), self._features
+        presence = self._plugins.presence if self._plugins is not None else None
+        registered = self._facts.registered(labels)
         metrics.held(held)
 
         def make() -> Offered:
-            offering.follow(policies, features)
+            offering.follow(policies, features, presence)
             discovered.update(interfaces.known)
-            return offering.update(interfaces.known, labels, held, interfaces, time.monotonic())
+            return offering.update(interfaces.known, labels, held, interfaces, time.monotonic(), registered)
 
         return make
 
@@ -278,7 +295,7 @@ class Publishing:
         while True:
             await self._handed_on.wait()
             self._handed_on.clear()
-            await publisher.settled.wait()
+            await publisher.settled()
             self._delay.ends(published=True)
 
     def _written(self, pool: str, written: Written) -> None:
@@ -293,6 +310,12 @@ class Publishing:
 
     def _policy_changed(self, change: Change[DeviceExposurePolicy]) -> None:
         if change.old is None or change.new is None or change.old.spec != change.new.spec:
+            self._work.set()
+
+    def _custom_device_changed(self, change: Change[CustomDevice]) -> None:
+        node = self._nodes.objects.get(self._node)
+        labels = dict(node.metadata.labels) if node is not None else {}
+        if self._facts.changed(change, labels):
             self._work.set()
 
     def _node_changed(self, change: Change[ClusterNode]) -> None:

@@ -17,7 +17,8 @@ from netdra.kube.events import ObjectReference, Occurrence
 from netdra.model import names
 from netdra.model.device import Problem
 from netdra.model.resource import Device, ResourceSlice
-from netdra.node.publishing.publish import Written
+from netdra.model.suggestions import listed
+from netdra.node.publishing.publisher import Written
 from netdra.node.view import DeviceHealth
 from netdra.topology.devices import DeviceKey
 
@@ -116,7 +117,7 @@ class Telling:
                     note = (
                         seen[0].message if len(seen) == 1 else f"{cause}\n(on {len(seen)} interfaces, {_named(seen)})"
                     )
-                    self._tell("PolicyProblem" if policy else "DeviceLeftOut", note, self._policy(policy))
+                    self._tell(_reason(seen[0]), note, self._policy(policy))
         self._problems = set(causes)
 
     def reason(self, key: DeviceKey) -> str:
@@ -158,8 +159,12 @@ class Telling:
         self._emitter.emit(Occurrence(regarding=about, type="Warning", reason=reason, action=ACTION, note=note))
 
 
+def _reason(problem: Problem) -> str:
+    if problem.policy:
+        return "PolicyProblem"
+    return "NodeProblem" if problem.cause and not problem.interface else "DeviceLeftOut"
+
+
 def _named(seen: Sequence[Problem]) -> str:
     """Some of the interfaces that problems are about."""
-    names_ = [problem.device for problem in seen]
-    more = ", …" if len(names_) > MAX_NAMED else ""
-    return ", ".join(names_[:MAX_NAMED]) + more
+    return listed((problem.device for problem in seen), MAX_NAMED)

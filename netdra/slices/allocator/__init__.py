@@ -2,7 +2,7 @@
 
 `Allocator` takes slices, classes and allocated claims and gives unallocated ones their devices. Inside: `wishes`
 (claims checked) and `pools` (slices judged) meet in `search` (first fit with backtracking), which takes devices in a
-`trial`; `results` writes the answer, `ledger` remembers it, `explain` says why there is none.
+`trial`; `allocator` writes the answer, `ledger` remembers it, `explain` says why there is none.
 """
 
 from netdra.slices.allocator.allocator import Allocation, Allocator, Refusal

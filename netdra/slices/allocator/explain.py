@@ -9,7 +9,7 @@ nodes and devices there are.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from decimal import Decimal
 from typing import ClassVar, Literal
 
@@ -17,6 +17,7 @@ import msgspec
 
 from netdra.cel import CelEvaluationError
 from netdra.model import names, quantity
+from netdra.model.suggestions import listed
 from netdra.slices.allocator import capacity
 from netdra.slices.allocator.capacity import UnusableRequestError
 from netdra.slices.allocator.ledger import Counters, Ledger
@@ -101,13 +102,6 @@ class Explanation(msgspec.Struct, frozen=True, rename="camel"):
         return shown + list(_rest(self.nodes[MAX_NODES:]))
 
 
-def listed(names: Iterable[str], limit: int = MAX_NAMES) -> str:
-    """Names in a row, the rest of them counted: `a, b, c and 5 more`."""
-    known = list(dict.fromkeys(names))
-    more = len(known) - limit
-    return ", ".join(known[:limit]) + (f" and {more} more" if more > 0 else "")
-
-
 def _node_lines(report: NodeReport) -> Iterator[str]:
     if not report.pools and not report.requests:
         yield f"{report.node}: each request can be met alone, but no choice of devices was found that meets all"
@@ -121,7 +115,7 @@ def _node_lines(report: NodeReport) -> Iterator[str]:
             yield f"    {_named(obstacle)}: {obstacle.text}"
         hidden = [device for obstacle in request.obstacles[MAX_OBSTACLES:] for device in obstacle.devices]
         if hidden:
-            yield f"    {listed(hidden)}: for reasons of the same kinds"
+            yield f"    {listed(hidden, MAX_NAMES)}: for reasons of the same kinds"
 
 
 def _headline(request: RequestReport) -> str:
@@ -137,7 +131,7 @@ def _named(obstacle: Obstacle) -> str:
     if obstacle.kind in ("class", "selectors", "other-node"):
         count = len(obstacle.devices)
         return f"{count} device{'s' * (count != 1)}"
-    return listed(obstacle.devices)
+    return listed(obstacle.devices, MAX_NAMES)
 
 
 def _rest(reports: Sequence[NodeReport]) -> Iterator[str]:
@@ -193,7 +187,8 @@ class _View:
 
     def granted(self) -> str:
         """What the trial has given to the requests so far."""
-        return listed(f'request "{each.wish.name}" was given {_label(each.candidate)}' for each in self._trial.taken)
+        given = (f'request "{each.wish.name}" was given {_label(each.candidate)}' for each in self._trial.taken)
+        return listed(given, MAX_NAMES)
 
     def unmet(self, claim: int, task: Task, alternatives: Sequence[Wish], after: str) -> list[RequestReport]:
         """A report for each alternative, if none can be met by first fit; what is met stays taken."""
@@ -277,7 +272,7 @@ class _View:
         text = capacity.describe(name, consumed[name], candidate.capacity[name], used)
         # Who has the rest is in the way only of what could be had without them.
         in_the_way = capacity.shortage(consumed, candidate.capacity, {}) != name
-        takers = listed(self._takers(candidate)) if in_the_way else ""
+        takers = listed(self._takers(candidate), MAX_NAMES) if in_the_way else ""
         return "capacity", f"{text}: {takers}" if takers else text
 
     def _takers(self, candidate: Candidate) -> Iterator[str]:
@@ -292,7 +287,7 @@ class _View:
         pool = self._pools[candidate.pool]
         counter = self._trial.short_counter(candidate) or ("", "")
         left = self._counters.balance(pool).left[counter] - self._trial.drawn(pool.key).get(counter, Decimal(0))
-        name, drawers = counter[1], listed(self._drawers(pool, counter))
+        name, drawers = counter[1], listed(self._drawers(pool, counter), MAX_NAMES)
         if left < 0:  # of any counter, whether the device draws on it or not
             text = f"pool {pool.key[1]} has {name} overdrawn by {quantity.render(-left)}"
             return "counters", f"{text}: {drawers}" if drawers else text
@@ -326,7 +321,7 @@ class _View:
 
     def _held(self, devices: Iterator[DeviceKey] | Sequence[DeviceKey]) -> str:
         holders = list(dict.fromkeys(shown(holder) for device in devices for holder in self._ledger.holders(device)))
-        return f"held by claim{'s' * (len(holders) != 1)} {listed(holders)}" if holders else ""
+        return f"held by claim{'s' * (len(holders) != 1)} {listed(holders, MAX_NAMES)}" if holders else ""
 
     _words: ClassVar[dict[Verdict, Callable[[_View, int, Wish, Candidate], tuple[Kind, str]]]] = {
         Verdict.IN_USE: _in_use,

@@ -16,7 +16,7 @@ import pytest
 
 from netdra.model.plan import ClaimReference, PlannedDevice
 from netdra.node.cdi.files import ClaimFiles
-from netdra.node.claims.prepared import KeptDevice, PreparedClaim, PreparedDevice
+from netdra.node.claims.store import KeptDevice, PreparedClaim, PreparedDevice
 from testbed.node import CommandError, Node
 from testbed.runtime import Runtime
 from testbed.runtimes import started

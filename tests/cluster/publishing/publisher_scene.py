@@ -27,8 +27,7 @@ from netdra.model.resource import (
     ResourceSlice,
     ResourceSliceSpec,
 )
-from netdra.node.publishing.publish import Written
-from netdra.node.publishing.publisher import STORED_SLICES, Publisher, of_node
+from netdra.node.publishing.publisher import STORED_SLICES, Publisher, Written, of_node
 from netdra.node.publishing.reconcile import content, owner_of
 from netdra.slices.pack import layout
 from testbed.api import Api, Object
@@ -80,7 +79,7 @@ class Scene:
         await self.settled()
 
     async def settled(self) -> None:
-        await awaited(self.publisher.settled.wait(), "the publisher to settle")
+        await awaited(self.publisher.settled(), "the publisher to settle")
 
     def stored(self) -> list[Object]:
         return self.api.list(SLICE, fields=f"spec.nodeName={self.node}")

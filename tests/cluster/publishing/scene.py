@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any
 
+from netdra.cni.plugins import PluginPath
 from netdra.discovery.watch import Watcher
 from netdra.kube.client import Client
 from netdra.kube.connection import connect
@@ -32,10 +33,9 @@ REST_SECONDS = 1.5  # the kernel tells a change of carrier within a second
 
 @dataclass
 class Hands:
-    """Who holds what, and which plugins there are, as the test says."""
+    """Who holds what, as the test says."""
 
     held: Sequence[HeldDevice] = ()
-    plugins: tuple[str, ...] = ()
 
 
 @dataclass
@@ -114,7 +114,9 @@ def taints(device: Object) -> list[str]:
 
 
 @asynccontextmanager
-async def publishing(plane: ControlPlane, workspace: Workspace, machine: Machine) -> AsyncIterator[Scene]:
+async def publishing(
+    plane: ControlPlane, workspace: Workspace, machine: Machine, plugins: PluginPath | None = None
+) -> AsyncIterator[Scene]:
     node = workspace.add_node()
     hands = Hands()
 
@@ -122,7 +124,7 @@ async def publishing(plane: ControlPlane, workspace: Workspace, machine: Machine
         return machine.namespace.run(lambda: Watcher(Node(name=node)))
 
     async with FaultProxy(plane).serving() as proxy, Client(connect(proxy.config)) as client:
-        service = Publishing(client, node, watch, lambda: hands.held, lambda: hands.plugins)
+        service = Publishing(client, node, watch, lambda: hands.held, plugins)
         task = asyncio.create_task(service.run())
         try:
             yield Scene(node, workspace.api, machine, proxy, service, hands)

@@ -23,8 +23,8 @@ from netdra.model.topology import NetworkTopology
 from netdra.node.cdi.files import ClaimFiles
 from netdra.node.claims.store import ClaimStore
 from netdra.node.nri.hooks import Sandbox
-from netdra.node.pods.service import Surroundings, assemble, keep
-from netdra.node.pods.threads import Threads
+from netdra.node.pods.attachments import Threads
+from netdra.node.pods.service import Dependencies, assemble
 from netdra.topology.devices import from_slices
 from tests.cluster.sandboxes.scene import BUDGET, View
 
@@ -50,10 +50,12 @@ async def act(job: Job) -> None:
     store = ClaimStore.of_state(job.folder)
     async with Client(connect(find_config(job.kubeconfig))) as client:
         pods = assemble(
-            Surroundings(
+            Dependencies(
                 client=client,
                 node=job.node,
-                held=keep(job.settings, files, store),
+                settings=job.settings,
+                files=files,
+                prepared=store,
                 view=View(
                     devices=from_slices(job.slices),
                     slices=job.slices,
@@ -63,7 +65,7 @@ async def act(job: Job) -> None:
                 threads=Threads.made(lambda: libc.setns(job.host, libc.CLONE_NEWNET)),
             )
         )
-        await pods.recall()
+        await pods.recover()
         match job.verb:
             case "run":
                 await pods.hooks.run(job.sandbox, BUDGET)

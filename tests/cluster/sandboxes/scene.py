@@ -32,10 +32,11 @@ from netdra.model.resource import ResourceSlice
 from netdra.model.topology import NetworkTopology
 from netdra.node.cdi.files import ClaimFiles
 from netdra.node.claims.store import ClaimStore
-from netdra.node.nri.hooks import Sandbox
+from netdra.node.nri.hooks import Runner, Sandbox
 from netdra.node.permits import EVERYTHING, NodePermits
-from netdra.node.pods.service import Pods, Surroundings, assemble, keep
-from netdra.node.pods.threads import Threads
+from netdra.node.pods.attachments import Threads
+from netdra.node.pods.service import Dependencies, Pods, assemble
+from netdra.node.priority import PriorityGate
 from netdra.topology.classes import device_classes
 from netdra.topology.devices import DeviceKey, from_slices
 from testbed import build
@@ -242,7 +243,7 @@ class Scene:
 
         async def call() -> None:
             async with Client(connect(find_config(self.plane.kubeconfig()))) as client:
-                pods = assemble(self.surroundings(client))
+                pods = assemble(self.dependencies(client))
                 if any(each["driver"] == DRIVER for each in self.results(name)):
                     await pods.claims.prepare(reference)
 
@@ -253,13 +254,15 @@ class Scene:
         found: list[Object] = self.stored(claim)["status"]["allocation"]["devices"]["results"]
         return found
 
-    def surroundings(self, client: Client) -> Surroundings:
+    def dependencies(self, client: Client) -> Dependencies:
         """What the daemon's half that keeps pods is given."""
         host = self.machine.host.fd
-        return Surroundings(
+        return Dependencies(
             client=client,
             node=self.node,
-            held=keep(self.machine.settings, self.machine.files, self.machine.store),
+            settings=self.machine.settings,
+            files=self.machine.files,
+            prepared=self.machine.store,
             view=self.view,
             emit=self.told.append,
             threads=Threads.made(lambda: libc.setns(host, libc.CLONE_NEWNET)),
@@ -270,8 +273,8 @@ class Scene:
     async def daemon(self, *, watching: bool = True) -> AsyncIterator[Daemon]:
         """The daemon's half that keeps pods, from its start to its end; what it told people is in `told`."""
         async with FaultProxy(self.plane).serving() as proxy, Client(connect(proxy.config)) as client:
-            pods = assemble(self.surroundings(client))
-            await pods.recall()
+            pods = assemble(self.dependencies(client))
+            await pods.recover()
             task = asyncio.create_task(pods.run() if watching else _without_watch(pods))
             try:
                 if watching:
@@ -291,14 +294,15 @@ class Daemon:
 
     pods: Pods
     proxy: FaultProxy
+    runner: Runner = field(default_factory=lambda: Runner(PriorityGate()))
 
     async def run(self, sandbox: Sandbox, budget: float = BUDGET) -> None:
-        """The hook of a sandbox that begins."""
-        await self.pods.hooks.run(sandbox, budget)
+        """The hook of a sandbox that begins, answered in time."""
+        await self.runner.run("run", "the run hook", self.pods.hooks.run(sandbox, budget), budget)
 
-    async def stop(self, sandbox: Sandbox) -> None:
-        """The hook of a sandbox that stops."""
-        await self.pods.hooks.stop(sandbox, BUDGET)
+    async def stop(self, sandbox: Sandbox, budget: float = BUDGET) -> None:
+        """The hook of a sandbox that stops, answered in time."""
+        await self.runner.run("stop", "the stop hook", self.pods.hooks.stop(sandbox, budget), budget)
 
     async def written(self) -> None:
         """Wait until the claims' statuses say all that was told."""
@@ -314,7 +318,7 @@ class Daemon:
     async def synchronize(self, *sandboxes: Sandbox) -> None:
         """The runtime says what runs; wait until all is compared."""
         await self.pods.hooks.synchronize(sandboxes)
-        await awaited(self.pods.reconciler.settled.wait(), "what runs to be compared")
+        await awaited(self.pods.reconciler.settled(), "what runs to be compared")
 
 
 async def _without_watch(pods: Pods) -> None:

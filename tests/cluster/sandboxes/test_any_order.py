@@ -117,7 +117,7 @@ class Story:
         living = {box.key for number in self.boxes for box in self.living(number)}
         daemon = self.daemon
         assert daemon is not None
-        namespaces = daemon.pods.held.network.namespaces
+        namespaces = daemon.pods.network.table.namespaces
 
         def holds() -> bool:
             free = {name for number, name in enumerate(INTERFACES) if not self.living(number)}

@@ -295,12 +295,12 @@ def test_nothing_is_said_of_a_pod_that_is_stopped_before_its_turn_comes(scene: S
 
     async def story() -> None:
         async with scene.daemon() as daemon:
-            hooks = daemon.pods.hooks
-            async with hooks.locks.held(sandbox.id):
+            table = daemon.pods.hooks.table
+            async with table.turn(sandbox):
                 run = asyncio.create_task(daemon.run(sandbox))
-                await until_async(lambda: sandbox.id in hooks.live, "the hook to begin")
+                await until_async(lambda: table.running(sandbox.id) is not None, "the hook to begin")
                 stop = asyncio.create_task(daemon.stop(sandbox))
-                await until_async(lambda: sandbox.id not in hooks.live, "the stop to be told")
+                await until_async(lambda: table.running(sandbox.id) is None, "the stop to be told")
             with pytest.raises(TemporaryError, match="was stopped before its network was attached"):
                 await run
             await stop

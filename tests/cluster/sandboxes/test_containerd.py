@@ -71,7 +71,7 @@ async def driving(scene: Scene, runtime: Runtime) -> AsyncIterator[Daemon]:
         running = asyncio.create_task(plugin.run())
         try:
             await awaited(plugin.connected.wait(), "the plugin to be connected")
-            await awaited(daemon.pods.reconciler.settled.wait(), "what runs to be compared")
+            await awaited(daemon.pods.reconciler.settled(), "what runs to be compared")
             yield daemon
         finally:
             running.cancel()
@@ -90,7 +90,7 @@ async def begin(runtime: Runtime, pod: Object) -> str:
 
 
 def live(daemon: Daemon, key: str) -> Sandbox:
-    return daemon.pods.hooks.live[key]
+    return daemon.pods.hooks.table.all_running[key]
 
 
 def test_a_pods_interfaces_come_with_its_sandbox_and_go_with_it(scene: Scene, runtime: Runtime) -> None:
@@ -184,7 +184,7 @@ def test_a_restart_of_the_runtime_changes_nothing_and_a_stop_that_it_does_not_te
             runtime.process.start()
             runtime.process.wait_ready()
             await until_async(lambda: connections() == before_restart + 1, "the plugin to be connected again")
-            await awaited(daemon.pods.reconciler.settled.wait(), "what runs to be compared")
+            await awaited(daemon.pods.reconciler.settled(), "what runs to be compared")
             assert path.read_text() == before
             assert scene.machine.specified()
             assert "net1" in scene.machine.links(live(daemon, key))

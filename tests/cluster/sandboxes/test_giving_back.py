@@ -8,7 +8,7 @@ from contextlib import suppress
 import msgspec
 import pytest
 
-from netdra.chain.standing import load
+from netdra.chain.check import load
 from netdra.model.errors import NetdraError, TemporaryError
 from netdra.model.plan import ClaimReference
 from netdra.node.nri.hooks import Sandbox
@@ -91,7 +91,7 @@ def test_a_prepared_claim_is_given_up_once_it_is_gone_and_not_while_a_pod_has_it
             assert scene.machine.store.uids() == {uid}
             await rounds(daemon, 1)
             assert not scene.machine.store.uids()
-            assert not daemon.pods.held.held
+            assert not daemon.pods.network.held
 
     asyncio.run(story())
 
@@ -110,18 +110,18 @@ def test_a_device_that_cannot_be_given_back_is_held_with_its_trouble_until_it_is
     async def story() -> None:
         async with scene.daemon() as daemon:
             await daemon.run(sandbox)
-            assert [(each.key, each.trouble) for each in daemon.pods.held.held] == [((scene.node, "eth7"), "")]
+            assert [(each.key, each.trouble) for each in daemon.pods.network.held] == [((scene.node, "eth7"), "")]
             stuck.fails("DEL", message="the controller does not answer")
             with pytest.raises(TemporaryError, match="the controller does not answer"):
                 await daemon.stop(sandbox)
             assert not scene.machine.specified()
-            (held,) = daemon.pods.held.held
+            (held,) = daemon.pods.network.held
             assert "the controller does not answer" in held.trouble
             await rounds(daemon, 2)
             assert [event.reason for event in scene.told] == ["NetworkNotDetached"]
             stuck.prints("DEL", {})
             await rounds(daemon)
-            (held,) = daemon.pods.held.held
+            (held,) = daemon.pods.network.held
             assert held.trouble == ""
             assert not scene.machine.checkpoints()
 
@@ -143,11 +143,11 @@ def test_after_the_fifth_try_what_cannot_be_given_back_of_a_lost_namespace_is_pu
             scene.machine.end(sandbox)
             await rounds(daemon, MOST_TRIES - 1)
             assert tries(stuck, sandbox) == MOST_TRIES
-            assert "the controller is gone for good" in daemon.pods.held.held[0].trouble
+            assert "the controller is gone for good" in daemon.pods.network.held[0].trouble
             assert [event.reason for event in scene.told] == ["NetworkNotDetached"]
             await rounds(daemon)
             assert [event.reason for event in scene.told] == ["NetworkNotDetached", "NetworkGivenUp"]
-            assert [each.trouble for each in daemon.pods.held.held] == [""]  # the claim is still prepared
+            assert [each.trouble for each in daemon.pods.network.held] == [""]  # the claim is still prepared
             (aside,) = scene.machine.settings.state.glob("*.given-up-0")
             assert aside.name in scene.told[-1].note
             await rounds(daemon)
@@ -203,7 +203,7 @@ def test_a_device_that_is_not_what_it_was_is_never_given_up(scene: Scene) -> Non
             scene.machine.end(sandbox)
             await rounds(daemon, MOST_TRIES + 1)
             assert scene.machine.checkpoints() == {sandbox.id}
-            assert "neither in the pod nor on the host" in daemon.pods.held.held[0].trouble
+            assert "neither in the pod nor on the host" in daemon.pods.network.held[0].trouble
             assert [event.reason for event in scene.told] == ["NetworkNotDetached"]
 
     asyncio.run(story())

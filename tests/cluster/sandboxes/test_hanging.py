@@ -9,8 +9,8 @@ import pytest
 
 from netdra.model.errors import TemporaryError
 from netdra.node.nri.hooks import Sandbox
+from netdra.node.pods.attachments import WORKERS
 from netdra.node.pods.circuits import NotAnsweringError
-from netdra.node.pods.threads import WORKERS
 from testbed.objects import POD
 from testbed.pace import stretched, within
 from testbed.recorder import Recorder
@@ -57,7 +57,7 @@ async def refused(daemon: Daemon, sandbox: Sandbox, hook: float = HOOK) -> Excep
         problem = error
     assert problem is not None
     with suppress(TemporaryError):
-        await daemon.pods.hooks.stop(sandbox, HOOK)
+        await daemon.stop(sandbox, HOOK)
     return problem
 
 
@@ -103,7 +103,9 @@ def test_what_does_not_answer_is_undone_in_the_background_beside_the_pods_of_oth
     async def story() -> None:
         async with scene.daemon() as daemon:
             await asyncio.gather(*[refused(daemon, each) for each in hanging])
-            assert daemon.pods.hooks.troubles or daemon.pods.hooks._later
+            assert daemon.pods.hooks.table.troubles or any(
+                map(daemon.pods.hooks.table.is_busy, (each.id for each in hanging))
+            )
             with within(1.0, "the hooks of a pod with another plugin"):
                 await daemon.run(other, HOOK)
                 assert scene.machine.links(other) == {"lo", "net1"}

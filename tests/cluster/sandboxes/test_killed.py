@@ -161,7 +161,7 @@ def test_killed_while_unpreparing_the_claim_is_given_up_by_the_next_daemon(scene
             for _ in range(2):
                 await daemon.pods.orphans.look_around()
             assert not scene.machine.store.uids()
-            assert not daemon.pods.held.held
+            assert not daemon.pods.network.held
 
     asyncio.run(back())
 

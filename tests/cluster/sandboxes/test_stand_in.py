@@ -31,7 +31,7 @@ def play(scene: Scene, *stories: Story) -> None:
             for story in stories:
                 async with driving(scene, runtime) as (daemon, _):
                     await story(runtime, daemon)
-                assert not len(daemon.pods.held.network.namespaces)
+                assert not len(daemon.pods.network.table.namespaces)
                 if runtime.peer is not None:
                     await runtime.die()
 
@@ -40,7 +40,7 @@ def play(scene: Scene, *stories: Story) -> None:
 
 def held(daemon: Daemon) -> int:
     """How many namespaces the daemon holds."""
-    return len(daemon.pods.held.network.namespaces)
+    return len(daemon.pods.network.table.namespaces)
 
 
 def three(scene: Scene, *interfaces: str) -> tuple[list[str], list[Object]]:
@@ -139,7 +139,7 @@ def test_a_stopped_sandbox_that_is_listed_by_its_dead_path_says_nothing_of_its_p
         await daemon.written()
 
     async def after(runtime: StandIn, daemon: Daemon) -> None:
-        assert set(daemon.pods.hooks.live) == {boxes[1].key}
+        assert set(daemon.pods.hooks.table.all_running) == {boxes[1].key}
         await rounds(daemon, 2)
         await daemon.written()
         assert ready(scene.stored(claim))["status"] == "True"
@@ -161,7 +161,7 @@ def test_of_two_sandboxes_of_a_pod_that_both_live_the_newer_one_has_the_network(
         runtime.boxes = {box.key: box for box in boxes[::order]}
 
     async def after(runtime: StandIn, daemon: Daemon) -> None:
-        assert set(daemon.pods.hooks.live) == {boxes[1].key}
+        assert set(daemon.pods.hooks.table.all_running) == {boxes[1].key}
         await daemon.written()
         assert ready(scene.stored(claim))["status"] == "True"
         await until(lambda: scene.machine.checkpoints() == {boxes[1].key})
@@ -202,7 +202,7 @@ def test_a_sandbox_that_only_has_a_pods_uid_takes_nothing_from_it(scene: Scene) 
         await runtime.die()
         unseen = await runtime.run(other)
         await runtime.connect()
-        assert set(daemon.pods.hooks.live) == {box.key, unseen.key}
+        assert set(daemon.pods.hooks.table.all_running) == {box.key, unseen.key}
         assert scene.machine.checkpoints() == {box.key}
 
     play(scene, story)
@@ -230,7 +230,7 @@ def test_a_pod_on_the_hosts_network_is_known_by_its_namespace_not_by_an_empty_pa
         assert held(daemon) == 0
         await runtime.die()
         await runtime.connect()
-        assert on_host.key not in daemon.pods.hooks.live
+        assert on_host.key not in daemon.pods.hooks.table.all_running
 
     assert without
     play(scene, story)
@@ -299,12 +299,12 @@ def test_a_sandbox_that_ends_before_it_could_be_attached_is_not_tried_any_more(s
         box = await runtime.run(pod)
         scene.view.ready = False
         await runtime.connect()
-        assert set(daemon.pods.hooks.live) == {box.key}
+        assert set(daemon.pods.hooks.table.all_running) == {box.key}
         told = len(scene.told)
         runtime.end(box)
         async with asyncio.timeout(WITHIN):
-            await daemon.pods.reconciler.settled.wait()
-        assert not daemon.pods.hooks.live
+            await daemon.pods.reconciler.settled()
+        assert not daemon.pods.hooks.table.all_running
         assert len(scene.told) <= told + 1
         assert not [event for event in scene.told if "cannot open network namespace" in event.note]
         assert held(daemon) == 0

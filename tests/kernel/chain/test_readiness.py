@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from netdra.chain import readiness
+from netdra.chain import preflight
 from netdra.chain.attach import attach
 from netdra.chain.detach import detach
 from netdra.model.errors import PermanentError, TemporaryError
@@ -17,7 +17,7 @@ from tests.plans import plan, step
 @pytest.fixture
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """An answer that comes is heard, however slowly the machine runs the plugin that gives it."""
-    monkeypatch.setattr(readiness, "MAX_SECONDS", 60.0)
+    monkeypatch.setattr(preflight, "MAX_SECONDS", 60.0)
 
 
 def two(bed: Bed) -> tuple[Plan, ...]:

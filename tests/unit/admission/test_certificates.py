@@ -13,7 +13,7 @@ from cryptography import x509
 
 from netdra.admission import certificates, serving
 from netdra.admission.certificates import LIFETIME, Certificate
-from netdra.admission.mounted import Mounted
+from netdra.admission.serving import Mounted
 from netdra.model.errors import InvalidInputError
 from testbed.waiting import until_async
 
@@ -107,6 +107,39 @@ def test_a_key_that_does_not_fit_changes_nothing() -> None:
             assert await presented(port, first.authorities) == der(first)
 
     asyncio.run(story())
+
+
+def test_nothing_but_the_texts_says_whether_a_certificate_can_be_served_with() -> None:
+    first, second = certificates.make(HOSTS, now()), certificates.make(HOSTS, now())
+    certificates.verify(first)
+    for wrong, told in (
+        (Certificate(first.chain, second.key, first.authorities), "the key is that of another"),
+        (Certificate(first.chain, first.key, second.authorities), "none of its authorities"),
+        (Certificate(first.chain, "nonsense", first.authorities), "the key is no PEM"),
+        (Certificate("", first.key, first.authorities), "no PEM"),
+        (Certificate(first.chain, first.key, ""), "no PEM"),
+    ):
+        with pytest.raises(ValueError, match=told):
+            certificates.verify(wrong)
+
+
+def test_who_was_trusted_before_is_trusted_for_an_hour_more_and_as_long_as_valid() -> None:
+    begin = now()
+    old, new = certificates.make(HOSTS, begin), certificates.make(HOSTS, begin)
+    both = certificates.bundle(new, old.authorities, begin)
+    assert both == new.authorities + old.authorities
+    assert certificates.bundle(new, both, begin) == both, "twice changes nothing"
+    assert certificates.bundle(new, both, begin + certificates.SETTLED + timedelta(minutes=1)) == new.authorities
+    over = certificates.make(HOSTS, begin - LIFETIME - timedelta(days=1))
+    for trusted in (over.authorities, "", "nonsense"):
+        assert certificates.bundle(new, trusted, begin) == new.authorities
+
+
+def test_however_often_it_is_replaced_few_authorities_are_trusted() -> None:
+    begin, trusted = now(), ""
+    for _ in range(30):
+        trusted = certificates.bundle(certificates.make(HOSTS, begin), trusted, begin)
+    assert len(x509.load_pem_x509_certificates(trusted.encode())) == 9
 
 
 def test_a_mounted_certificate_is_taken_when_it_changes(tmp_path: Path) -> None:

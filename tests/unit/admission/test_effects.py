@@ -10,11 +10,10 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from netdra.admission.cluster import Cluster
-from netdra.admission.effects import effect
+from netdra.admission.cluster import Cluster, narrowed
 from netdra.admission.messages import ALLOWED, AdmissionRequest
-from netdra.admission.narrow import narrowed
 from netdra.admission.nodes import Nodes
+from netdra.admission.policies import effect
 from netdra.admission.review import review
 from netdra.exposure.foresight import Reported, asked_for, folded
 from netdra.kube.resources import ClusterNode

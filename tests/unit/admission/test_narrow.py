@@ -8,9 +8,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from netdra.admission.cluster import Cluster
+from netdra.admission.cluster import NOTHING, Cluster, narrowed
 from netdra.admission.messages import AdmissionRequest, Verdict
-from netdra.admission.narrow import NOTHING, narrowed
 from netdra.admission.review import review
 from netdra.cel.vocabulary import Added
 from netdra.model import documents

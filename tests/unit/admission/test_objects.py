@@ -9,9 +9,8 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from netdra.admission.cluster import Cluster
+from netdra.admission.cluster import Cluster, narrowed
 from netdra.admission.messages import ALLOWED, AdmissionRequest
-from netdra.admission.narrow import narrowed
 from netdra.admission.review import is_reshaped, review
 from netdra.cel.vocabulary import added
 from netdra.model import documents

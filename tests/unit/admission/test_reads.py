@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from netdra.admission.reads import Reads
+from netdra.admission.copy import Reads
 from netdra.kube.errors import NotFoundError, Status, UnavailableError
 from netdra.kube.resources import TOPOLOGIES, Resource
 

@@ -7,15 +7,16 @@ from typing import Any, cast
 
 from msgspec.structs import replace
 
-from netdra.controller.state import SCHEMA, TOPOLOGY, Reported, State, published
-from netdra.controller.work import Key, Work
+from netdra.controller.state import SCHEMA, TOPOLOGY, Key, Reported, State, published
 from netdra.kube.client import Client
+from netdra.kube.queue import WorkQueue
 from netdra.kube.store import Change
 from netdra.model import documents
 from netdra.model.device import Features
 from netdra.model.node_network import NodeReport, PolicyAtNode, policies_of
 from netdra.model.schema import CNIPluginSchema
 from netdra.topology import shipped
+from testbed import virtual_time
 from tests.unit.controller.test_classes import topology
 
 
@@ -70,15 +71,24 @@ def test_classes_ask_for_plugins_in_the_form_that_most_nodes_publish() -> None:
 def noted(old: CNIPluginSchema | None, new: CNIPluginSchema | None) -> set[Key]:
     """What is to be looked at when the schema "vlan" changes beside the schema "other" and the topology "net"."""
 
+    looked: set[Key] = set()
+
+    async def look(key: Key) -> None:
+        looked.add(key)
+
     async def main() -> set[Key]:
-        work = Work()
+        work = WorkQueue[Key]("test", look)
         state = State(cast(Client, None), work)
         state.topologies.put("net", topology())
         state.schemas.put("other", shipped.objects()["bond"])
         state._schema_changed(Change("vlan", old, new))
-        return {*work._ready, *work._waiting}
+        running = asyncio.create_task(work.run())
+        await work.drained()
+        running.cancel()
+        await asyncio.wait([running])
+        return looked
 
-    return asyncio.run(main())
+    return virtual_time.run(main())
 
 
 def test_what_only_shows_a_shipped_schema_has_no_topology_looked_at_until_it_is_somebodys_own() -> None:

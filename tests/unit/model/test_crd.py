@@ -13,7 +13,7 @@ import yaml
 from netdra.cli.crds import text
 from netdra.model import crd, documents, kinds
 
-CHART = Path(__file__).parents[3] / "charts" / "netdra" / "crds"
+CHART = Path(__file__).parents[3] / "charts" / "netdra" / "files" / "crds"
 
 
 def test_the_charts_files_are_what_the_types_say() -> None:

@@ -120,7 +120,7 @@ def test_a_runtime_that_there_is_not_is_told_with_those_that_there_are(monkeypat
 def test_what_make_test_needs_is_what_it_starts() -> None:
     needed = {known.name for known in COMPONENTS if known.needed_by == "tests"}
     assert needed == {
-        *("kubernetes", "etcd", "cni-plugins", "cnitool", "containerd", "crictl", "cdi-cache"),
+        *("kubernetes", "etcd", "cni-plugins", "cnitool", "containerd", "crictl", "cdi-cache", "helm"),
         OLDEST_RUNTIME,
     }
 

@@ -17,7 +17,8 @@ def test_without_root_what_is_missing_is_named(tmp_path: Path, monkeypatch: pyte
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
     monkeypatch.setattr(system, "AUTHORITIES", tmp_path / "none")
     with pytest.raises(
-        MissingPackagesError, match="ca-certificates ethtool iproute2 iptables openssl runc; install them"
+        MissingPackagesError,
+        match="buildah busybox-static ca-certificates ethtool iproute2 iptables mmdebstrap openssl runc; install them",
     ):
         ensure_packages()
 

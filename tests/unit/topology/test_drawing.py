@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from netdra.drawing import document
+from netdra.drawing.terminal import draw
 from netdra.model.meta import ObjectMeta
 from netdra.model.policy import Selector
 from netdra.model.topology import NetworkTopology, NetworkTopologySpec, Step
-from netdra.topology import diagram
-from netdra.topology.drawing import draw
 from netdra.topology.graph import Graph, compile_topology
 from netdra.topology.interfaces import assign
 
@@ -60,7 +60,7 @@ def test_a_narrow_terminal_gets_a_list(recorded: Topology) -> None:
 
 def test_mermaid_shows_steps_and_dependencies(topology: Topology) -> None:
     graph = compile_topology(topology("- {name: end, type: sriov}\n- {name: t, type: tuning, dependOn: [end]}"))
-    assert diagram.mermaid(graph, {"end": 'a"#<', "t": "x"}).splitlines() == [
+    assert document.mermaid(graph, {"end": 'a"#<', "t": "x"}).splitlines() == [
         "flowchart LR",
         '  s0["<b>end</b><br/>sriov · a#quot;#35;&lt;"]:::device',
         '  s1["<b>t</b><br/>tuning · x"]',
@@ -71,7 +71,7 @@ def test_mermaid_shows_steps_and_dependencies(topology: Topology) -> None:
 
 def test_svg_is_well_formed_and_shows_all_texts(recorded: Topology) -> None:
     graph = compile_topology(recorded("bonded-vlan-topology"))
-    root = ET.fromstring(diagram.svg(graph, {step.name: "<&>" for step in graph.steps}))
+    root = ET.fromstring(document.svg(graph, {step.name: "<&>" for step in graph.steps}))
     space = "{http://www.w3.org/2000/svg}"
     texts = [text.text for text in root.iter(f"{space}text")]
     assert sorted(texts[::2]) == sorted(step.name for step in graph.steps)  # type: ignore[type-var]

@@ -11,6 +11,8 @@ from typing import Any
 import msgspec
 import pytest
 
+from netdra.chain.outcome import DeviceOutcome, device_outcomes
+from netdra.chain.report import StepReport
 from netdra.model.claim import NetworkDeviceData
 from netdra.model.errors import NetdraError
 from netdra.model.plan import ClaimReference, Plan, PlannedDevice, PlannedStep
@@ -18,19 +20,28 @@ from netdra.model.resource import DeviceAttribute
 from netdra.model.result import CNIAddress, CNIInterface, StepDevice, StepResult
 from netdra.node.cdi import files as claim_files
 from netdra.node.cdi.files import ClaimFiles
-from netdra.node.cdi.outcome import outcomes
-from netdra.node.claims.prepared import KeptDevice, PreparedClaim, PreparedDevice
+from netdra.node.cdi.spec import of_claim
+from netdra.node.claims.store import KeptDevice, PreparedClaim, PreparedDevice
 
 UID = "7b0e8a5e-0000-4000-8000-000000000001"
 CLAIM = ClaimReference(namespace="ns", name="train-net-x7k2p", uid=UID)
 SANDBOX = "/var/run/netns/cni-1"
 
 
-class Done(msgspec.Struct, frozen=True):
-    """A plan and what its steps yielded."""
-
-    plan: Plan
-    results: Mapping[str, StepResult]
+def ran(plan: Plan, results: Mapping[str, StepResult]) -> tuple[DeviceOutcome, ...]:
+    """What a plan's devices became where its steps yielded this."""
+    reports = [
+        StepReport(
+            topology=plan.topology,
+            step=step.name,
+            plugin=step.type,
+            execution=step.execution,
+            interface=step.if_name,
+            result=results[step.name],
+        )
+        for step in plan.steps
+    ]
+    return device_outcomes([plan], reports)
 
 
 def planned(request: str, device: str, address: str = "") -> PlannedDevice:
@@ -57,61 +68,57 @@ def inside(name: str, mac: str = "02:00:00:00:00:01") -> CNIInterface:
 
 
 VF0, VF1 = planned("vf0", "eth0v0", "0000:03:00.2"), planned("vf1/good", "eth1v0", "0000:03:10.2")
-BONDED = Done(
-    Plan(
-        topology="bonded",
-        claim=CLAIM,
-        steps=(
-            step("vf0", "sriov", "net1", device=VF0),
-            step("vf1", "sriov", "net2", device=VF1),
-            step("rdma0", "rdma", "net1", "vf0"),
-            step("bond0", "bond", "bond0", "rdma0", "vf1"),
-            step("tune", "tuning", "bond0", "bond0"),
-            step("own", "tuning", "net1", "vf0"),
+BONDED_PLAN = Plan(
+    topology="bonded",
+    claim=CLAIM,
+    steps=(
+        step("vf0", "sriov", "net1", device=VF0),
+        step("vf1", "sriov", "net2", device=VF1),
+        step("rdma0", "rdma", "net1", "vf0"),
+        step("bond0", "bond", "bond0", "rdma0", "vf1"),
+        step("tune", "tuning", "bond0", "bond0"),
+        step("own", "tuning", "net1", "vf0"),
+    ),
+)
+BONDED_RESULTS = {
+    "vf0": StepResult(interfaces=(CNIInterface(name="eth0v0", mac="host"), inside("net1"))),
+    "vf1": StepResult(interfaces=(inside("net2", "02:00:00:00:00:02"),)),
+    "rdma0": StepResult(
+        interfaces=(inside("net1"),),
+        devices=(
+            StepDevice(
+                pci_address="0000:03:00.2",
+                rdma_device="mlx5_2",
+                device_nodes=("/dev/infiniband/uverbs2", "/dev/infiniband/rdma_cm"),
+            ),
         ),
     ),
-    {
-        "vf0": StepResult(interfaces=(CNIInterface(name="eth0v0", mac="host"), inside("net1"))),
-        "vf1": StepResult(interfaces=(inside("net2", "02:00:00:00:00:02"),)),
-        "rdma0": StepResult(
-            interfaces=(inside("net1"),),
-            devices=(
-                StepDevice(
-                    pci_address="0000:03:00.2",
-                    rdma_device="mlx5_2",
-                    device_nodes=("/dev/infiniband/uverbs2", "/dev/infiniband/rdma_cm"),
-                ),
-            ),
+    "bond0": StepResult(interfaces=(inside("net1"), inside("net2"), inside("bond0", "02:00:00:00:00:01"))),
+    "tune": StepResult(interfaces=(inside("bond0"),), ips=(CNIAddress(address="10.0.0.5/24", interface=0),)),
+    "own": StepResult(
+        interfaces=(CNIInterface(name="eth0v0", mac="host"), inside("net1", "02:00:00:00:00:09")),
+        ips=(
+            CNIAddress(address="10.1.0.5/24", interface=1),
+            CNIAddress(address="fd00::5/64", interface=1),
+            CNIAddress(address="10.9.9.9/24"),
         ),
-        "bond0": StepResult(interfaces=(inside("net1"), inside("net2"), inside("bond0", "02:00:00:00:00:01"))),
-        "tune": StepResult(interfaces=(inside("bond0"),), ips=(CNIAddress(address="10.0.0.5/24", interface=0),)),
-        "own": StepResult(
-            interfaces=(CNIInterface(name="eth0v0", mac="host"), inside("net1", "02:00:00:00:00:09")),
-            ips=(
-                CNIAddress(address="10.1.0.5/24", interface=1),
-                CNIAddress(address="fd00::5/64", interface=1),
-                CNIAddress(address="10.9.9.9/24"),
-            ),
-        ),
-    },
-)
+    ),
+}
+BONDED = ran(BONDED_PLAN, BONDED_RESULTS)
 RDMA = step("rdma0", "rdma", "bond0", "bond0")
-VFIO = Done(
-    Plan(
-        topology="",
-        claim=CLAIM,
-        steps=(step("dpdk", "vfio-pci", "net3", device=planned("dpdk", "eth2v0", "0000:05:00.1")),),
-    ),
-    {
-        "dpdk": StepResult(
-            devices=(
-                StepDevice(
-                    pci_address="0000:05:00.1", iommu_group="42", device_nodes=("/dev/vfio/42", "/dev/vfio/vfio")
-                ),
-            )
-        )
-    },
+VFIO_PLAN = Plan(
+    topology="",
+    claim=CLAIM,
+    steps=(step("dpdk", "vfio-pci", "net3", device=planned("dpdk", "eth2v0", "0000:05:00.1")),),
 )
+VFIO_RESULTS = {
+    "dpdk": StepResult(
+        devices=(
+            StepDevice(pci_address="0000:05:00.1", iommu_group="42", device_nodes=("/dev/vfio/42", "/dev/vfio/vfio")),
+        )
+    )
+}
+VFIO = ran(VFIO_PLAN, VFIO_RESULTS)
 WHOLE = prepared(
     kept("vf0", "eth0v0", "0000:03:00.2", attributes={"dra.networking/mtu": DeviceAttribute(int_=1500)}),
     kept("vf1/good", "eth1v0", "0000:03:10.2"),
@@ -121,16 +128,16 @@ WHOLE = prepared(
 
 
 def test_each_device_is_told_with_what_it_became() -> None:
-    vf0, vf1, dpdk, look = outcomes(WHOLE, [BONDED, VFIO])
+    vf0, vf1, dpdk, look = of_claim(WHOLE, [*BONDED, *VFIO])
     assert vf0.network == NetworkDeviceData(
         interface_name="net1", ips=("10.1.0.5/24", "fd00::5/64"), hardware_address="02:00:00:00:00:09"
     )
     assert (vf0.rdma_devices, vf0.device_nodes) == (("mlx5_2",), ("/dev/infiniband/uverbs2", "/dev/infiniband/rdma_cm"))
-    assert (vf1.request, vf1.rdma_devices) == ("vf1", ())
+    assert (vf1.device.request, vf1.rdma_devices) == ("vf1/good", ())
     # A bond gives its members one MAC.
     assert vf1.network == NetworkDeviceData(interface_name="net2", hardware_address="02:00:00:00:00:01")
     assert (dpdk.network, dpdk.device_nodes) == (None, ("/dev/vfio/42", "/dev/vfio/vfio"))
-    assert (look.network, look.pci_address) == (None, "0000:06:00.0")
+    assert (look.network, look.device.pci_address) == (None, "0000:06:00.0")
 
 
 @pytest.mark.parametrize(
@@ -140,24 +147,24 @@ def test_a_device_that_a_step_on_several_hands_out_goes_to_whose_it_is_else_to_a
     address: str, told: list[tuple[str, ...]]
 ) -> None:
     plan = msgspec.structs.replace(
-        BONDED.plan, steps=(*BONDED.plan.steps[:2], step("bond0", "bond", "bond0", "vf0", "vf1"), RDMA)
+        BONDED_PLAN, steps=(*BONDED_PLAN.steps[:2], step("bond0", "bond", "bond0", "vf0", "vf1"), RDMA)
     )
     results = {
-        **{name: BONDED.results[name] for name in ("vf0", "vf1", "bond0")},
+        **{name: BONDED_RESULTS[name] for name in ("vf0", "vf1", "bond0")},
         "rdma0": StepResult(devices=(StepDevice(pci_address=address, rdma_device="mlx5_9"),)),
     }
-    found = outcomes(WHOLE, [Done(plan, results)])
-    assert [each.rdma_devices for each in found[:2]] == told
+    became = of_claim(WHOLE, ran(plan, results))
+    assert [outcome.rdma_devices for outcome in became[:2]] == told
 
 
 def test_plans_of_other_claims_are_passed_over() -> None:
-    other = msgspec.structs.replace(BONDED.plan, claim=msgspec.structs.replace(CLAIM, uid="another"))
-    assert all(each.network is None for each in outcomes(WHOLE, [Done(other, BONDED.results)]))
+    other = msgspec.structs.replace(BONDED_PLAN, claim=msgspec.structs.replace(CLAIM, uid="another"))
+    assert all(outcome.network is None for outcome in of_claim(WHOLE, ran(other, BONDED_RESULTS)))
 
 
 def test_the_specification_has_a_device_for_each_request(tmp_path: Path) -> None:
     files = ClaimFiles(plugin=tmp_path / "plugin", cdi=tmp_path / "cdi")
-    files.attached(WHOLE, [BONDED, VFIO])
+    files.attached(WHOLE, [*BONDED, *VFIO])
     path = tmp_path / "cdi" / f"dra.networking-claim-{UID}.json"
     written = json.loads(path.read_text())
     assert (written["cdiVersion"], written["kind"]) == ("0.5.0", "dra.networking/claim")
@@ -199,7 +206,7 @@ def test_the_container_finds_the_metadata_under_the_name_that_its_pod_knows(
 ) -> None:
     files = ClaimFiles(plugin=tmp_path / "plugin", cdi=tmp_path / "cdi")
     claim = msgspec.structs.replace(WHOLE, pod_claim_name=pod_claim_name)
-    files.attached(claim, [BONDED, VFIO])
+    files.attached(claim, [*BONDED, *VFIO])
     written = json.loads(files.spec_path(UID).read_text())
     (mount,) = written["devices"][0]["containerEdits"]["mounts"]
     root = "/var/run/kubernetes.io/dra-device-attributes"
@@ -240,7 +247,7 @@ def test_the_metadata_is_fuller_once_the_network_is_there(tmp_path: Path) -> Non
             }
         ],
     }
-    files.attached(WHOLE, [BONDED, VFIO])
+    files.attached(WHOLE, [*BONDED, *VFIO])
     after = json.loads(path.read_text())
     assert after["metadata"]["generation"] == 2
     assert after["requests"][0]["devices"][0]["networkData"] == {
@@ -256,7 +263,7 @@ def test_the_fuller_metadata_is_written_into_a_file_that_was_made_before_a_pod_w
     folder = tmp_path / "plugin" / claim_files.METADATA_FOLDER / UID / "vf0"
     with (folder / "metadata.json").open() as first:  # kept open, so that no other file gets its number
         (made,) = {path.stat().st_ino for path in folder.iterdir()} - {os.fstat(first.fileno()).st_ino}
-        files.attached(WHOLE, [BONDED, VFIO])
+        files.attached(WHOLE, [*BONDED, *VFIO])
     assert [path.name for path in folder.iterdir()] == ["metadata.json"]
     assert (folder / "metadata.json").stat().st_ino == made
 
@@ -264,7 +271,7 @@ def test_the_fuller_metadata_is_written_into_a_file_that_was_made_before_a_pod_w
 def test_a_running_container_keeps_the_file_that_it_was_given(tmp_path: Path) -> None:
     """A claim that pods share is described anew for the second; a mount of the first one's file must not change."""
     files = ClaimFiles(plugin=tmp_path / "plugin", cdi=tmp_path / "cdi")
-    files.attached(WHOLE, [BONDED, VFIO])
+    files.attached(WHOLE, [*BONDED, *VFIO])
     path = tmp_path / "plugin" / claim_files.METADATA_FOLDER / UID / "vf0" / "metadata.json"
     with path.open() as mounted:
         files.detached(UID)
@@ -275,7 +282,7 @@ def test_a_running_container_keeps_the_file_that_it_was_given(tmp_path: Path) ->
 
 def test_what_containers_read_is_left_when_the_kubelet_prepares_again_while_they_run(tmp_path: Path) -> None:
     files = ClaimFiles(plugin=tmp_path / "plugin", cdi=tmp_path / "cdi")
-    files.attached(WHOLE, [BONDED, VFIO])
+    files.attached(WHOLE, [*BONDED, *VFIO])
     path = tmp_path / "plugin" / claim_files.METADATA_FOLDER / UID / "vf0" / "metadata.json"
     before = path.read_text()
     files.prepared(WHOLE)
@@ -286,7 +293,7 @@ def test_what_containers_read_is_left_when_the_kubelet_prepares_again_while_they
 def test_files_go_in_their_order_and_twice_is_no_error(tmp_path: Path) -> None:
     files = ClaimFiles(plugin=tmp_path / "plugin", cdi=tmp_path / "cdi")
     assert files.specified() == ()
-    files.attached(WHOLE, [BONDED, VFIO])
+    files.attached(WHOLE, [*BONDED, *VFIO])
     (tmp_path / "cdi" / "nvidia.com-gpu.json").write_text("{}")
     assert files.specified() == (UID,)
     assert files.retain([UID]) == ()

@@ -26,7 +26,7 @@ from hypothesis import strategies as st
 
 from netdra.model.plan import ClaimReference, PlannedDevice
 from netdra.node.cdi.files import ClaimFiles
-from netdra.node.claims.prepared import KeptDevice, PreparedClaim, PreparedDevice
+from netdra.node.claims.store import KeptDevice, PreparedClaim, PreparedDevice
 
 # include/uapi/linux/inotify.h, and what fsnotify's watch of a folder asks for
 MODIFY, ATTRIB, MOVED_FROM, MOVED_TO, CREATE, DELETE = 0x2, 0x4, 0x40, 0x80, 0x100, 0x200

@@ -16,8 +16,7 @@ from netdra.model.errors import InvalidInputError, TemporaryError
 from netdra.model.plan import ClaimReference, PlannedDevice
 from netdra.model.resource import DeviceAttribute
 from netdra.node.claims import store as stores
-from netdra.node.claims.prepared import KeptDevice, PreparedClaim, PreparedDevice
-from netdra.node.claims.store import ClaimStore
+from netdra.node.claims.store import ClaimStore, KeptDevice, PreparedClaim, PreparedDevice
 
 UID = "7b0e8a5e-0000-4000-8000-000000000001"
 

@@ -16,7 +16,7 @@ from google.protobuf.message import Message
 
 from netdra.model.errors import InvalidInputError
 from netdra.model.plan import ClaimReference
-from netdra.node.claims.prepared import PreparedDevice
+from netdra.node.claims.store import PreparedDevice
 from netdra.node.kubelet import plugin, services
 from netdra.node.kubelet.plugin import Sockets
 from netdra.node.kubelet.services import ClaimServices, HealthSource, Registration

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from contextlib import suppress
 
 import pytest
@@ -13,8 +13,11 @@ from hypothesis import strategies as st
 
 from netdra.model.errors import InvalidInputError, NetdraError, PermanentError, TemporaryError
 from netdra.node.metrics import NODE
+from netdra.node.nri.connection import Request
 from netdra.node.nri.framing import CallError, Code
-from netdra.node.nri.hooks import MOST_HOOKS, Budget, Runner, budget
+from netdra.node.nri.hooks import MOST_HOOKS, Budget, BusyError, LateError, Runner, Sandbox, budget
+from netdra.node.nri.plugin import PLUGIN_SERVICE, PluginService
+from netdra.node.priority import PriorityGate
 
 
 def test_a_hook_has_three_quarters_of_the_two_seconds_that_an_untold_timeout_is() -> None:
@@ -40,6 +43,31 @@ async def fail(problem: Exception) -> None:
     raise problem
 
 
+class Failing:
+    """Hooks that fail."""
+
+    def __init__(self, problem: Exception) -> None:
+        self.problem = problem
+
+    async def synchronize(self, sandboxes: Sequence[Sandbox]) -> None:
+        raise self.problem
+
+    async def run(self, sandbox: Sandbox, budget: float) -> None:
+        raise self.problem
+
+    async def stop(self, sandbox: Sandbox, budget: float) -> None:
+        raise self.problem
+
+    async def remove(self, sandbox: Sandbox) -> None:
+        raise self.problem
+
+
+async def answer(problem: Exception) -> bytes:
+    """What a runtime is answered whose Synchronize fails for this."""
+    service = PluginService(Failing(problem), Runner(PriorityGate()))
+    return await service.serve(Request(PLUGIN_SERVICE, "Synchronize", b"", 30, asyncio.get_running_loop().time()))
+
+
 @pytest.mark.parametrize(
     ("problem", "code", "text"),
     [
@@ -55,13 +83,13 @@ async def fail(problem: Exception) -> None:
 )
 def test_an_error_is_answered_by_its_text_and_kind(problem: NetdraError, code: Code, text: str) -> None:
     with pytest.raises(CallError) as caught:
-        asyncio.run(Runner().run("run", "the run hook", fail(problem), 30))
+        asyncio.run(answer(problem))
     assert (caught.value.code, caught.value.message) == (code, text)
 
 
 def test_a_defect_is_answered_and_logged_with_its_traceback(caplog: pytest.LogCaptureFixture) -> None:
     with pytest.raises(CallError, match="a defect of netdra: KeyError: 'x'") as caught:
-        asyncio.run(Runner().run("run", "the run hook", fail(KeyError("x")), 30))
+        asyncio.run(answer(KeyError("x")))
     assert caught.value.code == Code.INTERNAL
     assert caplog.records[0].exc_info
 
@@ -74,10 +102,9 @@ def test_a_late_hook_is_answered_without_and_goes_on_to_its_end(caplog: pytest.L
             await release.wait()
             ended.set()
 
-        runner = Runner()
-        with pytest.raises(CallError, match=r"has not ended after 0\.01 s") as caught:
+        runner = Runner(PriorityGate())
+        with pytest.raises(LateError, match=r"has not ended after 0\.01 s"):
             await runner.run("run", "the run hook of pod a/b", slow(), 0.01)
-        assert caught.value.code == Code.ABORTED
         assert not ended.is_set()
         release.set()
         await runner.finish(30)
@@ -90,18 +117,38 @@ def test_a_late_hook_is_answered_without_and_goes_on_to_its_end(caplog: pytest.L
 
 def test_hooks_that_never_end_are_bounded() -> None:
     async def main() -> None:
-        runner = Runner()
+        runner = Runner(PriorityGate())
         asked = [asyncio.create_task(runner.run("run", "x", forever(), 30)) for _ in range(MOST_HOOKS)]
         await asyncio.sleep(0)
-        with pytest.raises(CallError, match="256 others have not ended") as caught:
+        with pytest.raises(BusyError, match="256 others have not ended"):
             await runner.run("run", "one more", forever(), 30)
-        assert caught.value.code == Code.RESOURCE_EXHAUSTED
         await runner.finish(0)
-        answers = await asyncio.gather(*asked, return_exceptions=True)
-        assert {str(answer) for answer in answers} == {"x: netdra is stopping"}
+        assert not any(task.done() for task in asked)  # what they have begun they must end
 
     async def forever() -> None:
         await asyncio.Event().wait()
+
+    asyncio.run(main())
+
+
+def test_other_work_waits_while_a_hook_is_waited_for_and_not_for_one_that_is_late() -> None:
+    async def main() -> None:
+        gate = PriorityGate()
+        runner, release = Runner(gate), asyncio.Event()
+
+        async def slow() -> None:
+            await release.wait()
+
+        asked = asyncio.create_task(runner.run("run", "x", slow(), 0.2))
+        await asyncio.sleep(0)
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.05):
+                await gate.wait(30)
+        with pytest.raises(LateError):
+            await asked
+        async with asyncio.timeout(10):
+            await gate.wait(30)
+        release.set()
 
     asyncio.run(main())
 
@@ -123,8 +170,8 @@ def test_each_hook_is_measured_with_how_it_was_answered(
         return NODE.registry.get_sample_value("netdra_nri_hook_duration_seconds_count", labels) or 0
 
     async def main() -> None:
-        runner = Runner()
-        with suppress(CallError):
+        runner = Runner(PriorityGate())
+        with suppress(NetdraError):
             await runner.run("tested", "x", hook(), 30 if outcome != "timeout" else 0)
         await runner.finish(0)
 

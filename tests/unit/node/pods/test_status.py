@@ -5,7 +5,8 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from netdra.chain.standing import PlanResults
+from netdra.chain.outcome import DeviceOutcome, device_outcomes
+from netdra.chain.report import StepReport, name_of
 from netdra.model.claim import AllocatedDeviceStatus
 from netdra.model.plan import ClaimReference, Plan, PlannedDevice, PlannedStep
 from netdra.model.result import CNIAddress, CNIInterface, CNIRoute, StepResult
@@ -37,13 +38,15 @@ def outcome(number: int = 1, *, addresses: int = 1, routes: int = 0, above: int 
     results = {"nic": StepResult(interfaces=(nic,), ips=ips, routes=many)}
     results |= {step.name: StepResult(interfaces=(nic,), routes=many) for step in others}
     plan = Plan(topology="t", claim=CLAIM, steps=(root, *others))
-    return Outcome(
-        claim=CLAIM, sandbox=sandbox(number), devices=(DEVICE,), plans=(PlanResults(plan=plan, results=results),)
-    )
+    reports = [
+        StepReport(**name_of("t", step), interface=step.if_name, result=results[step.name]) for step in plan.steps
+    ]
+    return Outcome(claim=CLAIM, sandbox=sandbox(number), devices=device_outcomes([plan], reports))
 
 
 def failure(number: int = 1, message: str = 'step "far": no carrier') -> Outcome:
-    return Outcome(claim=CLAIM, sandbox=sandbox(number), devices=(DEVICE,), reason="StepFailed", message=message)
+    devices = (DeviceOutcome(claim=CLAIM, device=DEVICE),)
+    return Outcome(claim=CLAIM, sandbox=sandbox(number), devices=devices, reason="StepFailed", message=message)
 
 
 def only(*outcomes: Outcome, former: tuple[AllocatedDeviceStatus, ...] = (), now: str = NOW) -> AllocatedDeviceStatus:

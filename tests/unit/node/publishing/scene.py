@@ -7,10 +7,12 @@ from collections.abc import Sequence
 import msgspec
 
 from netdra.discovery.told import with_physnets
+from netdra.exposure.registered import Registered
 from netdra.model.device import DEFAULT_FEATURES, Features
 from netdra.model.inventory import Interface
 from netdra.model.node_network import NodeNetworkStatus
 from netdra.model.policy import DeviceExposurePolicy
+from netdra.model.registration import Registration
 from netdra.model.resource import Device
 from netdra.node.publishing.offering import Offered, Offering, Slices
 from netdra.node.view import HeldDevice
@@ -45,6 +47,7 @@ class Scene:
         self.physnets: dict[str, tuple[str, ...]] = {}
         self.last: Offered | None = None
         self.now = 0.0
+        self.registered: tuple[Registration, ...] = ()
 
     def left(self, interface: Interface) -> bool:
         return interface.if_name in self.left_names
@@ -58,7 +61,7 @@ class Scene:
     def see(self, *interfaces: Interface) -> set[str]:
         """A pass; the pools that have to be written."""
         here = with_physnets(inventory(*interfaces), self.physnets)
-        found = self.offering.update(here, self.labels, self.holding, self, self.now)
+        found = self.offering.update(here, self.labels, self.holding, self, self.now, Registered(self.registered))
         changed = {pool for pool, slices in found.slices.items() if self.slices.get(pool, ()) != slices}
         self.slices |= found.slices
         self.last = found

@@ -5,7 +5,7 @@ import pytest
 from netdra.kube.errors import Status, StatusCause, StatusDetails
 from netdra.model.meta import ObjectMeta
 from netdra.model.resource import Device, ResourcePool, ResourceSlice, ResourceSliceSpec
-from netdra.node.publishing.publish import Refusal, refused_devices
+from netdra.node.publishing.publisher import Refusal, refused_devices
 
 SENT = ResourceSlice(
     metadata=ObjectMeta(),

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from netdra.kube.events import Occurrence
 from netdra.kube.features import Dropped
 from netdra.model.device import Problem
-from netdra.node.publishing.publish import Refusal, Written
+from netdra.node.publishing.publisher import Refusal, Written
 from netdra.node.publishing.telling import Telling
 
 
@@ -45,7 +45,7 @@ def test_a_cause_is_told_once_and_not_again_on_one_more_interface() -> None:
     ]
     telling.problems(seen[:4])
     telling.problems(seen)
-    assert [each.note for each in told.occurrences] == ["no such key\n(on 4 interfaces, eth0, eth1, eth2, …)"]
+    assert [each.note for each in told.occurrences] == ["no such key\n(on 4 interfaces, eth0, eth1, eth2 and 1 more)"]
     telling.problems(())
     telling.problems(seen[:1])
     assert told.occurrences[1].note == "eth0 is not matched: no such key"

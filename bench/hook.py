@@ -1,0 +1,339 @@
+"""RunPodSandbox and StopPodSandbox of a pod with one device, in the daemon alone: no runtime, kubelet or API server.
+
+A veth is moved into a namespace and back, as `bench pods` has it done by pods, through the hooks that the runtime
+calls. What the kernel takes for the requests that change something is measured apart: the rest is netdra's own. The
+kubelet's Unprepare is called the same way. `python -m bench.hook` prints where the time goes, phase by phase.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import statistics
+import tempfile
+import time
+import uuid
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import partial, wraps
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from bench.figures import Figure
+from netdra.chain.checkpoint import boot_id
+from netdra.chain.site import Settings
+from netdra.kernel import kinds, libc, link, netns, uapi
+from netdra.kernel.netlink import Socket
+from netdra.kernel.netns import Namespace
+from netdra.kube.client import Client
+from netdra.model import decoders
+from netdra.model.claim import (
+    AllocationResult,
+    DeviceAllocationConfiguration,
+    DeviceAllocationResult,
+    DeviceRequestAllocationResult,
+    OpaqueDeviceConfiguration,
+    ResourceClaim,
+    ResourceClaimConsumerReference,
+    ResourceClaimSpec,
+    ResourceClaimStatus,
+)
+from netdra.model.meta import ObjectMeta
+from netdra.model.names import DRIVER
+from netdra.model.plan import PlannedDevice
+from netdra.model.resource import ResourceSlice
+from netdra.model.topology import NetworkTopology
+from netdra.node.cdi.files import ClaimFiles
+from netdra.node.claims.store import ClaimStore, KeptDevice, PreparedClaim, PreparedDevice, cdi_id
+from netdra.node.nri.hooks import Sandbox
+from netdra.node.pods.attachments import Threads
+from netdra.node.pods.service import Dependencies, Pods, assemble
+from netdra.node.pods.tracker import Tracker
+from netdra.topology.classes import device_classes
+from netdra.topology.devices import DeviceKey
+
+ROUNDS = 40
+WARM_UP = 5
+BUDGET = 20.0
+RUN_MS = 6.0
+STOP_MS = 6.0
+UNPREPARE_MS = 2.0
+_READS = {uapi.RTM_GETLINK, uapi.RTM_GETADDR, uapi.RTM_GETROUTE}
+_CLAIM = "claim"
+_PHASES = (
+    "netdra.node.pods.tracker:Tracker.claims_of",
+    "netdra.node.pods.attachments:Attachments._plans",
+    "netdra.node.pods.table:Table.attaching",
+    "netdra.node.pods.table:Table.attached",
+    "netdra.node.pods.table:Table.detaching",
+    "netdra.node.pods.table:Table.hold",
+    "netdra.node.pods.network:attach",
+    "netdra.node.pods.network:detach",
+    "netdra.node.pods.network:Network.attach",
+    "netdra.node.pods.network:Network.undo",
+    "netdra.chain.attach:check_plans",
+    "netdra.chain.attach:_settled",
+    "netdra.chain.attach:preflight",
+    "netdra.chain.execute:Executor.do",
+    "netdra.chain.execute:Executor.undo",
+    "netdra.chain.checkpoint:create",
+    "netdra.chain.checkpoint:open_existing",
+    "netdra.chain.checkpoint:Journal.append",
+    "netdra.chain.checkpoint:Journal.remove",
+    "netdra.chain.holders:take",
+    "netdra.chain.holders:forget",
+    "netdra.steps.builtin:prepare",
+    "netdra.steps.builtin:observe",
+    "netdra.steps.builtin:apply",
+    "netdra.steps.builtin:undo",
+)
+
+
+@dataclass
+class Spent:
+    """Seconds of one round."""
+
+    kernel: float = 0.0
+    phases: dict[str, float] = field(default_factory=lambda: defaultdict(float))
+    calls: dict[str, int] = field(default_factory=lambda: defaultdict(int))
+
+
+@dataclass
+class View:
+    """The node as the publishing half would have it."""
+
+    devices: Mapping[DeviceKey, PlannedDevice]
+    topologies: Mapping[str, NetworkTopology]
+    slices: tuple[ResourceSlice, ...] = ()
+    ready: bool = True
+
+
+def run() -> list[Figure]:
+    """The figures of the hooks."""
+    times, spent = asyncio.run(_measured(phases=False))
+    own = {name: [whole - kernel for whole, kernel in zip(times[name], spent[name], strict=True)] for name in times}
+    return [
+        Figure(
+            f"{name}, netdra's own time",
+            1000 * statistics.median(own[name]),
+            "ms",
+            limit,
+            f"median of {ROUNDS}; with the kernel's {1000 * statistics.median(times[name]):.2f} ms",
+        )
+        for name, limit in (("RunPodSandbox", RUN_MS), ("StopPodSandbox", STOP_MS), ("Unprepare", UNPREPARE_MS))
+    ]
+
+
+async def _measured(*, phases: bool) -> tuple[dict[str, list[float]], dict[str, list[float]]]:
+    """Seconds of each round of each call, and those of them that the kernel took for changes."""
+    times: dict[str, list[float]] = defaultdict(list)
+    kernel: dict[str, list[float]] = defaultdict(list)
+    totals: dict[str, Spent] = defaultdict(Spent)
+    with _bed() as (pods, claim, pod, timed):
+        prepared = pods.network.table.prepared.get(claim.metadata.uid)
+        assert prepared is not None
+        with _phases(timed) if phases else _nothing():
+            for number in range(WARM_UP + ROUNDS):
+                box = Sandbox(id=f"sb-{number}", name="pod", namespace="ns", uid="pod-uid", netns=pod.path, pid=1)
+                pods.network.table.prepared.put(prepared)
+                pods.network.table.files.prepared(prepared)
+                for name, call in (
+                    ("RunPodSandbox", partial(pods.hooks.run, box, BUDGET)),
+                    ("StopPodSandbox", partial(pods.hooks.stop, box, BUDGET)),
+                    ("Unprepare", partial(pods.claims.unprepare, claim.reference)),
+                ):
+                    timed.kernel, timed.phases, timed.calls = 0.0, defaultdict(float), defaultdict(int)
+                    begun = time.perf_counter()
+                    await call()
+                    seconds = time.perf_counter() - begun
+                    if number < WARM_UP:
+                        continue
+                    times[name].append(seconds)
+                    kernel[name].append(timed.kernel)
+                    for phase, value in timed.phases.items():
+                        totals[name].phases[phase] += value
+                        totals[name].calls[phase] += timed.calls[phase]
+        await pods.hooks.aclose()
+    if phases:
+        _show(times, kernel, totals)
+    return times, kernel
+
+
+def _show(times: Mapping[str, list[float]], kernel: Mapping[str, list[float]], totals: Mapping[str, Spent]) -> None:
+    for name, seconds in times.items():
+        own = [whole - changes for whole, changes in zip(seconds, kernel[name], strict=True)]
+        print(
+            f"{name}: median {1000 * statistics.median(seconds):.2f} ms, "
+            f"kernel's changes {1000 * statistics.median(kernel[name]):.2f} ms; "
+            f"own: median {1000 * statistics.median(own):.2f}, least {1000 * min(own):.2f} ms"
+        )
+        for phase, value in sorted(totals[name].phases.items(), key=lambda item: -item[1]):
+            print(f"  {1000 * value / ROUNDS:8.3f} ms  {totals[name].calls[phase] / ROUNDS:4.1f} x  {phase}")
+
+
+@contextmanager
+def _nothing() -> Iterator[None]:
+    yield
+
+
+@contextmanager
+def _phases(spent: Spent) -> Iterator[None]:
+    """Measure the functions of `_PHASES`, each with what it calls."""
+    undo: list[Callable[[], None]] = []
+    for name in _PHASES:
+        module, _, path = name.partition(":")
+        *parents, attribute = path.split(".")
+        owner: Any = importlib.import_module(module)
+        for parent in parents:
+            owner = getattr(owner, parent)
+        original = getattr(owner, attribute)
+        setattr(owner, attribute, _timed(name.removeprefix("netdra."), original, spent))
+        undo.append(lambda owner=owner, attribute=attribute, original=original: setattr(owner, attribute, original))  # type: ignore[misc]
+    try:
+        yield
+    finally:
+        for act in undo:
+            act()
+
+
+def _timed(name: str, original: Callable[..., Any], spent: Spent) -> Callable[..., Any]:
+    @contextmanager
+    def measured() -> Iterator[None]:
+        begun = time.perf_counter()
+        try:
+            yield
+        finally:
+            spent.phases[name] += time.perf_counter() - begun
+            spent.calls[name] += 1
+
+    if asyncio.iscoroutinefunction(original):
+
+        @wraps(original)
+        async def later(*arguments: Any, **named: Any) -> Any:
+            with measured():
+                return await original(*arguments, **named)
+
+        return later
+
+    @wraps(original)
+    def now(*arguments: Any, **named: Any) -> Any:
+        with measured():
+            return original(*arguments, **named)
+
+    return now
+
+
+class _Known(Tracker):
+    """A tracker that knows one pod's claim, as it does of a pod that it has seen come."""
+
+    claim: ResourceClaim
+
+    async def claims_of(self, sandbox: Sandbox, seconds: float) -> tuple[ResourceClaim, ...]:
+        return (self.claim,)
+
+
+@contextmanager
+def _bed() -> Iterator[tuple[Pods, ResourceClaim, Namespace, Spent]]:
+    """A node with one device, a pod's namespace, and the half of the daemon that keeps pods."""
+    decoders.build()
+    name = f"netdra-bench-{uuid.uuid4().hex[:8]}"
+    Namespace.current().run(lambda: None)  # the pool's thread is born outside, so that it keeps no namespace alive
+    spent = Spent()
+    with tempfile.TemporaryDirectory() as folder, Namespace.anonymous() as node, Namespace.create(name) as pod:
+        try:
+            with node.socket() as sock:
+                link.create(sock, "nic0", "veth", kinds.veth(kinds.Peer("nic1")))
+                link.change(sock, "nic1", up=True)
+            claim = _claim()
+            with _kernel(spent):
+                yield _pods(Path(folder), node, claim), claim, pod, spent
+        finally:
+            netns.delete(name)
+
+
+def _pods(folder: Path, node: Namespace, claim: ResourceClaim) -> Pods:
+    store = ClaimStore.of_state(folder)
+    device = PlannedDevice(request="nic", pool="node", device="nic0", if_name="nic0", supported_cnis=("host-device",))
+    told = PreparedDevice(requests=("nic",), pool="node", device="nic0", cdi_ids=(cdi_id(claim.metadata.uid, "nic"),))
+    kept = KeptDevice(told=told, facts=device)
+    store.put(PreparedClaim(boot_id=boot_id(), claim=claim.reference, devices=(kept,)))
+    view = View({("node", "nic0"): device}, {_TOPOLOGY.metadata.name: _TOPOLOGY})
+    pods = assemble(
+        Dependencies(
+            client=_NOBODY,
+            node="node",
+            settings=Settings(state=folder / "sandboxes"),
+            files=ClaimFiles(plugin=folder / "plugin", cdi=folder / "cdi"),
+            prepared=store,
+            view=view,
+            emit=lambda _: None,
+            threads=Threads.made(lambda: libc.setns(node.fd, libc.CLONE_NEWNET)),
+        )
+    )
+    tracker = _Known(pods.tracker.client, pods.tracker.reflector)
+    tracker.claim = claim
+    pods.hooks.tracker = tracker
+    return pods
+
+
+_NOBODY: Client = None  # type: ignore[assignment]  # nothing is asked of an API server
+_TOPOLOGY = msgspec.convert(
+    {
+        "apiVersion": "networking.dra.io/v1alpha1",
+        "kind": "NetworkTopology",
+        "metadata": {"name": "whole"},
+        "spec": {"steps": [{"name": "nic", "type": "host-device", "selector": {"cel": "true"}}]},
+    },
+    NetworkTopology,
+)
+
+
+def _claim() -> ResourceClaim:
+    (device_class,) = device_classes(_TOPOLOGY)
+    (config,) = device_class.spec.config
+    assert config.opaque is not None
+    opaque = OpaqueDeviceConfiguration(driver=DRIVER, parameters=config.opaque.parameters)
+    result = DeviceRequestAllocationResult(request="nic", driver=DRIVER, pool="node", device="nic0")
+    devices = DeviceAllocationResult(
+        results=(result,),
+        config=(DeviceAllocationConfiguration(source="FromClass", requests=("nic",), opaque=opaque),),
+    )
+    return ResourceClaim(
+        metadata=ObjectMeta(name=_CLAIM, namespace="ns", uid="7b0e8a5e-0000-4000-8000-000000000001"),
+        spec=ResourceClaimSpec(),
+        status=ResourceClaimStatus(
+            allocation=AllocationResult(devices=devices),
+            reserved_for=(ResourceClaimConsumerReference(resource="pods", name="pod", uid="pod-uid"),),
+        ),
+    )
+
+
+@contextmanager
+def _kernel(spent: Spent) -> Iterator[None]:
+    """Measure the requests that change the kernel."""
+    original = Socket.request
+
+    def request(sock: Socket, kind: int, body: bytes, *, flags: int = 0, doing: str) -> list[bytes]:
+        started = time.perf_counter()
+        try:
+            return original(sock, kind, body, flags=flags, doing=doing)
+        finally:
+            seconds = time.perf_counter() - started
+            if kind not in _READS:
+                spent.kernel += seconds
+            spent.phases["read" if kind in _READS else f"change {doing[:40]}"] += seconds
+            spent.calls["read" if kind in _READS else f"change {doing[:40]}"] += 1
+
+    Socket.request = request  # type: ignore[method-assign, assignment]
+    try:
+        yield
+    finally:
+        Socket.request = original  # type: ignore[method-assign]
+
+
+if __name__ == "__main__":
+    asyncio.run(_measured(phases=True))

@@ -1,0 +1,36 @@
+{{/* What all of netdra's objects are called: the release's name, with netdra in it. Short enough for every suffix. */}}
+{{- define "netdra.fullname" -}}
+{{- if .Values.fullnameOverride -}}
+{{- .Values.fullnameOverride -}}
+{{- else if contains "netdra" .Release.Name -}}
+{{- .Release.Name | trunc 40 | trimSuffix "-" -}}
+{{- else -}}
+{{- printf "%s-netdra" (.Release.Name | trunc 33 | trimSuffix "-") -}}
+{{- end -}}
+{{- end -}}
+
+{{/* What a component's pods are chosen by. Never changes: a Deployment's selector cannot. */}}
+{{- define "netdra.selector" -}}
+{{- $root := index . 0 -}}
+{{- dict "app.kubernetes.io/name" "netdra" "app.kubernetes.io/instance" $root.Release.Name "app.kubernetes.io/component" (index . 1) | toJson -}}
+{{- end -}}
+
+{{/* The labels of an object, as JSON. netdra doctor reads part-of, component and version of pods. */}}
+{{- define "netdra.labels" -}}
+{{- dict "app.kubernetes.io/name" "netdra" "app.kubernetes.io/instance" .Release.Name "app.kubernetes.io/part-of" "netdra"
+  "app.kubernetes.io/version" .Chart.AppVersion "app.kubernetes.io/managed-by" .Release.Service
+  "helm.sh/chart" (printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_") | toJson -}}
+{{- end -}}
+
+{{/* The labels of a component's pods, as JSON: (list . COMPONENT LABELS). */}}
+{{- define "netdra.podLabels" -}}
+{{- $root := index . 0 -}}
+{{- merge (include "netdra.selector" . | fromJson) (include "netdra.labels" $root | fromJson) (index . 2) | toJson -}}
+{{- end -}}
+
+{{- define "netdra.image" -}}
+{{- with .Values.image -}}
+{{- .repository -}}
+{{- if .digest -}}@{{ .digest }}{{- else -}}:{{ .tag | default $.Chart.AppVersion }}{{- end -}}
+{{- end -}}
+{{- end -}}

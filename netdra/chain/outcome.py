@@ -1,0 +1,149 @@
+"""What a chain made of each allocated device: the one result that claim status, CDI, metadata and events read.
+
+Made from the plans and the reports of their steps, which `attach` yields and a checkpoint gives back. Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+import msgspec
+
+from netdra.chain.checkpoint import Saved
+from netdra.chain.flow import Task, expected, tasks
+from netdra.chain.report import StepReport, name_of
+from netdra.model.claim import NetworkDeviceData
+from netdra.model.plan import ClaimReference, Plan, PlannedDevice, PlannedStep
+from netdra.model.result import StepDevice, StepResult
+
+
+class DeviceOutcome(msgspec.Struct, frozen=True, kw_only=True):
+    """An allocated device, and what it became in its pod.
+
+    Attributes:
+        claim: the claim that it was allocated for.
+        device: the device.
+        steps: its own step and all that stand on it, in the order in which they ran; none where nothing was run.
+        network: its interface in the pod as the last step left it, with all addresses; None for one that made none.
+        rdma_devices: the RDMA devices that it brings to the pod.
+        device_nodes: the files through which it is used, for a device without an interface.
+    """
+
+    claim: ClaimReference
+    device: PlannedDevice
+    steps: tuple[StepReport, ...] = ()
+    network: NetworkDeviceData | None = None
+    rdma_devices: tuple[str, ...] = ()
+    device_nodes: tuple[str, ...] = ()
+
+
+def device_outcomes(plans: Sequence[Plan], steps: Sequence[StepReport]) -> tuple[DeviceOutcome, ...]:
+    """What the devices of plans became, in the order of their steps.
+
+    Args:
+        plans: those that were run to their end.
+        steps: the report of each of their steps, in the plans' order.
+    """
+    reports = iter(steps)
+    return tuple(
+        outcome for plan in plans for outcome in _of_plan(plan, {step.name: next(reports) for step in plan.steps})
+    )
+
+
+def reports_of(saved: Saved, found: Mapping[str, Task], seconds: Mapping[str, float]) -> tuple[StepReport, ...]:
+    """The report of each step of a checkpoint that says that all are done, in the plans' order.
+
+    Args:
+        saved: the checkpoint.
+        found: its steps by key.
+        seconds: how long each of those that were done just now took.
+    """
+    return tuple(
+        StepReport(
+            **name_of(task.topology, task.step),
+            interface=task.step.if_name,
+            result=saved.steps[key].result or StepResult(),
+            notes=saved.steps[key].notes,
+            seconds=seconds.get(key, 0.0),
+        )
+        for key, task in found.items()
+    )
+
+
+def recorded_outcomes(saved: Saved) -> tuple[DeviceOutcome, ...]:
+    """What the devices of a complete checkpoint became.
+
+    Raises:
+        InvalidInputError: the plans make no sense.
+    """
+    plans = saved.header.plans
+    return device_outcomes(plans, reports_of(saved, tasks(plans), {}))
+
+
+def _of_plan(plan: Plan, reports: Mapping[str, StepReport]) -> Iterator[DeviceOutcome]:
+    graph = tasks([plan])
+    results = {key: reports[task.step.name].result for key, task in graph.items()}
+    roots = [step for step in plan.steps if step.device is not None]
+    if not roots:
+        return
+    network = expected(next(iter(graph)), graph, results)
+    for root in roots:
+        stack = _standing_on(plan, root)
+        given = tuple(_handed_out(root, [reports[step.name].result for step in stack], roots))
+        assert root.device is not None
+        yield DeviceOutcome(
+            claim=plan.claim,
+            device=root.device,
+            steps=tuple(reports[step.name] for step in stack),
+            network=_network(root, reports[root.name].result, network),
+            rdma_devices=tuple(dict.fromkeys(device.rdma_device for device in given if device.rdma_device)),
+            device_nodes=tuple(dict.fromkeys(node for device in given for node in device.device_nodes)),
+        )
+
+
+def _standing_on(plan: Plan, root: PlannedStep) -> list[PlannedStep]:
+    """A step and all that stand on it, in the order in which they run."""
+    names = {root.name}
+    stack = [root]
+    for step in plan.steps:
+        if names.intersection(step.depend_on):
+            names.add(step.name)
+            stack.append(step)
+    return stack
+
+
+def _handed_out(root: PlannedStep, results: Sequence[StepResult], roots: Sequence[PlannedStep]) -> Iterator[StepDevice]:
+    """The devices that a root step, or steps on top of it, hand to the pod as files.
+
+    A step on top of several roots, such as RDMA on a bond, is told of to whoever has one of them, unless its device is
+    plainly one of them.
+    """
+    own = root.device.pci_address if root.device is not None else ""
+    others = {step.device.pci_address for step in roots if step.device is not None} - {"", own}
+    return (device for result in results for device in result.devices if device.pci_address not in others)
+
+
+def _network(root: PlannedStep, result: StepResult, whole: StepResult) -> NetworkDeviceData | None:
+    """The interface of a root step as the steps left it.
+
+    Args:
+        root: the step.
+        result: what the step itself yielded.
+        whole: what all steps of the plan made, each thing as the last step to change it left it.
+    """
+    if _place(result, root.if_name) is None:
+        return None
+    at = _place(whole, root.if_name)
+    assert at is not None
+    return NetworkDeviceData(
+        interface_name=root.if_name,
+        ips=tuple(dict.fromkeys(address.address for address in whole.ips if address.interface == at)),
+        hardware_address=whole.interfaces[at].mac,
+    )
+
+
+def _place(result: StepResult, name: str) -> int | None:
+    """The place of an interface in the pod among those that a result tells of."""
+    return next(
+        (at for at, interface in enumerate(result.interfaces) if interface.name == name and interface.sandbox), None
+    )

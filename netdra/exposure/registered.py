@@ -1,0 +1,350 @@
+"""Facts that others know: the rules for them, and how they are added to the devices of a node (decision D47). Pure.
+
+The rules are the same for the registry's socket (`netdra.node.registry`) and for CustomDevices (the webhook). What is
+registered is put on devices by `netdra.exposure.expose`, after policies have made them, as far as there is room: what
+netdra publishes stays as it is.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+import msgspec
+
+from netdra.exposure.additional import MAX_INTEGER
+from netdra.exposure.capacities import policy_errors, value_errors
+from netdra.model import names
+from netdra.model.custom_device import CustomDevice, CustomDeviceSelector
+from netdra.model.device import Decision, ExposedDevice, ExposureResult, Features, Problem
+from netdra.model.inventory import Interface
+from netdra.model.registration import Outcome, Registration
+from netdra.model.resource import (
+    MAX_ATTRIBUTE_VALUES,
+    MAX_ATTRIBUTES_AND_CAPACITIES,
+    MAX_STRING,
+    CapacityRequestPolicy,
+    DeviceAttribute,
+    DeviceCapacity,
+)
+
+_RESERVED = re.compile(r"(.*\.)?(kubernetes|k8s)\.io\Z|dra\.networking\Z")
+# semver.org 2.0.0; the API server takes no other form.
+_NUMBER = r"(0|[1-9]\d*)"
+_WORD = r"(0|[1-9]\d*|\d*[A-Za-z-][0-9A-Za-z-]*)"
+_VERSION = re.compile(
+    rf"{_NUMBER}\.{_NUMBER}\.{_NUMBER}(-{_WORD}(\.{_WORD})*)?(\+[0-9A-Za-z-]+(\.[0-9A-Za-z-]+)*)?\Z", re.ASCII
+)
+_NO_LISTS = "the API server takes no lists of attributes (gate DRAListTypeAttributes)"
+
+
+def errors(
+    provider: str,
+    attributes: Mapping[str, DeviceAttribute],
+    capacity: Mapping[str, DeviceCapacity],
+    *,
+    within: str = "",
+) -> Iterator[str]:
+    """What stands against what a provider says, each with its place before it.
+
+    Args:
+        provider: the domain of the names.
+        attributes: by name without a domain.
+        capacity: by name without a domain.
+        within: what comes before the places, e.g. `spec.`.
+    """
+    yield from provider_errors(provider, within=within)
+    used = len(attributes) + len(capacity)
+    if used > MAX_ATTRIBUTES_AND_CAPACITIES:
+        place = f"{within.rstrip('.')}: " if within else ""
+        yield f"{place}{used} attributes and capacities; a device has room for {MAX_ATTRIBUTES_AND_CAPACITIES}"
+    for name, attribute in attributes.items():
+        path = f'{within}attributes["{_shown(name)}"]'
+        yield from _name_errors(path, name)
+        yield from _attribute_errors(path, attribute)
+    for name, amount in capacity.items():
+        path = f'{within}capacity["{_shown(name)}"]'
+        yield from _name_errors(path, name)
+        yield from value_errors(path, amount)
+        yield from policy_errors(path, amount)
+
+
+def provider_errors(provider: str, *, within: str = "") -> Iterator[str]:
+    """What is wrong with a provider's name."""
+    if not names.is_attribute_domain(provider):
+        yield f'{within}provider: "{_shown(provider)}" is no domain of up to {names.MAX_LABEL} characters'
+    if _RESERVED.match(provider):
+        yield f'{within}provider: "{_shown(provider)}" is not for providers; choose a domain of your own'
+
+
+def _shown(text: str) -> str:
+    return text if len(text) <= names.MAX_LABEL else f"{text[: names.MAX_LABEL]}…"
+
+
+def _name_errors(path: str, name: str) -> Iterator[str]:
+    if not names.is_identifier(name):
+        yield f'{path}: "{_shown(name)}" must be up to 32 letters, digits and _, and not begin with a digit'
+
+
+def _attribute_errors(path: str, attribute: DeviceAttribute) -> Iterator[str]:
+    given = {field: value for field in attribute.__struct_fields__ if (value := getattr(attribute, field)) is not None}
+    if len(given) != 1:
+        yield f"{path}: {len(given)} values; an attribute has exactly one, e.g. string"
+        return
+    ((field, value),) = given.items()
+    entries = value if isinstance(value, tuple) else (value,)
+    if not entries:
+        yield f"{path}: a list must not be empty"
+    for entry in entries:
+        yield from _value_errors(path, field, entry)
+
+
+def _value_errors(path: str, field: str, value: bool | int | str) -> Iterator[str]:
+    if isinstance(value, str):
+        if len(value.encode(errors="replace")) > MAX_STRING:
+            yield f'{path}: "{_shown(value)}" is longer than {MAX_STRING} bytes'
+        if field.startswith("version") and _VERSION.match(value) is None:
+            yield f'{path}: "{_shown(value)}" is no semantic version, e.g. 1.2.3'
+    elif not -MAX_INTEGER - 1 <= value <= MAX_INTEGER:
+        yield f"{path}: {value} is no 64-bit integer"
+
+
+def of_custom_device(device: CustomDevice, labels: Mapping[str, str]) -> Registration | None:
+    """What a CustomDevice says on a node with these labels; None if it is for other nodes, or breaks a rule.
+
+    The webhook refuses what breaks a rule; where there is none, or it came later, it must not spoil a slice.
+    """
+    spec = device.spec
+    selector = spec.selector or CustomDeviceSelector()
+    if selector.node_selector is not None and not selector.node_selector.matches(labels):
+        return None
+    if any(errors(spec.provider, spec.attributes, spec.capacity)):
+        return None
+    return Registration(
+        provider=spec.provider,
+        device=spec.device,
+        adds=spec.add_if_not_exist,
+        pool=selector.pool_name,
+        attributes=spec.attributes,
+        capacity=spec.capacity,
+        custom_device=device.name,
+    )
+
+
+def _rank(registration: Registration) -> tuple[bool, str, str, str]:
+    return not registration.custom_device, registration.custom_device, registration.provider, registration.device
+
+
+def _called(if_name: str, device_name: str) -> frozenset[str]:
+    """What an interface is called by those who say something of it."""
+    return frozenset({if_name, device_name, names.label(device_name)} - {""})
+
+
+class Registered:
+    """All that is registered on a node, by the name of the device or interface. Never changes.
+
+    Of one provider an object wins over the socket; between objects, the one whose name sorts first.
+    """
+
+    def __init__(self, registrations: Iterable[Registration] = ()) -> None:
+        """Take them, in any order."""
+        found: dict[str, list[Registration]] = {}
+        for each in sorted(registrations, key=_rank):
+            found.setdefault(each.device, []).append(each)
+        self._by_device = {device: tuple(listed) for device, listed in found.items()}
+        self._heard = found.keys()
+        self._adding = {device for device, listed in found.items() if any(each.adds for each in listed)}
+
+    def __bool__(self) -> bool:
+        return bool(self._by_device)
+
+    @property
+    def picks_pools(self) -> bool:
+        """Whether it depends on an interface's pool whether it is registered as a device."""
+        return any(each.adds and each.pool for name in self._adding for each in self._by_device[name])
+
+    def of(self, device: str) -> tuple[Registration, ...]:
+        """What is said under a name."""
+        return self._by_device.get(device, ())
+
+    def marked(self, interfaces: Sequence[Interface], pools: Mapping[str, str]) -> Sequence[Interface]:
+        """The interfaces, those that are registered as devices with their provider.
+
+        Args:
+            interfaces: all of the node.
+            pools: by identity, the pool of each, where it matters.
+        """
+        if not self._adding:
+            return interfaces
+        return [self._marked(each, pools.get(each.identity, "")) for each in interfaces]
+
+    def _marked(self, interface: Interface, pool: str) -> Interface:
+        called = _called(interface.if_name, interface.device_name)
+        if not called & self._adding:
+            return interface
+        # Sorted, or which of two providers is named would depend on what a set is like today.
+        said = (each for name in sorted(called) for each in self.of(name))
+        provider = next((each.provider for each in said if each.adds and each.pool in ("", pool)), "")
+        return msgspec.structs.replace(interface, registered_by=provider) if provider else interface
+
+    def concerning(self, part: ExposureResult, pool: str) -> tuple[tuple[Registration, ...], ...]:
+        """What is said of a pool's interfaces and devices, in the order of its decisions."""
+        return tuple(
+            tuple(
+                each
+                for name in sorted(self._heard & {*_called(decision.if_name, decision.device_name), *decision.exposed})
+                for each in self.of(name)
+                if each.pool in ("", pool)
+            )
+            for decision in part.decisions
+        )
+
+
+NOTHING = Registered()
+
+
+def applied(part: ExposureResult, said: Sequence[Sequence[Registration]], features: Features) -> ExposureResult:
+    """A pool's devices with what is registered for them, and what became of each registration.
+
+    Args:
+        part: what policies make of the pool's interfaces.
+        said: what `Registered.concerning` gives for it.
+        features: what the API server takes.
+    """
+    devices = {device.name: device for device in part.devices}
+    outcomes: list[Outcome] = []
+    problems: list[Problem] = []
+    for decision, registrations in zip(part.decisions, said, strict=True):
+        if not registrations:
+            continue
+        called = _called(decision.if_name, decision.device_name)
+        if not decision.exposed:
+            outcomes += [_hidden(each, decision) for each in sorted(registrations, key=_rank)]
+        for name in decision.exposed:
+            if name not in devices:
+                continue
+            meant = sorted((each for each in registrations if each.device in called or each.device == name), key=_rank)
+            devices[name], made = _added(devices[name], meant, features)
+            outcomes += made
+            problems += [_problem(each, devices[name], decision) for each in made if each.problem]
+    return msgspec.structs.replace(
+        part,
+        devices=tuple(devices[device.name] for device in part.devices),
+        problems=(*part.problems, *problems),
+        outcomes=tuple(outcomes),
+    )
+
+
+def _hidden(registration: Registration, decision: Decision) -> Outcome:
+    offers = f'a policy offers it that selects registeredBy == "{registration.provider}"'
+    hint = f"; {offers}" if registration.adds else "; addIfNotExist registers it, and a policy must match it"
+    return Outcome(
+        provider=registration.provider,
+        device=decision.if_name or decision.device_name,
+        custom_device=registration.custom_device,
+        problem=f"no device: {decision.reason}{hint if decision.hidden in ('no-match', 'no-answer') else ''}",
+    )
+
+
+def _problem(outcome: Outcome, device: ExposedDevice, decision: Decision) -> Problem:
+    who = f'CustomDevice "{outcome.custom_device}"' if outcome.custom_device else f'provider "{outcome.provider}"'
+    return Problem(
+        policy="",
+        message=f"{device.name}: of what {who} says, {outcome.problem}",
+        interface=device.interface,
+        device=decision.device_name,
+        cause=f"of what {who} says, {outcome.problem}",
+    )
+
+
+class _Value(NamedTuple):
+    """One thing that a registration says, ready to be published."""
+
+    name: str
+    value: DeviceAttribute | DeviceCapacity
+
+
+def _added(
+    device: ExposedDevice, registrations: Sequence[Registration], features: Features
+) -> tuple[ExposedDevice, list[Outcome]]:
+    """A device with what is registered for it, as far as there is room; who comes first has it."""
+    attributes: dict[str, DeviceAttribute] = {}
+    capacity = dict(device.capacity)
+    sources: dict[tuple[type, str], Registration] = {}
+    room = MAX_ATTRIBUTES_AND_CAPACITIES - len(device.attributes) - len(device.capacity)
+    values = MAX_ATTRIBUTE_VALUES - sum(_count(value) for value in device.attributes.values())
+    outcomes: list[Outcome] = []
+    for registration in registrations:
+        refused: dict[str, list[str]] = {}
+        own: list[_Value] = []
+        for name, value in _said(registration, device.shared, features, refused):
+            key = (type(value), name)
+            before = sources.get(key)
+            needs = _count(value.value) if isinstance(value, DeviceAttribute) else 0
+            if before is not None:
+                refused.setdefault(f"{before.source} says it, which comes first", []).append(name)
+            elif room <= 0 or needs > values:
+                refused.setdefault(_no_room(device), []).append(name)
+            else:
+                sources[key] = registration
+                room, values = room - 1, values - needs
+                own.append(_Value(name, value))
+                if isinstance(value, DeviceAttribute):
+                    attributes[name] = value
+                else:
+                    capacity[name] = value
+        outcomes.append(
+            Outcome(
+                provider=registration.provider,
+                device=device.name,
+                custom_device=registration.custom_device,
+                attributes=tuple(each.name for each in own if isinstance(each.value, DeviceAttribute)),
+                capacity=tuple(each.name for each in own if isinstance(each.value, DeviceCapacity)),
+                problem="; ".join(f"{', '.join(listed)} is left out: {why}" for why, listed in refused.items()),
+            )
+        )
+    return msgspec.structs.replace(device, registered=attributes, capacity=capacity), outcomes
+
+
+def _said(
+    registration: Registration, shared: bool, features: Features, refused: dict[str, list[str]]
+) -> Iterator[_Value]:
+    """What a registration says under qualified names, capacity first: claims cannot ask otherwise for an amount."""
+    for name, capacity in sorted(registration.capacity.items()):
+        yield _Value(f"{registration.provider}/{name}", _consumable(capacity) if shared else _whole(capacity))
+    for name, attribute in sorted(registration.attributes.items()):
+        qualified = f"{registration.provider}/{name}"
+        if isinstance(attribute.value, tuple) and not features.list_attributes:
+            text = f",{','.join(attribute.strings)}," if attribute.strings else ""
+            if not text or len(text.encode()) > MAX_STRING or any("," in each for each in attribute.strings or ()):
+                refused.setdefault(_NO_LISTS, []).append(qualified)
+                continue
+            yield _Value(qualified, DeviceAttribute(string=text))
+        else:
+            yield _Value(qualified, attribute)
+
+
+def _consumable(capacity: DeviceCapacity) -> DeviceCapacity:
+    """A shared device's capacity: a claim that does not ask takes none of it, or the first one would take all."""
+    policy = capacity.request_policy or CapacityRequestPolicy()
+    if policy.default is not None:
+        return capacity
+    return msgspec.structs.replace(capacity, request_policy=msgspec.structs.replace(policy, default="0"))
+
+
+def _whole(capacity: DeviceCapacity) -> DeviceCapacity:
+    """An exclusive device's capacity: whoever has the device has all of it."""
+    return capacity if capacity.request_policy is None else DeviceCapacity(value=capacity.value)
+
+
+def _count(value: object) -> int:
+    return len(value) if isinstance(value, tuple) else 1
+
+
+def _no_room(device: ExposedDevice) -> str:
+    used = len(device.attributes) + len(device.capacity)
+    return (
+        f"a device has room for {MAX_ATTRIBUTES_AND_CAPACITIES} attributes and capacities, {used} are netdra's and "
+        "the policy's, and the rest is taken"
+    )

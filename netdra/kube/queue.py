@@ -1,0 +1,264 @@
+"""A queue of keys that are worked on until it succeeds: who watches adds keys, a bounded number of workers takes them.
+
+Used by the daemons for everything that is brought up to date and may fail. The rules are those of client-go's workqueue
+(k8s.io/client-go/util/workqueue): a key that waits is there once, however often it is added; it is never worked on by
+two workers at a time; added while it is worked on, it is worked on again afterwards; one that failed comes again after
+a back-off of its own, which a success forgets. All keys together are not repeated faster than a rate, until one
+succeeds again. Unlike there, adding a key does not end a back-off after a temporary error: a server that is away is not
+asked at the pace of the changes. One event loop's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Hashable
+from typing import Generic, TypeVar
+
+from netdra.kube import metrics
+from netdra.kube.backoff import FIRST_SECONDS, MOST_SECONDS, Backoff
+from netdra.kube.errors import ApiError
+from netdra.model.errors import NetdraError, TemporaryError
+from netdra.ops.logs import Fields, about
+
+log = logging.getLogger(__name__)
+
+K = TypeVar("K", bound=Hashable)
+
+AGAIN = 0.0
+"""What work returns that has to be done again, though nothing is wrong."""
+
+REFUSED_SECONDS = 30.0
+"""After how long a key is worked on again that failed for good: rights and rules may change."""
+RETRIES_PER_SECOND = 10.0
+RETRIES_AT_ONCE = 100
+"""How fast all keys of a queue are repeated together, and how many before that counts: client-go's defaults."""
+
+
+async def _no_gate() -> None:
+    """Nothing goes first."""
+
+
+def _no_fields(_: object) -> Fields:
+    """The log lines of a key name nothing beside what they say."""
+    return {}
+
+
+class WorkQueue(Generic[K]):
+    """Keys, and the workers that take them while `run` runs."""
+
+    def __init__(
+        self,
+        name: str,
+        work: Callable[[K], Awaitable[float | None]],
+        *,
+        workers: int = 1,
+        first: float = FIRST_SECONDS,
+        most: float = MOST_SECONDS,
+        refused: float = REFUSED_SECONDS,
+        gate: Callable[[], Awaitable[None]] = _no_gate,
+        fields: Callable[[K], Fields] = _no_fields,
+    ) -> None:
+        """Begin nothing yet.
+
+        Args:
+            name: what the queue is called in metrics and logs.
+            work: brings a key up to date and returns None, or the seconds after which it is to be done again, before
+                the back-off. An error has it done again, too: a temporary one after the server's Retry-After.
+            workers: how many keys are worked on at a time.
+            first: a key's first back-off, in seconds.
+            most: its longest back-off.
+            refused: how long it waits after an error that is not temporary, in seconds.
+            gate: awaited before a key is taken; what is added meanwhile is still the same key.
+            fields: what the log lines of a key are about.
+        """
+        self._name = name
+        self._work = work
+        self._workers = workers
+        self._bounds = first, most
+        self._refused = refused
+        self._gate = gate
+        self._fields = fields
+        self._ready: dict[K, float] = {}
+        self._waiting: dict[K, asyncio.TimerHandle] = {}
+        self._busy: set[K] = set()
+        self._backoffs: dict[K, Backoff] = {}
+        self._limited: dict[K, float] = {}
+        self._not_before: dict[K, float] = {}
+        self._rated = float("-inf")
+        self._tasks: asyncio.TaskGroup | None = None
+        self._running = 0
+        self._drained = asyncio.Event()
+        self._drained.set()
+        self._adds = metrics.QUEUE_ADDS.labels(name)
+        self._depth = metrics.QUEUE_DEPTH.labels(name)
+        self._retries = metrics.QUEUE_RETRIES.labels(name)
+        self._queue_seconds = metrics.QUEUE_SECONDS.labels(name)
+        self._work_seconds = metrics.WORK_SECONDS.labels(name)
+
+    def __len__(self) -> int:
+        """The keys that are to be worked on, now or later, without those that are worked on."""
+        return len(self._ready) + len(self._waiting)
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether no key waits or is worked on."""
+        return not (self._ready or self._waiting or self._busy)
+
+    def is_busy(self, key: K) -> bool:
+        """Whether a key is worked on now."""
+        return key in self._busy
+
+    async def drained(self) -> None:
+        """Wait until no key waits or is worked on."""
+        while not self.is_idle:
+            await self._drained.wait()
+
+    def add(self, key: K, after: float = 0.0) -> None:
+        """Have a key worked on.
+
+        Args:
+            key: the key.
+            after: not before so many seconds; of several waits the one that ends first counts.
+        """
+        if key in self._ready:
+            return
+        if key in self._not_before:
+            after = max(after, self._not_before[key] - _now())
+        timer = self._waiting.get(key)
+        if after > 0.0 and timer is not None and timer.when() <= _now() + after:
+            return
+        self._drop_timer(key)
+        self._drained.clear()
+        if after > 0.0:
+            self._waiting[key] = asyncio.get_running_loop().call_later(after, self._due, key)
+            return
+        self._adds.inc()
+        self._ready[key] = _now()
+        if self._tasks is not None:
+            self._depth.inc()
+            self._start_worker()
+
+    def retry(self, key: K, at_least: float = 0.0, *, whole: bool = False) -> None:
+        """Have a key worked on again after its back-off, which is longer each time until the key succeeds.
+
+        Args:
+            key: the key.
+            at_least: the seconds that the server asked for; the back-off comes on top.
+            whole: whether the back-off lasts to its end though the key is added meanwhile, or was already.
+        """
+        self._retries.inc()
+        now = _now()
+        wait = self._backoffs.setdefault(key, Backoff(*self._bounds)).next(at_least)
+        self._rated = max(self._rated, now - RETRIES_AT_ONCE / RETRIES_PER_SECOND) + 1 / RETRIES_PER_SECOND
+        if whole:
+            self._not_before[key] = now + wait
+            if self._ready.pop(key, None) is not None and self._tasks is not None:
+                self._depth.dec()
+        self.add(key, max(wait, self._rated - now))
+        if self._rated - now > wait and key in self._waiting:
+            self._limited[key] = now + wait
+
+    async def run(self) -> None:
+        """Work until cancelled; no error of a key ends it.
+
+        Keys that are left stay for the next run; their waits end with this one.
+        """
+        async with asyncio.TaskGroup() as tasks:
+            self._tasks = tasks
+            self._depth.inc(len(self._ready))
+            for _ in self._ready:
+                self._start_worker()
+            try:
+                await asyncio.get_running_loop().create_future()
+            finally:
+                self._tasks = None
+                self._depth.dec(len(self._ready))
+                self._not_before.clear()
+                for key in tuple(self._waiting):
+                    self._due(key)
+
+    def _start_worker(self) -> None:
+        if self._tasks is not None and self._running < self._workers:
+            self._running += 1
+            self._tasks.create_task(self._take_keys(), name=f"{self._name} worker")
+
+    async def _take_keys(self) -> None:
+        """Work on one key after the other until there is none left that nobody works on."""
+        try:
+            while True:
+                await self._gate()
+                key = next((key for key in self._ready if key not in self._busy), None)
+                if key is None:
+                    return
+                await self._take(key)
+                await asyncio.sleep(0)  # there may be thousands of keys, and others have work to do too
+        finally:
+            self._running -= 1
+
+    async def _take(self, key: K) -> None:
+        began = _now()
+        self._queue_seconds.observe(began - self._ready.pop(key))
+        self._depth.dec()
+        self._busy.add(key)
+        try:
+            with about(**self._fields(key)):
+                await self._try(key)
+        except BaseException:
+            self._ready[key] = began  # it is not up to date
+            raise
+        finally:
+            self._busy.discard(key)
+            self._work_seconds.observe(_now() - began)
+            if self.is_idle:
+                self._drained.set()
+
+    async def _try(self, key: K) -> None:
+        """Work on a key, and have it come again if it is not up to date then."""
+        self._not_before.pop(key, None)
+        try:
+            wait = await self._work(key)
+        except TemporaryError as problem:
+            log.warning("%s: %s", self._name, problem)
+            self.retry(key, problem.retry_after if isinstance(problem, ApiError) else 0.0, whole=True)
+        except NetdraError as problem:
+            log.warning("%s: %s", self._name, problem)
+            self.retry(key, self._refused)
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            if task is None or task.cancelling():
+                raise
+            log.warning("%s: %s: what it waited for was cancelled", self._name, key)
+            self.retry(key, whole=True)
+        except Exception:
+            # One key that nobody thought of must not keep all others from being worked on.
+            log.exception("%s: %s: a defect of netdra", self._name, key)
+            self.retry(key, self._refused)
+        else:
+            if wait is None:
+                self._succeeded(key)
+            else:
+                self.retry(key, wait)
+
+    def _succeeded(self, key: K) -> None:
+        """Forget a key's back-off; what waits for the common rate alone waits for it no longer."""
+        self._backoffs.pop(key, None)
+        self._rated = float("-inf")
+        limited, self._limited = self._limited, {}
+        for other, due in limited.items():
+            if other in self._waiting:
+                self.add(other, due - _now())
+
+    def _due(self, key: K) -> None:
+        self._not_before.pop(key, None)
+        self._drop_timer(key)
+        self.add(key)
+
+    def _drop_timer(self, key: K) -> None:
+        self._limited.pop(key, None)
+        if (timer := self._waiting.pop(key, None)) is not None:
+            timer.cancel()
+
+
+def _now() -> float:
+    return asyncio.get_running_loop().time()

@@ -1,0 +1,245 @@
+"""Which CNI plugins the node has: programs in the CNI path that answer VERSION, followed as they come and go.
+
+Run by `netdra.node.publishing.service`, which publishes of a policy's plugins those that are there (decision D45). The
+folders are watched; a program is asked once for as long as it is the same file, by a thread that nobody waits for, so a
+plugin that hangs costs the others nothing. What does not answer is left out, with the reason, and asked again after a
+while.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+import time
+from collections.abc import Callable
+from contextlib import ExitStack, suppress
+from functools import partial
+from typing import TypeVar
+
+import msgspec
+
+from netdra.cni import plugins, protocol
+from netdra.cni.plugins import Binary, PluginPath
+from netdra.kernel.errors import KernelError
+from netdra.kernel.inotify import FolderChanges
+from netdra.model import decoders
+from netdra.model.errors import NetdraError
+
+SETTLING_SECONDS = 0.1
+"""How long after a change the next one is waited for: an installer does several things at once."""
+LOOK_SECONDS = 60.0
+"""After how many seconds the folders are looked at though nothing was seen to change, as through a link's target."""
+UNWATCHED_SECONDS = 2.0
+"""The same where the kernel watches nothing for this process."""
+FIRST_SECONDS = 2.0
+"""How long the first slices wait for plugins that do not answer."""
+ASKED_AT_ONCE = 4
+ANSWER_SECONDS = protocol.VERSION_TIMEOUT
+RETRY_SECONDS, MOST_RETRY_SECONDS = 30.0, 3600.0
+"""After how many seconds a program that did not answer is asked again; each time it is twice as long."""
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+
+class Presence(msgspec.Struct, frozen=True):
+    """The CNI plugins of a node.
+
+    Attributes:
+        programs: those that answer, by name in order.
+        unusable: by name, why one that is there does not count.
+        lost: by name, why one that did count does not any more.
+    """
+
+    programs: tuple[str, ...] = ()
+    unusable: dict[str, str] = {}
+    lost: dict[str, str] = {}
+
+
+class _Answer(msgspec.Struct, frozen=True):
+    """What came of asking a program: "" if it answers, else why not; when and after how long it is asked again."""
+
+    binary: Binary
+    problem: str
+    retry_at: float = float("inf")
+    patience: float = RETRY_SECONDS
+
+
+class Plugins:
+    """The plugins of one node.
+
+    Attributes:
+        presence: which are there now.
+    """
+
+    def __init__(self, where: PluginPath, changed: Callable[[], None]) -> None:
+        """Look nowhere yet.
+
+        Args:
+            where: the CNI path.
+            changed: is called after `presence` has changed.
+        """
+        self._where = where
+        self._changed = changed
+        self.presence = Presence()
+        self._installed: dict[str, Binary] = {}
+        self._answers: dict[str, _Answer] = {}
+        self._asking: dict[str, asyncio.Task[None]] = {}
+        self._slots = asyncio.Semaphore(ASKED_AT_ONCE)
+        self._turn = asyncio.Event()
+        self._looked = asyncio.Event()
+
+    async def first(self) -> None:
+        """Wait until what there is at the start is known, or the time for that is over."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(FIRST_SECONDS):
+                await self._looked.wait()
+                while self._asking:
+                    await asyncio.wait(self._asking.values())
+
+    async def run(self) -> None:
+        """Follow the CNI path until cancelled."""
+        decoders.build("netdra.cni")
+        loop = asyncio.get_running_loop()
+        with ExitStack() as closing:
+            changes = self._opened(closing)
+            if changes is not None:
+                loop.add_reader(changes.fileno(), self._seen, changes)
+                closing.callback(loop.remove_reader, changes.fileno())
+            async with asyncio.TaskGroup() as tasks:
+                while True:
+                    self._turn.clear()
+                    watched = await self._look(changes, tasks)
+                    await self._rest(watched)
+
+    def _opened(self, closing: ExitStack) -> FolderChanges | None:
+        try:
+            return closing.enter_context(FolderChanges())
+        except KernelError as problem:
+            log.warning("%s: the CNI path is looked at every %d s instead", problem, UNWATCHED_SECONDS)
+            return None
+
+    def _seen(self, changes: FolderChanges) -> None:
+        changes.take()
+        self._turn.set()
+
+    async def _rest(self, watched: bool) -> None:
+        """Wait for the next reason to look."""
+        again = (each.retry_at for name, each in self._answers.items() if name not in self._asking)
+        due = min(again, default=float("inf")) - time.monotonic()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(max(0.0, min(LOOK_SECONDS if watched else UNWATCHED_SECONDS, due))):
+                await self._turn.wait()
+        await asyncio.sleep(SETTLING_SECONDS)
+
+    async def _look(self, changes: FolderChanges | None, tasks: asyncio.TaskGroup) -> bool:
+        """See what is there, and ask what has not answered yet.
+
+        Returns:
+            Whether the kernel tells of the next change.
+        """
+        found, watched = await _apart(partial(self._read, changes))
+        self._installed = {binary.name: binary for binary in found}
+        now = time.monotonic()
+        for name, binary in self._installed.items():
+            answer = self._answers.get(name)
+            is_known = answer is not None and answer.binary == binary and answer.retry_at > now
+            if not is_known and name not in self._asking:
+                self._asking[name] = tasks.create_task(self._ask(name))
+        for name in self._answers.keys() - self._installed.keys():
+            del self._answers[name]
+        self._take()
+        self._looked.set()
+        return watched
+
+    def _read(self, changes: FolderChanges | None) -> tuple[tuple[Binary, ...], bool]:
+        """What is installed, read after the watches stand, so that nothing comes between."""
+        watched = False
+        if changes is not None:
+            with plugins.folders(self._where) as folders:
+                watched = changes.watch(folders)
+        return plugins.installed(self._where), watched
+
+    async def _ask(self, name: str) -> None:
+        """Ask a program until what it said is about the file that is there."""
+        try:
+            async with self._slots:
+                while (binary := self._installed.get(name)) is not None:
+                    problem = await _apart(partial(_asked, name, self._where))
+                    before = self._answers.get(name)
+                    again = before is not None and before.binary == binary
+                    self._answers[name] = _answer(binary, problem, before.patience if again and before else 0.0)
+                    if self._installed.get(name) == binary:
+                        break
+        finally:
+            del self._asking[name]
+            self._take()
+            self._turn.set()
+
+    def _take(self) -> None:
+        """Work out what is there now."""
+        answers = {name: self._answers[name] for name in sorted(self._answers) if name in self._installed}
+        unusable = {name: answer.problem for name, answer in answers.items() if answer.problem}
+        # A program that is being replaced counts until the new one has answered.
+        usable = tuple(name for name in answers if name not in unusable)
+        before = self.presence
+        lost = {name: self._lost(name) for name in {*before.programs, *before.lost} if name not in usable}
+        self.presence = Presence(usable, unusable, dict(sorted(lost.items())))
+        if self.presence != before:
+            for name, why in unusable.items():
+                if before.unusable.get(name) != why:
+                    log.warning('CNI plugin "%s" is not offered: %s', name, why)
+            self._changed()
+
+    def _lost(self, name: str) -> str:
+        answer = self._answers.get(name)
+        return answer.problem if answer is not None and answer.problem else missing(self._where)
+
+
+def missing(where: PluginPath) -> str:
+    """Why a plugin is not there that is not there."""
+    return f"there is no program of that name in {':'.join(where.directories)}"
+
+
+def _answer(binary: Binary, problem: str, patience: float) -> _Answer:
+    if not problem:
+        return _Answer(binary, "")
+    patience = min(max(2 * patience, RETRY_SECONDS), MOST_RETRY_SECONDS)
+    return _Answer(binary, problem, time.monotonic() + patience, patience)
+
+
+def _asked(name: str, where: PluginPath) -> str:
+    """Why a plugin cannot be used; "" if it speaks a version of CNI that is spoken here."""
+    try:
+        protocol.find(name, where, timeout=ANSWER_SECONDS)
+    except NetdraError as problem:
+        return problem.what
+    return ""
+
+
+async def _apart(work: Callable[[], T]) -> T:
+    """What work returns that may hang for ever, as in a file system that is away: in a thread that ends with us."""
+    loop = asyncio.get_running_loop()
+    future: asyncio.Future[T] = loop.create_future()
+
+    def done(result: T | None, problem: BaseException | None) -> None:
+        if future.cancelled():
+            return
+        if problem is not None:
+            future.set_exception(problem)
+        else:
+            future.set_result(result)  # type: ignore[arg-type]
+
+    def run() -> None:
+        result, problem = None, None
+        try:
+            result = work()
+        except BaseException as caught:  # noqa: BLE001 (raised again where it is awaited)
+            problem = caught
+        with suppress(RuntimeError):  # the loop has ended meanwhile
+            loop.call_soon_threadsafe(done, result, problem)
+
+    threading.Thread(target=run, name="cni-plugins", daemon=True).start()
+    return await future

@@ -1,0 +1,61 @@
+"""What providers say of this node's devices: the CustomDevices that select it, and what its device registry was told.
+
+Kept by `netdra.node.publishing.service`, which gives each pass the one value of it, `Registered`. Of 5,000 objects few
+are for one node, so each is looked at when it changes, and again when the node's labels do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from netdra.exposure.registered import Registered, of_custom_device
+from netdra.kube.store import Change
+from netdra.model.custom_device import CustomDevice
+from netdra.model.registration import Registration
+
+
+class Facts:
+    """What is said now. One event loop's."""
+
+    def __init__(self, leased: Callable[[], tuple[Registration, ...]]) -> None:
+        """Begin without objects.
+
+        Args:
+            leased: what the device registry was told; the same object while nothing changes.
+        """
+        self._leased = leased
+        self._objects: dict[str, CustomDevice] = {}
+        self._chosen: dict[str, Registration] = {}
+        self._labels: Mapping[str, str] = {}
+        self._made: tuple[tuple[Registration, ...], Registered] | None = None
+
+    def changed(self, change: Change[CustomDevice], labels: Mapping[str, str]) -> bool:
+        """Take a change of an object; whether it means anything on the node.
+
+        Args:
+            change: the object, before and after.
+            labels: the node's.
+        """
+        before = self._chosen.pop(change.key, None)
+        if change.new is None:
+            self._objects.pop(change.key, None)
+        else:
+            self._objects[change.key] = change.new
+            chosen = of_custom_device(change.new, labels)
+            if chosen is not None:
+                self._chosen[change.key] = chosen
+        if self._chosen.get(change.key) == before:
+            return False
+        self._made = None
+        return True
+
+    def registered(self, labels: Mapping[str, str]) -> Registered:
+        """All that is said; the same object while nothing changes."""
+        if labels != self._labels:
+            chosen = {name: of_custom_device(each, labels) for name, each in self._objects.items()}
+            self._chosen = {name: each for name, each in chosen.items() if each is not None}
+            self._labels, self._made = labels, None
+        leased = self._leased()
+        if self._made is None or self._made[0] is not leased:
+            self._made = leased, Registered((*self._chosen.values(), *leased))
+        return self._made[1]

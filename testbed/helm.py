@@ -1,0 +1,96 @@
+"""Run the real helm, as users do: charts rendered without a cluster, and installed into one."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Mapping, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from testbed.api import Object
+from testbed.build import program
+from testbed.components import KUBERNETES_VERSION
+from testbed.waiting import waiting
+
+CHARTS = Path(__file__).parents[1] / "charts"
+
+
+class HelmError(Exception):
+    """helm ended with another code than 0."""
+
+    def __init__(self, done: subprocess.CompletedProcess[str]) -> None:
+        super().__init__(f"'{' '.join(map(str, done.args))}' ended with {done.returncode}:\n{done.stdout}{done.stderr}")
+        self.code = done.returncode
+        self.stdout = done.stdout
+        self.stderr = done.stderr
+
+
+def helm(*arguments: str, kubeconfig: Path | None = None, values: Mapping[str, Any] | None = None) -> str:
+    """Run helm and return what it printed.
+
+    Args:
+        arguments: its command and options.
+        kubeconfig: the way to a cluster; without one helm finds none.
+        values: a file of values, given as the last one.
+
+    Raises:
+        HelmError: it ended with another code than 0.
+    """
+    command = [str(program("helm")), *arguments, *(["--values=-"] if values is not None else [])]
+    environment = {
+        "PATH": "/usr/bin:/bin",
+        "HOME": "/nonexistent",
+        "KUBECONFIG": str(kubeconfig or "/nonexistent"),
+        # Else it looks for plugins and repositories in the home folder.
+        **{f"HELM_{kind}_HOME": "/nonexistent" for kind in ("CACHE", "CONFIG", "DATA")},
+    }
+    with waiting("helm"):
+        done = subprocess.run(
+            command,
+            input="" if values is None else json.dumps(values),
+            capture_output=True,
+            text=True,
+            check=False,
+            env=environment,
+        )
+    if done.returncode != 0:
+        raise HelmError(done)
+    return done.stdout
+
+
+def template(
+    chart: Path,
+    release: str,
+    namespace: str,
+    values: Mapping[str, Any] | None = None,
+    options: Sequence[str] = (),
+) -> str:
+    """The manifests that a release of a chart would have, as text.
+
+    Raises:
+        HelmError: the values or the chart are wrong.
+    """
+    where = (f"--namespace={namespace}", f"--kube-version={KUBERNETES_VERSION}")
+    return helm("template", release, str(chart), *where, *options, values=values or {})
+
+
+@cache
+def installed(name: str) -> str:
+    """The manifests of one of netdra's charts, with its own values, in the namespace of its name."""
+    return template(CHARTS / name, name, name)
+
+
+def objects(manifests: str, source: str = "") -> list[Object]:
+    """The objects of manifests that were rendered, anew with each call.
+
+    Args:
+        manifests: what `template` returned.
+        source: a template's name, `rights.yaml`; those of all where it is not given.
+    """
+    documents = manifests.removeprefix("---\n").split("\n---\n")
+    chosen = (text for text in documents if f"/templates/{source}" in text.partition("\n")[0])
+    return [found for text in chosen for found in yaml.safe_load_all(text) if found]

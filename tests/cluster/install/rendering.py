@@ -1,0 +1,81 @@
+"""Sets of values that the chart of netdra is rendered and installed with, and what it comes to."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+from testbed import helm
+from testbed.api import Object
+
+CHART = helm.CHARTS / "netdra"
+LONG = "a-release-whose-name-is-as-long-as-helm-lets-it-be-53"
+
+
+@dataclass(frozen=True)
+class Case:
+    """One way to install it."""
+
+    release: str = "netdra"
+    namespace: str = "netdra"
+    values: dict[str, Any] = field(default_factory=dict)
+
+    @cached_property
+    def manifests(self) -> str:
+        """As text."""
+        return helm.template(CHART, self.release, self.namespace, self.values)
+
+    def objects(self) -> list[Object]:
+        """As objects."""
+        return helm.objects(self.manifests)
+
+
+CASES = {
+    "defaults": Case(),
+    "other-names": Case("prod", "networking"),
+    "long-names": Case(LONG, "n" * 63),
+    "named": Case("on", "y", {"fullnameOverride": "0x1"}),
+    "own-namespace": Case(values={"namespace": {"create": True}}),
+    "cert-manager": Case(values={"webhook": {"certManager": {"enabled": True}}}),
+    "issuer": Case(values={"webhook": {"certManager": {"enabled": True, "issuerRef": {"name": "corporate"}}}}),
+    "everything": Case(
+        values={
+            "image": {
+                "repository": "registry.example.com/netdra",
+                "digest": f"sha256:{'0' * 64}",
+                "pullSecrets": [{"name": "pull"}],
+            },
+            "node": {
+                "allowPlugins": ["*"],
+                "allowHostPaths": ["/etc/cni"],
+                "cniPath": ["/opt/cni/bin", "/usr/lib/cni"],
+                "extraArgs": ["--nri-index=20"],
+                "extraEnv": [{"name": "HTTPS_PROXY", "value": "http://proxy.example.com:3128"}],
+                "nodeSelector": {"node-role.kubernetes.io/worker": ""},
+                "podLabels": {"team": "network"},
+                "podAnnotations": {"example.com/a": "b: c"},
+            },
+            "controller": {"replicas": 1, "affinity": {"podAntiAffinity": {}}},
+            "webhook": {
+                "replicas": 3,
+                "clientCA": {"secretName": "api-server", "names": ["kube-apiserver"]},
+                "tolerations": [{"key": "node-role.kubernetes.io/control-plane", "operator": "Exists"}],
+            },
+            "networkPolicy": {"apiServers": ["10.1.0.10/32", "fd00::10/128"]},
+        }
+    ),
+    "little": Case(values={"crds": {"enabled": False}, "networkPolicy": {"enabled": False}}),
+}
+
+
+def of_kind(objects: Iterable[Object], *kinds: str) -> list[Object]:
+    """Those of some kinds."""
+    return [each for each in objects if each["kind"] in kinds]
+
+
+def name(found: Object) -> str:
+    """An object's name."""
+    result: str = found["metadata"]["name"]
+    return result

@@ -1,0 +1,144 @@
+"""What helm makes of the chart: names that fit together in every release, and what is switched on and off."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from netdra.doctor.cluster_verdicts import NETDRA_PODS
+from netdra.model import kinds
+from testbed import helm
+from testbed.api import Object
+from tests.cluster.install.rendering import CASES, CHART, Case, name, of_kind
+
+GOLDEN = Path(__file__).with_name("golden.yaml")
+CLUSTER_WIDE = (
+    *("CustomResourceDefinition", "ClusterRole", "ClusterRoleBinding", "Namespace"),
+    *("ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding", "ValidatingWebhookConfiguration"),
+)
+WORKLOADS = ("DaemonSet", "Deployment", "Job", "Pod")
+
+cases = pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+
+
+def pod_of(found: Object) -> Any:
+    return found if found["kind"] == "Pod" else found["spec"]["template"]
+
+
+def test_the_defaults_come_to_what_was_agreed_on() -> None:
+    """After a change of the chart: NETDRA_WRITE=1, and look at the difference."""
+    rendered = [each for each in Case().objects() if each["kind"] != "CustomResourceDefinition"]
+    if os.environ.get("NETDRA_WRITE"):
+        GOLDEN.write_text(yaml.safe_dump_all(rendered, sort_keys=False, width=120))
+    assert list(yaml.safe_load_all(GOLDEN.read_text())) == rendered
+
+
+@cases
+def test_every_object_is_in_the_releases_namespace_and_named_after_it(case: Case) -> None:
+    found = case.objects()
+    assert {each["metadata"].get("namespace") for each in found if each["kind"] not in CLUSTER_WIDE} == {case.namespace}
+    ours = [each for each in found if each["kind"] not in ("CustomResourceDefinition", "Namespace")]
+    (prefix,) = {name(each) for each in of_kind(ours, "ValidatingWebhookConfiguration") if "claims" not in name(each)}
+    assert all(name(each).startswith(prefix) for each in ours)
+    assert max(len(name(each)) for each in ours) <= 63
+    assert len({(each["kind"], name(each)) for each in found}) == len(found)
+    assert all(each["metadata"]["labels"]["app.kubernetes.io/instance"] == case.release for each in found)
+
+
+@cases
+def test_whatever_names_another_object_names_one_that_there_is(case: Case) -> None:
+    found = case.objects()
+    present = {(each["kind"], name(each)) for each in found}
+    accounts = {name(each) for each in of_kind(found, "ServiceAccount")}
+    for binding in of_kind(found, "ClusterRoleBinding", "RoleBinding"):
+        assert (binding["roleRef"]["kind"], binding["roleRef"]["name"]) in present
+        assert {each["namespace"] for each in binding["subjects"]} == {case.namespace}
+        assert {each["name"] for each in binding["subjects"]} <= accounts
+    for binding in of_kind(found, "ValidatingAdmissionPolicyBinding"):
+        assert ("ValidatingAdmissionPolicy", binding["spec"]["policyName"]) in present
+    told = re.findall(r"system:serviceaccount:([^:]+):([a-z0-9-]+)", case.manifests)
+    assert {namespace for namespace, _ in told} == {case.namespace}
+    assert {account for _, account in told} <= accounts
+    services = {name(each): each["spec"]["selector"] for each in of_kind(found, "Service")}
+    for configuration in of_kind(found, "ValidatingWebhookConfiguration"):
+        for webhook in configuration["webhooks"]:
+            service = webhook["clientConfig"]["service"]
+            assert service["namespace"] == case.namespace
+            assert service["name"] in services
+    for workload in of_kind(found, *WORKLOADS):
+        pod = pod_of(workload)
+        assert pod["spec"]["serviceAccountName"] in accounts
+        if workload["kind"] != "Pod":
+            assert workload["spec"]["selector"]["matchLabels"].items() <= pod["metadata"]["labels"].items()
+    chosen = [
+        *services.values(),
+        *(each["spec"]["selector"]["matchLabels"] for each in of_kind(found, "PodDisruptionBudget")),
+        *(each["spec"]["podSelector"]["matchLabels"] for each in of_kind(found, "NetworkPolicy")),
+    ]
+    pods = [pod_of(each)["metadata"]["labels"].items() for each in of_kind(found, *WORKLOADS)]
+    assert all(sum(selector.items() <= labels for labels in pods) == 1 for selector in chosen)
+
+
+@cases
+def test_pods_are_hardened_probed_and_told_apart_by_doctor(case: Case) -> None:
+    part, _, whose = NETDRA_PODS.partition("=")
+    for workload in of_kind(case.objects(), *WORKLOADS):
+        pod = pod_of(workload)
+        assert pod["metadata"]["labels"][part] == whose
+        (container,) = pod["spec"]["containers"]
+        assert container["securityContext"]["readOnlyRootFilesystem"]
+        assert {"requests", "limits"} <= container["resources"].keys()
+        assert "/tmp" in {mount["mountPath"] for mount in container["volumeMounts"]}
+        if workload["kind"] in ("DaemonSet", "Deployment"):
+            assert {"startupProbe", "livenessProbe", "readinessProbe"} <= container.keys()
+            assert pod["spec"]["priorityClassName"].startswith("system-")
+        if name(workload).endswith("-node"):
+            continue
+        assert pod["spec"]["securityContext"]["runAsNonRoot"]
+        assert container["securityContext"]["capabilities"] == {"drop": ["ALL"]}
+
+
+def test_the_definitions_are_upgraded_with_the_release_and_outlive_it() -> None:
+    found = of_kind(Case().objects(), "CustomResourceDefinition")
+    assert {name(each) for each in found} == {kind.name for kind in kinds.KINDS}
+    assert {each["metadata"]["annotations"]["helm.sh/resource-policy"] for each in found} == {"keep"}
+    assert not of_kind(CASES["little"].objects(), "CustomResourceDefinition")
+
+
+def test_with_cert_manager_the_webhook_may_write_nothing() -> None:
+    found = CASES["cert-manager"].objects()
+    assert not [each for each in found if "certificate" in name(each) and each["kind"].endswith(("Role", "Binding"))]
+    for configuration in of_kind(found, "ValidatingWebhookConfiguration"):
+        assert configuration["metadata"]["annotations"]["cert-manager.io/inject-ca-from"] == "netdra/netdra-webhook"
+    (certificate,) = of_kind(found, "Certificate")
+    assert "netdra-webhook.netdra.svc" in certificate["spec"]["dnsNames"]
+    (issuer,) = of_kind(found, "Issuer")
+    assert certificate["spec"]["issuerRef"]["name"] == name(issuer)
+    assert not of_kind(CASES["issuer"].objects(), "Issuer")
+
+
+@pytest.mark.parametrize(
+    ("values", "told"),
+    [
+        ({"node": {"tolerationz": []}}, "at '/node': additional properties 'tolerationz' not allowed"),
+        ({"webhook": {"replicas": "two"}}, "at '/webhook/replicas': got string, want integer"),
+        ({"image": {"digest": "sha256:short"}}, "at '/image/digest'"),
+        ({"node": {"kubeletRoot": "var/lib/kubelet"}}, "at '/node/kubeletRoot'"),
+        ({"node": {"extraEnv": [{"nam": "A"}]}}, "at '/node/extraEnv/0'"),
+        ({"fullnameOverride": "No_Name"}, "at '/fullnameOverride'"),
+    ],
+)
+def test_a_wrong_value_is_refused_by_its_name(values: dict[str, Any], told: str) -> None:
+    with pytest.raises(helm.HelmError) as refused:
+        Case(values=values).objects()
+    assert told in refused.value.stderr
+
+
+def test_a_cluster_that_is_too_old_is_refused() -> None:
+    with pytest.raises(helm.HelmError, match="incompatible with Kubernetes"):
+        helm.helm("template", "netdra", str(CHART), "--kube-version=v1.35.0")

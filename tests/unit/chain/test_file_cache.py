@@ -1,0 +1,67 @@
+"""A file is decoded once, and again as soon as anybody has changed it."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from netdra.chain.files import FileCache
+
+
+@pytest.fixture
+def decoded() -> list[bytes]:
+    """What was decoded so far."""
+    return []
+
+
+@pytest.fixture
+def cache(decoded: list[bytes]) -> FileCache[str]:
+    """Files of text."""
+
+    def decode(content: bytes, path: Path) -> str:
+        decoded.append(content)
+        return f"{path.name}: {content.decode()}"
+
+    return FileCache(decode)
+
+
+def test_a_file_that_has_not_changed_is_decoded_once(
+    tmp_path: Path, cache: FileCache[str], decoded: list[bytes]
+) -> None:
+    path = tmp_path / "a"
+    path.write_text("one")
+    assert [cache.of(path) for _ in range(3)] == ["a: one"] * 3
+    assert decoded == [b"one"]
+
+
+def test_what_is_appended_or_put_in_its_place_counts_at_once(tmp_path: Path, cache: FileCache[str]) -> None:
+    path, other = tmp_path / "a", tmp_path / "b"
+    path.write_text("one")
+    cache.of(path)
+    with path.open("a") as opened:
+        opened.write(" two")
+    assert cache.of(path) == "a: one two"
+    before = path.stat()
+    other.write_text("six two")
+    os.utime(other, ns=(before.st_atime_ns, before.st_mtime_ns))
+    other.rename(path)
+    assert cache.of(path) == "a: six two"
+    path.unlink()
+    with pytest.raises(FileNotFoundError):
+        cache.of(path)
+
+
+def test_what_is_not_kept_is_decoded_again(tmp_path: Path, cache: FileCache[str], decoded: list[bytes]) -> None:
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    paths = [tmp_path / "a", folder / "a", folder / "b"]
+    for path in paths:
+        path.write_text(path.name)
+        cache.of(path)
+    cache.forget_all_but(folder, ["b"])
+    decoded.clear()
+    for path in paths:
+        cache.of(path)
+    assert decoded == [b"a"]

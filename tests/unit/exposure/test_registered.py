@@ -1,0 +1,280 @@
+"""What providers say of devices: the rules, who comes first, and that nothing of netdra's own is touched."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from netdra.exposure import Exposer, expose
+from netdra.exposure.registered import Registered, errors, of_custom_device
+from netdra.model import documents
+from netdra.model.custom_device import CustomDevice
+from netdra.model.device import ExposureResult, Features
+from netdra.model.inventory import Interface
+from netdra.model.registration import Registration
+from netdra.model.resource import (
+    MAX_ATTRIBUTES_AND_CAPACITIES,
+    CapacityRequestPolicy,
+    CapacityRequestPolicyRange,
+    DeviceAttribute,
+    DeviceCapacity,
+)
+from netdra.slices.pack import layout
+from tests.builders import OURS, exclude, exclusive, inventory, named, policy, shared, sriov
+
+ETH = Interface(if_name="eth7", type="veth", mac="02:00:00:00:00:07", mtu=1500, oper_state="up")
+WIRE = Interface(if_name="eth0.100", type="vlan", mac="02:00:00:00:00:08", mtu=1500)
+WHOLE = exclusive("whole", named("eth7"))
+SHARED = shared("shared", named("eth7"), deviceNameSuffix="-shared")
+TRUE = DeviceAttribute(bool_=True)
+LIMIT = str(2**63 - 1)
+
+
+def says(provider: str = "bctl", device: str = "eth7", **said: Any) -> Registration:
+    return Registration(provider=provider, device=device, **said)
+
+
+def amount(value: str | int, **policy: Any) -> DeviceCapacity:
+    return DeviceCapacity(value=value, request_policy=CapacityRequestPolicy(**policy) if policy else None)
+
+
+def result(*said: Registration, policies: Any = (WHOLE,), features: Features | None = None) -> ExposureResult:
+    return expose(inventory(ETH), policies, registered=Registered(said), features=features or Features())
+
+
+class TestRules:
+    @pytest.mark.parametrize(
+        ("provider", "attributes", "capacity", "message"),
+        [
+            ("", {}, {}, "is no domain"),
+            ("B", {}, {}, "is no domain"),
+            ("a" * 64, {}, {}, "is no domain"),
+            ("dra.networking", {}, {}, "not for providers"),
+            ("kubernetes.io", {}, {}, "not for providers"),
+            ("x.k8s.io", {}, {}, "not for providers"),
+            ("bctl", {"a-b": TRUE}, {}, "must be up to 32 letters"),
+            ("bctl", {"a" * 33: TRUE}, {}, "must be up to 32 letters"),
+            ("bctl", {"dra.networking/mtu": TRUE}, {}, "must be up to 32 letters"),
+            ("bctl", {"a": DeviceAttribute()}, {}, "0 values"),
+            ("bctl", {"a": DeviceAttribute(string="x" * 65)}, {}, "longer than 64 bytes"),
+            ("bctl", {"a": DeviceAttribute(string="é" * 33)}, {}, "longer than 64 bytes"),
+            ("bctl", {"a": DeviceAttribute(version="v1.2.3")}, {}, "no semantic version"),
+            ("bctl", {"a": DeviceAttribute(int_=-(2**63) - 1)}, {}, "no 64-bit integer"),
+            ("bctl", {}, {"a": amount("-1")}, "no quantity from 0"),
+            ("bctl", {}, {"a": amount("1" + "0" * 40)}, "no quantity from 0"),
+            ("bctl", {}, {"a": amount("")}, "no quantity from 0"),
+            ("bctl", {}, {"a": amount("4096 Mbit")}, "no quantity from 0"),
+            ("bctl", {}, {"a": amount(5, default="6")}, "more than the device has"),
+            ("bctl", {}, {"a": amount(5, valid_values=("1", "2"))}, "needs a default"),
+            ("bctl", {}, {"a": amount(5, default="3", valid_values=("1", "2"))}, "none of requestPolicy.validValues"),
+            (
+                "bctl",
+                {},
+                {"a": amount(5, default="1", valid_range=CapacityRequestPolicyRange(min="2"))},
+                "outside requestPolicy.validRange",
+            ),
+            ("bctl", {f"a{at}": TRUE for at in range(33)}, {}, "33 attributes and capacities"),
+            ("bctl", {f"a{at}": TRUE for at in range(20)}, {f"c{at}": amount(1) for at in range(13)}, "33 attributes"),
+        ],
+    )
+    def test_what_cannot_be_published_is_refused_with_the_rule(
+        self,
+        provider: str,
+        attributes: dict[str, DeviceAttribute],
+        capacity: dict[str, DeviceCapacity],
+        message: str,
+    ) -> None:
+        first, *_ = errors(provider, attributes, capacity)
+        assert message in first
+        assert len(first) < 300, "what is refused may be a megabyte long"
+
+    @given(
+        st.text(max_size=70),
+        st.dictionaries(st.text(max_size=40), st.builds(DeviceAttribute, string=st.text(max_size=70)), max_size=4),
+        st.dictionaries(st.text(max_size=40), st.builds(amount, st.text(max_size=12) | st.integers()), max_size=4),
+        st.booleans(),
+    )
+    @settings(deadline=None)
+    def test_what_is_let_through_can_always_be_published(
+        self,
+        provider: str,
+        attributes: dict[str, DeviceAttribute],
+        capacity: dict[str, DeviceCapacity],
+        is_shared: bool,
+    ) -> None:
+        if any(errors(provider, attributes, capacity)):
+            return
+        found = result(
+            says(provider, attributes=attributes, capacity=capacity), policies=(SHARED if is_shared else WHOLE,)
+        )
+        packed = layout(found, node="n")
+        assert packed.problems == ()
+        assert sum(len(one.spec.devices) for one in packed.slices) == 1
+
+    def test_a_capacity_as_the_seed_writes_it_is_right(self) -> None:
+        assert [*errors("bctl", {"rdma": TRUE}, {"bandwidth": amount(4096), "most": amount(LIMIT)})] == []
+
+
+class TestDevices:
+    def test_they_carry_it_under_the_providers_name(self) -> None:
+        (device,) = result(says(attributes={"rdma": TRUE}, capacity={"bandwidth": amount(4096)})).devices
+        assert device.registered == {"bctl/rdma": TRUE}
+        assert device.capacity["bctl/bandwidth"] == amount(4096)
+        (published,) = layout(result(says(attributes={"rdma": TRUE})), node="n").slices[0].spec.devices
+        assert published.attributes["bctl/rdma"] == TRUE
+
+    @given(
+        st.lists(
+            st.builds(
+                says,
+                st.sampled_from(["a", "b.c"]),
+                st.sampled_from(["eth7", "eth7-shared", "other"]),
+                attributes=st.dictionaries(
+                    st.sampled_from(["mtu", "ifName", "mac", *(f"x{at}" for at in range(8))]), st.just(TRUE)
+                ),
+                capacity=st.dictionaries(st.sampled_from(["ports", "bandwidth", "y"]), st.just(amount(7))),
+                custom_device=st.sampled_from(["", "one", "two"]),
+            ),
+            max_size=6,
+            unique_by=lambda each: (each.provider, each.device, each.custom_device),
+        )
+    )
+    @settings(deadline=None)
+    def test_what_netdra_publishes_stays_as_it_is_and_the_limit_holds(self, said: list[Registration]) -> None:
+        policies = (WHOLE, SHARED)
+        without, found = result(policies=policies), result(*said, policies=policies)
+        for before, after in zip(without.devices, found.devices, strict=True):
+            assert after.attributes == before.attributes
+            assert before.capacity.items() <= after.capacity.items()
+            assert (after.consumes, after.taints, after.policy) == (before.consumes, before.taints, before.policy)
+            used = len(after.attributes) + len(after.registered) + len(after.capacity)
+            assert used <= MAX_ATTRIBUTES_AND_CAPACITIES
+        assert layout(found, node="n").problems == ()
+        assert result(*reversed(said), policies=policies) == found
+        reached = {(each.device, each.provider, each.custom_device) for each in found.outcomes}
+        assert all(each.device == "other" or any(r[1] == each.provider for r in reached) for each in said)
+
+    def test_what_there_is_no_room_for_is_left_out_and_told(self) -> None:
+        said = says(attributes={f"a{at:02}": TRUE for at in range(20)}, capacity={"bandwidth": amount(1)})
+        found = result(said)
+        (device,), (outcome,) = found.devices, found.outcomes
+        assert "bctl/bandwidth" in device.capacity, "a claim cannot ask for it otherwise"
+        assert len(device.attributes) + len(device.registered) + len(device.capacity) == 32
+        assert "is left out: a device has room for 32 attributes and capacities" in outcome.problem
+        assert any(outcome.problem in problem.message for problem in found.problems)
+
+    def test_a_shared_one_is_not_emptied_by_a_claim_that_does_not_ask(self) -> None:
+        (device,) = result(says(capacity={"bandwidth": amount(4096)}), policies=(SHARED,)).devices
+        assert device.capacity["bctl/bandwidth"] == amount(4096, default="0")
+        (device,) = result(says(capacity={"bandwidth": amount(9, default="2")}), policies=(SHARED,)).devices
+        assert device.capacity["bctl/bandwidth"] == amount(9, default="2")
+        (device,) = result(says(capacity={"bandwidth": amount(9, default="2")})).devices
+        assert device.capacity["bctl/bandwidth"] == amount(9), "the API takes a request policy on a shared device alone"
+
+    def test_the_name_of_an_interface_means_all_its_devices_and_that_of_a_device_only_it(self) -> None:
+        both = (WHOLE, SHARED)
+        assert [len(each.registered) for each in result(says(attributes={"a": TRUE}), policies=both).devices] == [1, 1]
+        one = result(says(device="eth7-shared", attributes={"a": TRUE}), policies=both).devices
+        assert {each.name: len(each.registered) for each in one} == {"eth7": 0, "eth7-shared": 1}
+
+    def test_a_vf_is_meant_by_its_devices_name_or_its_netdevs(self) -> None:
+        interfaces = [
+            msgspec.structs.replace(each, if_name="enp1") if each.type == "vf" else each for each in sriov("p0", 1)
+        ]
+        for name in ("p0v0", "enp1"):
+            registered = Registered([says(device=name, attributes={"a": TRUE})])
+            found = expose(inventory(*interfaces), [exclusive("vf", f'{OURS}.type == "vf"')], registered=registered)
+            assert [[*each.registered] for each in found.devices] == [["bctl/a"]]
+
+    def test_lists_are_published_as_the_server_takes_them(self) -> None:
+        said = says(attributes={"nets": DeviceAttribute(strings=("a", "b")), "ids": DeviceAttribute(ints=(1, 2))})
+        (device,) = result(said).devices
+        assert device.registered == {"bctl/nets": DeviceAttribute(string=",a,b,")}
+        (outcome,) = result(said).outcomes
+        assert "bctl/ids is left out: the API server takes no lists" in outcome.problem
+        (device,) = result(said, features=Features(list_attributes=True)).devices
+        assert [*device.registered] == ["bctl/ids", "bctl/nets"]
+
+    def test_a_device_in_another_pool_is_not_meant(self) -> None:
+        assert result(says(pool="worker-1/veth-eth9", attributes={"a": TRUE})).outcomes == ()
+        (device,) = result(says(pool="worker-1/veth-eth7", attributes={"a": TRUE})).devices
+        assert [*device.registered] == ["bctl/a"]
+
+
+class TestSources:
+    def test_an_object_wins_over_the_socket_and_it_is_said(self) -> None:
+        of_object = says(custom_device="c", attributes={"a": TRUE})
+        of_socket = says(attributes={"a": DeviceAttribute(bool_=False), "b": TRUE})
+        found = result(of_socket, of_object)
+        (device,) = found.devices
+        assert device.registered == {"bctl/a": TRUE, "bctl/b": TRUE}
+        (problem,) = found.problems
+        assert 'bctl/a is left out: CustomDevice "c" says it, which comes first' in problem.message
+
+    def test_two_providers_have_the_same_word_side_by_side(self) -> None:
+        (device,) = result(says(attributes={"a": TRUE}), says("other", attributes={"a": TRUE})).devices
+        assert [*device.registered] == ["bctl/a", "other/a"]
+
+    def test_an_object_speaks_on_the_nodes_that_it_selects(self) -> None:
+        spec = {
+            "provider": "bctl",
+            "device": "eth7",
+            "addIfNotExist": True,
+            "selector": {"pool.name": "p", "nodeSelector": {"matchLabels": {"rack": "a7"}}},
+        }
+        plain = {
+            "apiVersion": "networking.dra.io/v1alpha1",
+            "kind": "CustomDevice",
+            "metadata": {"name": "c"},
+            "spec": spec,
+        }
+        device = documents.convert(plain, CustomDevice, "test")
+        assert of_custom_device(device, {}) is None
+        assert of_custom_device(device, {"rack": "a7"}) == says(adds=True, pool="p", custom_device="c")
+
+
+class TestUnlisted:
+    OFFER = policy("offer", f'{OURS}.registeredBy == "bctl"', allowMultipleAllocations=False)
+
+    def test_nothing_is_offered_by_registration_alone(self) -> None:
+        found = result(says(adds=True), policies=(exclusive("other", named("eth9")),))
+        assert found.devices == ()
+        (outcome,) = found.outcomes
+        assert "no policy matches it" in outcome.problem
+        assert 'a policy offers it that selects registeredBy == "bctl"' in outcome.problem
+
+    def test_a_policy_finds_what_a_provider_registered(self) -> None:
+        found = result(says(adds=True, attributes={"a": TRUE}), policies=(self.OFFER,))
+        assert [each.name for each in found.devices] == ["eth7"]
+        assert found.outcomes[0].problem == ""
+        assert result(says(attributes={"a": TRUE}), policies=(self.OFFER,)).devices == ()
+        assert result(says("other", adds=True), policies=(self.OFFER,)).devices == ()
+
+    def test_an_exclude_still_hides_it(self) -> None:
+        assert result(says(adds=True), policies=(self.OFFER, exclude("no", named("eth7")))).devices == ()
+
+    def test_a_pool_decides_whether_it_is_registered(self) -> None:
+        here, there = (says(adds=True, pool=f"worker-1/veth-{name}") for name in ("eth7", "eth9"))
+        assert [each.name for each in result(here, policies=(self.OFFER,)).devices] == ["eth7"]
+        assert result(there, policies=(self.OFFER,)).devices == ()
+
+    def test_a_name_with_a_dot_is_the_kernels(self) -> None:
+        registered = Registered([says(device="eth0.100", adds=True)])
+        assert len(expose(inventory(WIRE), [self.OFFER], registered=registered).devices) == 1
+
+
+def test_what_nothing_is_said_of_is_the_same_object_in_the_next_pass() -> None:
+    other = Interface(if_name="eth8", type="veth")
+    exposer = Exposer([exclusive("all", "true")])
+    here = inventory(ETH, other)
+    before = exposer.pools(here, registered=Registered([says(attributes={"a": TRUE})]))
+    same = exposer.pools(here, registered=Registered([says(attributes={"a": TRUE})]))
+    assert all(same[pool] is part for pool, part in before.items())
+    after = exposer.pools(here, registered=Registered([says(attributes={"b": TRUE})]))
+    assert [pool for pool, part in before.items() if after[pool] is not part] == ["worker-1/veth-eth7"]
+    gone = exposer.pools(here)
+    assert all(not device.registered for part in gone.values() for device in part.devices)

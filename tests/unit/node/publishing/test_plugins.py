@@ -1,0 +1,235 @@
+"""The CNI path is followed: real folders, real programs that answer, lie, hang, come and go."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+
+import pytest
+
+from netdra.cni.plugins import PluginPath
+from netdra.kernel.errors import KernelError
+from netdra.node.publishing import plugins
+from netdra.node.publishing.plugins import Plugins
+from testbed.waiting import until_async
+
+ANSWER = """#!/bin/sh
+echo asked >>"$0.asked"
+echo '{"cniVersion": "1.1.0", "supportedVersions": ["0.4.0", "1.0.0", "1.1.0"]}'
+"""
+SOON = 2.0
+
+
+def install(path: Path, text: str = ANSWER) -> Path:
+    """As an installer does: whole or not at all."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    part = path.with_name(f".{path.name}.part")
+    part.write_text(text)
+    part.chmod(0o755)
+    return part.rename(path)
+
+
+def asked(path: Path) -> int:
+    return len(Path(f"{path}.asked").read_text().splitlines())
+
+
+@asynccontextmanager
+async def followed(*folders: Path, root: str = "/") -> AsyncIterator[Plugins]:
+    found = Plugins(PluginPath(directories=tuple(map(str, folders)), root=root), lambda: None)
+    task = asyncio.create_task(found.run())
+    try:
+        await found.first()
+        yield found
+    finally:
+        task.cancel()
+        with suppress(asyncio.CancelledError):
+            await task
+
+
+async def there(found: Plugins, *names: str, seconds: float = SOON) -> None:
+    def detail() -> object:
+        return found.presence
+
+    await until_async(lambda: found.presence.programs == names, f"plugins {names}", seconds=seconds, detail=detail)
+
+
+def test_programs_that_are_there_at_the_start_count_at_once_and_are_asked_once(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with followed(tmp_path / "a", tmp_path / "b") as found:
+            assert found.presence.programs == ("bridge", "macvlan")
+            install(tmp_path / "b" / "vlan")
+            await there(found, "bridge", "macvlan", "vlan")
+        assert [asked(each) for each in (first, second)] == [1, 1]
+
+    first, second = install(tmp_path / "a" / "macvlan"), install(tmp_path / "b" / "bridge")
+    asyncio.run(story())
+
+
+def test_a_plugin_comes_is_replaced_and_goes(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with followed(tmp_path) as found:
+            program = install(tmp_path / "macvlan")
+            await there(found, "macvlan")
+            install(tmp_path / "macvlan", ANSWER + "# another version\n")
+            await until_async(lambda: asked(program) > 1, "the new one to be asked", seconds=SOON)
+            await asyncio.sleep(0.3)
+            assert (found.presence.programs, asked(program)) == (("macvlan",), 2)
+            install(tmp_path / "macvlan", "#!/bin/sh\nexit 1\n")
+            await there(found)
+            assert "exit status 1" in found.presence.unusable["macvlan"]
+            assert found.presence.lost == found.presence.unusable
+            install(tmp_path / "macvlan")
+            await there(found, "macvlan")
+            assert found.presence.lost == found.presence.unusable == {}
+            program.unlink()
+            await there(found)
+            assert found.presence.lost == {"macvlan": f"there is no program of that name in {tmp_path}"}
+
+    asyncio.run(story())
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("#!/bin/sh\necho hello\n", "its answer to VERSION cannot be read"),
+        ('#!/bin/sh\necho \'{"supportedVersions": ["9.9.9"]}\'\n', "it speaks CNI 9.9.9"),
+        ("#!/bin/sh\nkill -9 $$\n", "it was ended by signal 9"),
+        ("#!/no/such/interpreter\n", "cannot be run"),
+        ("\x7fELF, but only at the beginning", "cannot be run"),
+        ("", "cannot be run"),
+    ],
+)
+def test_a_program_that_is_no_plugin_is_left_out_and_said(tmp_path: Path, text: str, why: str) -> None:
+    async def story() -> None:
+        async with followed(tmp_path) as found:
+            assert found.presence.programs == ("bridge",)
+            assert why in found.presence.unusable["broken"]
+
+    install(tmp_path / "bridge")
+    install(tmp_path / "broken", text)
+    asyncio.run(story())
+
+
+def test_a_plugin_that_hangs_keeps_nobody_waiting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def story() -> None:
+        began = time.monotonic()
+        async with followed(tmp_path) as found:
+            assert time.monotonic() - began < 1.0
+            assert found.presence.programs == ("bridge",)
+            install(tmp_path / "macvlan")
+            await there(found, "bridge", "macvlan")
+            assert found.presence.unusable == {}
+            await until_async(lambda: found.presence.unusable, "the hanging one to be said", seconds=8)
+            assert "it was ended after 1.5 s" in found.presence.unusable["hanging"]
+
+    monkeypatch.setattr(plugins, "FIRST_SECONDS", 0.5)
+    monkeypatch.setattr(plugins, "ANSWER_SECONDS", 1.5)
+    install(tmp_path / "bridge")
+    install(tmp_path / "hanging", "#!/bin/sh\nsleep 600\n")
+    asyncio.run(story())
+
+
+def test_what_did_not_answer_is_asked_again_after_a_while(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def story() -> None:
+        async with followed(tmp_path / "bin") as found:
+            assert found.presence.programs == ()
+            ready.touch()
+            await there(found, "late")
+
+    monkeypatch.setattr(plugins, "RETRY_SECONDS", 0.3)
+    ready = tmp_path / "ready"
+    install(tmp_path / "bin" / "late", ANSWER.replace("echo asked", f"[ -e {ready} ] || exit 1; echo asked"))
+    asyncio.run(story())
+
+
+def _made_later(folder: Path) -> None:
+    install(folder / "bin" / "macvlan")
+
+
+def _swapped_link(folder: Path) -> None:
+    install(folder / "v2" / "macvlan")
+    (folder / "new").symlink_to("v2")
+    (folder / "new").rename(folder / "bin")
+
+
+def _renamed_folder(folder: Path) -> None:
+    install(folder / "other" / "macvlan")
+    if (folder / "bin").is_dir():
+        (folder / "bin").rename(folder / "old")
+    (folder / "other").rename(folder / "bin")
+
+
+def _written_in_place(folder: Path) -> None:
+    path = folder / "bin" / "macvlan"
+    path.parent.mkdir(exist_ok=True)
+    with path.open("w") as file:
+        path.chmod(0o755)
+        for line in ANSWER.splitlines(keepends=True):
+            file.write(line)
+            file.flush()
+            os.fsync(file.fileno())
+            time.sleep(0.05)
+
+
+@pytest.mark.parametrize("inside", [False, True])
+@pytest.mark.parametrize("arrive", [_made_later, _swapped_link, _renamed_folder, _written_in_place])
+@pytest.mark.parametrize("before", ["missing", "folder"])
+def test_a_plugin_is_seen_however_it_arrives(
+    tmp_path: Path, before: str, arrive: Callable[[Path], None], inside: bool
+) -> None:
+    async def story() -> None:
+        folder = Path("/opt/cni/bin") if inside else tmp_path / "opt" / "cni" / "bin"
+        async with followed(folder, root=str(tmp_path) if inside else "/") as found:
+            await asyncio.to_thread(arrive, tmp_path / "opt" / "cni")
+            seen = found._installed
+            await until_async(lambda: "macvlan" in found._installed, "the plugin", seconds=SOON, detail=lambda: seen)
+
+    (tmp_path / "opt" / "cni").mkdir(parents=True)
+    if before == "folder":
+        if arrive is _swapped_link:
+            (tmp_path / "opt" / "cni" / "v1").mkdir()
+            (tmp_path / "opt" / "cni" / "bin").symlink_to("v1")
+        else:
+            (tmp_path / "opt" / "cni" / "bin").mkdir()
+    asyncio.run(story())
+
+
+def test_without_watches_of_the_kernel_the_path_is_looked_at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Refused:
+        def __init__(self) -> None:
+            raise KernelError(24, "cannot watch folders (inotify)")
+
+    async def story() -> None:
+        async with followed(tmp_path) as found:
+            install(tmp_path / "macvlan")
+            await there(found, "macvlan")
+
+    monkeypatch.setattr(plugins, "FolderChanges", Refused)
+    monkeypatch.setattr(plugins, "UNWATCHED_SECONDS", 0.2)
+    asyncio.run(story())
+
+
+def test_nothing_is_done_while_nothing_happens(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with followed(tmp_path) as found:
+            looks = 0
+            read = found._read
+
+            def counted(changes: object) -> object:
+                nonlocal looks
+                looks += 1
+                return read(changes)  # type: ignore[arg-type]
+
+            found._read = counted  # type: ignore[assignment,method-assign]
+            await asyncio.sleep(0.6)
+            assert looks <= 1  # of what was asked at the start
+            looks = 0
+            await asyncio.sleep(0.6)
+            assert looks == 0
+
+    install(tmp_path / "bridge", ANSWER.replace('>>"$0.asked"', ">/dev/null"))
+    asyncio.run(story())

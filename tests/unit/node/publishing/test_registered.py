@@ -1,0 +1,138 @@
+"""What providers say, in what a node publishes and reports: it waits for claims, and each object is counted."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from netdra.kube.store import Change
+from netdra.model import documents
+from netdra.model.custom_device import CustomDevice
+from netdra.model.node_network import MAX_STATUS, CustomDeviceReport, ProviderReport
+from netdra.model.registration import Registration
+from netdra.model.resource import DeviceAttribute, DeviceCapacity
+from netdra.node.publishing.registered import Facts
+from tests.builders import exclusive, shared
+from tests.unit.node.publishing.scene import ETH, ETH_KEY, Scene
+
+POOL, NAME = ETH_KEY
+TRUE = DeviceAttribute(bool_=True)
+
+
+def bandwidth(value: str, **more: Any) -> Registration:
+    return Registration(provider="bctl", device="eth7", capacity={"bandwidth": DeviceCapacity(value=value)}, **more)
+
+
+def published(scene: Scene, name: str = NAME) -> str:
+    capacity = scene.devices(POOL)[name].capacity.get("bctl/bandwidth")
+    return str(capacity.value) if capacity is not None else ""
+
+
+def custom(name: str, **spec: Any) -> CustomDevice:
+    value = {
+        "apiVersion": "networking.dra.io/v1alpha1",
+        "kind": "CustomDevice",
+        "metadata": {"name": name},
+        "spec": {"provider": "bctl", "device": "eth7", "attributes": {"a": {"bool": True}}, **spec},
+    }
+    return documents.convert(value, CustomDevice, "test")
+
+
+class TestHeld:
+    def test_the_capacity_of_a_device_that_a_claim_has_alone_waits(self) -> None:
+        scene = Scene(exclusive("veths", "true"))
+        scene.registered = (bandwidth("4096"),)
+        scene.see(ETH)
+        scene.hold(ETH_KEY)
+        scene.registered = (bandwidth("10"),)
+        scene.see(ETH)
+        assert published(scene) == "4096"
+        (report,) = scene.offering.report().providers
+        assert (report.desired, report.applied) == (1, 0)
+        scene.registered = ()
+        scene.see(ETH)
+        assert published(scene) == "4096"
+        scene.hold()
+        scene.see(ETH)
+        assert published(scene) == ""
+
+    def test_that_of_a_shared_one_grows_at_once_and_shrinks_when_nobody_has_it(self) -> None:
+        scene = Scene(shared("veths", "true"))
+        scene.see(ETH)
+        scene.hold(ETH_KEY)
+        for said, shown in (("100", "100"), ("200", "200"), ("50", "200")):
+            scene.registered = (bandwidth(said),)
+            scene.see(ETH)
+            assert published(scene) == shown
+        scene.registered = ()
+        scene.see(ETH)
+        assert published(scene) == "200"
+        scene.hold()
+        scene.see(ETH)
+        assert published(scene) == ""
+
+    def test_there_is_always_room_for_what_claims_have(self) -> None:
+        scene = Scene(shared("veths", "true"))
+        scene.registered = (bandwidth("100"),)
+        scene.see(ETH)
+        scene.hold(ETH_KEY)
+        scene.registered = (
+            Registration(
+                provider="other",
+                device="eth7",
+                attributes={f"a{at:02}": TRUE for at in range(16)},
+                capacity={f"c{at:02}": DeviceCapacity(value="1") for at in range(16)},
+            ),
+        )
+        scene.see(ETH)
+        device = scene.devices(POOL)[NAME]
+        assert published(scene) == "100"
+        assert len(device.attributes) + len(device.capacity) <= 32
+
+
+class TestReports:
+    def test_each_object_is_counted_and_says_why_it_is_not_applied(self) -> None:
+        scene = Scene(exclusive("veths", "true"))
+        scene.registered = (
+            bandwidth("1", custom_device="a"),
+            bandwidth("2", custom_device="b"),
+            Registration(provider="x", device="eth9", custom_device="elsewhere"),
+            Registration(provider="socket", device="eth7", attributes={"a": TRUE}),
+        )
+        scene.see(ETH)
+        status = scene.offering.report()
+        first, second = status.custom_devices
+        assert first == CustomDeviceReport(name="a", desired=1, applied=1)
+        assert (second.name, second.desired, second.applied) == ("b", 1, 0)
+        assert 'eth7: bctl/bandwidth is left out: CustomDevice "a" says it' in second.problems[0]
+        assert status.providers == (ProviderReport(name="socket", desired=1, applied=1),)
+        assert any('CustomDevice "b"' in problem.message for problem in status.problems)
+
+    def test_thousands_of_them_stay_within_the_reports_size(self) -> None:
+        scene = Scene(exclusive("veths", "true"))
+        scene.registered = tuple(bandwidth("1", custom_device=f"{'n' * 200}-{at:04}") for at in range(3000))
+        scene.see(ETH)
+        assert len(documents.to_yaml(scene.offering.report())) < 3 * MAX_STATUS
+
+
+class TestFacts:
+    def test_only_what_means_something_here_wakes_the_node(self) -> None:
+        leased: tuple[Registration, ...] = (bandwidth("1"),)
+        facts = Facts(lambda: leased)
+        labels = {"rack": "a7"}
+        first = facts.registered(labels)
+        assert facts.registered(labels) is first
+        elsewhere = custom("e", selector={"nodeSelector": {"matchLabels": {"rack": "b1"}}})
+        assert not facts.changed(Change("e", None, elsewhere), labels)
+        assert facts.registered(labels) is first
+        assert facts.changed(Change("c", None, custom("c")), labels)
+        assert not facts.changed(Change("c", custom("c"), custom("c")), labels), "its status alone was written"
+        assert [each.custom_device for each in facts.registered(labels).of("eth7")] == ["c", ""]
+        assert [each.custom_device for each in facts.registered({"rack": "b1"}).of("eth7")] == ["c", "e", ""]
+        assert facts.changed(Change("c", custom("c"), None), {"rack": "b1"})
+        assert [each.custom_device for each in facts.registered({"rack": "b1"}).of("eth7")] == ["e", ""]
+
+    def test_an_object_that_no_webhook_saw_cannot_spoil_a_slice(self) -> None:
+        facts = Facts(tuple)
+        wrong = custom("c", attributes={"a": {"string": "x" * 65}})
+        assert not facts.changed(Change("c", None, wrong), {})
+        assert not facts.registered({}).of("eth7")

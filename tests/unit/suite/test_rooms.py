@@ -1,0 +1,57 @@
+"""Every module of netdra says something of its own."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import pytest
+
+import netdra
+
+ROOT = Path(netdra.__file__).parent
+MODULES = sorted(path for path in ROOT.rglob("*.py") if path.name not in {"__init__.py", "__main__.py"})
+
+
+def forwards(source: str) -> bool:
+    """Whether a module only hands on what others have: imports, and other names for what it imports."""
+    tree = ast.parse(source)
+    imported = {
+        (alias.asname or alias.name).partition(".")[0]
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Import | ast.ImportFrom)
+        for alias in node.names
+    }
+    return all(_hands_on(node, imported) for node in tree.body)
+
+
+def _hands_on(node: ast.stmt, imported: set[str]) -> bool:
+    if isinstance(node, ast.Import | ast.ImportFrom) or (
+        isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
+    ):
+        return True
+    if not isinstance(node, ast.Assign):
+        return False
+    names = {target.id for target in node.targets if isinstance(target, ast.Name)}
+    value = node.value
+    while isinstance(value, ast.Attribute):
+        value = value.value
+    return names == {"__all__"} or (isinstance(value, ast.Name) and value.id in imported)
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_no_module_only_forwards(path: Path) -> None:
+    assert not forwards(path.read_text(encoding="utf-8")), "its users can import what it hands on from where it is"
+
+
+@pytest.mark.parametrize(
+    ("source", "only_forwards"),
+    [
+        ('"""Doc."""\nfrom a import b\n__all__ = ["b"]\n', True),
+        ("import a\nb = a.b.c\n", True),
+        ("from a import b\nc = b()\n", False),
+        ("from a import b\ndef c(): return b()\n", False),
+    ],
+)
+def test_what_forwards_is_recognized(source: str, only_forwards: bool) -> None:
+    assert forwards(source) is only_forwards
