@@ -16,8 +16,6 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, NamedTuple, Self
 
-import yaml
-
 from testbed.openstack import environment
 from testbed.openstack.serve import ADMIN_PASSWORD, KEYSTONE
 from testbed.process import Ports, Process, answers
@@ -211,7 +209,7 @@ class Cloud:
             )
         found = {"auth_type": kind, "region_name": "RegionOne"}
         found["auth"] = {"auth_url": f"{self.url('keystone')}/v3", **own, **auth}  # type: ignore[assignment]
-        path.write_text(yaml.safe_dump({"clouds": {"openstack": found}}))
+        path.write_text(json.dumps({"clouds": {"openstack": found}}))
         return path
 
     def ask(self, server: str, method: str, path: str, body: Any = None, token: str = "") -> Said:
@@ -270,10 +268,13 @@ class Cloud:
         self._bus("silence", host=host)
 
     def allow(self, **rules: str) -> None:
-        """Have Neutron follow further rules of policy from its next request on, and no former ones of these."""
-        (self.folder / "policy.yaml").write_text(
-            yaml.safe_dump({name.replace("__", ":"): rule for name, rule in rules.items()})
-        )
+        """Have Neutron follow further rules of policy from its next request on, and no former ones of these.
+
+        Args:
+            rules: by target, with `__` for the colons in it.
+        """
+        plain = {target.replace("__", ":"): rule for target, rule in rules.items()}
+        (self.folder / "policy.yaml").write_text(json.dumps(plain))
 
     def limit(self, ports: int) -> None:
         """How many ports the project `kubernetes` may have; -1 for any number."""
