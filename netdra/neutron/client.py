@@ -15,7 +15,7 @@ from datetime import datetime
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any, Self, TypeVar
-from urllib.parse import urlencode
+from urllib.parse import urlencode, urlsplit
 
 import aiohttp
 import msgspec
@@ -85,6 +85,25 @@ class _Token(msgspec.Struct, frozen=True, kw_only=True):
 
 class _Answer(msgspec.Struct, frozen=True):
     token: _Token
+
+
+class _Link(msgspec.Struct, frozen=True):
+    rel: str = ""
+    href: str = ""
+
+
+class _Pages(msgspec.Struct, frozen=True):
+    """Where the rest of a list is (Neutron's `pagination_max_limit`)."""
+
+    networks_links: tuple[_Link, ...] = ()
+    subnets_links: tuple[_Link, ...] = ()
+    ports_links: tuple[_Link, ...] = ()
+    agents_links: tuple[_Link, ...] = ()
+
+    def links(self, path: str) -> tuple[_Link, ...]:
+        """The links of one list."""
+        found: tuple[_Link, ...] = getattr(self, f"{path}_links")
+        return found
 
 
 class Login(msgspec.Struct, frozen=True, kw_only=True):
@@ -200,8 +219,9 @@ class Neutron:
         Raises:
             NeutronError: why not. A port that is made and cannot be bound stays, and is bound by the next call.
         """
-        network = await self.network(wanted.network)
         port = await self._found(wanted)
+        # One that is there keeps the network that it was made in, whatever is wanted by now.
+        network = await self.network(wanted.network if port is None else port.network_id)
         if port is None:
             port = await self._one("POST", "ports", "port", Port, wanted.sent)
         elif not port.is_bound or port.host != wanted.host:
@@ -265,14 +285,22 @@ class Neutron:
 
     async def _found(self, wanted: Wanted) -> Port | None:
         found = await self._list("ports", Port, device_id=wanted.claim, device_owner=OWNER, name=wanted.name)
-        return found[0] if found else None
+        own = [each for each in found if each.description == description(wanted.cluster)]
+        return min(own, key=lambda each: each.id, default=None)
 
     async def _one(self, method: str, path: str, field: str, kind: type[T], body: Any = None) -> T:
         return _read(await self._ask(method, path, body), field, kind)
 
     async def _list(self, path: str, kind: type[T], **query: str) -> Sequence[T]:
-        target = f"{path}?{urlencode(query)}" if query else path
-        return _read(await self._ask("GET", target), path, list[kind])  # type: ignore[valid-type]
+        """All objects of a kind; a server that gives them by pages is asked for each page."""
+        found: list[T] = []
+        asked = urlencode(query)
+        while True:
+            answer = await self._ask("GET", f"{path}?{asked}" if asked else path)
+            found += _read(answer, path, list[kind])  # type: ignore[valid-type]
+            asked = _next_page(answer, path)
+            if not asked:
+                return found
 
     async def _ask(self, method: str, target: str, body: Any = None, *, missing_ok: bool = False) -> bytes:
         """One request to Neutron, sent again where the token is not taken and another is to be had."""
@@ -426,6 +454,12 @@ def _only(found: Sequence[Network], what: str) -> Network:
         candidates = ", ".join(sorted(f"{each.name or 'without a name'} ({each.id})" for each in found))
         raise AmbiguousError(f"Neutron: {what}: there are {len(found)}", hint=f"give the id of one: {candidates}")
     return found[0]
+
+
+def _next_page(answer: bytes, path: str) -> str:
+    """The query of the next page of a list; "" after the last. Its host may be one that is not known here."""
+    links = _read(answer, "", _Pages).links(path)
+    return next((urlsplit(link.href).query for link in links if link.rel == "next"), "")
 
 
 def _read(answer: bytes, field: str, kind: type[T]) -> T:

@@ -10,8 +10,8 @@ import http.client
 import json
 import shutil
 import tempfile
-from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import Any, NamedTuple, Self
@@ -32,6 +32,7 @@ api_paste_config = {environment}/etc/neutron/api-paste.ini
 state_path = {folder}
 transport_url = fake://
 agent_down_time = 3600
+pagination_max_limit = 3
 notify_nova_on_port_status_changes = false
 notify_nova_on_port_data_changes = false
 dhcp_agent_notification = false
@@ -179,6 +180,19 @@ class Cloud:
         """How long tokens are good for that are issued after Keystone's next start."""
         (self.folder / "keystone.conf").write_text(KEYSTONE.format(folder=self.folder, token_seconds=seconds))
 
+    @contextmanager
+    def without_login(self) -> Iterator[None]:
+        """Have Neutron, begun anew, ask nobody who he is, until the end of the block."""
+        config = self.folder / "neutron.conf"
+        usual = config.read_text()
+        config.write_text(usual.replace("auth_strategy = keystone", "auth_strategy = noauth"))
+        try:
+            self.neutron.restart()
+            yield
+        finally:
+            config.write_text(usual)
+            self.neutron.restart()
+
     def clouds(self, path: Path, role: str = "service", *, by: str = "credential", **auth: Any) -> Path:
         """Write a clouds.yaml for a user, as an administrator would, and return its path.
 
@@ -282,7 +296,11 @@ class Cloud:
 
     def ports(self) -> list[Any]:
         """All ports, as the administrator sees them."""
-        found: list[Any] = self.admin("neutron", "GET", "/v2.0/ports")["ports"]
+        found: list[Any] = []
+        marker = ""
+        while page := self.admin("neutron", "GET", f"/v2.0/ports{marker}")["ports"]:
+            found += page
+            marker = f"?marker={page[-1]['id']}"
         return found
 
     def revoke(self, token: str) -> None:

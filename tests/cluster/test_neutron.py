@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 
 import pytest
 import yaml
+from msgspec.structs import replace
 
 from netdra.neutron.answers import OWNER, Port, Settings, Wanted
 from netdra.neutron.client import Neutron
@@ -113,6 +114,8 @@ def test_a_port_that_is_there_is_taken_and_no_second_one_made(cloud: Cloud, netw
     asked = wanted(network)
     first, settings = ask(file, lambda neutron: neutron.ensure(asked))
     assert ask(file, lambda neutron: neutron.ensure(asked)) == (first, settings)
+    other = replace(asked, network=cloud.network("newer", "physnet2")["id"])
+    assert ask(file, lambda neutron: neutron.ensure(other)) == (first, settings), "it keeps its network"
     assert len(made(cloud, asked)) == 1
 
 
@@ -373,3 +376,15 @@ def test_a_token_is_renewed_before_its_time_is_over(cloud: Cloud, network: Any, 
     finally:
         cloud.allow_tokens(3600)
         cloud.keystone.restart()
+
+
+def test_a_neutron_without_keystone_asks_for_no_login(cloud: Cloud, network: Any, tmp_path: Path) -> None:
+    file = tmp_path / "clouds.yaml"
+    auth = {"endpoint": cloud.url("neutron")}
+    file.write_text(yaml.safe_dump({"clouds": {"here": {"auth_type": "none", "auth": auth}}}))
+    with cloud.without_login():
+        _, settings = ask(file, lambda neutron: neutron.ensure(wanted(network)))
+        assert settings.vlan == network["provider:segmentation_id"]
+    with pytest.raises(UnauthorizedError) as problem:
+        ask(file, lambda neutron: neutron.network(network["id"]))
+    assert "[keystone_authtoken]" in problem.value.hint
