@@ -43,10 +43,12 @@ sys.exit(program.main())
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
-def test_tests_clean_up_and_end(tmp_path: Path, number: signal.Signals) -> None:
+@pytest.mark.parametrize("before", ["", "trap '' INT;"], ids=["", "background"])
+def test_tests_clean_up_and_end(tmp_path: Path, number: signal.Signals, before: str) -> None:
     (tmp_path / "test_it.py").write_text(dedent(TEST))
     environment = os.environ | {"TMPDIR": str(tmp_path)}  # what is killed cannot remove its folder
-    command = (sys.executable, "-c", RUN)
+    # A shell has what it runs in the background ignore Ctrl-C.
+    command = ("sh", "-c", f'{before} exec "$@"', "sh", sys.executable, "-c", RUN)
     with subprocess.Popen(command, cwd=tmp_path, env=environment, stdout=subprocess.PIPE, text=True) as run:
         until((tmp_path / "pids").exists, "the test to begin")
         handle = os.pidfd_open(int((tmp_path / "pids").read_text()))
