@@ -123,6 +123,10 @@ lock: $(DEV) ## Pin the dependencies anew, with hashes and without any registry'
 	  --extra build --extra cluster --upgrade pyproject.toml -o requirements-cluster.lock
 	$(BIN)/uv pip compile --quiet --generate-hashes --no-emit-index-url --no-header --universal --python-version 3.11 \
 	  --extra build --extra cluster --extra dev --upgrade pyproject.toml -o requirements-dev.lock
+	$(BIN)/uv pip compile --quiet --generate-hashes --no-emit-index-url --no-header --universal --python-version 3.11 \
+	  --upgrade testbed/openstack/requirements.in -o testbed/openstack/requirements.lock
+	echo setuptools | $(BIN)/uv pip compile --quiet --generate-hashes --no-emit-index-url --no-header --universal \
+	  --python-version 3.11 --upgrade - -o testbed/openstack/build.lock
 
 clean: ## Remove what these commands made in the checkout (built test components stay in the cache)
 	rm -rf $(VENV) build .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

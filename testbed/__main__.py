@@ -7,7 +7,11 @@ import sys
 
 from testbed.build import BuildError, component, ensure
 from testbed.components import COMPONENTS, NEEDS
+from testbed.openstack import environment as openstack
 from testbed.system import MissingPackagesError, ensure_packages, ensure_watches
+
+OPENSTACK = "openstack"
+"""Neutron and Keystone, which no Go tool builds."""
 
 
 def main() -> int:
@@ -26,9 +30,12 @@ def main() -> int:
             ensure_packages(runtimes=arguments.need == "runtimes")
             ensure_watches()
             return 0
-        named = [component(name) for name in arguments.names]
-        for wanted in named or [known for known in COMPONENTS if known.needed_by == arguments.need]:
+        named = [component(name) for name in arguments.names if name != OPENSTACK]
+        every = not arguments.names
+        for wanted in [known for known in COMPONENTS if known.needed_by == arguments.need] if every else named:
             print(ensure(wanted))
+        if OPENSTACK in arguments.names or (every and arguments.need == "tests"):
+            print(*openstack.ensure(), sep="\n")
     except (BuildError, MissingPackagesError) as problem:
         print(f"testbed: {problem}", file=sys.stderr)
         return 1

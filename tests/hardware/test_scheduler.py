@@ -5,6 +5,7 @@ The scheduler runs outside the machine; what it decides on is what netdra makes 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass
@@ -17,7 +18,7 @@ from netdra.model import names
 from netdra.model.documents import plain
 from netdra.model.inventory import Node
 from netdra.slices.pack import layout
-from testbed.objects import SLICE, manifest
+from testbed.objects import POD, SLICE, manifest, pod
 from testbed.vm.beside import joined_control_plane
 from testbed.workspace import Workspace, open_workspace
 from tests.builders import OURS, exclusive, shared
@@ -95,6 +96,36 @@ def test_shares_of_a_pf_keep_it_from_being_passed_through_and_leave_its_vfs(
     assert second
     assert not published.take(pfs[0], "host-device")
     assert published.take(pfs[0], "sriov", vf=1)
+
+
+def test_a_pod_asks_for_vfs_of_two_physical_networks_by_container_and_count(
+    workspace: Workspace, pfs: tuple[PF, ...]
+) -> None:
+    """One NIC is named to the node as the kernel calls it, the other by its PCI address."""
+    api, node = workspace.api, workspace.add_node("wired")
+    wired = {"physnet2": (pfs[0].name,), "physnet3": (pfs[1].pci,)}
+    packed = layout(expose(scan(Node(name=node, physnets=wired)), POLICIES), node=node, generation=1)
+    assert packed.problems == ()
+    workspace.publish(node, *(plain(each) for each in packed.slices))
+    resources = {physnet: f"example.com/{workspace.name(physnet)}" for physnet in wired}
+    for physnet, resource in resources.items():
+        text = f'device.driver == "{names.DRIVER}" && {OF_VF} && {OURS}.physnet == "{physnet}"'
+        workspace.add_class(physnet, text, extendedResourceName=resource)
+    made = pod(workspace.namespace, "two-containers", node=node)
+    asked = ({"physnet2": "1"}, {"physnet2": "1", "physnet3": "1"})
+    made["spec"]["containers"] = [
+        {
+            "name": f"c{at}",
+            "image": "none",
+            "resources": {"limits": {resources[each]: count for each, count in one.items()}},
+        }
+        for at, one in enumerate(asked)
+    ]
+    api.create(made)
+    workspace.wait_placed("two-containers", node)
+    told = api.get(POD, "two-containers", workspace.namespace)["status"]["extendedResourceClaimStatus"]
+    given = Counter(device.rpartition("v")[0] for device in workspace.devices(told["resourceClaimName"]))
+    assert given == {pfs[0].name: 2, pfs[1].name: 1}
 
 
 @pytest.mark.parametrize("attribute", ["resource.kubernetes.io/pcieRoot", "device.k8s.io/pcieRoot"])

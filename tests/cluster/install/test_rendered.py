@@ -11,6 +11,7 @@ import pytest
 import yaml
 
 from netdra.doctor.cluster_verdicts import NETDRA_PODS
+from netdra.exposure import physnets
 from netdra.model import kinds
 from testbed import helm
 from testbed.api import Object
@@ -129,6 +130,8 @@ def test_with_cert_manager_the_webhook_may_write_nothing() -> None:
         ({"webhook": {"replicas": "two"}}, "at '/webhook/replicas': got string, want integer"),
         ({"image": {"digest": "sha256:short"}}, "at '/image/digest'"),
         ({"node": {"kubeletRoot": "var/lib/kubelet"}}, "at '/node/kubeletRoot'"),
+        ({"node": {"physnets": {"physnet2": "enp1s0f0"}}}, "at '/node/physnets/physnet2': got string, want array"),
+        ({"node": {"physnets": {"physnet2": ["enp1s0f0,enp1s0f1"]}}}, "at '/node/physnets/physnet2/0'"),
         ({"node": {"extraEnv": [{"nam": "A"}]}}, "at '/node/extraEnv/0'"),
         ({"fullnameOverride": "No_Name"}, "at '/fullnameOverride'"),
     ],
@@ -164,6 +167,15 @@ def test_what_watches_it_finds_what_serves_metrics() -> None:
     (untouched,) = of_kind(Case().objects(), "DaemonSet")
     assert "--health-address=127.0.0.1:8490" in pod_of(untouched)["spec"]["containers"][0]["args"]
     assert {each["metadata"]["labels"]["release"] for each in (rules, dashboard, watching, drivers)} == {"prometheus"}
+
+
+def test_the_physical_networks_of_the_values_are_what_the_driver_reads() -> None:
+    case = CASES["everything"]
+    (driver,) = of_kind(case.objects(), "DaemonSet")
+    arguments = pod_of(driver)["spec"]["containers"][0]["args"]
+    given = [each.partition("=")[2] for each in arguments if each.startswith("--physnet=")]
+    told = case.values["node"]["physnets"]
+    assert physnets.read(given) == {physnet: tuple(nics) for physnet, nics in told.items()}
 
 
 def test_a_cluster_that_is_too_old_is_refused() -> None:

@@ -11,6 +11,7 @@ import pytest
 from testbed import build
 from testbed.build import BuildError, component, component_of, ensure, named_runtime, program, programs_of
 from testbed.components import COMPONENTS, CONTAINERD_VERSIONS, OLDEST_RUNTIME, RUNTIME, minor
+from testbed.openstack import environment
 
 ANY = component("cnitool")
 
@@ -122,3 +123,13 @@ def test_what_make_test_needs_is_what_it_starts() -> None:
         *("kubernetes", "etcd", "cni-plugins", "cnitool", "containerd", "crictl", "cdi-cache", "helm"),
         OLDEST_RUNTIME,
     }
+
+
+@pytest.mark.parametrize("lock", environment.LOCKS, ids=lambda lock: lock.name)
+def test_neutron_comes_by_hashes_alone_and_from_nowhere_in_particular(lock: Path) -> None:
+    lines = lock.read_text().splitlines()
+    pinned = [line for line in lines if "==" in line and not line.startswith((" ", "#"))]
+    assert pinned
+    assert all(line.endswith("\\") for line in pinned), "a hash follows each"
+    assert not [line for line in lines if "://" in line or line.startswith("-")]
+    assert lock.name == "build.lock" or f"neutron=={environment.VERSION} \\" in pinned

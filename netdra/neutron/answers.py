@@ -1,0 +1,339 @@
+"""What is sent to Neutron and what its answers mean: ports, networks, subnets, QoS, refusals. Pure.
+
+Follows Neutron's API reference (network v2) and what Neutron 29 does: a port whose binding failed is answered with 201
+like any other, the VLAN of a binding is a text, and who may not see a field is answered without it.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Iterable, Mapping, Sequence
+from http import HTTPStatus
+from typing import Any
+
+import msgspec
+
+from netdra.neutron.errors import (
+    ForbiddenError,
+    NeutronError,
+    NoAddressError,
+    NoAgentError,
+    NoNetworkError,
+    QuotaError,
+    RefusedError,
+    UnreachableError,
+    WrongPhysnetError,
+)
+
+OWNER = "netdra:vf"
+"""The `device_owner` of ports that netdra makes, by which they are known again."""
+ROLE = "service"
+"""The role that may bind ports and say which VF they are of (Neutron's default policies)."""
+MAX_TEXT = 512
+_HARDWARE_SWITCH = "hw_veb"
+_UNBOUND = {"binding_failed", "unbound"}
+_KBIT = 1000
+
+
+class FixedIP(msgspec.Struct, frozen=True):
+    """An address of a port, and the subnet that it is of."""
+
+    ip_address: str
+    subnet_id: str = ""
+
+
+class Port(msgspec.Struct, frozen=True, kw_only=True):
+    """A port, as far as it is read."""
+
+    id: str
+    network_id: str
+    mac_address: str = ""
+    name: str = ""
+    status: str = ""
+    admin_state_up: bool = True
+    device_id: str = ""
+    device_owner: str = ""
+    description: str | None = ""
+    port_security_enabled: bool = True
+    fixed_ips: tuple[FixedIP, ...] = ()
+    qos_policy_id: str | None = None
+    qos_network_policy_id: str | None = None
+    host: str = msgspec.field(default="", name="binding:host_id")
+    vif_type: str = msgspec.field(default="", name="binding:vif_type")
+    vif_details: Mapping[str, Any] = msgspec.field(default_factory=dict, name="binding:vif_details")
+    profile: Mapping[str, Any] = msgspec.field(default_factory=dict, name="binding:profile")
+
+    @property
+    def vlan(self) -> int:
+        """The VLAN that its binding is in; 0 for none, as on a flat network."""
+        told = str(self.vif_details.get("vlan") or "0")
+        return int(told) if told.isdecimal() else 0
+
+    @property
+    def is_bound(self) -> bool:
+        """Whether a mechanism driver took it."""
+        return bool(self.vif_type) and self.vif_type not in _UNBOUND
+
+
+class Network(msgspec.Struct, frozen=True, kw_only=True):
+    """A network; `physnet` is None where the user may not see it."""
+
+    id: str
+    name: str = ""
+    mtu: int = 0
+    subnets: tuple[str, ...] = ()
+    physnet: str | None = msgspec.field(default=None, name="provider:physical_network")
+
+
+class HostRoute(msgspec.Struct, frozen=True):
+    """A route that a subnet gives its hosts."""
+
+    destination: str
+    nexthop: str
+
+
+class Subnet(msgspec.Struct, frozen=True, kw_only=True):
+    """A subnet."""
+
+    id: str
+    network_id: str
+    cidr: str
+    name: str = ""
+    gateway_ip: str | None = None
+    dns_nameservers: tuple[str, ...] = ()
+    host_routes: tuple[HostRoute, ...] = ()
+
+
+class QosRule(msgspec.Struct, frozen=True, kw_only=True):
+    """A rule of a QoS policy; rates are in kbit/s."""
+
+    type: str = ""
+    direction: str = "egress"
+    max_kbps: int = 0
+    min_kbps: int = 0
+
+
+class QosPolicy(msgspec.Struct, frozen=True, kw_only=True):
+    """A QoS policy."""
+
+    id: str
+    name: str = ""
+    rules: tuple[QosRule, ...] = ()
+
+
+class Agent(msgspec.Struct, frozen=True, kw_only=True):
+    """An agent of Neutron's on a host."""
+
+    host: str
+    agent_type: str
+    alive: bool = False
+    admin_state_up: bool = True
+    configurations: Mapping[str, Any] = {}
+
+    @property
+    def devices(self) -> Mapping[str, Sequence[str]]:
+        """By physical network, the devices that a NIC switch agent has."""
+        found = self.configurations.get("device_mappings")
+        return found if isinstance(found, dict) else {}
+
+
+class Wanted(msgspec.Struct, frozen=True, kw_only=True):
+    """A port that a VF is to have.
+
+    Attributes:
+        name: the port's; no other of the claim has it.
+        claim: the uid of the claim, by which the port is known again.
+        cluster: the uid of the cluster, so that two clusters in one project leave each other's ports alone.
+        host: the node, as its NIC switch agent calls itself.
+        network: the network's id.
+        physnet: the physical network that the VF is of.
+        pci_slot: the VF's PCI address.
+        pci_vendor_info: its PCI ids, as `8086:154c`.
+        subnet: of which subnet its address is to be; Neutron chooses without it.
+        addresses: its fixed addresses, instead of any.
+        security_groups: their ids; None for the project's default.
+        qos_policy: its id.
+    """
+
+    name: str
+    claim: str
+    cluster: str
+    host: str
+    network: str
+    physnet: str
+    pci_slot: str
+    pci_vendor_info: str
+    subnet: str = ""
+    addresses: tuple[str, ...] = ()
+    security_groups: tuple[str, ...] | None = None
+    qos_policy: str = ""
+
+    @property
+    def sent(self) -> dict[str, Any]:
+        """The body of the request that makes and binds it at once."""
+        fixed = [{"ip_address": each, **self._in_subnet} for each in self.addresses] or [self._in_subnet]
+        port: dict[str, Any] = {
+            "name": self.name,
+            "network_id": self.network,
+            "device_id": self.claim,
+            "device_owner": OWNER,
+            "description": description(self.cluster),
+            "binding:vnic_type": "direct",
+            "binding:host_id": self.host,
+            "binding:profile": {
+                "pci_slot": self.pci_slot,
+                "pci_vendor_info": self.pci_vendor_info,
+                "physical_network": self.physnet,
+            },
+        }
+        if any(fixed):
+            port["fixed_ips"] = fixed
+        if self.security_groups is not None:
+            port["security_groups"] = list(self.security_groups)
+        if self.qos_policy:
+            port["qos_policy_id"] = self.qos_policy
+        return {"port": port}
+
+    @property
+    def _in_subnet(self) -> dict[str, str]:
+        return {"subnet_id": self.subnet} if self.subnet else {}
+
+
+class Settings(msgspec.Struct, frozen=True, kw_only=True):
+    """What a VF gets of its port.
+
+    Attributes:
+        mac: its address.
+        vlan: the VLAN that the NIC puts it in; 0 for none.
+        mtu: the network's, in bytes; 0 if Neutron does not say.
+        addresses: with prefix lengths.
+        gateways: of the subnets that have one.
+        routes: of the subnets: destination and next hop.
+        dns: name servers.
+        spoofchk: whether the NIC drops what does not come from its MAC address.
+        trust: whether it may change that address.
+        link_state: `auto`, or `disable` where the port is down by an administrator.
+        min_tx_rate, max_tx_rate: in Mbit/s; 0 for no bound.
+    """
+
+    mac: str
+    vlan: int
+    mtu: int
+    addresses: tuple[str, ...]
+    gateways: tuple[str, ...]
+    routes: tuple[HostRoute, ...]
+    dns: tuple[str, ...]
+    spoofchk: bool
+    trust: bool
+    link_state: str
+    min_tx_rate: int = 0
+    max_tx_rate: int = 0
+
+
+def description(cluster: str) -> str:
+    """What stands in the description of a cluster's ports."""
+    return f"netdra cluster={cluster}"
+
+
+def settings(port: Port, network: Network, subnets: Sequence[Subnet], policy: QosPolicy | None) -> Settings:
+    """What a VF gets of a bound port.
+
+    Args:
+        port: the port.
+        network: its network.
+        subnets: those that its addresses are of.
+        policy: the QoS policy that holds for it, if one does.
+    """
+    by_id = {subnet.id: subnet for subnet in subnets}
+    used = [by_id[each.subnet_id] for each in port.fixed_ips if each.subnet_id in by_id]
+    egress = [rule for rule in policy.rules if rule.direction == "egress"] if policy is not None else []
+    return Settings(
+        mac=port.mac_address,
+        vlan=port.vlan,
+        mtu=network.mtu,
+        addresses=tuple(
+            f"{each.ip_address}/{ipaddress.ip_network(by_id[each.subnet_id].cidr).prefixlen}"
+            for each in port.fixed_ips
+            if each.subnet_id in by_id
+        ),
+        gateways=tuple(dict.fromkeys(subnet.gateway_ip for subnet in used if subnet.gateway_ip)),
+        routes=tuple(dict.fromkeys(route for subnet in used for route in subnet.host_routes)),
+        dns=tuple(dict.fromkeys(server for subnet in used for server in subnet.dns_nameservers)),
+        spoofchk=port.port_security_enabled,
+        trust=str(port.profile.get("trusted", "")).lower() == "true",
+        link_state="auto" if port.admin_state_up else "disable",
+        min_tx_rate=_mbit(rule.min_kbps for rule in egress if rule.type == "minimum_bandwidth"),
+        max_tx_rate=_mbit(rule.max_kbps for rule in egress if rule.type == "bandwidth_limit"),
+    )
+
+
+def check_bound(port: Port, wanted: Wanted, network: Network) -> None:
+    """Whether a port is bound as it is wanted; Neutron compares neither physical networks nor VFs itself.
+
+    Raises:
+        WrongPhysnetError: the network is of another physical network.
+        NoAgentError: no agent took it.
+        RefusedError: something else than a hardware switch took it.
+    """
+    if network.physnet is not None and network.physnet != wanted.physnet:
+        raise WrongPhysnetError(
+            f'network {network.name or network.id} is of physical network "{network.physnet or "none"}", and VF '
+            f'{wanted.pci_slot} of "{wanted.physnet}"',
+            hint="choose a network of the VF's physical network, or VFs of the network's",
+        )
+    if not port.is_bound or port.host != wanted.host:
+        raise NoAgentError(
+            f"port {port.id}: no NIC switch agent is alive on host {wanted.host} for {wanted.physnet}",
+            hint=f"openstack network agent list --host {wanted.host}: it has to run there, with {wanted.physnet} in "
+            "physical_device_mappings; and the network has to be a VLAN or flat one of a physical network",
+        )
+    if port.vif_type != _HARDWARE_SWITCH:
+        raise RefusedError(
+            f'port {port.id} is bound as "{port.vif_type}", and a VF needs "{_HARDWARE_SWITCH}"',
+            hint="sriovnicswitch must be one of Neutron's mechanism drivers",
+        )
+
+
+def refusal(what: str, status: int, body: bytes, who: str) -> NeutronError:
+    """The error for an answer that is none of success.
+
+    Args:
+        what: what was asked, e.g. `create port`.
+        status: of HTTP.
+        body: what came.
+        who: the user, as an administrator knows him.
+    """
+    kind, text = _words(body)
+    said = f"Neutron: {what}: {status}{f' {kind}' if kind else ''}{f': {text}' if text else ''}"
+    if status == HTTPStatus.FORBIDDEN:
+        return ForbiddenError(
+            said, hint=f"{who} needs the roles member and {ROLE} in its project: openstack role add --user … {ROLE}"
+        )
+    if status == HTTPStatus.NOT_FOUND:
+        return NoNetworkError(said, hint=f"{who} must be able to see it: it is of another project, or not shared")
+    if status == HTTPStatus.CONFLICT and kind == "OverQuota":
+        return QuotaError(said, hint="openstack quota set --ports …, or delete ports that nobody uses")
+    if kind in _NO_ADDRESS:
+        return NoAddressError(said, hint="openstack subnet show …: add an allocation pool, or choose another subnet")
+    if status >= HTTPStatus.INTERNAL_SERVER_ERROR or status in _LATER:
+        return UnreachableError(said, hint="Neutron's own log says why")
+    return RefusedError(said)
+
+
+_LATER = {HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.TOO_MANY_REQUESTS}
+_NO_ADDRESS = {"IpAddressGenerationFailure", "IpAddressAlreadyAllocated", "IpAddressInUse", "InvalidIpForSubnet"}
+
+
+def _words(body: bytes) -> tuple[str, str]:
+    """What Neutron calls the error, and its text."""
+    try:
+        error = msgspec.json.decode(body)["NeutronError"]
+        return str(error["type"])[:MAX_TEXT], " ".join(str(error["message"]).split())[:MAX_TEXT]
+    except (msgspec.DecodeError, KeyError, TypeError):
+        return "", " ".join(body.decode(errors="replace").split())[:MAX_TEXT]
+
+
+def _mbit(rates: Iterable[int]) -> int:
+    """The smallest of some rates in kbit/s as whole Mbit/s, rounded up; 0 if there is none."""
+    found = [rate for rate in rates if rate > 0]
+    return -(-min(found) // _KBIT) if found else 0

@@ -1,0 +1,473 @@
+"""Logs in to Keystone and asks Neutron: the only module that speaks HTTP to a cloud.
+
+A token is renewed when four fifths of its time are over, by the clock of this machine since it was asked for, and once
+where Neutron does not take it. A request that gets no answer may have been carried out: whoever makes a port asks first
+whether it is there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+import time
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from http import HTTPStatus
+from pathlib import Path
+from typing import Any, Self, TypeVar
+from urllib.parse import urlencode, urlsplit
+
+import aiohttp
+import msgspec
+
+from netdra import __version__
+from netdra.neutron import clouds
+from netdra.neutron.answers import (
+    OWNER,
+    Agent,
+    Network,
+    Port,
+    QosPolicy,
+    Settings,
+    Subnet,
+    Wanted,
+    check_bound,
+    description,
+    refusal,
+    settings,
+)
+from netdra.neutron.errors import (
+    AmbiguousError,
+    CloudsError,
+    ForbiddenError,
+    LostError,
+    NoNetworkError,
+    UnauthorizedError,
+    UnreachableError,
+)
+
+SECONDS = 10.0
+"""How long a request may take, its connection included."""
+AT_ONCE = 8
+_RENEWED_AFTER = 0.8
+_MAX_ANSWER = 16 * 1024 * 1024
+_METHODS = {"credential": "application_credential", "password": "password"}
+
+T = TypeVar("T")
+
+
+class _Endpoint(msgspec.Struct, frozen=True, kw_only=True):
+    interface: str = ""
+    region_id: str | None = ""
+    url: str = ""
+
+
+class _Service(msgspec.Struct, frozen=True, kw_only=True):
+    type: str = ""
+    endpoints: tuple[_Endpoint, ...] = ()
+
+
+class _Named(msgspec.Struct, frozen=True, kw_only=True):
+    id: str = ""
+    name: str = ""
+
+
+class _Token(msgspec.Struct, frozen=True, kw_only=True):
+    """What Keystone says of a token; the token itself is in a header."""
+
+    expires_at: datetime
+    issued_at: datetime
+    user: _Named = _Named()
+    project: _Named = _Named()
+    roles: tuple[_Named, ...] = ()
+    catalog: tuple[_Service, ...] = ()
+
+
+class _Answer(msgspec.Struct, frozen=True):
+    token: _Token
+
+
+class _Link(msgspec.Struct, frozen=True):
+    rel: str = ""
+    href: str = ""
+
+
+class _Pages(msgspec.Struct, frozen=True):
+    """Where the rest of a list is (Neutron's `pagination_max_limit`)."""
+
+    networks_links: tuple[_Link, ...] = ()
+    subnets_links: tuple[_Link, ...] = ()
+    ports_links: tuple[_Link, ...] = ()
+    agents_links: tuple[_Link, ...] = ()
+
+    def links(self, path: str) -> tuple[_Link, ...]:
+        """The links of one list."""
+        found: tuple[_Link, ...] = getattr(self, f"{path}_links")
+        return found
+
+
+class Login(msgspec.Struct, frozen=True, kw_only=True):
+    """Who is logged in.
+
+    Attributes:
+        user, project: their names.
+        roles: the user's there; empty where nobody logs in.
+        network: Neutron's URL.
+        renew_at: when another token is wanted, by the monotonic clock.
+    """
+
+    user: str
+    project: str
+    roles: tuple[str, ...]
+    network: str
+    renew_at: float
+    _secret: str = ""
+
+    def __repr__(self) -> str:
+        return f"Login(user={self.user!r}, project={self.project!r})"
+
+    @property
+    def who(self) -> str:
+        """The user in words."""
+        return f'user "{self.user}" of project "{self.project}"' if self.user else "whoever asks"
+
+    @property
+    def headers(self) -> Mapping[str, str]:
+        """What a request carries to be let in."""
+        return {"X-Auth-Token": self._secret} if self._secret else {}
+
+
+class Neutron:
+    """One cloud's Neutron; it logs in when it is first asked, and must be closed."""
+
+    def __init__(self, path: Path, name: str = "", *, seconds: float = SECONDS) -> None:
+        """Prepare.
+
+        Args:
+            path: clouds.yaml, which is read at each login.
+            name: which of its clouds; the only one without it.
+            seconds: how long a request may take.
+        """
+        self._path, self._name = path, name
+        self._timeout = aiohttp.ClientTimeout(total=seconds)
+        self._session: aiohttp.ClientSession | None = None
+        self._login: Login | None = None
+        self._tls: ssl.SSLContext | bool = True
+        self._turn = asyncio.Lock()
+
+    async def __aenter__(self) -> Self:
+        """Begin; nothing is asked yet."""
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        """Close all connections."""
+        if self._session is not None:
+            await self._session.close()
+            self._session = None
+
+    async def login(self) -> Login:
+        """Who is logged in, after a login where there is none or its time is nearly over.
+
+        Raises:
+            CloudsError: clouds.yaml cannot be used.
+            UnauthorizedError, ForbiddenError, UnreachableError: Keystone's answer.
+        """
+        async with self._turn:
+            if self._login is None or time.monotonic() >= self._login.renew_at:
+                self._login = await self._log_in()
+            return self._login
+
+    async def network(self, wanted: str) -> Network:
+        """The network of that id or name.
+
+        Raises:
+            NoNetworkError: the user sees none.
+            AmbiguousError: several have the name.
+            NeutronError: another reason.
+        """
+        found = await self._list("networks", Network, id=wanted) or await self._list("networks", Network, name=wanted)
+        return _only(found, f'network "{wanted}"')
+
+    async def network_of(self, physnet: str) -> Network:
+        """The only network of a physical network.
+
+        Raises:
+            ForbiddenError: the user may not see which networks are of it.
+            NoNetworkError, AmbiguousError: there is none, or there are several.
+            NeutronError: another reason.
+        """
+        every = await self._list("networks", Network)
+        if every and all(each.physnet is None for each in every):
+            login = await self.login()
+            raise ForbiddenError(
+                f'Neutron: list networks: {login.who} may not see which of them are of physical network "{physnet}"',
+                hint="name the network; only an administrator sees provider:physical_network",
+            )
+        return _only([each for each in every if each.physnet == physnet], f'network of physical network "{physnet}"')
+
+    async def subnets(self, network: Network) -> tuple[Subnet, ...]:
+        """A network's subnets.
+
+        Raises:
+            NeutronError: Neutron does not tell.
+        """
+        return tuple(await self._list("subnets", Subnet, network_id=network.id))
+
+    async def ensure(self, wanted: Wanted) -> tuple[Port, Settings]:
+        """The port that is wanted, bound, and what its VF gets; the one that is there already if there is one.
+
+        Raises:
+            NeutronError: why not. A port that is made and cannot be bound stays, and is bound by the next call.
+        """
+        port = await self._found(wanted)
+        # One that is there keeps the network that it was made in, whatever is wanted by now.
+        network = await self.network(wanted.network if port is None else port.network_id)
+        if port is None:
+            port = await self._one("POST", "ports", "port", Port, wanted.sent)
+        elif not port.is_bound or port.host != wanted.host:
+            # The same host again has Neutron look for an agent again.
+            body = {"port": {name: wanted.sent["port"][name] for name in ("binding:host_id", "binding:profile")}}
+            port = await self._one("PUT", f"ports/{port.id}", "port", Port, body)
+        check_bound(port, wanted, network)
+        return port, await self.describe(port, network)
+
+    async def describe(self, port: Port, network: Network) -> Settings:
+        """What a VF gets of a port.
+
+        Raises:
+            NeutronError: Neutron does not tell.
+        """
+        used = {each.subnet_id for each in port.fixed_ips}
+        subnets = [each for each in await self.subnets(network) if each.id in used] if used else []
+        policy = port.qos_policy_id or port.qos_network_policy_id
+        rules = await self._one("GET", f"qos/policies/{policy}", "policy", QosPolicy) if policy else None
+        return settings(port, network, subnets, rules)
+
+    async def port(self, port: str) -> Port:
+        """A port that is known by its id.
+
+        Raises:
+            LostError: it is gone.
+            NeutronError: Neutron does not tell.
+        """
+        try:
+            return await self._one("GET", f"ports/{port}", "port", Port)
+        except NoNetworkError as problem:
+            raise LostError(
+                f"port {port} is gone from Neutron", hint="delete the pod and its claim: the next ones get another port"
+            ) from problem
+
+    async def ports(self, cluster: str) -> tuple[Port, ...]:
+        """The ports that a cluster's netdra has made.
+
+        Raises:
+            NeutronError: Neutron does not tell.
+        """
+        found = await self._list("ports", Port, device_owner=OWNER)
+        return tuple(each for each in found if each.description == description(cluster))
+
+    async def delete(self, port: str) -> None:
+        """Delete a port; one that is gone is no error.
+
+        Raises:
+            NeutronError: it cannot be deleted.
+        """
+        await self._ask("DELETE", f"ports/{port}", None, missing_ok=True)
+
+    async def agents(self, host: str = "") -> tuple[Agent, ...]:
+        """The NIC switch agents that the user may see, of one host or all.
+
+        Raises:
+            NeutronError: Neutron does not tell.
+        """
+        query = {"agent_type": "NIC Switch agent", **({"host": host} if host else {})}
+        return tuple(await self._list("agents", Agent, **query))
+
+    async def _found(self, wanted: Wanted) -> Port | None:
+        found = await self._list("ports", Port, device_id=wanted.claim, device_owner=OWNER, name=wanted.name)
+        own = [each for each in found if each.description == description(wanted.cluster)]
+        return min(own, key=lambda each: each.id, default=None)
+
+    async def _one(self, method: str, path: str, field: str, kind: type[T], body: Any = None) -> T:
+        return _read(await self._ask(method, path, body), field, kind)
+
+    async def _list(self, path: str, kind: type[T], **query: str) -> Sequence[T]:
+        """All objects of a kind; a server that gives them by pages is asked for each page."""
+        found: list[T] = []
+        asked = urlencode(query)
+        while True:
+            answer = await self._ask("GET", f"{path}?{asked}" if asked else path)
+            found += _read(answer, path, list[kind])  # type: ignore[valid-type]
+            asked = _next_page(answer, path)
+            if not asked:
+                return found
+
+    async def _ask(self, method: str, target: str, body: Any = None, *, missing_ok: bool = False) -> bytes:
+        """One request to Neutron, sent again where the token is not taken and another is to be had."""
+        what = f"{method} {target.partition('?')[0]}"
+        for attempt in (1, 2):
+            login = await self.login()
+            sent = None if body is None else msgspec.json.encode(body)
+            status, _, answer = await self._send(
+                "Neutron", what, method, f"{login.network}/v2.0/{target}", sent, login.headers
+            )
+            if status == HTTPStatus.UNAUTHORIZED:
+                if self._login is login:
+                    self._login = None
+                if attempt == 1:
+                    continue
+                raise UnauthorizedError(
+                    f"Neutron: {what}: 401: it does not take the token of {login.who}", hint=_CHECKED
+                )
+            if status < HTTPStatus.MULTIPLE_CHOICES or (missing_ok and status == HTTPStatus.NOT_FOUND):
+                return answer
+            raise refusal(what, status, answer, login.who)
+        raise AssertionError("two attempts end in an answer")
+
+    async def _log_in(self) -> Login:
+        cloud = clouds.read(self._path, self._name)
+        self._tls = _tls(cloud, self._path)
+        if cloud.way == "none":
+            url = cloud.network_endpoint_override or cloud.auth.endpoint
+            return Login(user="", project="", roles=(), network=_root(url), renew_at=float("inf"))
+        began = time.monotonic()
+        body = msgspec.json.encode({"auth": _asked(cloud)})
+        url = _versioned(cloud.auth.auth_url)
+        status, headers, answer = await self._send("Keystone", "log in", "POST", f"{url}/auth/tokens", body, {})
+        who = cloud.auth.username or cloud.auth.user_id or f"credential {cloud.auth.application_credential_id}"
+        if status == HTTPStatus.UNAUTHORIZED:
+            raise UnauthorizedError(
+                f"Keystone: log in as {who}: 401: it does not take the credentials",
+                hint=f"{self._path}: the user or credential is unknown, disabled or expired, or its secret is another",
+            )
+        if status != HTTPStatus.CREATED:
+            raise UnreachableError(f"Keystone: log in as {who}: {status}", hint=f"{url}: is it the URL of Keystone v3?")
+        token = _read(answer, "", _Answer).token
+        return Login(
+            user=token.user.name,
+            project=token.project.name,
+            roles=tuple(sorted(role.name for role in token.roles)),
+            network=_root(cloud.network_endpoint_override or _endpoint(token, cloud, self._path)),
+            renew_at=began + _RENEWED_AFTER * (token.expires_at - token.issued_at).total_seconds(),
+            _secret=headers.get("X-Subject-Token", ""),
+        )
+
+    async def _send(
+        self, server: str, what: str, method: str, url: str, body: bytes | None, headers: Mapping[str, str]
+    ) -> tuple[int, Mapping[str, str], bytes]:
+        """One request: the status, headers and body of its answer."""
+        if self._session is None:
+            self._session = aiohttp.ClientSession(
+                connector=aiohttp.TCPConnector(limit=AT_ONCE),
+                cookie_jar=aiohttp.DummyCookieJar(),
+                headers={"Accept": "application/json", "User-Agent": f"netdra/{__version__}"},
+                timeout=self._timeout,
+            )
+        sent = {**headers, **({"Content-Type": "application/json"} if body is not None else {})}
+        try:
+            async with self._session.request(
+                method, url, data=body, headers=sent, ssl=self._tls, allow_redirects=False
+            ) as answer:
+                content = await answer.content.read(_MAX_ANSWER + 1)
+                while len(content) <= _MAX_ANSWER and (more := await answer.content.read(_MAX_ANSWER)):
+                    content += more
+                return answer.status, answer.headers, content
+        except TimeoutError:
+            why = f"no answer within {self._timeout.total:g} s"
+        except aiohttp.ClientConnectorCertificateError:
+            why = "its certificate is not accepted: set cacert in clouds.yaml"
+        except aiohttp.ClientConnectorError as problem:
+            why = problem.os_error.strerror or "cannot be reached"
+        except aiohttp.ClientError as problem:
+            why = type(problem).__name__
+        raise UnreachableError(
+            f"{server}: {what}: {why}", hint=f"{_root(url).partition('/v')[0]} must answer from here"
+        )
+
+
+_CHECKED = "Neutron checks tokens with Keystone: its [keystone_authtoken] must be of the same one"
+
+
+def _asked(cloud: clouds.Cloud) -> dict[str, Any]:
+    """What Keystone is asked for a token with (Identity API v3)."""
+    auth = cloud.auth
+    method = _METHODS[cloud.way]
+    if cloud.way == "credential":
+        credential = {"id": auth.application_credential_id, "secret": auth.application_credential_secret}
+        return {"identity": {"methods": [method], method: credential}}
+    user: dict[str, Any] = {"password": auth.password}
+    if auth.user_id:
+        user["id"] = auth.user_id
+    else:
+        user |= {"name": auth.username, "domain": _domain(auth.user_domain_id, auth.user_domain_name)}
+    project: dict[str, Any] = {"id": auth.project_id}
+    if not auth.project_id:
+        domain = _domain(auth.project_domain_id, auth.project_domain_name)
+        project = {"name": auth.project_name, "domain": domain}
+    return {"identity": {"methods": [method], method: {"user": user}}, "scope": {"project": project}}
+
+
+def _domain(identity: str, name: str) -> dict[str, str]:
+    return {"id": identity} if identity else {"name": name}
+
+
+def _tls(cloud: clouds.Cloud, path: Path) -> ssl.SSLContext | bool:
+    if not cloud.verify:
+        return False
+    if not cloud.cacert:
+        return True
+    try:
+        return ssl.create_default_context(cafile=cloud.cacert)
+    except (OSError, ssl.SSLError):
+        raise CloudsError(f"{path}: cacert {cloud.cacert} cannot be read, or holds no certificates") from None
+
+
+def _endpoint(token: _Token, cloud: clouds.Cloud, path: Path) -> str:
+    """Neutron's URL in the catalog."""
+    offered = [each for service in token.catalog if service.type == "network" for each in service.endpoints]
+    for endpoint in offered:
+        if endpoint.interface == cloud.interface and cloud.region_name in {"", endpoint.region_id}:
+            return endpoint.url
+    there = ", ".join(sorted({f"{each.interface} in {each.region_id}" for each in offered})) or "none at all"
+    where = f"{cloud.interface}{f' in region {cloud.region_name}' if cloud.region_name else ''}"
+    raise CloudsError(
+        f"{path}: Keystone's catalog has no endpoint of a network service that is {where}",
+        hint=f"it has {there}: set interface and region_name, or network_endpoint_override",
+    )
+
+
+def _versioned(url: str) -> str:
+    """Keystone's URL with the version, which many write without it."""
+    plain = url.rstrip("/")
+    return plain if plain.endswith("/v3") else f"{plain}/v3"
+
+
+def _root(url: str) -> str:
+    """Neutron's URL without the version, which some catalogs have."""
+    return url.rstrip("/").removesuffix("/v2.0")
+
+
+def _only(found: Sequence[Network], what: str) -> Network:
+    if not found:
+        raise NoNetworkError(f"Neutron: there is no {what}, as far as the user of clouds.yaml may see")
+    if len(found) > 1:
+        candidates = ", ".join(sorted(f"{each.name or 'without a name'} ({each.id})" for each in found))
+        raise AmbiguousError(f"Neutron: {what}: there are {len(found)}", hint=f"give the id of one: {candidates}")
+    return found[0]
+
+
+def _next_page(answer: bytes, path: str) -> str:
+    """The query of the next page of a list; "" after the last. Its host may be one that is not known here."""
+    links = _read(answer, "", _Pages).links(path)
+    return next((urlsplit(link.href).query for link in links if link.rel == "next"), "")
+
+
+def _read(answer: bytes, field: str, kind: type[T]) -> T:
+    """An answer's object; "" for the whole."""
+    try:
+        plain = msgspec.json.decode(answer)
+        return msgspec.convert(plain[field] if field else plain, kind)
+    except (msgspec.MsgspecError, KeyError, TypeError):
+        raise UnreachableError(
+            "Neutron: what it answers is not of its API", hint="is it the URL of Neutron, or of something before it?"
+        ) from None

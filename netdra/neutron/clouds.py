@@ -1,0 +1,191 @@
+"""Who logs in to a cloud: clouds.yaml, as the OpenStack SDK and the command `openstack` read it.
+
+Read by `netdra.neutron.client` at each login, so that a secret that was replaced counts from the next login on. What is
+wrong with the file is told without any of its values.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Literal
+from urllib.parse import urlsplit
+
+import msgspec
+import yaml
+
+from netdra.model import yaml_text
+from netdra.neutron.errors import CloudsError
+
+MAX_BYTES = 256 * 1024
+AuthType = Literal["v3applicationcredential", "v3password", "password", "none", "noauth"]
+_HINT = "it is written as for the command `openstack`; `openstack --os-cloud NAME network list` tries it"
+
+
+class Auth(msgspec.Struct, frozen=True, omit_defaults=True):
+    """How to log in; of the secrets nothing is printed."""
+
+    auth_url: str = ""
+    application_credential_id: str = ""
+    application_credential_secret: str = ""
+    username: str = ""
+    user_id: str = ""
+    password: str = ""
+    user_domain_id: str = ""
+    user_domain_name: str = ""
+    project_id: str = ""
+    project_name: str = ""
+    project_domain_id: str = ""
+    project_domain_name: str = ""
+    endpoint: str = ""
+
+    def __repr__(self) -> str:
+        return f"Auth(auth_url={self.auth_url!r}, ...)"
+
+
+class Cloud(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One cloud of the file.
+
+    Attributes:
+        auth: who logs in.
+        auth_type: how; without it, by application credential if the file has one, else by password.
+        region_name: whose endpoints of the catalog count; any one's without it.
+        interface: which of a service's endpoints.
+        cacert: a file of the authorities that the servers' certificates are checked with.
+        verify: whether they are.
+        network_endpoint_override: Neutron's URL, in the place of the catalog's.
+    """
+
+    auth: Auth = Auth()
+    auth_type: AuthType | None = None
+    region_name: str = ""
+    interface: Literal["public", "internal", "admin"] = "public"
+    cacert: str = ""
+    verify: bool = True
+    network_endpoint_override: str = ""
+
+    @property
+    def way(self) -> Literal["credential", "password", "none"]:
+        """How to log in."""
+        if self.auth_type in {"none", "noauth"}:
+            return "none"
+        by_credential = self.auth_type == "v3applicationcredential"
+        return "credential" if by_credential or self._has_credential_alone else "password"
+
+    @property
+    def _has_credential_alone(self) -> bool:
+        return self.auth_type is None and bool(self.auth.application_credential_id)
+
+
+def read(path: Path, name: str = "") -> Cloud:
+    """A cloud of a file.
+
+    Args:
+        path: clouds.yaml.
+        name: which one; without a name the only one there is.
+
+    Raises:
+        CloudsError: the file cannot be read, or what it says is not enough to log in.
+    """
+    found = _clouds(path)
+    if not name and len(found) > 1:
+        raise CloudsError(f"{path}: it has {len(found)} clouds", hint=f"name one of them: {', '.join(sorted(found))}")
+    chosen = name or next(iter(found), "")
+    if chosen not in found:
+        hint = f"there are: {', '.join(sorted(found))}" if found else _HINT
+        raise CloudsError(f'{path}: there is no cloud "{chosen}"' if name else f"{path}: it has no clouds", hint=hint)
+    where = f'{path}: cloud "{chosen}"'
+    try:
+        cloud = msgspec.convert(_texts(found[chosen]), Cloud)
+    except msgspec.ValidationError as problem:
+        raise CloudsError(f"{where}: {_fault(str(problem))}", hint=_HINT) from None
+    for missing in _missing(cloud):
+        raise CloudsError(f"{where}: {missing}", hint=_HINT)
+    if cloud.cacert and not Path(cloud.cacert).is_absolute():
+        cloud = msgspec.structs.replace(cloud, cacert=str(path.parent / cloud.cacert))
+    return cloud
+
+
+def _clouds(path: Path) -> Mapping[str, Any]:
+    try:
+        with path.open("rb") as file:
+            data = file.read(MAX_BYTES + 1)
+        if len(data) > MAX_BYTES:
+            raise CloudsError(f"{path}: longer than the {MAX_BYTES} bytes that are read")
+        text = data.decode()
+        if yaml_text.nests_too_deeply(text):
+            raise CloudsError(f"{path}: nested too deeply")
+        plain = yaml.load(text, Loader=yaml_text.Loader)  # noqa: S506 (a SafeLoader)
+        yaml_text.refuse_many_values(plain, str(path))
+    except OSError as problem:
+        raise CloudsError(f"{path}: {problem.strerror or 'cannot be read'}", hint="name a clouds.yaml") from None
+    except yaml.MarkedYAMLError as problem:
+        place = problem.problem_mark
+        at = f": line {place.line + 1}, column {place.column + 1}" if place is not None else ""
+        raise CloudsError(f"{path}: not YAML{at}", hint=_HINT) from None
+    except (UnicodeDecodeError, yaml.YAMLError):
+        raise CloudsError(f"{path}: not YAML in UTF-8", hint=_HINT) from None
+    found = plain.get("clouds") if isinstance(plain, dict) else None
+    if not isinstance(found, dict):
+        raise CloudsError(f"{path}: it has no `clouds:` with clouds by name", hint=_HINT)
+    return {str(name): cloud for name, cloud in found.items()}
+
+
+def _texts(value: Any) -> Any:
+    """Numbers where texts are meant, as a password of digits is written without quotes."""
+    if not isinstance(value, dict):
+        return value
+    auth = value.get("auth")
+    if not isinstance(auth, dict):
+        return {key: each for key, each in value.items() if each is not None}
+    plain = {
+        key: str(each) if isinstance(each, int | float) else each for key, each in auth.items() if each is not None
+    }
+    return {**{key: each for key, each in value.items() if each is not None}, "auth": plain}
+
+
+def _fault(text: str) -> str:
+    """What is wrong with a value, without the value."""
+    place = text.rpartition(" - at ")[2].strip("`").removeprefix("$.")
+    return text if text.startswith(("Expected ", "Object missing")) else f"{place}: a value that is not known"
+
+
+def _missing(cloud: Cloud) -> list[str]:
+    auth, found = cloud.auth, []
+    if cloud.way == "none":
+        if not (auth.endpoint or cloud.network_endpoint_override):
+            found.append("without a login it needs auth.endpoint, the URL of Neutron")
+        return [*found, *_no_urls(cloud)]
+    if not auth.auth_url:
+        found.append("auth.auth_url is missing, the URL of Keystone")
+    if cloud.way == "credential":
+        found += [
+            f"auth.{name} is missing"
+            for name in ("application_credential_id", "application_credential_secret")
+            if not getattr(auth, name)
+        ]
+        return [*found, *_no_urls(cloud)]
+    if not auth.password:
+        found.append("auth.password is missing")
+    if not auth.user_id and not (auth.username and (auth.user_domain_id or auth.user_domain_name)):
+        found.append("auth.username needs auth.user_domain_name or auth.user_domain_id")
+    if not auth.project_id and not (auth.project_name and (auth.project_domain_id or auth.project_domain_name)):
+        found.append("auth.project_id is missing, or auth.project_name with auth.project_domain_name")
+    return [*found, *_no_urls(cloud)]
+
+
+def _no_urls(cloud: Cloud) -> list[str]:
+    given = {
+        "auth.auth_url": cloud.auth.auth_url,
+        "auth.endpoint": cloud.auth.endpoint,
+        "network_endpoint_override": cloud.network_endpoint_override,
+    }
+    return [f"{name} is no URL of http:// or https://" for name, url in given.items() if url and not _is_url(url)]
+
+
+def _is_url(text: str) -> bool:
+    try:
+        parts = urlsplit(text)
+        return parts.scheme in {"http", "https"} and bool(parts.hostname) and parts.port != 0 and not parts.username
+    except ValueError:
+        return False

@@ -1,0 +1,88 @@
+"""Why Neutron does not give what is wanted, each with one word for conditions, metrics and whoever operates it.
+
+A `reason` is the word; `what` and `hint` say it in words. Nothing of a password, a secret or a token is in any of them.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from netdra.model.errors import InvalidInputError, NetdraError, PermanentError, TemporaryError
+
+
+class NeutronError(NetdraError):
+    """Neutron or Keystone did not do what was asked.
+
+    Attributes:
+        reason: why, in one word.
+    """
+
+    reason: ClassVar[str] = "Refused"
+
+
+class UnreachableError(NeutronError, TemporaryError):
+    """Neutron or Keystone does not answer in time, or answers with an error of its own."""
+
+    reason = "Unreachable"
+
+
+class UnauthorizedError(NeutronError, TemporaryError):
+    """The credentials are not taken; another secret may have been written by the next time."""
+
+    reason = "Unauthorized"
+
+
+class ForbiddenError(NeutronError, TemporaryError):
+    """The user lacks a role, which an administrator may give at any time."""
+
+    reason = "Forbidden"
+
+
+class QuotaError(NeutronError, TemporaryError):
+    """The project's quota is used up."""
+
+    reason = "Quota"
+
+
+class NoAddressError(NeutronError, TemporaryError):
+    """The subnet has no address left, or not the one that is asked for."""
+
+    reason = "NoAddress"
+
+
+class NoAgentError(NeutronError, TemporaryError):
+    """The port is there and not bound: no NIC switch agent lives on the host for the physical network."""
+
+    reason = "NoAgent"
+
+
+class NoNetworkError(NeutronError, TemporaryError):
+    """There is no such network, subnet or policy, as far as the user may see."""
+
+    reason = "NoNetwork"
+
+
+class AmbiguousError(NeutronError, PermanentError):
+    """Several are meant, and Neutron is not asked to choose."""
+
+    reason = "Ambiguous"
+
+
+class WrongPhysnetError(NeutronError, PermanentError):
+    """The network is of another physical network than the device."""
+
+    reason = "WrongPhysnet"
+
+
+class LostError(NeutronError, PermanentError):
+    """The port is gone from Neutron though its claim has it."""
+
+    reason = "Lost"
+
+
+class RefusedError(NeutronError, PermanentError):
+    """Neutron refuses for another reason, which is in its own words."""
+
+
+class CloudsError(InvalidInputError):
+    """clouds.yaml cannot be used."""

@@ -1,0 +1,390 @@
+"""The client of Neutron against the real Neutron and Keystone: what it gets, and every way in which it gets nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import logging
+import time
+from collections.abc import Awaitable, Callable, Iterator
+from pathlib import Path
+from typing import Any, TypeVar
+
+import pytest
+import yaml
+from msgspec.structs import replace
+
+from netdra.neutron.answers import OWNER, Port, Settings, Wanted
+from netdra.neutron.client import Neutron
+from netdra.neutron.errors import (
+    AmbiguousError,
+    CloudsError,
+    ForbiddenError,
+    LostError,
+    NeutronError,
+    NoAddressError,
+    NoAgentError,
+    NoNetworkError,
+    QuotaError,
+    UnauthorizedError,
+    UnreachableError,
+    WrongPhysnetError,
+)
+from testbed.openstack.cloud import VLANS, Cloud
+from testbed.waiting import until
+
+T = TypeVar("T")
+PATIENCE = 60.0
+"""What a request may take where the machine has other work; how long the client waits by itself is not asked here."""
+HOST = "node-1"
+_NUMBERS = itertools.count(1)
+
+
+@pytest.fixture(scope="module")
+def cloud(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cloud]:
+    with Cloud(tmp_path_factory.mktemp("cloud") / "state") as running:
+        running.beat(HOST, physnet2=["enp1s0f0"], physnet3=["enp1s0f1"])
+        yield running
+
+
+@pytest.fixture(scope="module")
+def network(cloud: Cloud) -> Any:
+    return cloud.network("data", "physnet2", ["10.20.0.0/24", "fd00:20::/64"])
+
+
+@pytest.fixture
+def file(cloud: Cloud, tmp_path: Path) -> Path:
+    return cloud.clouds(tmp_path / "clouds.yaml")
+
+
+def ask(file: Path, question: Callable[[Neutron], Awaitable[T]], *, seconds: float = PATIENCE) -> T:
+    async def asked() -> T:
+        async with Neutron(file, seconds=seconds) as neutron:
+            return await question(neutron)
+
+    return asyncio.run(asked())
+
+
+def wanted(network: Any, host: str = HOST, **further: Any) -> Wanted:
+    number = next(_NUMBERS)
+    fields: dict[str, Any] = {
+        "name": f"claim-{number}-0",
+        "claim": f"claim-{number}",
+        "cluster": "cluster-1",
+        "host": host,
+        "network": network["id"],
+        "physnet": "physnet2",
+        "pci_slot": f"0000:05:10.{number % 8}",
+        "pci_vendor_info": "8086:154c",
+    }
+    return Wanted(**fields | further)
+
+
+def made(cloud: Cloud, port: Wanted) -> list[Any]:
+    return [each for each in cloud.ports() if each["device_id"] == port.claim]
+
+
+@pytest.mark.parametrize(("by", "version"), [("credential", "/v3"), ("credential", ""), ("password", "/v3/")])
+def test_a_user_logs_in_by_credential_and_by_password(cloud: Cloud, tmp_path: Path, by: str, version: str) -> None:
+    file = cloud.clouds(tmp_path / "clouds.yaml", by=by, auth_url=cloud.url("keystone") + version)
+    login = ask(file, Neutron.login)
+    assert (login.user, login.project, login.network) == ("netdra-service", "kubernetes", cloud.url("neutron"))
+    assert {"member", "service"} <= set(login.roles)
+
+
+def test_a_vf_gets_its_ports_vlan_mac_addresses_and_mtu(cloud: Cloud, network: Any, file: Path) -> None:
+    port, settings = ask(file, lambda neutron: neutron.ensure(wanted(network)))
+    low, high = VLANS["physnet2"]
+    assert low <= network["provider:segmentation_id"] <= high
+    assert settings.vlan == network["provider:segmentation_id"]
+    (stored,) = [each for each in cloud.ports() if each["id"] == port.id]
+    assert settings.mac == stored["mac_address"]
+    assert {each.partition("/")[0] for each in settings.addresses} == {
+        each["ip_address"] for each in stored["fixed_ips"]
+    }
+    assert sorted(each.partition("/")[2] for each in settings.addresses) == ["24", "64"]
+    assert "10.20.0.1" in settings.gateways
+    assert (settings.mtu, settings.spoofchk, settings.trust, settings.link_state) == (1500, True, False, "auto")
+    assert (stored["device_owner"], stored["binding:profile"]["physical_network"]) == (OWNER, "physnet2")
+    assert stored["status"] == "DOWN", "only an agent that sees the device says otherwise"
+
+
+def test_a_port_that_is_there_is_taken_and_no_second_one_made(cloud: Cloud, network: Any, file: Path) -> None:
+    """As after the death of the process that made it."""
+    asked = wanted(network)
+    first, settings = ask(file, lambda neutron: neutron.ensure(asked))
+    assert ask(file, lambda neutron: neutron.ensure(asked)) == (first, settings)
+    other = replace(asked, network=cloud.network("newer", "physnet2")["id"])
+    assert ask(file, lambda neutron: neutron.ensure(other)) == (first, settings), "it keeps its network"
+    assert len(made(cloud, asked)) == 1
+
+
+def test_a_server_that_stands_still_is_unreachable_in_time_and_one_port_comes_of_it(
+    cloud: Cloud, network: Any, file: Path
+) -> None:
+    """What was sent is carried out when it goes on, though nobody waits for the answer any more."""
+    asked = wanted(network)
+
+    async def story(neutron: Neutron) -> None:
+        await neutron.login()
+        cloud.neutron.pause()
+        try:
+            for question in (neutron.ensure(asked), neutron._one("POST", "ports", "port", Port, asked.sent)):
+                began = time.monotonic()
+                with pytest.raises(UnreachableError, match=r"no answer within 1 s"):
+                    await question
+                assert time.monotonic() - began < 20
+        finally:
+            cloud.neutron.resume()
+
+    ask(file, story, seconds=1.0)
+    (left,) = until(lambda: made(cloud, asked), "the port that nobody waits for")
+    port, settings = ask(file, lambda neutron: neutron.ensure(asked))
+    assert (port.id, settings.mac) == (left["id"], left["mac_address"])
+    assert len(made(cloud, asked)) == 1
+
+
+def test_servers_that_are_away_are_unreachable_and_say_where(cloud: Cloud, tmp_path: Path) -> None:
+    file = cloud.clouds(tmp_path / "clouds.yaml", auth_url="http://127.0.0.1:9/v3")
+    with pytest.raises(UnreachableError) as problem:
+        ask(file, Neutron.login)
+    assert problem.value.what.startswith("Keystone: log in: ")
+    assert "http://127.0.0.1:9" in problem.value.hint
+
+
+def test_without_an_agent_the_port_stays_and_is_bound_when_there_is_one(cloud: Cloud, network: Any, file: Path) -> None:
+    asked = wanted(network, host="node-2")
+    with pytest.raises(NoAgentError) as problem:
+        ask(file, lambda neutron: neutron.ensure(asked))
+    assert "no NIC switch agent is alive on host node-2 for physnet2" in problem.value.what
+    assert "openstack network agent list --host node-2" in problem.value.hint
+    (before,) = made(cloud, asked)
+    assert before["binding:vif_type"] == "binding_failed"
+    cloud.beat("node-2", physnet3=["enp1s0f1"])
+    with pytest.raises(NoAgentError):
+        ask(file, lambda neutron: neutron.ensure(asked))
+    cloud.beat("node-2", physnet2=["enp1s0f0"])
+    port, settings = ask(file, lambda neutron: neutron.ensure(asked))
+    assert (port.id, settings.mac) == (before["id"], before["mac_address"])
+    cloud.silence("node-2")
+    with pytest.raises(NoAgentError):
+        ask(file, lambda neutron: neutron.ensure(wanted(network, host="node-2")))
+    again, _ = ask(file, lambda neutron: neutron.ensure(asked))
+    assert again.id == port.id, "what is bound stays so, whatever becomes of the agent"
+
+
+def test_what_is_used_up_is_told_by_its_name(cloud: Cloud, network: Any, file: Path) -> None:
+    small = cloud.network("small", "physnet2", ["10.30.0.0/30"])
+    ask(file, lambda neutron: neutron.ensure(wanted(small)))
+    with pytest.raises(NoAddressError) as problem:
+        ask(file, lambda neutron: neutron.ensure(wanted(small)))
+    assert problem.value.reason == "NoAddress"
+    cloud.limit(len(cloud.ports()))
+    try:
+        with pytest.raises(QuotaError, match="OverQuota") as quota:
+            ask(file, lambda neutron: neutron.ensure(wanted(network)))
+        assert quota.value.reason == "Quota"
+    finally:
+        cloud.limit(-1)
+
+
+def test_a_fixed_address_is_given_once(cloud: Cloud, network: Any, file: Path) -> None:
+    asked = wanted(network, addresses=("10.20.0.77",))
+    _, settings = ask(file, lambda neutron: neutron.ensure(asked))
+    assert settings.addresses == ("10.20.0.77/24",)
+    with pytest.raises(NoAddressError):
+        ask(file, lambda neutron: neutron.ensure(wanted(network, addresses=("10.20.0.77",))))
+
+
+def test_a_user_without_the_role_is_told_its_name(cloud: Cloud, network: Any, tmp_path: Path) -> None:
+    file = cloud.clouds(tmp_path / "clouds.yaml", "member")
+    asked = wanted(network)
+    with pytest.raises(ForbiddenError) as problem:
+        ask(file, lambda neutron: neutron.ensure(asked))
+    assert 'user "netdra-member" of project "kubernetes" needs the roles member and service' in problem.value.hint
+    assert made(cloud, asked) == []
+
+
+def test_a_token_that_is_not_taken_any_more_is_renewed_once(cloud: Cloud, network: Any, file: Path) -> None:
+    async def story(neutron: Neutron) -> tuple[Any, Any]:
+        before = await neutron.login()
+        cloud.revoke(before.headers["X-Auth-Token"])
+        await neutron.network(network["id"])
+        return before, await neutron.login()
+
+    before, after = ask(file, story)
+    assert before.headers != after.headers
+
+
+def test_a_secret_that_is_replaced_counts_from_the_next_login_on(cloud: Cloud, network: Any, tmp_path: Path) -> None:
+    right = cloud.clouds(tmp_path / "clouds.yaml").read_text()
+    file = cloud.clouds(tmp_path / "clouds.yaml", application_credential_secret="not-the-secret")
+
+    async def story(neutron: Neutron) -> None:
+        with pytest.raises(UnauthorizedError) as problem:
+            await neutron.network(network["id"])
+        assert "not-the-secret" not in str(problem.value)
+        assert "its secret is another" in problem.value.hint
+        file.write_text(right)
+        await neutron.network(network["id"])
+
+    ask(file, story)
+
+
+def test_what_vfs_get_of_flat_networks_qos_and_port_security(cloud: Cloud, file: Path) -> None:
+    flat = cloud.network(
+        "flat", "physnet2", ["10.40.0.0/24"], **{"provider:network_type": "flat", "port_security_enabled": False}
+    )
+    policy = cloud.admin("neutron", "POST", "/v2.0/qos/policies", {"policy": {"name": "slow", "shared": True}})
+    path = f"/v2.0/qos/policies/{policy['policy']['id']}"
+    limit = {"max_kbps": 12345, "direction": "egress"}
+    cloud.admin("neutron", "POST", f"{path}/bandwidth_limit_rules", {"bandwidth_limit_rule": limit})
+    asked = wanted(flat, qos_policy=policy["policy"]["id"])
+    _, settings = ask(file, lambda neutron: neutron.ensure(asked))
+    assert (settings.vlan, settings.spoofchk, settings.max_tx_rate, settings.min_tx_rate) == (0, False, 13, 0)
+
+
+def test_a_network_without_a_vlan_cannot_be_bound(cloud: Cloud, file: Path) -> None:
+    overlay = cloud.make(
+        "network", name="overlay", project_id=cloud.projects["kubernetes"], **{"provider:network_type": "vxlan"}
+    )
+    cloud.make("subnet", network_id=overlay["id"], cidr="10.50.0.0/24", ip_version=4)
+    with pytest.raises(NoAgentError) as problem:
+        ask(file, lambda neutron: neutron.ensure(wanted(overlay)))
+    assert "the network has to be a VLAN or flat one of a physical network" in problem.value.hint
+
+
+def test_networks_of_a_physical_network_are_known_to_who_may_see_it(cloud: Cloud, file: Path) -> None:
+    third = cloud.network("third", "physnet3", ["10.60.0.0/24"])
+    with pytest.raises(ForbiddenError, match="may not see which of them are of physical network"):
+        ask(file, lambda neutron: neutron.network_of("physnet3"))
+    cloud.allow(get_network__provider__physical_network="role:admin or role:service")
+    try:
+        assert ask(file, lambda neutron: neutron.network_of("physnet3")).id == third["id"]
+        with pytest.raises(WrongPhysnetError) as wrong:
+            ask(file, lambda neutron: neutron.ensure(wanted(third)))
+        assert 'network third is of physical network "physnet3", and VF' in wrong.value.what
+        with pytest.raises(NoNetworkError):
+            ask(file, lambda neutron: neutron.network_of("physnet9"))
+        other = cloud.network("fourth", "physnet3")
+        with pytest.raises(AmbiguousError) as ambiguous:
+            ask(file, lambda neutron: neutron.network_of("physnet3"))
+        assert f"fourth ({other['id']}), third ({third['id']})" in ambiguous.value.hint
+    finally:
+        cloud.allow()
+
+
+def test_networks_of_one_name_are_not_chosen_among(cloud: Cloud, file: Path) -> None:
+    twins = [cloud.network("twin", "physnet2") for _ in range(2)]
+    with pytest.raises(AmbiguousError) as problem:
+        ask(file, lambda neutron: neutron.network("twin"))
+    assert all(twin["id"] in problem.value.hint for twin in twins)
+    assert ask(file, lambda neutron: neutron.network(twins[1]["id"])).id == twins[1]["id"]
+    with pytest.raises(NoNetworkError, match='there is no network "nowhere"'):
+        ask(file, lambda neutron: neutron.network("nowhere"))
+
+
+def test_a_port_that_somebody_deleted_is_lost_and_deleting_it_is_no_error(
+    cloud: Cloud, network: Any, file: Path
+) -> None:
+    port, _ = ask(file, lambda neutron: neutron.ensure(wanted(network)))
+    cloud.admin("neutron", "DELETE", f"/v2.0/ports/{port.id}")
+    with pytest.raises(LostError):
+        ask(file, lambda neutron: neutron.port(port.id))
+    ask(file, lambda neutron: neutron.delete(port.id))
+
+
+def test_two_clusters_in_one_project_know_their_own_ports(cloud: Cloud, network: Any, file: Path) -> None:
+    here = wanted(network, cluster="here")
+    there = wanted(network, cluster="there", claim=here.claim)
+    first, _ = ask(file, lambda neutron: neutron.ensure(here))
+    second, _ = ask(file, lambda neutron: neutron.ensure(there))
+    assert first.id != second.id
+    assert [each.id for each in ask(file, lambda neutron: neutron.ports("here"))] == [first.id]
+    ask(file, lambda neutron: neutron.delete(first.id))
+    assert ask(file, lambda neutron: neutron.ports("here")) == ()
+    assert [each.id for each in ask(file, lambda neutron: neutron.ports("there"))] == [second.id]
+
+
+def test_ports_that_are_wanted_at_once_are_all_made_once(cloud: Cloud, network: Any, file: Path) -> None:
+    asked = [wanted(network) for _ in range(6)]
+
+    async def story(neutron: Neutron) -> list[tuple[Any, Settings]]:
+        return await asyncio.gather(*(neutron.ensure(each) for each in asked))
+
+    found = ask(file, story)
+    assert len({settings.mac for _, settings in found}) == len({port.id for port, _ in found}) == 6
+    assert [len(made(cloud, each)) for each in asked] == [1] * 6
+
+
+def test_agents_are_told_to_an_administrator_alone(cloud: Cloud, file: Path) -> None:
+    assert ask(file, Neutron.agents) == ()
+    cloud.allow(get_agent="role:admin or role:service")
+    try:
+        (agent,) = ask(file, lambda neutron: neutron.agents(HOST))
+        assert (agent.alive, agent.devices) == (True, {"physnet2": ["enp1s0f0"], "physnet3": ["enp1s0f1"]})
+    finally:
+        cloud.allow()
+
+
+def test_of_secrets_nothing_is_in_errors_logs_and_what_objects_show(
+    cloud: Cloud, network: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    user = cloud.users["service"]
+    said: list[str] = []
+    tokens: list[str] = []
+    with caplog.at_level(logging.DEBUG):
+        for by in ("credential", "password"):
+            file = cloud.clouds(tmp_path / "clouds.yaml", by=by)
+
+            async def story(neutron: Neutron) -> None:
+                login = await neutron.login()
+                tokens.append(login.headers["X-Auth-Token"])
+                said.extend((repr(login), str(login), repr(neutron)))
+                for question in (neutron.network("nowhere"), neutron.port("nothing"), neutron.network_of("physnet2")):
+                    with pytest.raises(NeutronError) as problem:
+                        await question
+                    said.extend((str(problem.value), repr(problem.value)))
+
+            ask(file, story)
+            plain = yaml.safe_load(file.read_text())
+            plain["clouds"]["openstack"]["auth"]["auth_url"] = "no url"
+            file.write_text(yaml.safe_dump(plain))
+            with pytest.raises(CloudsError) as wrong:
+                ask(file, Neutron.login)
+            said.append(str(wrong.value))
+    every = "\n".join((*said, caplog.text))
+    assert all(tokens)
+    for secret in (user.secret, user.password, *tokens):
+        assert secret not in every
+
+
+def test_a_token_is_renewed_before_its_time_is_over(cloud: Cloud, network: Any, file: Path) -> None:
+    """The last test of the cloud: Keystone begins anew."""
+    cloud.allow_tokens(4)
+    cloud.keystone.restart()
+
+    async def story(neutron: Neutron) -> None:
+        tokens: set[str] = set()
+        while len(tokens) < 3:
+            await neutron.network(network["id"])
+            tokens.add((await neutron.login()).headers["X-Auth-Token"])
+            await asyncio.sleep(0.2)
+
+    try:
+        ask(file, story)
+    finally:
+        cloud.allow_tokens(3600)
+        cloud.keystone.restart()
+
+
+def test_a_neutron_without_keystone_asks_for_no_login(cloud: Cloud, network: Any, tmp_path: Path) -> None:
+    file = tmp_path / "clouds.yaml"
+    auth = {"endpoint": cloud.url("neutron")}
+    file.write_text(yaml.safe_dump({"clouds": {"here": {"auth_type": "none", "auth": auth}}}))
+    with cloud.without_login():
+        _, settings = ask(file, lambda neutron: neutron.ensure(wanted(network)))
+        assert settings.vlan == network["provider:segmentation_id"]
+    with pytest.raises(UnauthorizedError) as problem:
+        ask(file, lambda neutron: neutron.network(network["id"]))
+    assert "[keystone_authtoken]" in problem.value.hint
