@@ -99,7 +99,7 @@ def _changed(made: Object, path: str, value: Any) -> Object:
     *way, last = path.split(".")
     for part in way:
         found = found[int(part)] if part.isdecimal() else found.setdefault(part, {})
-    found[last] = value
+    found[int(last) if last.isdecimal() else last] = value
     return made
 
 
@@ -123,15 +123,14 @@ POD = "spec.template.spec"
         (f"{POD}.containers.0.env", [{"name": "PYTHONSTARTUP", "value": "/plugin/x"}]),
         (f"{POD}.containers.0.readinessProbe", {"exec": {"command": ["python3", "-c", "1"]}}),
         (f"{POD}.containers.0.lifecycle", {"preStop": {"exec": {"command": ["/plugin/x"]}}}),
-        (f"{POD}.containers.0.securityContext.privileged", True),
+        (f"{POD}.containers.0.securityContext", {"privileged": True, "capabilities": {"drop": ["ALL"]}}),
         (f"{POD}.containers.0.securityContext.capabilities", {"drop": ["ALL"], "add": ["SYS_ADMIN"]}),
         (f"{POD}.initContainers.0.securityContext", {}),
     ],
 )
 def test_it_makes_no_pods_but_those_that_install_a_plugin(stolen: Path, path: str, value: Any) -> None:
-    image = next(
-        each["spec"]["template"]["spec"]["containers"][0]["image"] for each in identities.template("controller.yaml")
-    )
+    (controller,) = (each for each in identities.template("controller.yaml") if each["kind"] == "Deployment")
+    image = controller["spec"]["template"]["spec"]["containers"][0]["image"]
     create = ("create", "--dry-run=server", "--namespace=netdra", "-f", "-")
     assert denial(stolen, *create, text=json.dumps(installer(image))) == ""
     refused = denial(stolen, *create, text=json.dumps(_changed(installer(image), path, value)))
