@@ -51,6 +51,7 @@ CASES = {
                 "allowPlugins": ["*"],
                 "allowHostPaths": ["/etc/cni"],
                 "cniPath": ["/opt/cni/bin", "/usr/lib/cni"],
+                "physnets": ["physnet2=enp1s0f0,enp1s0f1"],
                 "extraArgs": ["--nri-index=20"],
                 "extraEnv": [{"name": "HTTPS_PROXY", "value": "http://proxy.example.com:3128"}],
                 "nodeSelector": {"node-role.kubernetes.io/worker": ""},
