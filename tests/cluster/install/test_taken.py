@@ -46,8 +46,10 @@ def test_every_object_is_taken_by_the_api_server(plane: ControlPlane, admin: Api
     objects = [each for each in case.objects() if not each["apiVersion"].startswith(FOREIGN)]
     # A pod's account is looked up even if it is only tried.
     accounts = of_kind(objects, "ServiceAccount")
-    plane.kubectl("apply", "--server-side", "-f", "-", text=as_list(accounts))
-    told = plane.kubectl("apply", "--server-side", "--dry-run=server", "-f", "-", text=as_list(objects))
+    plane.kubectl("apply", "--server-side", "--force-conflicts", "-f", "-", text=as_list(accounts))
+    told = plane.kubectl(
+        "apply", "--server-side", "--force-conflicts", "--dry-run=server", "-f", "-", text=as_list(objects)
+    )
     assert len(told.splitlines()) == len(objects)
 
 
