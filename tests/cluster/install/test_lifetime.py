@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import os
 import re
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -14,10 +16,11 @@ import yaml
 from testbed.api import Object
 from testbed.build import program
 from testbed.helm import CHARTS, HelmError
-from testbed.objects import CLAIM, CLASS, POD, SLICE, add_namespace
+from testbed.objects import CLAIM, CLASS, POD, SLICE, add_namespace, manifest
 from testbed.pods import Pods
 from testbed.site import VALUES, Site
 from tests.cluster.conftest import DEFINITION
+from tests.cluster.daemons import CONFIGURATION, bundle_of
 from tests.cluster.pods.running import publish
 
 ROOT = CHARTS.parent
@@ -96,6 +99,45 @@ def test_the_lines_of_the_readme_install_it_and_nothing_is_missing(site: Site, i
     (reported,) = (printed for line, printed in installed.items() if line.startswith("kubectl"))
     assert site.node.name in reported
     assert lines_of(ROOT / "docs" / "installing.md", "Installing") == list(installed)
+
+
+def test_a_webhook_without_a_disk_beside_a_healthy_one_changes_nothing(site: Site, installed: dict[str, str]) -> None:
+    site.install()
+    (healthy,) = site.api.list(POD, "netdra", labels="app.kubernetes.io/component=webhook")
+    before = [_certificate(site), *_bundles(site)]
+    spec = copy.deepcopy(healthy["spec"])
+    del spec["nodeName"]
+    spec["volumes"] = [each for each in spec["volumes"] if each["name"] != "tmp"]
+    for container in spec["containers"]:
+        container["volumeMounts"] = [each for each in container["volumeMounts"] if each["mountPath"] != "/tmp"]
+    made = manifest(POD, "without-a-disk", "netdra", spec=spec)
+    made["metadata"]["labels"] = {
+        name: value for name, value in healthy["metadata"]["labels"].items() if name != "pod-template-hash"
+    }
+    site.api.create(made)
+    site.api.wait_for(POD, "without-a-disk", is_ready, namespace="netdra")
+    policy = yaml.safe_load((EXAMPLE / "policy.yaml").read_text())
+    for number in range(100):
+        policy["metadata"]["name"] = f"written-{number}"
+        site.api.create(policy, dry_run=True)
+    assert [_certificate(site), *_bundles(site)] == before
+    site.api.delete(POD, "without-a-disk", "netdra")
+
+
+def _certificate(site: Site) -> Any:
+    found = site.api.get("v1/Secret", "netdra-webhook", "netdra")
+    assert found is not None
+    return found["metadata"]["resourceVersion"]
+
+
+def _bundles(site: Site) -> list[bytes]:
+    return [bundle_of(site.api.get(CONFIGURATION, name)) for name in ("netdra", "netdra-claims")]
+
+
+def is_ready(pod: Object | None) -> bool:
+    """Whether a pod's containers answer their probes."""
+    conditions = (pod or {}).get("status", {}).get("conditions", ())
+    return any((each["type"], each["status"]) == ("Ready", "True") for each in conditions)
 
 
 def test_a_pod_lives_through_upgrade_rollback_and_an_uninstall_that_is_refused_and_forced(

@@ -8,12 +8,14 @@ from contextlib import closing
 
 import pytest
 
-from netdra.model import kinds
+from netdra.model import crd, kinds
 from testbed.api import Api, Object
 from testbed.commands import Settings
 from testbed.control_plane import ControlPlane
-from testbed.helm import helm
-from testbed.objects import NAMESPACE, add_namespace
+from testbed.helm import HelmError, helm
+from testbed.kubectl import denial
+from testbed.objects import NAMESPACE, SLICE, add_namespace, manifest
+from testbed.waiting import until
 from tests.cluster.conftest import DEFINITION, StartControlPlane
 from tests.cluster.install.rendering import CASES, CHART, Case, of_kind
 
@@ -44,26 +46,63 @@ def test_every_object_is_taken_by_the_api_server(plane: ControlPlane, admin: Api
     objects = [each for each in case.objects() if not each["apiVersion"].startswith(FOREIGN)]
     # A pod's account is looked up even if it is only tried.
     accounts = of_kind(objects, "ServiceAccount")
-    plane.kubectl("apply", "--server-side", "-f", "-", text=as_list(accounts))
-    told = plane.kubectl("apply", "--server-side", "--dry-run=server", "-f", "-", text=as_list(objects))
+    plane.kubectl("apply", "--server-side", "--force-conflicts", "-f", "-", text=as_list(accounts))
+    told = plane.kubectl(
+        "apply", "--server-side", "--force-conflicts", "--dry-run=server", "-f", "-", text=as_list(objects)
+    )
     assert len(told.splitlines()) == len(objects)
 
 
-def test_it_is_installed_upgraded_with_its_definitions(plane: ControlPlane, admin: Api) -> None:
-    where = plane.kubeconfig()
+@pytest.fixture(scope="module")
+def first(plane: ControlPlane) -> str:
+    """A release that helm has installed: what helm printed. Nothing runs of it, because there is no node."""
+    return helm("install", "first", str(CHART), "--namespace=net", "--create-namespace", kubeconfig=plane.kubeconfig())
 
+
+def test_its_definitions_are_upgraded_with_it(plane: ControlPlane, admin: Api, first: str) -> None:
     def printed_columns() -> list[int]:
-        return [
-            len(admin.get(DEFINITION, kind.name)["spec"]["versions"][0]["additionalPrinterColumns"])
-            for kind in kinds.KINDS
-        ]
+        return [len(definition(admin, kind)["versions"][0]["additionalPrinterColumns"]) for kind in kinds.KINDS]
 
-    notes = helm("install", "first", str(CHART), "--namespace=net", "--create-namespace", kubeconfig=where)
-    assert "helm test first -n net" in notes
+    assert "helm test first -n net" in first
     before = printed_columns()
     for kind in kinds.KINDS:
-        changed = {"spec": {"versions": admin.get(DEFINITION, kind.name)["spec"]["versions"]}}
-        changed["spec"]["versions"][0]["additionalPrinterColumns"] = []
-        admin.patch(DEFINITION, kind.name, changed)
+        versions = definition(admin, kind)["versions"]
+        versions[0]["additionalPrinterColumns"] = []
+        admin.patch(DEFINITION, kind.name, {"spec": {"versions": versions}})
+    where = plane.kubeconfig()
     helm("upgrade", "first", str(CHART), "--namespace=net", "--force-conflicts", kubeconfig=where)
     assert printed_columns() == before
+
+
+def definition(admin: Api, kind: crd.CustomKind) -> Object:
+    """What a kind's definition says."""
+    found = admin.get(DEFINITION, kind.name)
+    assert found is not None
+    spec: Object = found["spec"]
+    return spec
+
+
+@pytest.mark.usefixtures("first")
+def test_a_second_netdra_is_refused(plane: ControlPlane) -> None:
+    with pytest.raises(HelmError, match="invalid ownership metadata"):
+        helm("install", "second", str(CHART), "--namespace=other", "--create-namespace", kubeconfig=plane.kubeconfig())
+
+
+@pytest.mark.usefixtures("first")
+def test_the_account_of_helm_test_may_try_and_write_nothing(plane: ControlPlane) -> None:
+    account = [
+        each
+        for each in Case("first", "net").objects()
+        if each["metadata"]["name"] == "first-netdra-doctor" and each["kind"] != "Pod"
+    ]
+    plane.kubectl("apply", "--server-side", "-f", "-", text=as_list(account))
+    pool = {"name": "node-1/tried", "generation": 1, "resourceSliceCount": 1}
+    spec = {"driver": "dra.networking", "nodeName": "node-1", "pool": pool, "devices": []}
+    tried = json.dumps(manifest(SLICE, "tried", spec=spec))
+    who = "--as=system:serviceaccount:net:first-netdra-doctor"
+
+    def refused(*options: str) -> str:
+        return denial(plane.kubeconfig(), "create", who, *options, "-f", "-", text=tried)
+
+    until(lambda: "may try to write, and nothing else" in refused(), "the policy to hold the account to dry runs")
+    assert refused("--dry-run=server") == ""
