@@ -13,7 +13,7 @@ import shutil
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -56,7 +56,6 @@ class Site:
     Attributes:
         plane, api: the control plane, and its administrator's client.
         node, containerd, kubelet: the node.
-        tags: the image's names on the node, of which one is `TAG`.
     """
 
     plane: ControlPlane
@@ -64,7 +63,6 @@ class Site:
     node: Node
     containerd: Containerd
     kubelet: Kubelet
-    tags: list[str] = field(default_factory=list)
 
     def helm(self, *arguments: str, values: Mapping[str, Any] | None = None) -> str:
         """Run helm as the administrator, and return what it printed.
@@ -93,11 +91,6 @@ class Site:
     def pods(self, namespace: str) -> Pods:
         """The pods of a namespace."""
         return Pods(self.api, namespace, self.containerd)
-
-    def add_tag(self, tag: str) -> None:
-        """Give the image a further tag."""
-        self.containerd.ctr("--namespace=k8s.io", "images", "tag", f"{IMAGE}:{self.tags[0]}", f"{IMAGE}:{tag}")
-        self.tags.append(tag)
 
 
 def settings(socket: Path) -> Settings:
@@ -155,7 +148,7 @@ def opened(plane: ControlPlane, api: Api, node: Node, socket: Path, image: Path)
         # With a node's own rights its first read of a claim is refused now and then, and the pod waits for a minute.
         kubelet = Kubelet(containerd, plane, administrator=True)
         undo.callback(api.delete, NODE, node.name)
-        yield Site(plane, api, node, containerd, kubelet, [TAG])
+        yield Site(plane, api, node, containerd, kubelet)
 
 
 def _relay(node: Node, name: str, *arguments: str, ready: Callable[[], bool]) -> None:

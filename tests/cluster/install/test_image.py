@@ -68,6 +68,13 @@ def test_it_completes_commands(containerd: Containerd) -> None:
     assert "plain,validate" in run(containerd, "/usr/bin/python3", "-c", start)
 
 
+def test_a_probe_says_that_nobody_answers(containerd: Containerd) -> None:
+    with pytest.raises(CommandError, match="ended with 1"):
+        run(containerd, "/usr/bin/netdra-health", "live")
+    asked = "import subprocess as s; print(s.run(('netdra-health', 'live'), capture_output=True, text=True).stdout)"
+    assert "/run/netdra/health.sock is not there" in run(containerd, "/usr/bin/python3", "-c", asked)
+
+
 def test_it_runs_as_nobody_and_has_no_shell(containerd: Containerd, image: Built) -> None:
     assert run(containerd, "/usr/bin/python3", "-c", "import os; print(os.getuid(), os.getgid())") == f"{USER} {USER}\n"
     with pytest.raises(CommandError, match=r"Read-only file system|Permission denied"):
@@ -80,7 +87,7 @@ def test_it_runs_as_nobody_and_has_no_shell(containerd: Containerd, image: Built
 def test_nothing_is_in_it_but_python_and_netdra(image: Built) -> None:
     members = names(image.archive)
     programs = {path for path, member in members.items() if member.isfile() and member.mode & 0o111 and "/bin/" in path}
-    assert {Path(path).name.rstrip("0123456789.") for path in programs} == {"netdra", "python"}
+    assert {Path(path).name.rstrip("0123456789.") for path in programs} == {"netdra", "netdra-health", "python"}
     assert [path for path, member in members.items() if member.mode & 0o6000] == []
     assert [path for path, member in members.items() if (member.uid, member.gid) != (0, 0)] == []
     assert [path for path in members if re.search(r"/(pip|ensurepip|hatchling|test|tests)/|\.pyi$", path)] == []
