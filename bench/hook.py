@@ -58,6 +58,7 @@ from netdra.topology.devices import DeviceKey
 
 ROUNDS = 40
 WARM_UP = 5
+QUICK = {"ROUNDS": 2, "WARM_UP": 1}
 BUDGET = 20.0
 RUN_MS = 6.0
 STOP_MS = 6.0

@@ -37,7 +37,7 @@ AT_ONCE = 64
 
 
 class Quiet:
-    """Surroundings in which nothing ever goes."""
+    """A kernel in which nothing ever goes."""
 
     def left(self, _: Interface) -> bool:
         """No interface goes to another namespace."""

@@ -35,7 +35,7 @@ from netdra.topology.devices import DeviceKey
 Slices = tuple[ResourceSlice, ...]
 
 
-class Surroundings(Protocol):
+class KernelView(Protocol):
     """What the kernel can be asked of interfaces that are not here."""
 
     def left(self, interface: Interface) -> bool:
@@ -149,7 +149,7 @@ class Offering:
         inventory: Inventory,
         labels: Mapping[str, str],
         held: Sequence[HeldDevice],
-        surroundings: Surroundings,
+        kernel: KernelView,
         now: float,
         registered: Registered = NOTHING,
         allocatable: Mapping[str, str] = MappingProxyType({}),
@@ -160,7 +160,7 @@ class Offering:
             inventory: what the kernel has.
             labels: the node's.
             held: the devices that claims have.
-            surroundings: what else the kernel can be asked.
+            kernel: what else the kernel can be asked.
             now: seconds of a clock that never goes back.
             registered: what providers say of the node's devices.
             allocatable: what the node has of the resources that policies read.
@@ -168,8 +168,8 @@ class Offering:
         assert self._exposer is not None, "follow comes first"
         claimed = {one.key: self._last[one.key] for one in held if one.key in self._last}
         named = self._pf_names.complete(inventory.interfaces, frozen_names(claimed.values()))
-        left = self._left(inventory, surroundings)
-        recalled = recall(named, claimed, left=left, on_the_bus=surroundings.on_the_bus)
+        left = self._left(inventory, kernel)
+        recalled = recall(named, claimed, left=left, on_the_bus=kernel.on_the_bus)
         here_now = recalled.interfaces
         if wired := inventory.node.wired:
             # Discovery does not know the name of a PF that is away, nor what becomes of a name that is frozen.
@@ -274,14 +274,14 @@ class Offering:
             gone = reports.device(known.interface.device_name, name, known.policy, (), allocated=name in held)
             yield Row(known.interface, None, (gone,))
 
-    def _left(self, inventory: Inventory, surroundings: Surroundings) -> Callable[[Interface], bool]:
+    def _left(self, inventory: Inventory, kernel: KernelView) -> Callable[[Interface], bool]:
         """Of what was away already when this process began, nobody saw where it went: it is believed as published."""
         if self._away_from_the_start is None:
             here = {interface.if_name for interface in inventory.interfaces}
             away = {known.interface.if_name for key, known in self._last.items() if key not in self._gone}
             self._away_from_the_start = frozenset(away - here)
         begun = self._away_from_the_start
-        return lambda interface: surroundings.left(interface) or interface.if_name in begun
+        return lambda interface: kernel.left(interface) or interface.if_name in begun
 
     def _make_all(
         self, parts: Mapping[str, ExposureResult], held: Sequence[HeldDevice], interfaces: Sequence[Interface]
