@@ -30,7 +30,7 @@ GROUPS: Mapping[str, Sequence[str]] = {
         *(f"{_PODS}/test_{name}.py" for name in ("containerd", "pods", "driver")),
         *(
             f"{_PODS}/networks/test_{name}.py"
-            for name in ("devices", "topologies", "containers", "refusals", "tutorial", "workloads")
+            for name in ("devices", "topologies", "containers", "refusals", "tutorial", "workloads", "preset")
         ),
     ),
     "NRI": (f"{_PODS}/test_nri.py", f"{_SANDBOXES}/test_containerd.py"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 
 import click
 import msgspec
@@ -13,7 +14,7 @@ from netdra.model import documents
 from netdra.model.device import Decision, ExposedCounterSet, ExposedDevice, ExposureResult, PolicyVerdict, Problem
 from netdra.model.errors import InvalidInputError
 from netdra.model.inventory import Interface, Inventory
-from netdra.model.registration import Outcome
+from netdra.model.registration import Outcome, Registration
 from netdra.model.suggestions import listed
 
 OUTCOMES = {
@@ -47,6 +48,12 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True,
 @inputs.host_use_option
 @shared.physnet
 @inputs.feature_option
+@click.option(
+    "--registry-socket",
+    metavar="PATH",
+    type=click.Path(path_type=Path),
+    help="Ask this node's device registry what programs say, too.",
+)
 @click.option("--output", "-o", type=click.Choice(["text", "json", "yaml"]), default="text", show_default=True)
 def command(
     interface: str,
@@ -57,6 +64,7 @@ def command(
     used: tuple[str, ...],
     physnets: tuple[str, ...],
     gates: tuple[str, ...],
+    registry_socket: Path | None,
     output: str,
 ) -> None:
     """Tell why INTERFACE is offered as devices or not: each policy, what it says and why, and what follows.
@@ -69,6 +77,8 @@ def command(
     features = inputs.features(gates)
     inventory = inputs.inventory(inventory_path, node_name, uplinks, used, physnets)
     policies, said = inputs.policies(policy_paths, inventory.node.labels)
+    if registry_socket is not None:
+        said = (*said, *_registered(registry_socket))
     result = expose(inventory, policies, features=features, registered=Registered(said))
     explanations = [_explanation(decision, result) for decision in _decisions(interface, inventory, result)]
     if output == "json":
@@ -77,6 +87,21 @@ def command(
         click.echo(documents.to_yaml(explanations), nl=False)
     else:
         click.echo(terminal.printable("\n\n".join("\n".join(_lines(each)) for each in explanations)))
+
+
+def _registered(path: Path) -> Iterator[Registration]:
+    """What the node's device registry was told; CustomDevices are read from the files.
+
+    Raises:
+        TemporaryError: nobody answers there.
+    """
+    from netdra.node.registry.service import registration
+    from netdra.registry_client import RegistryClient
+
+    with RegistryClient(path=str(path)) as client:
+        for each in client.registrations():
+            if not each.custom_device:
+                yield registration(each, adds=each.adds)
 
 
 def _decisions(wanted: str, inventory: Inventory, result: ExposureResult) -> list[Decision]:

@@ -25,6 +25,11 @@ class PriorityGate:
         self._clear.set()
         self._timer: asyncio.TimerHandle | None = None
 
+    @property
+    def busy(self) -> bool:
+        """Whether something is in hand, or just was."""
+        return not self._clear.is_set()
+
     @contextmanager
     def in_hand(self) -> Iterator[None]:
         """Something that a pod waits for is in hand until the context ends."""

@@ -43,6 +43,7 @@ NODE: Rights = {
     f"nodenetworks.{OURS}": READ | {"create"},
     f"nodenetworks/status.{OURS}": frozenset({"update"}),
     f"cnipluginschemas.{CNI}": READ,
+    "tokenreviews.authentication.k8s.io": frozenset({"create"}),
     "events.events.k8s.io": frozenset({"create", "patch"}),
 }
 CONTROLLER: Rights = {

@@ -27,6 +27,8 @@ from grpclib.encoding.proto import ProtoCodec
 from grpclib.exceptions import GRPCError
 from grpclib.protocol import H2Protocol
 
+from netdra.node.priority import PriorityGate
+
 Methods = Mapping[str, Handler]
 """By their paths: `/package.Service/Method`."""
 Stream = grpclib.server.Stream[Any, Any]
@@ -50,6 +52,7 @@ class Bounds(NamedTuple):
         first: seconds until something is said on a connection.
         idle: seconds in which nothing is said and nothing is under way.
         reading: seconds from a call's beginning to the end of its request.
+        gate: what goes first: nothing more is read of a connection while something is in hand.
     """
 
     connections: int
@@ -58,6 +61,7 @@ class Bounds(NamedTuple):
     first: float
     idle: float
     reading: float
+    gate: PriorityGate | None = None
 
 
 MAX_REQUEST = 4 * 1024 * 1024
@@ -215,6 +219,7 @@ class _Bounded(H2Protocol):
         self._uid: int | None = None
         self._transport: Any = None
         self._last = 0.0
+        self._paused: asyncio.Task[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -237,11 +242,24 @@ class _Bounded(H2Protocol):
         except Exception as problem:  # noqa: BLE001 (h2 and hpack raise more than grpclib expects)
             log.debug("a connection is closed: %r", problem)
             self._transport.abort()
+            return
+        gate = self._bounds.gate
+        if gate is not None and gate.busy and self._paused is None:
+            self._transport.pause_reading()
+            self._paused = asyncio.get_running_loop().create_task(self._resume(gate))
+
+    async def _resume(self, gate: PriorityGate) -> None:
+        await gate.wait()
+        self._paused = None
+        if not self._transport.is_closing():
+            self._transport.resume_reading()
 
     def connection_lost(self, exc: BaseException | None) -> None:
         """Give its place to others."""
         if self._timer is not None:
             self._timer.cancel()
+        if self._paused is not None:
+            self._paused.cancel()
         if self._uid is not None:
             self._server.users[self._uid] -= 1
             self._uid = None

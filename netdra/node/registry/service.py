@@ -145,7 +145,7 @@ class Registry:
                 continue
             break
         inode = self._place.path.stat().st_ino
-        server = Server(self.methods, BOUNDS)
+        server = Server(self.methods, BOUNDS._replace(gate=self._view.gate))
         await server.start(opened)
         self.problem = ""
         self.serving.set()

@@ -12,6 +12,9 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
+from netdra.model import documents
+from netdra.model.inventory import Interface
+from tests.builders import exclusive, inventory
 from tests.unit.node.kubelet.caller import run
 from tests.unit.node.registry.scene import serving
 
@@ -27,6 +30,18 @@ def netdra(folder: Path, *arguments: str) -> tuple[int, str, str]:
     command = (sys.executable, "-m", "netdra", *arguments, f"--socket={folder}/registry.sock")
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     return done.returncode, done.stdout, done.stderr
+
+
+def explain(folder: Path) -> str:
+    """What `netdra explain` says of the interface, asking the registry."""
+    node = inventory(Interface(if_name="eth7", type="veth", mac="02:00:00:00:00:07"))
+    (folder / "inventory.yaml").write_text(documents.to_yaml(node))
+    (folder / "policy.yaml").write_text(documents.to_yaml(exclusive("all", "true")))
+    files = ("--policies", f"{folder}/policy.yaml", "--inventory", f"{folder}/inventory.yaml")
+    command = (sys.executable, "-m", "netdra", "explain", "eth7", *files, f"--registry-socket={folder}/registry.sock")
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
 
 
 def test_what_is_registered_is_listed_and_taken_back(folder: Path) -> None:
@@ -48,6 +63,8 @@ def test_what_is_registered_is_listed_and_taken_back(folder: Path) -> None:
             )
             _, text, _ = await asyncio.to_thread(netdra, folder, "registrations")
             assert "bandwidth=4096" in text
+            explained = await asyncio.to_thread(explain, folder)
+            assert "eth7, by bctl (the registry's socket): bctl/n, bctl/rdma, bctl/s, bctl/bandwidth" in explained
             await asyncio.to_thread(netdra, folder, "register", "wire1", "--provider", "bctl", "--add")
             assert len(scene.leases.registrations) == 2
             await asyncio.to_thread(netdra, folder, "register", "--provider", "bctl", "--remove")
