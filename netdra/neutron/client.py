@@ -316,6 +316,8 @@ class Neutron:
                     self._login = None
                 if attempt == 1:
                     continue
+                if not login.headers:
+                    raise UnauthorizedError(f"Neutron: {what}: 401: it wants a login, and auth_type is none")
                 raise UnauthorizedError(
                     f"Neutron: {what}: 401: it does not take the token of {login.who}", hint=_CHECKED
                 )

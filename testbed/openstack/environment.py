@@ -69,8 +69,8 @@ def _install(made: Path) -> None:
     _run("-m", "venv", str(made), python=Path(sys.executable))
     for lock in LOCKS:
         # What a package without a wheel is built with is in the first lock, too: nothing comes without a hash.
-        pip = ("-m", "pip", "install", "-q", "--no-build-isolation", "--require-hashes", "-r", str(lock))
-        _run(*pip, python=python_of(made))
+        how = ("-q", "--no-build-isolation", "--use-pep517", "--require-hashes", "-r", str(lock))
+        _run("-m", "pip", "install", *how, python=python_of(made))
 
 
 def _digest(content: bytes) -> str:

@@ -385,6 +385,5 @@ def test_a_neutron_without_keystone_asks_for_no_login(cloud: Cloud, network: Any
     with cloud.without_login():
         _, settings = ask(file, lambda neutron: neutron.ensure(wanted(network)))
         assert settings.vlan == network["provider:segmentation_id"]
-    with pytest.raises(UnauthorizedError) as problem:
+    with pytest.raises(UnauthorizedError, match="it wants a login"):
         ask(file, lambda neutron: neutron.network(network["id"]))
-    assert "[keystone_authtoken]" in problem.value.hint
