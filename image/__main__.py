@@ -33,7 +33,7 @@ INPUTS = (
     ".dockerignore",
     "LICENSE",
     "README.md",
-    "image",
+    "image/rootfs.py",
     "netdra",
     "pyproject.toml",
     "requirements-cluster.lock",
@@ -119,21 +119,12 @@ def build(*, anew: bool = False) -> Built:
     revision = _revision()
     base = _base_key()
     key = _digest([base, *revision, *_inputs()])
-    folder = cache_root() / "image"
-    archive, name = folder / f"{key}.oci.tar", f"{NAME}:{version()}"
-    with locked("image"):
-        folder.mkdir(parents=True, exist_ok=True)
-        if anew or not archive.exists():
-            started = time.monotonic()
-            _check_programs()
-            with tempfile.TemporaryDirectory(prefix=".build-", dir=folder) as temporary:
-                made = Path(temporary) / "image.tar"
-                _build(name, _base(base), revision, made)
-                made.rename(archive)
-            _say(f"built in {time.monotonic() - started:.0f} s")
-        archive.touch()
-        for old in sorted(folder.glob("*.oci.tar"), key=lambda path: path.stat().st_mtime)[:-_KEPT]:
-            old.unlink()
+    archive, name = cache_root() / "image" / f"{key}.oci.tar", f"{NAME}:{version()}"
+    if anew or not archive.exists():
+        with locked("image"):
+            if anew or not archive.exists():  # another run may have built it meanwhile
+                _build_into(archive, name, base, revision)
+    archive.touch()
     manifest = _manifest(archive)
     return Built(name, archive, sum(layer["size"] for layer in manifest["layers"]), manifest["config"]["digest"])
 
@@ -177,6 +168,22 @@ def _document(archive: Path, what: str | Mapping[str, str]) -> Mapping[str, Any]
 
 def _blob(descriptor: Mapping[str, str]) -> str:
     return f"blobs/{descriptor['digest'].replace(':', '/')}"
+
+
+def _build_into(archive: Path, name: str, base: str, revision: Revision) -> None:
+    """Build the image into the cache, and remove the oldest ones there."""
+    started = time.monotonic()
+    _check_programs()
+    folder = archive.parent
+    folder.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=".build-", dir=folder) as temporary:
+        made = Path(temporary) / "image.tar"
+        _build(name, _base(base), revision, made)
+        made.rename(archive)
+    for old in sorted(folder.glob("*.oci.tar"), key=lambda path: path.stat().st_mtime)[:-_KEPT]:
+        old.unlink()
+        old.with_suffix(".reproduced").unlink(missing_ok=True)
+    _say(f"built in {time.monotonic() - started:.0f} s")
 
 
 def _build(name: str, base: str, revision: Revision, archive: Path) -> None:
