@@ -21,14 +21,13 @@ from netdra.cni import protocol
 from netdra.cni.errors import PluginError
 from netdra.discovery.scan import scan
 from netdra.doctor.node_verdicts import KINDS, Folder, Nic, NodeFacts, Plugin, Presence, Trouble
-from netdra.kernel import link, rdma
+from netdra.kernel import link, mounts, rdma
 from netdra.kernel.errors import KernelError
 from netdra.kernel.netlink import Socket
 from netdra.kernel.netns import Namespace
 from netdra.kernel.sysfs import Sysfs
 from netdra.model.errors import NetdraError
 from netdra.model.inventory import Interface
-from netdra.steps import sysctl
 
 MAX_PLUGINS = 64
 CONNECT_SECONDS = 2.0
@@ -74,7 +73,7 @@ def look(places: Places) -> NodeFacts:
         plugins=tuple(_plugins(places)),
         troubles=tuple(
             Trouble(each.what, each.hint)
-            for each in (binaries.root_trouble(str(places.root)), sysctl.trouble())
+            for each in (binaries.root_trouble(str(places.root)), mounts.sysctl_trouble())
             if each is not None
         ),
         cgroup=_cgroup(sysfs),

@@ -1,20 +1,46 @@
-"""Tells when something was mounted or unmounted in this process's mount namespace, which costs nothing until then.
+"""The mounts of this process's namespace: whether /proc/sys takes writes, and when something was mounted or unmounted.
 
-A named network namespace is a bind mount (ip-netns(8)), so `netdra.node.pods.namespaces` learns from it when a runtime
-may have removed one. The kernel wakes whoever polls a mount table with POLLPRI when the table changed (proc(5),
-/proc/pid/mounts; mounts_poll() in fs/proc_namespace.c). Nothing is used up that other programs need, unlike watches of
-inotify.
+That is told without asking. A named network namespace is a bind mount (ip-netns(8)), so `netdra.node.pods.namespaces`
+learns from it when a runtime may have removed one. The kernel wakes whoever polls a mount table with POLLPRI when the
+table changed (proc(5), /proc/pid/mounts; mounts_poll() in fs/proc_namespace.c). Nothing is used up that other programs
+need, unlike watches of inotify.
 """
 
 from __future__ import annotations
 
 import os
 import select
+from contextlib import suppress
 from typing import Self
 
-from netdra.kernel.errors import from_os_error
+from netdra.kernel import libc
+from netdra.kernel.errors import KernelError, from_os_error
+from netdra.model.errors import PermanentError
 
 _TABLE = "/proc/self/mountinfo"
+_SYSCTLS = "/proc/sys"
+
+
+def sysctl_trouble() -> PermanentError | None:
+    """Why this process can set no sysctl, None if it can: container runtimes mount /proc/sys read-only."""
+    if not os.statvfs(_SYSCTLS).f_flag & os.ST_RDONLY:
+        return None
+    return PermanentError(
+        f"no step can set a sysctl: {_SYSCTLS} is mounted read-only",
+        hint="give netdra node's pod CAP_SYS_ADMIN without an AppArmor profile, or privileged: true",
+    )
+
+
+def make_sysctls_writable() -> None:
+    """Have /proc/sys take writes, in this container alone, if it can be done.
+
+    It is a mount of the container's own, so the node's is as before. What below net/ is written is the pod's, whose
+    namespace the writing thread is in.
+    """
+    if sysctl_trouble() is not None:
+        flags = libc.MS_REMOUNT | libc.MS_BIND | libc.MS_NOSUID | libc.MS_NODEV | libc.MS_NOEXEC
+        with suppress(KernelError):
+            libc.mount("none", _SYSCTLS, "", flags)
 
 
 class MountChanges:

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 from netdra.cni.plugins import root_trouble
 from netdra.discovery.watch import Watcher
+from netdra.kernel import mounts
 from netdra.kernel.sysfs import Sysfs
 from netdra.kube.client import Client
 from netdra.kube.health import reachable, synced
@@ -33,7 +34,6 @@ from netdra.node.registry.leases import FILE, Leases
 from netdra.node.settings import Settings
 from netdra.ops.health import met
 from netdra.ops.process import Process, spare_what_is_loaded
-from netdra.steps import sysctl
 
 if TYPE_CHECKING:
     from netdra.node.parts import Parts
@@ -89,8 +89,8 @@ async def run(client: Client, process: Process, settings: Settings) -> None:
 
 def _look_around(settings: Settings) -> None:
     """Say what would otherwise be said of a pod that fails, deep in a plugin or a step."""
-    sysctl.make_writable()
-    for trouble in (root_trouble(str(settings.cni_root)), sysctl.trouble()):
+    mounts.make_sysctls_writable()
+    for trouble in (root_trouble(str(settings.cni_root)), mounts.sysctl_trouble()):
         if trouble is not None:
             log.error("%s", trouble)
 

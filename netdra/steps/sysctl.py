@@ -7,39 +7,14 @@ net/ is let through: a topology must not change the node.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from pathlib import Path
 
-from netdra.kernel import libc
 from netdra.kernel.errors import KernelError, KernelMissingError, from_os_error
 from netdra.kernel.netns import Namespace
 from netdra.model.errors import PermanentError
 
 _ROOT = Path("/proc/sys")
-
-
-def trouble() -> PermanentError | None:
-    """Why this process can set nothing, None if it can: container runtimes mount /proc/sys read-only."""
-    if not os.statvfs(_ROOT).f_flag & os.ST_RDONLY:
-        return None
-    return PermanentError(
-        "no step can set a sysctl: /proc/sys is mounted read-only",
-        hint="give netdra node's pod CAP_SYS_ADMIN without an AppArmor profile, or privileged: true",
-    )
-
-
-def make_writable() -> None:
-    """Have /proc/sys take writes, in this container alone, if it can be done.
-
-    It is a mount of the container's own, so the node's is as before. What below net/ is written is the pod's, whose
-    namespace the writing thread is in.
-    """
-    if trouble() is not None:
-        flags = libc.MS_REMOUNT | libc.MS_BIND | libc.MS_NOSUID | libc.MS_NODEV | libc.MS_NOEXEC
-        with suppress(KernelError):
-            libc.mount("none", str(_ROOT), "", flags)
 
 
 def read(space: Namespace, paths: Sequence[str]) -> dict[str, str]:
