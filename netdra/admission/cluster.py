@@ -37,6 +37,7 @@ class Cluster(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         users: of the topology that is written: the claims that pods are attached with.
         waiting: how many others are allocated through its classes.
         reported: what nodes report, as far as the policy that is written or deleted asks for it.
+        nowhere: why the CustomDevice that is written is applied on no node now; "" if it is, or nobody knows.
         added: the names that policies and CustomDevices add to devices, for what selectors may ask for.
     """
 
@@ -47,6 +48,7 @@ class Cluster(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     classes: Mapping[str, DeviceClass] = {}
     users: tuple[str, ...] = ()
     waiting: int = 0
+    nowhere: str = ""
     added: Added = Added()
     reported: Reported = Reported()
 
@@ -104,7 +106,7 @@ def _of_policy(_: AdmissionRequest, cluster: Cluster) -> Cluster:
 
 
 def _of_custom_device(_: AdmissionRequest, cluster: Cluster) -> Cluster:
-    return Cluster(custom_devices=cluster.custom_devices)
+    return Cluster(custom_devices=cluster.custom_devices, nowhere=cluster.nowhere)
 
 
 def _clashing(new: NetworkTopology, topologies: Topologies) -> dict[str, NetworkTopology]:

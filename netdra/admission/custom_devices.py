@@ -14,12 +14,19 @@ from netdra.model.suggestions import listed
 from netdra.topology.findings import Finding
 
 
-def review(new: CustomDevice, custom_devices: Mapping[str, CustomDevice]) -> Verdict:
-    """What stands against a CustomDevice, and what its author should know."""
+def review(new: CustomDevice, custom_devices: Mapping[str, CustomDevice], nowhere: str = "") -> Verdict:
+    """What stands against a CustomDevice, and what its author should know.
+
+    Args:
+        new: as it will be.
+        custom_devices: all of them, by name.
+        nowhere: why no node has what it speaks of; "" if one has, or nobody knows.
+    """
     named = f'CustomDevice "{new.name}"'
     if wrong := tuple(f"{named}: {text}" for text in problems(new)):
         return Verdict(wrong)
-    return Verdict((), tuple(finding.text for finding in warnings(new, custom_devices)))
+    found = tuple(finding.text for finding in warnings(new, custom_devices))
+    return Verdict((), (*found, f"{named}: {nowhere}") if nowhere else found)
 
 
 def warnings(new: CustomDevice, custom_devices: Mapping[str, CustomDevice]) -> Iterator[Finding]:

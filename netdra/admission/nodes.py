@@ -16,6 +16,7 @@ from typing import Any
 from netdra.exposure.foresight import Reported, Seen
 from netdra.kube.resources import ClusterNode
 from netdra.kube.store import Change, Store
+from netdra.model.custom_device import CustomDevice, CustomDeviceSelector
 from netdra.model.inventory import AttributeValue
 from netdra.model.node_network import InterfaceGroup, NodeInterfaces
 from netdra.model.policy import DeviceExposurePolicy
@@ -132,6 +133,28 @@ class Nodes:
         }
         return Reported(tuple(self._apart(selection, chosen)), nodes - left, left)
 
+    def nowhere(self, device: CustomDevice) -> str:
+        """Why a CustomDevice is applied on no node as they are now; "" if it is on some, or nothing is known.
+
+        Of an interface that it registers itself nobody can say: those that no policy matches are only counted.
+        """
+        selector = device.spec.selector or CustomDeviceSelector()
+        nodes = self.nodes.objects
+        if not nodes or not self.reports.synced:
+            return ""
+        chosen = selector.node_selector
+        picked = [name for name, node in nodes.items() if chosen is None or chosen.matches(node.metadata.labels)]
+        if not picked:
+            return f"spec.selector.nodeSelector: none of {len(nodes)} nodes has these labels now"
+        reports = [self.reports.objects[name].status for name in picked if name in self.reports.objects]
+        known = [report for report in reports if report is not None]
+        wanted = device.spec.device
+        if device.spec.add_if_not_exist or not known or any(_has(report.interfaces, wanted) for report in known):
+            return ""
+        return (
+            f'spec.device: none of {len(known)} nodes that are selected reports a device or an interface "{wanted}" now'
+        )
+
     async def _refresh(self, selection: _Selection, asked: frozenset[str]) -> None:
         """Count what nodes have reported since; other requests go first now and then."""
         begun = turn = time.monotonic()
@@ -167,6 +190,18 @@ class Nodes:
             self._bits, self._selections = {}, {}
         for selection in self._selections.values():
             selection.stale[change.key] = None
+
+
+def _has(groups: Iterable[InterfaceGroup], wanted: str) -> bool:
+    """Whether a node reports an interface or a device of that name."""
+    return any(
+        wanted in group.names
+        or any(
+            wanted == each.name or (each.suffix and wanted.removesuffix(each.suffix) in group.names)
+            for each in group.devices
+        )
+        for group in groups
+    )
 
 
 def _parts(group: InterfaceGroup, asked: frozenset[str]) -> Iterator[tuple[Key, int]]:

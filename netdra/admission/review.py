@@ -118,7 +118,7 @@ def _schema(request: AdmissionRequest, cluster: Cluster) -> Verdict:
 
 
 def _custom_device(request: AdmissionRequest, cluster: Cluster) -> Verdict:
-    return custom_devices.review(_read(request.object, CustomDevice), cluster.custom_devices)
+    return custom_devices.review(_read(request.object, CustomDevice), cluster.custom_devices, cluster.nowhere)
 
 
 _KINDS: Mapping[str, Callable[[AdmissionRequest, Cluster], Verdict]] = {

@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import ssl
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from http import HTTPStatus
 from traceback import clear_frames
 from typing import NamedTuple
@@ -27,6 +28,7 @@ from netdra.admission.review import CLAIMS, CLASS, POLICY, is_reshaped, policies
 from netdra.admission.serving import Clients
 from netdra.admission.workers import Workers
 from netdra.kube.errors import ApiError
+from netdra.model.custom_device import CustomDevice
 from netdra.model.topology import NetworkTopology
 from netdra.ops.metrics import Values, measured
 from netdra.ops.process import Process
@@ -109,6 +111,10 @@ class Server:
                 return ALLOWED
             _, new = policies_of(request)
             cluster = await self._copy.with_reports(new, trusted=asker.trusted)
+        if request.kind.kind == CustomDevice.__name__ and asker.trusted:
+            with suppress(msgspec.DecodeError):
+                device = msgspec.json.decode(request.object, type=CustomDevice)
+                cluster = replace(cluster, nowhere=self._copy.nodes.nowhere(device))
         turn = "" if asker.trusted else asker.address
         return await self._workers.review(request, narrowed(request, cluster), turn)
 

@@ -11,11 +11,15 @@ from msgspec.structs import replace
 
 from netdra.admission.cluster import Cluster, narrowed
 from netdra.admission.messages import ALLOWED, AdmissionRequest
+from netdra.admission.nodes import Nodes
 from netdra.admission.review import is_reshaped, review
 from netdra.cel.vocabulary import added
+from netdra.kube.resources import ClusterNode
 from netdra.model import documents
 from netdra.model.claim import DeviceClass
 from netdra.model.custom_device import CustomDevice
+from netdra.model.meta import ObjectMeta
+from netdra.model.node_network import InterfaceGroup, NodeInterfaces, PublishedDevice, ReportedInterfaces
 from netdra.model.schema import CNIPluginSchema
 from netdra.model.topology import NetworkTopology
 from netdra.topology import shipped
@@ -352,6 +356,45 @@ class TestCustomDevices:
         assert "a speaks of the same device" in warning
         other = custom("b", device="eth2", addIfNotExist=True)
         assert review(request_of(other), cluster) == ALLOWED
+
+
+class TestNowhere:
+    """A CustomDevice that is for nothing there is: its author may have mistyped, or be early."""
+
+    def nodes(self) -> Nodes:
+        nodes = Nodes()
+        group = InterfaceGroup(type="nic", count=1, names=("eth1",), devices=(PublishedDevice(suffix="-shared"),))
+        for name, rack in (("n1", "a7"), ("n2", "b1")):
+            metadata = ObjectMeta(name=name, labels={"rack": rack})
+            nodes.nodes.put(name, ClusterNode(metadata=metadata))
+            report = ReportedInterfaces(interfaces=(group,) if name == "n1" else ())
+            nodes.reports.put(name, NodeInterfaces(metadata=ObjectMeta(name=name), status=report))
+        nodes.reports.advance("1")
+        return nodes
+
+    @pytest.mark.parametrize(
+        ("device", "rack", "message"),
+        [
+            ("eth1", "", ""),
+            ("eth1-shared", "a7", ""),
+            ("eth2", "", 'none of 2 nodes that are selected reports a device or an interface "eth2"'),
+            ("eth1", "b1", "none of 1 nodes"),
+            ("eth1", "c3", "none of 2 nodes has these labels"),
+        ],
+    )
+    def test_it_is_warned_of(self, request_of: Request, device: str, rack: str, message: str) -> None:
+        chosen: dict[str, Any] = {"selector": {"nodeSelector": {"matchLabels": {"rack": rack}}}} if rack else {}
+        new = custom(device=device, attributes={"a": {"int": 1}}, **chosen)
+        nowhere = self.nodes().nowhere(new)
+        assert message in nowhere
+        assert bool(message) is bool(nowhere)
+        found = review(request_of(new), Cluster(nowhere=nowhere))
+        assert found.allowed
+        assert [message in warning for warning in found.warnings] == ([True] if message else [])
+
+    def test_nothing_is_said_where_nothing_is_known(self) -> None:
+        assert Nodes().nowhere(custom(attributes={"a": {"int": 1}})) == ""
+        assert self.nodes().nowhere(custom(device="wire1", addIfNotExist=True)) == ""
 
 
 def test_what_a_review_needs_survives_the_way_to_a_worker(topology: Topology) -> None:
