@@ -137,7 +137,7 @@ class Plugins:
         template = await self._apply(plugin, "remove" if removing else "install")
         seen = Seen(
             template=template,
-            daemon_set=self._daemon_sets.objects.get(self._key(plugin)),
+            daemon_set=self._as_applied(plugin),
             pods=self._pods_of(plugin.name),
             users=users,
         )
@@ -170,6 +170,13 @@ class Plugins:
             applied = await self._client.apply(DAEMON_SETS, manifest, manager=MANAGER)
             self._applied[plugin.name] = (wanted, applied.metadata.uid, applied.metadata.generation)
         return template
+
+    def _as_applied(self, plugin: CNIPlugin) -> DaemonSet | None:
+        """The DaemonSet, once it is known as it was applied: what an older one says is of other nodes and pods."""
+        found = self._daemon_sets.objects.get(self._key(plugin))
+        _, uid, generation = self._applied[plugin.name]
+        is_as_applied = found is not None and (found.metadata.uid, found.metadata.generation) == (uid, generation)
+        return found if is_as_applied else None
 
     def _planned_schema(self, plugin: CNIPlugin, seen: Seen, *, removing: bool) -> PlannedSchema:
         found = self._state.schemas.objects.get(installers.schema_name(plugin.name))

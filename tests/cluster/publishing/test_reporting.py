@@ -257,7 +257,7 @@ def test_one_event_tells_of_a_cause_however_many_interfaces_have_it(
             )
             (event,) = about(found, bad)
             assert event["reason"] == "PolicyProblem"
-            assert "(on 4 interfaces, eth0, eth1, eth2, …)" in event["note"]
+            assert "(on 4 interfaces, eth0, eth1, eth2 and 1 more)" in event["note"]
             machine.veth("eth4", "far4")
             await scene.devices(*(f"eth{number}" for number in range(5)))
             await reported(scene, lambda status: status["problems"][0]["interfaces"] == 5)
