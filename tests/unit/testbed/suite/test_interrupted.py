@@ -22,7 +22,8 @@ TEST = """
 
     @pytest.fixture
     def made():
-        Path("pids").write_text(str(os.getpid()))
+        Path("pid").write_text(str(os.getpid()))
+    Path("pid").rename("pids")
         yield
         Path("cleaned").touch()
 
