@@ -23,7 +23,7 @@ TEST = """
     @pytest.fixture
     def made():
         Path("pid").write_text(str(os.getpid()))
-    Path("pid").rename("pids")
+        Path("pid").rename("pids")
         yield
         Path("cleaned").touch()
 
