@@ -11,10 +11,10 @@ mount -o remount,bind,ro,nosuid,nodev,noexec /proc/sys
 exec setpriv --bounding-set="$0" --inh-caps="$0" "$@"
 """
 _LOOK = """
-from netdra.steps import sysctl
-print(sysctl.trouble())
-sysctl.make_writable()
-print(sysctl.trouble())
+from netdra.kernel import mounts
+print(mounts.sysctl_trouble())
+mounts.make_sysctls_writable()
+print(mounts.sysctl_trouble())
 """
 
 
