@@ -35,7 +35,7 @@ FOLDER = Path(DISK_FOLDER)
 # The runtime waits so long for a hook; under emulation the usual 2 s are too few.
 HOOK_SECONDS = 40.0
 DEFINITION = "apiextensions.k8s.io/v1/CustomResourceDefinition"
-PROGRAMS = ("kubelet", "crictl", *CNI_PROGRAMS)
+PROGRAMS = ("kubelet", "crictl", "helm", *CNI_PROGRAMS)
 _CACHE = "NETDRA_TESTBED_CACHE"
 
 
