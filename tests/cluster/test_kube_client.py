@@ -258,6 +258,7 @@ def test_a_pods_token_is_read_again_once_the_server_no_longer_takes_the_old_one(
                 await awaited(reflector.store.wait_synced(), "the token to be read again")
             assert f"{workspace.namespace}/kube-root-ca.crt" in reflector.store.objects
             task.cancel()
+            await asyncio.wait([task])
 
     run(story())
 
@@ -285,6 +286,7 @@ def test_an_object_that_the_model_cannot_read_is_reported_and_holds_up_nobody(
                 workspace.api.patch(kind, odd, {"spec": {"exposure": None}})
                 await store.until(lambda: odd in store.objects and odd not in store.unreadable)
             task.cancel()
+            await asyncio.wait([task])
 
     run(story())
 

@@ -57,6 +57,7 @@ def test_a_new_publisher_finds_its_slices_and_writes_nothing(control_plane: Cont
             await awaited(successor.settled(), "the successor to settle")
             assert scene.written(since) == 0
             task.cancel()
+            await asyncio.wait([task])
 
     asyncio.run(story())
 

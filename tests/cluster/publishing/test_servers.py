@@ -56,6 +56,7 @@ def test_slices_that_the_kubelet_wipes_come_back_and_a_successor_writes_nothing(
                 with waiting("nothing to be published"):
                     await asyncio.sleep(QUIET_SECONDS)
                 task.cancel()
+                await asyncio.wait([task])
                 writes = [each for each in proxy.requests if each.method != "GET" and not each.parameters.get("dryRun")]
             assert writes == []
             assert scene.slices() == stored
