@@ -53,6 +53,7 @@ class Driver:
         instance: str = "",
         port: int = HEALTH_PORT,
         options: Sequence[str] = ANY_PLUGIN,
+        capabilities: Sequence[str] = (),
     ) -> None:
         """Prepare, start nothing.
 
@@ -62,12 +63,15 @@ class Driver:
             instance: what tells it from another one of the node.
             port: where it serves its metrics on the node.
             options: further ones of `netdra node`.
+            capabilities: those that it and what it runs have alone, as a container's list has them; all where none are
+                named.
         """
         self.node = node
         self._kubeconfig = kubeconfig
         self._instance = instance
         self._port = port
         self._options = tuple(options)
+        self._capabilities = tuple(capabilities)
         self._fault = ""
         self.plugins = node.folder / "plugins"
         self.plugins.mkdir(exist_ok=True)
@@ -82,6 +86,7 @@ class Driver:
             ProcessError: it did not become ready, or it runs.
         """
         command = (
+            *_with_alone(self._capabilities),
             *(sys.executable, "-m", "netdra", "node", f"--kubeconfig={self._kubeconfig}"),
             *(f"--node-name={self.node.name}", f"--instance={self._instance}", f"--cni-path={self.plugins}"),
             *(f"--health-address=127.0.0.1:{self._port}", "--verbose"),
@@ -98,7 +103,13 @@ class Driver:
     def beside(self, instance: str) -> Driver:
         """A second one for the same node, not started, as in a rolling update."""
         port = self._port + 1
-        return Driver(self.node, self._kubeconfig, instance=instance, port=port, options=self._options)
+        return Driver(
+            *(self.node, self._kubeconfig),
+            instance=instance,
+            port=port,
+            options=self._options,
+            capabilities=self._capabilities,
+        )
 
     def kill(self) -> None:
         """Kill it, as a crash would."""
@@ -150,6 +161,14 @@ class Driver:
             return self.node.run("busybox", "wget", "-q", "-O", "-", f"http://127.0.0.1:{self._port}{path}")
         except CommandError:
             return None
+
+
+def _with_alone(capabilities: Sequence[str]) -> tuple[str, ...]:
+    """What a command is run by to have these capabilities and no others, as in a container."""
+    if not capabilities:
+        return ()
+    named = ",".join(("-all", *(f"+{capability.lower()}" for capability in capabilities)))
+    return ("setpriv", f"--bounding-set={named}", f"--inh-caps={named}", "--")
 
 
 def left(node: Node) -> list[str]:

@@ -46,6 +46,9 @@ VALUES: Mapping[str, Any] = {
 }
 """The chart's values for such a cluster."""
 _READY_SECONDS = 120
+# The runtime waits so long for a hook. With several sites on one machine two seconds are soon over, and how long hooks
+# take is measured elsewhere.
+_HOOK_SECONDS = 20.0
 _PACKAGE_PARENT = Path(__file__).parent.parent
 
 
@@ -133,7 +136,7 @@ def opened(plane: ControlPlane, api: Api, node: Node, socket: Path, image: Path)
         # What a runtime mounts on the node has to show in containers that were there before (HostToContainer).
         node.run("mount", "--make-rshared", "/")
         node.run("ip", "address", "add", f"{SERVICE}/32", "dev", "lo")
-        containerd = Containerd(node, overlay=True)
+        containerd = Containerd(node, hook_seconds=_HOOK_SECONDS, overlay=True)
         plugins = node.folder / CNI_PATH.removeprefix("/var/")
         plugins.mkdir()
         for name in PLUGINS:

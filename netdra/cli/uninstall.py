@@ -21,14 +21,15 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _FORCED = """\
-Forced: netdra is removed while these claims are allocated.
+Forced: netdra is removed while it is needed.
 - Pods that use them go on, with their networks, and cannot end: they stay Terminating until netdra is installed again.
 - Nothing checks or repairs their networks meanwhile, and no new pod gets one.
 - To free a pod for good without netdra, delete its node's pods by force and reboot the node: what the kernel holds of
-  their networks goes with it, what plugins keep on disk (leases of IPAM plugins) does not."""
+  their networks goes with it, what plugins keep on disk (leases of IPAM plugins) does not.
+- Programs of CNIPlugins stay on the nodes, and nothing looks after them."""
 _REFUSED = """\
-Delete the pods that use them, and claims that nobody uses, and uninstall again. Helm calls the release "uninstalling"
-until then; to keep it, or to remove it all the same, have helm call it deployed again first:
+Delete the pods that use the claims, claims that nobody uses, and CNIPlugins, and uninstall again. Helm calls the
+release "uninstalling" until then; to keep it, or to remove it all the same, have helm call it deployed again first:
   helm rollback RELEASE REVISION            the last one of helm history RELEASE
   helm upgrade RELEASE CHART --reuse-values --set uninstall.force=true
   helm uninstall RELEASE"""
@@ -53,16 +54,17 @@ def command() -> None:
 @click.option("--force", is_flag=True, help="Say what will happen to those who have devices, and succeed.")
 @_OUTPUT
 def check(kubeconfig: Path | None, context: str | None, force: bool, output: str) -> None:
-    """Say which ResourceClaims have devices of netdra's: their pods could not end without it.
+    """Say what still needs netdra: ResourceClaims with its devices, and CNIPlugins.
 
-    Nothing is changed. The exit code is 1 if there are any, 0 if there are none or with --force.
+    Pods with such claims could not end without it, and programs that it installed would stay on the nodes. Nothing is
+    changed. The exit code is 1 if there are any, 0 if there are none or with --force.
     """
     from netdra.controller.uninstall import holders
 
     found = _asked(kubeconfig, context, holders)
     _show(found, output)
-    if found.count == 0:
-        terminal.tell("no ResourceClaim has a device of netdra's")
+    if not (found.count or found.plugins):
+        terminal.tell("no ResourceClaim has a device of netdra's, and no CNIPlugin is installed")
         return
     terminal.tell(_FORCED if force else _REFUSED)
     if not force:
@@ -78,9 +80,10 @@ def check(kubeconfig: Path | None, context: str | None, force: bool, output: str
 def clean(kubeconfig: Path | None, context: str | None, namespace: str, name: str, output: str) -> None:
     """Remove what netdra's processes made and nobody else removes, once they are gone.
 
-    DeviceClasses of topologies, shipped plugin schemas, NodeNetworks, netdra's ResourceSlices, the controller's lease,
-    the webhook's Secret, and what keeps topologies from being deleted. What people wrote stays: policies, topologies,
-    claims, and the CustomResourceDefinitions. Run it again and there is nothing to do.
+    DeviceClasses of topologies, shipped plugin schemas, NodeNetworks, netdra's ResourceSlices, DaemonSets of
+    CNIPlugins, the controller's lease, the webhook's Secret, and what keeps topologies and CNIPlugins from being
+    deleted. What people wrote stays: policies, topologies, claims, and the CustomResourceDefinitions. Run it again and
+    there is nothing to do.
     """
     from netdra.controller.uninstall import Installation, Removed
     from netdra.controller.uninstall import clean as removing
@@ -110,12 +113,13 @@ def _show(found: Holders, output: str) -> None:
     if output != "table":
         _print(found, output)
         return
-    if not found.count:
-        return
     rows = [(each.claim, ", ".join(each.pods) or "-", ", ".join(each.devices)) for each in found.claims]
-    terminal.print_table(("CLAIM", "PODS", "DEVICES"), rows)
+    if rows:
+        terminal.print_table(("CLAIM", "PODS", "DEVICES"), rows)
     if found.count > len(rows):
         click.echo(f"... and {found.count - len(rows)} more")
+    if found.plugins:
+        terminal.print_table(("CNIPLUGIN",), [(name,) for name in found.plugins])
     sys.stdout.flush()  # before what is told of it, where both go to one log
 
 

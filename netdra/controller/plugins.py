@@ -125,7 +125,7 @@ class Plugins:
     async def _carry_out(self, plugin: CNIPlugin) -> None:
         if not self._settings.image:
             pending = PlannedSchema(said=Said("SchemaApplied", False, "Pending"))
-            await self._finalize(plugin, wanted=False)
+            await finalize(self._client, plugin, wanted=False)
             await self._say(plugin, None, pending)
             return
         users = installers.users_of(plugin.name, self._state.topologies.objects.values())
@@ -133,7 +133,7 @@ class Plugins:
         if FINALIZER not in plugin.metadata.finalizers:
             if plugin.metadata.deletion_timestamp:
                 return
-            await self._finalize(plugin, wanted=True)
+            await finalize(self._client, plugin, wanted=True)
         template = await self._apply(plugin, "remove" if removing else "install")
         seen = Seen(
             template=template,
@@ -143,7 +143,7 @@ class Plugins:
         )
         if removing and seen.is_complete:
             log.info('CNIPlugin "%s" is removed from %s nodes', plugin.name, seen.desired)
-            await self._finalize(plugin, wanted=False)
+            await finalize(self._client, plugin, wanted=False)
             return
         planned = self._planned_schema(plugin, seen, removing=removing)
         await self._write_schema(planned)
@@ -199,13 +199,19 @@ class Plugins:
             case "delete":
                 await self._client.delete(SCHEMAS, planned.schema)
 
-    async def _finalize(self, plugin: CNIPlugin, *, wanted: bool) -> None:
-        present = plugin.metadata.finalizers
-        if wanted == (FINALIZER in present):
-            return
-        others = [name for name in present if name != FINALIZER]
-        patch = {
-            "finalizers": [*others, FINALIZER] if wanted else others,
-            "resourceVersion": plugin.metadata.resource_version,
-        }
-        await self._client.merge(CNI_PLUGINS, plugin.name, {"metadata": patch})
+
+async def finalize(client: Client, plugin: CNIPlugin, *, wanted: bool) -> None:
+    """Keep a CNIPlugin from going while nodes have its program, or let it go.
+
+    Raises:
+        ApiError: it was changed meanwhile, or cannot be written just now.
+    """
+    present = plugin.metadata.finalizers
+    if wanted == (FINALIZER in present):
+        return
+    others = [name for name in present if name != FINALIZER]
+    patch = {
+        "finalizers": [*others, FINALIZER] if wanted else others,
+        "resourceVersion": plugin.metadata.resource_version,
+    }
+    await client.merge(CNI_PLUGINS, plugin.name, {"metadata": patch})

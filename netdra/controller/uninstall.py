@@ -1,7 +1,8 @@
 """Taking netdra off a cluster: who still has its devices, and what its processes leave behind that nobody else removes.
 
 Called by `netdra uninstall`, which the chart runs before and after `helm uninstall`. A pod with a claim cannot end once
-its node has no driver, so who goes looks for such claims first. What people wrote stays: their objects and their kinds.
+its node has no driver, and nobody takes an installed CNI plugin from the nodes once there is no controller, so who goes
+looks for such first. What people wrote stays: their objects and their kinds.
 """
 
 from __future__ import annotations
@@ -14,10 +15,21 @@ import msgspec
 
 from netdra.controller.classes import is_generated
 from netdra.controller.daemon import LEASE
+from netdra.controller.installers import PLUGIN_LABEL
+from netdra.controller.plugins import DAEMON_SETS, finalize
+from netdra.controller.plugins import FINALIZER as INSTALLED
 from netdra.controller.writing import FINALIZER, hold
-from netdra.kube.client import Client
+from netdra.kube.client import Client, Selection
 from netdra.kube.errors import NotFoundError
-from netdra.kube.resources import DEVICE_CLASSES, NODE_NETWORKS, RESOURCE_SLICES, SCHEMAS, TOPOLOGIES, Resource
+from netdra.kube.resources import (
+    CNI_PLUGINS,
+    DEVICE_CLASSES,
+    NODE_NETWORKS,
+    RESOURCE_SLICES,
+    SCHEMAS,
+    TOPOLOGIES,
+    Resource,
+)
 from netdra.model import names
 from netdra.model.claim import ResourceClaimConsumerReference
 from netdra.model.meta import ObjectMeta
@@ -84,15 +96,17 @@ class Holder(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class Holders(msgspec.Struct, frozen=True, kw_only=True):
-    """The claims that have devices of netdra's.
+    """What still needs netdra.
 
     Attributes:
-        count: of all.
+        count: of all claims that have devices of netdra's.
         claims: the first `MAX_CLAIMS` of them.
+        plugins: the CNIPlugins whose programs are on nodes, by name.
     """
 
     count: int
     claims: tuple[Holder, ...] = ()
+    plugins: tuple[str, ...] = ()
 
 
 class Removed(msgspec.Struct, frozen=True, kw_only=True, order=True):
@@ -123,13 +137,15 @@ _OURS: tuple[tuple[Resource[Any], Callable[[Any], bool]], ...] = (
 
 
 async def holders(client: Client) -> Holders:
-    """Which claims have devices of netdra's.
+    """Which claims have devices of netdra's, and which CNI plugins it has installed.
 
     Raises:
-        ApiError: claims cannot be read.
+        ApiError: they cannot be read.
     """
     found = held(await client.list(_CLAIMS))
-    return Holders(count=len(found), claims=tuple(found[:MAX_CLAIMS]))
+    plugins = (each for each in await _present(client.list(CNI_PLUGINS)) if INSTALLED in each.metadata.finalizers)
+    names_of_plugins = tuple(sorted(each.name for each in plugins))
+    return Holders(count=len(found), claims=tuple(found[:MAX_CLAIMS]), plugins=names_of_plugins)
 
 
 def held(claims: Iterable[HeldClaim]) -> list[Holder]:
@@ -158,15 +174,19 @@ async def clean(client: Client, installation: Installation) -> AsyncIterator[Rem
     """Remove what the processes made and only they would have removed; they must be gone.
 
     DeviceClasses of topologies, schemas that only show what netdra ships, reports and slices of nodes, the lease and
-    the webhook's certificate are deleted; a topology that was kept while it was used is not kept any more. An object
-    that is gone already, or a kind that is, is none to remove.
+    the webhook's certificate are deleted, and the DaemonSets of CNIPlugins; a topology that was kept while it was used,
+    and a CNIPlugin that was kept while nodes have its program, are not kept any more. An object that is gone already,
+    or a kind that is, is none to remove.
 
     Raises:
         ApiError: something cannot be removed just now.
     """
-    for topology in await _present(client.list(TOPOLOGIES)):
-        if FINALIZER in topology.metadata.finalizers and await _done(hold(client, topology, held=False)):
-            yield Removed(kind="finalizer of NetworkTopology", name=topology.name)
+    async for released in _released(client):
+        yield released
+    of_plugins = Selection(namespace=installation.namespace, label_selector=PLUGIN_LABEL)
+    for installer in await client.list(DAEMON_SETS, of_plugins):
+        if await _done(client.delete(DAEMON_SETS, installer)):
+            yield Removed(kind="DaemonSet", name=f"{installation.namespace}/{installer.metadata.name}")
     for resource, is_ours in _OURS:
         for each in await _present(client.list(resource)):
             if is_ours(each) and await _done(client.delete(resource, each)):
@@ -175,6 +195,16 @@ async def clean(client: Client, installation: Installation) -> AsyncIterator[Rem
         metadata = ObjectMeta(name=name, namespace=installation.namespace)
         if await _done(client.delete(named, Removable(metadata=metadata))):
             yield Removed(kind=kind, name=f"{installation.namespace}/{name}")
+
+
+async def _released(client: Client) -> AsyncIterator[Removed]:
+    """Keep no object of somebody's from being deleted any more."""
+    for topology in await _present(client.list(TOPOLOGIES)):
+        if FINALIZER in topology.metadata.finalizers and await _done(hold(client, topology, held=False)):
+            yield Removed(kind="finalizer of NetworkTopology", name=topology.name)
+    for plugin in await _present(client.list(CNI_PLUGINS)):
+        if INSTALLED in plugin.metadata.finalizers and await _done(finalize(client, plugin, wanted=False)):
+            yield Removed(kind="finalizer of CNIPlugin", name=plugin.name)
 
 
 async def _present(reading: Awaitable[list[T]]) -> list[T]:

@@ -26,6 +26,8 @@ from tests.cluster.pods.running import publish
 ROOT = CHARTS.parent
 EXAMPLE = ROOT / "examples" / "first-pod"
 TOPOLOGY = "networking.dra.io/v1alpha1/NetworkTopology"
+PLUGIN = "networking.dra.io/v1alpha1/CNIPlugin"
+DAEMON_SET = "apps/v1/DaemonSet"
 HERE = "--namespace=netdra"
 GONE = (
     *(CLASS, SLICE, "networking.dra.io/v1alpha1/NodeNetwork", "cni.networking.k8s.io/v1alpha1/CNIPluginSchema"),
@@ -35,7 +37,7 @@ GONE = (
 )
 """Kinds of which nothing of netdra's is left."""
 GONE_HERE = (
-    *("apps/v1/DaemonSet", "apps/v1/Deployment", "v1/Service", "v1/Secret", "coordination.k8s.io/v1/Lease"),
+    *(DAEMON_SET, "apps/v1/Deployment", "v1/Service", "v1/Secret", "coordination.k8s.io/v1/Lease"),
     *("rbac.authorization.k8s.io/v1/Role", "rbac.authorization.k8s.io/v1/RoleBinding", "batch/v1/Job"),
 )
 
@@ -153,11 +155,15 @@ def test_a_pod_lives_through_upgrade_rollback_and_an_uninstall_that_is_refused_a
     site.helm("rollback", "netdra", HERE, "--wait", "--timeout=120s")
     assert held(pods) == "macvlan"
 
+    site.api.create(manifest(PLUGIN, "ovs", spec={"image": "none", "binaryPath": "/ovs", "imagePullPolicy": "Never"}))
+    site.api.wait_for(PLUGIN, "ovs", lambda found: found is not None and "finalizers" in found["metadata"])
     with pytest.raises(HelmError) as refused:
         site.helm("uninstall", "netdra", HERE, "--timeout=60s")
-    assert "apps/data  first" in refused.value.stdout + refused.value.stderr
-    assert "uninstall.force=true" in refused.value.stdout + refused.value.stderr
-    (drivers,) = site.api.list("apps/v1/DaemonSet", "netdra")
+    told = (refused.value.stdout + refused.value.stderr).replace("\\n", "\n")
+    assert "apps/data  first" in told
+    assert "CNIPLUGIN\novs" in told
+    assert "uninstall.force=true" in told
+    (drivers,) = (each for each in site.api.list(DAEMON_SET, "netdra") if each["metadata"]["name"] == "netdra-node")
     assert drivers["status"]["numberReady"] == 1
 
     (last, *_) = json.loads(site.helm("history", "netdra", HERE, "--output=json", "--max=1"))
@@ -170,9 +176,12 @@ def test_a_pod_lives_through_upgrade_rollback_and_an_uninstall_that_is_refused_a
         kind: ours(site.api.list(kind, "netdra")) for kind in GONE_HERE if ours(site.api.list(kind, "netdra"))
     } == {}
     assert ours(site.api.list(DEFINITION)), "with the definitions all of their objects would go"
-    topology = site.api.get(TOPOLOGY, "data")
-    assert topology is not None
-    assert not topology["metadata"].get("finalizers")
+    for kind, name in ((TOPOLOGY, "data"), (PLUGIN, "ovs")):
+        stayed = site.api.get(kind, name)
+        assert stayed is not None
+        assert not stayed["metadata"].get("finalizers")
+    assert not site.api.list(DAEMON_SET, "netdra")
+    site.api.delete(PLUGIN, "ovs")
 
     # It cannot end until netdra is there again, and then it does by itself.
     site.api.delete(POD, "first", "apps", grace=5)
@@ -180,4 +189,4 @@ def test_a_pod_lives_through_upgrade_rollback_and_an_uninstall_that_is_refused_a
     site.api.wait_for(POD, "first", lambda found: found is None, namespace="apps")
     site.api.delete(CLAIM, "data", "apps")
     site.helm("uninstall", "netdra", HERE, "--wait", "--timeout=120s")
-    assert not site.api.list("apps/v1/DaemonSet", "netdra")
+    assert not site.api.list(DAEMON_SET, "netdra")

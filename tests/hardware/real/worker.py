@@ -25,6 +25,7 @@ from testbed.objects import NODE
 from testbed.runtimes import started
 from testbed.vm.beside import PATIENCE, joined_control_plane
 from testbed.vm.hardware import DISK, DISK_FOLDER, GUEST
+from tests.cluster import identities
 from tests.cluster.conftest import is_established
 from tests.cluster.pods.conftest import Machine, logs_shown
 from tests.cluster.pods.running import account
@@ -65,7 +66,12 @@ def running_worker(config: pytest.Config) -> Iterator[Worker]:
         with node, logs_shown(config, node):
             containerd = started(node, hook_seconds=HOOK_SECONDS)
             machine = Machine(node, containerd, Kubelet(containerd, plane))
-            worker = Worker(machine, Driver(node, account(node, plane, api)), plane, api)
+            (pods,) = (each for each in identities.template("node.yaml") if each["kind"] == "DaemonSet")
+            (container,) = pods["spec"]["template"]["spec"]["containers"]
+            # What hardware needs of the kernel the chart's pods must be able to do.
+            capabilities = container["securityContext"]["capabilities"]["add"]
+            driver = Driver(node, account(node, plane, api), capabilities=capabilities)
+            worker = Worker(machine, driver, plane, api)
             worker.driver.start()
             yield worker
             if not worker.leaves:
