@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from contextlib import suppress
 from pathlib import Path
 
 from testbed.build import program
@@ -173,25 +172,13 @@ def _with_alone(capabilities: Sequence[str]) -> tuple[str, ...]:
 
 
 def left(node: Node) -> list[str]:
-    """What there is on a node of any pod or claim: files and leases, by their paths.
-
-    host-local makes a lease's file before it writes whose it is (plugins/ipam/host-local/backend/disk). Killed between
-    the two, as with a driver or when its time is up, it leaves an empty file, which is of no pod: no DEL finds it.
-    """
+    """What there is on a node of any pod or claim: files and leases, by their paths."""
     return sorted(
         str(path.relative_to(node.folder))
         for pattern in _KEPT
         for path in node.folder.glob(pattern)
-        if path.parent.name != "pods"
-        and not path.name.startswith(("last_reserved_ip", "lock"))
-        and not _is_empty_lease(path)
+        if path.parent.name != "pods" and not path.name.startswith(("last_reserved_ip", "lock"))
     )
-
-
-def _is_empty_lease(path: Path) -> bool:
-    with suppress(FileNotFoundError):
-        return path.parent.parent.name == "networks" and path.stat().st_size == 0
-    return True
 
 
 def until_nothing_is_left(node: Node) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import subprocess
+import tempfile
 from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
@@ -41,14 +42,9 @@ def helm(*arguments: str, kubeconfig: Path | None = None, values: Mapping[str, A
         HelmError: it ended with another code than 0.
     """
     command = [str(program("helm")), *arguments, *(["--values=-"] if values is not None else [])]
-    environment = {
-        "PATH": "/usr/bin:/bin",
-        "HOME": "/nonexistent",
-        "KUBECONFIG": str(kubeconfig or "/nonexistent"),
-        # Else it looks for plugins and repositories in the home folder.
-        **{f"HELM_{kind}_HOME": "/nonexistent" for kind in ("CACHE", "CONFIG", "DATA")},
-    }
-    with waiting("helm"):
+    # Its plugins, repositories and caches are in the home folder, and it makes what is not there.
+    with waiting("helm"), tempfile.TemporaryDirectory(prefix="helm-") as home:
+        environment = {"PATH": "/usr/bin:/bin", "HOME": home, "KUBECONFIG": str(kubeconfig or f"{home}/none")}
         done = subprocess.run(
             command,
             input="" if values is None else json.dumps(values),

@@ -52,7 +52,7 @@ def lines_of(page: Path, title: str) -> list[str]:
 def type_in(site: Site, line: str, values: Path) -> str:
     """Run a line as somebody does who stands in the checkout; what is installed has the image that the node has."""
     path = ":".join([*{str(program(name).parent) for name in ("helm", "kubectl")}, os.environ["PATH"]])
-    environment = {**os.environ, "PATH": path, "KUBECONFIG": str(site.plane.kubeconfig())}
+    environment = {**os.environ, "PATH": path, "HOME": str(values.parent), "KUBECONFIG": str(site.plane.kubeconfig())}
     full = f"{line} --values {values}" if line.startswith("helm install") else line
     done = subprocess.run(full.split(), cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
