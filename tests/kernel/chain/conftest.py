@@ -6,7 +6,7 @@ import dataclasses
 import json
 import subprocess
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -65,8 +65,7 @@ class Bed:
     def addresses(self, name: str, *, inside: bool = False) -> set[str]:
         """The addresses of a link but for the link-local ones, which come and go with its carrier."""
         (found,) = self.ip("addr", "show", "dev", name, inside=inside)
-        addresses = {f"{each['local']}/{each['prefixlen']}" for each in found["addr_info"]}
-        return {each for each in addresses if not each.startswith("fe80:")}
+        return stable_addresses(found)
 
     def state(self) -> dict[str, Any]:
         """All that undoing must bring back: links, addresses and routes of both namespaces, files, namespaces."""
@@ -105,6 +104,12 @@ class Bed:
             if not str(each["dst"]).startswith(("fe80", "ff00", "multicast"))
         ]
         return {"links": links, "routes": sorted(routes)}
+
+
+def stable_addresses(link: Mapping[str, Any]) -> set[str]:
+    """The addresses of a link as iproute2 tells it, but for the link-local ones, which come and go with its carrier."""
+    addresses = {f"{each['local']}/{each['prefixlen']}" for each in link["addr_info"]}
+    return {each for each in addresses if not each.startswith("fe80:")}
 
 
 def differences(before: Any, after: Any, path: str = "") -> list[str]:

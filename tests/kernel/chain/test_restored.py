@@ -22,7 +22,8 @@ from netdra.kernel import netns
 from netdra.kernel.netns import Namespace
 from netdra.model.plan import Plan
 from testbed.recorder import Recorder
-from tests.kernel.chain.conftest import Bed, device, differences, recorder
+from testbed.waiting import until
+from tests.kernel.chain.conftest import Bed, device, differences, recorder, stable_addresses
 from tests.plans import plan, step
 
 POD = '"$(basename "$CNI_NETNS")"'
@@ -349,18 +350,19 @@ def test_after_any_attach_fault_and_detach_a_device_is_what_it_was_or_is_told(be
         assert (on_the_node(bed) == before) != bool(lost)
         assert where == "away" or not lost
         assert not list(bed.settings.state.glob("*.jsonl*"))
+        # A veth whose end died with its namespace goes a moment later.
         if not lost:
             bed.run("ip", "link", "del", "eth7")
+        until(lambda: [each["ifname"] for each in bed.ip("link")] == ["lo"], "the pair is gone")
 
     holds()
 
 
 def on_the_node(bed: Bed) -> dict[str, Any]:
-    """The node's links as they are, addresses included."""
-    found = {each["ifname"]: each for each in bed.ip("addr")}
+    """The node's links as they are, addresses included: one answer, for a namespace may be dying beside."""
     return {
-        name: (each.get("address"), each["mtu"], "UP" in each["flags"], bed.addresses(name))
-        for name, each in found.items()
+        each["ifname"]: (each.get("address"), each["mtu"], "UP" in each["flags"], stable_addresses(each))
+        for each in bed.ip("addr")
     }
 
 
