@@ -11,6 +11,7 @@ from netdra.model import claim, crd, kinds, resource
 from netdra.model.cni_plugin import CNIPlugin
 from netdra.model.custom_device import CustomDevice
 from netdra.model.meta import ObjectMeta
+from netdra.model.neutron_port import NeutronPort
 from netdra.model.node_network import NodeInterfaces, NodeNetwork, NodeReport
 from netdra.model.policy import DeviceExposurePolicy
 from netdra.model.schema import CNIPluginSchema
@@ -100,7 +101,7 @@ class TokenReview(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 def _custom(kind: crd.CustomKind, type_: type[T]) -> Resource[T]:
     assert kind.type is type_
-    return Resource(f"{kind.group}/{crd.VERSION}", kind.plural, type_)
+    return Resource(f"{kind.group}/{crd.VERSION}", kind.plural, type_, namespaced=kind.namespaced)
 
 
 NODES = Resource("v1", "nodes", ClusterNode)
@@ -115,6 +116,7 @@ TOPOLOGIES = _custom(kinds.TOPOLOGY, NetworkTopology)
 SCHEMAS = _custom(kinds.SCHEMA, CNIPluginSchema)
 CUSTOM_DEVICES = _custom(kinds.CUSTOM_DEVICE, CustomDevice)
 CNI_PLUGINS = _custom(kinds.CNI_PLUGIN, CNIPlugin)
+NEUTRON_PORTS = _custom(kinds.NEUTRON_PORT, NeutronPort)
 NODE_NETWORKS = _custom(kinds.NODE_NETWORK, NodeNetwork)
 NODE_REPORTS = Resource(NODE_NETWORKS.group_version, NODE_NETWORKS.plural, NodeReport)
 NODE_INTERFACES = Resource(NODE_NETWORKS.group_version, NODE_NETWORKS.plural, NodeInterfaces)

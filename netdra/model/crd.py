@@ -43,6 +43,8 @@ class CustomKind(msgspec.Struct, frozen=True, kw_only=True):
         extensions: path in the schema -> what is added there. `a.b` is a property, `[]` a list's items, `*` a map's
             values; nothing is the object itself.
         group: the API group.
+        namespaced: whether its objects are in namespaces.
+        selectable: paths of fields that lists and watches can be narrowed to (KEP-4358).
     """
 
     type: type
@@ -51,6 +53,8 @@ class CustomKind(msgspec.Struct, frozen=True, kw_only=True):
     columns: tuple[Column, ...]
     extensions: Mapping[str, Extension]
     group: str = GROUP
+    namespaced: bool = False
+    selectable: tuple[str, ...] = ()
 
     @property
     def name(self) -> str:
@@ -96,6 +100,8 @@ def manifest(kind: CustomKind) -> dict[str, Any]:
         "subresources": {"status": {}},
         "additionalPrinterColumns": [_column(column) for column in (*kind.columns, AGE)],
     }
+    if kind.selectable:
+        version["selectableFields"] = [{"jsonPath": path} for path in kind.selectable]
     spec = {
         "group": kind.group,
         "names": {
@@ -106,7 +112,7 @@ def manifest(kind: CustomKind) -> dict[str, Any]:
             "shortNames": list(kind.short_names),
             "categories": [CATEGORY],
         },
-        "scope": "Cluster",
+        "scope": "Namespaced" if kind.namespaced else "Cluster",
         "versions": [version],
     }
     return {

@@ -16,6 +16,7 @@ from netdra.model.cni_plugin import CNIPlugin
 from netdra.model.custom_device import CustomDevice
 from netdra.model.errors import InvalidInputError
 from netdra.model.inventory import INVENTORY_VERSION, Inventory
+from netdra.model.neutron_port import NeutronPort
 from netdra.model.node_network import NodeNetwork
 from netdra.model.plan import Plan
 from netdra.model.policy import DeviceExposurePolicy
@@ -31,6 +32,7 @@ Document = (
     | CustomDevice
     | CNIPlugin
     | NodeNetwork
+    | NeutronPort
     | ResourceSlice
     | ResourceClaim
     | ResourceClaimTemplate
@@ -45,6 +47,7 @@ KINDS: dict[str, type[Document]] = {
         CustomDevice,
         CNIPlugin,
         NodeNetwork,
+        NeutronPort,
         ResourceSlice,
         ResourceClaim,
         ResourceClaimTemplate,

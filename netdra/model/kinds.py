@@ -12,6 +12,7 @@ from netdra.model.cni_plugin import CNIPlugin
 from netdra.model.crd import Column, CustomKind, Extension, by, keys_match, rule, rules
 from netdra.model.custom_device import CustomDevice
 from netdra.model.names import MAX_LABEL, SCHEMA_GROUP_VERSION
+from netdra.model.neutron_port import NeutronPort
 from netdra.model.node_network import NodeNetwork
 from netdra.model.policy import MAX_PLUGINS, MAX_SUFFIX, DeviceExposurePolicy
 from netdra.model.resource import MAX_ATTRIBUTES_AND_CAPACITIES, MAX_STRING
@@ -145,6 +146,17 @@ TOPOLOGY = CustomKind(
             rule(
                 "!has(self.extendedResourceName) || !has(self.dependOn) || size(self.dependOn) == 0",
                 "only a root step has an extendedResourceName: a step that depends on others is given no device",
+            ),
+            rule(
+                "!has(self.neutron) || self.type == 'sriov' && (!has(self.dependOn) || size(self.dependOn) == 0)",
+                "only a root step of type sriov has a port in Neutron: others are no VF",
+            ),
+        ),
+        "spec.steps[].neutron": rules(
+            rule(
+                "!has(self.port) || !has(self.network) && !has(self.subnet) && !has(self.securityGroups)"
+                " && !has(self.qosPolicy) && !has(self.fixedIPs)",
+                "a port that is there already has a network, groups and addresses: give port alone",
             ),
         ),
         "spec.steps[].name": LABEL,
@@ -298,4 +310,28 @@ NODE_NETWORK = CustomKind(
     extensions={},
 )
 
-KINDS: tuple[CustomKind, ...] = (POLICY, TOPOLOGY, SCHEMA, CUSTOM_DEVICE, CNI_PLUGIN, NODE_NETWORK)
+NEUTRON_PORT = CustomKind(
+    type=NeutronPort,
+    plural="neutronports",
+    short_names=("nport",),
+    columns=(
+        Column(name="Physnet", path=".spec.physnet"),
+        Column(name="Network", path=".status.networkName"),
+        Column(name="Port", path=".status.portID"),
+        Column(name="MAC", path=".status.settings.mac"),
+        Column(name="VLAN", path=".status.settings.vlan", type="integer"),
+        _condition("Bound", "Bound"),
+        Column(name="Reason", path='.status.conditions[?(@.type=="Bound")].reason'),
+        Column(name="Node", path=".spec.nodeName", priority=1),
+        Column(name="Device", path=".spec.device", priority=1),
+        Column(name="Claim", path=".spec.claim.name", priority=1),
+    ),
+    extensions={
+        "spec": rules(rule("self == oldSelf", "a port is of one VF: netdra deletes it and makes another one")),
+        **CONDITIONS,
+    },
+    namespaced=True,
+    selectable=(".spec.nodeName",),
+)
+
+KINDS: tuple[CustomKind, ...] = (POLICY, TOPOLOGY, SCHEMA, CUSTOM_DEVICE, CNI_PLUGIN, NODE_NETWORK, NEUTRON_PORT)

@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from netdra.model.topology import described
+from netdra.model.topology import NeutronRequest, described
 
 
 class ClaimReference(msgspec.Struct, frozen=True, kw_only=True):
@@ -49,7 +49,8 @@ class PlannedDevice(msgspec.Struct, frozen=True, kw_only=True, rename="camel", o
 class PlannedStep(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
     """One step, ready but for the references in `config`, which are resolved when its ancestors have run.
 
-    `if_name` is CNI_IFNAME; `network` is the `name` in the CNI configuration.
+    `if_name` is CNI_IFNAME; `network` is the `name` in the CNI configuration. With `neutron`, the device's port in
+    Neutron says what `config` does not.
     """
 
     name: str
@@ -60,6 +61,7 @@ class PlannedStep(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omi
     depend_on: tuple[str, ...] = ()
     config: Mapping[str, Any] = {}
     device: PlannedDevice | None = None
+    neutron: NeutronRequest | None = None
 
     @property
     def plugin(self) -> str:

@@ -18,6 +18,7 @@ MAX_STEPS = 64
 MAX_PARAMETERS = 32
 MAX_CHOICES = 32
 MAX_PODS = 512
+MAX_NEUTRON_ITEMS = 16
 VALUES_KIND = "ParameterValues"
 Execution = Literal["Auto", "Binary"]
 BUILTIN_TYPES = frozenset({"sriov", "host-device", "bond", "vlan", "tuning", "vfio-pci", "rdma"})
@@ -29,6 +30,36 @@ MOVING_TYPES = frozenset({"sriov", "host-device", "vfio-pci", "rdma"})
 def described(kind: str, *, is_builtin: bool) -> str:
     """By what a plugin's schema is looked up: its type; the program of a type that is built in is another plugin."""
     return kind if is_builtin or kind not in BUILTIN_TYPES else f"{kind} (Binary)"
+
+
+class NeutronRequest(
+    msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True, forbid_unknown_fields=True
+):
+    """The port of OpenStack's Neutron that a root step's VF is to have; what is left out, Neutron and netdra choose.
+
+    A text may be the value of a parameter, `{{ params.<name> }}`, so that claims give it within the author's bounds.
+
+    Attributes:
+        network: The network's id or name; without it, the one that netdra's controller has for the VF's physical
+            network, or the only one there is.
+        subnet: The id or name of the network's subnet that the addresses are to be of.
+        security_groups: The ids of security groups; without the field those that Neutron gives each port.
+        qos_policy: The id of a QoS policy.
+        fixed_ips: The addresses that the port is to have, without prefix lengths.
+        port: The id of a port that is there already, in the place of a new one; nothing else may be given then.
+        assign_addresses: Whether the VF is given the port's addresses and routes. Where they are for an interface that
+            is made of the VF, such as a bond, say false and use `{{ <step>.ips[0].address }}` there.
+    """
+
+    network: str = ""
+    subnet: str = ""
+    security_groups: Annotated[tuple[str, ...], msgspec.Meta(max_length=MAX_NEUTRON_ITEMS)] | None = None
+    qos_policy: str = ""
+    fixed_ips: Annotated[tuple[str, ...], msgspec.Meta(max_length=MAX_NEUTRON_ITEMS)] = msgspec.field(
+        default=(), name="fixedIPs"
+    )
+    port: str = ""
+    assign_addresses: bool = True
 
 
 class Step(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True, forbid_unknown_fields=True):
@@ -46,6 +77,8 @@ class Step(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defau
             leases of their IPAM plugins, also those of other topologies. Without it, each step is a network of its own.
         extended_resource_name: A resource name, e.g. `example.com/vf`, by which containers can ask for the root
             step's device in their limits, without writing a claim.
+        neutron: The port of OpenStack's Neutron that the VF gets its MAC address, VLAN, rates and addresses from; root
+            steps of type `sriov` only.
     """
 
     name: str
@@ -56,6 +89,7 @@ class Step(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defau
     execution: Execution = "Auto"
     network: str = ""
     extended_resource_name: str = ""
+    neutron: NeutronRequest | None = None
 
     @property
     def is_builtin(self) -> bool:

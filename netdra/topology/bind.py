@@ -309,6 +309,7 @@ def _steps(
             depend_on=step.depend_on,
             config=completed(graph, step, allotted.get(step.name)),
             device=allotted.get(step.name),
+            neutron=step.neutron,
         )
         for step in filled(graph, given).steps
     )

@@ -29,7 +29,7 @@ def test_a_definition_names_its_kind_and_has_a_status_of_its_own(kind: crd.Custo
     (version,) = spec["versions"]
 
     assert spec["names"]["kind"] == kind.type.__name__
-    assert spec["scope"] == "Cluster"
+    assert spec["scope"] == ("Namespaced" if kind is kinds.NEUTRON_PORT else "Cluster")
     assert version["subresources"] == {"status": {}}
     assert version["additionalPrinterColumns"][-1]["name"] == "Age"
 

@@ -1,0 +1,173 @@
+"""NeutronPort (networking.dra.io/v1alpha1, namespaced): the port of OpenStack's Neutron that an allocated VF has.
+
+Made by netdra's controller for each device of a claim whose topology step has `neutron`, and kept in step with Neutron
+by it alone (decision D50). Read by the node that has the VF: what stands in the status is needed before a pod begins.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Annotated, Literal
+
+import msgspec
+
+from netdra.model.meta import Condition, ObjectMeta
+
+BOUND = "Bound"
+"""The condition of a port that Neutron has bound to the VF; its reasons are those of `netdra.neutron.errors`."""
+FINALIZER = "networking.dra.io/neutron-port"
+MAX_ADDRESSES = 16
+MAX_ROUTES = 64
+
+
+class PortOwner(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """The claim that the port is for.
+
+    Attributes:
+        name: The claim's name; it is in the port's namespace.
+        uid: The claim's uid, which Neutron keeps as the port's device_id.
+    """
+
+    name: str
+    uid: str
+
+
+class NeutronPortSpec(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """Which VF is to have a port, and of which network; written once, and not changed.
+
+    Attributes:
+        claim: The claim that was allocated the VF.
+        request: The claim's request, as the allocation names it.
+        pool: The VF's pool, as ResourceSlices name it.
+        device: The VF's device, as ResourceSlices name it.
+        node_name: The node that has the VF.
+        topology: The NetworkTopology that the VF was allocated for.
+        step: The topology's root step.
+        physnet: The physical network that the VF is of.
+        pci_address: The VF's PCI address.
+        pci_vendor_info: The VF's PCI vendor and device, as `8086:154c`.
+        host: The node as its NIC switch agent calls itself.
+        network: The network's id or name; without it, the controller's for the physical network.
+        subnet: The subnet's id or name; without it, Neutron chooses one of the network.
+        security_groups: The ids of the port's security groups; the project's default without them.
+        qos_policy: The id of the port's QoS policy.
+        fixed_ips: The addresses that the port is to have; Neutron chooses without them.
+        port: The id of a port that is there already and is used as it is, in the place of a new one.
+    """
+
+    claim: PortOwner
+    request: str
+    pool: str
+    device: str
+    node_name: str
+    topology: str
+    step: str
+    physnet: str
+    pci_address: str
+    pci_vendor_info: str
+    host: str
+    network: str = ""
+    subnet: str = ""
+    security_groups: Annotated[tuple[str, ...], msgspec.Meta(max_length=MAX_ADDRESSES)] | None = None
+    qos_policy: str = ""
+    fixed_ips: Annotated[tuple[str, ...], msgspec.Meta(max_length=MAX_ADDRESSES)] = msgspec.field(
+        default=(), name="fixedIPs"
+    )
+    port: str = ""
+
+
+class PortRoute(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """A route that the port's subnet gives to whoever is in it.
+
+    Attributes:
+        destination: The network, with its prefix length.
+        gateway: Where to send what is for it.
+    """
+
+    destination: str
+    gateway: str
+
+
+class PortSettings(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """What the VF gets of the port.
+
+    Attributes:
+        mac: The MAC address.
+        vlan: The VLAN that the NIC puts the VF in; 0 for none.
+        mtu: The network's MTU in bytes; 0 if Neutron does not say.
+        addresses: The addresses, with prefix lengths.
+        gateways: The gateways of the subnets that have one.
+        routes: Further routes of the subnets.
+        dns: Name servers of the subnets.
+        spoofchk: Whether the NIC drops what does not come from the VF's MAC address.
+        trust: Whether the VF may change its MAC address.
+        link_state: `auto`, or `disable` where an administrator has the port down.
+        min_tx_rate: The rate that the VF is guaranteed, in Mbit/s; 0 for none.
+        max_tx_rate: The rate that the VF cannot exceed, in Mbit/s; 0 for no bound.
+    """
+
+    mac: str
+    vlan: int = 0
+    mtu: int = 0
+    addresses: Annotated[tuple[str, ...], msgspec.Meta(max_length=MAX_ADDRESSES)] = ()
+    gateways: Annotated[tuple[str, ...], msgspec.Meta(max_length=MAX_ADDRESSES)] = ()
+    routes: Annotated[tuple[PortRoute, ...], msgspec.Meta(max_length=MAX_ROUTES)] = ()
+    dns: Annotated[tuple[str, ...], msgspec.Meta(max_length=MAX_ADDRESSES)] = ()
+    spoofchk: bool = True
+    trust: bool = False
+    link_state: Literal["auto", "enable", "disable"] = "auto"
+    min_tx_rate: int = 0
+    max_tx_rate: int = 0
+
+
+class NeutronPortStatus(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """What Neutron gave.
+
+    Attributes:
+        port_id: The port's id in Neutron.
+        network_id: The id of its network.
+        network_name: The name of its network.
+        settings: What the VF gets of the port; there once the port was bound.
+        conditions: `Bound`: Neutron has bound the port to the VF, or why it has not.
+    """
+
+    port_id: str = msgspec.field(default="", name="portID")
+    network_id: str = msgspec.field(default="", name="networkID")
+    network_name: str = ""
+    settings: PortSettings | None = None
+    conditions: tuple[Condition, ...] = ()
+
+
+class NeutronPort(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """The port of OpenStack's Neutron that an allocated VF has; made by netdra, and deleted with the VF's claim.
+
+    Attributes:
+        spec: Which VF is to have a port, and of which network.
+        status: What Neutron gave; written by netdra.
+    """
+
+    metadata: ObjectMeta
+    spec: NeutronPortSpec
+    api_version: Literal["networking.dra.io/v1alpha1"]
+    kind: Literal["NeutronPort"]
+    status: NeutronPortStatus | None = None
+
+    @property
+    def name(self) -> str:
+        """The object's name."""
+        return self.metadata.name
+
+    @property
+    def bound(self) -> Condition | None:
+        """Whether Neutron has bound it, and why not; None if nobody has looked."""
+        conditions = self.status.conditions if self.status is not None else ()
+        return next((condition for condition in conditions if condition.type == BOUND), None)
+
+
+def name_of(claim_uid: str, pool: str, device: str) -> str:
+    """What the NeutronPort of a claim's device is called; a device is once in an allocation that has a port.
+
+    The uid of the claim, so that one that is made anew has others, and a digest of what could be too long.
+    """
+    digest = hashlib.sha256(f"{pool}/{device}".encode()).hexdigest()[:8]
+    return f"{claim_uid}-{digest}"
