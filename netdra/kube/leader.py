@@ -88,6 +88,7 @@ class Election:
     _changed: float = 0.0
     _renewed: float = -math.inf
     _asked: float = -math.inf
+    _writing: bool = False
 
     @property
     def leads(self) -> bool:
@@ -162,13 +163,15 @@ class Election:
         try:
             if self._lease is None or self._lease.spec.holder_identity != self.identity:
                 await self._look()
+            if self._lease is not None and self._is_held_by_another(self._lease):
+                return False
+            self._writing = True
             if self._lease is None:
                 metadata = ObjectMeta(name=self.name, namespace=self.namespace)
                 self._lease = await self.client.create(LEASES, self._ours(Lease(metadata=metadata)))
-            elif self._is_held_by_another(self._lease):
-                return False
             else:
                 self._lease = await self.client.replace(LEASES, self._ours(self._lease))
+            self._writing = False
         except (ConflictError, AlreadyExistsError, NotFoundError):
             # Somebody was quicker; the next try looks at what they wrote.
             self._lease = None
@@ -211,10 +214,25 @@ class Election:
         return msgspec.structs.replace(lease, spec=spec)
 
     async def _release(self) -> None:
-        """Let others take the lease at once instead of when it runs out."""
-        if self._lease is None or self._lease.spec.holder_identity != self.identity:
-            return
-        spec = msgspec.structs.replace(self._lease.spec, holder_identity="", lease_duration_seconds=1)
+        """Let others take the lease at once instead of when it runs out.
+
+        A write whose answer did not come, because this process ends or the connection broke, may have been done: then
+        the lease is not what was last seen of it, and is read anew.
+        """
         with suppress(ApiError, TimeoutError):
             async with asyncio.timeout(RELEASE_SECONDS):
-                await self.client.replace(LEASES, msgspec.structs.replace(self._lease, spec=spec))
+                while not await self._is_released():
+                    self._writing = True
+
+    async def _is_released(self) -> bool:
+        """Give the lease up if it is ours; False if it was written meanwhile."""
+        if self._writing:
+            await self._look()
+        if self._lease is None or self._lease.spec.holder_identity != self.identity:
+            return True
+        spec = msgspec.structs.replace(self._lease.spec, holder_identity="", lease_duration_seconds=1)
+        try:
+            await self.client.replace(LEASES, msgspec.structs.replace(self._lease, spec=spec))
+        except ConflictError:
+            return False
+        return True

@@ -8,19 +8,22 @@ import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 
+import msgspec
 import pytest
 
 from netdra.kube.client import Client
 from netdra.kube.connection import connect
 from netdra.kube.errors import NotFoundError
 from netdra.kube.leader import LEASES, Election, Terms, since_boot
+from netdra.model.meta import micro_time_text
 from testbed.commands import Settings
 from testbed.control_plane import ControlPlane
 from testbed.pace import stretched, within
 from testbed.waiting import awaited, until_async, waiting
 from tests.cluster.conftest import StartControlPlane
-from tests.cluster.fault_proxy import Answer, FaultProxy, Stall
+from tests.cluster.fault_proxy import Answer, FaultProxy, Request, Stall
 
 LONG = Terms(duration=120.0, deadline=100.0, retry=0.2)  # nothing runs out while a test lasts
 NAMESPACE = "default"
@@ -116,6 +119,32 @@ def test_one_leads_and_the_next_follows_at_once_when_it_leaves(plane: ControlPla
                 if leader is second:
                     return
             await at_work(second)  # it was given up, so nobody waits until it runs out, which is after the test
+        assert_never_two(diary)
+
+    asyncio.run(story())
+
+
+def test_a_lease_is_given_up_though_the_last_renewal_was_not_answered(plane: ControlPlane) -> None:
+    async def story() -> None:
+        diary: list[tuple[float, str, str]] = []
+        stalled = asyncio.Event()
+
+        def first_renewal(request: Request) -> Stall | None:
+            if request.method != "PUT" or stalled.is_set():
+                return None
+            stalled.set()
+            return Stall()
+
+        async with candidate(plane, "unanswered", "a", diary, LONG) as first:
+            await at_work(first)
+            first.proxy.fault = first_renewal
+            await awaited(stalled.wait(), "a renewal that is not answered")
+            # What the server has when it did as it was asked, and could not say so.
+            lease = await first.election.client.get(LEASES, "unanswered", NAMESPACE)
+            renewed = msgspec.structs.replace(lease.spec, renew_time=micro_time_text(datetime.now(UTC)))
+            await first.election.client.replace(LEASES, msgspec.structs.replace(lease, spec=renewed))
+        async with candidate(plane, "unanswered", "b", diary, LONG) as second:
+            await at_work(second)
         assert_never_two(diary)
 
     asyncio.run(story())
