@@ -17,6 +17,7 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager, suppress
 from typing import Any
 from urllib.parse import urlsplit
+from weakref import WeakSet
 
 import aiohttp
 from aiohttp.abc import ResolveResult
@@ -41,6 +42,8 @@ MAX_STREAMS = 84
 """Connections for what is read for minutes."""
 KEEP_IDLE_SECONDS = 30.0
 """After once to twice this time an unused connection is closed; the API server closes it after 90 s."""
+_TURNS_TO_END = 20
+"""Of the event loop, that a connection needs at most to end after its socket was shut down (four with TLS)."""
 _UNAUTHORIZED = 401
 _AT_ONCE = 1024 * 1024
 _LATE = "the server did not answer in time"
@@ -159,6 +162,7 @@ class _Session:
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
+        self._sockets: WeakSet[socket.socket] = WeakSet()
         self._session: aiohttp.ClientSession | None = None
         self._closed = False
 
@@ -172,7 +176,7 @@ class _Session:
                 keepalive_timeout=KEEP_IDLE_SECONDS,
                 happy_eyeballs_delay=None,  # one address after the other: of two, the one that is late may be lost
                 resolver=_Resolver(),
-                socket_factory=_socket,
+                socket_factory=self._socket,
             )
             self._session = aiohttp.ClientSession(
                 connector=connector,
@@ -183,11 +187,31 @@ class _Session:
         return self._session
 
     async def close(self) -> None:
-        """Close its connections."""
+        """Close its connections; none is left when this returns.
+
+        aiohttp waits for those that it still has. One whose request was left within its answer, as every watch is, ends
+        by itself, after TLS has said goodbye: here the event loop may end before.
+        """
         self._closed = True
-        if self._session is not None:
-            await self._session.close()
-            self._session = None
+        if self._session is None:
+            return
+        await self._session.close()
+        self._session = None
+        for left in self._open():
+            with suppress(OSError):
+                left.shutdown(socket.SHUT_RDWR)
+        for _ in range(_TURNS_TO_END):
+            if not self._open():
+                break
+            await asyncio.sleep(0)
+
+    def _socket(self, address: Any) -> socket.socket:
+        made = _socket(address)
+        self._sockets.add(made)
+        return made
+
+    def _open(self) -> list[socket.socket]:
+        return [made for made in self._sockets if made.fileno() >= 0]
 
 
 async def _once(request: aiohttp.ClientRequest, handler: aiohttp.ClientHandlerType) -> aiohttp.ClientResponse:

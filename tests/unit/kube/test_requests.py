@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import gc
 import gzip
+import os
 import socket
 import ssl
 import warnings
@@ -13,6 +14,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import aiohttp
 import pytest
@@ -144,6 +146,46 @@ def test_a_burst_takes_turns_on_few_connections_and_streams_keep_none_of_it_wait
             async with asyncio.timeout(30):
                 await asyncio.gather(*(asked(connection, "PUT", b"x" * 5000) for _ in range(200)))
             assert server.connections - streams == MAX_REQUESTS
+
+    asyncio.run(story())
+
+
+def to_server(url: str) -> int:
+    """How many sockets of this process are connected to a server."""
+    port = urlsplit(url).port
+    number = 0
+    for entry in Path("/proc/self/fd").iterdir():
+        with suppress(OSError), socket.socket(fileno=os.dup(int(entry.name))) as copied:
+            number += copied.family == socket.AF_INET and copied.getpeername()[1] == port
+    return number
+
+
+@pytest.mark.parametrize("how", ["left", "cancelled within", "cancelled before"])
+def test_a_stream_that_is_left_has_no_socket_once_the_connection_is_closed(authority: Authority, how: str) -> None:
+    asked, answered = asyncio.Event(), asyncio.Event()
+
+    async def endless(_: Server, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        asked.set()
+        if how != "cancelled before":
+            writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 1000000\r\n\r\nfew")
+        await reader.read()
+
+    async def read(connection: Connection) -> None:
+        async with connection.ask("GET", "/?watch", idle_seconds=60.0) as answer:
+            await answer.content.readexactly(3)
+            answered.set()
+            if how == "cancelled within":
+                await asyncio.Event().wait()
+
+    async def story() -> None:
+        async with serving(authority, endless) as (server, connection):
+            reading = asyncio.create_task(read(connection))
+            await (asked if how == "cancelled before" else answered).wait()
+            if how != "left":
+                reading.cancel()
+            await asyncio.gather(reading, return_exceptions=True)
+            await connection.close()
+            assert to_server(server.url) == 0
 
     asyncio.run(story())
 
