@@ -134,7 +134,7 @@ async def _measured(*, phases: bool) -> tuple[dict[str, list[float]], dict[str, 
     times: dict[str, list[float]] = defaultdict(list)
     kernel: dict[str, list[float]] = defaultdict(list)
     totals: dict[str, Spent] = defaultdict(Spent)
-    with _bed() as (pods, claim, pod, timed):
+    with bed() as (pods, claim, pod, timed):
         prepared = pods.network.table.prepared.get(claim.metadata.uid)
         assert prepared is not None
         with _phases(timed) if phases else _nothing():
@@ -238,7 +238,7 @@ class _Known(Tracker):
 
 
 @contextmanager
-def _bed() -> Iterator[tuple[Pods, ResourceClaim, Namespace, Spent]]:
+def bed() -> Iterator[tuple[Pods, ResourceClaim, Namespace, Spent]]:
     """A node with one device, a pod's namespace, and the half of the daemon that keeps pods."""
     decoders.build()
     name = f"netdra-bench-{uuid.uuid4().hex[:8]}"

@@ -51,18 +51,24 @@ class RegistryClient:
         *,
         ttl: int = 300,
         adds: bool = False,
+        file: str = "",
     ) -> str:
         """Say something of a device, or of an interface that is to be one (`adds`); returns what there is to know.
+
+        With a `file`, such as /dev/fpga0, the device is to be that file; `device` is then a name of its own.
 
         Raises:
             InvalidInputError: it breaks a rule.
         """
         said = {name: _attribute(value) for name, value in (attributes or {}).items()}
         amounts = {name: _capacity(value) for name, value in (capacity or {}).items()}
-        takes = wire.RegisterDeviceRequest if adds else wire.RegisterAttributesRequest
-        gives = wire.RegisterDeviceResponse if adds else wire.RegisterAttributesResponse
+        new = adds or bool(file)
+        takes = wire.RegisterDeviceRequest if new else wire.RegisterAttributesRequest
+        gives = wire.RegisterDeviceResponse if new else wire.RegisterAttributesResponse
         request = takes(device=device, provider=self._provider, attributes=said, capacity=amounts, ttl_seconds=ttl)
-        return _granted(self._call("RegisterDevice" if adds else "RegisterAttributes", request, gives))
+        if isinstance(request, wire.RegisterDeviceRequest) and file:
+            request.device_file = file
+        return _granted(self._call("RegisterDevice" if new else "RegisterAttributes", request, gives))
 
     def deregister(self, device: str = "") -> str:
         """Take back what was said of a device, or all of it; raises InvalidInputError as `register`."""

@@ -27,7 +27,7 @@ BEGIN, END = "<!-- What `make test-runtimes` found; written by it. -->", "<!-- T
 _PODS, _SANDBOXES = "tests/cluster/pods", "tests/cluster/sandboxes"
 GROUPS: Mapping[str, Sequence[str]] = {
     "pods": (
-        *(f"{_PODS}/test_{name}.py" for name in ("containerd", "pods", "driver")),
+        *(f"{_PODS}/test_{name}.py" for name in ("containerd", "pods", "driver", "device_files")),
         *(
             f"{_PODS}/networks/test_{name}.py"
             for name in ("devices", "topologies", "containers", "refusals", "tutorial", "workloads", "preset")

@@ -4,6 +4,7 @@ Used by `bench.hollow` and `tests/cluster/test_hollow.py`. Each node has its own
 own watch of its slices. What they share is one process, one copy of the policies, and the pass that makes slices of
 policies and interfaces: these are the same everywhere, so it is made once, and each node's slices are these under its
 own name. On real nodes that pass is a few milliseconds of each node's own CPU; here it would be all that is measured.
+Where nodes have labels, CustomDevices say something else of each, so each makes a pass of its own.
 """
 
 from __future__ import annotations
@@ -17,19 +18,23 @@ from functools import partial
 
 from msgspec.structs import replace
 
+from netdra.exposure.registered import NOTHING, Registered
 from netdra.kube import features as gates
 from netdra.kube.client import Client
 from netdra.kube.reflector import Reflector
-from netdra.kube.resources import POLICIES
+from netdra.kube.resources import CUSTOM_DEVICES, POLICIES
 from netdra.kube.store import Change, Store
+from netdra.model.custom_device import CustomDevice
 from netdra.model.device import Features
 from netdra.model.inventory import Interface, Inventory, Node
 from netdra.model.node_network import NodeNetworkStatus
 from netdra.model.policy import DeviceExposurePolicy
+from netdra.model.registration import DeviceFile
 from netdra.model.resource import ResourceSlice
 from netdra.node.publishing.offering import Offering
 from netdra.node.publishing.publisher import STORED_SLICES, Publisher, Slices, StoredSlice, Written, of_node
 from netdra.node.publishing.reconcile import owner_of
+from netdra.node.publishing.registered import Facts
 from netdra.node.publishing.reporter import Reporter
 
 AT_ONCE = 64
@@ -47,6 +52,10 @@ class Quiet:
         """No device goes from the bus."""
         return True
 
+    def device_file(self, _: str) -> DeviceFile:
+        """There is no device file."""
+        return DeviceFile(missing=True)
+
 
 class Pattern:
     """What every node offers, made as a node daemon makes it, for a node of no name of its own."""
@@ -57,10 +66,10 @@ class Pattern:
         self._inventory = Inventory(node=Node(name=self.NAME), interfaces=interfaces)
         self._offering = Offering(self.NAME, {})
 
-    def look(self, policies: Sequence[DeviceExposurePolicy]) -> Mapping[str, Slices]:
+    def look(self, policies: Sequence[DeviceExposurePolicy], registered: Registered = NOTHING) -> Mapping[str, Slices]:
         """Make one pass, as after a change; the pools that came out differently."""
         self._offering.follow(policies, Features())
-        return self._offering.update(self._inventory, {}, (), Quiet(), time.monotonic()).slices
+        return self._offering.update(self._inventory, {}, (), Quiet(), time.monotonic(), registered).slices
 
     def report(self) -> NodeNetworkStatus:
         """What the last pass came to."""
@@ -112,12 +121,18 @@ class HollowNodes:
         told: when the last node was told what to publish last, as `time.monotonic`.
         nodes: by name.
         policies: the cluster's.
+        labels: by node; with them CustomDevices are applied.
+        custom_devices: the cluster's.
     """
 
     connect: Callable[[], Client]
     told: float = 0.0
     nodes: dict[str, HollowNode] = field(default_factory=dict)
     policies: Store[DeviceExposurePolicy] = field(default_factory=Store)
+    labels: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    custom_devices: Store[CustomDevice] = field(default_factory=Store)
+    _facts: dict[str, Facts] = field(default_factory=dict)
+    _patterns: dict[str, Pattern] = field(default_factory=dict)
     _status: NodeNetworkStatus = field(default_factory=NodeNetworkStatus)
     _work: asyncio.Event = field(default_factory=asyncio.Event)
 
@@ -135,12 +150,18 @@ class HollowNodes:
             async with asyncio.TaskGroup() as tasks:
                 running = [tasks.create_task(Reflector(client, POLICIES, self.policies).run())]
                 await self.policies.wait_synced()
+                if self.labels:
+                    self._facts = {name: Facts(tuple) for name in uids}
+                    self._patterns = {name: Pattern(interfaces) for name in uids}
+                    undo.enter_context(self.custom_devices.following(self._custom_device_changed))
+                    running.append(tasks.create_task(Reflector(client, CUSTOM_DEVICES, self.custom_devices).run()))
+                    await self.custom_devices.wait_synced()
                 begun = asyncio.Semaphore(AT_ONCE)
                 for name, uid in uids.items():
                     store: Store[StoredSlice] = Store()
                     own = await undo.enter_async_context(self.connect())
                     owner = owner_of(name, uid)
-                    reporter = Reporter(own, owner, self._reported)
+                    reporter = Reporter(own, owner, partial(self._reported, name))
                     self.nodes[name] = node = HollowNode(Publisher(own, store, owner), reporter, store)
                     node.publisher.report = partial(_note, node)
                     running.append(tasks.create_task(self._publish(name, begun, running, tasks)))
@@ -173,15 +194,18 @@ class HollowNodes:
         running.append(tasks.create_task(node.reporter.run()))
         await node.publisher.run()
 
-    async def _reported(self) -> NodeNetworkStatus:
-        return self._status
+    async def _reported(self, node: str) -> NodeNetworkStatus:
+        return self._patterns[node].report() if node in self._patterns else self._status
 
     async def _look(self, pattern: Pattern) -> None:
         while True:
             self._work.clear()
-            pools = pattern.look(tuple(self.policies.objects[name] for name in sorted(self.policies.objects)))
+            policies = tuple(self.policies.objects[name] for name in sorted(self.policies.objects))
+            pools = pattern.look(policies)
             self._status = pattern.report()
             for name, node in self.nodes.items():
+                if name in self._patterns:
+                    pools = self._patterns[name].look(policies, self._facts[name].registered(self.labels[name]))
                 node.reporter.note(urgent=True)
                 node.publisher.want_pools(pattern.renamed(pools, name))
                 await asyncio.sleep(0)
@@ -191,6 +215,12 @@ class HollowNodes:
     def _policy_changed(self, change: Change[DeviceExposurePolicy]) -> None:
         # As in the node daemon: what the controller says of a policy is no reason for a pass.
         if change.old is None or change.new is None or change.old.spec != change.new.spec:
+            self._work.set()
+
+    def _custom_device_changed(self, change: Change[CustomDevice]) -> None:
+        # Every node takes it, whether it means anything there or not.
+        told = [facts.changed(change, self.labels[name]) for name, facts in self._facts.items()]
+        if any(told):
             self._work.set()
 
 

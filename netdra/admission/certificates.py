@@ -61,7 +61,7 @@ def make(hosts: Sequence[str], now: datetime, before: Certificate | None = None)
         .sign(signing_key, hashes.SHA256())
     )
     old = x509.load_pem_x509_certificates(before.authorities.encode()) if before is not None else []
-    trusted = [authority, *(each for each in old if each.not_valid_after_utc > now)]
+    trusted = [authority, *(former for former in old if former.not_valid_after_utc > now)]
     private = key.private_bytes(
         serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
     )
@@ -117,7 +117,7 @@ def bundle(certificate: Certificate, trusted: str, now: datetime) -> str:
         present = []
     if now >= settled_at(certificate):
         present = []
-    former = [each for each in present if each not in own and each.not_valid_after_utc > now]
+    former = [authority for authority in present if authority not in own and authority.not_valid_after_utc > now]
     return "".join(map(_pem, (*own, *former[:_FORMER])))
 
 
@@ -142,8 +142,8 @@ def renew_at(certificate: Certificate) -> datetime:
     Raises:
         ValueError: it cannot be read.
     """
-    found = x509.load_pem_x509_certificate(certificate.chain.encode())
-    return found.not_valid_before_utc + (found.not_valid_after_utc - found.not_valid_before_utc) * 2 / 3
+    cert = x509.load_pem_x509_certificate(certificate.chain.encode())
+    return cert.not_valid_before_utc + (cert.not_valid_after_utc - cert.not_valid_before_utc) * 2 / 3
 
 
 def not_after(chain: str) -> datetime:
@@ -180,9 +180,9 @@ def is_for(certificate: Certificate, hosts: Sequence[str]) -> bool:
 
 
 def _names(certificate: Certificate) -> tuple[x509.GeneralName, ...]:
-    found = x509.load_pem_x509_certificate(certificate.chain.encode())
+    cert = x509.load_pem_x509_certificate(certificate.chain.encode())
     try:
-        return tuple(found.extensions.get_extension_for_class(x509.SubjectAlternativeName).value)
+        return tuple(cert.extensions.get_extension_for_class(x509.SubjectAlternativeName).value)
     except x509.ExtensionNotFound:
         return ()
 

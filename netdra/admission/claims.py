@@ -16,6 +16,7 @@ from netdra.admission.cluster import Cluster, topologies_of_class
 from netdra.admission.messages import ALLOWED, AdmissionRequest, Verdict
 from netdra.model import suggestions
 from netdra.model.claim import DeviceClaim, DeviceClass, ResourceClaim, ResourceClaimTemplate
+from netdra.model.errors import UNREADABLE
 from netdra.model.names import DRIVER
 from netdra.topology.claims import check_claim
 from netdra.topology.findings import Finding
@@ -33,7 +34,7 @@ def review(request: AdmissionRequest, cluster: Cluster) -> Verdict:
     """What stands against a claim, and what its author should know."""
     try:
         claim: ResourceClaim | ResourceClaimTemplate = _reader(request.kind.kind).decode(request.object)
-    except msgspec.DecodeError:
+    except UNREADABLE:
         return ALLOWED
     wanted, _ = device_claim(claim)
     if not _is_ours(wanted, cluster):
@@ -57,8 +58,8 @@ def decisive(request: AdmissionRequest, cluster: Cluster) -> frozenset[str]:
     wanted, _ = device_claim(_reader(request.kind.kind).decode(request.object))
     ours = {name for name in _classes(wanted) if name in cluster.classes and _is_for_us(cluster.classes[name])}
     meant = {topology for name in ours for topology in topologies_of_class(cluster.classes[name])}
-    found = (cluster.topologies[name].spec.steps for name in meant if name in cluster.topologies)
-    roots = {step.name for steps in found for step in steps if step.is_root}
+    chosen = (cluster.topologies[name].spec.steps for name in meant if name in cluster.topologies)
+    roots = {step.name for steps in chosen for step in steps if step.is_root}
     return frozenset(ours | {name for wish, name in _named_classes(wanted) if wish in roots})
 
 
@@ -70,12 +71,12 @@ def _is_ours(wanted: DeviceClaim, cluster: Cluster) -> bool:
     """Whether a claim names a class of a topology, or brings configuration for netdra."""
     if any(config.opaque is not None and config.opaque.driver == DRIVER for config in wanted.config):
         return True
-    found = (cluster.classes.get(name) for name in _classes(wanted))
-    return any(each is not None and topologies_of_class(each) for each in found)
+    classes = (cluster.classes.get(name) for name in _classes(wanted))
+    return any(device_class is not None and topologies_of_class(device_class) for device_class in classes)
 
 
-def _is_for_us(found: DeviceClass) -> bool:
-    return any(config.opaque is not None and config.opaque.driver == DRIVER for config in found.spec.config)
+def _is_for_us(device_class: DeviceClass) -> bool:
+    return any(config.opaque is not None and config.opaque.driver == DRIVER for config in device_class.spec.config)
 
 
 def _classes(wanted: DeviceClaim) -> Iterator[str]:
@@ -95,13 +96,13 @@ def _named_classes(wanted: DeviceClaim) -> Iterator[tuple[str, str]]:
 def _guesses(claim: ResourceClaim | ResourceClaimTemplate, cluster: Cluster) -> Iterator[Finding]:
     """Classes that are not there: those of steps that are no devices, and those that are almost another's name."""
     wanted, path = device_claim(claim)
-    for name in [each for each in _classes(wanted) if each not in cluster.classes][:MAX_GUESSES]:
+    for name in [class_name for class_name in _classes(wanted) if class_name not in cluster.classes][:MAX_GUESSES]:
         place = next(_places(wanted, name, path))
         said = f'{claim.kind} "{claim.metadata.name}": there is no DeviceClass "{name}"'
         derived = False
-        for topology, found in cluster.topologies.items():
-            if name.startswith(topology) and any(name == f"{topology}-{step.name}" for step in found.spec.steps):
-                roots = ", ".join(f"{topology}-{step.name}" for step in found.spec.steps if step.is_root)
+        for topology, written in cluster.topologies.items():
+            if name.startswith(topology) and any(name == f"{topology}-{step.name}" for step in written.spec.steps):
+                roots = ", ".join(f"{topology}-{step.name}" for step in written.spec.steps if step.is_root)
                 what = f'{said}, because that step of NetworkTopology "{topology}" is no device'
                 yield Finding(what=what, hint=f"request {roots}", path=place)
                 derived = True
@@ -111,8 +112,12 @@ def _guesses(claim: ResourceClaim | ResourceClaimTemplate, cluster: Cluster) -> 
 
 def _meant(name: str, cluster: Cluster) -> str:
     """The class of a topology that may be meant by a name that is no class's; a few that are alike are compared."""
-    alike = (each for each in cluster.classes if each[:2] == name[:2] and abs(len(each) - len(name)) <= MAX_DIFFERENCE)
-    ours = (each for each in alike if topologies_of_class(cluster.classes[each]))
+    alike = (
+        class_name
+        for class_name in cluster.classes
+        if class_name[:2] == name[:2] and abs(len(class_name) - len(name)) <= MAX_DIFFERENCE
+    )
+    ours = (entry for entry in alike if topologies_of_class(cluster.classes[entry]))
     few = list(islice(ours, MAX_COMPARED))
     return suggestions.closest(name, few, _NEAR)
 
@@ -135,8 +140,8 @@ def warnings(claim: ResourceClaim | ResourceClaimTemplate, cluster: Cluster) -> 
         exactly = request.exactly
         if exactly is None or not exactly.admin_access:
             continue
-        found = cluster.classes.get(exactly.device_class_name)
-        if found is not None and topologies_of_class(found):
+        device_class = cluster.classes.get(exactly.device_class_name)
+        if device_class is not None and topologies_of_class(device_class):
             what = f'{named}, request "{request.name}": with adminAccess the device is looked at, and never attached'
             yield Finding(what=what, path=(*path, "requests", at, "exactly", "adminAccess"))
     yield from _guesses(claim, cluster)

@@ -16,7 +16,7 @@ from netdra.cel.vocabulary import Added
 from netdra.exposure.foresight import Reported
 from netdra.model.claim import DeviceClass
 from netdra.model.custom_device import CustomDevice
-from netdra.model.errors import InvalidInputError
+from netdra.model.errors import UNREADABLE, InvalidInputError
 from netdra.model.policy import DeviceExposurePolicy
 from netdra.model.schema import CNIPluginSchema
 from netdra.model.topology import NetworkTopology
@@ -57,10 +57,10 @@ NOTHING = Cluster()
 """A cluster without other objects."""
 
 
-def topologies_of_class(found: DeviceClass) -> frozenset[str]:
+def topologies_of_class(device_class: DeviceClass) -> frozenset[str]:
     """The topologies that a class brings; none if it is not one of ours."""
     named: set[str] = set()
-    for config in found.spec.config:
+    for config in device_class.spec.config:
         try:
             meant = parameters(config.opaque, "DeviceClass")
         except InvalidInputError:
@@ -75,14 +75,14 @@ def narrowed(request: AdmissionRequest, cluster: Cluster) -> Cluster:
     narrow = _KINDS.get(request.kind.kind)
     try:
         return NOTHING if narrow is None or request.too_deep else narrow(request, cluster)
-    except msgspec.DecodeError:
+    except UNREADABLE:
         return NOTHING
 
 
 def _of_topology(request: AdmissionRequest, cluster: Cluster) -> Cluster:
     new = _topology.decode(request.object)
     begin = f"{new.name}-"
-    classes = {name: found for name, found in cluster.classes.items() if name.startswith(begin)}
+    classes = {name: device_class for name, device_class in cluster.classes.items() if name.startswith(begin)}
     beside = _clashing(new, cluster.topologies)
     return Cluster(
         topologies=beside,
@@ -96,8 +96,8 @@ def _of_topology(request: AdmissionRequest, cluster: Cluster) -> Cluster:
 
 def _of_schema(request: AdmissionRequest, cluster: Cluster) -> Cluster:
     plugin = _schema.decode(request.object).spec.plugin
-    using = {name: each for name, each in cluster.topologies.items() if plugin in plugins(each.spec.steps)}
-    schemas = {name: each for name, each in cluster.schemas.items() if each.spec.plugin == plugin}
+    using = {name: topology for name, topology in cluster.topologies.items() if plugin in plugins(topology.spec.steps)}
+    schemas = {name: schema for name, schema in cluster.schemas.items() if schema.spec.plugin == plugin}
     return Cluster(topologies=using, schemas=schemas)
 
 
@@ -117,12 +117,12 @@ def _clashing(new: NetworkTopology, topologies: Topologies) -> dict[str, Network
     begin, resources = f"{new.name}-", {step.extended_resource_name for step in new.spec.steps} - {""}
     handed = [*ranges(new)]
     return {
-        name: each
-        for name, each in topologies.items()
+        name: topology
+        for name, topology in topologies.items()
         if name.startswith(begin)
         or new.name.startswith(f"{name}-")
-        or (resources and any(step.extended_resource_name in resources for step in each.spec.steps))
-        or (handed and any(one.clashes(other) for other in ranges(each) for one in handed))
+        or (resources and any(step.extended_resource_name in resources for step in topology.spec.steps))
+        or (handed and any(one.clashes(other) for other in ranges(topology) for one in handed))
     }
 
 

@@ -125,7 +125,7 @@ class Copy:
                     Reflector(self._client, NODES, self.nodes.nodes, vital=False).run(),
                 )
                 following.enter_context(self.nodes.following())
-                await asyncio.gather(*(tasks.create_task(each) for each in work))
+                await asyncio.gather(*(tasks.create_task(coroutine) for coroutine in work))
 
     @property
     def synced(self) -> bool:
@@ -143,7 +143,7 @@ class Copy:
         if self._cluster is None:
             self._cluster = Cluster(
                 topologies=dict(self.topologies.objects),
-                schemas={each.metadata.name: each for each in shipped.own_of(self.schemas.objects.values())},
+                schemas={schema.metadata.name: schema for schema in shipped.own_of(self.schemas.objects.values())},
                 policies=dict(self.policies.objects),
                 custom_devices=dict(self.custom_devices.objects),
                 classes=self._made_classes() | dict(self.classes.objects),
@@ -182,25 +182,25 @@ class Copy:
         Raises:
             ApiError: it cannot be asked.
         """
-        known, asked = self.cluster, tuple(classes)
+        cluster, asked = self.cluster, tuple(classes)
         # In one go with the topologies that the classes are thought to be of, for somebody waits.
-        supposed = _named(asked, known.classes)
-        stored = _some(self.classes.objects, asked), _some(known.topologies, supposed)
-        found, topologies = await asyncio.gather(
+        supposed = _named(asked, cluster.classes)
+        stored = _some(self.classes.objects, asked), _some(cluster.topologies, supposed)
+        present, topologies = await asyncio.gather(
             self._current(DEVICE_CLASSES, asked), self._current(TOPOLOGIES, supposed)
         )
-        if (found, topologies) == stored:
-            return known
-        named = _named(asked, {**known.classes, **found})
+        if (present, topologies) == stored:
+            return cluster
+        named = _named(asked, {**cluster.classes, **present})
         topologies |= await self._current(TOPOLOGIES, named - supposed)
-        others = {name: each for name, each in known.topologies.items() if name not in named | supposed}
-        foreign = {name: each for name, each in self.classes.objects.items() if name not in asked}
+        others = {name: topology for name, topology in cluster.topologies.items() if name not in named | supposed}
+        foreign = {name: item for name, item in self.classes.objects.items() if name not in asked}
         made = known_classes(topologies.values(), ())
-        return replace(known, topologies=others | topologies, classes=made | foreign | found)
+        return replace(cluster, topologies=others | topologies, classes=made | foreign | present)
 
     async def _current(self, resource: Resource[T], names: Iterable[str]) -> dict[str, T]:
-        found = await asyncio.gather(*(self._reads.get(resource, name) for name in names))
-        return {each.metadata.name: each for each in found if each is not None}
+        objects = await asyncio.gather(*(self._reads.get(resource, name) for name in names))
+        return {item.metadata.name: item for item in objects if item is not None}
 
     def _reflected(self, following: ExitStack, resource: Resource[T], store: Store[T]) -> Coroutine[Any, Any, None]:
         following.enter_context(store.following(self._outdate))
@@ -222,18 +222,23 @@ class Copy:
         before, self._made = self._made, {}
         merged: dict[str, DeviceClass] = {}
         for name, topology in self.topologies.objects.items():
-            known = before.get(name)
-            made = known[1] if known is not None and known[0] is topology else known_classes([topology], ())
+            computed = before.get(name)
+            made = computed[1] if computed is not None and computed[0] is topology else known_classes([topology], ())
             self._made[name] = (topology, made)
             merged |= made
         return merged
 
 
 def _some(objects: Mapping[str, T], names: Iterable[str]) -> dict[str, T]:
-    """Those of these names that are there."""
+    """The objects of these names, as far as they exist."""
     return {name: objects[name] for name in names if name in objects}
 
 
-def _named(classes: Iterable[str], known: Classes) -> frozenset[str]:
+def _named(classes: Iterable[str], by_name: Classes) -> frozenset[str]:
     """The topologies that these DeviceClasses bring."""
-    return frozenset(name for each in classes if each in known for name in topologies_of_class(known[each]))
+    return frozenset(
+        name
+        for device_class in classes
+        if device_class in by_name
+        for name in topologies_of_class(by_name[device_class])
+    )

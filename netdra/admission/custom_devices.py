@@ -25,8 +25,8 @@ def review(new: CustomDevice, custom_devices: Mapping[str, CustomDevice], nowher
     named = f'CustomDevice "{new.name}"'
     if wrong := tuple(f"{named}: {text}" for text in problems(new)):
         return Verdict(wrong)
-    found = tuple(finding.text for finding in warnings(new, custom_devices))
-    return Verdict((), (*found, f"{named}: {nowhere}") if nowhere else found)
+    texts = tuple(finding.text for finding in warnings(new, custom_devices))
+    return Verdict((), (*texts, f"{named}: {nowhere}") if nowhere else texts)
 
 
 def warnings(new: CustomDevice, custom_devices: Mapping[str, CustomDevice]) -> Iterator[Finding]:

@@ -1,9 +1,9 @@
 """The webhook's port: how many connections, how long each may take to ask, and how much all of them may hold.
 
 Whoever can route a packet to the port can connect. So every connection is on the clock, from its first byte until its
-question is read, and what room there is, is taken from whoever has most of it: a flood from one address ends its own
-connections, and those of the API server go on. `netdra.admission.server` opens the door and tells it which question has
-been read and answered; the requests themselves are aiohttp's.
+question is read, and what room there is, is taken from the address that has most of it: a flood from one address ends
+its own connections, and those of the API server go on. `netdra.admission.server` opens the door and tells it which
+question has been read and answered; the requests themselves are aiohttp's.
 """
 
 from __future__ import annotations
@@ -172,7 +172,7 @@ class Door(web.BaseSite):
             runner: handles requests.
             address: where to listen.
             port: likewise.
-            tls: what to serve with; whoever shows a certificate must show one that it trusts.
+            tls: what to serve with; a client that shows a certificate must show one that it trusts.
             names: which common names are the API server's; any, if none is named.
         """
         super().__init__(runner)
@@ -219,13 +219,13 @@ class Door(web.BaseSite):
         self._entering.add(task)
         task.add_done_callback(self._entering.discard)
         if len(self._open) > MAX_CONNECTIONS:
-            self._make_room("too many", lambda each: 1)
+            self._make_room("too many", lambda connection: 1)
 
     def holds(self, more: int) -> None:
         """What is held of requests has become more, or less."""
         self._held += more
         if self._held > MAX_HELD:
-            self._make_room("too much", lambda each: each.held)
+            self._make_room("too much", lambda connection: connection.held)
 
     def left(self, connection: Connection) -> None:
         """A connection is gone."""
@@ -236,14 +236,16 @@ class Door(web.BaseSite):
 
     def _make_room(self, reason: str, share: Callable[[Connection], int]) -> None:
         """End the connection that takes most, of the address that takes most; those that are being answered stay."""
-        waiting = [each for each in self._open if not each.answering and share(each)]
+        waiting = [connection for connection in self._open if not connection.answering and share(connection)]
         if not waiting:
             return
         takes: Counter[tuple[bool, str]] = Counter()
-        for each in waiting:
-            takes[not each.trusted, each.address] += share(each)
+        for connection in waiting:
+            takes[not connection.trusted, connection.address] += share(connection)
         most = max(takes, key=lambda who: (who[0], takes[who]))
-        ended = max((each for each in waiting if (not each.trusted, each.address) == most), key=share)
+        ended = max(
+            (connection for connection in waiting if (not connection.trusted, connection.address) == most), key=share
+        )
         self.left(ended)
         ended.end(reason)
 

@@ -1,8 +1,8 @@
 """Keeps the webhook's own certificate: made where there is none, stored in a Secret, trusted first and then served.
 
-Run by every replica of `netdra webhook`; whoever writes the Secret first has made the certificate, and the others take
-it from there. The webhook configurations are told to trust its authority before anybody serves with it, and go on to
-trust the one before, so that no call of the API server fails while certificates change (docs/decisions/D44).
+Run by every replica of `netdra webhook`; the replica that writes the Secret first has made the certificate, and the
+others take it from there. The webhook configurations are told to trust its authority before anybody serves with it, and
+go on to trust the one before, so that no call of the API server fails while certificates change (docs/decisions/D44).
 """
 
 from __future__ import annotations
@@ -159,33 +159,35 @@ class Keeper:
                 await self._create()
                 return LONGEST_WAIT
             try:
-                found = read(stored)
+                certificate = read(stored)
             except ValueError as problem:
                 return await self._repair(stored, str(problem))
-            if not certificates.is_for(found, self.hosts):
+            if not certificates.is_for(certificate, self.hosts):
                 # Who serves it by other names goes on to be content with it, or the two would take turns.
-                hosts = dict.fromkeys((*self.hosts, *certificates.names(found)))
-                await self._replace(stored, certificates.make(tuple(hosts), self.clock(), found))
-            elif self.clock() >= certificates.renew_at(found):
-                await self._replace(stored, certificates.make(self.hosts, self.clock(), found))
+                hosts = dict.fromkeys((*self.hosts, *certificates.names(certificate)))
+                await self._replace(stored, certificates.make(tuple(hosts), self.clock(), certificate))
+            elif self.clock() >= certificates.renew_at(certificate):
+                await self._replace(stored, certificates.make(self.hosts, self.clock(), certificate))
             else:
-                return await self._serve(found)
+                return await self._serve(certificate)
             return LONGEST_WAIT
         return _SOON
 
-    async def _serve(self, found: Certificate) -> float:
+    async def _serve(self, certificate: Certificate) -> float:
         """Have it trusted, and serve with it; the seconds until there is something to do again."""
-        if await self._trust(found) or (found != self._current and self._current is not None):
+        if await self._trust(certificate) or (certificate != self._current and self._current is not None):
             await asyncio.sleep(self.settle)
-        if found != self._current:
-            serving.use(self.tls, found.chain, found.key)
-            self._current = found
-            self.not_after = metrics.serves(certificates.not_after(found.chain))
+        if certificate != self._current:
+            serving.use(self.tls, certificate.chain, certificate.key)
+            self._current = certificate
+            self.not_after = metrics.serves(certificates.not_after(certificate.chain))
             log.info("serving with the certificate of secret %s/%s", self.namespace, self.name)
         self._behind_since = None
         now = self.clock()
-        coming = (each for each in (certificates.settled_at(found), certificates.renew_at(found)) if each > now)
-        return min(LONGEST_WAIT, *((each - now).total_seconds() for each in coming))
+        coming = (
+            time for time in (certificates.settled_at(certificate), certificates.renew_at(certificate)) if time > now
+        )
+        return min(LONGEST_WAIT, *((time - now).total_seconds() for time in coming))
 
     def check(self, now: datetime) -> Finding:
         """Whether there is a certificate to be asked with, as a check of the process's health."""
@@ -194,9 +196,9 @@ class Keeper:
         return certificates.check(self.not_after, now)
 
     async def _repair(self, stored: Secret, problem: str) -> float:
-        """Replace what is no certificate, if that was not done a moment ago; the seconds until it may be done.
+        """Replace a broken certificate, unless that was done a moment ago; return the seconds until it may be done.
 
-        Who serves goes on with what it has, and that is what it stores again.
+        A replica that serves goes on with its certificate, and stores that one again.
         """
         what = f"secret {self.namespace}/{self.name} holds no certificate: {problem}"
         since = _time(stored.metadata.annotations.get(REPAIRED, ""))
@@ -231,7 +233,7 @@ class Keeper:
         """
         await self.client.replace(SECRETS, msgspec.structs.replace(stored, data=_data(made)))
 
-    async def _trust(self, found: Certificate) -> bool:
+    async def _trust(self, certificate: Certificate) -> bool:
         """Have every configuration trust the certificate's authorities; whether one trusted others alone before.
 
         Raises:
@@ -240,8 +242,11 @@ class Keeper:
         changed = False
         for store in self._trusting:
             for configuration in tuple(store.objects.values()):
-                present = [each.client_config.ca_bundle for each in configuration.webhooks]
-                wanted = [_encoded(certificates.bundle(found, _decoded(each), self.clock())) for each in present]
+                present = [webhook.client_config.ca_bundle for webhook in configuration.webhooks]
+                wanted = [
+                    _encoded(certificates.bundle(certificate, _decoded(ca_bundle), self.clock()))
+                    for ca_bundle in present
+                ]
                 if present == wanted:
                     continue
                 changed = changed or any(present)
@@ -252,7 +257,9 @@ class Keeper:
                     "kind": "ValidatingWebhookConfiguration",
                     # Only in the state that was seen: another replica may have added an authority to it.
                     "metadata": {"name": metadata.name, "resourceVersion": metadata.resource_version},
-                    "webhooks": [{"name": each.name, "clientConfig": {"caBundle": bundle}} for each, bundle in bundles],
+                    "webhooks": [
+                        {"name": webhook.name, "clientConfig": {"caBundle": bundle}} for webhook, bundle in bundles
+                    ],
                 }
                 await self.client.apply(CONFIGURATIONS, body, manager=MANAGER)
         return changed
@@ -265,11 +272,13 @@ def read(stored: Secret) -> Certificate:
         ValueError: there is none that anybody could serve with.
     """
     try:
-        found = Certificate(*(base64.b64decode(stored.data[key]).decode() for key in ("tls.crt", "tls.key", "ca.crt")))
+        stored_certificate = Certificate(
+            *(base64.b64decode(stored.data[key]).decode() for key in ("tls.crt", "tls.key", "ca.crt"))
+        )
     except KeyError as problem:
         raise ValueError(f"it has no {problem.args[0]}") from None
-    certificates.verify(found)
-    return found
+    certificates.verify(stored_certificate)
+    return stored_certificate
 
 
 def _data(made: Certificate) -> dict[str, str]:
@@ -283,8 +292,8 @@ def _data(made: Certificate) -> dict[str, str]:
 def _time(text: str) -> datetime | None:
     """The time that an annotation says, None if that is none with a zone."""
     with suppress(ValueError):
-        found = datetime.fromisoformat(text)
-        return found if found.tzinfo is not None else None
+        moment = datetime.fromisoformat(text)
+        return moment if moment.tzinfo is not None else None
     return None
 
 

@@ -1,4 +1,4 @@
-"""What is measured of the webhook. Counted on by its server, its workers and whoever keeps its certificate."""
+"""What is measured of the webhook. Counted on by its server, its workers and the keeper of its certificate."""
 
 from __future__ import annotations
 

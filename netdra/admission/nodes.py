@@ -83,15 +83,15 @@ class _Selection:
             self.nodes[kind] &= ~bit
             if not self.counts[kind]:
                 del self.counts[kind], self.nodes[kind], self._kinds[kind.key]
-        found: dict[_Kind, int] = {}
+        counts: dict[_Kind, int] = {}
         for key, count in (part for group in groups for part in _parts(group, asked)):
             made = self._kinds.get(key) or self._kinds.setdefault(key, _Kind(key))
-            found[made] = found.get(made, 0) + count
-        for kind, count in found.items():
+            counts[made] = counts.get(made, 0) + count
+        for kind, count in counts.items():
             self.counts[kind] = self.counts.get(kind, 0) + count
             self.nodes[kind] = self.nodes.get(kind, 0) | bit
-        if found:
-            self.of_nodes[node] = tuple(found.items())
+        if counts:
+            self.of_nodes[node] = tuple(counts.items())
 
 
 class Nodes:
@@ -147,12 +147,13 @@ class Nodes:
         if not picked:
             return f"spec.selector.nodeSelector: none of {len(nodes)} nodes has these labels now"
         reports = [self.reports.objects[name].status for name in picked if name in self.reports.objects]
-        known = [report for report in reports if report is not None]
+        statuses = [report for report in reports if report is not None]
         wanted = device.spec.device
-        if device.spec.add_if_not_exist or not known or any(_has(report.interfaces, wanted) for report in known):
+        if device.spec.add_if_not_exist or not statuses or any(_has(report.interfaces, wanted) for report in statuses):
             return ""
         return (
-            f'spec.device: none of {len(known)} nodes that are selected reports a device or an interface "{wanted}" now'
+            f"spec.device: none of {len(statuses)} nodes that are selected reports a device or an interface "
+            f'"{wanted}" now'
         )
 
     async def _refresh(self, selection: _Selection, asked: frozenset[str]) -> None:
@@ -197,8 +198,8 @@ def _has(groups: Iterable[InterfaceGroup], wanted: str) -> bool:
     return any(
         wanted in group.names
         or any(
-            wanted == each.name or (each.suffix and wanted.removesuffix(each.suffix) in group.names)
-            for each in group.devices
+            wanted == device.name or (device.suffix and wanted.removesuffix(device.suffix) in group.names)
+            for device in group.devices
         )
         for group in groups
     )
@@ -206,17 +207,17 @@ def _has(groups: Iterable[InterfaceGroup], wanted: str) -> bool:
 
 def _parts(group: InterfaceGroup, asked: frozenset[str]) -> Iterator[tuple[Key, int]]:
     """A group's interfaces by what is asked for of them, and how many they are."""
-    known, unknown = group.facts()
-    facts = {name: known[name] for name in asked if name in known}
+    common, unknown = group.facts()
+    facts = {name: common[name] for name in asked if name in common}
     missing = asked & unknown
-    unreadable = tuple(sorted(asked - unknown - known.keys()))
+    unreadable = tuple(sorted(asked - unknown - common.keys()))
     rest = unreadable, tuple(sorted(group.policies.items())), group.devices
     if not missing:
         yield _key(facts, missing, rest), group.count
         return
     # Those that are only counted are pods' own, and no policy has matched them: nothing is said of them.
     for name in group.names:
-        own = {key: value for key, value in group.told_by(name, known, unknown).items() if key in asked}
+        own = {key: value for key, value in group.told_by(name, common, unknown).items() if key in asked}
         yield _key({**facts, **own}, missing - own.keys(), rest), 1
 
 

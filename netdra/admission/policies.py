@@ -103,31 +103,31 @@ def effect(
     present = tuple(policies)
     here = Foresight(present, removed, [new] if new is not None else [])
     elsewhere = here if new is None or new.spec.node_selector is None else Foresight(present, removed, [])
-    found = _Effect(new.name if new is not None else "")
+    outcome = _Effect(new.name if new is not None else "")
     for seen in reported.seen:
         if not in_time():
             return _TOO_MUCH
-        found.add(seen, (here if seen.holds else elsewhere).of(seen))
-    return _told(found, reported, written=new is not None)
+        outcome.add(seen, (here if seen.holds else elsewhere).of(seen))
+    return _told(outcome, reported, written=new is not None)
 
 
-def _told(found: _Effect, reported: Reported, *, written: bool) -> str:
+def _told(change: _Effect, reported: Reported, *, written: bool) -> str:
     parts = []
-    if found.hidden:
-        held = f", {found.allocated} of them allocated" if found.allocated else ""
-        parts.append(f"hides {_counted(found.hidden, 'device')} on {_nodes(found.hidden_on)}{held}")
-    if found.offered:
-        parts.append(f"offers {_counted(found.offered, 'device')} more on {_nodes(found.offered_on)}")
-    if found.taken:
-        parts.append(f"takes {_counted(found.taken, 'device')} on {_nodes(found.taken_on)} over from other policies")
-    if found.left:
-        parts.append(f"leaves {_counted(found.left, 'device')} on {_nodes(found.left_on)} to other policies")
-    if written and not found.matched and not found.untold and not reported.left:
+    if change.hidden:
+        held = f", {change.allocated} of them allocated" if change.allocated else ""
+        parts.append(f"hides {_counted(change.hidden, 'device')} on {_nodes(change.hidden_on)}{held}")
+    if change.offered:
+        parts.append(f"offers {_counted(change.offered, 'device')} more on {_nodes(change.offered_on)}")
+    if change.taken:
+        parts.append(f"takes {_counted(change.taken, 'device')} on {_nodes(change.taken_on)} over from other policies")
+    if change.left:
+        parts.append(f"leaves {_counted(change.left, 'device')} on {_nodes(change.left_on)} to other policies")
+    if written and not change.matched and not change.untold and not reported.left:
         parts.append(
             f"matches no interface that {_counted(reported.nodes, 'node')} report{'s' * (reported.nodes == 1)}"
         )
-    if found.untold:
-        parts.append(f"unknown for {_counted(found.untold, 'interface')}, of which nodes report too little")
+    if change.untold:
+        parts.append(f"unknown for {_counted(change.untold, 'interface')}, of which nodes report too little")
     if parts and reported.left:
         parts.append(f"{_counted(reported.left, 'node')} more were not looked at")
     return "; ".join(parts)

@@ -19,7 +19,7 @@ from netdra.model import documents
 from netdra.model.claim import DeviceClass, ResourceClaim, ResourceClaimTemplate
 from netdra.model.custom_device import CustomDevice
 from netdra.model.depth import MOST
-from netdra.model.errors import InvalidInputError
+from netdra.model.errors import UNREADABLE, InvalidInputError
 from netdra.model.policy import DeviceExposurePolicy
 from netdra.model.schema import CNIPluginSchema
 from netdra.model.topology import NetworkTopology
@@ -62,7 +62,7 @@ def review(request: AdmissionRequest, cluster: Cluster, in_time: Callable[[], bo
         return of_kind(request, cluster)
     except msgspec.ValidationError:
         return Verdict(tuple(_misfits(request)))
-    except (msgspec.DecodeError, InvalidInputError) as problem:
+    except (*UNREADABLE, InvalidInputError) as problem:
         return Verdict((f'{kind} "{request.name}": {problem}',))
 
 
@@ -73,7 +73,7 @@ def _class(request: AdmissionRequest) -> Verdict:
     """
     try:
         device_class = _read(request.object, DeviceClass)
-    except msgspec.DecodeError:
+    except UNREADABLE:
         return ALLOWED
     return Verdict(tuple(finding.text for finding in check_class(device_class)))
 
@@ -84,7 +84,7 @@ def is_reshaped(request: AdmissionRequest) -> bool:
         return False
     try:
         new = _read(request.object, NetworkTopology)
-    except msgspec.DecodeError:
+    except UNREADABLE:
         return False
     old = _read_old(request, NetworkTopology)
     return old is not None and topologies.shape(new) != topologies.shape(old)
@@ -129,8 +129,8 @@ _KINDS: Mapping[str, Callable[[AdmissionRequest, Cluster], Verdict]] = {
 
 
 def _read(raw: msgspec.Raw, kind: type[T]) -> T:
-    found: T = msgspec.json.decode(raw, type=kind)
-    return found
+    decoded: T = msgspec.json.decode(raw, type=kind)
+    return decoded
 
 
 def _misfits(request: AdmissionRequest) -> Iterator[str]:
@@ -138,10 +138,10 @@ def _misfits(request: AdmissionRequest) -> Iterator[str]:
     value = msgspec.json.decode(request.object)
     if isinstance(value, dict):
         value.setdefault("kind", request.kind.kind)
-    found, misfits = documents.examine(value, f'{request.kind.kind} "{request.name}"')
-    yield from (each.text for each in misfits)
-    if isinstance(found, NetworkTopology):
-        yield from (finding.text for finding in graph.examine(found)[1])
+    document, misfits = documents.examine(value, f'{request.kind.kind} "{request.name}"')
+    yield from (misfit.text for misfit in misfits)
+    if isinstance(document, NetworkTopology):
+        yield from (finding.text for finding in graph.examine(document)[1])
 
 
 def _read_old(request: AdmissionRequest, kind: type[T]) -> T | None:
@@ -151,7 +151,7 @@ def _read_old(request: AdmissionRequest, kind: type[T]) -> T | None:
 
 def _read_any(raw: msgspec.Raw, kind: type[T]) -> T | None:
     try:
-        found: Any = msgspec.json.decode(raw, type=kind | None)
-    except msgspec.DecodeError:
+        decoded: Any = msgspec.json.decode(raw, type=kind | None)
+    except UNREADABLE:
         return None
-    return found  # type: ignore[no-any-return]
+    return decoded  # type: ignore[no-any-return]

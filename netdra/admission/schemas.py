@@ -28,7 +28,9 @@ def warnings(new: CNIPluginSchema, cluster: Cluster) -> Iterator[Finding]:
     if new.is_shipped:
         yield from _not_shipped(new)
         return
-    others = {each.metadata.name for each in shipped.own_of(cluster.schemas.values()) if each.spec.plugin == plugin}
+    others = {
+        schema.metadata.name for schema in shipped.own_of(cluster.schemas.values()) if schema.spec.plugin == plugin
+    }
     same = others - {name}
     first = min([name, *same])
     if same:
@@ -45,10 +47,10 @@ def warnings(new: CNIPluginSchema, cluster: Cluster) -> Iterator[Finding]:
 def _not_shipped(new: CNIPluginSchema) -> Iterator[Finding]:
     """That an object shows something else than what is shipped under its name."""
     name = new.metadata.name
-    known = shipped.objects().get(name)
-    if known is not None and known.spec == new.spec:
+    own = shipped.objects().get(name)
+    if own is not None and own.spec == new.spec:
         return
-    next_ = "deletes it" if known is None else "puts it right"
+    next_ = "deletes it" if own is None else "puts it right"
     yield Finding(
         what=f'CNIPluginSchema "{name}": by its label {SHIPPED_LABEL} it only shows what netdra ships, so it counts '
         f"for nothing, and the controller {next_}",

@@ -29,6 +29,7 @@ from netdra.admission.serving import Clients
 from netdra.admission.workers import Workers
 from netdra.kube.errors import ApiError
 from netdra.model.custom_device import CustomDevice
+from netdra.model.errors import UNREADABLE
 from netdra.model.topology import NetworkTopology
 from netdra.ops.metrics import Values, measured
 from netdra.ops.process import Process
@@ -42,7 +43,7 @@ MAX_BODY = 8 * 1024 * 1024
 GRACE_SECONDS = 10.0
 NO_CERTIFICATE = "who asks must show the API server's client certificate (--client-ca)"
 
-# The API server asks about few kinds; whoever else reaches the port could name any.
+# The API server asks about few kinds; other clients could name any.
 _KINDS, _OPERATIONS = Values(16), Values(4)
 
 
@@ -67,7 +68,7 @@ class Server:
         self._clients = clients
 
     async def start(self, address: str, port: int, tls: ssl.SSLContext) -> web.AppRunner:
-        """Listen; whoever is given the runner must clean it up.
+        """Listen; the caller must clean the runner up.
 
         Raises:
             OSError: the address cannot be listened on.
@@ -112,7 +113,7 @@ class Server:
             _, new = policies_of(request)
             cluster = await self._copy.with_reports(new, trusted=asker.trusted)
         if request.kind.kind == CustomDevice.__name__ and asker.trusted:
-            with suppress(msgspec.DecodeError):
+            with suppress(*UNREADABLE):
                 device = msgspec.json.decode(request.object, type=CustomDevice)
                 cluster = replace(cluster, nowhere=self._copy.nodes.nowhere(device))
         turn = "" if asker.trusted else asker.address
@@ -120,10 +121,10 @@ class Server:
 
     async def _of_claim(self, request: AdmissionRequest) -> Verdict:
         cluster = self._copy.cluster
-        found = review(request, cluster)
+        verdict = review(request, cluster)
         # What is refused beside no other object is refused for what it says itself.
-        if found.allowed or not review(request, NOTHING).allowed:
-            return found
+        if verdict.allowed or not review(request, NOTHING).allowed:
+            return verdict
         # What is refused because of other objects may have been put right a moment ago, and the copy be behind.
         asked: frozenset[str] = frozenset()
         try:
@@ -133,13 +134,13 @@ class Server:
                 if confirmed is cluster:
                     break
                 cluster = confirmed
-                found = review(request, cluster)
-                if found.allowed:
+                verdict = review(request, cluster)
+                if verdict.allowed:
                     break
         except ApiError as problem:
             log.warning('%s "%s" is let through: %s', request.kind.kind, request.name, problem)
             return ALLOWED
-        return found
+        return verdict
 
     async def _guarded(self, http: web.Request, handler: Handler) -> web.StreamResponse:
         """Read a request while it is on the clock; a question of nobody who may ask is not read at all."""
@@ -149,7 +150,7 @@ class Server:
         http[ASKER] = Asker(connection.address, connection.trusted)
         try:
             if http.path == PATH and http.method == "POST":
-                if self._clients.known and not connection.trusted:
+                if self._clients.identified and not connection.trusted:
                     refused = web.Response(status=HTTPStatus.FORBIDDEN, text=NO_CERTIFICATE)
                     refused.force_close()
                     return refused
@@ -162,7 +163,7 @@ class Server:
     async def _validate(self, http: web.Request) -> web.Response:
         try:
             request = messages.read(await http.read())
-        except msgspec.DecodeError as problem:
+        except UNREADABLE as problem:
             metrics.REQUESTS.labels("", "", "malformed").inc()
             return web.Response(
                 status=HTTPStatus.BAD_REQUEST, text=f"no AdmissionReview of admission.k8s.io/v1: {problem}"

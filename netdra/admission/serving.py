@@ -27,7 +27,7 @@ LOOK_SECONDS = 10.0
 
 @dataclass(frozen=True)
 class Clients:
-    """Who may ask: whoever shows a certificate of an authority, or, without one, whoever reaches the port.
+    """Who may ask: clients with a certificate of an authority; without an authority, all that reach the port.
 
     Attributes:
         authority: the file with the authority's certificates.
@@ -38,7 +38,7 @@ class Clients:
     names: frozenset[str] = frozenset()
 
     @property
-    def known(self) -> bool:
+    def identified(self) -> bool:
         """Whether it can be told who asks."""
         return self.authority is not None
 
@@ -81,8 +81,8 @@ def use(serving: ssl.SSLContext, chain: str, key: str) -> None:
         file.flush()
         path = f"/proc/self/fd/{file.fileno()}"
         # A context takes a certificate before it sees that the key is not its own, so another one tries first.
-        for each in (context(), serving):
-            each.load_cert_chain(path)
+        for tls in (context(), serving):
+            tls.load_cert_chain(path)
 
 
 class Mounted:
@@ -99,7 +99,7 @@ class Mounted:
         self._folder = folder
         self._tls = tls
         self.not_after: datetime | None = None
-        self._known: tuple[str, str] | None = None
+        self._loaded: tuple[str, str] | None = None
 
     def load(self) -> bool:
         """Serve with what is in the folder now; whether that is something new.
@@ -108,16 +108,16 @@ class Mounted:
             InvalidInputError: it cannot be read, or is no certificate with its key.
         """
         try:
-            found = ((self._folder / "tls.crt").read_text(), (self._folder / "tls.key").read_text())
-            if found == self._known:
+            pair = ((self._folder / "tls.crt").read_text(), (self._folder / "tls.key").read_text())
+            if pair == self._loaded:
                 return False
-            end = certificates.not_after(found[0])
-            use(self._tls, *found)
+            end = certificates.not_after(pair[0])
+            use(self._tls, *pair)
         except (OSError, ValueError) as problem:  # an SSLError is an OSError
             raise InvalidInputError(
                 f"certificate in {self._folder}: {problem}", hint="it must have a tls.crt and the tls.key that fits"
             ) from None
-        self._known = found
+        self._loaded = pair
         self.not_after = metrics.serves(end)
         return True
 

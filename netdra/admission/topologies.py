@@ -26,7 +26,7 @@ def review(new: NetworkTopology, old: NetworkTopology | None, cluster: Cluster) 
         return Verdict((used.text,))
     schemas = sound(cluster.schemas)
     findings = [*check_topology(new, schemas)]
-    others = {name: each for name, each in cluster.topologies.items() if name != new.name}
+    others = {name: topology for name, topology in cluster.topologies.items() if name != new.name}
     findings += [finding for name, finding in check_together({**others, new.name: new}) if name == new.name]
     findings += [finding for finding, wrong in check_names(new, cluster.added) if wrong]
     near = overlaps([*others.values(), new])
@@ -80,20 +80,20 @@ def _waiting(new: NetworkTopology, cluster: Cluster) -> Iterator[Finding]:
 def _foreign(new: NetworkTopology, cluster: Cluster) -> Iterator[Finding]:
     for at, step in enumerate(new.spec.steps):
         name = class_name(new.name, step.name)
-        found = cluster.classes.get(name) if step.is_root else None
-        brought = frozenset() if found is None else topologies_of_class(found)
+        device_class = cluster.classes.get(name) if step.is_root else None
+        brought = frozenset() if device_class is None else topologies_of_class(device_class)
         # Two topologies with classes of one name are told of as what is wrong between them.
-        if found is not None and not brought & {new.name, *cluster.topologies}:
+        if device_class is not None and not brought & {new.name, *cluster.topologies}:
             what = f'there is a DeviceClass "{name}" already that is not netdra\'s, and it is left as it is'
             hint = "rename the step, or delete the class"
             yield about(new.name, step.name, what, hint=hint, path=("spec", "steps", at, "name"))
 
 
 def _unchecked(new: NetworkTopology, schemas: Sequence[CNIPluginSchema]) -> Iterator[Finding]:
-    known = {schema.spec.plugin for schema in schemas} | set(shipped.names()) | BUILTIN_TYPES
+    plugins = {schema.spec.plugin for schema in schemas} | set(shipped.names()) | BUILTIN_TYPES
     for at, step in enumerate(new.spec.steps):
-        if step.plugin not in known:
+        if step.plugin not in plugins:
             what = f'no CNIPluginSchema describes plugin "{step.type}", so its config is not checked'
-            meant = closest(step.type, sorted(known))
+            meant = closest(step.type, sorted(plugins))
             hint = f'did you mean "{meant}"?' if meant else ""
             yield about(new.name, step.name, what, hint=hint, path=("spec", "steps", at, "type"))

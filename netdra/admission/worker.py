@@ -50,8 +50,8 @@ def answer(body: bytes) -> Verdict:
 
 def samples() -> tuple[Task, ...]:
     """Sound objects of the two kinds whose expressions are compiled."""
-    found = (("NetworkTopology", _TOPOLOGY), ("DeviceExposurePolicy", _POLICY))
-    kinds = ((Kind("networking.dra.io", "v1alpha1", kind), text) for kind, text in found)
+    texts = (("NetworkTopology", _TOPOLOGY), ("DeviceExposurePolicy", _POLICY))
+    kinds = ((Kind("networking.dra.io", "v1alpha1", kind), text) for kind, text in texts)
     return tuple(
         Task(AdmissionRequest(uid="", kind=kind, operation="CREATE", object=msgspec.Raw(text)), Cluster())
         for kind, text in kinds

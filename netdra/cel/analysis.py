@@ -101,19 +101,19 @@ def examine(expression: str, vocabulary: Vocabulary) -> tuple[Remark, ...]:
 
 
 class _Walk:
-    """One way through a tree, and what was found on it."""
+    """One way through a tree, and the remarks on it."""
 
     def __init__(self, expression: str, vocabulary: Vocabulary) -> None:
         self._expression = expression
-        self._known = vocabulary
-        self._found: dict[str, Remark] = {}
+        self._vocabulary = vocabulary
+        self._remarks: dict[str, Remark] = {}
         self._foreign: dict[str, str] = {}
         self._tested: set[str] = set()
 
     def told(self) -> tuple[Remark, ...]:
-        """What was found; nothing of other people's domains where the expression asks first whether they are there."""
+        """The remarks; those on other providers' domains only if the expression does not test for the domain first."""
         guarded = {text for text, domain in self._foreign.items() if domain in self._tested}
-        remarks = (remark for text, remark in self._found.items() if text not in guarded)
+        remarks = (remark for text, remark in self._remarks.items() if text not in guarded)
         return tuple(sorted(remarks, key=lambda remark: (remark.line, remark.column)))
 
     def meaning(self, node: tree.Node, scope: Scope) -> Meaning:
@@ -128,51 +128,51 @@ class _Walk:
             return scope.get(node.name, _DEVICE if node.name == "device" else _NOTHING)
         if isinstance(node, tree.Literal):
             return Meaning(UNKNOWN if node.kind == "null" else (node.kind,), _written(node))
-        parts = tuple(self.meaning(each, scope) for each in node.items)
+        parts = tuple(self.meaning(item, scope) for item in node.items)
         return Meaning(("list",), items=parts) if isinstance(node, tree.Items) else Meaning(("map",))
 
-    def condition(self, found: Meaning, at: int) -> None:
+    def condition(self, meaning: Meaning, at: int) -> None:
         """Hold something against what a condition must be."""
-        if not kinds.fits(found.kinds, BOOL):
-            self._wrong(at, f"{_subject(found)} is {kinds.word(found.kinds)}, not true or false", "compare it")
+        if not kinds.fits(meaning.kinds, BOOL):
+            self._wrong(at, f"{_subject(meaning)} is {kinds.word(meaning.kinds)}, not true or false", "compare it")
 
     def _selected(self, node: tree.Select, scope: Scope) -> Meaning:
         own = self.meaning(node.operand, scope)
-        found = self._member(own, node.field, self._at(node.field, node.at), tested=node.test)
-        return Meaning(BOOL) if node.test else found
+        member = self._member(own, node.field, self._at(node.field, node.at), tested=node.test)
+        return Meaning(BOOL) if node.test else member
 
     def _fold(self, node: tree.Fold, scope: Scope) -> Meaning:
         start = self.meaning(node.start, scope)
         around = self.meaning(node.range, scope)
         if node.is_binding:
             return self.meaning(node.parts[2], {**scope, node.result_name: start})
-        each = _NOTHING
+        element = _NOTHING
         if around.place:
-            each = Meaning(TEXT)
+            element = Meaning(TEXT)
         elif around.items:
-            each = Meaning(kinds.joined(item.kinds for item in around.items))
+            element = Meaning(kinds.joined(item.kinds for item in around.items))
         elif not kinds.fits(around.kinds, ("list", "map")):
             self._wrong(node.at, f"{_subject(around)} is {kinds.word(around.kinds)} and cannot be gone through")
         first, *others = node.variables
-        inner = {**scope, first: each, **dict.fromkeys(others, _NOTHING), node.result_name: Meaning(start.kinds)}
+        inner = {**scope, first: element, **dict.fromkeys(others, _NOTHING), node.result_name: Meaning(start.kinds)}
         *_, result = (self.meaning(part, inner) for part in node.parts)
         return Meaning(result.kinds)
 
     def _call(self, node: tree.Call, scope: Scope) -> Meaning:
         if node.function in {"_[_]", "_[?_]", "_?._"}:
             return self._looked_up(node, scope)
-        given = [self.meaning(each, scope) for each in node.given]
+        given = [self.meaning(part, scope) for part in node.given]
         if node.function == "@in":
             return self._within(node, *given)
         if node.function in kinds.EQUALITY or node.function in kinds.ORDER:
             return self._compared(node, *given)
         if node.function in kinds.LOGIC:
-            for each in given:
-                self.condition(each, node.at)
+            for part in given:
+                self.condition(part, node.at)
             return Meaning(BOOL)
         if node.function == "_?_:_":
             self.condition(given[0], node.at)
-            return Meaning(kinds.joined(each.kinds for each in given[1:]))
+            return Meaning(kinds.joined(part.kinds for part in given[1:]))
         if node.function in kinds.ARITHMETIC:
             return self._counted(node, given)
         if node.function in {"optional.of", "optional.ofNonZeroValue"}:
@@ -184,13 +184,13 @@ class _Walk:
         own, key = node.arguments
         holder, index = self.meaning(own, scope), self.meaning(key, scope)
         holder = holder.within or holder
-        found = _NOTHING
+        member = _NOTHING
         if isinstance(key, tree.Literal) and isinstance(key.value, str):
             at = self._at(key.value, key.at)
-            found = self._member(holder, key.value, at, tested=node.function != "_[_]")
+            member = self._member(holder, key.value, at, tested=node.function != "_[_]")
         elif holder.place and not kinds.fits(index.kinds, TEXT):
             self._wrong(node.at, f"{_subject(index)} is {kinds.word(index.kinds)}, and names are strings")
-        return found if node.function == "_[_]" else Meaning(OPTIONAL, found.called, within=found)
+        return member if node.function == "_[_]" else Meaning(OPTIONAL, member.called, within=member)
 
     def _applied(self, node: tree.Call, signature: kinds.Signature, given: list[Meaning]) -> Meaning:
         own, *others = given
@@ -200,13 +200,13 @@ class _Walk:
             self._wrong(node.at, f"{_subject(own)} is {kinds.word(own.kinds)}, which {shown} is not for", hint)
         elif signature.receiver == OPTIONAL:
             return self._unwrapped(node, own, others)
-        for each in others:
+        for other in others:
             taken = signature.arguments
             if node.function in {"isGreaterThan", "isLessThan", "compareTo"} and own.kinds:
                 taken = own.kinds
-            if not kinds.fits(each.kinds, taken):
-                what = f"{shown} takes {kinds.word(taken)}, and {_subject(each)} is {kinds.word(each.kinds)}"
-                self._wrong(node.at, what, _as_quantity(each) if taken == QUANTITY else "")
+            if not kinds.fits(other.kinds, taken):
+                what = f"{shown} takes {kinds.word(taken)}, and {_subject(other)} is {kinds.word(other.kinds)}"
+                self._wrong(node.at, what, _as_quantity(other) if taken == QUANTITY else "")
         if node.function == "includes" and "list" not in own.kinds and others and own.kinds:
             self._equal(node.at, own, others[0], "never true")
         return Meaning(signature.result)
@@ -227,7 +227,7 @@ class _Walk:
             self._member(holder, written.value, self._at(written.value, written.at), tested=True)
         elif not kinds.fits(holder.kinds, ("list", "map")):
             self._wrong(node.at, f"{_subject(holder)} is {kinds.word(holder.kinds)}, and nothing is in one")
-        elif holder.items and not any(kinds.agree(own.kinds, each.kinds) for each in holder.items):
+        elif holder.items and not any(kinds.agree(own.kinds, item.kinds) for item in holder.items):
             self._equal(node.at, own, holder.items[0], "never true")
         return Meaning(BOOL)
 
@@ -249,15 +249,15 @@ class _Walk:
 
     def _counted(self, node: tree.Call, given: list[Meaning]) -> Meaning:
         taken = kinds.ARITHMETIC[node.function]
-        for each in given:
-            if not kinds.fits(each.kinds, taken):
-                self._wrong(node.at, f"{_subject(each)} is {kinds.word(each.kinds)} and cannot be computed with")
+        for part in given:
+            if not kinds.fits(part.kinds, taken):
+                self._wrong(node.at, f"{_subject(part)} is {kinds.word(part.kinds)} and cannot be computed with")
                 return _NOTHING
-        if not all(kinds.agree(given[0].kinds, each.kinds) for each in given):
+        if not all(kinds.agree(given[0].kinds, part.kinds) for part in given):
             what = f"{_subject(given[0])} is {kinds.word(given[0].kinds)} and {_subject(given[1])} "
             self._wrong(node.at, f"{what}{kinds.word(given[1].kinds)}, so they cannot be computed with")
             return _NOTHING
-        return Meaning(kinds.joined(each.kinds for each in given))
+        return Meaning(kinds.joined(part.kinds for part in given))
 
     def _member(self, own: Meaning, name: str, at: int, *, tested: bool) -> Meaning:
         """What `own.name` is, or `own["name"]`."""
@@ -285,61 +285,61 @@ class _Walk:
         path, _, name = domain.rpartition("/")
         if self._is_given(domain):
             return Meaning(("map",), place=(field, domain))
-        if own := self._known.domain_of(name) if not path or self._known.is_own(path) else "":
+        if own := self._vocabulary.domain_of(name) if not path or self._vocabulary.is_own(path) else "":
             what = f'"{shown}" is no domain, and device.{field} has domains'
             self._wrong(at, what, f'write device.{field}["{own}"].{name}')
-        elif near := self._known.nearest_domain(domain):
+        elif near := self._vocabulary.nearest_domain(domain):
             self._wrong(at, f'no device has {field} of domain "{shown}"', f'did you mean "{near}"?')
         else:
             if not tested:
                 text = f'nothing gives devices {field} of domain "{shown}" yet, so the selector fails on each'
-                if not self._known.of_devices:
+                if not self._vocabulary.of_devices:
                     text = f'interfaces have no {field} of domain "{shown}" when policies are asked'
                 self._told_of(domain, at, text, "guard it with has() if not all devices will have it", wrong=False)
             return Meaning(("map",), place=(field, domain))
         return _NOTHING
 
     def _is_given(self, domain: str) -> bool:
-        """Whether somebody gives attributes or capacities of a domain."""
-        capacity = self._known.added.capacity
-        return domain in self._known.domains or any(each.startswith(f"{domain}/") for each in capacity)
+        """Whether devices have attributes or capacities of a domain."""
+        capacity = self._vocabulary.added.capacity
+        return domain in self._vocabulary.domains or any(name.startswith(f"{domain}/") for name in capacity)
 
     def _attribute(self, domain: str, name: str, at: int) -> Meaning:
         """What `device.attributes[domain].name` is."""
-        known, qualified, shown = self._known, f"{domain}/{name}", _cut(name)
-        given = known.kinds(qualified)
-        if given is not None and (known.of_devices or qualified in known.facts):
+        vocabulary, qualified, shown = self._vocabulary, f"{domain}/{name}", _cut(name)
+        given = vocabulary.kinds(qualified)
+        if given is not None and (vocabulary.of_devices or qualified in vocabulary.facts):
             return Meaning(given, name)
-        near = known.nearest(domain, name)
-        if qualified in known.withheld:
+        near = vocabulary.nearest(domain, name)
+        if qualified in vocabulary.withheld:
             text = f'"{shown}" is known of interfaces and not published, so only policies can select by it'
             self._wrong(at, text, "let a policy that selects by it add an attribute of its own")
         elif given is not None:
             text = f'"{shown}" is added to devices after policies have chosen their interfaces, which do not have it'
-            self._told_of(domain, at, text, "choose by what an interface has itself", wrong=known.is_own(domain))
-        elif known.is_own(domain) and (near or not known.of_devices):
-            meant = near or known.likely(domain, name)
+            self._told_of(domain, at, text, "choose by what an interface has itself", wrong=vocabulary.is_own(domain))
+        elif vocabulary.is_own(domain) and (near or not vocabulary.of_devices):
+            meant = near or vocabulary.likely(domain, name)
             hint = f'did you mean "{meant}"?' if meant else "`netdra discover` shows what interfaces have"
             self._wrong(at, f'no interface has an attribute "{shown}" of domain {domain}', hint)
         else:
             text = f'nothing gives devices an attribute "{shown}" of domain {domain} yet, so none can be selected by it'
             hint = "a policy can, with additionalAttributes"
-            if qualified in known.added.capacity:
+            if qualified in vocabulary.added.capacity:
                 hint = f'did you mean device.capacity["{domain}"].{name}?'
-            elif meant := known.likely(domain, name):
+            elif meant := vocabulary.likely(domain, name):
                 hint = f'did you mean "{meant}"?'
             self._told_of(domain, at, text, hint, wrong=False)
         return _NOTHING
 
     def _amount(self, domain: str, name: str, at: int) -> Meaning:
         """What `device.capacity[domain].name` is."""
-        known, qualified, shown = self._known, f"{domain}/{name}", _cut(name)
-        if not known.of_devices:
+        vocabulary, qualified, shown = self._vocabulary, f"{domain}/{name}", _cut(name)
+        if not vocabulary.of_devices:
             text = f'an interface has no capacity "{shown}": policies give it to devices after they have chosen'
-            self._told_of(domain, at, text, "choose by attributes", wrong=known.is_own(domain))
-        elif qualified in known.added.capacity or qualified == _BANDWIDTH:
+            self._told_of(domain, at, text, "choose by attributes", wrong=vocabulary.is_own(domain))
+        elif qualified in vocabulary.added.capacity or qualified == _BANDWIDTH:
             return Meaning(QUANTITY, name)
-        elif known.kinds(qualified) is not None:
+        elif vocabulary.kinds(qualified) is not None:
             text = f'"{shown}" is an attribute, not a capacity'
             self._wrong(at, text, f'write device.attributes["{domain}"].{name}')
         else:
@@ -349,7 +349,7 @@ class _Walk:
 
     def _told_of(self, domain: str, at: int, text: str, hint: str, *, wrong: bool) -> None:
         """Keep a remark on a name, with its domain if that is not netdra's."""
-        if not wrong and not self._known.is_own(domain):
+        if not wrong and not self._vocabulary.is_own(domain):
             self._foreign[text] = domain
         self._remark(at, text, hint, wrong=wrong)
 
@@ -359,12 +359,12 @@ class _Walk:
     def _remark(self, at: int, text: str, hint: str, *, wrong: bool) -> None:
         line, column = source.position(self._expression, at)
         remark = Remark(text=text, hint=hint, wrong=wrong, line=line, column=column, expression=self._expression)
-        self._found.setdefault(text, remark)
+        self._remarks.setdefault(text, remark)
 
     def _at(self, name: str, after: int) -> int:
         """Where a name is written that belongs to a node; the node's own place if it is written in another way."""
-        found = self._expression.find(name, after)
-        return found if found >= 0 else after
+        place = self._expression.find(name, after)
+        return place if place >= 0 else after
 
 
 def _written(node: tree.Literal) -> str:
@@ -380,8 +380,8 @@ def _cut(text: str) -> str:
     return text if len(text) <= _MAX_SHOWN else f"{text[:_MAX_SHOWN]}…"
 
 
-def _subject(found: Meaning) -> str:
-    return found.called or "what stands here"
+def _subject(meaning: Meaning) -> str:
+    return meaning.called or "what stands here"
 
 
 def _rewritten(left: Meaning, right: Meaning) -> str:
@@ -402,9 +402,9 @@ def _rewritten(left: Meaning, right: Meaning) -> str:
     return ""
 
 
-def _as_quantity(found: Meaning) -> str:
-    written = found.called.strip('"')
-    return f'write quantity("{written}")' if found.kinds and written else "write quantity()"
+def _as_quantity(meaning: Meaning) -> str:
+    written = meaning.called.strip('"')
+    return f'write quantity("{written}")' if meaning.kinds and written else "write quantity()"
 
 
 def _is_number(text: str) -> bool:

@@ -133,14 +133,14 @@ class _Bounds:
             case Literal():
                 return _written(node)
             case Name():
-                found = self._scope.get(node.name, _SCALAR)
-                if found is None:
+                size = self._scope.get(node.name, _SCALAR)
+                if size is None:
                     raise UnboundedError("uses the result of a loop within the loop")
-                return found
+                return size
             case Select():
-                found = _part(self.of(node.operand))
+                size = _part(self.of(node.operand))
                 plain = _is(node.operand, _DEVICE) and node.field in _PLAIN_FIELDS
-                return _SCALAR if node.test else self._word if plain else found
+                return _SCALAR if node.test else self._word if plain else size
             case Items() | Entries():
                 parts = [self.of(part) for part in node.items]
                 return Size(
@@ -340,12 +340,12 @@ def _program(text: Size, pattern: Size) -> int:
     return 200 + 12 * size + text.bytes // 8 + text.length * size // 8
 
 
-def _found(given: Given) -> tuple[Size, int]:
+def _finding(given: Given) -> tuple[Size, int]:
     text = _text(given[0])
     return Size(text.length, text.bytes), _program(text, given[1]) + _OF_PYTHON
 
 
-def _all_found(given: Given) -> tuple[Size, int]:
+def _finding_all(given: Given) -> tuple[Size, int]:
     text = _text(given[0])
     size = Size(text.length + 1, text.bytes + (text.length + 1) * _ENTRY, element=Size(text.length, text.bytes))
     return size, _program(text, given[1]) + _OF_PYTHON + (text.length + 1) * 80
@@ -442,8 +442,8 @@ _FUNCTIONS: Final[dict[str, Cost]] = (
         "_+_": _adding,
         "contains": _containing,
         "matches": _matching,
-        "find": _found,
-        "findAll": _all_found,
+        "find": _finding,
+        "findAll": _finding_all,
         "replace": _replacing,
         "join": _joining,
         "split": _splitting,

@@ -1,7 +1,9 @@
 """Compile CEL selectors and evaluate them on devices, with the meaning that Kubernetes gives them.
 
 `compile_selector` once per expression, `device_variables` once per device, then `Selector.matches` for each pair.
-What is compiled is bounded in time and memory on any device (`netdra.cel.bounds`, decision D30). Follows
+What is compiled is bounded in time and memory on any device (`netdra.cel.bounds`, decision D30). The engine's own
+extensions to CEL are loaded when an expression needs them for the first time: each is a library with half an engine in
+it, together 8 MiB of a daemon's memory, and most selectors only compare attributes. Follows
 k8s.io/dynamic-resource-allocation/cel/compile.go; what differs is told in docs/cel.md.
 """
 
@@ -15,7 +17,7 @@ from typing import Any, Final
 
 from cel_expr_python import cel
 
-from netdra.cel import bounds, extensions, functions, source, tree, values
+from netdra.cel import bounds, functions, source, tree, values
 from netdra.cel.errors import CelCompileError, CelEvaluationError
 from netdra.model.inventory import AttributeValue
 from netdra.model.policy import MAX_EXPRESSION
@@ -27,6 +29,13 @@ _BOOL = cel.Type.BOOL
 _AS_IT_IS = frozenset({bool, int})
 _PLACE = re.compile(r"ERROR: <input>:(\d+):(\d+): ([^\n]*)")
 _TOO_DEEP = re.compile(r"recursion limit|nest|too deep", re.IGNORECASE)
+
+# What CEL has by itself (language definition, "Standard Definitions"); selectors have no use for the rest of it.
+_MACROS = frozenset({"all", "exists", "exists_one", "filter", "has", "map"})
+_FUNCTIONS = frozenset({"contains", "endsWith", "in", "matches", "size", "startsWith"})
+_CONVERSIONS = frozenset({"bool", "bytes", "double", "dyn", "int", "string", "type", "uint"})
+_SHARED = frozenset({"indexOf", "lastIndexOf"})
+"""Ours for lists, an extension's for strings."""
 
 
 class DeviceVariables:
@@ -51,15 +60,15 @@ class DeviceVariables:
     def completed(self, attributes: frozenset[str], capacity: frozenset[str]) -> cel.Activation:
         """What the engine evaluates on, with domains that the device has nothing in as empty maps."""
         key = (attributes, capacity)
-        found = self._completed.get(key)
-        if found is None:
+        activation = self._completed.get(key)
+        if activation is None:
             device = {
                 **self._device,
                 "attributes": {domain: {} for domain in attributes} | self._device["attributes"],
                 "capacity": {domain: {} for domain in capacity} | self._device["capacity"],
             }
-            found = self._completed[key] = _environment().Activation({"device": device})
-        return found
+            activation = self._completed[key] = _environment().Activation({"device": device})
+        return activation
 
 
 class Selector:
@@ -159,12 +168,30 @@ def load_all() -> None:
             compile_selector(expression).matches(device)
 
 
+def needs_extensions(calls: Iterable[str]) -> bool:
+    """Whether an expression that calls these functions may need an extension; an unknown function may."""
+    return not _without_extensions().issuperset(calls)
+
+
+@cache
+def _without_extensions() -> frozenset[str]:
+    """The functions that need no extension."""
+    ours = frozenset(name.rpartition(".")[2] for name in functions.names())
+    return (_MACROS | _FUNCTIONS | _CONVERSIONS | ours) - _SHARED
+
+
+def _extensions() -> list[cel.CelExtension]:
+    from cel_expr_python.ext import ext_bindings, ext_optional, ext_strings
+
+    return [ext_strings.ExtStrings(2), ext_optional.ExtOptional(), ext_bindings.ExtBindings()]
+
+
 @cache
 def _environment(*, extended: bool = False) -> cel.Env:
     """The engine; what one has compiled can be asked of the other's activations."""
     kubernetes = cel.CelExtension("kubernetes", functions.declarations())
     # Ours comes last: it adds overloads to `indexOf`, and the engine's own strings refuse a name that is there already.
-    added = [*extensions.load(), kubernetes] if extended else [kubernetes]
+    added = [*_extensions(), kubernetes] if extended else [kubernetes]
     return cel.NewEnv(variables={"device": cel.Type.Map(cel.Type.STRING, cel.Type.DYN)}, extensions=added)
 
 
@@ -185,7 +212,7 @@ def _compiled(expression: str) -> Selector:
     if usage.mapped > MAX_MAPPED:
         raise CelCompileError(expression, 0, 0, f"maps {usage.mapped} optional values, more than {MAX_MAPPED}")
     try:
-        program = _environment(extended=extensions.needed(usage.calls)).compile(expression)
+        program = _environment(extended=needs_extensions(usage.calls)).compile(expression)
     except RuntimeError as problem:
         _give_up_without_memory(problem)
         raise _compile_error(expression, str(problem)) from None
@@ -207,7 +234,7 @@ def _compiled(expression: str) -> Selector:
 @lru_cache(maxsize=1024)
 def _excess(expression: str, longest: bounds.Longest) -> str:
     """Why an expression is not evaluated on a device with such long attributes, or ""."""
-    program = _environment(extended=extensions.needed(source.usage(expression).calls)).compile(expression)
+    program = _environment(extended=needs_extensions(source.usage(expression).calls)).compile(expression)
     try:
         bounds.check(tree.read(bytes(program.serialize())), longest)
     except bounds.UnboundedError as problem:
@@ -226,9 +253,9 @@ def _give_up_without_memory(problem: RuntimeError) -> None:
 
 
 def _compile_error(expression: str, text: str) -> CelCompileError:
-    found = _PLACE.search(text)
-    if found is not None:
-        return CelCompileError(expression, int(found.group(1)), int(found.group(2)), found.group(3))
+    match = _PLACE.search(text)
+    if match is not None:
+        return CelCompileError(expression, int(match.group(1)), int(match.group(2)), match.group(3))
     if _TOO_DEEP.search(text):
         message = "too deep: the engine takes 32 levels of parentheses, operators and calls, Kubernetes may take more"
         return CelCompileError(expression, 0, 0, message)
@@ -246,10 +273,10 @@ def _plain(text: str) -> str:
     return re.sub(r"^[A-Z_]+: | \[[A-Z_]+\]$", "", text.strip())
 
 
-def _by_domain(driver: str, entries: tuple[str, ...], found: list[Any]) -> dict[str, dict[str, Any]]:
+def _by_domain(driver: str, entries: tuple[str, ...], attributes: list[Any]) -> dict[str, dict[str, Any]]:
     """Values by domain and name. Devices of one kind have the same names, so these are taken apart once."""
     return {
-        domain: {identifier: found[position] for identifier, position in places}
+        domain: {identifier: attributes[position] for identifier, position in places}
         for domain, places in _layout(driver, entries)
     }
 
@@ -257,33 +284,35 @@ def _by_domain(driver: str, entries: tuple[str, ...], found: list[Any]) -> dict[
 @lru_cache(maxsize=256)
 def _layout(driver: str, entries: tuple[str, ...]) -> tuple[tuple[str, tuple[tuple[str, int], ...]], ...]:
     """Names by domain: the domain, and of each name in it where it stands among all."""
-    found: dict[str, dict[str, int]] = {}
+    positions: dict[str, dict[str, int]] = {}
     for position, name in enumerate(entries):
         domain, _, identifier = name.rpartition("/")
-        found.setdefault(domain or driver, {})[identifier] = position
-    return tuple((domain, tuple(group.items())) for domain, group in found.items())
+        positions.setdefault(domain or driver, {})[identifier] = position
+    return tuple((domain, tuple(group.items())) for domain, group in positions.items())
 
 
-def _values(found: Iterable[AttributeValue]) -> list[Any]:
+def _values(listed: Iterable[AttributeValue]) -> list[Any]:
     """Values as the engine takes them; most are already, and a device has three dozen."""
     return [
         value if value.__class__ in _AS_IT_IS or (value.__class__ is str and value.isascii()) else _value(value)
-        for value in found
+        for value in listed
     ]
 
 
-def _longer(found: list[Any]) -> bounds.Longest | None:
+def _longer(listed: list[Any]) -> bounds.Longest | None:
     """How long the attributes are, in powers of two; None where every selector is bounded for them."""
     plain = bounds.PLAIN
-    long = [each for each in found if each.__class__ is list or (each.__class__ is str and len(each) > plain.text)]
-    if not long and len(found) <= plain.names:
+    long = [
+        entry for entry in listed if entry.__class__ is list or (entry.__class__ is str and len(entry) > plain.text)
+    ]
+    if not long and len(listed) <= plain.names:
         return None
-    lists = [each for each in long if each.__class__ is list]
+    lists = [value for value in long if value.__class__ is list]
     longest = bounds.Longest(
-        max([plain.text, *(len(each) for each in long if each.__class__ is str)]),
+        max([plain.text, *(len(value) for value in long if value.__class__ is str)]),
         max([plain.values, *map(len, lists)]),
-        max([plain.value, *(len(value) for each in lists for value in each if value.__class__ is str)]),
-        max(plain.names, len(found)),
+        max([plain.value, *(len(value) for one in lists for value in one if value.__class__ is str)]),
+        max(plain.names, len(listed)),
     )
     return None if longest == plain else bounds.Longest(*(1 << (length - 1).bit_length() for length in longest))
 

@@ -51,6 +51,6 @@ def marked(expression: str, line: int, column: int) -> str:
     """The expression, or its line in question with a mark under the column; zeros mean all of it."""
     lines = expression.splitlines() or [""]
     if not line or line > len(lines):
-        return "\n".join(f"  {each[:200]}" for each in lines[:10])
+        return "\n".join(f"  {line[:200]}" for line in lines[:10])
     start = max(0, column - 100)
     return f"  {lines[line - 1][start : start + 200]}\n  {' ' * (column - 1 - start)}^"

@@ -32,7 +32,7 @@ _FALLBACKS = frozenset({"or", "orValue"})
 
 
 class Is(NamedTuple):
-    """A condition as text, no looser than a comparison; `implies` is another one that holds with it."""
+    """A condition as text, no looser than a comparison; `implies` is a condition that follows from it."""
 
     text: str
     implies: str = ""
@@ -56,7 +56,7 @@ ALWAYS = And()
 
 
 def guarded(expression: str) -> str:
-    """The selector with its guards; itself if it reads no key.
+    """The selector with its guards; unchanged if it reads no key.
 
     Args:
         expression: a selector.
@@ -172,14 +172,14 @@ class _Guards:
         if target is None:
             if node.function == "has" and isinstance(arguments[0], Select):
                 return self.sure(arguments[0].operand, scope)
-            return _all(self.sure(each, scope) for each in arguments)
+            return _all(self.sure(argument, scope) for argument in arguments)
         if isinstance(target, Leaf) and (target.text, node.function, len(arguments)) == ("cel", "bind", 3):
             return self._sure_bind(node, scope)
         before = self.sure(target, scope)
         variable = arguments[0] if arguments and isinstance(arguments[0], Leaf) and arguments[0].is_name else None
         if variable is not None and len(arguments) > 1 and node.function in _LOOPS | _OPTIONAL_LOOPS:
             return _all((before, self._sure_loop(node, variable.text, scope)))
-        after = _all(self.sure(each, scope) for each in arguments)
+        after = _all(self.sure(argument, scope) for argument in arguments)
         if node.function in _FALLBACKS and after != ALWAYS:
             # What is to be taken instead is not looked at where there is something.
             after = Or((Is(f"{self._text(target)}.hasValue()"), after))
@@ -194,7 +194,7 @@ class _Guards:
     def _sure_loop(self, node: Call, variable: str, scope: Scope) -> Formula:
         """What must hold for the rounds of a loop; of `all` and `exists` one that is decided makes up for others."""
         within, arguments = _bound(scope, variable), node.arguments
-        inner = _all(self.sure(each, within) for each in arguments[1:])
+        inner = _all(self.sure(argument, within) for argument in arguments[1:])
         if inner == ALWAYS:
             return ALWAYS
         if node.function in {"all", "exists"}:
@@ -263,19 +263,19 @@ def _all(parts: Iterable[Formula]) -> Formula:
     return flat[0] if len(flat) == 1 else And(tuple(flat))
 
 
-def _rendered(formula: Formula, known: frozenset[str] = frozenset()) -> str:
+def _rendered(formula: Formula, holding: frozenset[str] = frozenset()) -> str:
     """The formula in CEL; what holds already, because it stands before on the same way, is not repeated."""
     match formula:
         case Is(text=text):
             return text
         case Or(parts=parts):
-            return " || ".join(dict.fromkeys(_rendered(part, known) for part in parts))
+            return " || ".join(dict.fromkeys(_rendered(part, holding) for part in parts))
     texts: list[str] = []
     for part in formula.parts:
         if isinstance(part, Is):
-            if part.text not in known:
+            if part.text not in holding:
                 texts.append(part.text)
-            known |= {part.text, part.implies}
+            holding |= {part.text, part.implies}
         else:
-            texts.append(f"({_rendered(part, known)})")
+            texts.append(f"({_rendered(part, holding)})")
     return " && ".join(texts) or "true"

@@ -112,8 +112,8 @@ def word(kinds: Kinds) -> str:
 
 def joined(several: Iterable[Kinds]) -> Kinds:
     """The kinds that one of several values can have; unknown if one of them is."""
-    found = list(several)
-    return tuple(dict.fromkeys(kind for each in found for kind in each)) if all(found) else UNKNOWN
+    sets = list(several)
+    return tuple(dict.fromkeys(kind for kinds in sets for kind in kinds)) if all(sets) else UNKNOWN
 
 
 def _is_number(kinds: Kinds) -> bool:

@@ -41,18 +41,18 @@ def size(pattern: str) -> int:
 
 def find(text: str, pattern: str) -> str:
     """The first match, "" if there is none."""
-    found = _compiled(pattern).search(text)
-    return str(found.group()) if found else ""
+    hit = _compiled(pattern).search(text)
+    return str(hit.group()) if hit else ""
 
 
 def find_all(text: str, pattern: str, limit: int = -1) -> list[str]:
     """All matches that do not overlap, or the first few; an empty one right behind another is none, as in Go."""
     matches: list[str] = []
     end = -1
-    for found in _compiled(pattern).finditer(text):
+    for hit in _compiled(pattern).finditer(text):
         if limit >= 0 and len(matches) >= limit:
             break
-        if found.end() > found.start() or found.start() != end:
-            matches.append(str(found.group()))
-        end = found.end()
+        if hit.end() > hit.start() or hit.start() != end:
+            matches.append(str(hit.group()))
+        end = hit.end()
     return matches

@@ -84,8 +84,8 @@ def usage(expression: str) -> Usage:
 @lru_cache(maxsize=256)
 def place_of_key(expression: str, key: str) -> tuple[int, int]:
     """Line and column of a key that an expression names once, or zeros: the engine does not say where it failed."""
-    found = [token.offset for token in _tokens(expression) if token.text == key]
-    return position(expression, found[0]) if len(found) == 1 else (0, 0)
+    offsets = [token.offset for token in _tokens(expression) if token.text == key]
+    return position(expression, offsets[0]) if len(offsets) == 1 else (0, 0)
 
 
 def position(expression: str, offset: int) -> tuple[int, int]:
@@ -95,7 +95,7 @@ def position(expression: str, offset: int) -> tuple[int, int]:
 
 
 def _tokens(expression: str) -> list[Token]:
-    found = []
+    tokens = []
     for match in _TOKEN.finditer(expression):
         kind = match.lastgroup or ""
         text = match.group()
@@ -103,8 +103,8 @@ def _tokens(expression: str) -> list[Token]:
             continue
         if kind in {"raw", "string"}:
             kind, text = "string", _content(text)
-        found.append(Token(kind, text, match.start()))
-    return found
+        tokens.append(Token(kind, text, match.start()))
+    return tokens
 
 
 def _content(literal: str) -> str:

@@ -135,13 +135,13 @@ def parse(expression: str) -> Node:
         InvalidInputError: it breaks the grammar, or is nested too deep.
     """
     reader = _Reader(expression)
-    found = reader.expression()
+    tree = reader.expression()
     reader.end()
-    return found
+    return tree
 
 
 def _tokens(expression: str) -> list[Token]:
-    found = []
+    tokens = []
     at = 0
     while at < len(expression):
         match = _TOKEN.match(expression, at)
@@ -150,8 +150,8 @@ def _tokens(expression: str) -> list[Token]:
         kind, at = match.lastgroup or "", match.end()
         if kind != "passed":
             text = match.group().strip("`") if kind == "quoted" else match.group()
-            found.append(Token(kind, text, match.start(), at))
-    return found
+            tokens.append(Token(kind, text, match.start(), at))
+    return tokens
 
 
 def _broken(at: int) -> InvalidInputError:
@@ -208,13 +208,17 @@ class _Reader:
         while self._peek() in {"!", "-"}:
             self._at += 1
         signs = self._tokens[begun : self._at]
-        found = self._member()
+        operand = self._member()
         for sign in reversed(signs):
-            found = Not(sign.start, found.end, found) if sign.text == "!" else Other(sign.start, found.end, (found,))
-        return found
+            operand = (
+                Not(sign.start, operand.end, operand)
+                if sign.text == "!"
+                else Other(sign.start, operand.end, (operand,))
+            )
+        return operand
 
     def _member(self) -> Node:
-        found = self._primary()
+        node = self._primary()
         while True:
             if self._take("."):
                 optional = self._take("?")
@@ -223,20 +227,20 @@ class _Reader:
                     raise self._broken()
                 if not optional and name.kind == "name" and self._take("("):
                     arguments = self._listed(")")
-                    found = Call(found.start, self._end, found, name.text, arguments)
+                    node = Call(node.start, self._end, node, name.text, arguments)
                 else:
-                    found = Select(found.start, name.end, found, name.text, optional)
+                    node = Select(node.start, name.end, node, name.text, optional)
             elif self._take("["):
                 optional = self._take("?")
                 key = self.expression()
                 self._need("]")
-                found = Index(found.start, self._end, found, key, optional)
-            elif self._peek() == "{" and isinstance(found, Leaf | Select):
+                node = Index(node.start, self._end, node, key, optional)
+            elif self._peek() == "{" and isinstance(node, Leaf | Select):
                 self._at += 1  # a message: its fields are names
                 values = self._entries()[1::2]
-                found = Other(found.start, self._end, values)
+                node = Other(node.start, self._end, values)
             else:
-                return found
+                return node
 
     def _primary(self) -> Node:
         token = self._next()
@@ -269,25 +273,25 @@ class _Reader:
 
     def _listed(self, closing: str) -> tuple[Node, ...]:
         """Expressions between commas, up to what closes them; a list may end in a comma."""
-        found: list[Node] = []
+        nodes: list[Node] = []
         while not self._take(closing):
             self._take("?")
-            found.append(self.expression())
+            nodes.append(self.expression())
             if self._peek() != closing:
                 self._need(",")
-        return tuple(found)
+        return tuple(nodes)
 
     def _entries(self) -> tuple[Node, ...]:
         """Keys and values in turn, up to the closing brace."""
-        found: list[Node] = []
+        nodes: list[Node] = []
         while not self._take("}"):
             self._take("?")
-            found.append(self.expression())
+            nodes.append(self.expression())
             self._need(":")
-            found.append(self.expression())
+            nodes.append(self.expression())
             if self._peek() != "}":
                 self._need(",")
-        return tuple(found)
+        return tuple(nodes)
 
     @property
     def _end(self) -> int:

@@ -135,12 +135,12 @@ def binds_after_a_loop(node: Node) -> bool:
 def _flow(node: Node) -> tuple[bool, bool, bool]:
     """Of a part: whether a loop in it may stop early, whether it binds a variable, and whether one comes after one."""
     if isinstance(node, Fold) and node.is_binding:
-        value, _, _, result = (_flow(each) for each in (node.start, *node.parts))
+        value, _, _, result = (_flow(part) for part in (node.start, *node.parts))
         return value[0] or result[0], True, value[2] or result[2]
     if isinstance(node, Fold):
-        parts = [_flow(each) for each in (node.range, node.start, *node.parts)]
-        stops, binds = any(each[0] for each in parts), any(each[1] for each in parts)
-        return stops or node.may_stop, binds, (stops and binds) or any(each[2] for each in parts)
+        parts = [_flow(part) for part in (node.range, node.start, *node.parts)]
+        stops, binds = any(part[0] for part in parts), any(part[1] for part in parts)
+        return stops or node.may_stop, binds, (stops and binds) or any(part[2] for part in parts)
     given: tuple[Node, ...] = ()
     if isinstance(node, Call):
         given = node.given
@@ -149,9 +149,9 @@ def _flow(node: Node) -> tuple[bool, bool, bool]:
     elif isinstance(node, Select):
         given = (node.operand,)
     stops = binds = wrong = False
-    for each in map(_flow, given):
-        wrong = wrong or each[2] or (stops and each[1])
-        stops, binds = stops or each[0], binds or each[1]
+    for flow in map(_flow, given):
+        wrong = wrong or flow[2] or (stops and flow[1])
+        stops, binds = stops or flow[0], binds or flow[1]
     return stops, binds, wrong
 
 
@@ -173,7 +173,7 @@ class _Reader:
             case 5:
                 return Select(at, self.node(_last(fields, 1)), _text(fields, 2), bool(dict(fields).get(3)))
             case 6:
-                target = next((self.node(each) for each in _all(fields, 1)), None)
+                target = next((self.node(content) for content in _all(fields, 1)), None)
                 return Call(at, _text(fields, 2), target, self._nodes(fields, 3))
             case 7:
                 return Items(at, self._nodes(fields, 1))
@@ -185,10 +185,10 @@ class _Reader:
         raise KeyError(kind)
 
     def _nodes(self, fields: Wire, number: int) -> tuple[Node, ...]:
-        return tuple(self.node(each) for each in _all(fields, number))
+        return tuple(self.node(content) for content in _all(fields, number))
 
     def _entry(self, fields: Wire) -> Iterator[Node]:
-        return (self.node(each) for number in (3, 4) for each in _all(fields, number))
+        return (self.node(content) for number in (3, 4) for content in _all(fields, number))
 
     def _fold(self, at: int, fields: Wire) -> Fold:
         variables = tuple(name for name in (_text(fields, 1), _text(fields, 8)) if name)
@@ -220,23 +220,23 @@ def _literal(at: int, fields: Wire) -> Literal:
 
 def _fields(data: bytes) -> Wire:
     """A message's fields (protobuf encoding)."""
-    found: Wire = []
+    wire: Wire = []
     at = 0
     while at < len(data):
         key, at = _varint(data, at)
         number, kind = key >> 3, key & 7
         if kind == _VARINT:
             value, at = _varint(data, at)
-            found.append((number, value))
+            wire.append((number, value))
             continue
         size = {_FIXED64: 8, _FIXED32: 4}.get(kind, 0)
         if kind == _BYTES:
             size, at = _varint(data, at)
         elif not size:
             raise KeyError(kind)
-        found.append((number, data[at : at + size]))
+        wire.append((number, data[at : at + size]))
         at += size
-    return found
+    return wire
 
 
 def _varint(data: bytes, at: int) -> tuple[int, int]:

@@ -70,11 +70,11 @@ def normalized_version(text: str) -> bytes:
     Raises:
         InvalidInputError: it is no version even so.
     """
-    found = _LOOSE.match(text)
-    if found is None:
+    parts = _LOOSE.match(text)
+    if parts is None:
         return of_version(text)
-    core = ".".join(str(int(part or 0)) for part in found.groups()[:3])
-    return of_version(core + found.group(4))
+    core = ".".join(str(int(part or 0)) for part in parts.groups()[:3])
+    return of_version(core + parts.group(4))
 
 
 def decimal(value: bytes) -> Decimal:
@@ -127,11 +127,11 @@ def _number(value: bytes | int) -> Decimal:
 
 def _semver_key(value: bytes) -> SemverKey:
     """What orders versions (semver.org, item 11): a release is above its pre-releases, numbers are below words."""
-    found = _SEMVER.match(value[1:].decode()) if value[:1] == VERSION else None
-    if found is None:
+    parts = _SEMVER.match(value[1:].decode()) if value[:1] == VERSION else None
+    if parts is None:
         raise ValueError("no semantic version")
-    before = found.group(4)
+    before = parts.group(4)
     words: tuple[tuple[int, int | str], ...] = ((2, ""),)
     if before is not None:
         words = tuple((0, int(word)) if word.isdigit() else (1, word) for word in before.split("."))
-    return int(found.group(1)), int(found.group(2)), int(found.group(3)), words
+    return int(parts.group(1)), int(parts.group(2)), int(parts.group(3)), words

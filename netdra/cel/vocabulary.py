@@ -49,12 +49,12 @@ class Vocabulary(msgspec.Struct, frozen=True, kw_only=True):
     withheld: frozenset[str] = frozenset()
 
     def kinds(self, name: str) -> Kinds | None:
-        """The kinds of an attribute by its qualified name; None for one that nobody gives."""
+        """The kinds of an attribute by its qualified name; None if nothing gives devices this attribute."""
         return self.facts.get(name) or self.added.attributes.get(name)
 
     @property
     def domains(self) -> frozenset[str]:
-        """All domains in which somebody gives an attribute."""
+        """All domains of the attributes that devices have."""
         return frozenset(name.partition("/")[0] for name in (*self.facts, *self.added.attributes))
 
     def is_own(self, domain: str) -> bool:
@@ -62,28 +62,28 @@ class Vocabulary(msgspec.Struct, frozen=True, kw_only=True):
         return any(name.startswith(f"{domain}/") for name in self.facts)
 
     def nearest(self, domain: str, name: str) -> str:
-        """The fact that is meant by a name that is almost that of one; "" if none is."""
+        """The fact whose name is almost the given name; "" if there is none."""
         return closest(name, self._named(self.facts, domain), _NEAR)
 
     def likely(self, domain: str, name: str) -> str:
         """A name of the domain that may be meant, for a hint; "" if none is like it."""
-        known = self._named(self.facts, domain) + self._named(self.added.attributes, domain)
-        return closest(name, known, _LIKE) or next((each for each in known if _ends_alike(each, name)), "")
+        present = self._named(self.facts, domain) + self._named(self.added.attributes, domain)
+        return closest(name, present, _LIKE) or next((entry for entry in present if _ends_alike(entry, name)), "")
 
     def nearest_domain(self, domain: str) -> str:
-        """The domain of netdra's own that is meant by one that is almost it; "" if none is."""
+        """The domain of netdra's own that is almost the given domain; "" if there is none."""
         own = sorted({name.partition("/")[0] for name in self.facts})
         if frozenset(domain.split(".")) >= _GROUP or domain == "netdra":
             return names.DRIVER
         close = difflib.get_close_matches(domain, own, n=1, cutoff=_NEAR_DOMAIN)
-        parts = (each for each in own if each.startswith(f"{domain}.") or each.endswith(f".{domain}"))
-        abridged = (each for each in own if len(domain) >= len("dra.net") and each.startswith(domain))
-        return next((each for group in (close, abridged, parts) for each in group), "")
+        parts = (entry for entry in own if entry.startswith(f"{domain}.") or entry.endswith(f".{domain}"))
+        abridged = (entry for entry in own if len(domain) >= len("dra.net") and entry.startswith(domain))
+        return next((candidate for group in (close, abridged, parts) for candidate in group), "")
 
     def domain_of(self, name: str) -> str:
         """The domain of netdra's own that has an attribute of that name, "" if none has."""
         qualified = (f"{domain}/{name}" for domain in (names.DRIVER, *sorted(self.domains)))
-        return next((each.partition("/")[0] for each in qualified if each in self.facts), "")
+        return next((entry.partition("/")[0] for entry in qualified if entry in self.facts), "")
 
     def _named(self, table: Iterable[str], domain: str) -> list[str]:
         return [name.partition("/")[2] for name in table if name.startswith(f"{domain}/")]
@@ -105,20 +105,20 @@ def of_devices(added: Added | None = None) -> Vocabulary:
 
 def added(policies: Iterable[DeviceExposurePolicy], custom_devices: Iterable[CustomDevice] = ()) -> Added:
     """What policies and CustomDevices add to devices."""
-    found: dict[str, set[str]] = {}
+    kinds_of: dict[str, set[str]] = {}
     capacity: set[str] = set()
     for policy in policies:
         if policy.spec.exposure is None:
             continue
         for name, value in policy.spec.exposure.additional_attributes.items():
-            found.setdefault(names.qualified(name), set()).update(_kinds(value))
+            kinds_of.setdefault(names.qualified(name), set()).update(_kinds(value))
         capacity.update(map(names.qualified, policy.spec.exposure.capacity))
     for custom in custom_devices:
         for name, attribute in custom.spec.attributes.items():
             kinds = {_FIELDS[field] for field in _FIELDS if getattr(attribute, field) is not None}
-            found.setdefault(f"{custom.spec.provider}/{name}", set()).update(kinds)
+            kinds_of.setdefault(f"{custom.spec.provider}/{name}", set()).update(kinds)
         capacity.update(f"{custom.spec.provider}/{name}" for name in custom.spec.capacity)
-    return Added({name: tuple(sorted(kinds)) for name, kinds in sorted(found.items())}, tuple(sorted(capacity)))
+    return Added({name: tuple(sorted(kinds)) for name, kinds in sorted(kinds_of.items())}, tuple(sorted(capacity)))
 
 
 def _kinds(value: AttributeValue) -> Kinds:
@@ -129,9 +129,9 @@ def _kinds(value: AttributeValue) -> Kinds:
     return ("string",) if isinstance(value, str) else _LIST
 
 
-def _ends_alike(known: str, name: str) -> bool:
+def _ends_alike(name: str, other: str) -> bool:
     """Whether one name is the other's last word: `speed` and `linkSpeed`."""
-    short, long = sorted((known.lower(), name.lower()), key=len)
+    short, long = sorted((name.lower(), other.lower()), key=len)
     return len(short) > 2 and (long.endswith(short) or long.startswith(short))
 
 
@@ -146,9 +146,9 @@ _FIELDS = {
     "versions": "list",
 }
 _TYPES: Mapping[type, Kinds] = {bool: ("bool",), int: ("int",), str: ("string",)}
-_FACTS: Mapping[str, Kinds] = {each.name: _TYPES[each.type] for each in ATTRIBUTES}
+_FACTS: Mapping[str, Kinds] = {field.name: _TYPES[field.type] for field in ATTRIBUTES}
 _PLUGINS: Mapping[str, Kinds] = {names.qualified(names.SUPPORTED_CNIS): _LIST}
 _PUBLISHED: Mapping[str, Kinds] = {
-    **{each.name: _FACTS[each.name] for each in ATTRIBUTES if each.reach != "policies"},
+    **{field.name: _FACTS[field.name] for field in ATTRIBUTES if field.reach != "policies"},
     **_PLUGINS,
 }

@@ -27,7 +27,7 @@ import msgspec
 
 from netdra.chain import files
 from netdra.cni.plugins import PluginPath
-from netdra.model.errors import InvalidInputError, NetdraError, PermanentError, TemporaryError
+from netdra.model.errors import UNREADABLE, InvalidInputError, NetdraError, PermanentError, TemporaryError
 from netdra.model.plan import Plan
 from netdra.model.result import StepResult
 
@@ -158,7 +158,7 @@ def read(text: bytes, name: str) -> Saved:
 def _entry(line: bytes) -> Entry | None:
     try:
         return _decoder.decode(line)
-    except (msgspec.DecodeError, RecursionError):
+    except (*UNREADABLE, RecursionError):
         return None
 
 
@@ -188,7 +188,7 @@ SUFFIX = ".jsonl"
 _FLOCK = struct.Struct("hhqqi4x")
 
 
-_known: files.FileCache[Saved] = files.FileCache(lambda text, path: read(text, str(path)))
+_cache: files.FileCache[Saved] = files.FileCache(lambda text, path: read(text, str(path)))
 
 
 class CheckpointExistsError(TemporaryError):
@@ -199,8 +199,8 @@ class Journal:
     """A sandbox's checkpoint, open and locked against every other process. Close it, or remove it when all is undone.
 
     Several threads may append to it. `held` is handed to programs that act for a step: as long as one of them runs,
-    `await_programs` waits, so whoever comes after a crash does not undo what is still being done. Closing ends that:
-    what a program that was seen to its end left running, such as a daemon, is waited for by no one.
+    `await_programs` waits, so the next process, after a crash, does not undo what is still being done. Closing ends
+    that: what a program that was seen to its end left running, such as a daemon, is waited for by no one.
     """
 
     def __init__(self, path: Path, lock: int, saved: Saved, size: int) -> None:
@@ -341,7 +341,7 @@ def load(directory: Path, sandbox: str) -> Saved:
         BadCheckpointError: it cannot be read.
         NewerStateError: a newer netdra has written it.
     """
-    return _known.of(path_of(directory, sandbox))
+    return _cache.of(path_of(directory, sandbox))
 
 
 def load_all(directory: Path) -> tuple[list[Saved], list[tuple[Path, NetdraError]]]:
@@ -349,10 +349,10 @@ def load_all(directory: Path) -> tuple[list[Saved], list[tuple[Path, NetdraError
     good: list[Saved] = []
     bad: list[tuple[Path, NetdraError]] = []
     paths = sorted(_files(directory))
-    _known.forget_all_but(directory, [path.name for path in paths])
+    _cache.forget_all_but(directory, [path.name for path in paths])
     for path in paths:
         try:
-            good.append(_known.of(path))
+            good.append(_cache.of(path))
         except FileNotFoundError:
             continue
         except OSError as problem:

@@ -43,7 +43,7 @@ def detach(
         sandbox: the sandbox's id.
         settings: how chains are run here; plugins are looked for where they were at attaching.
         netns: a path of the pod's namespace, where it may have another one than at attaching.
-        held: a path by which whoever calls holds that namespace, which may be there for nobody else any more.
+        held: a path by which the caller holds that namespace, which may be gone for everybody else.
         give_up: try for the last time: a checkpoint of what is left is put aside for a person.
         keep_stranded: but not while a device is not what it was: nobody else may have it until it is.
 

@@ -57,6 +57,7 @@ def order_of(task: Task, config: Mapping[str, Any], previous: StepResult) -> Ord
         network=task.step.network,
         config=config,
         device=task.step.device,
+        port=task.step.port,
         previous=previous,
     )
 
@@ -145,7 +146,7 @@ class Executor:
         task, state, results = self.tasks[key], self.journal.saved.steps[key], self._results()
         if not task.is_binary:
             order = order_of(task, state.config, flow.previous(task, self.tasks, results))
-            order = msgspec.structs.replace(order, later=self._later(key))
+            order = msgspec.structs.replace(order, later=self._later(key), noted=state.notes)
             prepared = builtin.prepare(order, self.site.plugins, self.site.remaining())
             return builtin.check(prepared, flow.expected(key, self.tasks, results), self.site)
         drift, unasked = self._ask(task, state)

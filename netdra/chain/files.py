@@ -1,8 +1,8 @@
 """Files that survive a crash: written whole or not at all, locked while in use, put aside where they cannot be read.
 
-Used by `checkpoint` and by whoever keeps state on a node's disk. A file gets its name once its bytes are on the disk,
-so a reader sees the old file or the new one, whole; after a power failure too, where that is asked for. Files that are
-asked for at each claim and each pod are read again only when they have changed (`FileCache`).
+Used by `checkpoint` and by other modules that keep state on a node's disk. A file gets its name once its bytes are on
+the disk, so a reader sees the old file or the new one, whole; after a power failure too, where that is asked for. Files
+that are asked for at each claim and each pod are read again only when they have changed (`FileCache`).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Generic, TypeVar
 
 import msgspec
 
-from netdra.model.errors import TemporaryError
+from netdra.model.errors import UNREADABLE, TemporaryError
 
 MODE = 0o600
 FOLDER_MODE = 0o700
@@ -299,7 +299,7 @@ def _written(path: Path, content: bytes, mode: int = MODE, *, lasting: bool = Tr
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         if os.fstat(fd).st_size:  # cutting an empty one would have ext4 write it to the disk when it is closed
             os.ftruncate(fd, 0)
-        os.fchmod(fd, mode)  # the umask is whoever's, and what was left of another file has a mode of its own
+        os.fchmod(fd, mode)  # the umask is the process's, and a file that was left here has a mode of its own
         append(fd, content)
         if lasting:
             os.fsync(fd)
@@ -318,9 +318,9 @@ _State = tuple[int, int, int]
 class NewerStateError(TemporaryError):
     """A file of a netdra that is newer than this one: it is left as it is, for that one to read when it is back."""
 
-    def __init__(self, what: str, version: int, known: int) -> None:
+    def __init__(self, what: str, version: int, newest: int) -> None:
         super().__init__(
-            f"{what} is of version {version}, and this netdra reads {known}: it was written by a newer netdra",
+            f"{what} is of version {version}, and this netdra reads {newest}: it was written by a newer netdra",
             hint="have the newer netdra run on this node again (helm rollback or upgrade); before another downgrade, "
             "drain the node",
         )
@@ -333,23 +333,23 @@ class _Versioned(msgspec.Struct, frozen=True):
 _versioned = msgspec.json.Decoder(_Versioned)
 
 
-def refuse_newer(text: bytes, known: int, what: str) -> None:
-    """Look at the version alone of what may be of a format that nobody here knows.
+def refuse_newer(text: bytes, newest: int, what: str) -> None:
+    """Look at the version alone of a file, whose format may be newer than this netdra.
 
     Args:
-        text: JSON, an object with its `version`; anything else is of no newer one.
-        known: the newest version that is read.
+        text: JSON, an object with its `version`; anything else counts as not newer.
+        newest: the newest version that is read.
         what: the file, for the message.
 
     Raises:
-        NewerStateError: it is of a newer one.
+        NewerStateError: the file's version is newer.
     """
     try:
         version = _versioned.decode(text).version
-    except (msgspec.DecodeError, RecursionError):
+    except (*UNREADABLE, RecursionError):
         return
-    if version > known:
-        raise NewerStateError(what, version, known)
+    if version > newest:
+        raise NewerStateError(what, version, newest)
 
 
 class FileCache(Generic[T]):
@@ -366,7 +366,7 @@ class FileCache(Generic[T]):
             decode: content and path -> what it says, which nobody changes.
         """
         self._decode = decode
-        self._known: dict[str, tuple[_State, T]] = {}
+        self._cache: dict[str, tuple[_State, T]] = {}
 
     def of(self, path: Path) -> T:
         """What a file says now.
@@ -375,31 +375,31 @@ class FileCache(Generic[T]):
             OSError: it is not there, or cannot be read. What decoding raises comes through.
         """
         name = str(path)
-        known = self._known.get(name)
-        if known is not None and known[0] == _state(os.stat(name)):  # noqa: PTH116 (asked for each file, each time)
-            return known[1]
+        cached = self._cache.get(name)
+        if cached is not None and cached[0] == _state(os.stat(name)):  # noqa: PTH116 (asked for each file, each time)
+            return cached[1]
         with path.open("rb") as opened:
             # Looked at before it is read: what is appended in between is found the next time.
             state = _state(os.fstat(opened.fileno()))
             content = self._decode(opened.read(), path)
-        self._known[name] = state, content
+        self._cache[name] = state, content
         return content
 
     def remember(self, path: Path, status: os.stat_result, content: T) -> None:
-        """Take what a file says from whoever has just written it.
+        """Take what a file says from the caller, who has just written it.
 
         Args:
             path: the file.
             status: its status, as `replace` returned it.
             content: what decoding it would yield.
         """
-        self._known[str(path)] = _state(status), content
+        self._cache[str(path)] = _state(status), content
 
     def forget_all_but(self, folder: Path, names: Iterable[str]) -> None:
         """Forget the files of a folder but for these."""
         kept = {f"{folder}/{name}" for name in names}
-        for name in [name for name in list(self._known) if name.rpartition("/")[0] == str(folder) and name not in kept]:
-            self._known.pop(name, None)
+        for name in [name for name in list(self._cache) if name.rpartition("/")[0] == str(folder) and name not in kept]:
+            self._cache.pop(name, None)
 
 
 def _state(status: os.stat_result) -> _State:

@@ -79,7 +79,7 @@ def tasks(plans: Sequence[Plan], first: int = 0) -> dict[str, Task]:
 
 
 def edges(graph: Mapping[str, Task]) -> dict[str, tuple[str, ...]]:
-    """What each of some steps comes after: those of them that it depends on, and the one before it on its interface.
+    """For each step its predecessors: its dependencies among these steps, and the step before it on its interface.
 
     Two steps that change one interface run in the plan's order though neither depends on the other: what the second
     finds there, and gives back when it is undone, is what the first has made of it.

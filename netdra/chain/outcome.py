@@ -13,7 +13,7 @@ from netdra.chain.checkpoint import Saved
 from netdra.chain.flow import Task, expected, tasks
 from netdra.chain.report import StepReport, name_of
 from netdra.model.claim import NetworkDeviceData
-from netdra.model.plan import ClaimReference, Plan, PlannedDevice, PlannedStep
+from netdra.model.plan import ClaimReference, Plan, PlannedDevice, PlannedPort, PlannedStep
 from netdra.model.result import StepDevice, StepResult
 
 
@@ -23,10 +23,12 @@ class DeviceOutcome(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         claim: the claim that it was allocated for.
         device: the device.
-        steps: its own step and all that stand on it, in the order in which they ran; none where nothing was run.
-        network: its interface in the pod as the last step left it, with all addresses; None for one that made none.
+        steps: the device's step and the steps on top of it, in the order in which they ran; empty if nothing was run.
+        network: its interface in the pod as the last step left it, with all addresses; None if it has none.
         rdma_devices: the RDMA devices that it brings to the pod.
         device_nodes: the files through which it is used, for a device without an interface.
+        numbers: major and minor of those files that are given by them, by path.
+        port: its port in Neutron, if it has one.
     """
 
     claim: ClaimReference
@@ -35,6 +37,8 @@ class DeviceOutcome(msgspec.Struct, frozen=True, kw_only=True):
     network: NetworkDeviceData | None = None
     rdma_devices: tuple[str, ...] = ()
     device_nodes: tuple[str, ...] = ()
+    numbers: Mapping[str, tuple[int, int]] = {}
+    port: PlannedPort | None = None
 
 
 def device_outcomes(plans: Sequence[Plan], steps: Sequence[StepReport]) -> tuple[DeviceOutcome, ...]:
@@ -50,12 +54,12 @@ def device_outcomes(plans: Sequence[Plan], steps: Sequence[StepReport]) -> tuple
     )
 
 
-def reports_of(saved: Saved, found: Mapping[str, Task], seconds: Mapping[str, float]) -> tuple[StepReport, ...]:
+def reports_of(saved: Saved, steps: Mapping[str, Task], seconds: Mapping[str, float]) -> tuple[StepReport, ...]:
     """The report of each step of a checkpoint that says that all are done, in the plans' order.
 
     Args:
         saved: the checkpoint.
-        found: its steps by key.
+        steps: its steps by key.
         seconds: how long each of those that were done just now took.
     """
     return tuple(
@@ -66,7 +70,7 @@ def reports_of(saved: Saved, found: Mapping[str, Task], seconds: Mapping[str, fl
             notes=saved.steps[key].notes,
             seconds=seconds.get(key, 0.0),
         )
-        for key, task in found.items()
+        for key, task in steps.items()
     )
 
 
@@ -98,6 +102,8 @@ def _of_plan(plan: Plan, reports: Mapping[str, StepReport]) -> Iterator[DeviceOu
             network=_network(root, reports[root.name].result, network),
             rdma_devices=tuple(dict.fromkeys(device.rdma_device for device in given if device.rdma_device)),
             device_nodes=tuple(dict.fromkeys(node for device in given for node in device.device_nodes)),
+            numbers={node: device.number for device in given if device.number for node in device.device_nodes},
+            port=root.port,
         )
 
 
@@ -115,8 +121,8 @@ def _standing_on(plan: Plan, root: PlannedStep) -> list[PlannedStep]:
 def _handed_out(root: PlannedStep, results: Sequence[StepResult], roots: Sequence[PlannedStep]) -> Iterator[StepDevice]:
     """The devices that a root step, or steps on top of it, hand to the pod as files.
 
-    A step on top of several roots, such as RDMA on a bond, is told of to whoever has one of them, unless its device is
-    plainly one of them.
+    A step on top of several roots, such as RDMA on a bond, is reported to the claims of all of them, unless its device
+    is plainly one of them.
     """
     own = root.device.pci_address if root.device is not None else ""
     others = {step.device.pci_address for step in roots if step.device is not None} - {"", own}

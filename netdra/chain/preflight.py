@@ -60,6 +60,11 @@ def preflight(tasks: Mapping[str, Task], site: Site) -> None:
                 f'{called(task.topology, step.name)} ({step.type}): the pod has an interface "{step.if_name}" already',
                 hint="choose another config.name",
             )
+        if step.neutron is not None and (step.port is None or task.is_binary):
+            raise InvalidInputError(
+                f"{called(task.topology, step.name)} ({step.type}): its VF has no port in Neutron",
+                hint="the node's daemon takes it from the claim's NeutronPort: a plan alone does not say it",
+            )
         previous = merge([expected[dependency] for dependency in task.after])
         expected[key] = _expected(task, previous, pod.path)
         with _named(task):

@@ -66,7 +66,7 @@ class UndoReport(StepName, frozen=True, kw_only=True):
 
     Attributes:
         outcome: `undone`; `failed`, for the reason in `message`; or `left`, because there was no time.
-        notes: what could not be given back, and does not matter for whoever uses the device next.
+        notes: what could not be given back, and does not matter for the device's next user.
         restored: what of the step's device its plugin had left otherwise than it was, and netdra restored.
         stranded: its device is not what it was, and nobody else may have it.
         refused: its plugin cannot read its config, and has never done anything.
@@ -125,7 +125,7 @@ class DetachReport(msgspec.Struct, frozen=True, kw_only=True, rename="camel", om
 
     Attributes:
         found: whether there was a checkpoint.
-        namespace_gone: whether the pod's namespace was gone already for all but whoever called, who may have held it.
+        namespace_gone: whether the pod's namespace was gone already for all but the caller, who may have held it.
         undone: step by step.
         problems: what is wrong beside the steps, such as a checkpoint that was damaged.
     """
@@ -144,7 +144,7 @@ class DetachReport(msgspec.Struct, frozen=True, kw_only=True, rename="camel", om
 
     @property
     def is_tried(self) -> bool:
-        """Whether there was time for step step."""
+        """Whether there was time for every step."""
         return all(step.outcome != "left" for step in self.undone)
 
     @property

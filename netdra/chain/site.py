@@ -18,6 +18,7 @@ from netdra.chain.checkpoint import Namespace as NamespaceId
 from netdra.chain.checkpoint import Pod
 from netdra.cni.plugins import PluginPath
 from netdra.kernel import netns
+from netdra.kernel.device_files import DeviceFiles
 from netdra.kernel.errors import KernelError
 from netdra.kernel.netlink import Socket
 from netdra.kernel.netns import Namespace
@@ -37,6 +38,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         budget: seconds that attaching may take, with undoing it if it fails.
         setup_share: how much of the budget setting up may take; the rest is for undoing.
         step_timeout: seconds that one step may take, within the budget.
+        device_files: which device files pods may be given, as patterns.
     """
 
     state: Path = DEFAULT_STATE
@@ -44,6 +46,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     budget: float = 1.5
     setup_share: float = 0.6
     step_timeout: float = 60.0
+    device_files: tuple[str, ...] = ()
 
 
 @contextmanager
@@ -98,18 +101,19 @@ def opened(
             deadline=time.monotonic() + seconds,
             lock=-1,
             holder=_other_holder(settings.state, pod.sandbox),
+            device_files=DeviceFiles(settings.device_files),
         )
 
 
 def arguments(pod: Pod) -> dict[str, str]:
     """CNI_ARGS as Kubernetes' runtimes pass them."""
-    known = {
+    values = {
         "K8S_POD_NAMESPACE": pod.namespace,
         "K8S_POD_NAME": pod.name,
         "K8S_POD_INFRA_CONTAINER_ID": pod.sandbox,
         "K8S_POD_UID": pod.uid,
     }
-    return {"IgnoreUnknown": "1", **{key: value for key, value in known.items() if value}}
+    return {"IgnoreUnknown": "1", **{key: value for key, value in values.items() if value}}
 
 
 def _opened_if_there(path: str, closing: ExitStack) -> PodSpace | None:

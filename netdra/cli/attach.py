@@ -6,11 +6,13 @@ import os
 from pathlib import Path
 
 import click
+import msgspec
 
 from netdra.chain.checkpoint import Pod
 from netdra.chain.report import AttachError, AttachReport
-from netdra.cli import chains, terminal
+from netdra.cli import chains, shared, terminal
 from netdra.model.errors import InvalidInputError
+from netdra.model.result import StepDevice
 
 
 @click.command(name="attach")
@@ -24,6 +26,7 @@ from netdra.model.errors import InvalidInputError
     help="Plans, or a NetworkTopology whose root steps name their devices; may be given several times.",
 )
 @click.option("--sandbox", metavar="ID", help="What the pod is known by; the name of the namespace without it.")
+@shared.allow_device_file
 @chains.settings_options
 @chains.output_option
 def command(
@@ -34,6 +37,7 @@ def command(
     cni_path: str,
     host_root: str,
     timeout: float,
+    allow_device_files: tuple[str, ...],
     output: str,
 ) -> None:
     """Give a pod the networks of plans: all of them, or none.
@@ -46,14 +50,16 @@ def command(
     from netdra.chain import checkpoint
     from netdra.chain.attach import attach
 
-    found = [chains.planned(path) for path in plan_paths]
-    plans = [plan for plans, _ in found for plan in plans]
-    schemas = [schema for _, schemas in found for schema in schemas]
+    planned = [chains.planned(path) for path in plan_paths]
+    plans = [plan for plans, _ in planned for plan in plans]
+    schemas = [schema for _, schemas in planned for schema in schemas]
     if not os.path.exists(netns):  # noqa: PTH110 (a path that is too long is not there; Path raises)
         raise InvalidInputError(f'--netns "{netns}" is not there', hint="see the named ones with: ls /run/netns")
     pod = Pod(sandbox=sandbox or chains.sandbox_of(netns))
+    settings = chains.settings(state, cni_path, host_root, timeout)
+    settings = msgspec.structs.replace(settings, device_files=allow_device_files)
     try:
-        report = attach(plans, pod, netns, chains.settings(state, cni_path, host_root, timeout), schemas)
+        report = attach(plans, pod, netns, settings, schemas)
     except KeyboardInterrupt:
         left = checkpoint.path_of(state, pod.sandbox).exists()
         terminal.tell(f"interrupted; {f'finish with: netdra detach {pod.sandbox}' if left else 'all is undone'}")
@@ -64,9 +70,9 @@ def command(
         raise
     for warning in report.problems:
         terminal.tell(warning)
-    for each in report.steps:
-        for note in each.notes:
-            terminal.tell(f'step "{each.step}": {note}')
+    for step in report.steps:
+        for note in step.notes:
+            terminal.tell(f'step "{step.step}": {note}')
     if report.repeated:
         terminal.tell(f"sandbox {report.sandbox} is attached already")
     chains.show(report, output, ("STEP", "TYPE", "INTERFACE", "MAC", "MTU", "ADDRESSES", "MS"), _rows(report))
@@ -74,17 +80,21 @@ def command(
 
 def _rows(report: AttachReport) -> list[tuple[str, ...]]:
     rows: list[tuple[str, ...]] = []
-    for each in report.steps:
-        places = [place for place, found in enumerate(each.result.interfaces) if found.name == each.interface]
-        made = each.result.interfaces[places[-1]] if places else None
-        devices = ", ".join(found.rdma_device or found.pci_address for found in each.result.devices)
+    for step in report.steps:
+        places = [place for place, interface in enumerate(step.result.interfaces) if interface.name == step.interface]
+        made = step.result.interfaces[places[-1]] if places else None
+        devices = ", ".join(_called(device) for device in step.result.devices)
         rows.append((
-            each.step,
-            each.plugin,
-            each.interface if made else devices or "-",
+            step.step,
+            step.plugin,
+            step.interface if made else devices or "-",
             made.mac if made else "",
             str(made.mtu or "") if made else "",
-            ", ".join(ip.address for ip in each.result.ips if places and ip.interface in places),
-            f"{each.seconds * 1000:.1f}",
+            ", ".join(ip.address for ip in step.result.ips if places and ip.interface in places),
+            f"{step.seconds * 1000:.1f}",
         ))  # fmt: skip
     return rows
+
+
+def _called(device: StepDevice) -> str:
+    return device.rdma_device or device.pci_address or ", ".join(device.device_nodes)

@@ -9,8 +9,8 @@ import click
 from netdra.cli import inputs
 from netdra.cli.discover import report
 from netdra.discovery.capture import anonymize, to_text
+from netdra.discovery.overrides import with_host_use, with_uplinks
 from netdra.discovery.scan import scan, scan_recorded
-from netdra.discovery.told import with_host_use, with_uplinks
 from netdra.model import names
 from netdra.model.errors import InvalidInputError
 from netdra.model.inventory import Node

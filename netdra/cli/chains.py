@@ -77,7 +77,7 @@ def settings_options(command: F) -> F:
 
 def settings(state: Path, cni_path: str, host_root: str, timeout: float) -> Settings:
     """How chains are run, from the options."""
-    directories = tuple(each for each in cni_path.split(":") if each)
+    directories = tuple(directory for directory in cni_path.split(":") if directory)
     return Settings(
         state=state, plugins=PluginPath(directories=directories, root=host_root), budget=timeout, step_timeout=timeout
     )
@@ -104,10 +104,12 @@ def planned(path: str) -> tuple[list[Plan], list[CNIPluginSchema]]:
     from netdra.topology.bind import unbound
     from netdra.topology.parameters import complete
 
-    found = list(documents.read(text, inputs.name(path)))
-    schemas = [each for each in found if isinstance(each, CNIPluginSchema)]
-    topologies = [each for each in found if isinstance(each, NetworkTopology)]
-    return [unbound(each, complete(each.name, each.spec.parameters, {})) for each in topologies], schemas
+    objects = list(documents.read(text, inputs.name(path)))
+    schemas = [schema for schema in objects if isinstance(schema, CNIPluginSchema)]
+    topologies = [topology for topology in objects if isinstance(topology, NetworkTopology)]
+    return [
+        unbound(topology, complete(topology.name, topology.spec.parameters, {})) for topology in topologies
+    ], schemas
 
 
 def sandbox_of(netns: str) -> str:

@@ -25,7 +25,7 @@ def command(sandbox: str, state: Path, cni_path: str, host_root: str, timeout: f
     report = check(sandbox, chains.settings(state, cni_path, host_root, timeout))
     for problem in report.problems:
         terminal.tell(f"sandbox {sandbox}: {problem}")
-    rows = [(each.step, each.plugin, _state(each), "; ".join(each.drift) or each.skipped) for each in report.steps]
+    rows = [(step.step, step.plugin, _state(step), "; ".join(step.drift) or step.skipped) for step in report.steps]
     chains.show(report, output, ("STEP", "TYPE", "STATE", "DETAIL"), rows)
     if not report.is_clean:
         sys.exit(1)

@@ -90,12 +90,12 @@ def show(
         for text in check(policy):
             terminal.tell(f'policy "{policy.name}": {text}')
     now = asyncio.run(_read(*where))
-    known = {each.name for each in now.policies}
+    policies = {policy.name for policy in now.policies}
     for name in without:
-        if name not in known:
-            raise InvalidInputError(f"--without {name}: the cluster has no such policy", hint=_listed(known))
+        if name not in policies:
+            raise InvalidInputError(f"--without {name}: the cluster has no such policy", hint=_listed(policies))
     lines, notes = compare(now, written, without)
-    present = {each.name for each in now.reports} | set(now.labels)
+    present = {report.name for report in now.reports} | set(now.labels)
     for node in nodes:
         if node not in present:
             raise InvalidInputError(f"--node {node}: the cluster has no such node", hint=_listed(present))
@@ -114,23 +114,27 @@ def compare(
     now: ClusterNow, written: Sequence[DeviceExposurePolicy], without: Sequence[str] = ()
 ) -> tuple[list[Line], list[str]]:
     """Every device of every node now and after policies are written or deleted, and what cannot be told. Pure."""
-    stands = {each.name: each for each in now.policies}
-    changed = [each for each in written if each.name not in stands or stands[each.name].spec != each.spec]
-    removed = [stands[name] for name in {*without, *(each.name for each in changed)} if name in stands]
+    stands = {policy.name: policy for policy in now.policies}
+    changed = [entry for entry in written if entry.name not in stands or stands[entry.name].spec != entry.spec]
+    removed = [stands[name] for name in {*without, *(policy.name for policy in changed)} if name in stands]
     lines: list[Line] = []
     notes: list[str] = []
     published = _published(now.slices)
-    for report in sorted(now.reports, key=lambda each: each.name):
+    for report in sorted(now.reports, key=lambda report: report.name):
         labels = now.labels.get(report.name, {})
-        here = [each for each in changed if each.spec.node_selector is None or each.spec.node_selector.matches(labels)]
-        found = _Node(report, published.get(report.name, {}), Foresight(now.policies, removed, here))
-        lines += found.lines()
-        if found.untold:
-            many = f"{found.untold} interface{'s' * (found.untold != 1)}"
+        here = [
+            policy
+            for policy in changed
+            if policy.spec.node_selector is None or policy.spec.node_selector.matches(labels)
+        ]
+        compared = _Node(report, published.get(report.name, {}), Foresight(now.policies, removed, here))
+        lines += compared.lines()
+        if compared.untold:
+            many = f"{compared.untold} interface{'s' * (compared.untold != 1)}"
             notes.append(
                 f"node {report.name}: of {many} its report tells too little, so what becomes of them is unknown"
             )
-    silent = sorted({*now.labels, *published} - {each.name for each in now.reports})
+    silent = sorted({*now.labels, *published} - {report.name for report in now.reports})
     if silent:
         notes.append(f"{_listed(silent)}: no report, so nothing is said of what policies would do there")
     lines += [
@@ -166,7 +170,7 @@ class _Node:
 
     def _of(self, group: InterfaceGroup, name: str) -> Iterator[Line]:
         facts, unknown = group.facts(name)
-        unreadable = tuple(names.qualified(each) for each in group.unreadable)
+        unreadable = tuple(names.qualified(name) for name in group.unreadable)
         plain = {key: value for key, value in facts.items() if not isinstance(value, tuple)}
         seen = Seen(plain, tuple(sorted(unknown)), unreadable, group.policies, group.devices)
         change = self._foresight.of(seen)
@@ -201,12 +205,12 @@ class _Node:
 
 def _published(slices: Iterable[ResourceSlice]) -> dict[str, dict[str, str]]:
     """By node, the devices that are published, each with its pool."""
-    found: dict[str, dict[str, str]] = {}
-    for each in slices:
-        if each.spec.driver == names.DRIVER and each.spec.node_name:
-            of_node = found.setdefault(each.spec.node_name, {})
-            of_node.update((device.name, each.spec.pool.name) for device in each.spec.devices)
-    return found
+    published: dict[str, dict[str, str]] = {}
+    for resource_slice in slices:
+        if resource_slice.spec.driver == names.DRIVER and resource_slice.spec.node_name:
+            of_node = published.setdefault(resource_slice.spec.node_name, {})
+            of_node.update((device.name, resource_slice.spec.pool.name) for device in resource_slice.spec.devices)
+    return published
 
 
 def _print(lines: Sequence[Line]) -> None:
@@ -228,8 +232,8 @@ def _print(lines: Sequence[Line]) -> None:
     click.echo(f"{', '.join(parts)}, on {nodes} node{'s' * (nodes != 1)}" if differing else "nothing changes")
 
 
-def _listed(known: Iterable[str]) -> str:
-    return listed(sorted(known)) or "there is none"
+def _listed(choices: Iterable[str]) -> str:
+    return listed(sorted(choices)) or "there is none"
 
 
 async def _read(kubeconfig: Path | None, context: str | None) -> ClusterNow:
@@ -245,5 +249,5 @@ async def _read(kubeconfig: Path | None, context: str | None) -> ClusterNow:
             client.list(resources.POLICIES),
             client.list(resources.RESOURCE_SLICES, driver),
         )
-    labels = {each.metadata.name: each.metadata.labels for each in nodes}
+    labels = {node.metadata.name: node.metadata.labels for node in nodes}
     return ClusterNow(labels=labels, reports=reports, policies=policies, slices=slices)

@@ -110,10 +110,10 @@ def run_describe(name: str, source: Path, digest: str, schema_path: Path | None,
     from netdra.node.installer import Wanted, describe
 
     wanted = Wanted(source=source, folder=source.parent, name=name, digest=_digest(digest))
-    found = describe(wanted, schema_path)
-    click.echo(msgspec.json.format(msgspec.json.encode(found), indent=2))
+    described = describe(wanted, schema_path)
+    click.echo(msgspec.json.format(msgspec.json.encode(described), indent=2))
     if report is not None:
-        report.write_text(found.as_text())
+        report.write_text(described.as_text())
 
 
 def _digest(text: str) -> str:

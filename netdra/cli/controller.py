@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import socket
 import uuid
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING
 
 import click
 
 from netdra.cli import daemons, shared
+
+if TYPE_CHECKING:
+    from netdra.controller.neutron import Settings as Cloud
 
 
 @click.command(name="controller")
@@ -31,10 +35,31 @@ from netdra.cli import daemons, shared
     show_default=True,
     help="The folder of CNI plugins on the nodes, into which CNIPlugins are installed.",
 )
-def command(options: daemons.Options, namespace: str, identity: str, image: str, cni_folder: str) -> None:
+@shared.neutron_clouds
+@shared.neutron_cloud
+@shared.neutron_physnets
+@click.option(
+    "--neutron-check-interval",
+    metavar="SECONDS",
+    type=click.FloatRange(min=1.0),
+    default=600.0,
+    show_default=True,
+    help="How often the cluster's ports in Neutron are looked through for orphans, and for what was changed there.",
+)
+def command(
+    options: daemons.Options,
+    namespace: str,
+    identity: str,
+    image: str,
+    cni_folder: str,
+    neutron_clouds: Path | None,
+    neutron_cloud: str,
+    neutron_physnets: Path | None,
+    neutron_check_interval: float,
+) -> None:
     """Make the DeviceClasses of NetworkTopologies, and keep the status of topologies, policies and plugin schemas.
 
-    CNIPlugins are installed on the nodes, by a DaemonSet for each.
+    CNIPlugins are installed on the nodes, by a DaemonSet for each. VFs whose topology says so get ports of Neutron.
 
     The plugin schemas that netdra brings along are shown in the cluster, and count as they are brought along.
 
@@ -47,6 +72,25 @@ def command(options: daemons.Options, namespace: str, identity: str, image: str,
     if not PurePosixPath(cni_folder).is_absolute() or ".." in PurePosixPath(cni_folder).parts:
         raise click.BadParameter(f"--cni-folder {cni_folder}: give an absolute path")
     settings = Settings(
-        namespace, identity or f"{socket.gethostname()}-{uuid.uuid4().hex[:8]}", image=image, cni_folder=cni_folder
+        namespace,
+        identity or f"{socket.gethostname()}-{uuid.uuid4().hex[:8]}",
+        image=image,
+        cni_folder=cni_folder,
+        neutron=_cloud(neutron_clouds, neutron_cloud, neutron_physnets, neutron_check_interval),
     )
     daemons.run("controller", (CONTROLLER,), lambda client, process: work(client, process, settings), options)
+
+
+def _cloud(clouds: Path | None, name: str, physnets: Path | None, interval: float) -> Cloud | None:
+    """The cloud that is meant, as far as it can be known now: its file is read again at each login.
+
+    Raises:
+        click.UsageError: an option makes no sense without another one.
+        CloudsError: a file cannot be used.
+    """
+    defaults = shared.neutron_defaults(clouds, name, physnets)
+    if clouds is None:
+        return None
+    from netdra.controller.neutron import Settings as Cloud
+
+    return Cloud(clouds, name, defaults, interval)

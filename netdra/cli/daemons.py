@@ -68,8 +68,8 @@ def cluster_options(command: Command) -> Command:
     finished: Any = gathered
     for option in reversed(_OPTIONS):
         finished = option(finished)
-    found: Command = finished
-    return found
+    wrapped: Command = finished
+    return wrapped
 
 
 _NAMES = ("kubeconfig", "context", "log_format", "health_address", "health_socket", "drain_seconds", "stop_seconds")

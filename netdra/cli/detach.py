@@ -45,7 +45,7 @@ def command(
         terminal.tell(problem)
     if not report.found:
         terminal.tell(f"sandbox {report.sandbox} is not attached")
-    rows = [(each.step, each.plugin, each.outcome, _detail(each)) for each in report.undone]
+    rows = [(step.step, step.plugin, step.outcome, _detail(step)) for step in report.undone]
     chains.show(report, output, ("STEP", "TYPE", "OUTCOME", "DETAIL"), rows)
     if not report.is_clean:
         sys.exit(4)

@@ -25,8 +25,8 @@ def kind(device: ExposedDevice) -> str:
 
 def plugins(device: ExposedDevice) -> str:
     """The CNI plugins that may attach it."""
-    found = device.attributes.get(names.qualified(names.SUPPORTED_CNIS), ())
-    return ", ".join(found) if isinstance(found, tuple) else str(found)
+    supported = device.attributes.get(names.qualified(names.SUPPORTED_CNIS), ())
+    return ", ".join(supported) if isinstance(supported, tuple) else str(supported)
 
 
 def capacity(device: ExposedDevice) -> str:
@@ -58,13 +58,13 @@ def told_together(problems: Iterable[Problem]) -> Iterator[str]:
     for first, *others in alike.values():
         yield told(first)
         if others:
-            named = listed((each.message.partition(" ")[0] for each in others), _NAMED)
+            named = listed((other.message.partition(" ")[0] for other in others), _NAMED)
             yield f'policy "{first.policy}": the same of {named}'
 
 
 def kept(decisions: Iterable[Decision]) -> Iterator[str]:
     """What is kept only because something is unknown of a recorded tree, and the option that says it."""
-    hidden = Counter(each.hidden for each in decisions)
+    hidden = Counter(decision.hidden for decision in decisions)
     for why, (what, hint) in UNKNOWN_HINTS.items():
         count = hidden[why]
         if count:
@@ -76,7 +76,7 @@ def nothing_offered(decisions: Sequence[Decision]) -> str:
     """Why a node offers nothing at all."""
     if not decisions:
         return "nothing is offered: the inventory has no interfaces"
-    reasons = Counter(each.reason.removeprefix("hidden: ") for each in decisions)
+    reasons = Counter(decision.reason.removeprefix("hidden: ") for decision in decisions)
     told = [f"{count} interface{'s' * (count != 1)}: {reason}" for reason, count in reasons.most_common(_NAMED)]
     rest = sum(reasons.values()) - sum(count for _, count in reasons.most_common(_NAMED))
     more = [f"{rest} more for other reasons, see `netdra explain`"] if rest else []

@@ -45,19 +45,19 @@ def command(output: str, root: str | None, watch: bool) -> None:
     if output == "table":
         _print_table(inventory)
     else:
-        _print_data([facts(each) for each in inventory.interfaces], output)
+        _print_data([facts(interface) for interface in inventory.interfaces], output)
     report(inventory)
 
 
 def facts(interface: Interface) -> dict[str, Any]:
     """An interface as it is printed: attributes by name (ours without domain), lists as lists, and what is none."""
-    found: dict[str, Any] = {"deviceName": interface.device_name}
-    found |= {name.removeprefix(f"{names.DRIVER}/"): value for name, value in attributes(interface).items()}
+    shown: dict[str, Any] = {"deviceName": interface.device_name}
+    shown |= {name.removeprefix(f"{names.DRIVER}/"): value for name, value in attributes(interface).items()}
     for name, field in (*_LISTS, *_RELATIONS, *_PLACE):
         if field not in interface.unreadable:
             value = getattr(interface, field)
-            found[name] = list(value) if isinstance(value, tuple) else value
-    return found
+            shown[name] = list(value) if isinstance(value, tuple) else value
+    return shown
 
 
 def report(inventory: Inventory) -> None:
@@ -80,49 +80,49 @@ def _print_table(inventory: Inventory) -> None:
     terminal.print_table(_COLUMNS, map(_row, inventory.interfaces), right={"MTU", "MBIT/S", "NUMA"})
 
 
-def _row(each: Interface) -> tuple[str, ...]:
+def _row(interface: Interface) -> tuple[str, ...]:
     return (
-        each.if_name or f"({each.device_name})",
-        each.type,
-        each.oper_state,
-        each.mac,
-        str(each.mtu or ""),
-        str(each.link_speed or ""),
-        each.pci_address,
-        str(each.numa_node) if each.numa_node >= 0 else "",
-        each.driver,
-        each.master,
-        " ".join(_more(each)),
+        interface.if_name or f"({interface.device_name})",
+        interface.type,
+        interface.oper_state,
+        interface.mac,
+        str(interface.mtu or ""),
+        str(interface.link_speed or ""),
+        interface.pci_address,
+        str(interface.numa_node) if interface.numa_node >= 0 else "",
+        interface.driver,
+        interface.master,
+        " ".join(_more(interface)),
     )
 
 
-def _more(each: Interface) -> Iterator[str]:
+def _more(interface: Interface) -> Iterator[str]:
     """What only some interfaces have, in a few words."""
-    if each.host_uplink:
+    if interface.host_uplink:
         yield "uplink"
-    if each.sriov_capable:
-        yield f"{each.num_vfs}/{each.total_vfs} VFs"
-    if each.bridge_type:
-        yield f"{each.bridge_type}{' VLAN-filtering' if each.vlan_filtering else ''} bridge"
-    if each.vlan_id:
-        yield f"VLAN {each.vlan_id}"
-    if each.rdma_device:
-        yield f"RDMA {each.rdma_device}"
-    if each.eswitch_mode == "switchdev":
+    if interface.sriov_capable:
+        yield f"{interface.num_vfs}/{interface.total_vfs} VFs"
+    if interface.bridge_type:
+        yield f"{interface.bridge_type}{' VLAN-filtering' if interface.vlan_filtering else ''} bridge"
+    if interface.vlan_id:
+        yield f"VLAN {interface.vlan_id}"
+    if interface.rdma_device:
+        yield f"RDMA {interface.rdma_device}"
+    if interface.eswitch_mode == "switchdev":
         yield "switchdev"
-    yield from _relations(each)
-    yield from (*each.ipv4, *each.ipv6)
+    yield from _relations(interface)
+    yield from (*interface.ipv4, *interface.ipv6)
 
 
-def _relations(each: Interface) -> Iterator[str]:
-    if each.type == "vf":
-        yield f"VF {each.vf_index} of {each.pf_name or each.pf_pci_address}"
-    if each.type == "representor" and each.vf_index >= 0:
-        yield f"represents VF {each.vf_index} of {each.pf_name or each.pf_pci_address}"
-    if each.uses:
-        yield f"in use: {', '.join(each.uses)}"
-    if each.lower_devices:
-        yield f"on {','.join(each.lower_devices)}"
+def _relations(interface: Interface) -> Iterator[str]:
+    if interface.type == "vf":
+        yield f"VF {interface.vf_index} of {interface.pf_name or interface.pf_pci_address}"
+    if interface.type == "representor" and interface.vf_index >= 0:
+        yield f"represents VF {interface.vf_index} of {interface.pf_name or interface.pf_pci_address}"
+    if interface.uses:
+        yield f"in use: {', '.join(interface.uses)}"
+    if interface.lower_devices:
+        yield f"on {','.join(interface.lower_devices)}"
 
 
 def _watch(output: str) -> None:
@@ -154,8 +154,8 @@ def _print_change(change: Change, output: str) -> None:
 
 
 def _print_changes(kind: str, interfaces: Iterable[Interface], output: str) -> None:
-    for each in interfaces:
-        value = {"change": kind, "interface": facts(each)}
+    for interface in interfaces:
+        value = {"change": kind, "interface": facts(interface)}
         if output == "json":
             click.echo(msgspec.json.encode(value))
         else:
@@ -165,10 +165,12 @@ def _print_changes(kind: str, interfaces: Iterable[Interface], output: str) -> N
 
 def _print_lines(change: Change) -> None:
     """One line for each change: + came, - went, ~ has other facts."""
-    for each in change.removed:
-        _print_line(f"- {each.device_name} ({each.type})")
-    for each in change.added:
-        _print_line(f"+ {' '.join([each.device_name, f'({each.type})', each.oper_state, *_more(each)])}")
+    for interface in change.removed:
+        _print_line(f"- {interface.device_name} ({interface.type})")
+    for interface in change.added:
+        _print_line(
+            f"+ {' '.join([interface.device_name, f'({interface.type})', interface.oper_state, *_more(interface)])}"
+        )
     for before, after in change.changed:
         old, new = facts(before), facts(after)
         differing = [name for name in {**old, **new} if old.get(name) != new.get(name)]

@@ -14,7 +14,7 @@ from netdra.model import documents
 from netdra.model.device import Decision, ExposedCounterSet, ExposedDevice, ExposureResult, PolicyVerdict, Problem
 from netdra.model.errors import InvalidInputError
 from netdra.model.inventory import Interface, Inventory
-from netdra.model.registration import Outcome, Registration
+from netdra.model.registration import DeviceFile, Outcome, Registration
 from netdra.model.suggestions import listed
 
 OUTCOMES = {
@@ -69,7 +69,7 @@ def command(
 ) -> None:
     """Tell why INTERFACE is offered as devices or not: each policy, what it says and why, and what follows.
 
-    INTERFACE is a name in the kernel, a PCI address, or the name of a device.
+    INTERFACE is a name in the kernel, a PCI address, or the name of a device, also of one that is only a file.
     """
     from netdra.exposure import expose
     from netdra.exposure.registered import Registered
@@ -77,20 +77,26 @@ def command(
     features = inputs.features(gates)
     inventory = inputs.inventory(inventory_path, node_name, uplinks, used, physnets)
     policies, said = inputs.policies(policy_paths, inventory.node.labels)
+    files: dict[str, DeviceFile] = {}
     if registry_socket is not None:
-        said = (*said, *_registered(registry_socket))
-    result = expose(inventory, policies, features=features, registered=Registered(said))
+        said = (*said, *_registered(registry_socket, files))
+    registered = Registered(said)
+    devices_of_files = registered.file_devices(inventory.interfaces, lambda path: files[path])
+    inventory = msgspec.structs.replace(inventory, interfaces=(*inventory.interfaces, *devices_of_files))
+    result = expose(inventory, policies, features=features, registered=registered)
     explanations = [_explanation(decision, result) for decision in _decisions(interface, inventory, result)]
     if output == "json":
         click.echo(msgspec.json.format(msgspec.json.encode(documents.plain(explanations))))
     elif output == "yaml":
         click.echo(documents.to_yaml(explanations), nl=False)
     else:
-        click.echo(terminal.printable("\n\n".join("\n".join(_lines(each)) for each in explanations)))
+        click.echo(terminal.printable("\n\n".join("\n".join(_lines(explanation)) for explanation in explanations)))
 
 
-def _registered(path: Path) -> Iterator[Registration]:
+def _registered(path: Path, files: dict[str, DeviceFile]) -> Iterator[Registration]:
     """What the node's device registry was told; CustomDevices are read from the files.
+
+    What it says of device files is put into `files`: the driver alone knows which are allowed.
 
     Raises:
         TemporaryError: nobody answers there.
@@ -99,9 +105,10 @@ def _registered(path: Path) -> Iterator[Registration]:
     from netdra.registry_client import RegistryClient
 
     with RegistryClient(path=str(path)) as client:
-        for each in client.registrations():
-            if not each.custom_device:
-                yield registration(each, adds=each.adds)
+        for entry in client.registrations():
+            if not entry.custom_device:
+                files[entry.device_file] = DeviceFile(problem=entry.device_file_problem)
+                yield registration(entry, adds=entry.adds, device_file=entry.device_file)
 
 
 def _decisions(wanted: str, inventory: Inventory, result: ExposureResult) -> list[Decision]:
@@ -110,22 +117,24 @@ def _decisions(wanted: str, inventory: Inventory, result: ExposureResult) -> lis
     Raises:
         InvalidInputError: the node has no such interface.
     """
-    named = {_key(each): {*_names(each), each.device_name} for each in inventory.interfaces}
-    found = [
+    named = {_key(interface): {*_names(interface), interface.device_name} for interface in inventory.interfaces}
+    decisions = [
         decision
         for decision in result.decisions
         if wanted in named[(decision.interface, decision.device_name)] or wanted in decision.exposed
     ]
-    if not found:
-        known = sorted({name for each in named.values() for name in each})
+    if not decisions:
+        interface_names = sorted({name for entry in named.values() for name in entry})
         what = f'node "{inventory.node.name}" has no interface "{wanted}"'
-        raise InvalidInputError(what, hint=_meant(wanted, known, [each.device_name for each in inventory.interfaces]))
-    return found
+        raise InvalidInputError(
+            what, hint=_meant(wanted, interface_names, [interface.device_name for interface in inventory.interfaces])
+        )
+    return decisions
 
 
-def _meant(wanted: str, known: Sequence[str], there: Sequence[str]) -> str:
+def _meant(wanted: str, interface_names: Sequence[str], there: Sequence[str]) -> str:
     """What may be meant by a name that is none, as a hint."""
-    close = difflib.get_close_matches(wanted, known, n=3)
+    close = difflib.get_close_matches(wanted, interface_names, n=3)
     if close:
         return f"did you mean {' or '.join(close)}?"
     return f"there are {listed(there)}" if there else "the inventory is empty"
@@ -136,7 +145,9 @@ def _key(interface: Interface) -> tuple[str, str]:
 
 
 def _names(interface: Interface) -> Iterator[str]:
-    yield from (name for name in (interface.if_name, interface.pci_address, *interface.alt_names) if name)
+    yield from (
+        name for name in (interface.if_name, interface.pci_address, interface.device_file, *interface.alt_names) if name
+    )
 
 
 def _explanation(decision: Decision, result: ExposureResult) -> Explanation:
@@ -150,7 +161,9 @@ def _explanation(decision: Decision, result: ExposureResult) -> Explanation:
     return Explanation(
         decision=decision,
         devices=made,
-        counter_sets=tuple(each for each in result.counter_sets if (each.pool, each.name) in drawn),
+        counter_sets=tuple(
+            counter_set for counter_set in result.counter_sets if (counter_set.pool, counter_set.name) in drawn
+        ),
         problems=tuple(
             problem
             for problem in result.problems
@@ -187,11 +200,11 @@ def _lines(explanation: Explanation) -> Iterator[str]:
         yield "Said by others"
         yield from map(_outcome_line, explanation.registered)
     # A policy that fails on the interface has said so in its verdict.
-    said = tuple(each.problem for each in explanation.registered if each.problem)
+    said = tuple(entry.problem for entry in explanation.registered if entry.problem)
     told = [
-        each
-        for each in explanation.problems
-        if each.interface and each.left_out != "policy-failed" and not (said and each.message.endswith(said))
+        problem
+        for problem in explanation.problems
+        if problem.interface and problem.left_out != "policy-failed" and not (said and problem.message.endswith(said))
     ]
     if told:
         yield ""

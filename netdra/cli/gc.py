@@ -36,8 +36,8 @@ def command(
     for problem in report.problems:
         terminal.tell(problem)
     rows = [
-        (each.network, each.plugin, str(each.valid), _outcome(each), each.problem or each.skipped)
-        for each in report.networks
+        (network.network, network.plugin, str(network.valid), _outcome(network), network.problem or network.skipped)
+        for network in report.networks
     ]
     chains.show(report, output, ("NETWORK", "PLUGIN", "VALID", "OUTCOME", "DETAIL"), rows)
     if not report.networks and report.is_clean:

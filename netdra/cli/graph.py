@@ -25,12 +25,12 @@ def command(paths: tuple[str, ...], wanted: str | None, output: str) -> None:
     """
     topologies = inputs.objects(paths, NetworkTopology)
     if wanted is not None:
-        there = f"there are {', '.join(each.name for each in topologies)}"
-        topologies = [each for each in topologies if each.name == wanted]
+        there = f"there are {', '.join(topology.name for topology in topologies)}"
+        topologies = [topology for topology in topologies if topology.name == wanted]
         if not topologies:
             raise InvalidInputError(f'{inputs.sources(paths)}: no NetworkTopology "{wanted}"', hint=there)
     if output == "svg" and len(topologies) > 1:
-        names = ", ".join(each.name for each in topologies)
+        names = ", ".join(topology.name for topology in topologies)
         raise InvalidInputError("an SVG file shows one topology", hint=f"choose with --topology one of {names}")
     for number, topology in enumerate(topologies):
         if number:

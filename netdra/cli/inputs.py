@@ -121,10 +121,10 @@ def objects(paths: Sequence[str], kind: type[Kind]) -> list[Kind]:
         InvalidInputError: a file cannot be read, or holds an object that breaks its schema; there is none of the kind.
     """
     there = everything(paths)
-    found: list[Kind] = [each for each in there if isinstance(each, kind)]
-    if not found:
+    chosen: list[Kind] = [item for item in there if isinstance(item, kind)]
+    if not chosen:
         raise InvalidInputError(f"{sources(paths)}: no {kind.__name__}", hint=holding(there))
-    return found
+    return chosen
 
 
 def policies(
@@ -142,11 +142,11 @@ def policies(
     from netdra.exposure.registered import of_custom_device
 
     there = everything(paths)
-    found = [each for each in there if isinstance(each, DeviceExposurePolicy)]
-    if not found:
+    written = [policy for policy in there if isinstance(policy, DeviceExposurePolicy)]
+    if not written:
         raise InvalidInputError(f"{sources(paths)}: no DeviceExposurePolicy", hint=holding(there))
-    said = (of_custom_device(each, labels) for each in there if isinstance(each, CustomDevice))
-    return found, tuple(each for each in said if each is not None)
+    said = (of_custom_device(device, labels) for device in there if isinstance(device, CustomDevice))
+    return written, tuple(one for one in said if one is not None)
 
 
 def sources(paths: Sequence[str]) -> str:
@@ -156,7 +156,7 @@ def sources(paths: Sequence[str]) -> str:
 
 def holding(there: Sequence[documents.Document]) -> str:
     """What was found where something else was looked for, as a hint."""
-    kinds = sorted({each.kind for each in there})
+    kinds = sorted({item.kind for item in there})
     return f"found there: {', '.join(kinds)}" if kinds else "there is no object at all"
 
 
@@ -166,7 +166,7 @@ def everything(paths: Sequence[str]) -> list[documents.Document]:
     Raises:
         InvalidInputError: a file cannot be read, or holds an object of another kind or that breaks its schema.
     """
-    return [each for path in files(paths) for each in documents.read(text(path), name(path))]
+    return [document for path in files(paths) for document in documents.read(text(path), name(path))]
 
 
 def is_foreign(value: object) -> bool:
@@ -197,26 +197,26 @@ def inventory(
     """
     if node is not None and not names.is_subdomain(node):
         raise InvalidInputError(f'--node "{node}" is no node name', hint="a node's name is a DNS subdomain")
-    found = _scanned() if path is None else documents.inventory(text(path), name(path))
+    scanned = _scanned() if path is None else documents.inventory(text(path), name(path))
     if uplinks:
-        from netdra.discovery.told import with_uplinks
+        from netdra.discovery.overrides import with_uplinks
 
-        found = with_uplinks(found, uplinks)
+        scanned = with_uplinks(scanned, uplinks)
     if used:
-        from netdra.discovery.told import with_host_use
+        from netdra.discovery.overrides import with_host_use
 
-        found = with_host_use(found, used)
+        scanned = with_host_use(scanned, used)
     if physnets:
-        from netdra.discovery.told import with_physnets
+        from netdra.discovery.overrides import with_physnets
         from netdra.exposure.physnets import read
 
-        found = with_physnets(found, read(physnets))
-    if not found.node.allocatable:
-        known = msgspec.structs.replace(found.node, allocatable=ALLOCATABLE)
-        found = msgspec.structs.replace(found, node=known)
+        scanned = with_physnets(scanned, read(physnets))
+    if not scanned.node.allocatable:
+        node_facts = msgspec.structs.replace(scanned.node, allocatable=ALLOCATABLE)
+        scanned = msgspec.structs.replace(scanned, node=node_facts)
     if node is None:
-        return found
-    return msgspec.structs.replace(found, node=msgspec.structs.replace(found.node, name=node))
+        return scanned
+    return msgspec.structs.replace(scanned, node=msgspec.structs.replace(scanned.node, name=node))
 
 
 def features(gates: Sequence[str]) -> Features:
@@ -227,11 +227,11 @@ def features(gates: Sequence[str]) -> Features:
     """
     changes = {}
     for gate in gates:
-        known, _, value = gate.partition("=")
-        if known not in GATES or value not in {"true", "false"}:
+        gate_name, _, value = gate.partition("=")
+        if gate_name not in GATES or value not in {"true", "false"}:
             hint = f"write GATE=true or GATE=false; the gates are {', '.join(GATES)}"
             raise InvalidInputError(f'--feature "{gate}" is not understood', hint=hint)
-        changes[GATES[known]] = value == "true"
+        changes[GATES[gate_name]] = value == "true"
     return msgspec.structs.replace(Features(), **changes)
 
 
@@ -248,10 +248,10 @@ def files(paths: Sequence[str]) -> list[str]:
 
 def _inside(folder: str) -> list[str]:
     try:
-        found = sorted(str(file) for file in Path(folder).iterdir() if file.suffix in SUFFIXES)
+        paths = sorted(str(file) for file in Path(folder).iterdir() if file.suffix in SUFFIXES)
     except OSError as problem:
         raise InvalidInputError(f"{name(folder)}: {problem.strerror}", hint=_unread(problem)) from None
-    if not found:
+    if not paths:
         what = f"{name(folder)}: no file in this folder ends in {', '.join(SUFFIXES)}"
         raise InvalidInputError(what, hint="folders inside it are not looked into")
-    return found
+    return paths

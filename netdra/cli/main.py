@@ -66,8 +66,8 @@ class LazyGroup(click.Group):
         """The command of that name, imported now."""
         if cmd_name not in COMMANDS:
             return super().get_command(ctx, cmd_name)
-        found: click.Command = importlib.import_module(COMMANDS[cmd_name][0]).command
-        return found
+        subcommand: click.Command = importlib.import_module(COMMANDS[cmd_name][0]).command
+        return subcommand
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]

@@ -27,10 +27,10 @@ class Document(msgspec.Struct, frozen=True):
         """The line, from 1, of the place that a path names, or of the nearest thing around it that is there."""
         node, line = self.node, self.node.start_mark.line
         for part in path:
-            found = _step(node, part)
-            if found is None:
+            inner = _step(node, part)
+            if inner is None:
                 break
-            line, node = found
+            line, node = inner
         return int(line) + 1
 
 
@@ -63,11 +63,11 @@ def read(text: str) -> Iterator[Document]:
 def parsed(path: str) -> Path:
     """A path as errors write it (`$.spec.steps[2].name`, `spec.selector.cel`) in its parts."""
     parts: list[str | int] = []
-    for found in _PART.finditer(path.removeprefix("$")):
-        if found[1] is not None:
-            parts.append(found[1])
-        elif found[2] is not None:
-            parts.append(int(found[2]))
+    for part in _PART.finditer(path.removeprefix("$")):
+        if part[1] is not None:
+            parts.append(part[1])
+        elif part[2] is not None:
+            parts.append(int(part[2]))
         else:
             break
     return tuple(parts)
@@ -96,6 +96,6 @@ def _opened(document: Document) -> Iterator[Document]:
     if items is None:
         yield document
         return
-    found = _step(document.node, "items")
-    if found is not None and isinstance(found[1], yaml.SequenceNode):
-        yield from (Document(item, node) for item, node in zip(items, found[1].value, strict=True) if item is not None)
+    listed = _step(document.node, "items")
+    if listed is not None and isinstance(listed[1], yaml.SequenceNode):
+        yield from (Document(item, node) for item, node in zip(items, listed[1].value, strict=True) if item is not None)

@@ -28,7 +28,7 @@ _HEAD = f"""\
 
 A daemon with `--health-address` serves these at `/metrics` ([operating](operating.md)), and beside them Prometheus'
 own `process_*` (memory, CPU time, descriptors, start) and `python_*`. Durations are in seconds. No label names a pod,
-a claim or a device. `outcome` is one of {", ".join(f"`{each}`" for each in OUTCOMES)}:
+a claim or a device. `outcome` is one of {", ".join(f"`{outcome}`" for outcome in OUTCOMES)}:
 `invalid` is somebody's input, `permanent` the machine or the cluster, `temporary` may work when tried again, `defect`
 is netdra's own fault.
 """
@@ -36,17 +36,17 @@ is netdra's own fault.
 
 def page() -> str:
     """The page."""
-    catalogues = dict.fromkeys(each for catalogues in PROCESSES.values() for each in catalogues)
-    return "\n".join([_HEAD, *(line for each in catalogues for line in _table(each))])
+    catalogues = dict.fromkeys(catalogue for catalogues in PROCESSES.values() for catalogue in catalogues)
+    return "\n".join([_HEAD, *(line for catalogue in catalogues for line in _table(catalogue))])
 
 
 def _table(catalogue: Catalogue) -> Iterator[str]:
     serving = [f"`{name}`" for name, catalogues in PROCESSES.items() if catalogue in catalogues]
     yield from (f"## {catalogue.title}", "", f"Served by {', '.join(serving)}.", "")
     yield from ("| metric | type | labels | what |", "| --- | --- | --- | --- |")
-    for each in catalogue.families:
-        labels = ", ".join(f"`{label}`" for label in each.labels)
-        yield f"| `{each.name}` | {each.type} | {labels} | {each.help} |"
+    for family in catalogue.families:
+        labels = ", ".join(f"`{label}`" for label in family.labels)
+        yield f"| `{family.name}` | {family.type} | {labels} | {family.help} |"
     yield ""
 
 

@@ -83,6 +83,7 @@ _FOLDER = click.Path(path_type=Path)
     multiple=True,
     help="A folder of the node that a plugin's config may name; by default none.",
 )
+@shared.allow_device_file
 @shared.physnet
 def command(
     options: daemons.Options,
@@ -103,6 +104,7 @@ def command(
     registry_providers: tuple[str, ...],
     allow_plugins: tuple[str, ...],
     allow_host_paths: tuple[Path, ...],
+    allow_device_files: tuple[str, ...],
     physnets: tuple[str, ...],
 ) -> None:
     """Be the DRA driver of this machine.
@@ -134,6 +136,7 @@ def command(
         registry_providers=dict(map(_provider, registry_providers)),
         allow_plugins=_plugins(allow_plugins),
         allow_host_paths=_folders(allow_host_paths),
+        allow_device_files=allow_device_files,
         physnets=read(physnets),
     )
     daemons.run("node", (NODE,), lambda client, process: work(client, process, settings), options)
@@ -141,12 +144,12 @@ def command(
 
 def _mode(given: str) -> int:
     try:
-        found = int(given, 8)
+        mode = int(given, 8)
     except ValueError:
-        found = -1
-    if not 0 <= found <= 0o777:
+        mode = -1
+    if not 0 <= mode <= 0o777:
         raise click.BadParameter(f"--registry-mode {given!r}: give permissions in octal, e.g. 0660")
-    return found
+    return mode
 
 
 def _provider(given: str) -> tuple[str, str]:

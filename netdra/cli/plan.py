@@ -108,7 +108,11 @@ def _plan(policy_paths: tuple[str, ...], inventory: Inventory, features: Feature
 
 
 def _print_table(slices: tuple[ResourceSlice, ...], result: ExposureResult) -> None:
-    published = {(each.spec.pool.name, device.name) for each in slices for device in each.spec.devices}
+    published = {
+        (resource_slice.spec.pool.name, device.name)
+        for resource_slice in slices
+        for device in resource_slice.spec.devices
+    }
     shown = (device for device in result.devices if (device.pool, device.name) in published)
     terminal.print_table(_COLUMNS, map(_row, shown))
     pools = len({pool for pool, _ in published})

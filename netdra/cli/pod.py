@@ -1,4 +1,4 @@
-"""A pod as its manifest describes it: which claims it names, and which of some files' objects those are.
+"""A pod as its manifest describes it: the claims that it names, with their objects in files.
 
 Used by `netdra render --pod`. Of Deployments, StatefulSets, DaemonSets and Jobs the template is the pod.
 """
@@ -107,23 +107,23 @@ def read(path: str, others: Sequence[str]) -> tuple[Pod, list[Document]]:
         InvalidInputError: a file cannot be read, or holds what breaks its schema; there is not exactly one pod.
     """
     pods: list[Pod] = []
-    found: list[Document] = []
-    own = {_same(each) for each in inputs.files([path])}
+    parsed: list[Document] = []
+    own = {_same(file) for file in inputs.files([path])}
     for file in once([*others, path]):
         for value, place in documents.values(inputs.text(file), inputs.name(file)):
             version = value.get("apiVersion") if isinstance(value, dict) else None
-            known = _KINDS.get((str(version), str(value.get("kind")))) if isinstance(value, dict) else None
-            if known is not None:
-                pods += [_pod(value, known, place)] if _same(file) in own else []
+            kind = _KINDS.get((str(version), str(value.get("kind")))) if isinstance(value, dict) else None
+            if kind is not None:
+                pods += [_pod(value, kind, place)] if _same(file) in own else []
             elif not inputs.is_foreign(value):
-                found.append(documents.decode(value, place))
+                parsed.append(documents.decode(value, place))
     if len(pods) != 1:
         shown = inputs.name(path)
         if not pods:
-            raise InvalidInputError(f"{shown}: no {_EXPECTED}", hint=inputs.holding(found))
+            raise InvalidInputError(f"{shown}: no {_EXPECTED}", hint=inputs.holding(parsed))
         what = f"{shown}: one {_EXPECTED} can be shown, and there are {len(pods)} of them"
         raise InvalidInputError(what, hint="give one of them a file of its own")
-    return pods[0], found
+    return pods[0], parsed
 
 
 def once(paths: Sequence[str]) -> list[str]:
@@ -143,7 +143,7 @@ def _pod(value: dict[str, Any], kind: type[_Pod | _Workload], place: str) -> Pod
     if isinstance(object_, _Pod):
         spec = object_.spec
         statuses = object_.status.resource_claim_statuses or ()
-        made = {each.name: each.resource_claim_name for each in statuses if each.resource_claim_name}
+        made = {status.name: status.resource_claim_name for status in statuses if status.resource_claim_name}
     else:
         spec = object_.spec.template.spec
         ordinals = object_.spec.ordinals or _Ordinals()
@@ -159,7 +159,7 @@ def claims(pod: Pod, objects: Sequence[Document]) -> list[PodClaim]:
     Raises:
         InvalidInputError: it names one that is not among the objects.
     """
-    found: dict[tuple[str, str], ResourceClaim] = {}
+    written: dict[tuple[str, str], ResourceClaim] = {}
     listed: list[PodClaim] = []
     for at, entry in enumerate(pod.claims):
         kind, name = _meant(pod, at, entry, objects)
@@ -168,7 +168,7 @@ def claims(pod: Pod, objects: Sequence[Document]) -> list[PodClaim]:
             # Kubernetes adds five letters and digits to this name.
             claim = of_template(object_, pod.name, f"{pod.name}-{entry.name}", pod.namespace)
         else:
-            claim = found.setdefault((object_.metadata.namespace, name), object_)
+            claim = written.setdefault((object_.metadata.namespace, name), object_)
         listed.append(PodClaim(name=entry.name, origin=f"{kind} {name}", claim=claim))
     return listed
 
@@ -198,28 +198,28 @@ def _meant(pod: Pod, at: int, entry: _Named, objects: Sequence[Document]) -> tup
 def _object(
     pod: Pod, at: int, entry: _Named, kind: str, name: str, objects: Sequence[Document]
 ) -> ResourceClaim | ResourceClaimTemplate:
-    found = list(_candidates(kind, name, pod.namespace, objects))
-    if not found:
+    candidates = list(_candidates(kind, name, pod.namespace, objects))
+    if not candidates:
         named = f"{pod.namespace}/{name}" if pod.namespace else name
-        known = [f"{each.metadata.namespace}/{each.metadata.name}".lstrip("/") for each in objects if each.kind == kind]
+        there = [f"{item.metadata.namespace}/{item.metadata.name}".lstrip("/") for item in objects if item.kind == kind]
         raise InvalidInputError(
             f'{_entry(pod, at, entry)}: there is no {kind} "{named}" in the files',
-            hint=suggestions.hint(name, known, f"each {kind} there:") or "add its file with --claim",
+            hint=suggestions.hint(name, there, f"each {kind} there:") or "add its file with --claim",
         )
-    return found[0]
+    return candidates[0]
 
 
 def _candidates(
     kind: str, name: str, namespace: str, objects: Sequence[Document]
 ) -> Iterator[ResourceClaim | ResourceClaimTemplate]:
     """The objects that a pod can mean. What has no namespace in a file is created where the pod is."""
-    for each in objects:
+    for item in objects:
         if (
-            isinstance(each, ResourceClaim | ResourceClaimTemplate)
-            and (each.kind, each.metadata.name) == (kind, name)
-            and (each.metadata.namespace == namespace or "" in (each.metadata.namespace, namespace))
+            isinstance(item, ResourceClaim | ResourceClaimTemplate)
+            and (item.kind, item.metadata.name) == (kind, name)
+            and (item.metadata.namespace == namespace or "" in (item.metadata.namespace, namespace))
         ):
-            yield each
+            yield item
 
 
 def _entry(pod: Pod, at: int, entry: _Named) -> str:

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
+import time
+from pathlib import Path
+
 import click
 
+from netdra.cli import terminal
 from netdra.model import documents
+from netdra.model.errors import TemporaryError
 from netdra.model.meta import ObjectMeta
 from netdra.model.policy import (
     CapacityCounter,
@@ -17,6 +23,7 @@ from netdra.model.policy import (
 )
 from netdra.model.resource import CapacityRequestPolicy
 
+_PATIENCE_SECONDS = 120.0
 _TYPE = 'device.attributes["dra.networking"].type'
 
 
@@ -35,20 +42,77 @@ _TYPE = 'device.attributes["dra.networking"].type'
     help="Which interfaces, in the words of `netdra discover`; may be given several times.",
 )
 @click.option("--host-uplink", is_flag=True, help="Also what carries the node's own traffic.")
+@click.option(
+    "--create",
+    is_flag=True,
+    help="Make it in the cluster, once netdra answers there. One of that name that is there already stays as it is.",
+)
+@click.option(
+    "--kubeconfig", metavar="PATH", type=click.Path(path_type=Path), help="With --create: the way to the cluster."
+)
+@click.option("--context", metavar="NAME", help="With --create: the kubeconfig's context.")
 @click.option("--output", "-o", type=click.Choice(["yaml", "json"]), default="yaml", show_default=True)
-def command(name: str, plugin: str, types: tuple[str, ...], host_uplink: bool, output: str) -> None:
+def command(
+    name: str,
+    plugin: str,
+    types: tuple[str, ...],
+    host_uplink: bool,
+    create: bool,
+    kubeconfig: Path | None,
+    context: str | None,
+    output: str,
+) -> None:
     """Print a policy: `shared` offers each physical interface to as many pods as the node takes.
 
     Every other policy comes before it, and what the host has for itself alone is not taken away: pods get a share. To
-    use it, give it to `kubectl apply -f -`.
+    use it, give it to `kubectl apply -f -`, or add --create.
     """
     import msgspec
 
-    plain = documents.plain(shared(name, plugin, types, host_uplink=host_uplink))
+    if not create and (kubeconfig is not None or context is not None):
+        raise click.UsageError("--kubeconfig and --context are for --create: without it, the policy is only printed")
+    policy = shared(name, plugin, types, host_uplink=host_uplink)
+    if create:
+        made = asyncio.run(_created(policy, kubeconfig, context))
+        stays = "is there already and stays as it is; delete it first to have it as netdra makes it"
+        terminal.tell(f'DeviceExposurePolicy "{name}" {"was made" if made else stays}')
+        return
+    plain = documents.plain(policy)
     if output == "json":
         click.echo(msgspec.json.format(msgspec.json.encode(plain)))
     else:
         click.echo(documents.to_yaml(plain), nl=False)
+
+
+async def _created(policy: DeviceExposurePolicy, kubeconfig: Path | None, context: str | None) -> bool:
+    """Make a policy; False if there is one of its name.
+
+    After an installation the API server learns of the kind and of the webhook in its own time.
+
+    Raises:
+        ApiError: the API server refuses it, or cannot take it for two minutes.
+    """
+    from netdra.kube.backoff import Backoff
+    from netdra.kube.client import Client
+    from netdra.kube.connection import connect, find_config
+    from netdra.kube.errors import AlreadyExistsError, NotFoundError
+    from netdra.kube.resources import POLICIES
+
+    deadline, backoff = time.monotonic() + _PATIENCE_SECONDS, Backoff()
+    async with Client(connect(find_config(kubeconfig, context))) as client:
+        while True:
+            try:
+                await client.create(POLICIES, policy)
+            except AlreadyExistsError:
+                return False
+            except (NotFoundError, TemporaryError) as problem:
+                wait = backoff.next(0.0)
+                if time.monotonic() + wait > deadline:
+                    raise
+                terminal.tell(f"tried again in {wait:.1f} s: {problem.what}")
+                await asyncio.sleep(wait)
+            else:
+                return True
 
 
 def shared(name: str, plugin: str, types: tuple[str, ...], *, host_uplink: bool) -> DeviceExposurePolicy:
@@ -58,7 +122,7 @@ def shared(name: str, plugin: str, types: tuple[str, ...], *, host_uplink: bool)
         kind="DeviceExposurePolicy",
         metadata=ObjectMeta(name=name),
         spec=DeviceExposurePolicySpec(
-            selector=Selector(cel=" || ".join(f'{_TYPE} == "{each}"' for each in types)),
+            selector=Selector(cel=" || ".join(f'{_TYPE} == "{kind}"' for kind in types)),
             priority=0,
             exposure=Exposure(
                 allow_multiple_allocations=True,

@@ -28,6 +28,9 @@ _NUMBER = re.compile(r"-?\d+\Z")
 @click.option("--capacity", "amounts", metavar="NAME=QUANTITY", multiple=True, help="E.g. bandwidth=4096.")
 @click.option("--ttl", metavar="TIME", default="5m", show_default=True, help="How long it holds: 90s, 10m, 12h, 7d.")
 @click.option("--add", is_flag=True, help="DEVICE is an interface that nobody lists: register it as a device.")
+@click.option(
+    "--file", "file", metavar="PATH", default="", help="With --add: the device is this file, and DEVICE its own name."
+)
 @click.option("--remove", is_flag=True, help="Take back what was said of DEVICE, or of all devices without one.")
 @shared.registry_socket
 @shared.registry_token
@@ -38,6 +41,7 @@ def command(
     amounts: tuple[str, ...],
     ttl: str,
     add: bool,
+    file: str,
     remove: bool,
     socket: Path,
     token_file: Path | None,
@@ -48,10 +52,14 @@ def command(
     """
     from netdra.registry_client import RegistryClient
 
-    said = dict(_pair("--attribute", each) for each in attributes)
-    capacity = dict(_pair("--capacity", each) for each in amounts)
-    if remove and (said or capacity or add):
-        raise click.UsageError("--remove takes back everything: it goes without --attribute, --capacity and --add")
+    said = dict(_pair("--attribute", attribute) for attribute in attributes)
+    capacity = dict(_pair("--capacity", amount) for amount in amounts)
+    if remove and (said or capacity or add or file):
+        raise click.UsageError(
+            "--remove takes back everything: it goes without --attribute, --capacity, --add and --file"
+        )
+    if file and not add:
+        raise click.UsageError("--file registers a new device: it goes with --add")
     if not device and not remove:
         raise click.UsageError("Missing argument 'DEVICE'.")
     with RegistryClient(provider, str(socket), shared.token(token_file)) as client:
@@ -59,7 +67,7 @@ def command(
             message = client.deregister(device)
         else:
             values = {name: _value(text) for name, text in said.items()}
-            message = client.register(device, values, capacity, ttl=_ttl(ttl), adds=add)
+            message = client.register(device, values, capacity, ttl=_ttl(ttl), adds=add, file=file)
     if message:
         click.echo(message, err=True)
 
@@ -83,8 +91,8 @@ def _value(text: str) -> bool | int | str:
 
 
 def _ttl(text: str) -> int:
-    found = _TTL.match(text)
-    seconds = int(found[1]) * _SECONDS[found[2]] if found else -1
+    parts = _TTL.match(text)
+    seconds = int(parts[1]) * _SECONDS[parts[2]] if parts else -1
     if not 0 <= seconds < 2**32:
         raise InvalidInputError(f'--ttl "{text}" is not understood', hint="write 90s, 10m, 12h or 7d")
     return seconds

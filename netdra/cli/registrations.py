@@ -26,25 +26,34 @@ def command(provider: str, output: str, socket: Path, token_file: Path | None) -
     from netdra.registry_client import RegistryClient
 
     with RegistryClient(provider, str(socket), shared.token(token_file)) as client:
-        found = [MessageToDict(each) for each in client.registrations()]
+        listed = [MessageToDict(registration) for registration in client.registrations()]
     if output == "json":
-        click.echo(json.dumps(found, indent=2))
+        click.echo(json.dumps(listed, indent=2))
     else:
-        terminal.print_table(_COLUMNS, map(_row, found))
+        terminal.print_table(_COLUMNS, map(_row, listed))
 
 
-def _row(found: Mapping[str, Any]) -> tuple[str, ...]:
-    said = [f"{name}={next(iter(value.values()), '')}" for name, value in sorted(found.get("attributes", {}).items())]
-    said += [f"{name}={value.get('value', '')}" for name, value in sorted(found.get("capacity", {}).items())]
+def _row(registration: Mapping[str, Any]) -> tuple[str, ...]:
+    said = [
+        f"{name}={next(iter(value.values()), '')}" for name, value in sorted(registration.get("attributes", {}).items())
+    ]
+    said += [f"{name}={value.get('value', '')}" for name, value in sorted(registration.get("capacity", {}).items())]
     outcomes = [
-        f"{each['device']}: {each['problem']}" if each.get("problem") else each["device"]
-        for each in found.get("outcomes", ())
+        f"{outcome['device']}: {outcome['problem']}" if outcome.get("problem") else outcome["device"]
+        for outcome in registration.get("outcomes", ())
     ]
     return (
-        found.get("provider", ""),
-        found.get("device", ""),
-        ", ".join((*(["a device"] if found.get("adds") else []), *said)),
-        f'CustomDevice "{found["customDevice"]}"' if "customDevice" in found else found.get("owner", ""),
-        f"{found['ttlSeconds']}s" if "ttlSeconds" in found else "",
-        "; ".join(outcomes) or "no such device yet",
+        registration.get("provider", ""),
+        registration.get("device", ""),
+        ", ".join((*_added(registration), *said)),
+        f'CustomDevice "{registration["customDevice"]}"'
+        if "customDevice" in registration
+        else registration.get("owner", ""),
+        f"{registration['ttlSeconds']}s" if "ttlSeconds" in registration else "",
+        "; ".join(outcomes) or registration.get("deviceFileProblem", "") or "no such device yet",
     )
+
+
+def _added(registration: Mapping[str, Any]) -> tuple[str, ...]:
+    file = registration.get("deviceFile", "")
+    return (f"the file {file}" if file else "a device",) if registration.get("adds") else ()

@@ -24,15 +24,17 @@ from netdra.model.claim import (
 )
 from netdra.model.documents import Document
 from netdra.model.errors import InvalidInputError
+from netdra.model.inventory import DEVICE_FILE
 from netdra.model.plan import Binding, Plan, PlannedDevice, PlannedStep
 from netdra.model.resource import ResourceSlice
-from netdra.model.topology import NetworkTopology
+from netdra.model.topology import NetworkTopology, NeutronRequest
 from netdra.topology import bind, interfaces, references
 from netdra.topology.classes import device_classes, parameters
 from netdra.topology.devices import DeviceKey, from_slices
 
 NEWEST_CNI = "1.1.0"
-_WITHOUT_INTERFACE = frozenset({"vfio-pci"})
+_WITHOUT_INTERFACE = frozenset({"vfio-pci", DEVICE_FILE})
+_OF_PORTS = ("mac", "vlan", "mtu", "spoofchk", "trust", "linkState", "minTxRate", "maxTxRate")
 _FIRST = ("cniVersion", "name", "type")
 
 
@@ -48,6 +50,8 @@ class Rendered(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, re
         stdin: the plugin's configuration but for `prevResult`; references are resolved when those steps have run.
         pod_claim: what the pod that is shown calls the claim.
         unknown: of a pod that is shown, the references whose values only running shows.
+        neutron: what is asked of Neutron for the device's port.
+        from_neutron: what the step is given of that port at Prepare, beside `stdin`.
     """
 
     topology: str
@@ -61,6 +65,8 @@ class Rendered(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, re
     stdin: Mapping[str, Any] = {}
     pod_claim: str = ""
     unknown: tuple[str, ...] = ()
+    neutron: NeutronRequest | None = None
+    from_neutron: tuple[str, ...] = ()
 
 
 @click.command(name="render")
@@ -110,7 +116,7 @@ def command(
         shown, objects = pod.read(pod_path, [*paths, *claim_paths])
     else:
         objects = inputs.everything(pod.once([*paths, *claim_paths]))
-    topologies = {each.name: each for each in objects if isinstance(each, NetworkTopology)}
+    topologies = {topology.name: topology for topology in objects if isinstance(topology, NetworkTopology)}
     if not topologies:
         raise InvalidInputError(f"{inputs.sources(paths)}: no NetworkTopology", hint=inputs.holding(objects))
     if classes:
@@ -118,7 +124,7 @@ def command(
         return
     listed = pod.claims(shown, objects) if shown is not None else []
     if listed:
-        claims = list({id(each.claim): each.claim for each in listed}.values())
+        claims = list({id(entry.claim): entry.claim for entry in listed}.values())
         bound = _bound(topologies, objects, claims, slice_paths, of_pod=True)
     elif claim_paths:
         bound = _bound(topologies, objects, list(_claims(objects, claim_paths)), slice_paths)
@@ -131,7 +137,7 @@ def command(
 
 def _print(bound: Binding, listed: Sequence[pod.PodClaim], output: str) -> None:
     """The plans, in one of the forms of `--output`; of a pod's claims with what is known in place."""
-    called = {each.claim.reference: each.name for each in reversed(listed)}
+    called = {entry.claim.reference: entry.name for entry in reversed(listed)}
     if output == "plan":
         click.echo(msgspec.json.format(msgspec.json.encode(bound.plans)))
         return
@@ -147,20 +153,20 @@ def _print(bound: Binding, listed: Sequence[pod.PodClaim], output: str) -> None:
     else:
         if listed:
             _print_claims(listed, bound)
-        click.echo("\n\n".join(_lines(each) for each in rendered))
-        if left := list(dict.fromkeys(text for each in rendered for text in each.unknown)):
+        click.echo("\n\n".join(_lines(entry) for entry in rendered))
+        if left := list(dict.fromkeys(text for entry in rendered for text in entry.unknown)):
             click.echo(f"\nKnown only when the steps have run: {', '.join(left)}")
 
 
 def _print_claims(listed: Sequence[pod.PodClaim], bound: Binding) -> None:
     """The pod's claims, with the interfaces that each one brings."""
     rows = []
-    for each in listed:
-        steps = [step for plan in bound.plans if plan.claim == each.claim.reference for step in plan.steps]
+    for entry in listed:
+        steps = [step for plan in bound.plans if plan.claim == entry.claim.reference for step in plan.steps]
         brought = list(dict.fromkeys(step.if_name for step in steps if step.type not in _WITHOUT_INTERFACE))
-        idle = [plain.device.device for plain in bound.plain if plain.claim == each.claim.reference]
+        idle = [plain.device.device for plain in bound.plain if plain.claim == entry.claim.reference]
         what = [*brought, *(f"{name} (no step)" for name in idle)]
-        rows.append((each.name, each.origin, ", ".join(what) or "-"))
+        rows.append((entry.name, entry.origin, ", ".join(what) or "-"))
     terminal.print_table(("CLAIM", "OBJECT", "INTERFACES"), rows)
     click.echo()
 
@@ -174,7 +180,7 @@ def _foreseen(plan: Plan, step: PlannedStep, called: str) -> Rendered:
 
 
 def _print_classes(topologies: Iterable[NetworkTopology], output: str) -> None:
-    made = [documents.plain(each) for topology in topologies for each in device_classes(topology)]
+    made = [documents.plain(device_class) for topology in topologies for device_class in device_classes(topology)]
     if output == "json":
         click.echo(msgspec.json.format(msgspec.json.encode(made)))
     else:
@@ -190,9 +196,11 @@ def _bound(
     of_pod: bool = False,
 ) -> Binding:
     """What claims ask for. Those of a pod may be other drivers', whose classes nobody knows here."""
-    made = (each for topology in topologies.values() for each in device_classes(topology))
-    classes = {each.metadata.name: each for each in made}
-    classes |= {each.metadata.name: each for each in objects if isinstance(each, DeviceClass)}
+    made = (device_class for topology in topologies.values() for device_class in device_classes(topology))
+    classes = {entry.metadata.name: entry for entry in made}
+    classes |= {
+        device_class.metadata.name: device_class for device_class in objects if isinstance(device_class, DeviceClass)
+    }
     slices = inputs.objects(slice_paths, ResourceSlice) if slice_paths else []
     devices = from_slices(slices)
     waiting = [claim for claim in claims if claim.status.allocation is None]
@@ -210,16 +218,16 @@ def _bound(
 
 
 def _claims(objects: Sequence[Document], paths: Sequence[str]) -> Iterator[ResourceClaim]:
-    found = False
-    for each in objects:
-        if isinstance(each, ResourceClaim):
-            found = True
-            yield each
-        elif isinstance(each, ResourceClaimTemplate):
-            found = True
+    is_any = False
+    for item in objects:
+        if isinstance(item, ResourceClaim):
+            is_any = True
+            yield item
+        elif isinstance(item, ResourceClaimTemplate):
+            is_any = True
             # Of a StatefulSet's pods the first one's is shown.
-            yield pod.of_template(each, f"{each.metadata.name}-0", each.metadata.name)
-    if not found:
+            yield pod.of_template(item, f"{item.metadata.name}-0", item.metadata.name)
+    if not is_any:
         what = f"{inputs.sources(paths)}: no ResourceClaim and no ResourceClaimTemplate"
         raise InvalidInputError(what, hint=inputs.holding(objects))
 
@@ -256,13 +264,17 @@ def _imagined(claim: ResourceClaim, classes: Mapping[str, DeviceClass]) -> Resou
     configs: list[DeviceAllocationConfiguration] = []
     for wish in claim.spec.devices.requests:
         choice = wish.exactly or next(iter(wish.first_available), None)
-        found = classes.get(choice.device_class_name) if choice is not None else None
-        if choice is None or found is None:
+        device_class = classes.get(choice.device_class_name) if choice is not None else None
+        if choice is None or device_class is None:
             continue
-        meant = [each.opaque for each in found.spec.config if parameters(each.opaque, found.metadata.name) is not None]
+        meant = [
+            config.opaque
+            for config in device_class.spec.config
+            if parameters(config.opaque, device_class.metadata.name) is not None
+        ]
         called = wish.name if wish.exactly is not None else f"{wish.name}/{wish.first_available[0].name}"
         configs += [
-            DeviceAllocationConfiguration(source="FromClass", requests=(called,), opaque=each) for each in meant
+            DeviceAllocationConfiguration(source="FromClass", requests=(called,), opaque=entry) for entry in meant
         ]
         results += [
             DeviceRequestAllocationResult(request=called, driver=names.DRIVER, pool="", device=f"{called}-{number}")
@@ -270,7 +282,7 @@ def _imagined(claim: ResourceClaim, classes: Mapping[str, DeviceClass]) -> Resou
         ]
     own = claim.spec.devices.config
     configs += [
-        DeviceAllocationConfiguration(source="FromClaim", requests=each.requests, opaque=each.opaque) for each in own
+        DeviceAllocationConfiguration(source="FromClaim", requests=entry.requests, opaque=entry.opaque) for entry in own
     ]
     devices = DeviceAllocationResult(results=tuple(results), config=tuple(configs))
     status = ResourceClaimStatus(allocation=AllocationResult(devices=devices))
@@ -280,8 +292,13 @@ def _imagined(claim: ResourceClaim, classes: Mapping[str, DeviceClass]) -> Resou
 def _unknown(claims: Sequence[ResourceClaim]) -> dict[DeviceKey, PlannedDevice]:
     """The claims' devices, of which nothing but the names is known."""
     allocations = (claim.status.allocation for claim in claims)
-    results = itertools.chain.from_iterable(each.devices.results for each in allocations if each is not None)
-    return {(each.pool, each.device): PlannedDevice(request="", pool=each.pool, device=each.device) for each in results}
+    results = itertools.chain.from_iterable(
+        allocation.devices.results for allocation in allocations if allocation is not None
+    )
+    return {
+        (result.pool, result.device): PlannedDevice(request="", pool=result.pool, device=result.device)
+        for result in results
+    }
 
 
 def _rendered(plan: Plan, step: PlannedStep) -> Rendered:
@@ -302,7 +319,16 @@ def _rendered(plan: Plan, step: PlannedStep) -> Rendered:
         device=step.device,
         prev_result_of=step.depend_on,
         stdin={key: whole[key] for key in _FIRST} | whole,
+        neutron=step.neutron,
+        from_neutron=_of_port(step.neutron),
     )
+
+
+def _of_port(asked: NeutronRequest | None) -> tuple[str, ...]:
+    """What a step is given of its device's port."""
+    if asked is None:
+        return ()
+    return (*_OF_PORTS, "addresses", "routes") if asked.assign_addresses else _OF_PORTS
 
 
 def _lines(call: Rendered) -> str:
@@ -310,11 +336,20 @@ def _lines(call: Rendered) -> str:
     where = f"  # {call.topology}, claim {call.claim}" if call.claim else f"  # {call.topology}"
     lines = [f"{call.step}: {call.type} ({call.execution.lower()}) on {call.interface}{where}"]
     if device is not None:
-        known = ", ".join(part for part in (device.if_name, device.pci_address) if part)
+        addresses = ", ".join(part for part in (device.if_name, device.pci_address) if part)
         lines.append(
-            f"  device {device.device}" + (f" of pool {device.pool}" if device.pool else "") + f" {known}".rstrip()
+            f"  device {device.device}" + (f" of pool {device.pool}" if device.pool else "") + f" {addresses}".rstrip()
         )
     if call.prev_result_of:
         lines.append(f"  prevResult of {', '.join(call.prev_result_of)}")
+    if call.neutron is not None:
+        by_physnet = "of the network that the device's physnet leads to"
+        asked = documents.plain(call.neutron)
+        asked.pop("assignAddresses", None)
+        wanted = ", ".join(
+            f"{key} {value if isinstance(value, str) else ' '.join(value) or 'none'}" for key, value in asked.items()
+        )
+        lines.append(f"  port of Neutron: {wanted or by_physnet}")
+        lines.append(f"  from the port at Prepare: {', '.join(call.from_neutron)}")
     config = msgspec.json.format(msgspec.json.encode(call.stdin)).decode()
     return "\n".join([*lines, *(f"  {line}" for line in config.splitlines())])

@@ -22,26 +22,26 @@ def command(types: tuple[str, ...], output: str | None) -> None:
     A CNIPluginSchema of the cluster's own stands above the one that is brought along for its type.
     """
     every = [schema for name in shipped.names() if (schema := shipped.schema(name)) is not None]
-    known = sorted({each.spec.cni_type for each in every})
+    cni_types = sorted({entry.spec.cni_type for entry in every})
     for kind in types:
-        if kind not in known:
-            hint = suggestions.hint(kind, known, "`netdra schemas` lists all:")
+        if kind not in cni_types:
+            hint = suggestions.hint(kind, cni_types, "`netdra schemas` lists all:")
             raise InvalidInputError(f'no schema is brought along for plugin "{kind}"', hint=hint)
-    found = [each for each in every if not types or each.spec.cni_type in types]
+    chosen = [entry for entry in every if not types or entry.spec.cni_type in types]
     form = output or ("yaml" if types else "table")
     if form == "table":
         rows = (
             (
-                each.spec.cni_type,
-                each.spec.execution,
-                each.spec.version,
-                ", ".join(parameter.name for parameter in each.spec.config_parameters.required),
-                ", ".join(parameter.name for parameter in each.spec.config_parameters.optional),
+                entry.spec.cni_type,
+                entry.spec.execution,
+                entry.spec.version,
+                ", ".join(parameter.name for parameter in entry.spec.config_parameters.required),
+                ", ".join(parameter.name for parameter in entry.spec.config_parameters.optional),
             )
-            for each in found
+            for entry in chosen
         )
         terminal.print_table(_COLUMNS, rows)
     elif form == "json":
-        click.echo(msgspec.json.format(msgspec.json.encode([documents.plain(each) for each in found])))
+        click.echo(msgspec.json.format(msgspec.json.encode([documents.plain(entry) for entry in chosen])))
     else:
-        click.echo("---\n".join(documents.to_yaml(documents.plain(each)) for each in found), nl=False)
+        click.echo("---\n".join(documents.to_yaml(documents.plain(entry)) for entry in chosen), nl=False)

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from netdra.model.errors import InvalidInputError
+
+if TYPE_CHECKING:
+    from netdra.neutron.physnets import PhysnetDefault
 
 _FOLDER = click.Path(path_type=Path)
 
@@ -84,6 +89,27 @@ physnet = click.option(
     help="NICs that are wired to a physical network, by name or PCI address; may be given several times.",
 )
 
+
+def _device_files(_context: click.Context, _option: click.Parameter, given: tuple[str, ...]) -> tuple[str, ...]:
+    if not given:
+        return given
+    from netdra.kernel.device_files import glob_error
+
+    for glob in given:
+        if wrong := glob_error(glob):
+            raise click.BadParameter(f"{glob!r} {wrong}: write it as /dev/fpga*")
+    return given
+
+
+allow_device_file = click.option(
+    "--allow-device-file",
+    "allow_device_files",
+    metavar="GLOB",
+    multiple=True,
+    callback=_device_files,
+    help="Device files that providers may register and pods be given, e.g. /dev/fpga*; by default none.",
+)
+
 cdi_dir = click.option(
     "--cdi-dir",
     metavar="DIR",
@@ -102,3 +128,42 @@ cni_path = click.option(
     show_default=True,
     help="CNI plugins' folders.",
 )
+
+neutron_clouds = click.option(
+    "--neutron-clouds",
+    metavar="FILE",
+    type=_FOLDER,
+    help="A clouds.yaml: who logs in to the cloud whose Neutron has ports for VFs; without it, none is asked.",
+)
+
+neutron_cloud = click.option(
+    "--neutron-cloud", metavar="NAME", default="", help="Which cloud of the file; the only one without the option."
+)
+
+neutron_physnets = click.option(
+    "--neutron-physnets",
+    metavar="FILE",
+    type=_FOLDER,
+    help="The networks that VFs get ports of where their topology names none: 'physnet2: {network: blue}'.",
+)
+
+
+def neutron_defaults(clouds: Path | None, cloud: str, physnets: Path | None) -> Mapping[str, PhysnetDefault]:
+    """Check the options of a cloud as far as that is possible now: clouds.yaml is read again at each login.
+
+    Returns:
+        By physical network, the network of ports whose step names none.
+
+    Raises:
+        click.UsageError: an option makes no sense without another one.
+        CloudsError: a file cannot be used.
+    """
+    if clouds is None:
+        if cloud or physnets is not None:
+            raise click.UsageError("--neutron-cloud and --neutron-physnets need --neutron-clouds: name a clouds.yaml")
+        return {}
+    from netdra.neutron import clouds as files
+    from netdra.neutron import physnets as defaults
+
+    files.read(clouds, cloud)
+    return defaults.read(physnets) if physnets is not None else {}

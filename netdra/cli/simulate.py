@@ -99,10 +99,15 @@ def command(
     objects = inputs.everything(paths)
     claims = _claims(objects, paths)
     classes = _classes(objects)
-    known = sorted({each.spec.node_name for each in slices if each.spec.node_name} | set(_checked(nodes, slices)))
-    allocator = Allocator(slices, classes, allocated=claims, nodes=map(named, known), admin_namespaces=admin_namespaces)
+    node_names = sorted(
+        {resource_slice.spec.node_name for resource_slice in slices if resource_slice.spec.node_name}
+        | set(_checked(nodes, slices))
+    )
+    allocator = Allocator(
+        slices, classes, allocated=claims, nodes=map(named, node_names), admin_namespaces=admin_namespaces
+    )
     outcomes = tuple(_play(allocator, claims, nodes or None))
-    refused = sum(each.result == "refused" for each in outcomes)
+    refused = sum(outcome.result == "refused" for outcome in outcomes)
     if output == "table":
         _print_table(outcomes, refused)
     else:
@@ -116,18 +121,18 @@ def _classes(objects: Sequence[Document]) -> list[DeviceClass]:
     """The classes, and those that the controller would make of the topologies."""
     from netdra.topology.classes import known_classes
 
-    given = [each for each in objects if isinstance(each, DeviceClass)]
-    made = known_classes([each for each in objects if isinstance(each, NetworkTopology)], ())
-    written = {each.metadata.name for each in given}
-    return [*given, *(each for name, each in made.items() if name not in written)]
+    given = [device_class for device_class in objects if isinstance(device_class, DeviceClass)]
+    made = known_classes([topology for topology in objects if isinstance(topology, NetworkTopology)], ())
+    written = {device_class.metadata.name for device_class in given}
+    return [*given, *(entry for name, entry in made.items() if name not in written)]
 
 
 def _claims(objects: Sequence[Document], paths: Sequence[str]) -> list[ResourceClaim]:
     """The claims, and one claim for each template under the template's name."""
     claims = [
-        each if isinstance(each, ResourceClaim) else _claim_of(each)
-        for each in objects
-        if isinstance(each, ResourceClaim | ResourceClaimTemplate)
+        claim if isinstance(claim, ResourceClaim) else _claim_of(claim)
+        for claim in objects
+        if isinstance(claim, ResourceClaim | ResourceClaimTemplate)
     ]
     if not claims:
         what = f"{inputs.sources(paths)}: no ResourceClaim and no ResourceClaimTemplate"
@@ -147,11 +152,11 @@ def _claim_of(template: ResourceClaimTemplate) -> ResourceClaim:
 
 def _checked(nodes: Sequence[str], slices: Sequence[ResourceSlice]) -> Sequence[str]:
     """The nodes that were asked for; one that no slice names can only be meant where a slice is not for one node."""
-    named_in_slices = {each.spec.node_name for each in slices}
+    named_in_slices = {resource_slice.spec.node_name for resource_slice in slices}
     for node in nodes:
         if node not in named_in_slices and None not in named_in_slices:
-            known = ", ".join(sorted(name for name in named_in_slices if name)[:20])
-            raise InvalidInputError(f'--node "{node}": no slice is for it', hint=f"nodes: {known}")
+            there = ", ".join(sorted(name for name in named_in_slices if name)[:20])
+            raise InvalidInputError(f'--node "{node}": no slice is for it', hint=f"nodes: {there}")
     return nodes
 
 

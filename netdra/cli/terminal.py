@@ -28,7 +28,7 @@ def printable(text: str) -> str:
 
     Lines and tabs stay. The alias of an interface or a name in a file may hold `\x1b[2J`, which clears a terminal.
     """
-    return _OBEYED.sub(lambda found: found[0].encode("unicode-escape").decode(), text)
+    return _OBEYED.sub(lambda match: match[0].encode("unicode-escape").decode(), text)
 
 
 def path(name: str) -> str:
@@ -91,6 +91,6 @@ def _wide(text: str) -> int:
     """By how many columns a text is wider than it has characters."""
     if text.isascii():
         return 0
-    return sum(unicodedata.east_asian_width(each) in "WF" for each in text) - sum(
+    return sum(unicodedata.east_asian_width(character) in "WF" for character in text) - sum(
         map(bool, map(unicodedata.combining, text))
     )

@@ -26,9 +26,11 @@ Forced: netdra is removed while it is needed.
 - Nothing checks or repairs their networks meanwhile, and no new pod gets one.
 - To free a pod for good without netdra, delete its node's pods by force and reboot the node: what the kernel holds of
   their networks goes with it, what plugins keep on disk (leases of IPAM plugins) does not.
-- Programs of CNIPlugins stay on the nodes, and nothing looks after them."""
+- Programs of CNIPlugins stay on the nodes, and nothing looks after them.
+- Ports of VFs stay in Neutron: openstack port list --device-owner netdra:vf"""
 _REFUSED = """\
-Delete the pods that use the claims, claims that nobody uses, and CNIPlugins, and uninstall again. Helm calls the
+Delete the pods that use the claims, claims that nobody uses, and CNIPlugins; a NeutronPort that is being deleted waits
+for Neutron, its condition says why. Then uninstall again. Helm calls the
 release "uninstalling" until then; to keep it, or to remove it all the same, have helm call it deployed again first:
   helm rollback RELEASE REVISION            the last one of helm history RELEASE
   helm upgrade RELEASE CHART --reuse-values --set uninstall.force=true
@@ -54,17 +56,17 @@ def command() -> None:
 @click.option("--force", is_flag=True, help="Say what will happen to those who have devices, and succeed.")
 @_OUTPUT
 def check(kubeconfig: Path | None, context: str | None, force: bool, output: str) -> None:
-    """Say what still needs netdra: ResourceClaims with its devices, and CNIPlugins.
+    """Say what still needs netdra: ResourceClaims with its devices, CNIPlugins, and ports that Neutron still has.
 
     Pods with such claims could not end without it, and programs that it installed would stay on the nodes. Nothing is
     changed. The exit code is 1 if there are any, 0 if there are none or with --force.
     """
     from netdra.controller.uninstall import holders
 
-    found = _asked(kubeconfig, context, holders)
-    _show(found, output)
-    if not (found.count or found.plugins):
-        terminal.tell("no ResourceClaim has a device of netdra's, and no CNIPlugin is installed")
+    holders_left = _asked(kubeconfig, context, holders)
+    _show(holders_left, output)
+    if not (holders_left.count or holders_left.plugins or holders_left.neutron_ports):
+        terminal.tell("no ResourceClaim has a device of netdra's, no CNIPlugin is installed, and no port is in Neutron")
         return
     terminal.tell(_FORCED if force else _REFUSED)
     if not force:
@@ -81,19 +83,19 @@ def clean(kubeconfig: Path | None, context: str | None, namespace: str, name: st
     """Remove what netdra's processes made and nobody else removes, once they are gone.
 
     DeviceClasses of topologies, shipped plugin schemas, NodeNetworks, netdra's ResourceSlices, DaemonSets of
-    CNIPlugins, the controller's lease, the webhook's Secret, and what keeps topologies and CNIPlugins from being
-    deleted. What people wrote stays: policies, topologies, claims, and the CustomResourceDefinitions. Run it again and
-    there is nothing to do.
+    CNIPlugins, the controller's lease, the webhook's Secret, and what keeps topologies, CNIPlugins and NeutronPorts
+    from being deleted. What people wrote stays: policies, topologies, claims, and the CustomResourceDefinitions. Run it
+    again and there is nothing to do.
     """
     from netdra.controller.uninstall import Installation, Removed
     from netdra.controller.uninstall import clean as removing
 
     async def work(client: Client) -> list[Removed]:
-        return [each async for each in removing(client, Installation(namespace, name))]
+        return [removed async for removed in removing(client, Installation(namespace, name))]
 
     removed = _asked(kubeconfig, context, work)
     if output == "table":
-        terminal.print_table(("REMOVED", "NAME"), [(each.kind, each.name) for each in removed])
+        terminal.print_table(("REMOVED", "NAME"), [(item.kind, item.name) for item in removed])
     else:
         _print(removed, output)
 
@@ -109,17 +111,19 @@ def _asked(kubeconfig: Path | None, context: str | None, work: Callable[[Client]
     return asyncio.run(ask())
 
 
-def _show(found: Holders, output: str) -> None:
+def _show(left: Holders, output: str) -> None:
     if output != "table":
-        _print(found, output)
+        _print(left, output)
         return
-    rows = [(each.claim, ", ".join(each.pods) or "-", ", ".join(each.devices)) for each in found.claims]
+    rows = [(claim.claim, ", ".join(claim.pods) or "-", ", ".join(claim.devices)) for claim in left.claims]
     if rows:
         terminal.print_table(("CLAIM", "PODS", "DEVICES"), rows)
-    if found.count > len(rows):
-        click.echo(f"... and {found.count - len(rows)} more")
-    if found.plugins:
-        terminal.print_table(("CNIPLUGIN",), [(name,) for name in found.plugins])
+    if left.count > len(rows):
+        click.echo(f"... and {left.count - len(rows)} more")
+    if left.plugins:
+        terminal.print_table(("CNIPLUGIN",), [(name,) for name in left.plugins])
+    if left.neutron_ports:
+        terminal.print_table(("NEUTRONPORT",), [(name,) for name in left.neutron_ports])
     sys.stdout.flush()  # before what is told of it, where both go to one log
 
 

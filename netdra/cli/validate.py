@@ -53,7 +53,7 @@ class _Object(msgspec.Struct, frozen=True):
 
     @property
     def key(self) -> tuple[str, str, str]:
-        """What tells it from all others."""
+        """The object's kind, namespace and name."""
         metadata = self.value.metadata
         return self.value.kind, metadata.namespace, metadata.name
 
@@ -78,31 +78,31 @@ def command(context: click.Context, paths: tuple[str, ...], output: str, strict:
     or "-". The exit code is 1 if anything is wrong, and 2 if a file cannot be read at all. Warnings, which are those of
     the webhook, do not change it without --strict.
     """
-    found: list[_Object] = []
+    objects: list[_Object] = []
     problems: list[Problem] = []
     files: list[str] = []
     for path in inputs.files(paths):
         files.append(terminal.path(path))
-        for each in _read(path, files[-1]):
-            if isinstance(each, Problem):
-                problems.append(each)
+        for item in _read(path, files[-1]):
+            if isinstance(item, Problem):
+                problems.append(item)
             else:
-                found.append(each)
-    problems += _duplicates(found)
-    named = [*_named(found)]
-    wrong = [*_findings(found), *((each, finding) for each, finding, refused in named if refused)]
-    problems += [each.problem(finding) for each, finding in wrong]
-    problems += [each.problem(finding, "warning") for each, finding, refused in named if not refused]
-    places = {id(each) for each, _ in wrong}
-    problems += [*_unwise(found), *_warned(found, [each for each in found if id(each) not in places])]
+                objects.append(item)
+    problems += _duplicates(objects)
+    named = [*_named(objects)]
+    wrong = [*_findings(objects), *((entry, finding) for entry, finding, refused in named if refused)]
+    problems += [entry.problem(finding) for entry, finding in wrong]
+    problems += [entry.problem(finding, "warning") for entry, finding, refused in named if not refused]
+    places = {id(entry) for entry, _ in wrong}
+    problems += [*_unwise(objects), *_warned(objects, [item for item in objects if id(item) not in places])]
     if strict:
-        problems = [msgspec.structs.replace(each, severity="error") for each in problems]
+        problems = [msgspec.structs.replace(problem, severity="error") for problem in problems]
     problems = list(dict.fromkeys(problems))
     problems.sort(key=lambda problem: (files.index(problem.file), problem.line))
     if output == "table":
-        _print(problems, len(found))
+        _print(problems, len(objects))
     else:
-        data = {"problems": documents.plain(problems), "objects": len(found)}
+        data = {"problems": documents.plain(problems), "objects": len(objects)}
         text = msgspec.json.format(msgspec.json.encode(data)).decode() if output == "json" else documents.to_yaml(data)
         click.echo(text.rstrip("\n"))
     context.exit(1 if any(problem.severity == "error" for problem in problems) else 0)
@@ -117,16 +117,18 @@ def _read(path: str, file: str) -> Iterator[_Object | Problem]:
                 yield from _misversioned(file, marked)
                 continue
             try:
-                found, misfits = documents.examine(marked.value, file)
+                document, misfits = documents.examine(marked.value, file)
             except InvalidInputError as problem:
                 what = problem.what.removeprefix(f"{file}: ")
                 yield Problem(file=file, line=marked.line(), message=what, hint=problem.hint)
                 continue
-            for each in misfits:
-                shown = dotted(each.path, "").removeprefix(".")
-                yield Problem(file=file, line=marked.line(each.path), message=each.what, path=shown, hint=each.hint)
-            if found is not None:
-                yield _Object(file, marked, found)
+            for misfit in misfits:
+                shown = dotted(misfit.path, "").removeprefix(".")
+                yield Problem(
+                    file=file, line=marked.line(misfit.path), message=misfit.what, path=shown, hint=misfit.hint
+                )
+            if document is not None:
+                yield _Object(file, marked, document)
     except InvalidInputError as problem:
         number, _, rest = problem.what.removeprefix("line ").partition(": ")
         if number.isdecimal():
@@ -140,7 +142,7 @@ def _misversioned(file: str, marked: marks.Document) -> Iterator[Problem]:
     kind = documents.KINDS.get(str(marked.value.get("kind")))
     if kind is None:
         return
-    (field,) = (each for each in msgspec.structs.fields(kind) if each.encode_name == "apiVersion")
+    (field,) = (field for field in msgspec.structs.fields(kind) if field.encode_name == "apiVersion")
     version = marked.value["apiVersion"]
     if meant := suggestions.closest(version, get_args(field.type)):
         what = f"no {kind.__name__} is of apiVersion {quoted(version)}"
@@ -148,74 +150,74 @@ def _misversioned(file: str, marked: marks.Document) -> Iterator[Problem]:
         yield Problem(file=file, line=marked.line(("apiVersion",)), message=what, hint=hint, path="apiVersion")
 
 
-def _duplicates(found: Iterable[_Object]) -> Iterator[Problem]:
+def _duplicates(objects: Iterable[_Object]) -> Iterator[Problem]:
     first: dict[tuple[str, str, str], _Object] = {}
-    for each in found:
-        other = first.setdefault(each.key, each)
-        if other is not each:
-            kind, _, name = each.key
+    for item in objects:
+        other = first.setdefault(item.key, item)
+        if other is not item:
+            kind, _, name = item.key
             what = f'{kind} "{name}" is already at {other.file}:{other.marked.line()}'
-            yield each.problem(Finding(what=what, hint="remove one of them", path=("metadata", "name")))
+            yield item.problem(Finding(what=what, hint="remove one of them", path=("metadata", "name")))
 
 
-def _of(found: Iterable[_Object], kind: type[Kind]) -> list[tuple[_Object, Kind]]:
-    return [(each, each.value) for each in found if isinstance(each.value, kind)]
+def _of(objects: Iterable[_Object], kind: type[Kind]) -> list[tuple[_Object, Kind]]:
+    return [(item, item.value) for item in objects if isinstance(item.value, kind)]
 
 
-def _findings(found: Sequence[_Object]) -> Iterator[tuple[_Object, Finding]]:
+def _findings(objects: Sequence[_Object]) -> Iterator[tuple[_Object, Finding]]:
     """What is wrong with the objects, each by itself and all together."""
     from netdra.admission import custom_devices
     from netdra.topology import contract, validation
 
-    for each, policy in _of(found, DeviceExposurePolicy):
-        yield from ((each, finding) for finding in _policy(policy))
+    for item, policy in _of(objects, DeviceExposurePolicy):
+        yield from ((item, finding) for finding in _policy(policy))
     schemas: list[CNIPluginSchema] = []
-    for each, schema in _of(found, CNIPluginSchema):
+    for item, schema in _of(objects, CNIPluginSchema):
         _, wrong = contract.examine(schema)
-        yield from ((each, finding) for finding in wrong)
+        yield from ((item, finding) for finding in wrong)
         schemas += [] if wrong else [schema]
-    for each, topology in _of(found, NetworkTopology):
-        yield from ((each, finding) for finding in validation.check_topology(topology, schemas))
-    topologies = {topology.name: (each, topology) for each, topology in _of(found, NetworkTopology)}
+    for item, topology in _of(objects, NetworkTopology):
+        yield from ((item, finding) for finding in validation.check_topology(topology, schemas))
+    topologies = {topology.name: (item, topology) for item, topology in _of(objects, NetworkTopology)}
     written = {name: topology for name, (_, topology) in topologies.items()}
     for name, finding in validation.check_together(written):
         yield topologies[name][0], finding
-    for each, device in _of(found, CustomDevice):
-        yield from ((each, finding) for finding in _placed(device, custom_devices.problems(device)))
-    yield from _claims(found, written)
+    for item, device in _of(objects, CustomDevice):
+        yield from ((item, finding) for finding in _placed(device, custom_devices.problems(device)))
+    yield from _claims(objects, written)
 
 
-def _named(found: Sequence[_Object]) -> Iterator[tuple[_Object, Finding, bool]]:
+def _named(objects: Sequence[_Object]) -> Iterator[tuple[_Object, Finding, bool]]:
     """What the selectors of policies and topologies say that is wrong, and what of policies' is only unwise."""
     from netdra.cel import CelCompileError
     from netdra.cel.analysis import examine
     from netdra.cel.vocabulary import added, of_interfaces
     from netdra.topology.validation import check_names
 
-    policies, custom = _of(found, DeviceExposurePolicy), _of(found, CustomDevice)
+    policies, custom = _of(objects, DeviceExposurePolicy), _of(objects, CustomDevice)
     given = added((policy for _, policy in policies), (device for _, device in custom))
-    for each, policy in policies:
+    for item, policy in policies:
         with contextlib.suppress(CelCompileError):  # which has been told
             for remark in examine(policy.spec.selector.cel, of_interfaces(given)):
                 what = f'DeviceExposurePolicy "{policy.name}": {remark.what}'
-                yield each, Finding(what=what, path=("spec", "selector", "cel")), remark.wrong
-    for each, topology in _of(found, NetworkTopology):
-        yield from ((each, finding, wrong) for finding, wrong in check_names(topology, given) if wrong)
+                yield item, Finding(what=what, path=("spec", "selector", "cel")), remark.wrong
+    for item, topology in _of(objects, NetworkTopology):
+        yield from ((item, finding, wrong) for finding, wrong in check_names(topology, given) if wrong)
 
 
-def _unwise(found: Sequence[_Object]) -> Iterator[Problem]:
+def _unwise(objects: Sequence[_Object]) -> Iterator[Problem]:
     """What policies say that is legal and hardly meant."""
     from netdra.exposure.check import check
     from netdra.exposure.unwise import warnings
 
-    policies = _of(found, DeviceExposurePolicy)
-    for each, policy in policies:
+    policies = _of(objects, DeviceExposurePolicy)
+    for entry, policy in policies:
         if not check(policy):
             told = warnings(policy, (other for _, other in policies))
-            yield from (each.problem(finding, "warning") for finding in _placed(policy, told))
+            yield from (entry.problem(finding, "warning") for finding in _placed(policy, told))
 
 
-def _warned(found: Sequence[_Object], let_through: Sequence[_Object]) -> Iterator[Problem]:
+def _warned(objects: Sequence[_Object], let_through: Sequence[_Object]) -> Iterator[Problem]:
     """What the webhook would warn of as it lets objects through, if all objects of the files were there."""
     from netdra.admission import claims, custom_devices, schemas, topologies
     from netdra.admission.cluster import Cluster
@@ -225,33 +227,37 @@ def _warned(found: Sequence[_Object], let_through: Sequence[_Object]) -> Iterato
     from netdra.topology.classes import known_classes
     from netdra.topology.networks import overlaps
 
-    classes = [given for _, given in _of(found, DeviceClass) if not check_class(given)]
-    written = {each.name: each for _, each in _of(found, NetworkTopology)}
-    policies = {each.name: each for _, each in _of(found, DeviceExposurePolicy)}
-    devices = {each.name: each for _, each in _of(found, CustomDevice)}
+    classes = [given for _, given in _of(objects, DeviceClass) if not check_class(given)]
+    written = {topology.name: topology for _, topology in _of(objects, NetworkTopology)}
+    policies = {policy.name: policy for _, policy in _of(objects, DeviceExposurePolicy)}
+    devices = {device.name: device for _, device in _of(objects, CustomDevice)}
     cluster = Cluster(
         topologies=written,
-        schemas={each.metadata.name: each for _, each in _of(found, CNIPluginSchema) if not contract.examine(each)[1]},
+        schemas={
+            schema.metadata.name: schema
+            for _, schema in _of(objects, CNIPluginSchema)
+            if not contract.examine(schema)[1]
+        },
         policies=policies,
         custom_devices=devices,
         classes=known_classes(written.values(), classes),
         added=added(policies.values(), devices.values()),
     )
     told: list[tuple[_Object, Iterator[Finding]]] = [
-        *((each, topologies.warnings(value, cluster)) for each, value in _of(let_through, NetworkTopology)),
-        *((each, schemas.warnings(value, cluster)) for each, value in _of(let_through, CNIPluginSchema)),
-        *((each, custom_devices.warnings(value, devices)) for each, value in _of(let_through, CustomDevice)),
-        *((each, claims.warnings(value, cluster)) for each, value in _of(let_through, ResourceClaim)),
-        *((each, claims.warnings(value, cluster)) for each, value in _of(let_through, ResourceClaimTemplate)),
+        *((item, topologies.warnings(value, cluster)) for item, value in _of(let_through, NetworkTopology)),
+        *((item, schemas.warnings(value, cluster)) for item, value in _of(let_through, CNIPluginSchema)),
+        *((item, custom_devices.warnings(value, devices)) for item, value in _of(let_through, CustomDevice)),
+        *((item, claims.warnings(value, cluster)) for item, value in _of(let_through, ResourceClaim)),
+        *((item, claims.warnings(value, cluster)) for item, value in _of(let_through, ResourceClaimTemplate)),
     ]
-    for each, findings in told:
-        yield from (each.problem(finding, "warning") for finding in findings)
-    places = {value.name: each for each, value in _of(let_through, NetworkTopology)}
+    for entry, findings in told:
+        yield from (entry.problem(finding, "warning") for finding in findings)
+    places = {value.name: item for item, value in _of(let_through, NetworkTopology)}
     for name, finding in overlaps(value for _, value in _of(let_through, NetworkTopology)):
         yield places[name].problem(finding, "warning")
 
 
-def _claims(found: Sequence[_Object], topologies: Mapping[str, NetworkTopology]) -> Iterator[tuple[_Object, Finding]]:
+def _claims(objects: Sequence[_Object], topologies: Mapping[str, NetworkTopology]) -> Iterator[tuple[_Object, Finding]]:
     """What is wrong with claims, templates and classes, and with claims against topologies."""
     from netdra.topology.claims import check_claim
     from netdra.topology.class_check import check_class
@@ -259,16 +265,16 @@ def _claims(found: Sequence[_Object], topologies: Mapping[str, NetworkTopology])
     from netdra.topology.requested import check_selectors
 
     sound: list[DeviceClass] = []
-    for each, given in _of(found, DeviceClass):
+    for item, given in _of(objects, DeviceClass):
         wrong = check_class(given)
-        yield from ((each, finding) for finding in wrong)
+        yield from ((item, finding) for finding in wrong)
         sound += [] if wrong else [given]
     classes = known_classes(topologies.values(), sound)
-    values: list[tuple[_Object, Written]] = [*_of(found, ResourceClaim), *_of(found, ResourceClaimTemplate)]
-    for each, value in [*values, *_of(found, DeviceClass)]:
-        yield from ((each, finding) for finding in check_selectors(value))
+    values: list[tuple[_Object, Written]] = [*_of(objects, ResourceClaim), *_of(objects, ResourceClaimTemplate)]
+    for item, value in [*values, *_of(objects, DeviceClass)]:
+        yield from ((item, finding) for finding in check_selectors(value))
         if not isinstance(value, DeviceClass):
-            yield from ((each, finding) for finding in check_claim(value, topologies, classes))
+            yield from ((item, finding) for finding in check_claim(value, topologies, classes))
 
 
 def _policy(policy: DeviceExposurePolicy) -> Iterator[Finding]:

@@ -119,19 +119,19 @@ def request(network: NetworkConfig, version: str, previous: StepResult | None) -
 
 def collection_request(network: NetworkConfig, version: str, valid: Iterable[Attachment]) -> dict[str, Any]:
     """The configuration of one GC: what is still attached to the network."""
-    attachments = [{"containerID": each.container_id, "ifname": each.if_name} for each in valid]
+    attachments = [{"containerID": attachment.container_id, "ifname": attachment.if_name} for attachment in valid]
     return {**request(network, version, None), VALID_ATTACHMENTS: attachments}
 
 
 def environment(verb: str, where: PluginPath, attachment: Attachment | None) -> dict[str, str]:
     """The environment of a plugin: this process's own, as every runtime passes it on, with the CNI parameters."""
-    found = {key: value for key, value in os.environ.items() if not key.startswith("CNI_")}
-    found |= {"CNI_COMMAND": verb, "CNI_PATH": ":".join(where.directories)}
+    variables = {key: value for key, value in os.environ.items() if not key.startswith("CNI_")}
+    variables |= {"CNI_COMMAND": verb, "CNI_PATH": ":".join(where.directories)}
     if attachment is not None:
-        found |= {
+        variables |= {
             "CNI_CONTAINERID": attachment.container_id,
             "CNI_NETNS": attachment.netns,
             "CNI_IFNAME": attachment.if_name,
             "CNI_ARGS": ";".join(f"{key}={value}" for key, value in attachment.arguments.items()),
         }
-    return found
+    return variables

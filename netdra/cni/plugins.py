@@ -99,13 +99,13 @@ def find(name: str, where: PluginPath) -> Binary:
 
 def installed(where: PluginPath) -> tuple[Binary, ...]:
     """The plugins in the CNI path, as `find` finds them, by name; a folder that cannot be read has none."""
-    found: dict[str, Binary] = {}
+    binaries: dict[str, Binary] = {}
     for directory in where.directories:
         for name in _entries(directory, where.root):
-            if is_name(name) and name not in found:
+            if is_name(name) and name not in binaries:
                 binary = _binary(name, directory, where.root)
-                found |= {name: binary} if binary is not None else {}
-    return tuple(found[name] for name in sorted(found))
+                binaries |= {name: binary} if binary is not None else {}
+    return tuple(binaries[name] for name in sorted(binaries))
 
 
 @contextmanager
@@ -129,10 +129,10 @@ def folders(where: PluginPath) -> Iterator[tuple[int, ...]]:
 
 def _binary(name: str, directory: str, root: str) -> Binary | None:
     path = os.path.join(directory, name)
-    found = _status(path, root)
-    if found is None or not _is_program(found):
+    status = _status(path, root)
+    if status is None or not _is_program(status):
         return None
-    identity = (found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns)
+    identity = (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns)
     return Binary(name=name, path=path, root=root, identity=identity)
 
 
@@ -201,9 +201,9 @@ def _libc() -> ctypes.CDLL:
 
 @lru_cache(maxsize=1)
 def _chroot() -> str:
-    found = shutil.which("chroot", path=f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin:/usr/bin:/bin")
-    if found is None:
+    path = shutil.which("chroot", path=f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin:/usr/bin:/bin")
+    if path is None:
         raise PermanentError(
             "there is no chroot program, and plugins are to run in the host's root", hint="install coreutils"
         )
-    return found
+    return path

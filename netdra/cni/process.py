@@ -191,7 +191,7 @@ class _Watch:
         return bool(data)
 
     def _drain(self) -> None:
-        """Take what the program left in its pipes (no more than one chunk fits), whoever else may hold them open."""
+        """Take what the program left in its pipes (no more than one chunk fits); other processes may hold them open."""
         self._take(self._out)
         self._take(self._err)
 

@@ -16,7 +16,7 @@ from netdra.cni import config, plugins, process, results
 from netdra.cni.config import Attachment, NetworkConfig
 from netdra.cni.errors import MAX_STDERR, Kind, PluginError, PluginFailure, plugin_error, printable
 from netdra.cni.plugins import Binary, PluginPath
-from netdra.model.errors import InvalidInputError
+from netdra.model.errors import UNREADABLE, InvalidInputError
 from netdra.model.result import StepResult
 
 VERSION_TIMEOUT = 5.0
@@ -64,7 +64,7 @@ def find(
         )
     offered = supported_versions(binary, timeout)
     wanted = results.SUPPORTED_VERSIONS if version is None else (version,)
-    common = [each for each in results.SUPPORTED_VERSIONS if each in offered and each in wanted]
+    common = [supported for supported in results.SUPPORTED_VERSIONS if supported in offered and supported in wanted]
     if not common:
         message = f"it speaks CNI {', '.join(offered) or 'of no version'}, and asked for is {' or '.join(wanted)}"
         raise plugin_error(PluginFailure(plugin=name, verb="VERSION", kind="version", message=message))
@@ -81,9 +81,9 @@ def supported_versions(binary: Binary, timeout: float = VERSION_TIMEOUT) -> tupl
     Raises:
         PluginError: it cannot be run or does not answer.
     """
-    known = _answers.get((binary.root, binary.path))
-    if known is not None and known[0] == binary:
-        return known[1]
+    answer = _answers.get((binary.root, binary.path))
+    if answer is not None and answer[0] == binary:
+        return answer[1]
     offered = _ask_versions(binary, timeout)
     _answers[binary.root, binary.path] = (binary, offered)
     return offered
@@ -95,7 +95,7 @@ def _ask_versions(binary: Binary, timeout: float) -> tuple[str, ...]:
     printed = _execute(binary, "VERSION", {"cniVersion": highest}, environment, timeout)
     try:
         return msgspec.json.decode(printed, type=_Versions).supported_versions
-    except (msgspec.DecodeError, RecursionError) as problem:
+    except (*UNREADABLE, RecursionError) as problem:
         raise _rubbish(binary, "VERSION", f"its answer to VERSION cannot be read: {problem}", printed) from None
 
 
@@ -218,7 +218,7 @@ def _execute(
 def _own_error(binary: Binary, verb: str, finished: process.Finished) -> PluginError:
     try:
         said = msgspec.json.decode(finished.stdout, type=_Error)
-    except (msgspec.DecodeError, RecursionError):
+    except (*UNREADABLE, RecursionError):
         printed = printable(finished.stdout.decode(errors="replace"), 200)
         message = f"exit status {finished.status} without a CNI error" + (f"; it printed: {printed}" if printed else "")
         return _failed(binary, verb, "rubbish", message, finished)

@@ -13,6 +13,7 @@ from typing import Any
 
 import msgspec
 
+from netdra.model.errors import UNREADABLE
 from netdra.model.result import CNIDNS, CNIAddress, CNIInterface, CNIRoute, StepDevice, StepResult
 
 SUPPORTED_VERSIONS = ("0.3.1", "0.4.0", "1.0.0", "1.1.0")
@@ -54,25 +55,25 @@ def parse(printed: bytes) -> StepResult:
     if not printed.strip():
         raise ValueError("it printed no result")
     try:
-        found = _decoder.decode(printed)
-    except (msgspec.DecodeError, RecursionError) as problem:
+        result = _decoder.decode(printed)
+    except (*UNREADABLE, RecursionError) as problem:
         raise ValueError(f"its result cannot be read: {problem}") from None
-    if found.cni_version and found.cni_version not in _READABLE_VERSIONS:
-        raise ValueError(f"its result is of CNI version {found.cni_version!r}")
-    interfaces = found.interfaces or ()
+    if result.cni_version and result.cni_version not in _READABLE_VERSIONS:
+        raise ValueError(f"its result is of CNI version {result.cni_version!r}")
+    interfaces = result.interfaces or ()
     for interface in interfaces:
         _check_interface(interface)
-    for address in found.ips or ():
+    for address in result.ips or ():
         _check_address(address, len(interfaces))
-    for route in found.routes or ():
+    for route in result.routes or ():
         _check_route(route)
-    empty_dns = found.dns is None or found.dns == CNIDNS()
+    empty_dns = result.dns is None or result.dns == CNIDNS()
     return StepResult(
         interfaces=interfaces,
-        ips=found.ips or (),
-        routes=found.routes or (),
-        dns=None if empty_dns else found.dns,
-        devices=found.devices or (),
+        ips=result.ips or (),
+        routes=result.routes or (),
+        dns=None if empty_dns else result.dns,
+        devices=result.devices or (),
     )
 
 

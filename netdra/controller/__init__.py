@@ -3,5 +3,5 @@
 `classes`, `schemas` and `status` say what should be, and are pure · `state` is the cluster as it is, and puts
 what changed on a work queue · `controller` compares, and has `writing` write what differs · `daemon` one of several at
 a time.
-It keeps nothing: whoever is elected finds everything in the cluster.
+It keeps nothing: a new leader finds everything in the cluster.
 """

@@ -34,7 +34,7 @@ class Checks:
             command: what a worker is.
         """
         self.pool = Pool(command, 1, seconds=seconds)
-        self._known: dict[_Key, tuple[Any, tuple[str, ...]]] = {}
+        self._checked: dict[_Key, tuple[Any, tuple[str, ...]]] = {}
         self._late: dict[_Key, Any] = {}
 
     async def __aenter__(self) -> Self:
@@ -69,23 +69,23 @@ class Checks:
     def forget(self, policies: Iterable[str], topologies: Iterable[str]) -> None:
         """Remember only what was said of these, by name."""
         kept = {*(("policy", name) for name in policies), *(("topology", name) for name in topologies)}
-        self._known = {key: value for key, value in self._known.items() if key in kept}
+        self._checked = {key: value for key, value in self._checked.items() if key in kept}
         self._late = {key: value for key, value in self._late.items() if key in kept}
 
     async def _ask(self, key: _Key, subject: Any, task: PolicyTask | TopologyTask) -> tuple[str, ...]:
-        known = self._known.get(key)
-        if known is not None and known[0] == subject:
-            return known[1]
+        checked = self._checked.get(key)
+        if checked is not None and checked[0] == subject:
+            return checked[1]
         try:
-            found = _texts.decode(await self.pool.ask(task))
+            texts = _texts.decode(await self.pool.ask(task))
         except LateError as problem:
             # Once, it may be that the machine stood still; what is said of an object stands until it changes.
             if self._late.get(key) != subject:
                 self._late[key] = subject
                 raise BusyError(f"{' '.join(map(str, key))}: {problem.what}") from None
-            found = (f"{problem.what}; {problem.hint}",)
+            texts = (f"{problem.what}; {problem.hint}",)
         except EndedError as problem:
-            found = (f"{problem.what}; {problem.hint}",)
+            texts = (f"{problem.what}; {problem.hint}",)
         self._late.pop(key, None)
-        self._known[key] = (subject, found)
-        return found
+        self._checked[key] = (subject, texts)
+        return texts

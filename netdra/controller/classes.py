@@ -56,23 +56,23 @@ def changes(topology: NetworkTopology, present: Mapping[str, DeviceClass], featu
         InvalidInputError: the topology is unsound.
     """
     made = () if topology.metadata.deletion_timestamp else device_classes(topology, features)
-    wanted = {each.metadata.name: _owned(each, topology) for each in made}
-    own = {name: each for name, each in present.items() if _owner(each) == topology.name}
-    stale = [each for each in own.values() if not _belongs(each, topology) or each.metadata.name not in wanted]
-    kept = {name: each for name, each in own.items() if each not in stale}
+    wanted = {entry.metadata.name: _owned(entry, topology) for entry in made}
+    own = {name: device_class for name, device_class in present.items() if _owner(device_class) == topology.name}
+    stale = [entry for entry in own.values() if not _belongs(entry, topology) or entry.metadata.name not in wanted]
+    kept = {name: entry for name, entry in own.items() if entry not in stale}
     # One that is being deleted still has its name: the new one is made when it is gone.
     return Changes(
         names=tuple(wanted),
-        create=tuple(each for name, each in wanted.items() if name not in present),
-        replace=tuple(merged for name, each in kept.items() if (merged := _merged(each, wanted[name])) != each),
-        delete=tuple(each for each in stale if not each.metadata.deletion_timestamp),
+        create=tuple(entry for name, entry in wanted.items() if name not in present),
+        replace=tuple(merged for name, entry in kept.items() if (merged := _merged(entry, wanted[name])) != entry),
+        delete=tuple(device_class for device_class in stale if not device_class.metadata.deletion_timestamp),
         foreign=tuple(name for name in wanted if name in present and name not in own),
     )
 
 
-def is_generated(found: DeviceClass) -> bool:
+def is_generated(device_class: DeviceClass) -> bool:
     """Whether the controller made a class, for a topology that may be gone."""
-    return bool(_owner(found))
+    return bool(_owner(device_class))
 
 
 def owner_reference(topology: NetworkTopology) -> OwnerReference:
@@ -86,9 +86,9 @@ def _owned(made: DeviceClass, topology: NetworkTopology) -> DeviceClass:
     return replace(made, metadata=replace(made.metadata, owner_references=(owner_reference(topology),)))
 
 
-def _owner(found: DeviceClass) -> str:
+def _owner(device_class: DeviceClass) -> str:
     """The topology that a class is said to be of, or ""."""
-    for owner in found.metadata.owner_references:
+    for owner in device_class.metadata.owner_references:
         if (
             owner.controller
             and owner.kind == KIND
@@ -98,11 +98,11 @@ def _owner(found: DeviceClass) -> str:
     return ""
 
 
-def _belongs(found: DeviceClass, topology: NetworkTopology) -> bool:
-    return any(owner.uid == topology.metadata.uid for owner in found.metadata.owner_references)
+def _belongs(device_class: DeviceClass, topology: NetworkTopology) -> bool:
+    return any(owner.uid == topology.metadata.uid for owner in device_class.metadata.owner_references)
 
 
-def _merged(found: DeviceClass, wanted: DeviceClass) -> DeviceClass:
+def _merged(present: DeviceClass, wanted: DeviceClass) -> DeviceClass:
     """The class with everything of ours as it should be; labels and annotations that others added stay."""
-    metadata = replace(found.metadata, labels={**found.metadata.labels, **wanted.metadata.labels})
-    return replace(found, metadata=metadata, spec=wanted.spec)
+    metadata = replace(present.metadata, labels={**present.metadata.labels, **wanted.metadata.labels})
+    return replace(present, metadata=metadata, spec=wanted.spec)

@@ -40,7 +40,7 @@ def now() -> datetime:
 
 
 class Controller:
-    """The work of whoever leads; made anew for each term."""
+    """The work of the leader; made anew for each term."""
 
     def __init__(
         self,
@@ -124,10 +124,10 @@ class Controller:
         other = changes(
             topology, self.state.classes.objects, Features(list_attributes=not self._features.list_attributes)
         )
-        asked_otherwise = {each.metadata.name for each in planned.replace} - {
-            each.metadata.name for each in other.replace
+        asked_otherwise = {entry.metadata.name for entry in planned.replace} - {
+            device_class.metadata.name for device_class in other.replace
         }
-        if changed := [each.metadata.name for each in planned.replace if each.metadata.name not in asked_otherwise]:
+        if changed := [entry.metadata.name for entry in planned.replace if entry.metadata.name not in asked_otherwise]:
             self._recorder.emit(drift(reference(TOPOLOGIES, topology), changed))
 
     async def _policy(self, name: str) -> None:
@@ -163,8 +163,8 @@ class Controller:
 
     async def _learn_features(self, _: str) -> None:
         """See in which form nodes publish supportedCNIs, and ask for it in that form (decision D6)."""
-        found = published(self.state.nodes.objects.values())
-        if found is not None and found != self._features:
-            self._features = found
+        features = published(self.state.nodes.objects.values())
+        if features is not None and features != self._features:
+            self._features = features
             for name in self.state.topologies.objects:
                 self.work.add(Key(TOPOLOGY, name))

@@ -9,6 +9,7 @@ import asyncio
 import logging
 from contextlib import suppress
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from netdra.controller.controller import Controller
 from netdra.controller.installers import Settings as Installing
@@ -20,6 +21,9 @@ from netdra.kube.leader import Election, Terms
 from netdra.model import names
 from netdra.ops.health import Check, Finding
 from netdra.ops.process import Process
+
+if TYPE_CHECKING:
+    from netdra.controller.neutron import Settings as Cloud
 
 log = logging.getLogger(__name__)
 
@@ -37,12 +41,14 @@ class Settings:
         identity: this process; no other may have it.
         image: netdra's image, which installs CNI plugins; "" if none are to be installed.
         cni_folder: the folder of CNI plugins on the nodes.
+        neutron: the cloud that VFs have ports of; without it, nothing asks Neutron.
     """
 
     namespace: str
     identity: str
     image: str = ""
     cni_folder: str = "/opt/cni/bin"
+    neutron: Cloud | None = None
 
 
 async def run(client: Client, process: Process, settings: Settings, terms: Terms | None = None) -> None:
@@ -70,9 +76,14 @@ async def _lead(client: Client, recorder: Recorder, process: Process, settings: 
     async with asyncio.TaskGroup() as tasks:
         tasks.create_task(controller.run())
         tasks.create_task(Plugins(client, recorder, controller.state, installing, process.in_hand).run())
+        if settings.neutron is not None:
+            from netdra.controller.neutron import NeutronPorts
+
+            ports = NeutronPorts(client, recorder, controller.state, settings.neutron, process.in_hand)
+            tasks.create_task(ports.run())
 
 
 def _caches(client: Client, election: Election) -> Check:
-    """The copies of whoever leads; the others keep none."""
+    """The copies of the leader; the others keep none."""
     copies = synced(client)
     return lambda: copies() if election.leads else Finding(ok=True, detail="none, it does not lead")

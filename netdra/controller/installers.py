@@ -91,31 +91,35 @@ class InstallerPod(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def is_ready(self) -> bool:
         """Whether the plugin is installed there, or removed."""
-        told = any(each.type == "Ready" and each.status == "True" for each in self.status.conditions)
+        told = any(condition.type == "Ready" and condition.status == "True" for condition in self.status.conditions)
         return told and not self.metadata.deletion_timestamp
 
     @property
     def described(self) -> DescribedPlugin | None:
         """What it tells of the image's binary; None as long as it does not."""
-        for each in self.status.init_container_statuses:
-            if each.name == _DESCRIBE and each.state.terminated is not None:
-                return DescribedPlugin.of_text(each.state.terminated.message)
+        for init_container_status in self.status.init_container_statuses:
+            if init_container_status.name == _DESCRIBE and init_container_status.state.terminated is not None:
+                return DescribedPlugin.of_text(init_container_status.state.terminated.message)
         return None
 
     @property
     def problem(self) -> str:
         """Why it is not ready, in the words of netdra or the kubelet."""
         containers = (*self.status.init_container_statuses, *self.status.container_statuses)
-        for each in containers:
-            waiting, ended = each.state.waiting, each.state.terminated or each.last_state.terminated
-            if each.ready or (each.name == _DESCRIBE and self.described is not None):
+        for container in containers:
+            waiting, ended = container.state.waiting, container.state.terminated or container.last_state.terminated
+            if container.ready or (container.name == _DESCRIBE and self.described is not None):
                 continue
             if ended is not None and ended.message and DescribedPlugin.of_text(ended.message) is None:
                 return _clipped(ended.message)
             if waiting is not None and waiting.message and waiting.reason != "PodInitializing":
                 return _clipped(f"{waiting.reason}: {waiting.message}")
-        unplaced = (each for each in self.status.conditions if each.type == "PodScheduled" and each.status == "False")
-        return _clipped(next((each.message for each in unplaced), ""))
+        unplaced = (
+            condition
+            for condition in self.status.conditions
+            if condition.type == "PodScheduled" and condition.status == "False"
+        )
+        return _clipped(next((condition.message for condition in unplaced), ""))
 
 
 class _DaemonSetStatus(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -148,21 +152,21 @@ class Seen(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def desired(self) -> int | None:
         """On how many nodes it is to be; None while that is not known of the present spec."""
-        found = self.daemon_set
-        if found is None or found.status.observed_generation != found.metadata.generation:
+        applied = self.daemon_set
+        if applied is None or applied.status.observed_generation != applied.metadata.generation:
             return None
-        return found.status.desired_number_scheduled
+        return applied.status.desired_number_scheduled
 
     @property
     def current(self) -> tuple[InstallerPod, ...]:
         """The pods of the present template, in the order of their nodes."""
-        found = (each for each in self.pods if each.metadata.labels.get(TEMPLATE_LABEL) == self.template)
-        return tuple(sorted(found, key=lambda pod: pod.spec.node_name))
+        current = (pod for pod in self.pods if pod.metadata.labels.get(TEMPLATE_LABEL) == self.template)
+        return tuple(sorted(current, key=lambda pod: pod.spec.node_name))
 
     @property
     def ready(self) -> tuple[InstallerPod, ...]:
-        """Those of them on whose nodes all is as it should be."""
-        return tuple(each for each in self.current if each.is_ready)
+        """The current pods whose nodes have the plugin as it should be."""
+        return tuple(pod for pod in self.current if pod.is_ready)
 
     @property
     def is_complete(self) -> bool:
@@ -172,7 +176,7 @@ class Seen(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def described(self) -> DescribedPlugin | None:
         """What the image's binary is, as the first node tells it."""
-        return next((told for each in self.current if (told := each.described) is not None), None)
+        return next((told for pod in self.current if (told := pod.described) is not None), None)
 
 
 def daemon_set_name(plugin: str) -> str:
@@ -219,8 +223,8 @@ def daemon_set(plugin: CNIPlugin, settings: Settings, mode: Mode) -> dict[str, A
 
 def template_of(manifest: Mapping[str, Any]) -> str:
     """The template of a DaemonSet's pods."""
-    found: str = manifest["spec"]["template"]["metadata"]["labels"][TEMPLATE_LABEL]
-    return found
+    template: str = manifest["spec"]["template"]["metadata"]["labels"][TEMPLATE_LABEL]
+    return template
 
 
 def _pod(plugin: CNIPlugin, settings: Settings, mode: Mode) -> dict[str, Any]:
@@ -288,7 +292,7 @@ def _container(settings: Settings, name: str, arguments: Sequence[str]) -> dict[
 
 def users_of(plugin: str, topologies: Iterable[NetworkTopology]) -> tuple[str, ...]:
     """The topologies that run a plugin's program, as a step or for the addresses of one, in order."""
-    return tuple(sorted(each.name for each in topologies if _uses(each, plugin)))
+    return tuple(sorted(topology.name for topology in topologies if _uses(topology, plugin)))
 
 
 def _uses(topology: NetworkTopology, plugin: str) -> bool:
@@ -321,43 +325,43 @@ def schema_name(plugin: str) -> str:
 
 
 def planned_schema(
-    plugin: CNIPlugin, told: DescribedPlugin | None, found: CNIPluginSchema | None, known: Iterable[str]
+    plugin: CNIPlugin, told: DescribedPlugin | None, present: CNIPluginSchema | None, schemas: Iterable[str]
 ) -> PlannedSchema:
     """What is to be done with a plugin's schema.
 
     Args:
         plugin: the plugin.
         told: what the image's binary is, if a node has told it.
-        found: the object of the schema's name, if there is one.
-        known: the plugins that schemas of others describe.
+        present: the object of the schema's name, if there is one.
+        schemas: the plugins that schemas of others describe.
     """
     name = schema_name(plugin.name)
-    ours = found is not None and found.metadata.labels.get(PLUGIN_LABEL) == plugin.name
+    ours = present is not None and present.metadata.labels.get(PLUGIN_LABEL) == plugin.name
     spec = plugin.spec.schema or (told.schema if told is not None else None)
-    if spec is not None and found is not None and not ours and not found.is_shipped:
+    if spec is not None and present is not None and not ours and not present.is_shipped:
         message = f"CNIPluginSchema \"{name}\" is somebody's own, and counts in the place of the plugin's"
         return PlannedSchema(said=Said("SchemaApplied", True, "Own", message))
     if spec is None:
-        return _without_schema(plugin, told, found if ours else None, known)
+        return _without_schema(plugin, told, present if ours else None, schemas)
     wanted = _schema(plugin, name, spec)
     wrong = _wrong(plugin, wanted)
     if wrong:
         return PlannedSchema(said=Said("SchemaApplied", False, "Contradictory", wrong))
     said = Said("SchemaApplied", True, "Applied", f'CNIPluginSchema "{name}" describes it')
-    if found is None:
+    if present is None:
         return PlannedSchema(said=said, verb="create", schema=wanted)
-    labels = {key: value for key, value in found.metadata.labels.items() if key != names.SHIPPED_LABEL}
+    labels = {key: value for key, value in present.metadata.labels.items() if key != names.SHIPPED_LABEL}
     metadata = replace(
-        found.metadata,
+        present.metadata,
         labels={**labels, **wanted.metadata.labels},
         owner_references=wanted.metadata.owner_references,
     )
-    changed = replace(found, spec=spec, metadata=metadata)
-    return PlannedSchema(said=said) if changed == found else PlannedSchema(said=said, verb="update", schema=changed)
+    changed = replace(present, spec=spec, metadata=metadata)
+    return PlannedSchema(said=said) if changed == present else PlannedSchema(said=said, verb="update", schema=changed)
 
 
 def _without_schema(
-    plugin: CNIPlugin, told: DescribedPlugin | None, ours: CNIPluginSchema | None, known: Iterable[str]
+    plugin: CNIPlugin, told: DescribedPlugin | None, ours: CNIPluginSchema | None, schemas: Iterable[str]
 ) -> PlannedSchema:
     meant = described(plugin.name, is_builtin=False)
     if told is None:
@@ -365,7 +369,7 @@ def _without_schema(
         if ours is not None:
             said = Said("SchemaApplied", True, "Applied", f'CNIPluginSchema "{ours.metadata.name}" describes it')
         return PlannedSchema(said=said)
-    if meant in known:
+    if meant in schemas:
         said = Said("SchemaApplied", True, "Present", f"the cluster has a schema of {meant}, and the image none")
     else:
         message = (
@@ -396,7 +400,7 @@ def _wrong(plugin: CNIPlugin, schema: CNIPluginSchema) -> str:
             "and execution: Binary if netdra has that type built in"
         )
     _, findings = contract.examine(schema)
-    return "; ".join(str(each) for each in findings)
+    return "; ".join(str(finding) for finding in findings)
 
 
 def status(plugin: CNIPlugin, seen: Seen | None, schema: PlannedSchema, now: datetime) -> CNIPluginStatus:
@@ -423,13 +427,13 @@ def status(plugin: CNIPlugin, seen: Seen | None, schema: PlannedSchema, now: dat
     if users and plugin.metadata.deletion_timestamp:
         in_use = Said("InUse", True, "DeletionWaits", f"deletion waits until NetworkTopology {users} no longer uses it")
     failures = tuple(
-        CNIPluginFailure(node=each.spec.node_name, message=each.problem)
-        for each in seen.current
-        if not each.is_ready and each.problem and each.spec.node_name
+        CNIPluginFailure(node=pod.spec.node_name, message=pod.problem)
+        for pod in seen.current
+        if not pod.is_ready and pod.problem and pod.spec.node_name
     )
-    digests = [told for each in seen.pods if each.is_ready and (told := each.described) is not None]
-    counts = Counter(each.digest for each in digests)
-    speaks = {each.digest: each.cni_versions for each in digests}
+    digests = [told for pod in seen.pods if pod.is_ready and (told := pod.described) is not None]
+    counts = Counter(digest.digest for digest in digests)
+    speaks = {digest.digest: digest.cni_versions for digest in digests}
     versions = [
         CNIPluginVersion(digest=digest, nodes=counts[digest], cni_versions=speaks[digest]) for digest in sorted(counts)
     ]
@@ -447,7 +451,7 @@ def status(plugin: CNIPlugin, seen: Seen | None, schema: PlannedSchema, now: dat
 
 def _installed(plugin: CNIPlugin, seen: Seen, failures: Sequence[CNIPluginFailure]) -> Said:
     removing = bool(plugin.metadata.deletion_timestamp) and not seen.users
-    named = ", ".join(each.node for each in failures[:MAX_REPORTED])
+    named = ", ".join(failure.node for failure in failures[:MAX_REPORTED])
     if failures:
         first = failures[0]
         return Said("Installed", False, "Failing", f"on {len(failures)} nodes ({named}); {first.node}: {first.message}")

@@ -20,3 +20,17 @@ SCHEMA_WRITES = CONTROLLER.counter(
     "netdra_controller_schema_writes_total", "CNIPluginSchemas that netdra ships, written or deleted.", "verb", OUTCOME
 )
 STATUS_WRITES = CONTROLLER.counter("netdra_controller_status_writes_total", "Statuses written.", "resource")
+NEUTRON_SECONDS = CONTROLLER.histogram(
+    "netdra_controller_neutron_request_duration_seconds",
+    "One request to Keystone or Neutron; the status is 0 where no answer came.",
+    "server",
+    "method",
+    "status",
+    buckets=SLOW,
+)
+NEUTRON_PORTS = CONTROLLER.gauge(
+    "netdra_controller_neutron_ports", "NeutronPorts by the reason of their condition Bound.", "reason"
+)
+NEUTRON_ORPHANS = CONTROLLER.counter(
+    "netdra_controller_neutron_orphans_total", "Ports of claims that are gone, deleted from Neutron.", OUTCOME
+)

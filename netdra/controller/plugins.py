@@ -94,8 +94,8 @@ class Plugins:
                 await self.queue.run()
 
     def _part_changed(self, change: Change[Any]) -> None:
-        for each in (change.old, change.new):
-            name = each.metadata.labels.get(PLUGIN_LABEL) if each is not None else None
+        for part in (change.old, change.new):
+            name = part.metadata.labels.get(PLUGIN_LABEL) if part is not None else None
             if name:
                 self.queue.add(name, SETTLE_SECONDS)
 
@@ -157,15 +157,15 @@ class Plugins:
         return f"{self._settings.namespace}/{installers.daemon_set_name(plugin.name)}"
 
     def _pods_of(self, name: str) -> tuple[InstallerPod, ...]:
-        return tuple(each for each in self._pods.objects.values() if each.metadata.labels.get(PLUGIN_LABEL) == name)
+        return tuple(item for item in self._pods.objects.values() if item.metadata.labels.get(PLUGIN_LABEL) == name)
 
     async def _apply(self, plugin: CNIPlugin, mode: installers.Mode) -> str:
-        """Have the DaemonSet be as it should be, whoever changed it; what is as it was applied is not written again."""
+        """Put a changed DaemonSet right; one that is as it was applied is not written again."""
         manifest = installers.daemon_set(plugin, self._settings, mode)
         template = installers.template_of(manifest)
         wanted = f"{template} {manifest['spec']['updateStrategy']} {plugin.metadata.uid}"
-        found = self._daemon_sets.objects.get(self._key(plugin))
-        present = (wanted, found.metadata.uid, found.metadata.generation) if found is not None else None
+        daemon_set = self._daemon_sets.objects.get(self._key(plugin))
+        present = (wanted, daemon_set.metadata.uid, daemon_set.metadata.generation) if daemon_set is not None else None
         if present is None or present != self._applied.get(plugin.name):
             applied = await self._client.apply(DAEMON_SETS, manifest, manager=MANAGER)
             self._applied[plugin.name] = (wanted, applied.metadata.uid, applied.metadata.generation)
@@ -173,20 +173,23 @@ class Plugins:
 
     def _as_applied(self, plugin: CNIPlugin) -> DaemonSet | None:
         """The DaemonSet, once it is known as it was applied: what an older one says is of other nodes and pods."""
-        found = self._daemon_sets.objects.get(self._key(plugin))
+        daemon_set = self._daemon_sets.objects.get(self._key(plugin))
         _, uid, generation = self._applied[plugin.name]
-        is_as_applied = found is not None and (found.metadata.uid, found.metadata.generation) == (uid, generation)
-        return found if is_as_applied else None
+        is_as_applied = daemon_set is not None and (daemon_set.metadata.uid, daemon_set.metadata.generation) == (
+            uid,
+            generation,
+        )
+        return daemon_set if is_as_applied else None
 
     def _planned_schema(self, plugin: CNIPlugin, seen: Seen, *, removing: bool) -> PlannedSchema:
-        found = self._state.schemas.objects.get(installers.schema_name(plugin.name))
+        present = self._state.schemas.objects.get(installers.schema_name(plugin.name))
         own = {
-            each.spec.plugin
-            for each in shipped.own_of(self._state.schemas.objects.values())
-            if each.metadata.labels.get(PLUGIN_LABEL) != plugin.name
+            schema.spec.plugin
+            for schema in shipped.own_of(self._state.schemas.objects.values())
+            if schema.metadata.labels.get(PLUGIN_LABEL) != plugin.name
         }
         told = None if removing else seen.described
-        return installers.planned_schema(plugin, told, found, own | set(shipped.names()))
+        return installers.planned_schema(plugin, told, present, own | set(shipped.names()))
 
     async def _write_schema(self, planned: PlannedSchema) -> None:
         if planned.schema is None:

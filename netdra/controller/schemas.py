@@ -27,19 +27,19 @@ class Change(msgspec.Struct, frozen=True):
     schema: CNIPluginSchema
 
 
-def change(name: str, found: CNIPluginSchema | None) -> Change | None:
+def change(name: str, present: CNIPluginSchema | None) -> Change | None:
     """What is to be done with the object of a name; None if it is as it should be, or not netdra's.
 
     Args:
         name: the object's.
-        found: the object as it is stored, if there is one.
+        present: the object as it is stored, if there is one.
     """
     wanted = shipped.objects().get(name)
-    if found is None:
+    if present is None:
         return Change("create", wanted) if wanted is not None else None
     # One that is being deleted still has its name: the new one is made when it is gone.
-    if not found.is_shipped or found.metadata.deletion_timestamp:
+    if not present.is_shipped or present.metadata.deletion_timestamp:
         return None
     if wanted is None:
-        return Change("delete", found)
-    return Change("update", replace(found, spec=wanted.spec)) if found.spec != wanted.spec else None
+        return Change("delete", present)
+    return Change("update", replace(present, spec=wanted.spec)) if present.spec != wanted.spec else None

@@ -136,8 +136,8 @@ class State:
                 reflect(DEVICE_CLASSES, self.classes, self._class_changed)
                 reflect(CLAIM_USES, self.claims, self._claim_changed)
                 reflect(NODE_REPORTS, self.nodes, self._node_changed, vital=False)
-                for each in self._stores():
-                    await each.wait_synced()
+                for followed in self._stores():
+                    await followed.wait_synced()
                 tasks.create_task(self._look_at_reported())
                 # An older chart's cluster may lack the kind: topologies get their classes all the same.
                 with suppress(TimeoutError):
@@ -171,11 +171,11 @@ class State:
             self._work.add(Key(POLICY, change.key), SETTLE_SECONDS)
             return
         self._work.add(Key(POLICY, change.key))
-        for name in self.policies.objects:  # whoever was or is of the same rank
+        for name in self.policies.objects:  # others were or are of the same rank
             self._work.add(Key(POLICY, name), SETTLE_SECONDS)
 
     def _schema_changed(self, change: Change[CNIPluginSchema]) -> None:
-        shown = [each.is_shipped for each in (change.old, change.new) if each is not None]
+        shown = [schema.is_shipped for schema in (change.old, change.new) if schema is not None]
         if _is_status_alone(change) and len({*shown}) == 1:
             self._work.add(Key(SCHEMA, change.key), SETTLE_SECONDS)
             return
@@ -218,11 +218,11 @@ class State:
 
     def _is_bad_news(self, policy: str, node: NodeReport | None) -> bool:
         """Whether a node is the first that reports a problem of a policy: that is told before others are waited for."""
-        if node is not None and (found := policies_of(node).get(policy)) is not None and found.problems:
+        if node is not None and (report := policies_of(node).get(policy)) is not None and report.problems:
             first = policy not in self._failing
             self._failing.add(policy)
             return first
-        if not any(each.problems for _, each in self.policy_reports.of(policy)):
+        if not any(report.problems for _, report in self.policy_reports.of(policy)):
             self._failing.discard(policy)
         return False
 

@@ -55,8 +55,8 @@ def conditions(
         generation: that of the object which was looked at.
         now: the time, with its zone.
     """
-    known = {each.type: each for each in before}
-    return tuple(_condition(each, known.get(each.type), generation, now) for each in said)
+    by_type = {condition.type: condition for condition in before}
+    return tuple(_condition(condition, by_type.get(condition.type), generation, now) for condition in said)
 
 
 def _condition(said: Said, before: Condition | None, generation: int, now: datetime) -> Condition:
@@ -107,7 +107,7 @@ def is_ready(topology: NetworkTopology) -> bool:
     """Whether its classes were said to be as they should be, for the spec that it has now."""
     before = topology.status or NetworkTopologyStatus()
     current = before.observed_generation == topology.metadata.generation
-    return current and any(each.type == "Ready" and each.status == "True" for each in before.conditions)
+    return current and any(condition.type == "Ready" and condition.status == "True" for condition in before.conditions)
 
 
 def is_interim(topology: NetworkTopology, seen: Seen) -> bool:
@@ -116,7 +116,7 @@ def is_interim(topology: NetworkTopology, seen: Seen) -> bool:
     Said now, it would hide from the events that what users were warned of has come to its end.
     """
     before = topology.status or NetworkTopologyStatus()
-    was_wrong = any(each.type == "Ready" and each.reason in _WRONG for each in before.conditions)
+    was_wrong = any(condition.type == "Ready" and condition.reason in _WRONG for condition in before.conditions)
     return was_wrong and _ready(topology, seen).reason == _PENDING
 
 
@@ -168,20 +168,20 @@ def of_policy(
         reports: what nodes say of it.
         now: the time, with its zone.
     """
-    found = sorted(reports, key=lambda entry: entry[0])
-    problems = _problems(found)
+    ordered = sorted(reports, key=lambda entry: entry[0])
+    problems = _problems(ordered)
     before = policy.status or DeviceExposurePolicyStatus()
     generation = policy.metadata.generation
     said = (
         _policy_accepted(wrong),
         _conflicting(policy, policies),
-        _degraded(problems, found, generation),
-        _overlapping(found),
+        _degraded(problems, ordered, generation),
+        _overlapping(ordered),
     )
     return DeviceExposurePolicyStatus(
         observed_generation=generation,
-        nodes=len(found),
-        devices=sum(each.report.devices for _, each in found),
+        nodes=len(ordered),
+        devices=sum(node.report.devices for _, node in ordered),
         conditions=conditions(said, before.conditions, generation, now),
         problems=problems[:MAX_REPORTED],
     )
@@ -207,13 +207,13 @@ def _subject(policy: DeviceExposurePolicy) -> tuple[object, ...]:
 def _problems(reports: PolicyReports) -> tuple[PolicyProblem, ...]:
     """What failed, each message once: those of most nodes first, then of most interfaces."""
     seen: dict[str, PolicyProblem] = {}
-    for node, each in reports:
-        for problem in each.problems:
-            known = seen.get(problem.message, PolicyProblem(message=problem.message, node=node))
+    for node, report in reports:
+        for problem in report.problems:
+            so_far = seen.get(problem.message, PolicyProblem(message=problem.message, node=node))
             seen[problem.message] = msgspec.structs.replace(
-                known, nodes=known.nodes + 1, interfaces=known.interfaces + problem.interfaces
+                so_far, nodes=so_far.nodes + 1, interfaces=so_far.interfaces + problem.interfaces
             )
-    return tuple(sorted(seen.values(), key=lambda each: (-each.nodes, -each.interfaces, each.message)))
+    return tuple(sorted(seen.values(), key=lambda problem: (-problem.nodes, -problem.interfaces, problem.message)))
 
 
 def _policy_accepted(wrong: Sequence[str]) -> Said:
@@ -233,7 +233,7 @@ def _conflicting(policy: DeviceExposurePolicy, policies: Mapping[str, DeviceExpo
 
 
 def _degraded(problems: tuple[PolicyProblem, ...], reports: Sequence[tuple[str, PolicyAtNode]], now: int) -> Said:
-    behind = sum(each.report.generation < now for _, each in reports)
+    behind = sum(report.report.generation < now for _, report in reports)
     waiting = f"; {behind} of {len(reports)} nodes still follow an older generation of it" if behind else ""
     if problems:
         first = problems[0]
@@ -250,8 +250,8 @@ def _degraded(problems: tuple[PolicyProblem, ...], reports: Sequence[tuple[str, 
 def _overlapping(reports: Sequence[tuple[str, PolicyAtNode]]) -> Said:
     """Whether other policies take devices that this one matches: by rank, so it is no mistake by itself."""
     taken: Counter[str] = Counter()
-    for _, each in reports:
-        taken.update(each.report.outranked)
+    for _, report in reports:
+        taken.update(report.report.outranked)
     if not taken:
         return Said(
             "Overlapping", holds=False, reason="NoOverlap", message="no other policy takes what this one matches"
@@ -282,8 +282,8 @@ def _schema_accepted(schema: CNIPluginSchema, schemas: Mapping[str, CNIPluginSch
         why = "\n".join(finding.text for finding in findings)
         return Said("Accepted", holds=False, reason="Contradictory", message=why)
     plugin = schema.spec.plugin
-    own = [each for each in shipped.own_of(schemas.values()) if each.spec.plugin == plugin]
-    first = min((each.metadata.name for each in own if not contract.examine(each)[1]), default="")
+    own = [schema for schema in shipped.own_of(schemas.values()) if schema.spec.plugin == plugin]
+    first = min((entry.metadata.name for entry in own if not contract.examine(entry)[1]), default="")
     if schema.is_shipped:
         if first:
             why = f'"{first}" describes plugin "{plugin}" too and counts in its place'
@@ -299,10 +299,10 @@ def _schema_accepted(schema: CNIPluginSchema, schemas: Mapping[str, CNIPluginSch
 
 def of_custom_device(device: CustomDevice, reports: DeviceReports, now: datetime) -> CustomDeviceStatus:
     """The status as it should be."""
-    found = tuple(reports)
-    desired = sum(report.desired for _, report in found)
-    applied = sum(report.applied for _, report in found)
-    refusals = _refusals(found)
+    entries = tuple(reports)
+    desired = sum(report.desired for _, report in entries)
+    applied = sum(report.applied for _, report in entries)
+    refusals = _refusals(entries)
     before = device.status or CustomDeviceStatus()
     generation = device.metadata.generation
     said = (_applied(device, desired, applied, refusals),)

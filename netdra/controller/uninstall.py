@@ -1,8 +1,8 @@
-"""Taking netdra off a cluster: who still has its devices, and what its processes leave behind that nobody else removes.
+"""Taking netdra off a cluster: the users of its devices, and the objects that its processes leave behind.
 
 Called by `netdra uninstall`, which the chart runs before and after `helm uninstall`. A pod with a claim cannot end once
-its node has no driver, and nobody takes an installed CNI plugin from the nodes once there is no controller, so who goes
-looks for such first. What people wrote stays: their objects and their kinds.
+its node has no driver, and nobody takes an installed CNI plugin from the nodes once there is no controller, so an
+uninstall looks for such users first. What people wrote stays: their objects and their kinds.
 """
 
 from __future__ import annotations
@@ -18,12 +18,13 @@ from netdra.controller.daemon import LEASE
 from netdra.controller.installers import PLUGIN_LABEL
 from netdra.controller.plugins import DAEMON_SETS, finalize
 from netdra.controller.plugins import FINALIZER as INSTALLED
-from netdra.controller.writing import FINALIZER, hold
+from netdra.controller.writing import FINALIZER, hold, keep
 from netdra.kube.client import Client, Selection
 from netdra.kube.errors import NotFoundError
 from netdra.kube.resources import (
     CNI_PLUGINS,
     DEVICE_CLASSES,
+    NEUTRON_PORTS,
     NODE_NETWORKS,
     RESOURCE_SLICES,
     SCHEMAS,
@@ -33,6 +34,7 @@ from netdra.kube.resources import (
 from netdra.model import names
 from netdra.model.claim import ResourceClaimConsumerReference
 from netdra.model.meta import ObjectMeta
+from netdra.model.neutron_port import FINALIZER as IN_NEUTRON
 from netdra.model.resource import API_VERSION
 
 T = TypeVar("T")
@@ -102,11 +104,13 @@ class Holders(msgspec.Struct, frozen=True, kw_only=True):
         count: of all claims that have devices of netdra's.
         claims: the first `MAX_CLAIMS` of them.
         plugins: the CNIPlugins whose programs are on nodes, by name.
+        neutron_ports: the NeutronPorts that are being deleted and whose ports are still in Neutron.
     """
 
     count: int
     claims: tuple[Holder, ...] = ()
     plugins: tuple[str, ...] = ()
+    neutron_ports: tuple[str, ...] = ()
 
 
 class Removed(msgspec.Struct, frozen=True, kw_only=True, order=True):
@@ -129,23 +133,33 @@ _LEASES = Resource("coordination.k8s.io/v1", "leases", Removable, namespaced=Tru
 _SECRETS = Resource("v1", "secrets", Removable, namespaced=True)
 _OURS: tuple[tuple[Resource[Any], Callable[[Any], bool]], ...] = (
     (DEVICE_CLASSES, is_generated),
-    (SCHEMAS, lambda found: found.is_shipped),
+    (SCHEMAS, lambda schema: schema.is_shipped),
     (NODE_NETWORKS, lambda _: True),
-    (RESOURCE_SLICES, lambda found: found.spec.driver == names.DRIVER),
+    (RESOURCE_SLICES, lambda one: one.spec.driver == names.DRIVER),
 )
 """Which of a kind's objects only netdra's processes make."""
 
 
 async def holders(client: Client) -> Holders:
-    """Which claims have devices of netdra's, and which CNI plugins it has installed.
+    """Which claims have devices of netdra's, which CNI plugins it has installed, which ports are left in Neutron.
 
     Raises:
         ApiError: they cannot be read.
     """
-    found = held(await client.list(_CLAIMS))
-    plugins = (each for each in await _present(client.list(CNI_PLUGINS)) if INSTALLED in each.metadata.finalizers)
-    names_of_plugins = tuple(sorted(each.name for each in plugins))
-    return Holders(count=len(found), claims=tuple(found[:MAX_CLAIMS]), plugins=names_of_plugins)
+    left = held(await client.list(_CLAIMS))
+    plugins = (plugin for plugin in await _present(client.list(CNI_PLUGINS)) if INSTALLED in plugin.metadata.finalizers)
+    names_of_plugins = tuple(sorted(plugin.name for plugin in plugins))
+    ports = sorted(
+        f"{port.metadata.namespace}/{port.name}"
+        for port in await _present(client.list(NEUTRON_PORTS))
+        if port.metadata.deletion_timestamp
+    )
+    return Holders(
+        count=len(left),
+        claims=tuple(left[:MAX_CLAIMS]),
+        plugins=names_of_plugins,
+        neutron_ports=tuple(ports[:MAX_CLAIMS]),
+    )
 
 
 def held(claims: Iterable[HeldClaim]) -> list[Holder]:
@@ -153,12 +167,12 @@ def held(claims: Iterable[HeldClaim]) -> list[Holder]:
     return sorted(
         (
             Holder(
-                claim=f"{each.metadata.namespace}/{each.metadata.name}",
-                pods=tuple(sorted(user.name for user in each.status.reserved_for if user.resource == "pods")),
+                claim=f"{claim.metadata.namespace}/{claim.metadata.name}",
+                pods=tuple(sorted(user.name for user in claim.status.reserved_for if user.resource == "pods")),
                 devices=devices,
             )
-            for each in claims
-            if (devices := _devices(each))
+            for claim in claims
+            if (devices := _devices(claim))
         ),
         key=lambda holder: holder.claim,
     )
@@ -167,7 +181,7 @@ def held(claims: Iterable[HeldClaim]) -> list[Holder]:
 def _devices(claim: HeldClaim) -> tuple[str, ...]:
     allocation = claim.status.allocation
     results = allocation.devices.results if allocation is not None else ()
-    return tuple(f"{each.pool}/{each.device}" for each in results if each.driver == names.DRIVER)
+    return tuple(f"{result.pool}/{result.device}" for result in results if result.driver == names.DRIVER)
 
 
 async def clean(client: Client, installation: Installation) -> AsyncIterator[Removed]:
@@ -188,9 +202,9 @@ async def clean(client: Client, installation: Installation) -> AsyncIterator[Rem
         if await _done(client.delete(DAEMON_SETS, installer)):
             yield Removed(kind="DaemonSet", name=f"{installation.namespace}/{installer.metadata.name}")
     for resource, is_ours in _OURS:
-        for each in await _present(client.list(resource)):
-            if is_ours(each) and await _done(client.delete(resource, each)):
-                yield Removed(kind=resource.type.__name__, name=each.metadata.name)
+        for entry in await _present(client.list(resource)):
+            if is_ours(entry) and await _done(client.delete(resource, entry)):
+                yield Removed(kind=resource.type.__name__, name=entry.metadata.name)
     for kind, named, name in (("Lease", _LEASES, LEASE), ("Secret", _SECRETS, f"{installation.name}-webhook")):
         metadata = ObjectMeta(name=name, namespace=installation.namespace)
         if await _done(client.delete(named, Removable(metadata=metadata))):
@@ -205,6 +219,10 @@ async def _released(client: Client) -> AsyncIterator[Removed]:
     for plugin in await _present(client.list(CNI_PLUGINS)):
         if INSTALLED in plugin.metadata.finalizers and await _done(finalize(client, plugin, wanted=False)):
             yield Removed(kind="finalizer of CNIPlugin", name=plugin.name)
+    for port in await _present(client.list(NEUTRON_PORTS)):
+        if IN_NEUTRON in port.metadata.finalizers and await _done(keep(client, port, kept=False)):
+            port_id = f", {port.status.port_id} in Neutron" if port.status is not None and port.status.port_id else ""
+            yield Removed(kind="finalizer of NeutronPort", name=f"{port.metadata.namespace}/{port.name}{port_id}")
 
 
 async def _present(reading: Awaitable[list[T]]) -> list[T]:

@@ -18,9 +18,11 @@ from netdra.controller.schemas import Change
 from netdra.kube.client import Client
 from netdra.kube.errors import AlreadyExistsError, RefusedError
 from netdra.kube.events import ObjectReference, Occurrence, Recorder
-from netdra.kube.resources import DEVICE_CLASSES, SCHEMAS, TOPOLOGIES, Resource
+from netdra.kube.resources import DEVICE_CLASSES, NEUTRON_PORTS, SCHEMAS, TOPOLOGIES, Resource
 from netdra.model import documents, names
 from netdra.model.meta import Condition, ObjectMeta
+from netdra.model.neutron_port import FINALIZER as IN_NEUTRON
+from netdra.model.neutron_port import NeutronPort
 from netdra.model.topology import NetworkTopology
 from netdra.ops.metrics import counted
 
@@ -34,6 +36,8 @@ _ACTIONS: Mapping[str, str] = {
     "Installed": "Install",
     "SchemaApplied": "ApplySchema",
     "InUse": "Delete",
+    "Bound": "BindNeutronPort",
+    "Current": "CompareNeutronPort",
 }
 _WARNINGS = frozenset(
     {
@@ -52,6 +56,7 @@ _WARNINGS = frozenset(
         ("SchemaApplied", "NoSchema"),
         ("SchemaApplied", "Contradictory"),
         ("InUse", "DeletionWaits"),
+        ("Current", "ChangedInNeutron"),
     }
 )
 
@@ -72,14 +77,14 @@ def notices(
         before: its conditions as they stood.
         after: as they stand now.
     """
-    known = {each.type: each for each in before}
-    for each in after:
-        old = known.get(each.type)
-        if _is_warning(each):
-            if old is None or _is_news(old, each):
-                yield _occurrence(regarding, each, warning=True)
-        elif old is not None and _is_warning(old) and old.status != each.status:
-            yield _occurrence(regarding, each, warning=False)
+    by_type = {condition.type: condition for condition in before}
+    for condition in after:
+        old = by_type.get(condition.type)
+        if _is_warning(condition):
+            if old is None or _is_news(old, condition):
+                yield _occurrence(regarding, condition, warning=True)
+        elif old is not None and _is_warning(old) and old.status != condition.status:
+            yield _occurrence(regarding, condition, warning=False)
 
 
 def drift(regarding: ObjectReference, classes: Sequence[str]) -> Occurrence:
@@ -90,7 +95,8 @@ def drift(regarding: ObjectReference, classes: Sequence[str]) -> Occurrence:
 
 
 def _is_warning(condition: Condition) -> bool:
-    return (condition.type, condition.reason) in _WARNINGS
+    is_unbound = (condition.type, condition.status) == ("Bound", "False")  # whatever Neutron's reason is
+    return is_unbound or (condition.type, condition.reason) in _WARNINGS
 
 
 def _is_news(old: Condition, new: Condition) -> bool:
@@ -165,17 +171,17 @@ async def write(client: Client, planned: Changes) -> str:
         ApiError: it cannot be written just now.
     """
     refused: list[str] = []
-    for each in planned.delete:
+    for entry in planned.delete:
         with counted(metrics.CLASS_WRITES, "delete"):
-            await client.delete(DEVICE_CLASSES, each)
-        log.info('deleted DeviceClass "%s"', each.metadata.name)
+            await client.delete(DEVICE_CLASSES, entry)
+        log.info('deleted DeviceClass "%s"', entry.metadata.name)
     writes = (("create", client.create, planned.create), ("update", client.replace, planned.replace))
     for verb, send, group in writes:
-        for each in group:
+        for entry in group:
             try:
                 with counted(metrics.CLASS_WRITES, verb):
-                    await send(DEVICE_CLASSES, each)
-                log.info('wrote DeviceClass "%s"', each.metadata.name)
+                    await send(DEVICE_CLASSES, entry)
+                log.info('wrote DeviceClass "%s"', entry.metadata.name)
             except AlreadyExistsError:
                 continue  # the store will learn of it, and it is looked at again
             except RefusedError as problem:
@@ -214,3 +220,15 @@ async def hold(client: Client, topology: NetworkTopology, *, held: bool) -> None
     wanted = [*kept, FINALIZER] if held else kept
     version = topology.metadata.resource_version
     await client.merge(TOPOLOGIES, topology.name, {"metadata": {"finalizers": wanted, "resourceVersion": version}})
+
+
+async def keep(client: Client, port: NeutronPort, *, kept: bool) -> None:
+    """Keep a NeutronPort from going while its port may be in Neutron.
+
+    Raises:
+        ApiError: it was changed meanwhile, or cannot be written just now.
+    """
+    others = [name for name in port.metadata.finalizers if name != IN_NEUTRON]
+    wanted = [*others, IN_NEUTRON] if kept else others
+    patch = {"metadata": {"finalizers": wanted, "resourceVersion": port.metadata.resource_version}}
+    await client.merge(NEUTRON_PORTS, port.name, patch, port.metadata.namespace)

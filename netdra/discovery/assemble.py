@@ -139,11 +139,11 @@ def function(facts: Facts, address: str) -> Interface:
 
 
 def host_uplinks(facts: Facts) -> frozenset[int]:
-    """The links that default routes leave through, with all that they stand on and all that stands on them."""
-    found: set[int] = set()
+    """The links that default routes leave through, with the links below and above them."""
+    uplinks: set[int] = set()
     start = [index for index in facts.default_links if index in facts.links]
-    found.update(_closure(start, lambda index: _below(facts, index)), _closure(start, facts.upper))
-    return frozenset(found)
+    uplinks.update(_closure(start, lambda index: _below(facts, index)), _closure(start, facts.upper))
+    return frozenset(uplinks)
 
 
 def _closure(start: Iterable[int], step: Callable[[int], Iterable[int]]) -> set[int]:
@@ -243,7 +243,7 @@ def _representor(facts: Facts, pf: str, number: int) -> str:
         uplink = facts.links[own]
         switch = [link for link in facts.links.values() if link.switch_id == uplink.switch_id]
         ports = [link for link in switch if link.port and link.port.pf in (-1, uplink_number(uplink.port_name))]
-    return next((each.name for each in ports if each.port and (each.port.controller, each.port.vf) == (0, number)), "")
+    return next((port.name for port in ports if port.port and (port.port.controller, port.port.vf) == (0, number)), "")
 
 
 def _host_use(facts: Facts, link: Link, master: Link | None, master_bridge: str) -> tuple[str, ...]:
@@ -254,7 +254,7 @@ def _host_use(facts: Facts, link: Link, master: Link | None, master_bridge: str)
     routed = index in facts.routed_links
     if not (master or stacked or addresses or routed or link.xdp) or link.flags & uapi.IFF_LOOPBACK:
         return ()
-    above = [facts.links[each] for each in stacked or () if each in facts.links]
+    above = [facts.links[upper] for upper in stacked or () if upper in facts.links]
     return host_use.words(link, master, above, addresses or (), routed=routed, of=master_bridge)
 
 
@@ -267,8 +267,8 @@ def _addresses(facts: Facts, index: int) -> tuple[tuple[str, ...], tuple[str, ..
 
 
 def _names(facts: Facts, indexes: Iterable[int]) -> tuple[str, ...]:
-    found = [facts.links[index].name for index in indexes if index in facts.links]
-    return tuple(sorted(found)) if len(found) > 1 else tuple(found)
+    named = [facts.links[index].name for index in indexes if index in facts.links]
+    return tuple(sorted(named)) if len(named) > 1 else tuple(named)
 
 
 def reasons(facts: Facts, key: Key) -> dict[str, str]:
@@ -278,10 +278,10 @@ def reasons(facts: Facts, key: Key) -> dict[str, str]:
         of_pf = {field: why for field, why in common.items() if field in _OF_PF}
         return {**of_pf, **facts.functions[key].unreadable}
     device = facts.devices.get(key, NO_DEVICE)
-    found = {**common, **device.unreadable, **facts.problems.get(key, {})}
+    merged = {**common, **device.unreadable, **facts.problems.get(key, {})}
     # All of what the host may use a link for must be known to say that it does not.
-    unknown = next((found[field] for field in ("host_uplink", "ipv4", "ipv6") if field in found), None)
-    return found if unknown is None else {**found, "host_use": unknown}
+    unknown = next((merged[field] for field in ("host_uplink", "ipv4", "ipv6") if field in merged), None)
+    return merged if unknown is None else {**merged, "host_use": unknown}
 
 
 def _unreadable(facts: Facts, key: Key) -> tuple[str, ...]:

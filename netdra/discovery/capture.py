@@ -29,7 +29,7 @@ def anonymize(inventory: Inventory) -> Inventory:
     are kept, but a MAC address in a name (`enx0242ac110002`) is replaced like the address itself.
     """
     names = _Pseudonyms(inventory)
-    interfaces = tuple(names.interface(each) for each in inventory.interfaces)
+    interfaces = tuple(names.interface(interface) for interface in inventory.interfaces)
     labels = {key: value.replace(inventory.node.name, _ANONYMOUS_NODE) for key, value in inventory.node.labels.items()}
     vanished = tuple(map(names.name, inventory.vanished))
     node = Node(name=_ANONYMOUS_NODE, labels=labels)
@@ -43,26 +43,26 @@ class _Pseudonyms:
         self._given: dict[str, str] = {}
         self._counts: dict[str, int] = {}
         self._macs: dict[str, str] = {}
-        for each in inventory.interfaces:
-            for mac in (each.mac, each.permanent_mac):
+        for interface in inventory.interfaces:
+            for mac in (interface.mac, interface.permanent_mac):
                 self._macs[mac.replace(":", "")] = self.mac(mac).replace(":", "")
 
-    def interface(self, each: Interface) -> Interface:
+    def interface(self, interface: Interface) -> Interface:
         return msgspec.structs.replace(
-            each,
-            if_name=self.name(each.if_name),
-            mac=self.mac(each.mac),
-            permanent_mac=self.mac(each.permanent_mac),
-            pf_name=self.name(each.pf_name),
-            bridge_name=self.name(each.bridge_name),
-            master=self.name(each.master),
-            master_bridge=self.name(each.master_bridge),
-            lower_devices=tuple(map(self.name, each.lower_devices)),
-            upper_devices=tuple(map(self.name, each.upper_devices)),
-            alias=self._pseudonym("alias", each.alias, lambda number: f"alias-{number}"),
-            alt_names=tuple(map(self.name, each.alt_names)),
-            ipv4=tuple(map(self.address, each.ipv4)),
-            ipv6=tuple(map(self.address, each.ipv6)),
+            interface,
+            if_name=self.name(interface.if_name),
+            mac=self.mac(interface.mac),
+            permanent_mac=self.mac(interface.permanent_mac),
+            pf_name=self.name(interface.pf_name),
+            bridge_name=self.name(interface.bridge_name),
+            master=self.name(interface.master),
+            master_bridge=self.name(interface.master_bridge),
+            lower_devices=tuple(map(self.name, interface.lower_devices)),
+            upper_devices=tuple(map(self.name, interface.upper_devices)),
+            alias=self._pseudonym("alias", interface.alias, lambda number: f"alias-{number}"),
+            alt_names=tuple(map(self.name, interface.alt_names)),
+            ipv4=tuple(map(self.address, interface.ipv4)),
+            ipv6=tuple(map(self.address, interface.ipv6)),
         )
 
     def mac(self, mac: str) -> str:
@@ -74,7 +74,7 @@ class _Pseudonyms:
 
     def name(self, name: str) -> str:
         """A name in which only MAC addresses of this inventory are replaced."""
-        return _HEXADECIMAL_MAC.sub(lambda found: self._macs.get(found.group(), found.group()), name)
+        return _HEXADECIMAL_MAC.sub(lambda match: self._macs.get(match.group(), match.group()), name)
 
     def address(self, text: str) -> str:
         """An address of the ranges for tests and documentation, with the same prefix length; loopback stays."""

@@ -49,14 +49,14 @@ def behind_parent(sysfs: Sysfs, name: str, bus: str, parent: str) -> Device:
     return read(sysfs, sysfs.behind(f"bus/{bus}/devices/{parent}"), name)
 
 
-def other_pfs(sysfs: Sysfs, known: Container[str]) -> list[str]:
+def other_pfs(sysfs: Sysfs, present: Container[str]) -> list[str]:
     """The network controllers that have VFs just now and no netdev here, by PCI address: it may be in a pod.
 
     Args:
         sysfs: the tree.
-        known: the addresses that need not be looked at.
+        present: the addresses that need not be looked at.
     """
-    addresses = [address for address in sysfs.listing("bus/pci/devices") if address not in known]
+    addresses = [address for address in sysfs.listing("bus/pci/devices") if address not in present]
     with sysfs.folder("bus/pci/devices") as folder:
         return [address for address in addresses if _has_vfs(folder, address) and _is_network(folder, address)]
 
@@ -80,10 +80,10 @@ def read(sysfs: Sysfs, path: str, netdev: str = "") -> Device:
         path: the device's folder with all links resolved, so that its ancestors can be seen in it.
         netdev: the device's interface that is asked for, if it has one here.
     """
-    found = _read(sysfs, path, netdev)
-    if not netdev or found.driver or "driver" in found.unreadable:
-        return found
-    return msgspec.structs.replace(found, unreadable={**found.unreadable, "driver": errno_name(_GONE)})
+    device = _read(sysfs, path, netdev)
+    if not netdev or device.driver or "driver" in device.unreadable:
+        return device
+    return msgspec.structs.replace(device, unreadable={**device.unreadable, "driver": errno_name(_GONE)})
 
 
 def _read(sysfs: Sysfs, path: str, netdev: str) -> Device:
@@ -111,28 +111,28 @@ def _pci(sysfs: Sysfs, folder: Folder, path: str, port: int, driver: str | Unrea
     if not folder.is_open:
         reason = dict.fromkeys(_PCI_FIELDS, errno_name(_GONE))
         return Device(address=path.rpartition("/")[2], dev_port=port, unreadable=reason)
-    found = pci.read(folder, path)
+    device = pci.read(folder, path)
     unreadable: dict[str, str] = {}
-    total_vfs = _value("total_vfs", within(_VFS, found.total_vfs), 0, unreadable)
-    vfs = _value("num_vfs", within(_VFS, found.vfs), 0, unreadable)
+    total_vfs = _value("total_vfs", within(_VFS, device.total_vfs), 0, unreadable)
+    vfs = _value("num_vfs", within(_VFS, device.vfs), 0, unreadable)
     if "total_vfs" in unreadable:
         unreadable |= dict.fromkeys(SRIOV_FIELDS, unreadable["total_vfs"])
-    functions = pci.virtual_functions(sysfs, found.address, path) if total_vfs else {}
+    functions = pci.virtual_functions(sysfs, device.address, path) if total_vfs else {}
     if isinstance(functions, Unreadable):
         unreadable["num_vfs"] = functions.reason
         functions = {}
     return Device(
-        address=found.address,
-        vendor=_hexadecimal("vendor", found.vendor, unreadable),
-        product=_hexadecimal("product", found.product, unreadable),
-        driver=_value("driver", found.driver if driver is None else driver, "", unreadable),
-        numa_node=_value("numa_node", within(_NUMA_NODES, found.numa_node), -1, unreadable),
-        pcie_root=_value("pcie_root", found.root, "", unreadable),
-        iommu_group=_value("iommu_group", found.iommu_group, "", unreadable),
+        address=device.address,
+        vendor=_hexadecimal("vendor", device.vendor, unreadable),
+        product=_hexadecimal("product", device.product, unreadable),
+        driver=_value("driver", device.driver if driver is None else driver, "", unreadable),
+        numa_node=_value("numa_node", within(_NUMA_NODES, device.numa_node), -1, unreadable),
+        pcie_root=_value("pcie_root", device.root, "", unreadable),
+        iommu_group=_value("iommu_group", device.iommu_group, "", unreadable),
         total_vfs=total_vfs,
         vfs=vfs,
         functions=functions,
-        pf=_value("pf_pci_address", found.pf, "", unreadable),
+        pf=_value("pf_pci_address", device.pf, "", unreadable),
         dev_port=port,
         unreadable=unreadable,
     )
@@ -177,35 +177,35 @@ def _port(sysfs: Sysfs, folder: Folder, netdev: str) -> int:
 
 def _port_of(sysfs: Sysfs, folder: Folder, netdev: str, file: str) -> int | None:
     """What a file says, None where it is absent or says no number."""
-    found = folder.number(f"net/{netdev}/{file}", 0)
-    if found is None:
-        found = sysfs.number(f"class/net/{netdev}/{file}", 0)
-    return found if isinstance(found, int) and found >= 0 else None
+    port = folder.number(f"net/{netdev}/{file}", 0)
+    if port is None:
+        port = sysfs.number(f"class/net/{netdev}/{file}", 0)
+    return port if isinstance(port, int) and port >= 0 else None
 
 
-def within(possible: range, found: int | Unreadable | None) -> int | Unreadable | None:
+def within(possible: range, value: int | Unreadable | None) -> int | Unreadable | None:
     """A number that was read, if it can be one of its kind."""
-    return Unreadable(errno.ERANGE) if isinstance(found, int) and found not in possible else found
+    return Unreadable(errno.ERANGE) if isinstance(value, int) and value not in possible else value
 
 
 def _has_vfs(devices: Folder, address: str) -> bool:
     file = f"{address}/sriov_numvfs"
-    found = devices.number(file) if devices.exists(file) else None
-    return isinstance(found, int) and found > 0
+    count = devices.number(file) if devices.exists(file) else None
+    return isinstance(count, int) and count > 0
 
 
 def _is_network(devices: Folder, address: str) -> bool:
-    found = devices.read(f"{address}/class")
-    return isinstance(found, str) and found.startswith(_NETWORK_CLASSES)
+    code = devices.read(f"{address}/class")
+    return isinstance(code, str) and code.startswith(_NETWORK_CLASSES)
 
 
-def _value(field: str, found: T | Unreadable | None, neutral: T, unreadable: dict[str, str]) -> T:
+def _value(field: str, value: T | Unreadable | None, neutral: T, unreadable: dict[str, str]) -> T:
     """What was found, or the neutral value, with a note if it was there but could not be read."""
-    if isinstance(found, Unreadable):
-        unreadable[field] = found.reason
+    if isinstance(value, Unreadable):
+        unreadable[field] = value.reason
         return neutral
-    return neutral if found is None else found
+    return neutral if value is None else value
 
 
-def _hexadecimal(field: str, found: str | Unreadable, unreadable: dict[str, str]) -> str:
-    return _value(field, found, "", unreadable).removeprefix("0x")
+def _hexadecimal(field: str, text: str | Unreadable, unreadable: dict[str, str]) -> str:
+    return _value(field, text, "", unreadable).removeprefix("0x")

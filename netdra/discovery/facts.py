@@ -57,7 +57,7 @@ NO_DEVICE = Device()
 
 
 class Facts:
-    """All that is known of one machine (or one network namespace) at one moment.
+    """The facts of one machine (or one network namespace) at one moment.
 
     Attributes:
         links: by index.
@@ -66,7 +66,7 @@ class Facts:
         addresses: index of a link -> its IP addresses.
         speeds: index of a link -> Mbit/s.
         default_links: the links that default routes leave through.
-        routed_links: the links that any route leaves through which somebody made; default ones too.
+        routed_links: the links of all routes that were added, default ones included.
         devices: index of a link -> the device behind it; set by `put_device`.
         by_address: PCI address -> the links on that device.
         pfs: PFs by PCI address, with a netdev here or without.
@@ -78,8 +78,8 @@ class Facts:
         vlan_filtering: indexes of the bridges that filter VLANs.
         vlan_ids: index of a VLAN link -> its id.
         problems: index of a link (or EVERY_LINK) -> field of `Interface` -> why it could not be read.
-        gone: the interfaces that are named, and of which nothing can be read.
-        moved: indexes of links that went on in another namespace; emptied by whoever takes note of it.
+        gone: the interfaces that are listed but cannot be read.
+        moved: indexes of links that went on in another namespace; emptied by the reader.
         wired: physical networks by NIC (`netdra.model.inventory.Node.wired`), which nothing of the machine tells.
     """
 

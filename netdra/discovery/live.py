@@ -60,14 +60,14 @@ def read(kernel: Kernel) -> Facts:
         KernelError: the links cannot be listed; what else fails is noted in the facts.
     """
     facts = Facts()
-    for each in link.dump(kernel.route):
-        put_link(facts, each)
+    for netdev in link.dump(kernel.route):
+        put_link(facts, netdev)
     read_addresses(kernel, facts)
     read_routes(kernel, facts)
     _read_speeds(kernel, facts)
     read_rdma(kernel, facts)
-    for each in facts.links.values():
-        read_device(kernel, facts, each)
+    for netdev in facts.links.values():
+        read_device(kernel, facts, netdev)
     for pf in devices.other_pfs(kernel.sysfs, facts.by_address):
         facts.put_pf(devices.function(kernel.sysfs, pf))
     for pf in facts.pfs:
@@ -77,15 +77,15 @@ def read(kernel: Kernel) -> Facts:
     return facts
 
 
-def put_link(facts: Facts, each: Link) -> None:
+def put_link(facts: Facts, netdev: Link) -> None:
     """Add a link with what its kind says."""
-    facts.put(each)
-    if each.kind == "bridge":
-        facts.vlan_filtering.discard(each.index)
-        if kinds.vlan_filtering_of(each.data):
-            facts.vlan_filtering.add(each.index)
-    elif each.kind == "vlan":
-        facts.vlan_ids[each.index] = kinds.vlan_id_of(each.data)
+    facts.put(netdev)
+    if netdev.kind == "bridge":
+        facts.vlan_filtering.discard(netdev.index)
+        if kinds.vlan_filtering_of(netdev.data):
+            facts.vlan_filtering.add(netdev.index)
+    elif netdev.kind == "vlan":
+        facts.vlan_ids[netdev.index] = kinds.vlan_id_of(netdev.data)
 
 
 def read_addresses(kernel: Kernel, facts: Facts) -> None:
@@ -95,8 +95,8 @@ def read_addresses(kernel: Kernel, facts: Facts) -> None:
     except KernelError as problem:
         facts.note(EVERY_LINK, ("ipv4", "ipv6"), errno_name(problem.errno))
         return
-    for each in listed:
-        facts.addresses.setdefault(each.index, []).append(each)
+    for entry in listed:
+        facts.addresses.setdefault(entry.index, []).append(entry)
 
 
 def read_routes(kernel: Kernel, facts: Facts) -> None:
@@ -118,34 +118,34 @@ def read_speed(kernel: Kernel, facts: Facts, index: int) -> None:
     if not facts.links[index].flags & uapi.IFF_UP:
         return
     try:
-        found = ethtool.speed(kernel.generic, index)
+        speed = ethtool.speed(kernel.generic, index)
     except KernelError:
         return
-    if found:
-        facts.speeds[index] = found
+    if speed:
+        facts.speeds[index] = speed
 
 
-def read_device(kernel: Kernel, facts: Facts, each: Link) -> None:
+def read_device(kernel: Kernel, facts: Facts, netdev: Link) -> None:
     """The device behind a link, if it has one.
 
     Kernels before 5.14 name no parent over netlink: a link that no software made is then looked up by its name.
     """
-    found: Device | None = None
-    if each.parent and each.parent_bus:
-        found = devices.behind_parent(kernel.sysfs, each.name, each.parent_bus, each.parent)
-    elif not each.kind and not each.flags & uapi.IFF_LOOPBACK:
-        found = devices.behind_link(kernel.sysfs, each.name)
-    if found is not None:
-        facts.put_device(each.index, found)
+    device: Device | None = None
+    if netdev.parent and netdev.parent_bus:
+        device = devices.behind_parent(kernel.sysfs, netdev.name, netdev.parent_bus, netdev.parent)
+    elif not netdev.kind and not netdev.flags & uapi.IFF_LOOPBACK:
+        device = devices.behind_link(kernel.sysfs, netdev.name)
+    if device is not None:
+        facts.put_device(netdev.index, device)
 
 
 def read_pf(kernel: Kernel, facts: Facts, pf: str) -> None:
     """A PF and its VFs, whether it has a netdev here or not."""
     for index in tuple(facts.by_address.get(pf, ())):
         read_device(kernel, facts, facts.links[index])
-    found = devices.function(kernel.sysfs, pf)
-    if found.total_vfs:
-        facts.put_pf(found)
+    function = devices.function(kernel.sysfs, pf)
+    if function.total_vfs:
+        facts.put_pf(function)
         _read_eswitch(kernel, facts, pf)
     else:
         facts.drop_pf(pf)
@@ -157,8 +157,8 @@ def pf_of(kernel: Kernel, facts: Facts, address: str) -> str:
         return address
     if address in facts.vfs:
         return facts.vfs[address][0]
-    found = devices.function(kernel.sysfs, address)
-    return found.pf or (address if found.total_vfs else "")
+    function = devices.function(kernel.sysfs, address)
+    return function.pf or (address if function.total_vfs else "")
 
 
 def read_functions(kernel: Kernel, facts: Facts) -> None:
@@ -185,10 +185,10 @@ def read_rdma(kernel: Kernel, facts: Facts) -> None:
     facts.rdma = by_owner(rdma.devices(kernel.sysfs))
 
 
-def by_owner(found: dict[str, tuple[str, str]]) -> dict[str, str]:
+def by_owner(by_name: dict[str, tuple[str, str]]) -> dict[str, str]:
     """RDMA devices by PCI address and by netdev; the first by name where several share one."""
     owners: dict[str, str] = {}
-    for name, owned in sorted(found.items()):
+    for name, owned in sorted(by_name.items()):
         for owner in filter(None, owned):
             owners.setdefault(owner, name)
     return owners
@@ -196,15 +196,15 @@ def by_owner(found: dict[str, tuple[str, str]]) -> dict[str, str]:
 
 def read_ovs(kernel: Kernel, facts: Facts) -> None:
     """The bridges of Open vSwitch, asked only where it has interfaces."""
-    if any(each.kind == OVS_KIND for each in facts.links.values()):
+    if any(netdev.kind == OVS_KIND for netdev in facts.links.values()):
         facts.ovs_bridges = ovs.bridges(kernel.ovs_database)
 
 
 def _read_speeds(kernel: Kernel, facts: Facts) -> None:
     try:
-        found = ethtool.speeds(kernel.generic)
+        speeds = ethtool.speeds(kernel.generic)
     except KernelError as problem:
         facts.note(EVERY_LINK, ("link_speed",), errno_name(problem.errno))
         return
-    up = {index for index, each in facts.links.items() if each.flags & uapi.IFF_UP}
-    facts.speeds = {index: speed for index, speed in found.items() if index in up}
+    up = {index for index, netdev in facts.links.items() if netdev.flags & uapi.IFF_UP}
+    facts.speeds = {index: speed for index, speed in speeds.items() if index in up}

@@ -37,13 +37,13 @@ def _select(table: str, columns: tuple[str, ...]) -> dict[str, object]:
 def _bridges(reply: Any) -> dict[str, str]:
     listed, ports, interfaces = (answer["rows"] for answer in reply["result"])
     names = {row["_uuid"][1]: row["name"] for row in interfaces}
-    members = {row["_uuid"][1]: [names[each] for each in _uuids(row["interfaces"])] for row in ports}
+    members = {row["_uuid"][1]: [names[uuid] for uuid in _uuids(row["interfaces"])] for row in ports}
     return {member: row["name"] for row in listed for port in _uuids(row["ports"]) for member in members[port]}
 
 
 def _uuids(value: list[Any]) -> list[str]:
     """A set of one is written as its element: ["uuid", X], several as ["set", [["uuid", X], ...]]."""
-    return [value[1]] if value[0] == "uuid" else [each[1] for each in value[1]]
+    return [value[1]] if value[0] == "uuid" else [inner[1] for inner in value[1]]
 
 
 def _ask(path: str, request: object) -> Any:

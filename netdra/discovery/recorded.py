@@ -66,22 +66,22 @@ def read(sysfs: Sysfs) -> Facts:
 def _bare_functions(sysfs: Sysfs) -> dict[str, Device]:
     """The network functions of a tree of PCI devices alone: they may have interfaces, of which nothing is recorded."""
     not_recorded = dict.fromkeys(_OF_NETDEVS, NOT_RECORDED)
-    found = {address: devices.function(sysfs, address) for address in devices.network_functions(sysfs)}
+    functions = {address: devices.function(sysfs, address) for address in devices.network_functions(sysfs)}
     return {
         address: msgspec.structs.replace(device, unreadable={**device.unreadable, **not_recorded})
-        for address, device in found.items()
+        for address, device in functions.items()
     }
 
 
 def _interfaces(sysfs: Sysfs, facts: Facts) -> list[str]:
     """The interfaces of the tree; `bonding_masters` beside them is a file, and where links dangle nothing is left."""
-    found = []
+    interfaces = []
     for name in sysfs.listing(_NET):
         if sysfs.is_folder(f"{_NET}/{name}"):
-            found.append(name)
+            interfaces.append(name)
         elif sysfs.link(f"{_NET}/{name}") is not None:
             facts.gone.append(printable(name))
-    return found
+    return interfaces
 
 
 def _indexes(sysfs: Sysfs, names: list[str]) -> dict[str, int]:
@@ -89,11 +89,11 @@ def _indexes(sysfs: Sysfs, names: list[str]) -> dict[str, int]:
     indexes: dict[str, int] = {}
     taken: set[int] = set()
     for place, name in enumerate(names, 1):
-        found = sysfs.number(f"{_NET}/{name}/ifindex")
-        if not isinstance(found, int) or found not in _INDEX or found <= 0 or found in taken:
-            found = -place
-        taken.add(found)
-        indexes[name] = found
+        index = sysfs.number(f"{_NET}/{name}/ifindex")
+        if not isinstance(index, int) or index not in _INDEX or index <= 0 or index in taken:
+            index = -place
+        taken.add(index)
+        indexes[name] = index
     return indexes
 
 
@@ -187,40 +187,40 @@ def _may_have_vfs(sysfs: Sysfs, device: Device) -> bool:
 
 
 def _read_speed(sysfs: Sysfs, facts: Facts, index: int, folder: str, *, has_cable: bool) -> None:
-    """The speed; -1 is what the kernel says of a link that has none.
+    """The speed; the kernel says -1 for a link without one.
 
-    Of a link that is down, or has no cable, the file is there and cannot be read: that it has none is known.
+    The file of a link that is down, or has no cable, is there and cannot be read: such a link has no speed.
     """
-    found = devices.within(_SPEED, sysfs.number(f"{folder}/speed"))
-    if isinstance(found, int):
-        if found > 0:
-            facts.speeds[index] = found
-    elif has_cable or (found is not None and found.reason not in _NO_SPEED):
-        facts.note(index, ("link_speed",), found.reason if found is not None else NOT_RECORDED)
+    speed = devices.within(_SPEED, sysfs.number(f"{folder}/speed"))
+    if isinstance(speed, int):
+        if speed > 0:
+            facts.speeds[index] = speed
+    elif has_cable or (speed is not None and speed.reason not in _NO_SPEED):
+        facts.note(index, ("link_speed",), speed.reason if speed is not None else NOT_RECORDED)
 
 
 def _target(sysfs: Sysfs, folder: str, entry: str) -> str:
-    found = sysfs.link(f"{folder}/{entry}")
-    return found.rpartition("/")[2] if isinstance(found, str) else ""
+    target = sysfs.link(f"{folder}/{entry}")
+    return target.rpartition("/")[2] if isinstance(target, str) else ""
 
 
 def _text(sysfs: Sysfs, facts: Facts, index: int, path: str, field: str) -> str:
     """A file that every interface has: without it the fact is unreadable."""
-    found = sysfs.read(path)
-    if isinstance(found, str):
-        return found
-    facts.note(index, (field,), found.reason if found is not None else "ENOENT")
+    text = sysfs.read(path)
+    if isinstance(text, str):
+        return text
+    facts.note(index, (field,), text.reason if text is not None else "ENOENT")
     return ""
 
 
 def _number(sysfs: Sysfs, facts: Facts, index: int, path: str, field: str, possible: range = _BOOLEAN) -> int:
-    found = devices.within(possible, sysfs.number(path))
-    if isinstance(found, int):
-        return found
-    facts.note(index, (field,), found.reason if found is not None else "ENOENT")
+    number = devices.within(possible, sysfs.number(path))
+    if isinstance(number, int):
+        return number
+    facts.note(index, (field,), number.reason if number is not None else "ENOENT")
     return 0
 
 
 def _read_number(sysfs: Sysfs, path: str, neutral: int = 0) -> int:
-    found = sysfs.number(path)
-    return found if isinstance(found, int) else neutral
+    number = sysfs.number(path)
+    return number if isinstance(number, int) else neutral

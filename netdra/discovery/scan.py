@@ -73,16 +73,16 @@ def inventory(node: Node, facts: Facts) -> Inventory:
 def interfaces(facts: Facts) -> dict[Key, Interface]:
     """All interfaces that the facts tell of."""
     uplinks = assemble.host_uplinks(facts)
-    found: dict[Key, Interface] = {index: assemble.interface(facts, index, uplinks) for index in facts.links}
-    found.update((address, assemble.function(facts, address)) for address in facts.functions)
-    return found
+    assembled: dict[Key, Interface] = {index: assemble.interface(facts, index, uplinks) for index in facts.links}
+    assembled.update((address, assemble.function(facts, address)) for address in facts.functions)
+    return assembled
 
 
-def collect(node: Node, found: Mapping[Key, Interface], facts: Facts) -> Inventory:
+def collect(node: Node, assembled: Mapping[Key, Interface], facts: Facts) -> Inventory:
     """Interfaces as an inventory: sorted by name and PCI address, with the count of what could not be read."""
-    ordered = tuple(sorted(found.values(), key=_order))
+    ordered = tuple(sorted(assembled.values(), key=_order))
     return Inventory(
-        node=node, interfaces=ordered, unreadable=_unreadable(found, facts), vanished=tuple(sorted(facts.gone))
+        node=node, interfaces=ordered, unreadable=_unreadable(assembled, facts), vanished=tuple(sorted(facts.gone))
     )
 
 
@@ -90,9 +90,9 @@ def _order(interface: Interface) -> tuple[str, str, int]:
     return interface.if_name, interface.pci_address, interface.ifindex
 
 
-def _unreadable(found: Mapping[Key, Interface], facts: Facts) -> dict[str, int]:
+def _unreadable(assembled: Mapping[Key, Interface], facts: Facts) -> dict[str, int]:
     counted: Counter[str] = Counter()
-    for key, interface in found.items():
+    for key, interface in assembled.items():
         if interface.unreadable:
             counted.update(f"{_NAMES[field]}: {why}" for field, why in assemble.reasons(facts, key).items())
     if facts.gone:

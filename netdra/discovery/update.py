@@ -56,7 +56,7 @@ class _Batch:
         # The kernel tells of no IPv4 route that goes with its link.
         self.routes = self.routes or index in facts.routed_links
         self.open_vswitch = self.open_vswitch or any(
-            each is not None and OVS_KIND in (each.kind, each.port_kind) for each in (old, event.link)
+            link is not None and OVS_KIND in (link.kind, link.port_kind) for link in (old, event.link)
         )
         if event.gone or old is None or old.name != event.link.name:
             self._device_moved(facts.devices.get(index))
@@ -75,7 +75,7 @@ class _Batch:
 
     def address(self, event: AddressEvent) -> None:
         index, text = event.address.index, event.address.text
-        kept = [each for each in self.facts.addresses.get(index, ()) if each.text != text]
+        kept = [held for held in self.facts.addresses.get(index, ()) if held.text != text]
         self.facts.addresses[index] = kept if event.gone else [*kept, event.address]
         self.concerned.add(index)
         # What goes through an address goes with it, and the kernel tells of no such IPv4 route either.
@@ -118,7 +118,7 @@ class _Batch:
             self._read_rdma()
         if self.open_vswitch:
             live.read_ovs(self.kernel, facts)
-            self.concerned |= {index for index, each in facts.links.items() if OVS_KIND in (each.kind, each.port_kind)}
+            self.concerned |= {index for index, link in facts.links.items() if OVS_KIND in (link.kind, link.port_kind)}
 
     def _device_moved(self, device: Device | None) -> None:
         """A device's netdev came, went or has another name: its PF, VFs and RDMA device are told otherwise."""

@@ -148,13 +148,13 @@ async def look(client: Client, namespace: str, name: str = "netdra", node: str =
     """
     server = msgspec.json.decode(await client.read("/version", "version"), type=_Version).git_version
     nodes = await _tried(_nodes(client))
-    known = nodes if not isinstance(nodes, Unseen) else ()
+    seen_nodes = nodes if not isinstance(nodes, Unseen) else ()
     return ClusterFacts(
         server=server,
         namespace=namespace,
         name=name,
         dra=await _tried(_dra(client)),
-        features=await _tried(probe(client, node or (known[0].name if known else NO_NODE))),
+        features=await _tried(probe(client, node or (seen_nodes[0].name if seen_nodes else NO_NODE))),
         definitions=await _tried(_definitions(client)),
         webhook=await _tried(_webhook(client, configurations(name))),
         lacking=await _tried(_lacking(client, namespace, name)),
@@ -173,10 +173,10 @@ async def _tried(work: Awaitable[T]) -> T | Unseen:
 
 async def _dra(client: Client) -> tuple[str, ...]:
     try:
-        found = await client.read("/apis/resource.k8s.io", "apigroups")
+        group = await client.read("/apis/resource.k8s.io", "apigroups")
     except NotFoundError:
         return ()
-    return tuple(each.version for each in msgspec.json.decode(found, type=_Group).versions)
+    return tuple(version.version for version in msgspec.json.decode(group, type=_Group).versions)
 
 
 async def _definitions(client: Client) -> tuple[Definition, ...]:
@@ -185,55 +185,62 @@ async def _definitions(client: Client) -> tuple[Definition, ...]:
 
 async def _definition(client: Client, kind: crd.CustomKind) -> Definition:
     try:
-        found = await client.get(DEFINITIONS, kind.name)
+        definition = await client.get(DEFINITIONS, kind.name)
     except NotFoundError:
         return Definition(kind.name)
-    served = any(each.type == "Established" and each.status == "True" for each in found.status.conditions or ())
-    return Definition(kind.name, True, served, tuple(differing(crd.manifest(kind)["spec"], found.spec)))
+    served = any(
+        condition.type == "Established" and condition.status == "True"
+        for condition in definition.status.conditions or ()
+    )
+    return Definition(kind.name, True, served, tuple(differing(crd.manifest(kind)["spec"], definition.spec)))
 
 
-def differing(wanted: Any, found: Any, path: str = "spec") -> Iterator[str]:
+def differing(wanted: Any, served: Any, path: str = "spec") -> Iterator[str]:
     """The paths of what is not as it should be; what the API server adds by itself does not count."""
-    if isinstance(wanted, Mapping) and isinstance(found, Mapping):
+    if isinstance(wanted, Mapping) and isinstance(served, Mapping):
         for name, value in wanted.items():
             below = f"{path}.{name}"
-            if name in found:
-                yield from differing(value, found[name], below)
+            if name in served:
+                yield from differing(value, served[name], below)
             elif value not in ({}, [], "", None, False):
                 yield below
-    elif isinstance(wanted, list) and isinstance(found, list) and len(wanted) == len(found):
-        for index, (value, there) in enumerate(zip(wanted, found, strict=True)):
+    elif isinstance(wanted, list) and isinstance(served, list) and len(wanted) == len(served):
+        for index, (value, there) in enumerate(zip(wanted, served, strict=True)):
             yield from differing(value, there, f"{path}[{index}]")
-    elif wanted != found:
+    elif wanted != served:
         yield path
 
 
 async def _reports(client: Client) -> tuple[Reported, ...]:
-    generations = {each.name: each.metadata.generation for each in await client.list(POLICIES)}
-    return tuple(_reported(each, generations) for each in await client.list(NODE_REPORTS))
+    generations = {policy.name: policy.metadata.generation for policy in await client.list(POLICIES)}
+    return tuple(_reported(report, generations) for report in await client.list(NODE_REPORTS))
 
 
-def _reported(found: NodeReport, generations: Mapping[str, int]) -> Reported:
-    status = found.status or ReportedStatus()
-    behind = [each.name for each in status.policies if each.generation < generations.get(each.name, 0)]
-    return Reported(found.metadata.name, len(status.problems), tuple(behind))
+def _reported(report: NodeReport, generations: Mapping[str, int]) -> Reported:
+    status = report.status or ReportedStatus()
+    behind = [policy.name for policy in status.policies if policy.generation < generations.get(policy.name, 0)]
+    return Reported(report.metadata.name, len(status.problems), tuple(behind))
 
 
 async def _webhook(client: Client, names: Sequence[str]) -> WebhookFacts:
-    known = {each.metadata.name: each for each in await client.list(CONFIGURATIONS) if each.metadata.name in names}
+    present = {
+        configuration.metadata.name: configuration
+        for configuration in await client.list(CONFIGURATIONS)
+        if configuration.metadata.name in names
+    }
     return WebhookFacts(
-        configurations={name: trusted_until(found) for name, found in known.items()},
-        missing=tuple(name for name in names if name not in known),
-        answer=await _answer(client) if known else "unasked",
+        configurations={name: trusted_until(policy) for name, policy in present.items()},
+        missing=tuple(name for name in names if name not in present),
+        answer=await _answer(client) if present else "unasked",
     )
 
 
-def trusted_until(found: WebhookConfiguration) -> datetime | None:
+def trusted_until(configuration: WebhookConfiguration) -> datetime | None:
     """When the newest authority ends that each of a configuration's webhooks trusts; None if one trusts none."""
     ends: list[datetime] = []
-    for each in found.webhooks:
+    for webhook in configuration.webhooks:
         try:
-            bundle = base64.b64decode(each.client_config.ca_bundle)
+            bundle = base64.b64decode(webhook.client_config.ca_bundle)
             trusted = x509.load_pem_x509_certificates(bundle)
         except (ValueError, binascii.Error):
             return None
@@ -245,7 +252,7 @@ async def _answer(client: Client) -> str:
     """Have the API server ask the webhook about what it refuses.
 
     Raises:
-        NetdraError: it refuses before it asks: whoever asks has not the right, or there is no such kind.
+        NetdraError: it refuses at once: the user has not the right, or there is no such kind.
     """
     try:
         await client.create(WRITTEN_POLICIES, WRONG_POLICY, dry_run=True)
@@ -261,7 +268,7 @@ async def _answer(client: Client) -> str:
 
 
 async def _lacking(client: Client, namespace: str, installation: str) -> dict[str, tuple[str, ...]]:
-    """What the processes may not do: all of them where that may be asked, else the one that asks."""
+    """What the processes may not do: all processes where that may be asked, else the asking one."""
     asked = await client.create(WHO_AM_I, Review())
     name = asked.status.get("userInfo", {}).get("username", "")
     prefix = f"system:serviceaccount:{namespace}:{installation}-"
@@ -278,7 +285,7 @@ async def _lacking(client: Client, namespace: str, installation: str) -> dict[st
 
 
 async def _denied(client: Client, rights: Sequence[Right], namespace: str, whose: Mapping[str, Any]) -> tuple[str, ...]:
-    """The rights that somebody has not: a service account, or whoever asks."""
+    """The rights that a service account, or the user, has not."""
     kind = MAY_THEY if whose else MAY_I
     few = asyncio.Semaphore(AT_ONCE)
 
@@ -301,16 +308,16 @@ async def _denied(client: Client, rights: Sequence[Right], namespace: str, whose
 
 async def _nodes(client: Client) -> tuple[KubernetesNode, ...]:
     return tuple(
-        KubernetesNode(each.metadata.name, info.kubelet_version, info.container_runtime_version)
-        for each in await client.list(NODES)
-        for info in (each.status.node_info,)
+        KubernetesNode(node.metadata.name, info.kubelet_version, info.container_runtime_version)
+        for node in await client.list(NODES)
+        for info in (node.status.node_info,)
     )
 
 
 async def _components(client: Client, namespace: str) -> tuple[Component, ...]:
     chosen = Selection(namespace=namespace, label_selector=NETDRA_PODS)
     return tuple(
-        Component(each.metadata.name, labels.get(PART_LABEL, ""), labels.get(VERSION_LABEL, ""))
-        for each in await client.list(PODS, chosen)
-        for labels in (each.metadata.labels,)
+        Component(pod.metadata.name, labels.get(PART_LABEL, ""), labels.get(VERSION_LABEL, ""))
+        for pod in await client.list(PODS, chosen)
+        for labels in (pod.metadata.labels,)
     )

@@ -173,39 +173,39 @@ def verdicts(facts: ClusterFacts, own_version: str, now: datetime) -> list[Findi
 
 def unreachable(why: str) -> list[Finding]:
     """The finding about a cluster that does not answer."""
-    return [_found("API server", "error", why, "is it up, and is this its kubeconfig? name one with --kubeconfig")]
+    return [_finding("API server", "error", why, "is it up, and is this its kubeconfig? name one with --kubeconfig")]
 
 
 def not_looked_at(why: str) -> list[Finding]:
     """The finding where there is no cluster to look at."""
-    return [_found("API server", "warning", f"not looked at: {why}", "name a kubeconfig with --kubeconfig")]
+    return [_finding("API server", "warning", f"not looked at: {why}", "name a kubeconfig with --kubeconfig")]
 
 
-def _found(check: str, level: Level, seen: str, fix: str = "") -> Finding:
+def _finding(check: str, level: Level, seen: str, fix: str = "") -> Finding:
     return Finding("cluster", check, level, seen, fix)
 
 
 def _unseen(check: str, what: Unseen) -> Finding:
-    return _found(check, "warning", f"could not be seen: {what.why}", AS_ADMINISTRATOR)
+    return _finding(check, "warning", f"could not be seen: {what.why}", AS_ADMINISTRATOR)
 
 
 def _server(facts: ClusterFacts) -> Finding:
     version = number(facts.server)
     if version < API_SINCE:
-        return _found("API server", "error", facts.server, "netdra needs Kubernetes 1.34 or later")
+        return _finding("API server", "error", facts.server, "netdra needs Kubernetes 1.34 or later")
     if version < COUNTERS_SINCE:
         seen = f"{facts.server}: personas of one NIC exclude each other from 1.36.2 on"
-        return _found("API server", "warning", seen, "upgrade; until then a NIC has one persona")
-    return _found("API server", "ok", facts.server)
+        return _finding("API server", "warning", seen, "upgrade; until then a NIC has one persona")
+    return _finding("API server", "ok", facts.server)
 
 
 def _dra(facts: ClusterFacts) -> Finding:
     if isinstance(facts.dra, Unseen):
         return _unseen("resource.k8s.io", facts.dra)
     if "v1" in facts.dra:
-        return _found("resource.k8s.io", "ok", ", ".join(facts.dra))
+        return _finding("resource.k8s.io", "ok", ", ".join(facts.dra))
     seen = f"serves {', '.join(facts.dra) or 'nothing of it'}, not v1"
-    return _found("resource.k8s.io", "error", seen, "kube-apiserver --runtime-config=resource.k8s.io/v1=true")
+    return _finding("resource.k8s.io", "error", seen, "kube-apiserver --runtime-config=resource.k8s.io/v1=true")
 
 
 def _gates(facts: ClusterFacts) -> Iterator[Finding]:
@@ -214,12 +214,12 @@ def _gates(facts: ClusterFacts) -> Iterator[Finding]:
         return
     for gate, on, lost in _features(facts.features):
         if on:
-            yield _found(gate, "ok", "on")
+            yield _finding(gate, "ok", "on")
         else:
             fix = f"--feature-gates={gate}=true on kube-apiserver and kube-scheduler"
-            yield _found(gate, "warning", f"off: {lost}", fix)
+            yield _finding(gate, "warning", f"off: {lost}", fix)
     listed = "on" if facts.features.list_attributes else "off, as it is by default: supportedCNIs is published as text"
-    yield _found("DRAListTypeAttributes", "ok", listed)
+    yield _finding("DRAListTypeAttributes", "ok", listed)
 
 
 def _features(features: Features) -> tuple[tuple[str, bool, str], ...]:
@@ -234,59 +234,63 @@ def _definitions(facts: ClusterFacts) -> Iterator[Finding]:
     if isinstance(facts.definitions, Unseen):
         yield _unseen("CustomResourceDefinitions", facts.definitions)
         return
-    sound = [each.name for each in facts.definitions if each.there and each.established and not each.differs]
+    sound = [
+        definition.name
+        for definition in facts.definitions
+        if definition.there and definition.established and not definition.differs
+    ]
     if sound:
-        yield _found("CustomResourceDefinitions", "ok", ", ".join(sound))
-    for each in facts.definitions:
-        if each.name not in sound:
-            yield _definition(each)
+        yield _finding("CustomResourceDefinitions", "ok", ", ".join(sound))
+    for definition in facts.definitions:
+        if definition.name not in sound:
+            yield _definition(definition)
 
 
-def _definition(found: Definition) -> Finding:
+def _definition(definition: Definition) -> Finding:
     fix = "netdra crds | kubectl apply --server-side -f -"
-    if not found.there:
-        return _found(f"CRD {found.name}", "error", "is not there", fix)
-    if not found.established:
-        return _found(f"CRD {found.name}", "error", "is not served", f"kubectl describe crd {found.name}")
-    places = listed(found.differs, NAMED)
-    return _found(f"CRD {found.name}", "error", f"is of another version of netdra: {places}", fix)
+    if not definition.there:
+        return _finding(f"CRD {definition.name}", "error", "is not there", fix)
+    if not definition.established:
+        return _finding(f"CRD {definition.name}", "error", "is not served", f"kubectl describe crd {definition.name}")
+    places = listed(definition.differs, NAMED)
+    return _finding(f"CRD {definition.name}", "error", f"is of another version of netdra: {places}", fix)
 
 
 def _webhook(facts: ClusterFacts, now: datetime) -> Iterator[Finding]:
-    found = facts.webhook
-    if isinstance(found, Unseen):
-        yield _unseen("webhook", found)
+    webhook = facts.webhook
+    if isinstance(webhook, Unseen):
+        yield _unseen("webhook", webhook)
         return
-    for name in found.missing:
+    for name in webhook.missing:
         seen = "is not there: nothing is checked when it is written"
-        yield _found(f"webhook configuration {name}", "error", seen, "helm upgrade installs it")
-    for name, end in found.configurations.items():
+        yield _finding(f"webhook configuration {name}", "error", seen, "helm upgrade installs it")
+    for name, end in webhook.configurations.items():
         yield _authority(
             name, end, now, f"does netdra webhook run? kubectl -n {facts.namespace} logs deploy/{facts.name}-webhook"
         )
-    if found.configurations:
-        yield _answer(found, facts.namespace)
+    if webhook.configurations:
+        yield _answer(webhook, facts.namespace)
 
 
 def _authority(name: str, end: datetime | None, now: datetime, fix: str) -> Finding:
     check = f"webhook configuration {name}"
     if end is None:
-        return _found(check, "error", "trusts nobody: the API server cannot call the webhook", fix)
+        return _finding(check, "error", "trusts nobody: the API server cannot call the webhook", fix)
     seen = f"trusts an authority until {end:%Y-%m-%d}"
     if end <= now:
-        return _found(check, "error", f"{seen}, which is over", fix)
+        return _finding(check, "error", f"{seen}, which is over", fix)
     if end - now < SOON:
-        return _found(check, "warning", f"{seen}, and should have been renewed", fix)
-    return _found(check, "ok", seen)
+        return _finding(check, "warning", f"{seen}, and should have been renewed", fix)
+    return _finding(check, "ok", seen)
 
 
-def _answer(found: WebhookFacts, namespace: str) -> Finding:
-    if found.answer == "asked":
-        return _found("webhook", "ok", "refuses what is wrong")
+def _answer(webhook: WebhookFacts, namespace: str) -> Finding:
+    if webhook.answer == "asked":
+        return _finding("webhook", "ok", "refuses what is wrong")
     fix = f"kubectl -n {namespace} get pods,endpointslices; is port 8443 open from the API server?"
-    if found.answer == "unasked":
-        return _found("webhook", "error", "the API server takes a wrong policy without asking it", fix)
-    return _found("webhook", "error", found.answer, fix)
+    if webhook.answer == "unasked":
+        return _finding("webhook", "error", "the API server takes a wrong policy without asking it", fix)
+    return _finding("webhook", "error", webhook.answer, fix)
 
 
 def _rights(facts: ClusterFacts) -> Iterator[Finding]:
@@ -295,60 +299,71 @@ def _rights(facts: ClusterFacts) -> Iterator[Finding]:
         return
     for process, lacking in facts.lacking.items():
         if process == "webhook" and set(lacking) == to_keep_a_certificate(facts.name):
-            yield _found("rights of netdra webhook", "ok", "has all that it needs with --certificates, and not without")
+            yield _finding(
+                "rights of netdra webhook", "ok", "has all that it needs with --certificates, and not without"
+            )
         elif lacking:
             fix = "helm upgrade installs the roles; kubectl auth can-i VERB KIND --as=system:serviceaccount:"
             account = f"{facts.namespace}:{facts.name}-{process}"
-            yield _found(f"rights of netdra {process}", "error", f"may not: {listed(lacking, NAMED)}", fix + account)
+            yield _finding(f"rights of netdra {process}", "error", f"may not: {listed(lacking, NAMED)}", fix + account)
         else:
-            yield _found(f"rights of netdra {process}", "ok", "has all that it needs")
+            yield _finding(f"rights of netdra {process}", "ok", "has all that it needs")
 
 
 def _nodes(facts: ClusterFacts) -> Iterator[Finding]:
     if isinstance(facts.nodes, Unseen):
         yield _unseen("nodes", facts.nodes)
         return
-    old = [f"{each.name} {each.kubelet}" for each in facts.nodes if number(each.kubelet) < API_SINCE]
+    old = [f"{node.name} {node.kubelet}" for node in facts.nodes if number(node.kubelet) < API_SINCE]
     if old:
         seen = f"of {len(old)} nodes older than 1.34: {listed(old, NAMED)}"
-        yield _found("kubelets", "error", seen, "upgrade them: they do not prepare claims of resource.k8s.io/v1")
+        yield _finding("kubelets", "error", seen, "upgrade them: they do not prepare claims of resource.k8s.io/v1")
     else:
-        yield _found("kubelets", "ok", _versions(each.kubelet for each in facts.nodes) or "no nodes")
+        yield _finding("kubelets", "ok", _versions(node.kubelet for node in facts.nodes) or "no nodes")
     yield from _runtimes(facts.nodes)
 
 
 def _runtimes(nodes: Sequence[KubernetesNode]) -> Iterator[Finding]:
     """What is known of the nodes' runtimes; of one that is not known, nothing is said."""
-    for each in SHORTCOMINGS:
-        bad = [f"{node.name} {node.runtime}" for node in nodes if each.is_of(node)]
+    for shortcoming in SHORTCOMINGS:
+        bad = [f"{node.name} {node.runtime}" for node in nodes if shortcoming.is_of(node)]
         if bad:
-            yield _found(
-                "container runtimes", each.level, f"of {len(bad)} nodes {each.seen}: {listed(bad, NAMED)}", each.fix
+            yield _finding(
+                "container runtimes",
+                shortcoming.level,
+                f"of {len(bad)} nodes {shortcoming.seen}: {listed(bad, NAMED)}",
+                shortcoming.fix,
             )
-    well = [node.runtime for node in nodes if not any(each.is_of(node) for each in SHORTCOMINGS)]
+    well = [node.runtime for node in nodes if not any(shortcoming.is_of(node) for shortcoming in SHORTCOMINGS)]
     if well:
-        yield _found("container runtimes", "ok", _versions(well))
+        yield _finding("container runtimes", "ok", _versions(well))
 
 
 def _components(facts: ClusterFacts, own: str) -> Iterator[Finding]:
     if isinstance(facts.components, Unseen):
         yield _unseen("versions of netdra", facts.components)
         return
-    versions = {each.version for each in facts.components if each.version}
+    versions = {component.version for component in facts.components if component.version}
     if not facts.components:
         seen = f"no pod with the label {NETDRA_PODS} in namespace {facts.namespace}"
-        yield _found("versions of netdra", "warning", seen, "is it installed in another one? name it with --namespace")
+        yield _finding(
+            "versions of netdra", "warning", seen, "is it installed in another one? name it with --namespace"
+        )
     elif versions - {own}:
-        told = [f"{each.part or each.pod} {each.version}" for each in facts.components if each.version]
+        told = [
+            f"{component.part or component.pod} {component.version}"
+            for component in facts.components
+            if component.version
+        ]
         seen = f"{listed(dict.fromkeys(told), NAMED)}; this is {own}"
         fix = f"roll all out in one version; kubectl -n {facts.namespace} get pods -L {VERSION_LABEL}"
-        yield _found("versions of netdra", "warning", seen, fix)
-    elif silent := [each.pod for each in facts.components if not each.version]:
+        yield _finding("versions of netdra", "warning", seen, fix)
+    elif silent := [component.pod for component in facts.components if not component.version]:
         seen = f"not told by the labels of {listed(silent, NAMED)}"
-        yield _found("versions of netdra", "warning", seen, f"label the pods with {VERSION_LABEL}")
+        yield _finding("versions of netdra", "warning", seen, f"label the pods with {VERSION_LABEL}")
     else:
-        parts = sorted({each.part for each in facts.components if each.part})
-        yield _found("versions of netdra", "ok", f"{own}: {', '.join(parts) or f'{len(facts.components)} pods'}")
+        parts = sorted({component.part for component in facts.components if component.part})
+        yield _finding("versions of netdra", "ok", f"{own}: {', '.join(parts) or f'{len(facts.components)} pods'}")
 
 
 def _reports(facts: ClusterFacts) -> Iterator[Finding]:
@@ -357,27 +372,27 @@ def _reports(facts: ClusterFacts) -> Iterator[Finding]:
     if isinstance(reports, Unseen):
         yield _unseen(check, reports)
         return
-    behind = [each.node for each in reports if each.behind]
-    troubled = [each.node for each in reports if each.problems]
+    behind = [report.node for report in reports if report.behind]
+    troubled = [report.node for report in reports if report.problems]
     if facts.nodes and not reports:
         fix = f"kubectl -n {facts.namespace} get pods: does netdra node run, and may it write NodeNetworks?"
-        yield _found(check, "warning", "no node has a NodeNetwork", fix)
+        yield _finding(check, "warning", "no node has a NodeNetwork", fix)
     if behind:
         seen = f"{len(behind)} nodes follow older forms of policies: {listed(behind, NAMED)}"
-        yield _found(check, "warning", seen, "look at netdra's pod there, unless a policy was changed just now")
+        yield _finding(check, "warning", seen, "look at netdra's pod there, unless a policy was changed just now")
     if troubled:
         seen = f"{len(troubled)} nodes tell of problems: {listed(troubled, NAMED)}"
-        yield _found(
+        yield _finding(
             check, "warning", seen, f"kubectl get nodenetwork {troubled[0]} -o jsonpath='{{.status.problems}}'"
         )
     if not behind and not troubled and (reports or not facts.nodes):
-        yield _found(check, "ok", f"{len(reports)} nodes, no problems" if reports else "no nodes")
+        yield _finding(check, "ok", f"{len(reports)} nodes, no problems" if reports else "no nodes")
 
 
 def number(version: str) -> tuple[int, ...]:
     """`v1.37.1-rc.0+x` as (1, 37, 1)."""
-    found = re.match(r"v?(\d+(?:\.\d+)*)", version)
-    return tuple(map(int, found[1].split("."))) if found else (0,)
+    parts = re.match(r"v?(\d+(?:\.\d+)*)", version)
+    return tuple(map(int, parts[1].split("."))) if parts else (0,)
 
 
 def _versions(versions: Iterable[str]) -> str:

@@ -15,7 +15,7 @@ class Finding(msgspec.Struct, frozen=True, omit_defaults=True):
     """One check.
 
     Attributes:
-        where: cluster or node.
+        where: cluster, node, or the cloud's Neutron.
         check: what was looked at.
         level: ok; warning: something that netdra can do will not work, or could not be seen; error: netdra itself
             will not work.
@@ -23,7 +23,7 @@ class Finding(msgspec.Struct, frozen=True, omit_defaults=True):
         fix: what to do, a command or a setting; "" where all is well.
     """
 
-    where: Literal["cluster", "node"]
+    where: Literal["cluster", "neutron", "node"]
     check: str
     level: Level
     seen: str
@@ -32,4 +32,4 @@ class Finding(msgspec.Struct, frozen=True, omit_defaults=True):
 
 def worst(findings: Iterable[Finding]) -> Level:
     """The worst level of all."""
-    return max((each.level for each in findings), key=LEVELS.index, default="ok")
+    return max((finding.level for finding in findings), key=LEVELS.index, default="ok")

@@ -61,7 +61,11 @@ def look(places: Places) -> NodeFacts:
         kinds=kinds if kinds is not None else {kind: modules.presence(kind) for kind in KINDS},
         interfaces=-1 if interfaces is None else len(interfaces),
         iommu_groups=len(sysfs.listing("kernel/iommu_groups")),
-        sriov=tuple(Nic(each.if_name, each.num_vfs, each.total_vfs) for each in interfaces or () if each.sriov_capable),
+        sriov=tuple(
+            Nic(interface.if_name, interface.num_vfs, interface.total_vfs)
+            for interface in interfaces or ()
+            if interface.sriov_capable
+        ),
         vfio="there" if sysfs.exists("bus/pci/drivers/vfio-pci") else modules.presence("vfio-pci"),
         rdma_devices=tuple(sorted(rdma.devices(sysfs))),
         rdma_mode=_rdma_mode(),
@@ -72,9 +76,9 @@ def look(places: Places) -> NodeFacts:
         cni_path=tuple(map(str, places.cni_path)),
         plugins=tuple(_plugins(places)),
         troubles=tuple(
-            Trouble(each.what, each.hint)
-            for each in (binaries.root_trouble(str(places.root)), mounts.sysctl_trouble())
-            if each is not None
+            Trouble(trouble.what, trouble.hint)
+            for trouble in (binaries.root_trouble(str(places.root)), mounts.sysctl_trouble())
+            if trouble is not None
         ),
         cgroup=_cgroup(sysfs),
         user_namespaces=_number(places.at("proc/sys/user/max_user_namespaces")),
@@ -157,7 +161,7 @@ def _answers(path: Path) -> str:
 def _folder(places: Places, path: Path) -> Folder:
     """Of a folder that is not there, whether it could be made."""
     seen = places.at(path)
-    nearest = next(each for each in (seen, *seen.parents) if each.exists())
+    nearest = next(entry for entry in (seen, *seen.parents) if entry.exists())
     return Folder(str(path), exists=seen.is_dir(), writable=os.access(nearest, os.W_OK | os.X_OK))
 
 
@@ -166,7 +170,7 @@ def _plugins(places: Places) -> Iterator[Plugin]:
     names: set[str] = set()
     for folder in places.cni_path:
         with suppress(OSError):
-            names |= {each.name for each in places.at(folder).iterdir() if _PLUGIN.fullmatch(each.name)}
+            names |= {path.name for path in places.at(folder).iterdir() if _PLUGIN.fullmatch(path.name)}
     for name in sorted(names)[:MAX_PLUGINS]:
         try:
             versions = protocol.supported_versions(binaries.find(name, where))

@@ -131,21 +131,23 @@ def verdicts(facts: NodeFacts) -> list[Finding]:
     ]
 
 
-def _found(check: str, level: Level, seen: str, fix: str = "") -> Finding:
+def _finding(check: str, level: Level, seen: str, fix: str = "") -> Finding:
     return Finding("node", check, level, seen, fix)
 
 
 def _rights(facts: NodeFacts) -> Finding:
     if facts.privileged:
-        return _found("rights", "ok", f"Linux {facts.kernel}, asked as root")
+        return _finding("rights", "ok", f"Linux {facts.kernel}, asked as root")
     seen = f"Linux {facts.kernel}, not asked as root: kinds of links are told from module lists alone"
-    return _found("rights", "warning", seen, "run netdra doctor as root, or in netdra's own pod on the node")
+    return _finding("rights", "warning", seen, "run netdra doctor as root, or in netdra's own pod on the node")
 
 
 def _interfaces(facts: NodeFacts) -> Finding:
     if facts.interfaces < 0:
-        return _found("interfaces", "error", "cannot be listed", "netdra needs rtnetlink: is this Linux, unsandboxed?")
-    return _found("interfaces", "ok", f"{facts.interfaces} in this network namespace")
+        return _finding(
+            "interfaces", "error", "cannot be listed", "netdra needs rtnetlink: is this Linux, unsandboxed?"
+        )
+    return _finding("interfaces", "ok", f"{facts.interfaces} in this network namespace")
 
 
 def _kinds(facts: NodeFacts) -> Iterator[Finding]:
@@ -153,62 +155,62 @@ def _kinds(facts: NodeFacts) -> Iterator[Finding]:
         presence: [kind for kind in KINDS if facts.kinds.get(kind, "unknown") == presence]
         for presence in ("there", "loadable", "unknown")
     }
-    known = [*by_presence["there"], *(f"{kind} (module)" for kind in by_presence["loadable"])]
-    if known:
-        yield _found("link kinds", "ok", ", ".join(known))
+    usable = [*by_presence["there"], *(f"{kind} (module)" for kind in by_presence["loadable"])]
+    if usable:
+        yield _finding("link kinds", "ok", ", ".join(usable))
     if by_presence["unknown"]:
-        yield _found("link kinds", "warning", f"unknown: {', '.join(by_presence['unknown'])}", "ask as root")
+        yield _finding("link kinds", "warning", f"unknown: {', '.join(by_presence['unknown'])}", "ask as root")
     for kind, needed in KINDS.items():
         if facts.kinds.get(kind) == "absent":
             fix = f"install the kernel's module: modprobe rtnl-link-{kind} (RHEL: kernel-modules-extra)"
-            yield _found(f"link kind {kind}", "warning", f"this kernel has none; {needed} will fail", fix)
+            yield _finding(f"link kind {kind}", "warning", f"this kernel has none; {needed} will fail", fix)
 
 
 def _sriov(facts: NodeFacts) -> Finding:
     if not facts.sriov:
-        return _found("SR-IOV", "ok", "no NIC that can make VFs")
+        return _finding("SR-IOV", "ok", "no NIC that can make VFs")
     seen = ", ".join(f"{nic.name} {nic.vfs} of {nic.total} VFs" for nic in facts.sriov)
     idle = [nic.name for nic in facts.sriov if not nic.vfs]
     if idle:
         fix = "; ".join(f"echo N >/sys/class/net/{name}/device/sriov_numvfs" for name in idle)
-        return _found("SR-IOV", "warning", seen, f"make VFs: {fix}")
-    return _found("SR-IOV", "ok", seen)
+        return _finding("SR-IOV", "warning", seen, f"make VFs: {fix}")
+    return _finding("SR-IOV", "ok", seen)
 
 
 def _iommu(facts: NodeFacts) -> Finding:
     if facts.iommu_groups:
-        return _found("IOMMU", "ok", f"{facts.iommu_groups} groups")
+        return _finding("IOMMU", "ok", f"{facts.iommu_groups} groups")
     fix = "switch it on in the firmware, and boot with intel_iommu=on iommu=pt (AMD: on by itself)"
-    return _found("IOMMU", "warning", "no groups: devices cannot be given away by vfio-pci", fix)
+    return _finding("IOMMU", "warning", "no groups: devices cannot be given away by vfio-pci", fix)
 
 
 def _vfio(facts: NodeFacts) -> Finding:
     if facts.vfio in ("there", "loadable"):
-        return _found("vfio-pci", "ok", "there" if facts.vfio == "there" else "a module that can be loaded")
+        return _finding("vfio-pci", "ok", "there" if facts.vfio == "there" else "a module that can be loaded")
     seen = "unknown" if facts.vfio == "unknown" else "this kernel has none; the step vfio-pci will fail"
-    return _found("vfio-pci", "warning", seen, "modprobe vfio-pci")
+    return _finding("vfio-pci", "warning", seen, "modprobe vfio-pci")
 
 
 def _rdma(facts: NodeFacts) -> Finding:
     if not facts.rdma_devices:
-        return _found("RDMA", "ok", "no devices")
+        return _finding("RDMA", "ok", "no devices")
     seen = f"{', '.join(facts.rdma_devices)}; namespace mode {facts.rdma_mode or 'unknown'}"
     if facts.rdma_mode == "exclusive":
-        return _found("RDMA", "ok", seen)
+        return _finding("RDMA", "ok", seen)
     why = "every pod sees all RDMA devices" if facts.rdma_mode else "asked as root it could be told"
     fix = "before any pod runs: rdma system set netns exclusive (for good: options ib_core netns_mode=0)"
-    return _found("RDMA", "warning", f"{seen}: {why}", fix)
+    return _finding("RDMA", "warning", f"{seen}: {why}", fix)
 
 
 def _nri(facts: NodeFacts) -> Finding:
     if facts.nri == "listens":
-        return _found("NRI", "ok", f"{facts.nri_socket} takes connections")
+        return _finding("NRI", "ok", f"{facts.nri_socket} takes connections")
     fix = (
         "containerd 2: on by default; 1.7: [plugins.'io.containerd.nri.v1.nri'] disable = false; "
         "CRI-O from 1.30: on by default; before: [crio.nri] enable_nri = true"
     )
     what = "is not there" if facts.nri == "absent" else f"does not answer: {facts.nri}"
-    return _found("NRI", "error", f"{facts.nri_socket} {what}; no pod can be given a network", fix)
+    return _finding("NRI", "error", f"{facts.nri_socket} {what}; no pod can be given a network", fix)
 
 
 def _kubelet(facts: NodeFacts) -> Iterator[Finding]:
@@ -218,44 +220,44 @@ def _kubelet(facts: NodeFacts) -> Iterator[Finding]:
 
 def _folder(check: str, folder: Folder, fix: str) -> Finding:
     if not folder.exists:
-        return _found(check, "error", f"{folder.path} is not there", fix)
+        return _finding(check, "error", f"{folder.path} is not there", fix)
     if not folder.writable:
-        return _found(check, "warning", f"{folder.path} cannot be written by this user", "run netdra doctor as root")
-    return _found(check, "ok", folder.path)
+        return _finding(check, "warning", f"{folder.path} cannot be written by this user", "run netdra doctor as root")
+    return _finding(check, "ok", folder.path)
 
 
 def _cdi(facts: NodeFacts) -> Finding:
     folder = facts.cdi
     if folder.exists and folder.writable:
-        return _found("CDI", "ok", folder.path)
+        return _finding("CDI", "ok", folder.path)
     if not folder.exists and folder.writable:
-        return _found("CDI", "ok", f"{folder.path} is not there yet; it will be made")
-    return _found("CDI", "warning", f"{folder.path} cannot be written by this user", "run netdra doctor as root")
+        return _finding("CDI", "ok", f"{folder.path} is not there yet; it will be made")
+    return _finding("CDI", "warning", f"{folder.path} cannot be written by this user", "run netdra doctor as root")
 
 
 def _plugins(facts: NodeFacts) -> Iterator[Finding]:
     where = ":".join(facts.cni_path)
     if not facts.plugins:
         seen = f"none in {where}; netdra's own steps need none"
-        yield _found(
+        yield _finding(
             "CNI plugins", "warning", seen, "install the containernetworking plugins there, or name --cni-path"
         )
         return
-    known = [f"{each.name} {each.version}" for each in facts.plugins if each.version]
-    if known:
-        yield _found("CNI plugins", "ok", f"{where}: {', '.join(known)}")
-    for each in facts.plugins:
-        if not each.version:
-            seen = each.problem or "does not answer VERSION"
-            yield _found(f"CNI plugin {each.name}", "warning", seen, f"reinstall {each.name}, or remove it")
-        elif _number(each.version) < NEWEST_NEEDED:
-            seen = f"speaks CNI {each.version} at most, which knows no CHECK"
-            yield _found(f"CNI plugin {each.name}", "warning", seen, f"install a newer {each.name}")
+    answering = [f"{plugin.name} {plugin.version}" for plugin in facts.plugins if plugin.version]
+    if answering:
+        yield _finding("CNI plugins", "ok", f"{where}: {', '.join(answering)}")
+    for plugin in facts.plugins:
+        if not plugin.version:
+            seen = plugin.problem or "does not answer VERSION"
+            yield _finding(f"CNI plugin {plugin.name}", "warning", seen, f"reinstall {plugin.name}, or remove it")
+        elif _number(plugin.version) < NEWEST_NEEDED:
+            seen = f"speaks CNI {plugin.version} at most, which knows no CHECK"
+            yield _finding(f"CNI plugin {plugin.name}", "warning", seen, f"install a newer {plugin.name}")
 
 
 def _troubles(facts: NodeFacts) -> Iterator[Finding]:
-    for each in facts.troubles:
-        yield _found("container", "error", each.seen, each.fix)
+    for trouble in facts.troubles:
+        yield _finding("container", "error", trouble.seen, trouble.fix)
 
 
 def _number(version: str) -> tuple[int, ...]:
@@ -264,17 +266,17 @@ def _number(version: str) -> tuple[int, ...]:
 
 def _cgroup(facts: NodeFacts) -> Finding:
     if facts.cgroup == 2:
-        return _found("cgroup", "ok", "version 2")
+        return _finding("cgroup", "ok", "version 2")
     if not facts.cgroup:
-        return _found("cgroup", "warning", "none is mounted on /sys/fs/cgroup", "mount cgroup2 there")
+        return _finding("cgroup", "warning", "none is mounted on /sys/fs/cgroup", "mount cgroup2 there")
     fix = "boot with systemd.unified_cgroup_hierarchy=1; until then the kubelet needs failCgroupV1: false"
-    return _found("cgroup", "warning", "version 1, which the kubelet refuses by default since 1.35", fix)
+    return _finding("cgroup", "warning", "version 1, which the kubelet refuses by default since 1.35", fix)
 
 
 def _user_namespaces(facts: NodeFacts) -> Finding:
     inside = "; this process is in one of its own" if facts.in_user_namespace else ""
     if facts.user_namespaces > 0:
-        return _found("user namespaces", "ok", f"up to {facts.user_namespaces}{inside}")
+        return _finding("user namespaces", "ok", f"up to {facts.user_namespaces}{inside}")
     seen = "unknown" if facts.user_namespaces < 0 else "none may be made"
     fix = "sysctl -w user.max_user_namespaces=15000"
-    return _found("user namespaces", "warning", f"{seen}: pods with hostUsers: false cannot run{inside}", fix)
+    return _finding("user namespaces", "warning", f"{seen}: pods with hostUsers: false cannot run{inside}", fix)

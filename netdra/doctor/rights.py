@@ -50,6 +50,7 @@ _WIDE: Mapping[str, tuple[_Row, ...]] = {
         (_OURS, "deviceexposurepolicies", READ),
         (_OURS, "networktopologies", READ),
         (_OURS, "customdevices", READ),
+        (_OURS, "neutronports", READ),
         (_OURS, "nodenetworks", (*READ, "create")),
         (_OURS, "nodenetworks/status", ("update",)),
         (_CNI, "cnipluginschemas", READ),
@@ -57,7 +58,13 @@ _WIDE: Mapping[str, tuple[_Row, ...]] = {
         _EVENTS,
     ),
     "controller": (
+        ("", "nodes", READ),
+        ("", "namespaces", ("get",), ("kube-system",)),
         (_DRA, "resourceclaims", READ),
+        (_DRA, "resourceslices", READ),
+        (_OURS, "neutronports", (*READ, "create", "update", "patch", "delete")),
+        (_OURS, "neutronports/status", ("update", "patch")),
+        (_OURS, "neutronports/finalizers", ("update",)),
         (_DRA, "deviceclasses", (*READ, "create", "update", "delete")),
         (_OURS, "networktopologies", (*READ, "patch")),
         (_OURS, "deviceexposurepolicies", READ),
@@ -109,9 +116,9 @@ _IN_NAMESPACE: Mapping[str, tuple[_Row, ...]] = {
 def to_keep_a_certificate(installation: str = "netdra") -> frozenset[str]:
     """What the webhook needs where it keeps its own certificate, and has none of where that is mounted."""
     own = (
-        each
-        for each in needed("webhook", installation)
-        if each.resource in {"secrets", "validatingwebhookconfigurations"}
+        right
+        for right in needed("webhook", installation)
+        if right.resource in {"secrets", "validatingwebhookconfigurations"}
     )
     return frozenset(map(str, own))
 

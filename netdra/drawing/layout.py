@@ -102,14 +102,14 @@ def lay_out(graph: Graph, labels: Mapping[str, Sequence[str]]) -> Layout:
     """The picture of a graph whose boxes hold the given texts, at least one for each step."""
     columns, links = _columns(graph, labels)
     _order(columns, links)
-    channels = [_bundles(columns[at], columns[at + 1], each) for at, each in enumerate(links)]
+    channels = [_bundles(columns[at], columns[at + 1], link) for at, link in enumerate(links)]
     # Rows that allow no order of the tracks are rare; then departures and arrivals are kept on rows of their own.
     for step in (1, 2):
         _place(columns, links, step)
-        found = [tracks([bundle.net(step) for bundle in channel]) for channel in channels]
-        if None not in found:
+        lanes = [tracks([bundle.net(step) for bundle in channel]) for channel in channels]
+        if None not in lanes:
             break
-    routed = [each for each in found if each is not None]
+    routed = [lane for lane in lanes if lane is not None]
     assert len(routed) == len(channels)
     return _assembled(graph, columns, channels, routed, step)
 
@@ -142,7 +142,7 @@ def _order(columns: list[Column], links: list[Links]) -> None:
         for at, other, near in _sweep(columns, links, forward=sweep % 2 == 0):
             places = {spot: place for place, spot in enumerate(columns[other])}
             own = {spot: float(place) for place, spot in enumerate(columns[at])}
-            own |= {spot: fmean(places[each] for each in neighbours) for spot, neighbours in near.items()}
+            own |= {spot: fmean(places[neighbour] for neighbour in neighbours) for spot, neighbours in near.items()}
             columns[at].sort(key=own.__getitem__)
         if (count := _crossings(columns, links)) < least:
             least, best = count, [list(column) for column in columns]
@@ -161,11 +161,11 @@ def _sweep(columns: list[Column], links: list[Links], *, forward: bool) -> Itera
 
 def _crossings(columns: list[Column], links: list[Links]) -> int:
     count = 0
-    for at, each in enumerate(links):
+    for at, between in enumerate(links):
         left = {spot: place for place, spot in enumerate(columns[at])}
         right = {spot: place for place, spot in enumerate(columns[at + 1])}
         seen: list[int] = []
-        for place in (right[target] for _, target in sorted(each, key=lambda link: (left[link[0]], right[link[1]]))):
+        for place in (right[target] for _, target in sorted(between, key=lambda link: (left[link[0]], right[link[1]]))):
             count += len(seen) - bisect_right(seen, place)
             insort(seen, place)
     return count
@@ -196,7 +196,7 @@ def _place(columns: list[Column], links: list[Links], step: int) -> None:
         _spread(column, [0.0] * len(column), step)
     for forward in (True, False, True):
         for at, _, near in _sweep(columns, links, forward=forward):
-            wanted = [fmean(each.y for each in near.get(spot, [spot])) for spot in columns[at]]
+            wanted = [fmean(neighbour.y for neighbour in near.get(spot, [spot])) for spot in columns[at]]
             _spread(columns[at], wanted, step)
     top = min(spot.y for column in columns for spot in column)
     for column in columns:
@@ -302,22 +302,22 @@ def tracks(nets: Sequence[Net]) -> list[int | None] | None:
             other = arriving.get(row)
             if other is not None and other != at:
                 after[other].add(at)
-    found: dict[int, int] = {}
+    taken: dict[int, int] = {}
     waiting = sorted(after, key=lambda at: nets[at].inclination)
     while waiting:
-        ready = next((at for at in waiting if after[at] <= found.keys()), None)
+        ready = next((at for at in waiting if after[at] <= taken.keys()), None)
         if ready is None:
             return None
         waiting.remove(ready)
-        first = 1 + max((found[other] for other in after[ready]), default=-1)
-        found[ready] = _free(nets, found, ready, first)
-    return [found.get(at) for at in range(len(nets))]
+        first = 1 + max((taken[other] for other in after[ready]), default=-1)
+        taken[ready] = _free(nets, taken, ready, first)
+    return [taken.get(at) for at in range(len(nets))]
 
 
-def _free(nets: Sequence[Net], found: Mapping[int, int], at: int, first: int) -> int:
+def _free(nets: Sequence[Net], lanes: Mapping[int, int], at: int, first: int) -> int:
     """The first track from `first` on that no other net uses on the same rows."""
     low, high = nets[at].span
-    taken = {track for other, track in found.items() if nets[other].span[0] <= high and low <= nets[other].span[1]}
+    taken = {track for other, track in lanes.items() if nets[other].span[0] <= high and low <= nets[other].span[1]}
     while first in taken:
         first += 1
     return first

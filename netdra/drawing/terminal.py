@@ -47,7 +47,7 @@ def draw(graph: Graph, interfaces: Mapping[str, str], *, width: int = 120, ascii
 
 
 def labels(step: str, cni_type: str, interface: str) -> tuple[str, str]:
-    """The texts of a step's box: what it is called, and what it does to which interface."""
+    """The texts of a step's box: the step's name, and its type with its interface."""
     return step, f"{cni_type} · {interface}"
 
 

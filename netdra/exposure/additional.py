@@ -22,8 +22,8 @@ PCIE_ROOTS = (names.SEED_PCIE_ROOT, names.STANDARD_PCIE_ROOT)
 
 _BANDWIDTH = names.qualified(names.BANDWIDTH)
 _PHYSNET = names.qualified(names.PHYSNET)
-_PUBLISHED = frozenset((*(each.name for each in ATTRIBUTES), names.qualified(names.SUPPORTED_CNIS))) - {_PHYSNET}
-_WITHHELD = {each.name: each.type for each in ATTRIBUTES if each.reach == "policies"}
+_PUBLISHED = frozenset((*(field.name for field in ATTRIBUTES), names.qualified(names.SUPPORTED_CNIS))) - {_PHYSNET}
+_WITHHELD = {field.name: field.type for field in ATTRIBUTES if field.reach == "policies"}
 _NEUTRAL: Mapping[type, AttributeValue] = {bool: False, int: 0, str: "", tuple: ()}
 _TYPES: Mapping[type, str] = {bool: "a boolean", int: "an integer", str: "a text", tuple: "a list"}
 
@@ -75,11 +75,11 @@ def room_errors(exposure: Exposure) -> Iterator[str]:
 
 def published(exposure: Exposure) -> dict[str, AttributeValue]:
     """The attributes that a policy adds, under qualified names. The PCIe root has two, and both say the same."""
-    found = {names.qualified(name): value for name, value in exposure.additional_attributes.items()}
+    attributes = {names.qualified(name): value for name, value in exposure.additional_attributes.items()}
     facts = (names.qualified(name) for name in exposure.additional_facts)
-    found |= {name: _NEUTRAL[_WITHHELD[name]] for name in facts if name in _WITHHELD}
-    root = next((found[name] for name in PCIE_ROOTS if name in found), None)
-    return found if root is None else found | dict.fromkeys(PCIE_ROOTS, root)
+    attributes |= {name: _NEUTRAL[_WITHHELD[name]] for name in facts if name in _WITHHELD}
+    root = next((attributes[name] for name in PCIE_ROOTS if name in attributes), None)
+    return attributes if root is None else attributes | dict.fromkeys(PCIE_ROOTS, root)
 
 
 def united(devices: Iterable[Adding], *, physnets: bool) -> tuple[dict[str, AttributeValue], dict[str, list[str]]]:

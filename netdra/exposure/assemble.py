@@ -89,7 +89,7 @@ def assemble(nic: Nic, *, pool: str, features: Features, programs: Collection[st
         for candidate, personas in zip(candidates, chosen, strict=True)
         if not candidate.is_root
     ]
-    num_vfs = max(root.num_vfs, sum(each.is_vf for each in members))
+    num_vfs = max(root.num_vfs, sum(member.is_vf for member in members))
     charges = charge(root.device_name, own, members, num_vfs=num_vfs, link_speed=link_speed)
     devices = []
     decisions = []
@@ -110,7 +110,7 @@ def assemble(nic: Nic, *, pool: str, features: Features, programs: Collection[st
                     pool=pool,
                     interface=offer.interface.identity,
                     policy=persona.template.policy,
-                    plugins=persona.template.plugins,
+                    plugins=facts.plugins_of(offer.interface, persona.template),
                     attributes=attributes,
                     capacity=_capacity(persona, charges.bandwidth.get(persona.name)),
                     shared=persona.template.shared,

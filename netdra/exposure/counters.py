@@ -74,42 +74,42 @@ def charge(
         num_vfs: how many VFs there are, known or not.
         link_speed: in Mbit/s; 0 if it is not known.
     """
-    on_root = [each for each in members if each.on_root]
-    unknown = max(0, num_vfs - sum(each.is_vf for each in members))
+    on_root = [member for member in members if member.on_root]
+    unknown = max(0, num_vfs - sum(member.is_vf for member in members))
     slots = sum(_slots_of(each) for each in on_root) + unknown + 1
     protected = sum(each.protected for each in on_root)
-    wholes = _exclusives(personas) + sum(_exclusives(each.personas) for each in members if each.shares_function)
+    wholes = _exclusives(personas) + sum(_exclusives(member.personas) for member in members if member.shares_function)
     totals = {}
     if num_vfs or wholes > 1 or (wholes and slots > 1):
         totals[names.EXCLUSION_SLOTS] = slots
-    lenders = [each for each in personas if each.template.shared and _lends(each)]
-    stacked = [each for member in members if _is_on_link(member) for each in member.personas if _lends(each)]
+    lenders = [persona for persona in personas if persona.template.shared and _lends(persona)]
+    stacked = [persona for member in members if _is_on_link(member) for persona in member.personas if _lends(persona)]
     offered = len(personas) + sum(len(member.personas) for member in members)
     if link_speed > 0 and (num_vfs or ([*lenders, *stacked] and offered > 1)):
         totals[names.BANDWIDTH] = link_speed
-    found = _interface(name, personas, totals, sets=MAX_COUNTER_CONSUMPTIONS)
+    charges = _interface(name, personas, totals, sets=MAX_COUNTER_CONSUMPTIONS)
     main = names.label(f"{name}-counters")
     if names.EXCLUSION_SLOTS in totals and protected:
         # What is protected is gone from the value, while passthrough still asks for all: it cannot be had.
-        found.sets[main] |= {names.EXCLUSION_SLOTS: slots - protected}
+        charges.sets[main] |= {names.EXCLUSION_SLOTS: slots - protected}
     for persona in lenders if names.BANDWIDTH in totals else ():
         # While it is lent to anybody, all that it could lend is gone from the link.
-        found.consumes.setdefault(persona.name, {}).setdefault(main, {})[names.BANDWIDTH] = persona.template.lends
-    fallback = next((each.template.bandwidth for each in personas if each.template.bandwidth), 0)
+        charges.consumes.setdefault(persona.name, {}).setdefault(main, {})[names.BANDWIDTH] = persona.template.lends
+    fallback = next((persona.template.bandwidth for persona in personas if persona.template.bandwidth), 0)
     fallback = fallback or _fair_share([*lenders, *stacked], num_vfs=num_vfs, link_speed=link_speed)
     for branch in branches(members):
         parts = [members[place] for place in branch]
         own = _branch(parts, _above(parts, branch) if len(parts) > 1 else ())
-        found.sets.update(own.sets)
+        charges.sets.update(own.sets)
         for member in parts:
             for persona in member.personas:
                 share = _share(member, persona, fallback=min(fallback, link_speed), link_speed=link_speed)
                 if member.is_vf:
-                    found.bandwidth[persona.name] = share
+                    charges.bandwidth[persona.name] = share
                 amounts = _of_root(member, persona, totals, share)
                 from_main = {main: amounts} if amounts else {}
-                found.consumes[persona.name] = from_main | own.consumes.get(persona.name, {})
-    return _without_idle(found)
+                charges.consumes[persona.name] = from_main | own.consumes.get(persona.name, {})
+    return _without_idle(charges)
 
 
 def branches(members: Sequence[Member]) -> list[list[int]]:
@@ -127,10 +127,10 @@ def branches(members: Sequence[Member]) -> list[list[int]]:
         for below in member.on:
             one, other = sorted((top(place), top(below)))
             head[other] = one
-    found: dict[int, list[int]] = {}
+    branch_of: dict[int, list[int]] = {}
     for place in range(len(members)):
-        found.setdefault(top(place), []).append(place)
-    return list(found.values())
+        branch_of.setdefault(top(place), []).append(place)
+    return list(branch_of.values())
 
 
 def fits(members: Sequence[Member], branch: Sequence[int]) -> bool:
@@ -163,11 +163,11 @@ def _of_root(member: Member, persona: Persona, totals: Mapping[str, int], share:
 def _above(members: Sequence[Member], branch: Sequence[int]) -> list[list[int]]:
     """For each member of a branch, which of these stand on it, by their places among these."""
     here = {at: place for place, at in enumerate(branch)}
-    found: list[list[int]] = [[] for _ in branch]
+    levels: list[list[int]] = [[] for _ in branch]
     for place, member in enumerate(members):
         for below in member.on:
-            found[here[below]].append(place)
-    return found
+            levels[here[below]].append(place)
+    return levels
 
 
 def _branch(members: Sequence[Member], above: Sequence[Sequence[int]]) -> Charges:
@@ -201,19 +201,19 @@ def _branch_counters(
     members: Sequence[Member], above: Sequence[Sequence[int]]
 ) -> list[tuple[dict[str, dict[str, int]], dict[str, int]]]:
     """For each member its mirrors by persona, and its counters: these and its slots, under names of its own."""
-    found = []
+    made = []
     for member, stands in zip(members, above, strict=True):
         mirrors = {
             persona: {names.label(f"{member.name}-{counter}"): value for counter, value in counters.items()}
             for persona, counters in _mirrors(member.personas, room=MAX_COUNTERS).items()
         }
-        counters = {counter: value for each in mirrors.values() for counter, value in each.items()}
+        counters = {counter: value for mirror in mirrors.values() for counter, value in mirror.items()}
         used = sum(_slots_of(members[place]) for place in stands)
         wholes = _exclusives(member.personas)
         if wholes > 1 or (wholes and used):
             counters = {names.label(f"{member.name}-{names.EXCLUSION_SLOTS}"): used + 1} | counters
-        found.append((mirrors, counters))
-    return found
+        made.append((mirrors, counters))
+    return made
 
 
 def _is_on_link(member: Member) -> bool:
@@ -229,9 +229,9 @@ def _lends(persona: Persona) -> bool:
 def _fair_share(lenders: Sequence[Persona], *, num_vfs: int, link_speed: int) -> int:
     """What is left for each VF of the link if all that lend of it are in use, too; all of it if they leave nothing."""
     groups: dict[str, int] = {}
-    for each in lenders:
-        group = each.template.group or f"of {each.name}"
-        groups[group] = max(groups.get(group, 0), each.template.lends)
+    for lender in lenders:
+        group = lender.template.group or f"of {lender.name}"
+        groups[group] = max(groups.get(group, 0), lender.template.lends)
     left = link_speed - sum(groups.values())
     return (left if left > 0 else link_speed) // num_vfs if num_vfs else 0
 
@@ -278,9 +278,9 @@ def _own_part(
 
 def _mirrors(personas: Sequence[Persona], *, room: int) -> dict[str, dict[str, int]]:
     """The counters that stand for each persona: for a shared one its capacities, or the first where room is short."""
-    found: dict[str, dict[str, int]] = {persona.name: {} for persona in personas}
+    mirrors: dict[str, dict[str, int]] = {persona.name: {} for persona in personas}
     if len(personas) < 2:
-        return found
+        return mirrors
     shared = [persona for persona in personas if persona.template.shared]
     wanted = sum(len(persona.template.mirrored) for persona in shared)
     used: set[str] = set()
@@ -290,8 +290,8 @@ def _mirrors(personas: Sequence[Persona], *, room: int) -> dict[str, dict[str, i
         for capacity in sorted(mirrored)[: None if wanted <= room else 1]:
             counter = _mirror_name(persona.template.suffix if often[capacity] > 1 else "", capacity, used)
             used.add(counter)
-            found[persona.name][counter] = mirrored[capacity]
-    return found
+            mirrors[persona.name][counter] = mirrored[capacity]
+    return mirrors
 
 
 def _mirror_name(suffix: str, capacity: str, used: set[str]) -> str:

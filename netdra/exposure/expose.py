@@ -125,36 +125,36 @@ class Exposer:
         pools: dict[str, str] = {}
         if registered.picks_pools:
             plain = pooled(node, interfaces, in_use, pinned or {})
-            pools = {each.identity: pool for pool, group in plain for each in (group.root, *group.others) if each}
+            pools = {other.identity: pool for pool, group in plain for other in (group.root, *group.others) if other}
         interfaces = tuple(registered.marked(interfaces, pools))
         groups = pooled(node, interfaces, in_use, pinned or {})
         parts = {key: self._part(*key) for key in groups}
         known = self._offers
         # What stands on others may have been asked of without some of these.
-        trimmed = any(each.lower_devices for each in interfaces)
-        asked = [each for _, group in groups for each in group.resolved] if trimmed else interfaces
+        trimmed = any(interface.lower_devices for interface in interfaces)
+        asked = [interface for _, group in groups for interface in group.resolved] if trimmed else interfaces
         self._offers = {interface: known[interface] for interface in asked}
         self._parts = parts
-        found = {pool: part for (pool, _), part in parts.items()}
-        return self._with_registered(found, registered) if registered else found
+        results = {pool: part for (pool, _), part in parts.items()}
+        return self._with_registered(results, registered) if registered else results
 
     def _with_registered(
         self, parts: Mapping[str, ExposureResult], registered: Registered
     ) -> dict[str, ExposureResult]:
         """The pools with what is registered; one of which nothing is said is the same object."""
         told: dict[str, _Told] = {}
-        found: dict[str, ExposureResult] = {}
+        results: dict[str, ExposureResult] = {}
         for pool, part in parts.items():
             said = registered.concerning(part, pool)
             if not any(said):
-                found[pool] = part
+                results[pool] = part
                 continue
             known = self._told.get(pool)
             if known is None or known.part is not part or known.said != said:
                 known = _Told(part, said, applied(part, said, self._features))
-            told[pool], found[pool] = known, known.result
+            told[pool], results[pool] = known, known.result
         self._told = told
-        return found
+        return results
 
     def gone_effect(self, policy: str) -> TaintEffect | None:
         """What the taint of a gone device does by the policy that offered it, as it reads now; None if it is deleted.
@@ -166,8 +166,8 @@ class Exposer:
     def policy_of(self, interface: Interface, device: str) -> str:
         """Which policy would offer an interface as the device of that name; "" if none would."""
         templates = self._resolved(interface).resolution.templates
-        made = (each for each in templates if names.label(interface.device_name + each.suffix) == device)
-        return next((each.policy for each in made), "")
+        made = (template for template in templates if names.label(interface.device_name + template.suffix) == device)
+        return next((entry.policy for entry in made), "")
 
     def _part(self, pool: str, group: Group) -> ExposureResult:
         known = self._parts.get((pool, group))
@@ -188,5 +188,5 @@ class Exposer:
         return known
 
     def _resolved(self, interface: Interface) -> Offer:
-        found = attributes(interface)
-        return Offer(interface, resolve(interface, found, self._rules), facts.publishable(found))
+        known = attributes(interface)
+        return Offer(interface, resolve(interface, known, self._rules), facts.publishable(known))

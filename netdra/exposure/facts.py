@@ -10,6 +10,7 @@ from collections.abc import Collection, Mapping
 from netdra.exposure.templates import Template
 from netdra.model import names
 from netdra.model.inventory import (
+    DEVICE_FILE,
     LISTED_ATTRIBUTES,
     PUBLISHED_ATTRIBUTES,
     PUBLISHED_IF_ANY,
@@ -60,22 +61,32 @@ def of_device(
         lists: whether the API server takes lists; if not, a list must fit into one string.
         programs: the CNI plugins of the node's CNI path; None if nobody looked, and all count as there.
     """
-    found = dict(facts)
+    fitting_facts = dict(facts)
     left_out = []
-    plugins = tuple(name for name in template.plugins if is_there(name, programs))
+    plugins = tuple(name for name in plugins_of(interface, template) if is_there(name, programs))
     for name, value in ((SUPPORTED_CNIS, plugins), *template.additional.items()):
         fitting = value if lists or not isinstance(value, tuple) else _fitting(value)
         if fitting != value:
             left_out.append(f"{name} is cut to {fitting}: the API server takes no lists, and a string has {MAX_STRING}")
-        found[name] = fitting
+        fitting_facts[name] = fitting
     if template.additional.get(PHYSNET) == "":
-        found[PHYSNET] = interface.physnet
+        fitting_facts[PHYSNET] = interface.physnet
     if template.facts:
         known = attributes(interface)
         for name in template.facts:
             value = known.get(name, template.additional[name])
-            found[name] = _cut(value, listed=name in LISTED_ATTRIBUTES) if isinstance(value, str) else value
-    return found, tuple(left_out)
+            fitting_facts[name] = _cut(value, listed=name in LISTED_ATTRIBUTES) if isinstance(value, str) else value
+    if interface.device_file and fitting_facts.get(names.STANDARD_PCIE_ROOT):
+        # What a policy says of its PCIe root is a key more than other devices have: room for one of the two names.
+        fitting_facts.pop(names.SEED_PCIE_ROOT, None)
+    return fitting_facts, tuple(left_out)
+
+
+def plugins_of(interface: Interface, template: Template) -> tuple[str, ...]:
+    """The plugins that may attach a device: a file is attached by one step alone, which attaches nothing else."""
+    if interface.type == DEVICE_FILE:
+        return (DEVICE_FILE,)
+    return tuple(name for name in template.plugins if name != DEVICE_FILE)
 
 
 def is_there(plugin: str, programs: Collection[str] | None) -> bool:

@@ -19,12 +19,19 @@ from netdra.cel import CelEvaluationError, device_variables
 from netdra.exposure.resolve import resolve
 from netdra.exposure.templates import Rule, Template, rules
 from netdra.model import names
-from netdra.model.inventory import ATTRIBUTES, PUBLISHED_ATTRIBUTES, AttributeValue, Interface, Node
+from netdra.model.inventory import (
+    ATTRIBUTES,
+    DEVICE_FILE,
+    PUBLISHED_ATTRIBUTES,
+    AttributeValue,
+    Interface,
+    Node,
+)
 from netdra.model.node_network import PublishedDevice, Standing
 from netdra.model.policy import DeviceExposurePolicy, Selector
 
-PROTECTING = frozenset(map(names.qualified, ("type", "hostUplink", "hostUse", "master"))) & {
-    each.name for each in ATTRIBUTES
+PROTECTING = frozenset(map(names.qualified, ("type", "hostUplink", "hostUse", "master", "deviceFile"))) & {
+    field.name for field in ATTRIBUTES
 }
 """The facts that decide whether an interface is offered, whatever a policy's selector asks for."""
 _IF_NAME = names.qualified("ifName")
@@ -33,10 +40,11 @@ _TEXTS = re.compile(r"\"[^\"\\\n]*\"|'[^'\\\n]*'")
 _COMPARES = re.compile(r"(?:[\w.\s\[\]\",]|[=!]=|&&|\|\||!|(?<=has)\(|(?<![\w.])\(|\))*", re.ASCII)
 _ALWAYS = Selector(cel="true")
 _REPRESENTOR = "representor"
-_REPRESENTORS = Selector(cel=f'device.attributes["{names.DRIVER}"].type == "{_REPRESENTOR}"')
+_MEANT_BY: Mapping[str, tuple[str, ...]] = {_REPRESENTOR: (_REPRESENTOR,), DEVICE_FILE: ("registeredBy", DEVICE_FILE)}
+"""Types that a policy must mean (decisions D24, D51), and what the text of one that does holds."""
 _ANY_NODE = Node(name="any")
 _NEUTRAL = Interface()
-_KNOWN = {each.name.rpartition("/")[2]: each.name for each in ATTRIBUTES}
+_KNOWN = {field.name.rpartition("/")[2]: field.name for field in ATTRIBUTES}
 _by_name = attrgetter("policy")
 
 
@@ -113,13 +121,12 @@ class Foresight:
             removed: those of them that change or go, as they are.
             written: those that come or change, as they will be; all hold on the nodes that are asked of.
         """
-        self._changing = {each.name for each in (*removed, *written)}
-        self._before = {rule.policy: rule for rule in _standing(removed, apart=False)}
-        self._before_apart = {rule.policy: rule for rule in _standing(removed, apart=True)}
-        self._after, _ = rules(tuple(_anywhere(each) for each in written), _ANY_NODE)
-        others = [each for each in policies if each.name not in self._changing]
-        self._others = {each.name: each for each in others}
-        self._made: dict[tuple[str, bool], Rule] = {}
+        self._changing = {policy.name for policy in (*removed, *written)}
+        self._before = {apart: {rule.policy: rule for rule in _standing(removed, apart)} for apart in ("", *_MEANT_BY)}
+        self._after, _ = rules(tuple(_anywhere(entry) for entry in written), _ANY_NODE)
+        others = [policy for policy in policies if policy.name not in self._changing]
+        self._others = {other.name: other for other in others}
+        self._made: dict[tuple[str, str], Rule] = {}
 
     def of(self, seen: Seen) -> Change | None:
         """What becomes of the devices of interfaces that were seen; None where that cannot be told."""
@@ -131,18 +138,18 @@ class Foresight:
         if not matched and not mattered:
             return UNCHANGED
         interface = _interface(seen)
-        # A policy means a representor only if it selects by the type (decision D24), and its text tells.
-        apart = interface.type == _REPRESENTOR
-        beside = [self._other(name, apart=apart) for name in seen.standings if self._counts(name, seen)]
-        before_it = self._before_apart if apart else self._before
+        # A policy means a representor or a file only if it selects by what says so, and its text tells.
+        apart = interface.type if interface.type in _MEANT_BY else ""
+        beside = [self._other(name, apart) for name in seen.standings if self._counts(name, seen)]
+        before_it = self._before[apart]
         removed = [before_it[name] for name in mattered if name in before_it]
         written = [rule for rule in self._after if rule.policy in matched]
-        before = {each.suffix: each.policy for each in _templates(interface, facts, [*beside, *removed])}
-        after = {each.suffix: each.policy for each in _templates(interface, facts, [*beside, *written])}
+        before = {template.suffix: template.policy for template in _templates(interface, facts, [*beside, *removed])}
+        after = {template.suffix: template.policy for template in _templates(interface, facts, [*beside, *written])}
         if set(after) - set(before) and PROTECTING & set(seen.unknown):
             return None
         return Change(
-            gone=tuple(each for each in seen.devices if _is_of(each, before) and not _is_of(each, after)),
+            gone=tuple(device for device in seen.devices if _is_of(device, before) and not _is_of(device, after)),
             come={suffix: policy for suffix, policy in after.items() if suffix not in before},
             taken={suffix: policy for suffix, policy in after.items() if before.get(suffix, policy) != policy},
             matched=bool(matched),
@@ -151,19 +158,19 @@ class Foresight:
     def _matched(self, seen: Seen, facts: Mapping[str, AttributeValue]) -> frozenset[str] | None:
         """The written policies that match, or fail; None where one asks for what nobody told."""
         device = device_variables(names.DRIVER, facts)
-        found = set()
+        policies = set()
         for rule in self._after:
             if rule.selector is None:
                 continue
             try:
                 if rule.selector.matches(device):
-                    found.add(rule.policy)
+                    policies.add(rule.policy)
             except CelEvaluationError as failure:
                 asked = _KNOWN.get(failure.missing)
                 if asked is not None and asked not in seen.unreadable:
                     return None
-                found.add(rule.policy)
-        return frozenset(found)
+                policies.add(rule.policy)
+        return frozenset(policies)
 
     def _counts(self, name: str, seen: Seen) -> bool:
         """Whether a policy that stays has a say: it matches, or it is an exclude that fails and may mean them."""
@@ -172,10 +179,10 @@ class Foresight:
             return False
         return seen.standings[name] != "failed" or (policy.spec.action == "exclude" and not seen.devices)
 
-    def _other(self, name: str, *, apart: bool) -> Rule:
+    def _other(self, name: str, apart: str) -> Rule:
         made = self._made.get((name, apart))
         if made is None:
-            (made,) = _standing([self._others[name]], apart=apart)
+            (made,) = _standing([self._others[name]], apart)
             self._made[name, apart] = made
         return made
 
@@ -189,11 +196,11 @@ def asked_for(expressions: Iterable[str], *, published: bool = False) -> frozens
         expressions: the selectors.
         published: leave out what devices do not carry, and who may not read it should not learn by asking.
     """
-    found: set[str] = set()
+    used: set[str] = set()
     for text in expressions:
         in_parts = "\\" in text or "+" in text
-        found |= {each.name for each in ATTRIBUTES if in_parts or each.name.rpartition("/")[2] in text}
-    return frozenset(found & set(PUBLISHED_ATTRIBUTES) if published else found) | PROTECTING
+        used |= {field.name for field in ATTRIBUTES if in_parts or field.name.rpartition("/")[2] in text}
+    return frozenset(used & set(PUBLISHED_ATTRIBUTES) if published else used) | PROTECTING
 
 
 def folded(seen: Sequence[Seen], expression: str) -> tuple[Seen, ...]:
@@ -205,46 +212,48 @@ def folded(seen: Sequence[Seen], expression: str) -> tuple[Seen, ...]:
         return tuple(seen)
     known = {text[1:-1] for text in _TEXTS.findall(expression)}
     together: dict[tuple[object, ...], list[Seen]] = {}
-    found: list[Seen] = []
-    for each in seen:
-        facts = tuple((name, value) for name, value in each.facts.items() if name != _IF_NAME)
-        own = each.facts.get(_IF_NAME, "")
+    entries: list[Seen] = []
+    for entry in seen:
+        facts = tuple((name, value) for name, value in entry.facts.items() if name != _IF_NAME)
+        own = entry.facts.get(_IF_NAME, "")
         if own in known or any(own == value for _, value in facts):
-            found.append(each)
+            entries.append(entry)
             continue
-        standings = tuple(each.standings.items())
-        key = facts, _IF_NAME in each.facts, each.unknown, each.unreadable, standings, each.devices, each.holds
-        together.setdefault(key, []).append(each)
+        standings = tuple(entry.standings.items())
+        key = facts, _IF_NAME in entry.facts, entry.unknown, entry.unreadable, standings, entry.devices, entry.holds
+        together.setdefault(key, []).append(entry)
     for alike in together.values():
         nodes = 0
-        for each in alike:
-            nodes |= int(each.nodes, 16)
-        found.append(replace(alike[0], count=sum(each.count for each in alike), nodes=f"{nodes:x}"))
-    return tuple(found)
+        for entry in alike:
+            nodes |= int(entry.nodes, 16)
+        entries.append(replace(alike[0], count=sum(entry.count for entry in alike), nodes=f"{nodes:x}"))
+    return tuple(entries)
 
 
 def _anywhere(policy: DeviceExposurePolicy) -> DeviceExposurePolicy:
     return replace(policy, spec=replace(policy.spec, node_selector=None))
 
 
-def _standing(policies: Iterable[DeviceExposurePolicy], *, apart: bool) -> tuple[Rule, ...]:
+def _standing(policies: Iterable[DeviceExposurePolicy], apart: str) -> tuple[Rule, ...]:
     """Policies as rules that match whatever they are asked of: that they do is in the report.
 
     Args:
         policies: the policies.
-        apart: whether representors are asked of; then those that speak of these select by the type.
+        apart: the type that is asked of, where a policy must mean it; then those that speak of it select by it.
     """
     return rules(
         tuple(
-            replace(each, spec=replace(each.spec, node_selector=None, selector=_stand_in(each, apart=apart)))
-            for each in policies
+            replace(policy, spec=replace(policy.spec, node_selector=None, selector=_stand_in(policy, apart)))
+            for policy in policies
         ),
         _ANY_NODE,
     )[0]
 
 
-def _stand_in(policy: DeviceExposurePolicy, *, apart: bool) -> Selector:
-    return _REPRESENTORS if apart and _REPRESENTOR in policy.spec.selector.cel else _ALWAYS
+def _stand_in(policy: DeviceExposurePolicy, apart: str) -> Selector:
+    if not any(word in policy.spec.selector.cel for word in _MEANT_BY.get(apart, ())):
+        return _ALWAYS
+    return Selector(cel=f'device.attributes["{names.DRIVER}"].type == "{apart}"')
 
 
 def _interface(seen: Seen) -> Interface:
@@ -258,7 +267,10 @@ def _interface(seen: Seen) -> Interface:
             value = seen.facts[attribute.name]
             is_list = isinstance(getattr(_NEUTRAL, attribute.field), tuple)
             fields[attribute.field] = tuple(filter(None, str(value).split(","))) if is_list else value
-    return replace(_NEUTRAL, **fields, unreadable=tuple(unreadable))
+    interface = replace(_NEUTRAL, **fields, unreadable=tuple(unreadable))
+    # The path of a file is told only as long as the file is there and allowed.
+    away = interface.type == DEVICE_FILE and not interface.device_file
+    return replace(interface, file_problem="the file is not given to anybody") if away else interface
 
 
 def _templates(interface: Interface, facts: dict[str, AttributeValue], chosen: Sequence[Rule]) -> Sequence[Template]:

@@ -15,11 +15,12 @@ from typing import NamedTuple
 import msgspec
 
 from netdra.model import names
-from netdra.model.inventory import Interface
+from netdra.model.inventory import DEVICE_FILE, Interface
 
 _CABLES = frozenset({"veth", "netkit", "vxcan", "tun"})
 """What connects pods and virtual machines to a bridge: such a port is no NIC, and they come and go."""
-_HARDWARE = frozenset({"pf", "vf", "nic", "loopback"})
+_HARDWARE = frozenset({"pf", "vf", "nic", "loopback", DEVICE_FILE})
+"""What stands on nothing that is known here."""
 
 
 class Above(NamedTuple):
@@ -211,8 +212,8 @@ class _Grouping:
     def _place_stacked(
         self, interfaces: Sequence[Interface], stacked: Sequence[Interface], by_address: Mapping[str, _Members]
     ) -> None:
-        self._by_name = {each.if_name: each for each in interfaces if each.if_name}
-        self._stacked = {each.if_name: each for each in stacked}
+        self._by_name = {interface.if_name: interface for interface in interfaces if interface.if_name}
+        self._stacked = {interface.if_name: interface for interface in stacked}
         for members in self._found:
             self._homes.update((vf.if_name, members) for vf in members.vfs if vf.if_name)
         for interface in self._plain:
@@ -224,43 +225,45 @@ class _Grouping:
         for each in stacked:
             self._tell(each)
 
-    def _place(self, each: Interface, by_address: Mapping[str, _Members], pools: Mapping[str, _Members]) -> _Members:
+    def _place(
+        self, interface: Interface, by_address: Mapping[str, _Members], pools: Mapping[str, _Members]
+    ) -> _Members:
         """The group of something that stands on others: theirs if they have one in common, else one of its own."""
-        known = self._homes.get(each.if_name)
+        known = self._homes.get(interface.if_name)
         if known is not None:
             return known
-        if each.type == "representor":
-            home = by_address.get(each.pf_pci_address)
+        if interface.type == "representor":
+            home = by_address.get(interface.pf_pci_address)
         else:
-            home = self._common(each, by_address, pools)
-        pin = self._pinned.get(each.identity, "")
+            home = self._common(interface, by_address, pools)
+        pin = self._pinned.get(interface.identity, "")
         if pin and (home is None or pools.get(pin) is not home):
             home = pools.get(pin)
         if home is None:
-            return self._root(self._trimmed(each), pin)
-        home.stack.append(self._trimmed(each))
-        self._homes[each.if_name] = home
+            return self._root(self._trimmed(interface), pin)
+        home.stack.append(self._trimmed(interface))
+        self._homes[interface.if_name] = home
         return home
 
     def _common(
-        self, each: Interface, by_address: Mapping[str, _Members], pools: Mapping[str, _Members]
+        self, interface: Interface, by_address: Mapping[str, _Members], pools: Mapping[str, _Members]
     ) -> _Members | None:
-        found: dict[int, _Members] = {}
+        members: dict[int, _Members] = {}
         # Meanwhile it is nobody's, in case that names go in a circle.
-        nobody = self._homes[each.if_name] = _Members(each.if_name, None)
-        for name in self._lower(each):
+        nobody = self._homes[interface.if_name] = _Members(interface.if_name, None)
+        for name in self._lower(interface):
             below = self._stacked.get(name)
             home = self._place(below, by_address, pools) if below is not None else self._homes.get(name)
             if home is not None and home is not nobody:
-                found[id(home)] = home
-        del self._homes[each.if_name]
-        return next(iter(found.values())) if len(found) == 1 else None
+                members[id(home)] = home
+        del self._homes[interface.if_name]
+        return next(iter(members.values())) if len(members) == 1 else None
 
-    def _tell(self, each: Interface) -> None:
+    def _tell(self, interface: Interface) -> None:
         """Have other groups know of what stands on their members."""
-        home = self._homes[each.if_name]
+        home = self._homes[interface.if_name]
         told: set[str] = set()
-        waiting = list(self._lower(each))
+        waiting = list(self._lower(interface))
         while waiting:
             name = waiting.pop()
             if name in told or name not in self._homes:
@@ -268,20 +271,24 @@ class _Grouping:
             told.add(name)
             other = self._homes[name]
             if other is not home:
-                other.above.append(Above(name, self._trimmed(each)))
+                other.above.append(Above(name, self._trimmed(interface)))
             waiting += self._lower(self._by_name[name])
 
-    def _lower(self, each: Interface) -> Iterator[str]:
+    def _lower(self, interface: Interface) -> Iterator[str]:
         """What an interface stands on, without the ports of a bridge that are cables to pods and virtual machines."""
-        for name in each.lower_devices:
+        for name in interface.lower_devices:
             lower = self._by_name.get(name)
-            if lower is not None and not (lower.type in _CABLES and lower.master == each.if_name):
+            if lower is not None and not (lower.type in _CABLES and lower.master == interface.if_name):
                 yield name
 
-    def _trimmed(self, each: Interface) -> Interface:
+    def _trimmed(self, interface: Interface) -> Interface:
         """An interface that is the same when such cables come and go: so its NIC's devices are not made anew."""
-        lower = tuple(self._lower(each))
-        return each if len(lower) == len(each.lower_devices) else msgspec.structs.replace(each, lower_devices=lower)
+        lower = tuple(self._lower(interface))
+        return (
+            interface
+            if len(lower) == len(interface.lower_devices)
+            else msgspec.structs.replace(interface, lower_devices=lower)
+        )
 
 
 class Standing(NamedTuple):
@@ -301,16 +308,16 @@ class Standing(NamedTuple):
 def standing(group: Group) -> list[Standing]:
     """Where each member of a group stands, without the root."""
     with_vfs = bool(group.vfs or (group.root and group.root.num_vfs))
-    found = [Standing(frozenset(), on_root=True) for _ in group.vfs]
-    found += [Standing(frozenset(), on_root=with_vfs, shares_function=with_vfs) for _ in group.ports]
+    standings = [Standing(frozenset(), on_root=True) for _ in group.vfs]
+    standings += [Standing(frozenset(), on_root=with_vfs, shares_function=with_vfs) for _ in group.ports]
     if not group.stack:
-        return found
+        return standings
     others = (*group.vfs, *group.ports, *group.stack)
-    places = {each.if_name: place for place, each in enumerate(others) if each.if_name}
+    places = {other.if_name: place for place, other in enumerate(others) if other.if_name}
     root = group.root.if_name if group.root else ""
-    for place in range(len(found), len(others)):
-        found.append(_stands(place, others, places, root, found))
-    return found
+    for place in range(len(standings), len(others)):
+        standings.append(_stands(place, others, places, root, standings))
+    return standings
 
 
 def _stands(

@@ -19,7 +19,7 @@ def read(texts: Iterable[str]) -> Mapping[str, tuple[str, ...]]:
     Raises:
         InvalidInputError: a text is none of these, or a NIC is in two physical networks.
     """
-    found: dict[str, tuple[str, ...]] = {}
+    nics_of: dict[str, tuple[str, ...]] = {}
     wired: dict[str, str] = {}
     for text in texts:
         physnet, _, listed = text.partition("=")
@@ -35,8 +35,8 @@ def read(texts: Iterable[str]) -> Mapping[str, tuple[str, ...]]:
                     f'--physnet: "{nic}" is in {wired[nic]} and in {physnet}',
                     hint="a NIC is wired to one physical network; leave it out of the other",
                 )
-        found[physnet] = tuple(dict.fromkeys((*found.get(physnet, ()), *nics)))
-    return found
+        nics_of[physnet] = tuple(dict.fromkeys((*nics_of.get(physnet, ()), *nics)))
+    return nics_of
 
 
 def problems(inventory: Inventory) -> tuple[Problem, ...]:
@@ -44,8 +44,11 @@ def problems(inventory: Inventory) -> tuple[Problem, ...]:
     physnets = inventory.node.physnets
     if not physnets:
         return ()
-    here = {name for each in inventory.interfaces for name in _names(each) if name}
-    nics = sorted({each.if_name for each in inventory.interfaces if each.pci_address and each.type != "vf"} - {""})
+    here = {name for interface in inventory.interfaces for name in _names(interface) if name}
+    nics = sorted(
+        {interface.if_name for interface in inventory.interfaces if interface.pci_address and interface.type != "vf"}
+        - {""}
+    )
     return tuple(Problem(policy="", message=text) for text in (*_missing(physnets, here, nics), *_twice(inventory)))
 
 
@@ -63,12 +66,12 @@ def _missing(physnets: Mapping[str, tuple[str, ...]], here: set[str], nics: list
 def _twice(inventory: Inventory) -> Iterator[str]:
     """NICs that are in two physical networks, by their name and by their address."""
     wired = inventory.node.wired
-    for each in inventory.interfaces:
-        other = wired.get(each.pci_address, each.physnet)
-        if each.if_name in wired and other != each.physnet:
+    for interface in inventory.interfaces:
+        other = wired.get(interface.pci_address, interface.physnet)
+        if interface.if_name in wired and other != interface.physnet:
             yield (
-                f'--physnet: "{each.if_name}" is in {each.physnet} by its name and in {other} by its PCI address '
-                f"{each.pci_address}; its name counts"
+                f'--physnet: "{interface.if_name}" is in {interface.physnet} by its name and in {other} by its PCI '
+                f"address {interface.pci_address}; its name counts"
             )
 
 

@@ -8,7 +8,7 @@ netdra publishes stays as it is.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import msgspec
@@ -18,8 +18,8 @@ from netdra.exposure.capacities import policy_errors, value_errors
 from netdra.model import names
 from netdra.model.custom_device import CustomDevice, CustomDeviceSelector
 from netdra.model.device import Decision, ExposedDevice, ExposureResult, Features, Problem
-from netdra.model.inventory import Interface
-from netdra.model.registration import Outcome, Registration
+from netdra.model.inventory import DEVICE_FILE, Interface
+from netdra.model.registration import DeviceFile, Outcome, Registration
 from netdra.model.resource import (
     MAX_ATTRIBUTE_VALUES,
     MAX_ATTRIBUTES_AND_CAPACITIES,
@@ -136,9 +136,14 @@ def _rank(registration: Registration) -> tuple[bool, str, str, str]:
     return not registration.custom_device, registration.custom_device, registration.provider, registration.device
 
 
-def _called(if_name: str, device_name: str) -> frozenset[str]:
+def _called(what: Interface | Decision) -> frozenset[str]:
     """What an interface is called by those who say something of it."""
-    return frozenset({if_name, device_name, names.label(device_name)} - {""})
+    return frozenset({what.if_name, what.device_name, names.label(what.device_name)} - {""})
+
+
+def _adds_interface(registration: Registration) -> bool:
+    """Whether an interface is to be a device by it."""
+    return registration.adds and not registration.device_file
 
 
 class Registered:
@@ -149,12 +154,15 @@ class Registered:
 
     def __init__(self, registrations: Iterable[Registration] = ()) -> None:
         """Take them, in any order."""
-        found: dict[str, list[Registration]] = {}
-        for each in sorted(registrations, key=_rank):
-            found.setdefault(each.device, []).append(each)
-        self._by_device = {device: tuple(listed) for device, listed in found.items()}
-        self._heard = found.keys()
-        self._adding = {device for device, listed in found.items() if any(each.adds for each in listed)}
+        by_device: dict[str, list[Registration]] = {}
+        said = tuple(registrations)
+        # In the order in which they came: nobody takes another provider's file by a name that sorts before it.
+        self._files = tuple(registration for registration in said if registration.device_file)
+        for registration in sorted(said, key=_rank):
+            by_device.setdefault(registration.device, []).append(registration)
+        self._by_device = {device: tuple(listed) for device, listed in by_device.items()}
+        self._heard = by_device.keys()
+        self._adding = {device for device, listed in by_device.items() if any(map(_adds_interface, listed))}
 
     def __bool__(self) -> bool:
         return bool(self._by_device)
@@ -162,7 +170,51 @@ class Registered:
     @property
     def picks_pools(self) -> bool:
         """Whether it depends on an interface's pool whether it is registered as a device."""
-        return any(each.adds and each.pool for name in self._adding for each in self._by_device[name])
+        return any(_adds_interface(each) and each.pool for name in self._adding for each in self._by_device[name])
+
+    @property
+    def files(self) -> tuple[str, ...]:
+        """The paths of the device files that are registered as devices."""
+        return tuple(registration.device_file for registration in self._files)
+
+    def file_devices(self, interfaces: Iterable[Interface], look: Callable[[str], DeviceFile]) -> tuple[Interface, ...]:
+        """The devices that are only a file, also those whose file is not given to anybody now.
+
+        Args:
+            interfaces: all of the node: none of their names is free for a file.
+            look: what there is at a path now.
+        """
+        if not self._files:
+            return ()
+        taken = {name: interface for interface in interfaces for name in _called(interface)}
+        paths: set[str] = set()
+        numbers: dict[tuple[int, int], Registration] = {}
+        devices = []
+        for registration in self._files:
+            path, file = registration.device_file, look(registration.device_file)
+            if path in paths:
+                continue
+            paths.add(path)
+            problem = file.text
+            if registration.device in taken:
+                problem = f'"{registration.device}" is the name of an interface; register {path} by a name of its own'
+            elif file.number is not None:
+                first = numbers.setdefault(file.number, registration)
+                if first is not registration:
+                    problem = (
+                        f"device file {path} is the same device as {first.device_file}, which is device "
+                        f'"{first.device}" of provider "{first.provider}"; register each device once'
+                    )
+            devices.append(
+                Interface(
+                    type=DEVICE_FILE,
+                    device_file=path,
+                    called=registration.device,
+                    registered_by=registration.provider,
+                    file_problem=problem,
+                )
+            )
+        return tuple(devices)
 
     def of(self, device: str) -> tuple[Registration, ...]:
         """What is said under a name."""
@@ -177,15 +229,18 @@ class Registered:
         """
         if not self._adding:
             return interfaces
-        return [self._marked(each, pools.get(each.identity, "")) for each in interfaces]
+        return [self._marked(interface, pools.get(interface.identity, "")) for interface in interfaces]
 
     def _marked(self, interface: Interface, pool: str) -> Interface:
-        called = _called(interface.if_name, interface.device_name)
-        if not called & self._adding:
+        called = _called(interface)
+        if interface.device_file or not called & self._adding:
             return interface
         # Sorted, or which of two providers is named would depend on what a set is like today.
         said = (each for name in sorted(called) for each in self.of(name))
-        provider = next((each.provider for each in said if each.adds and each.pool in ("", pool)), "")
+        provider = next(
+            (entry.provider for entry in said if _adds_interface(entry) and entry.pool in ("", pool)),
+            "",
+        )
         return msgspec.structs.replace(interface, registered_by=provider) if provider else interface
 
     def concerning(self, part: ExposureResult, pool: str) -> tuple[tuple[Registration, ...], ...]:
@@ -193,9 +248,9 @@ class Registered:
         return tuple(
             tuple(
                 each
-                for name in sorted(self._heard & {*_called(decision.if_name, decision.device_name), *decision.exposed})
+                for name in sorted(self._heard & {*_called(decision), *decision.exposed})
                 for each in self.of(name)
-                if each.pool in ("", pool)
+                if each.pool in ("", pool) and each.device_file in ("", decision.interface)
             )
             for decision in part.decisions
         )
@@ -218,16 +273,23 @@ def applied(part: ExposureResult, said: Sequence[Sequence[Registration]], featur
     for decision, registrations in zip(part.decisions, said, strict=True):
         if not registrations:
             continue
-        called = _called(decision.if_name, decision.device_name)
+        called = _called(decision)
         if not decision.exposed:
-            outcomes += [_hidden(each, decision) for each in sorted(registrations, key=_rank)]
+            outcomes += [_hidden(registration, decision) for registration in sorted(registrations, key=_rank)]
         for name in decision.exposed:
             if name not in devices:
                 continue
-            meant = sorted((each for each in registrations if each.device in called or each.device == name), key=_rank)
+            meant = sorted(
+                (
+                    registration
+                    for registration in registrations
+                    if registration.device in called or registration.device == name
+                ),
+                key=_rank,
+            )
             devices[name], made = _added(devices[name], meant, features)
             outcomes += made
-            problems += [_problem(each, devices[name], decision) for each in made if each.problem]
+            problems += [_problem(entry, devices[name], decision) for entry in made if entry.problem]
     return msgspec.structs.replace(
         part,
         devices=tuple(devices[device.name] for device in part.devices),
@@ -301,8 +363,8 @@ def _added(
                 device=device.name,
                 meant=registration.device,
                 custom_device=registration.custom_device,
-                attributes=tuple(each.name for each in own if isinstance(each.value, DeviceAttribute)),
-                capacity=tuple(each.name for each in own if isinstance(each.value, DeviceCapacity)),
+                attributes=tuple(entry.name for entry in own if isinstance(entry.value, DeviceAttribute)),
+                capacity=tuple(entry.name for entry in own if isinstance(entry.value, DeviceCapacity)),
                 problem="; ".join(f"{', '.join(listed)} is left out: {why}" for why, listed in refused.items()),
             )
         )
@@ -319,7 +381,7 @@ def _said(
         qualified = f"{registration.provider}/{name}"
         if isinstance(attribute.value, tuple) and not features.list_attributes:
             text = f",{','.join(attribute.strings)}," if attribute.strings else ""
-            if not text or len(text.encode()) > MAX_STRING or any("," in each for each in attribute.strings or ()):
+            if not text or len(text.encode()) > MAX_STRING or any("," in string for string in attribute.strings or ()):
                 refused.setdefault(_NO_LISTS, []).append(qualified)
                 continue
             yield _Value(qualified, DeviceAttribute(string=text))

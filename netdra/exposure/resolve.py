@@ -18,11 +18,12 @@ from netdra.cel import CelEvaluationError, Selector, device_variables
 from netdra.exposure.templates import Rule, Template
 from netdra.model import names
 from netdra.model.device import Hidden, Outcome, PolicyVerdict, Problem
-from netdra.model.inventory import AttributeValue, Interface, attributes
+from netdra.model.inventory import DEVICE_FILE, AttributeValue, Interface, attributes
 
 ALL_ATTRIBUTES = frozenset(attributes(Interface()))
 """What a selector can ask of an interface; one of these that is missing could not be read."""
 TYPE = names.qualified("type")
+REGISTERED_BY = names.qualified("registeredBy")
 UPLINK = "it carries the node's own traffic, and no policy that matches it sets allowHostUplink"
 UPLINK_UNKNOWN = (
     "whether it carries the node's own traffic is unknown, so it is kept: no policy that matches it sets "
@@ -33,10 +34,15 @@ REPRESENTOR = (
     "it represents another function on the switch of its NIC, and no policy that matches it selects by "
     'type == "representor"'
 )
+ONLY_A_FILE = (
+    f'it is a device file, and no policy that matches it selects by registeredBy, or by type == "{DEVICE_FILE}"'
+)
 _OTHER_TYPES = ("", "some other type")
+_NOBODY = ("",)
 _PROTECTIONS: dict[str, Hidden] = {
     LOOPBACK: "loopback",
     REPRESENTOR: "representor",
+    ONLY_A_FILE: "device-file",
     UPLINK: "uplink",
     UPLINK_UNKNOWN: "uplink-unknown",
 }
@@ -116,6 +122,9 @@ def _winners(
 ) -> tuple[list[Template], str, Hidden | None]:
     """The devices that policies make, or why there are none; the verdicts of all that match are filled in."""
     hiding, kind = excluded
+    if interface.file_problem:
+        _mark(verdicts, matching, "overruled", interface.file_problem)
+        return [], interface.file_problem, "no-file"
     if not matching:
         if hiding:
             return [], hiding, kind
@@ -132,7 +141,7 @@ def _winners(
             return [], reason, _PROTECTIONS[reason]
     used = _host_use(interface)
     if used:
-        kept = [rule for rule in matching if any(each.beside_host for each in rule.templates)]
+        kept = [rule for rule in matching if any(template.beside_host for template in rule.templates)]
         _mark(verdicts, [rule for rule in matching if rule not in kept], "overruled", used)
         matching = kept
         if not matching:
@@ -166,7 +175,12 @@ def _protections(
     if interface.type == "loopback":
         yield LOOPBACK, lambda rule: False
     if interface.type == "representor":
-        yield REPRESENTOR, lambda rule: _asks_for_type(rule, facts)
+        yield REPRESENTOR, lambda rule: _asks_for(rule, facts, TYPE, _OTHER_TYPES)
+    if interface.type == DEVICE_FILE:
+        yield (
+            ONLY_A_FILE,
+            lambda rule: _asks_for(rule, facts, REGISTERED_BY, _NOBODY) or _asks_for(rule, facts, TYPE, _OTHER_TYPES),
+        )
     if interface.host_uplink:
         yield UPLINK, lambda rule: rule.allows_uplink
     # A fact that could not be read protects as if it held.
@@ -174,14 +188,14 @@ def _protections(
         yield UPLINK_UNKNOWN, lambda rule: rule.allows_uplink
 
 
-def _asks_for_type(rule: Rule, facts: dict[str, AttributeValue]) -> bool:
-    """Whether a policy that matches a representor means it: it would not match if it were of another type.
+def _asks_for(rule: Rule, facts: dict[str, AttributeValue], name: str, others: Iterable[str]) -> bool:
+    """Whether a policy that matches what is protected means it: with another value of a fact it would not match.
 
-    So `type == "representor"` means it, and neither `type != "pf"` nor a pattern of names does.
+    So `type == "representor"` means a representor, and neither `type != "pf"` nor a pattern of names does.
     """
-    for other in _OTHER_TYPES:
+    for other in others:
         with suppress(CelEvaluationError):
-            if rule.selector is None or rule.selector.matches(device_variables(names.DRIVER, {**facts, TYPE: other})):
+            if rule.selector is None or rule.selector.matches(device_variables(names.DRIVER, {**facts, name: other})):
                 return False
     return True
 
@@ -237,7 +251,7 @@ def _may_mean(selector: Selector, facts: Mapping[str, AttributeValue], failure: 
 def _likely(name: str) -> tuple[str, ...]:
     """The attributes that may be meant by a name that none has."""
     known = {each.rpartition("/")[2].lower(): each for each in sorted(ALL_ATTRIBUTES, reverse=True)}
-    return tuple(known[each] for each in difflib.get_close_matches(name.lower(), known, n=3, cutoff=0.75))
+    return tuple(known[close] for close in difflib.get_close_matches(name.lower(), known, n=3, cutoff=0.75))
 
 
 def _failed(rule: Rule, interface: Interface, failure: CelEvaluationError, meant: str) -> Problem:

@@ -41,7 +41,7 @@ class Candidate(msgspec.Struct, frozen=True):
         """The candidate as counters see it, with its devices, or with what these are if they have no names yet."""
         name = self.interface.device_name
         if personas is None:
-            personas = tuple(Persona(f"{name}{each.suffix}", each) for each in self.templates)
+            personas = tuple(Persona(f"{name}{template.suffix}", template) for template in self.templates)
         return Member(
             name=name,
             personas=personas,
@@ -70,24 +70,24 @@ def select(
     """
     problems: list[Problem] = []
     candidates = [_uncovered(each, covered, problems) for each in nic]
-    if any(each.on for each in candidates):
+    if any(candidate.on for candidate in candidates):
         candidates = _fitting(candidates, problems)
     used: set[str] = set()
     chosen = []
     for candidate in candidates:
         kept = candidate
         if not features.consumable_capacity:
-            whole = [each for each in kept.templates if not each.shared]
+            whole = [template for template in kept.templates if not template.shared]
             kept = _only(kept, whole, "feature-gate", NO_SHARING, problems)
         if not features.partitionable_devices:
             users = _users(candidates, candidate)
             if users:
-                shared = [each for each in kept.templates if each.shared]
+                shared = [template for template in kept.templates if template.shared]
                 kept = _only(kept, shared, "feature-gate", f"{NO_COUNTERS}, and {users} of it are in use", problems)
             kept = _only(kept, sorted(kept.templates, key=_rank)[:1], "feature-gate", NO_COUNTERS, problems)
         room = MAX_SHARED_OF_NIC if kept.is_root else MAX_SHARED_OF_VF
-        too_many = sorted((each for each in kept.templates if each.shared), key=_rank)[room:]
-        fitting = [each for each in kept.templates if each not in too_many]
+        too_many = sorted((template for template in kept.templates if template.shared), key=_rank)[room:]
+        fitting = [template for template in kept.templates if template not in too_many]
         kept = _only(kept, fitting, "limit", f"an interface can have {room} shared devices", problems)
         chosen.append(_named(kept, used, problems))
     return chosen, problems
@@ -98,34 +98,36 @@ def _uncovered(candidate: Candidate, covered: Mapping[str, str], problems: list[
     if not above:
         return candidate
     reason = f"{above} stands on it and on other NICs, and counters keep apart only what is in one pool"
-    return _only(candidate, [each for each in candidate.templates if each.shared], "limit", reason, problems)
+    return _only(
+        candidate, [template for template in candidate.templates if template.shared], "limit", reason, problems
+    )
 
 
 def _fitting(candidates: Sequence[Candidate], problems: list[Problem]) -> list[Candidate]:
     """Without what is offered whole though others stand on it, where one counter set has no room for all of these."""
-    others = [each for each in candidates if not each.is_root]
-    for branch in branches([each.member() for each in others]):
+    others = [candidate for candidate in candidates if not candidate.is_root]
+    for branch in branches([other.member() for other in others]):
         if fits([others[place].member() for place in branch], branch):
             continue
         reason = f"what stands on it needs more counters than the {MAX_COUNTERS} of a set"
         for place in branch:
             if any(place in others[other].on for other in branch):
-                shared = [each for each in others[place].templates if each.shared]
+                shared = [template for template in others[place].templates if template.shared]
                 others[place] = _only(others[place], shared, "limit", reason, problems)
-    return [*(each for each in candidates if each.is_root), *others]
+    return [*(candidate for candidate in candidates if candidate.is_root), *others]
 
 
 def _users(candidates: Sequence[Candidate], candidate: Candidate) -> str:
     """What is offered of what stands on an interface, or is protected there; "" for nothing."""
-    others = [each for each in candidates if not each.is_root]
+    others = [candidate for candidate in candidates if not candidate.is_root]
     if candidate.is_root or candidate.shares_function:
-        using = [each for each in others if each.on_root and not each.shares_function]
+        using = [other for other in others if other.on_root and not other.shares_function]
     else:
         place = others.index(candidate)
-        using = [each for each in others if place in each.on]
-    using = [each for each in using if each.templates or each.protected]
+        using = [other for other in others if place in other.on]
+    using = [entry for entry in using if entry.templates or entry.protected]
     if using:
-        return "VFs" if any(each.interface.type == "vf" for each in using) else "interfaces on top"
+        return "VFs" if any(entry.interface.type == "vf" for entry in using) else "interfaces on top"
     return "other ports" if candidate.shares_function else ""
 
 
@@ -136,8 +138,8 @@ def _rank(template: Template) -> tuple[int, str, bool]:
 def _only(
     candidate: Candidate, kept: Sequence[Template], kind: LeftOut, reason: str, problems: list[Problem]
 ) -> Candidate:
-    dropped = [each for each in candidate.templates if each not in kept]
-    problems += [_left_out(candidate.interface, each, kind, reason) for each in dropped]
+    dropped = [template for template in candidate.templates if template not in kept]
+    problems += [_left_out(candidate.interface, entry, kind, reason) for entry in dropped]
     return msgspec.structs.replace(candidate, templates=tuple(kept)) if dropped else candidate
 
 

@@ -75,18 +75,18 @@ def _never_had(exposure: Exposure) -> Iterator[str]:
     """Shares that no claims come to: by the amounts that can be asked for, or because another capacity runs out."""
     if sharing(exposure) == "exclusive":
         return
-    shares = {name: found for name in exposure.capacity if (found := _shares(exposure, name)) is not None}
-    limits = {name: found.claims for name, found in shares.items() if found.claims is not None}
+    shares = {name: share for name in exposure.capacity if (share := _shares(exposure, name)) is not None}
+    limits = {name: share.claims for name, share in shares.items() if share.claims is not None}
     scarce = min(limits, key=lambda name: limits[name], default="")
-    for name, found in shares.items():
+    for name, share in shares.items():
         path = f'spec.exposure.capacity["{name}"]'
-        alone = found.had(found.claims)
-        together = found.had(limits[scarce]) if scarce else found.value
-        if alone < found.value:
-            rest = f"{found.value - alone} of {found.value}"
+        alone = share.had(share.claims)
+        together = share.had(limits[scarce]) if scarce else share.value
+        if alone < share.value:
+            rest = f"{share.value - alone} of {share.value}"
             yield f"{path}: {rest} can never be had: no sum of amounts that can be asked for comes to more than {alone}"
-        elif together < found.value:
-            rest = f"{found.value - together} of {found.value}"
+        elif together < share.value:
+            rest = f"{share.value - together} of {share.value}"
             yield f"{path}: {rest} can never be had: after {limits[scarce]} claims nothing of {scarce} is left"
 
 
@@ -112,8 +112,8 @@ def _shares(exposure: Exposure, name: str) -> _Shares | None:
 
 
 def _whole(text: QuantityText | None) -> int | None:
-    found = number(text)
-    return int(found) if found is not None and found == int(found) else None
+    amount = number(text)
+    return int(amount) if amount is not None and amount == int(amount) else None
 
 
 def _shadows(policy: DeviceExposurePolicy, others: Iterable[DeviceExposurePolicy]) -> Iterator[str]:

@@ -28,12 +28,12 @@ class Address(msgspec.Struct, frozen=True, gc=False):
 def parse(body: bytes) -> Address:
     """The address in an RTM_NEWADDR or RTM_DELADDR message."""
     family, length, flags, scope, index = _HEADER.unpack_from(body)
-    found = attributes(body, _HEADER.size)
+    fields = attributes(body, _HEADER.size)
     # On a point-to-point link IFA_ADDRESS is the other end's; without IFA_LOCAL (IPv6) it is ours.
-    remote = found.get(uapi.IFA_ADDRESS, b"")
-    local = found.get(uapi.IFA_LOCAL, remote)
-    if uapi.IFA_FLAGS in found:
-        flags = to_u32(found[uapi.IFA_FLAGS])
+    remote = fields.get(uapi.IFA_ADDRESS, b"")
+    local = fields.get(uapi.IFA_LOCAL, remote)
+    if uapi.IFA_FLAGS in fields:
+        flags = to_u32(fields[uapi.IFA_FLAGS])
     peer = socket.inet_ntop(family, remote) if remote != local else ""
     return Address(index, f"{socket.inet_ntop(family, local)}/{length}", family, scope, flags, peer)
 
@@ -52,7 +52,7 @@ def dump(sock: Socket, index: int = 0, family: int = 0) -> list[Address]:
     header = _HEADER.pack(family, 0, 0, 0, index)
     bodies = sock.dump(uapi.RTM_GETADDR, header, doing=f"cannot list addresses of link {index or 'any'}")
     # A kernel without IPv6 answers with those of all families.
-    return [found for body in bodies if (found := parse(body)).family == family or family == 0]
+    return [parsed for body in bodies if (parsed := parse(body)).family == family or family == 0]
 
 
 def add(

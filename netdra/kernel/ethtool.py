@@ -94,12 +94,12 @@ def speeds(sock: Socket) -> dict[int, int]:
     """
     payload = nested(_HEADER, attribute(_HEADER_FLAGS, u32(_COMPACT_BITSETS)))
     replies = genetlink.dump(sock, FAMILY, _LINKMODES_GET, payload, doing="cannot read link speeds")
-    found: dict[int, int] = {}
+    by_index: dict[int, int] = {}
     for reply in replies:
         value = _speed(reply)
         if value:
-            found[to_u32(attributes(reply[_HEADER])[_HEADER_INDEX])] = value
-    return found
+            by_index[to_u32(attributes(reply[_HEADER])[_HEADER_INDEX])] = value
+    return by_index
 
 
 def speed(sock: Socket, index: int) -> int:

@@ -8,12 +8,14 @@ link has by itself (link-local IPv6), the routes that come with an address, what
 from __future__ import annotations
 
 import socket
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
 
 from netdra.kernel import address, link, route, uapi
 from netdra.kernel.address import Address
 from netdra.kernel.link import Link
 from netdra.kernel.netlink import Socket
+from netdra.kernel.route import Route
 from netdra.kernel.sysfs import Sysfs
 
 ADDRESS, ROUTE, XDP = "address", "route", "xdp"
@@ -21,7 +23,7 @@ _PORTS = {"bond": "bond-slave", "openvswitch": "ovs-port"}
 
 
 def words(
-    found: Link,
+    netdev: Link,
     master: Link | None,
     stacked: Iterable[Link],
     addresses: Iterable[Address],
@@ -32,7 +34,7 @@ def words(
     """What a link is used for.
 
     Args:
-        found: the link.
+        netdev: the link.
         master: the bridge, bond ... that it is a port of.
         stacked: the links that stand on it and are not its master.
         addresses: its addresses.
@@ -41,24 +43,44 @@ def words(
     """
     used = []
     if master is not None:
-        kind = found.port_kind or master.kind
+        kind = netdev.port_kind or master.kind
         used.append(f"{_PORTS.get(kind, f'{kind}-port')} {of or master.name}")
-    used += sorted({f"{each.kind or 'other'}-parent" for each in stacked})
+    used += sorted({f"{interface.kind or 'other'}-parent" for interface in stacked})
     if any(counts(each) for each in addresses):
         used.append(ADDRESS)
     if routed:
         used.append(ROUTE)
-    if found.xdp:
+    if netdev.xdp:
         used.append(XDP)
     return tuple(used)
 
 
-def counts(found: Address) -> bool:
+def counts(candidate: Address) -> bool:
     """Whether an address means that the host uses the link: any but those that the kernel gives each for IPv6."""
-    return not (found.family == socket.AF_INET6 and found.scope == uapi.RT_SCOPE_LINK)
+    return not (candidate.family == socket.AF_INET6 and candidate.scope == uapi.RT_SCOPE_LINK)
 
 
-def read(sock: Socket, found: Link, sysfs: Sysfs) -> tuple[str, ...]:
+class Configuration(NamedTuple):
+    """The addresses of a link, and the routes that leave through it."""
+
+    addresses: Sequence[Address]
+    routes: Sequence[Route]
+
+
+def configuration(sock: Socket, netdev: Link) -> Configuration:
+    """What a link has just now.
+
+    Args:
+        sock: a socket in the link's namespace.
+        netdev: the link.
+
+    Raises:
+        KernelError: the kernel refused to tell.
+    """
+    return Configuration(address.dump(sock, netdev.index), route.dump(sock, through=netdev.index))
+
+
+def read(sock: Socket, netdev: Link, sysfs: Sysfs, has: Configuration) -> tuple[str, ...]:
     """What a link is used for just now, asked of the kernel.
 
     Only where sysfs shows something above the link, or does not show the link, are all links listed: that waits for the
@@ -66,19 +88,20 @@ def read(sock: Socket, found: Link, sysfs: Sysfs) -> tuple[str, ...]:
 
     Args:
         sock: a socket in the link's namespace.
-        found: the link, as it was read a moment ago.
+        netdev: the link, as it was read a moment ago.
         sysfs: the namespace's, if it is there.
+        has: the link's `configuration`, as it was read a moment ago.
 
     Raises:
         KernelError: the kernel refused to tell.
     """
-    folder = f"class/net/{found.name}"
-    listed = sysfs.names(folder) if sysfs.number(f"{folder}/ifindex") == found.index else None
+    folder = f"class/net/{netdev.name}"
+    listed = sysfs.names(folder) if sysfs.number(f"{folder}/ifindex") == netdev.index else None
     stands_alone = isinstance(listed, list) and not any(entry.startswith("upper_") for entry in listed)
     return words(
-        found,
-        link.find(sock, found.master) if found.master else None,
-        [] if stands_alone else link.stacked_on(sock, found.index),
-        address.dump(sock, found.index),
-        routed=any(each.is_made for each in route.dump(sock, through=found.index)),
+        netdev,
+        link.find(sock, netdev.master) if netdev.master else None,
+        [] if stands_alone else link.stacked_on(sock, netdev.index),
+        has.addresses,
+        routed=any(entry.is_made for entry in has.routes),
     )

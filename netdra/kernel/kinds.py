@@ -161,39 +161,39 @@ def bond(**options: Any) -> bytes:
 
 def vlan_id_of(data: bytes) -> int:
     """The VLAN id in a VLAN link's data, 0 if it has none."""
-    found = attributes(data).get(_VLAN_ID)
-    return to_u16(found) if found else 0
+    value = attributes(data).get(_VLAN_ID)
+    return to_u16(value) if value else 0
 
 
 def vlan_protocol_of(data: bytes) -> str:
     """The protocol in a VLAN link's data, "" if it has none."""
-    found = attributes(data).get(_VLAN_PROTOCOL)
-    number = to_be16(found) if found else 0
+    protocol = attributes(data).get(_VLAN_PROTOCOL)
+    number = to_be16(protocol) if protocol else 0
     return next((name for name, value in VLAN_PROTOCOLS.items() if value == number), "")
 
 
 def vlan_filtering_of(data: bytes) -> bool:
     """Whether a bridge's data say that it filters VLANs."""
-    found = attributes(data).get(_BRIDGE_VLAN_FILTERING)
-    return bool(found and to_u8(found))
+    value = attributes(data).get(_BRIDGE_VLAN_FILTERING)
+    return bool(value and to_u8(value))
 
 
 def bond_mode_of(data: bytes) -> str:
     """The mode in a bond's data, "" if it has none."""
-    found = attributes(data).get(_BOND["mode"][0])
-    return _word(BOND_MODES, to_u8(found)) if found else ""
+    value = attributes(data).get(_BOND["mode"][0])
+    return _word(BOND_MODES, to_u8(value)) if value else ""
 
 
 def bond_follows_member_of(data: bytes) -> bool:
     """Whether a bond's data say that its MAC is always that of its active member (fail_over_mac "active")."""
-    found = attributes(data).get(_BOND["fail_over_mac"][0])
-    return bool(found and to_u8(found) == FAIL_OVER_MACS["active"])
+    value = attributes(data).get(_BOND["fail_over_mac"][0])
+    return bool(value and to_u8(value) == FAIL_OVER_MACS["active"])
 
 
 def macvlan_mode_of(data: bytes) -> str:
     """The mode in a macvlan's data, "" if it has none."""
-    found = attributes(data).get(1)
-    return _word(MACVLAN_MODES, to_u32(found)) if found else ""
+    value = attributes(data).get(1)
+    return _word(MACVLAN_MODES, to_u32(value)) if value else ""
 
 
 def _word(words: Mapping[str, int], number: int) -> str:

@@ -115,8 +115,8 @@ class Link(msgspec.Struct, frozen=True, gc=False):
             return 0
         if self.kind != "vxlan":
             return self.lower
-        found = attributes(self.data).get(_VXLAN_LINK)
-        return to_u32(found) if found else 0
+        value = attributes(self.data).get(_VXLAN_LINK)
+        return to_u32(value) if value else 0
 
     @property
     def port(self) -> SwitchPort | None:
@@ -145,9 +145,9 @@ def switch_port(port_name: str, on_switch: bool = True) -> SwitchPort | None:
     Follows the kernel's Documentation/networking/devlink/devlink-port.rst: `pf0`, `pf0vf3`, `pf0sf7`, `c1pf0vf3`.
     Drivers before 5.2 name the port of a VF by the VF's index alone.
     """
-    found = _REPRESENTED.match(port_name)
-    if found is not None:
-        return SwitchPort(controller=int(found["controller"] or 0), pf=int(found["pf"]), vf=int(found["vf"] or -1))
+    parts = _REPRESENTED.match(port_name)
+    if parts is not None:
+        return SwitchPort(controller=int(parts["controller"] or 0), pf=int(parts["pf"]), vf=int(parts["vf"] or -1))
     if on_switch and _BARE_NUMBER.match(port_name):
         return SwitchPort(controller=0, pf=-1, vf=int(port_name))
     return None
@@ -155,8 +155,8 @@ def switch_port(port_name: str, on_switch: bool = True) -> SwitchPort | None:
 
 def uplink_number(port_name: str) -> int:
     """The number of the PF whose own port on the switch has that phys_port_name ("p1"), -1 if it is no such port."""
-    found = _UPLINK.match(port_name)
-    return int(found["pf"]) if found is not None else -1
+    parts = _UPLINK.match(port_name)
+    return int(parts["pf"]) if parts is not None else -1
 
 
 class Settings(TypedDict, total=False):
@@ -191,9 +191,9 @@ class Changes(Settings, total=False):
 def parse(body: bytes) -> Link:
     """The link in an RTM_NEWLINK or RTM_DELLINK message."""
     _, hardware, index, flags, _ = _IFINFO.unpack_from(body)
-    found = attributes(body, _HEADER_SIZE)
-    get = found.get
-    info = attributes(found[uapi.IFLA_LINKINFO]) if uapi.IFLA_LINKINFO in found else _NO_ATTRIBUTES
+    fields = attributes(body, _HEADER_SIZE)
+    get = fields.get
+    info = attributes(fields[uapi.IFLA_LINKINFO]) if uapi.IFLA_LINKINFO in fields else _NO_ATTRIBUTES
     state = get(uapi.IFLA_OPERSTATE, b"\0")[0]
     return Link(
         index,
@@ -208,10 +208,10 @@ def parse(body: bytes) -> Link:
         _number(get(uapi.IFLA_MTU)),
         OPER_STATES[state] if state < len(OPER_STATES) else OPER_STATES[0],
         _number(get(uapi.IFLA_LINK)),
-        to_i32(found[uapi.IFLA_LINK_NETNSID]) if uapi.IFLA_LINK_NETNSID in found else -1,
+        to_i32(fields[uapi.IFLA_LINK_NETNSID]) if uapi.IFLA_LINK_NETNSID in fields else -1,
         _number(get(uapi.IFLA_MASTER)),
         to_text(get(uapi.IFLA_IFALIAS, b"")),
-        _alt_names(found[uapi.IFLA_PROP_LIST]) if uapi.IFLA_PROP_LIST in found else (),
+        _alt_names(fields[uapi.IFLA_PROP_LIST]) if uapi.IFLA_PROP_LIST in fields else (),
         to_text(get(uapi.IFLA_PARENT_DEV_NAME, b"")),
         to_text(get(uapi.IFLA_PARENT_DEV_BUS_NAME, b"")),
         _number(get(uapi.IFLA_NUM_VF)),
@@ -219,7 +219,7 @@ def parse(body: bytes) -> Link:
         _number(get(uapi.IFLA_PROMISCUITY)),
         to_text(get(uapi.IFLA_PHYS_PORT_NAME, b"")),
         get(uapi.IFLA_PHYS_SWITCH_ID, b"").hex(),
-        uapi.IFLA_XDP in found and _has_program(found[uapi.IFLA_XDP]),
+        uapi.IFLA_XDP in fields and _has_program(fields[uapi.IFLA_XDP]),
     )
 
 
@@ -259,13 +259,13 @@ def max_mtu(sock: Socket, which: str | int) -> int:
     Raises:
         KernelError: the kernel refused.
     """
-    found = attributes(get_raw(sock, which, _NO_STATS), _HEADER_SIZE).get(uapi.IFLA_MAX_MTU)
-    return to_u32(found) if found else 0
+    value = attributes(get_raw(sock, which, _NO_STATS), _HEADER_SIZE).get(uapi.IFLA_MAX_MTU)
+    return to_u32(value) if value else 0
 
 
 def of_function(links: Iterable[Link], address: str) -> Link | None:
     """The netdev of a PCI function, by its address: in switchdev mode representors of its VFs have that address too."""
-    return next((each for each in links if each.parent == address and each.port is None), None)
+    return next((link for link in links if link.parent == address and link.port is None), None)
 
 
 def stacked_on(sock: Socket, index: int) -> list[Link]:
@@ -277,8 +277,8 @@ def stacked_on(sock: Socket, index: int) -> list[Link]:
     # Of thousands of links only those are read in full whose message has the index in an attribute of theirs.
     signs = tuple(attribute(kind, u32(index)) for kind in (uapi.IFLA_LINK, _VXLAN_LINK))
     bodies = sock.dump(uapi.RTM_GETLINK, _header() + _NO_STATS, doing="cannot list links")
-    found = (parse(body) for body in bodies if any(sign in body for sign in signs))
-    return [each for each in found if each.stands_on == index]
+    candidates = (parse(body) for body in bodies if any(sign in body for sign in signs))
+    return [candidate for candidate in candidates if candidate.stands_on == index]
 
 
 def find(sock: Socket, which: str | int) -> Link | None:

@@ -8,6 +8,7 @@ Numbers are in the machine's byte order but where a name says otherwise.
 from __future__ import annotations
 
 import errno
+import mmap
 import socket
 import struct
 import threading
@@ -103,27 +104,27 @@ def nested(kind: int, *attributes_: bytes) -> bytes:
 
 def attributes(data: bytes, start: int = 0) -> dict[int, bytes]:
     """The attributes from `start` to the end, by number; of a repeated one the last. A cut-off tail is left out."""
-    found: dict[int, bytes] = {}
+    values: dict[int, bytes] = {}
     end = len(data)
     while start + 4 <= end:
         size, kind = _read_attribute(data, start)
         if size < 4 or start + size > end:
             break
-        found[kind & _NLA_TYPE_MASK] = data[start + 4 : start + size]
+        values[kind & _NLA_TYPE_MASK] = data[start + 4 : start + size]
         start += (size + 3) & ~3
-    return found
+    return values
 
 
 def attribute_list(data: bytes, start: int = 0) -> list[tuple[int, bytes]]:
     """The attributes in their order, for lists in which one number is repeated."""
-    found: list[tuple[int, bytes]] = []
+    values: list[tuple[int, bytes]] = []
     while start + 4 <= len(data):
         size, kind = _read_attribute(data, start)
         if size < 4 or start + size > len(data):
             break
-        found.append((kind & _NLA_TYPE_MASK, data[start + 4 : start + size]))
+        values.append((kind & _NLA_TYPE_MASK, data[start + 4 : start + size]))
         start += (size + 3) & ~3
-    return found
+    return values
 
 
 def messages(data: bytes) -> Iterator[tuple[int, int, int, bytes]]:
@@ -138,10 +139,13 @@ def messages(data: bytes) -> Iterator[tuple[int, int, int, bytes]]:
 
 
 class _Received(threading.local):
-    """Where a thread's answers arrive. Clearing a buffer for each socket takes longer than most requests."""
+    """Where a thread's answers arrive. Clearing a buffer for each socket takes longer than most requests.
+
+    Mapped, not allocated: only those pages are in memory that an answer has reached, and most threads read little.
+    """
 
     def __init__(self) -> None:
-        self.view = memoryview(bytearray(_BUFFER))
+        self.view = memoryview(mmap.mmap(-1, _BUFFER, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS))
 
 
 _received = _Received()

@@ -148,17 +148,17 @@ def inode_at(path: str = _OWN) -> int:
     The path's file may be there without its mount: a runtime that removes a namespace takes that away first. Without a
     path it is the calling thread's.
     """
-    found = status_at(path)
-    return found.st_ino if found is not None else 0
+    status = status_at(path)
+    return status.st_ino if status is not None else 0
 
 
 def status_at(path: str) -> os.stat_result | None:
     """What the kernel says of the namespace at a path, such as when that was made (st_mtime_ns); None where none is."""
     try:
-        found = os.stat(path)  # noqa: PTH116 (many at once)
+        status = os.stat(path)  # noqa: PTH116 (many at once)
     except OSError:
         return None
-    return found if found.st_dev == os.stat(_OWN).st_dev else None  # noqa: PTH116
+    return status if status.st_dev == os.stat(_OWN).st_dev else None  # noqa: PTH116
 
 
 def delete(name: str, folder: str = NAMED) -> None:

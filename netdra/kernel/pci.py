@@ -94,14 +94,14 @@ def _identity(folder: Folder) -> tuple[str | Unreadable, str | Unreadable, str |
 
 def pf_of(sysfs: Sysfs, address: str) -> str:
     """The address of a VF's PF, "" if it is no VF."""
-    found = sysfs.link_name(f"bus/pci/devices/{address}/physfn")
-    return found if isinstance(found, str) else ""
+    name = sysfs.link_name(f"bus/pci/devices/{address}/physfn")
+    return name if isinstance(name, str) else ""
 
 
 def root_of(path: str) -> str:
     """The PCIe root in a device's path, whatever switches are between ("pci0000:00"); "" if there is none."""
-    found = _ROOT.search(path)
-    return found[1] if found else ""
+    root = _ROOT.search(path)
+    return root[1] if root else ""
 
 
 def virtual_functions(sysfs: Sysfs, address: str, path: str = "") -> dict[int, str] | Unreadable:
@@ -123,8 +123,8 @@ def netdevs(sysfs: Sysfs, address: str) -> tuple[str, ...]:
 
 def driver_of(sysfs: Sysfs, address: str) -> str:
     """The name of the driver that is bound to a device, "" for none."""
-    found = sysfs.link_name(f"bus/pci/devices/{address}/driver")
-    return found if isinstance(found, str) else ""
+    name = sysfs.link_name(f"bus/pci/devices/{address}/driver")
+    return name if isinstance(name, str) else ""
 
 
 def bind(sysfs: Sysfs, address: str, driver: str) -> None:
@@ -155,14 +155,14 @@ def unbind(sysfs: Sysfs, address: str) -> None:
         sysfs.write(f"bus/pci/devices/{address}/driver/unbind", address)
 
 
-def _or(found: str | Unreadable | None) -> str | Unreadable:
-    return "" if found is None else found
+def _or(value: str | Unreadable | None) -> str | Unreadable:
+    return "" if value is None else value
 
 
-def _required(found: T | Unreadable | None) -> T | Unreadable:
+def _required(value: T | Unreadable | None) -> T | Unreadable:
     """What a file says that the kernel always has; a recorded tree may lack it."""
-    return Unreadable(errno.ENOENT) if found is None else found
+    return Unreadable(errno.ENOENT) if value is None else value
 
 
-def _count(found: int | Unreadable | None) -> int | Unreadable:
-    return 0 if found is None else found
+def _count(value: int | Unreadable | None) -> int | Unreadable:
+    return 0 if value is None else value

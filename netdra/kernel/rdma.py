@@ -20,13 +20,13 @@ def devices(sysfs: Sysfs) -> dict[str, tuple[str, str]]:
 
     A device over PCI shows its parent as a link, software ones (rxe, siw) name their netdev in a file.
     """
-    found: dict[str, tuple[str, str]] = {}
+    by_name: dict[str, tuple[str, str]] = {}
     for name in sysfs.listing("class/infiniband"):
         folder = f"class/infiniband/{name}"
         parent = sysfs.text(f"{folder}/parent") or _first_netdev(sysfs, folder)
         device = sysfs.link_name(f"{folder}/device")
-        found[printable(name)] = (device if isinstance(device, str) else "", parent)
-    return found
+        by_name[printable(name)] = (device if isinstance(device, str) else "", parent)
+    return by_name
 
 
 def netns_mode(sock: Socket) -> str:
@@ -48,9 +48,9 @@ def index_of(sock: Socket, name: str) -> int:
         KernelError: the kernel refused.
     """
     for body in sock.dump(_GET, b"", doing="cannot list RDMA devices"):
-        found = attributes(body)
-        if to_text(found.get(_DEVICE_NAME, b"")) == name:
-            return to_u32(found[_DEVICE_INDEX])
+        fields = attributes(body)
+        if to_text(fields.get(_DEVICE_NAME, b"")) == name:
+            return to_u32(fields[_DEVICE_INDEX])
     raise KernelMissingError(19, f'cannot find RDMA device "{name}"')
 
 
@@ -76,7 +76,7 @@ def open_socket() -> Socket:
 
 def _first_netdev(sysfs: Sysfs, folder: str) -> str:
     for port in sysfs.listing(f"{folder}/ports"):
-        found = sysfs.text(f"{folder}/ports/{port}/gid_attrs/ndevs/0")
-        if found:
-            return found
+        name = sysfs.text(f"{folder}/ports/{port}/gid_attrs/ndevs/0")
+        if name:
+            return name
     return ""

@@ -76,19 +76,19 @@ class Route(msgspec.Struct, frozen=True, kw_only=True):
 def parse(body: bytes) -> Route:
     """The route in an RTM_NEWROUTE or RTM_DELROUTE message."""
     family, length, _, _, table, protocol, scope, kind, flags = _HEADER.unpack_from(body)
-    found = attributes(body, _HEADER.size)
-    metrics = attributes(found.get(uapi.RTA_METRICS, b""))
-    index = _number(found, uapi.RTA_OIF)
-    hops = tuple(_hops(found.get(uapi.RTA_MULTIPATH, b"")))
+    fields = attributes(body, _HEADER.size)
+    metrics = attributes(fields.get(uapi.RTA_METRICS, b""))
+    index = _number(fields, uapi.RTA_OIF)
+    hops = tuple(_hops(fields.get(uapi.RTA_MULTIPATH, b"")))
     return Route(
-        destination=_destination(family, found.get(uapi.RTA_DST), length),
+        destination=_destination(family, fields.get(uapi.RTA_DST), length),
         index=index,
-        gateway=_gateway(family, found),
-        table=_number(found, uapi.RTA_TABLE) or table,
-        metric=_number(found, uapi.RTA_PRIORITY),
+        gateway=_gateway(family, fields),
+        table=_number(fields, uapi.RTA_TABLE) or table,
+        metric=_number(fields, uapi.RTA_PRIORITY),
         scope=scope,
         on_link=bool(flags & uapi.RTNH_F_ONLINK),
-        source=_text(family, found.get(uapi.RTA_PREFSRC)),
+        source=_text(family, fields.get(uapi.RTA_PREFSRC)),
         mtu=_number(metrics, uapi.RTAX_MTU),
         advmss=_number(metrics, uapi.RTAX_ADVMSS),
         protocol=protocol,
@@ -135,9 +135,9 @@ def used_links(sock: Socket) -> tuple[frozenset[int], frozenset[int]]:
             _, length, _, _, _, protocol, _, kind, _ = _HEADER.unpack_from(body)
             if kind != uapi.RTN_UNICAST or (protocol == uapi.RTPROT_KERNEL and length):
                 continue
-            found = attributes(body, _HEADER.size)
-            index = _number(found, uapi.RTA_OIF)
-            links = (*_hops(found.get(uapi.RTA_MULTIPATH, b"")), *((index,) if index else ()))
+            fields = attributes(body, _HEADER.size)
+            index = _number(fields, uapi.RTA_OIF)
+            links = (*_hops(fields.get(uapi.RTA_MULTIPATH, b"")), *((index,) if index else ()))
             made.update(links)
             if not length:
                 default.update(links)
@@ -211,11 +211,11 @@ def _via(family: int, gateway: ipaddress.IPv4Address | ipaddress.IPv6Address) ->
     return attribute(uapi.RTA_VIA, struct.pack("=H", other) + gateway.packed)
 
 
-def _gateway(family: int, found: dict[int, bytes]) -> str:
-    if uapi.RTA_VIA in found:
-        via = found[uapi.RTA_VIA]
+def _gateway(family: int, fields: dict[int, bytes]) -> str:
+    if uapi.RTA_VIA in fields:
+        via = fields[uapi.RTA_VIA]
         return _text(struct.unpack_from("=H", via)[0], via[2:])
-    return _text(family, found.get(uapi.RTA_GATEWAY))
+    return _text(family, fields.get(uapi.RTA_GATEWAY))
 
 
 def _scope(route: Route) -> int:
@@ -244,8 +244,8 @@ def _text(family: int, packed: bytes | None) -> str:
     return str(socket.inet_ntop(family, packed)) if packed and family in _EVERYWHERE else ""
 
 
-def _number(found: dict[int, bytes], kind: int) -> int:
-    return to_u32(found[kind]) if kind in found else 0
+def _number(fields: dict[int, bytes], kind: int) -> int:
+    return to_u32(fields[kind]) if kind in fields else 0
 
 
 def _described(route: Route) -> str:

@@ -55,8 +55,8 @@ class Sysfs:
 
     def text(self, path: str) -> str:
         """A file's text, "" where it is absent or cannot be read."""
-        found = self.read(path)
-        return found if isinstance(found, str) else ""
+        content = self.read(path)
+        return content if isinstance(content, str) else ""
 
     def number(self, path: str, base: int = 10) -> int | Unreadable | None:
         """A file's text as a number; None where the file is absent; EINVAL where the text is no number."""
@@ -87,15 +87,15 @@ class Sysfs:
         """
         target = self.link(path)
         if isinstance(target, str):
-            found = posixpath.normpath(f"{path.rpartition('/')[0]}/{target}")
-            if found.startswith("devices/"):
-                return found
+            resolved = posixpath.normpath(f"{path.rpartition('/')[0]}/{target}")
+            if resolved.startswith("devices/"):
+                return resolved
         return self.resolve(path)
 
     def listing(self, path: str) -> list[str]:
         """The names in a folder, sorted; none where it is absent, no folder, or cannot be read."""
-        found = self.names(path)
-        return found if isinstance(found, list) else []
+        entries = self.names(path)
+        return entries if isinstance(entries, list) else []
 
     def names(self, path: str) -> list[str] | Unreadable | None:
         """The names in a folder, sorted; None where there is no such folder."""
@@ -202,11 +202,11 @@ def _read(path: str, folder: int | None) -> str | Unreadable | None:
     return data.decode(errors="backslashreplace").strip("\0 \t\r\n")
 
 
-def _number(found: str | Unreadable | None, base: int) -> int | Unreadable | None:
-    if not isinstance(found, str):
-        return found
+def _number(content: str | Unreadable | None, base: int) -> int | Unreadable | None:
+    if not isinstance(content, str):
+        return content
     try:
-        return int(found, base)
+        return int(content, base)
     except ValueError:
         return Unreadable(errno.EINVAL)
 

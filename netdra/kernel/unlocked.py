@@ -73,5 +73,5 @@ def _answer(sock: Socket, name: str, question: int) -> bytes:
 
 
 def _asked(sock: Socket, name: str) -> int:
-    found = link.find(sock, name) if name else None
-    return found.index if found is not None else 0
+    netdev = link.find(sock, name) if name else None
+    return netdev.index if netdev is not None else 0

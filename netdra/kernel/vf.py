@@ -105,18 +105,18 @@ def _encode(wanted: VF) -> list[tuple[str, bytes]]:
 
 
 def _parse(data: bytes) -> VF:
-    found = attributes(data)
-    index, mac = _MAC_FIELDS.unpack_from(found[_MAC].ljust(_MAC_FIELDS.size, b"\0"))
-    _, vlan, qos = _VLAN_FIELDS.unpack_from(found[_VLAN]) if _VLAN in found else (0, None, 0)
-    _, min_rate, max_rate = _RATE_FIELDS.unpack_from(found[_RATE]) if _RATE in found else (0, None, None)
-    state = _setting(found.get(_LINK_STATE))
-    spoof_check, trust = _setting(found.get(_SPOOFCHK)), _setting(found.get(_TRUST))
+    fields = attributes(data)
+    index, mac = _MAC_FIELDS.unpack_from(fields[_MAC].ljust(_MAC_FIELDS.size, b"\0"))
+    _, vlan, qos = _VLAN_FIELDS.unpack_from(fields[_VLAN]) if _VLAN in fields else (0, None, 0)
+    _, min_rate, max_rate = _RATE_FIELDS.unpack_from(fields[_RATE]) if _RATE in fields else (0, None, None)
+    state = _setting(fields.get(_LINK_STATE))
+    spoof_check, trust = _setting(fields.get(_SPOOFCHK)), _setting(fields.get(_TRUST))
     return VF(
         index=index,
         mac=mac[:6].hex(":"),
         vlan=vlan,
         qos=qos,
-        protocol=_protocol(found.get(_VLAN_LIST, b"")),
+        protocol=_protocol(fields.get(_VLAN_LIST, b"")),
         spoof_check=None if spoof_check is None else bool(spoof_check),
         trust=None if trust is None else bool(trust),
         link_state=LINK_STATES[state] if state is not None and state < len(LINK_STATES) else None,

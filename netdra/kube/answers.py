@@ -16,7 +16,7 @@ from netdra.kube.errors import Status, api_error, no_answer
 from netdra.kube.metrics import REQUEST_SECONDS, REQUESTS
 from netdra.kube.resources import KubernetesObject, Resource
 from netdra.model import depth
-from netdra.model.errors import InvalidInputError
+from netdra.model.errors import UNREADABLE, InvalidInputError
 
 log = logging.getLogger(__name__)
 
@@ -55,7 +55,7 @@ def page(what: str, body: bytes) -> Page:
     """
     try:
         return depth.decode(_page, body)
-    except msgspec.DecodeError as problem:
+    except UNREADABLE as problem:
         raise no_answer(what, problem) from None
 
 
@@ -66,13 +66,14 @@ def one(resource: Resource[T], body: bytes | msgspec.Raw) -> T:
         InvalidInputError: it does not have the form that the kind has here.
     """
     try:
-        found: T = depth.decode(decoder(resource.type), body)
-    except (msgspec.DecodeError, RecursionError) as problem:  # opaque parameters can be nested as deep as 10 KiB go
+        decoded: T = depth.decode(decoder(resource.type), body)
+    # Opaque parameters can be nested as deep as 10 KiB go.
+    except (*UNREADABLE, RecursionError) as problem:
         raise InvalidInputError(
             f"API server: an object of {resource.plural} cannot be read: {problem}",
             hint="is the CustomResourceDefinition of another version of netdra?",
         ) from None
-    return found
+    return decoded
 
 
 def refusal(what: str, code: int, body: bytes, retry_after: str) -> Exception:
@@ -86,7 +87,7 @@ def refusal(what: str, code: int, body: bytes, retry_after: str) -> Exception:
     """
     try:
         status = depth.decode(_status, body)
-    except msgspec.DecodeError:
+    except UNREADABLE:
         # Not every refusal comes from the API server itself: a proxy or a load balancer answers in its own way.
         status = Status(message=body[:200].decode(errors="replace").strip())
     wait = float(retry_after) if retry_after.isdecimal() else 0.0

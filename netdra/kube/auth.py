@@ -30,7 +30,7 @@ import msgspec
 
 from netdra.kube.errors import Status, UnavailableError
 from netdra.kube.kubeconfig import Cluster, Config, Plugin, User
-from netdra.model.errors import InvalidInputError
+from netdra.model.errors import UNREADABLE, InvalidInputError
 from netdra.ops.logs import clean
 
 TOKEN_SECONDS = 60.0
@@ -119,11 +119,11 @@ def _with(base: Credentials, authorization: str) -> Credentials:
 
 def _impersonation(user: User) -> tuple[tuple[str, str], ...]:
     """The headers of somebody else whom we ask as."""
-    found = [("Impersonate-User", user.as_), ("Impersonate-Uid", user.as_uid)]
-    found += [("Impersonate-Group", group) for group in user.as_groups]
+    headers = [("Impersonate-User", user.as_), ("Impersonate-Uid", user.as_uid)]
+    headers += [("Impersonate-Group", group) for group in user.as_groups]
     for name, values in user.as_user_extra.items():
-        found += [(f"Impersonate-Extra-{quote(name, safe=_PLAIN)}", value) for value in values]
-    return tuple(each for each in found if each[1])
+        headers += [(f"Impersonate-Extra-{quote(name, safe=_PLAIN)}", value) for value in values]
+    return tuple(header for header in headers if header[1])
 
 
 class _Tls:
@@ -132,8 +132,8 @@ class _Tls:
     def __init__(self, config: Config) -> None:
         self._cluster = config.cluster
         self._is_used = config.cluster.server.startswith("https:")
-        found = _pem(self._cluster.certificate_authority_data, self._cluster.certificate_authority)
-        self._trusted = found.decode("ascii") if found else ""
+        authority = _pem(self._cluster.certificate_authority_data, self._cluster.certificate_authority)
+        self._trusted = authority.decode("ascii") if authority else ""
 
     def context(self, own: tuple[bytes, bytes] | None) -> ssl.SSLContext | None:
         """A context, with our certificate and its key as PEM.
@@ -165,8 +165,8 @@ def _load(context: ssl.SSLContext, certificate: bytes, key: bytes) -> None:
         # Without a password it would ask on the terminal for that of an encrypted key.
         context.load_cert_chain(f"/proc/self/fd/{held[0]}", f"/proc/self/fd/{held[1]}", password=lambda: b"-")
     finally:
-        for each in held:
-            os.close(each)
+        for entry in held:
+            os.close(entry)
 
 
 def _pem(data: str, path: str) -> bytes:
@@ -236,19 +236,19 @@ class _TokenFile:
     def _read(self) -> None:
         """Take the token that is in the file now; while it cannot be read, the last one counts."""
         try:
-            found = self._path.read_text()[:_MAX_TOKEN].strip()
+            token = self._path.read_text()[:_MAX_TOKEN].strip()
             reason = "is empty"
         except (OSError, UnicodeError) as problem:
-            found, reason = "", getattr(problem, "strerror", None) or "is no text"
-        found = found or self._token or self._fallback
-        if not found:
+            token, reason = "", getattr(problem, "strerror", None) or "is no text"
+        token = token or self._token or self._fallback
+        if not token:
             raise InvalidInputError(f"{self._where}: token file {self._path}: {reason}")
-        if not found.isascii() or not found.isprintable():
+        if not token.isascii() or not token.isprintable():
             raise InvalidInputError(f"{self._where}: token file {self._path}: must hold one line of ASCII")
         self._until = time.monotonic() + TOKEN_SECONDS
-        if found != self._token:
-            self._token = found
-            self._credentials = _with(self._base, f"Bearer {found}")
+        if token != self._token:
+            self._token = token
+            self._credentials = _with(self._base, f"Bearer {token}")
 
 
 class _Said(msgspec.Struct, frozen=True, rename="camel"):
@@ -269,8 +269,8 @@ class _ExecCredential(msgspec.Struct, frozen=True, rename="camel"):
 _printed = msgspec.json.Decoder(_ExecCredential)
 
 
-class _Known(NamedTuple):
-    """What a plugin printed, until when it holds."""
+class _Printed(NamedTuple):
+    """The credentials that a plugin printed, and until when they hold."""
 
     credentials: Credentials
     until: datetime | None
@@ -282,24 +282,24 @@ class _Known(NamedTuple):
 
 
 class _Exec:
-    """Credentials that a program prints; all who wait for them wait for one run of it."""
+    """Credentials that a program prints; all callers wait for the same run of the program."""
 
     def __init__(self, config: Config, plugin: Plugin, base: Credentials, tls: _Tls) -> None:
         self._config = config
         self._plugin = plugin
         self._base = base
         self._tls = tls
-        self._known: _Known | None = None
-        self._run: asyncio.Task[_Known] | None = None
+        self._printed: _Printed | None = None
+        self._run: asyncio.Task[_Printed] | None = None
 
     async def current(self) -> Credentials:
-        known = self._known
-        return known.credentials if known is not None and known.holds else (await self._ask()).credentials
+        printed = self._printed
+        return printed.credentials if printed is not None and printed.holds else (await self._ask()).credentials
 
     async def renewed(self, refused: Credentials) -> bool:
-        if self._known is None or self._known.credentials is refused:
+        if self._printed is None or self._printed.credentials is refused:
             await self._ask()
-        return self._known is not None and self._known.credentials is not refused
+        return self._printed is not None and self._printed.credentials is not refused
 
     async def close(self) -> None:
         run, self._run = self._run, None
@@ -308,41 +308,41 @@ class _Exec:
             with suppress(asyncio.CancelledError, InvalidInputError, UnavailableError):
                 await run
 
-    async def _ask(self) -> _Known:
-        """Run the program, or wait for it if it runs; whoever stops waiting leaves it to the others."""
+    async def _ask(self) -> _Printed:
+        """Run the program, or wait for it if it runs; a caller that stops waiting leaves it to the others."""
         if self._run is None:
             self._run = asyncio.create_task(self._asked())
             self._run.add_done_callback(self._ended)
         return await asyncio.shield(self._run)
 
-    def _ended(self, run: asyncio.Task[_Known]) -> None:
+    def _ended(self, run: asyncio.Task[_Printed]) -> None:
         if self._run is run:
             self._run = None
         if not run.cancelled():
             run.exception()  # seen, also where nobody waits any more
 
-    async def _asked(self) -> _Known:
+    async def _asked(self) -> _Printed:
         interactive = self._is_interactive()
         printed = await self._output(interactive)
         try:
-            found = _printed.decode(printed)
-        except (msgspec.DecodeError, RecursionError):
+            credential = _printed.decode(printed)
+        except (*UNREADABLE, RecursionError):
             said = "nothing" if not printed.strip() else "something else"
             raise self._fault(f"it must print an ExecCredential, and printed {said}") from None
-        known = self._credentials(found)
-        before = self._known
-        if before is not None and before.said == known.said:
-            known = before  # the same as before, so whoever was refused need not try again
-        self._known = known
-        return known
+        fresh = self._credentials(credential)
+        before = self._printed
+        if before is not None and before.said == fresh.said:
+            fresh = before  # the same as before: a refused caller need not try again
+        self._printed = fresh
+        return fresh
 
-    def _credentials(self, found: _ExecCredential) -> _Known:
+    def _credentials(self, printed: _ExecCredential) -> _Printed:
         wanted = self._plugin.api_version
-        if found.kind != "ExecCredential" or found.api_version != wanted:
+        if printed.kind != "ExecCredential" or printed.api_version != wanted:
             raise self._fault(
                 f"it must print an ExecCredential of {wanted}, and printed one of another kind or version"
             )
-        said = found.status or _Said()
+        said = printed.status or _Said()
         pair = said.client_certificate_data, said.client_key_data
         if bool(pair[0]) != bool(pair[1]):
             raise self._fault("it printed a certificate without its key, or a key without its certificate")
@@ -357,7 +357,7 @@ class _Exec:
             except OSError as problem:
                 raise self._fault(f"it printed a pair that is of no use: {_of_certificates(problem)}") from None
         until = said.expiration_timestamp
-        return _Known(made, until.replace(tzinfo=until.tzinfo or UTC) if until else None, said)
+        return _Printed(made, until.replace(tzinfo=until.tzinfo or UTC) if until else None, said)
 
     def _is_interactive(self) -> bool:
         mode = self._plugin.interactive_mode or "IfAvailable"
@@ -409,14 +409,14 @@ class _Exec:
         if plugin.provide_cluster_info:
             spec["cluster"] = _for_plugin(cluster)
         info = {"kind": "ExecCredential", "apiVersion": plugin.api_version, "spec": spec}
-        own = {each.name: each.value for each in plugin.env}
+        own = {variable.name: variable.value for variable in plugin.env}
         return {**os.environ, **own, "KUBERNETES_EXEC_INFO": json.dumps(info)}
 
     def _blotted(self, told: bytes) -> str:
         """What the program said on stderr, without what the kubeconfig gave to it."""
         text = told[-8192:].decode(errors="replace").strip()
-        values = [each.value for each in self._plugin.env]
-        values += [part for each in self._plugin.args for part in (each, each.partition("=")[2])]
+        values = [variable.value for variable in self._plugin.env]
+        values += [part for argument in self._plugin.args for part in (argument, argument.partition("=")[2])]
         for value in sorted(filter(None, values), key=len, reverse=True):
             if len(value) > 3:
                 text = text.replace(value, "[given]")
@@ -436,7 +436,7 @@ class _Exec:
 def _for_plugin(cluster: Cluster) -> dict[str, Any]:
     """The cluster as an ExecCredential's spec has it."""
     trusted = _pem(cluster.certificate_authority_data, cluster.certificate_authority)
-    found = {
+    described = {
         "server": cluster.server,
         "tls-server-name": cluster.tls_server_name,
         "insecure-skip-tls-verify": cluster.insecure_skip_tls_verify,
@@ -445,16 +445,16 @@ def _for_plugin(cluster: Cluster) -> dict[str, Any]:
         "disable-compression": cluster.disable_compression,
         "config": cluster.for_plugins,
     }
-    return {name: value for name, value in found.items() if value}
+    return {name: value for name, value in described.items() if value}
 
 
 async def _all(stream: asyncio.StreamReader | None) -> bytes:
     """All that comes, but no more of it than is too much."""
-    found = bytearray()
+    content = bytearray()
     while stream is not None and (chunk := await stream.read(64 * 1024)):
-        if len(found) <= MAX_OUTPUT:
-            found += chunk
-    return bytes(found)
+        if len(content) <= MAX_OUTPUT:
+            content += chunk
+    return bytes(content)
 
 
 async def _end(process: asyncio.subprocess.Process, *, whole: bool) -> None:

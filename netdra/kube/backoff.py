@@ -1,6 +1,6 @@
 """How long to wait before trying again: longer each time, never long, and not for everybody at the same moment.
 
-Used by the reflector, the leader election and whoever repeats a request. It counts attempts, not time: a clock that
+Used by the reflector, the leader election and others that repeat a request. It counts attempts, not time: a clock that
 jumps changes nothing.
 """
 

@@ -46,8 +46,8 @@ class Selection:
 
     def parameters(self) -> dict[str, str]:
         """The selection as parameters of a request."""
-        found = {"fieldSelector": self.field_selector, "labelSelector": self.label_selector}
-        return {name: value for name, value in found.items() if value}
+        selectors = {"fieldSelector": self.field_selector, "labelSelector": self.label_selector}
+        return {name: value for name, value in selectors.items() if value}
 
 
 class Following(Protocol):
@@ -165,7 +165,7 @@ class Client:
         manager: str = FIELD_MANAGER,
         subresource: str = "",
     ) -> T:
-        """Make the fields that are given be as they are given (server-side apply), whoever had them before.
+        """Make the fields that are given be as they are given (server-side apply), also those of other managers.
 
         Args:
             resource: the kind.
@@ -202,8 +202,8 @@ class Client:
             ApiError: NotFoundError, ConflictError …
         """
         metadata = seen.metadata
-        known = {"uid": metadata.uid, "resourceVersion": metadata.resource_version}
-        preconditions = {name: value for name, value in known.items() if value}
+        identity = {"uid": metadata.uid, "resourceVersion": metadata.resource_version}
+        preconditions = {name: value for name, value in identity.items() if value}
         options = {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": preconditions}
         path = resource.path(metadata.namespace, metadata.name)
         await self._send("DELETE", path, f'delete {resource.plural} "{metadata.name}"', body=options)
@@ -267,14 +267,14 @@ def _target(path: str, parameters: Mapping[str, str]) -> str:
 
 async def _whole(client: Client, resource: Resource[T], selection: Selection) -> list[T]:
     """A list, page by page."""
-    found: list[T] = []
+    objects: list[T] = []
     continue_ = ""
     while True:
         page = await client.page(resource, selection, limit=PAGE, continue_=continue_)
-        found += [answers.one(resource, item) for item in page.items or ()]
+        objects += [answers.one(resource, item) for item in page.items or ()]
         continue_ = page.metadata.continue_
         if not continue_:
-            return found
+            return objects
 
 
 def _refusal(what: str, response: aiohttp.ClientResponse, body: bytes) -> Exception:

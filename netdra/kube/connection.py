@@ -13,6 +13,7 @@ import ipaddress
 import os
 import socket
 import ssl
+from asyncio import sslproto
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager, suppress
 from typing import Any
@@ -37,9 +38,11 @@ ANSWER_SECONDS = 15.0
 PROXY_SECONDS = 30.0
 """How long it may take until a proxy has opened the way, with the turn of others before."""
 MAX_REQUESTS = 16
-"""Connections for requests: a burst of fifty writes takes turns on them, each costs 256 KiB (asyncio's TLS)."""
+"""Connections for requests: a burst of fifty writes takes turns on them."""
 MAX_STREAMS = 84
 """Connections for what is read for minutes."""
+TLS_BUFFER = 32 * 1024
+"""Bytes that are read of a TLS connection at a time; so many are set aside for each."""
 KEEP_IDLE_SECONDS = 30.0
 """After once to twice this time an unused connection is closed; the API server closes it after 90 s."""
 _TURNS_TO_END = 20
@@ -62,6 +65,9 @@ _SOCKET_OPTIONS = (
 # aiohttp reads the system's authorities at its import, for requests that say nothing of whom to trust: 2 MiB that stay.
 # Every request here says it; one that did not would trust nobody.
 aiohttp.connector._SSL_CONTEXT_VERIFIED = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)  # noqa: SLF001
+# asyncio sets 256 KiB aside for each TLS connection that is open, and a watch has one: 5 MiB of a node's daemon.
+# A TLS record has 16 KiB at most (RFC 8446, 5.1): two of them are read at a time.
+sslproto.SSLProtocol.max_size = TLS_BUFFER
 
 
 class _BrokenError(aiohttp.ClientConnectionError):
@@ -279,21 +285,21 @@ def proxy_of(config: Config) -> str:
         InvalidInputError: it is no proxy that can be used.
     """
     cluster = config.cluster
-    found = cluster.proxy_url
-    if not found:
+    proxy = cluster.proxy_url
+    if not proxy:
         parts = urlsplit(cluster.server)
         names = ("HTTPS_PROXY", "https_proxy") if parts.scheme == "https" else ("HTTP_PROXY", "http_proxy")
-        found = next((os.environ[name] for name in names if os.environ.get(name)), "")
+        proxy = next((os.environ[name] for name in names if os.environ.get(name)), "")
         without = os.environ.get("NO_PROXY") or os.environ.get("no_proxy") or ""
         port = parts.port or (443 if parts.scheme == "https" else 80)
-        if not found or is_direct(parts.hostname or "", port, without):
+        if not proxy or is_direct(parts.hostname or "", port, without):
             return ""
-        found = found if "://" in found else f"http://{found}"
-    if not is_url(found, ("http", "https")):
+        proxy = proxy if "://" in proxy else f"http://{proxy}"
+    if not is_url(proxy, ("http", "https")):
         raise InvalidInputError(
             f"{config.where}: the proxy must be a URL of http:// or https://", hint="set proxy-url, or HTTPS_PROXY"
         )
-    return found
+    return proxy
 
 
 def is_direct(host: str, port: int, without: str) -> bool:
@@ -312,7 +318,7 @@ def is_direct(host: str, port: int, without: str) -> bool:
             return True
     if address is not None and address.is_loopback:
         return True
-    return any(_covers(each.strip().lower(), host.lower(), address, port) for each in without.split(","))
+    return any(_covers(entry.strip().lower(), host.lower(), address, port) for entry in without.split(","))
 
 
 def _covers(entry: str, host: str, address: ipaddress.IPv4Address | ipaddress.IPv6Address | None, port: int) -> bool:

@@ -74,23 +74,23 @@ def without(features: Features, fields: Iterable[Dropped]) -> Features:
 
 def off(features: Features) -> tuple[str, ...]:
     """The feature gates that a server with these features has off, but for those that a release has off by itself."""
-    known = {
+    taken_by_gate = {
         PARTITIONABLE_DEVICES: features.partitionable_devices,
         CONSUMABLE_CAPACITY: features.consumable_capacity,
         DEVICE_TAINTS: features.device_taints,
     }
-    return tuple(gate for gate, taken in known.items() if not taken)
+    return tuple(gate for gate, taken in taken_by_gate.items() if not taken)
 
 
 def on(features: Features) -> tuple[str, ...]:
     """The feature gates that a server with these features has on."""
-    known = {
+    taken_by_gate = {
         PARTITIONABLE_DEVICES: features.partitionable_devices,
         CONSUMABLE_CAPACITY: features.consumable_capacity,
         LIST_ATTRIBUTES: features.list_attributes,
         DEVICE_TAINTS: features.device_taints,
     }
-    return tuple(gate for gate, taken in known.items() if taken)
+    return tuple(gate for gate, taken in taken_by_gate.items() if taken)
 
 
 async def probe(client: Client, node: str) -> Features:

@@ -1,6 +1,6 @@
 """What a process's way to the API server tells of its health, as checks for `netdra.ops.health`.
 
-Used by the daemons. Every reflector that runs on a client is asked, whoever began it.
+Used by the daemons. All reflectors that run on a client are asked.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ def synced(client: Client) -> Check:
     """Every copy has been equal to the API server once."""
 
     def check() -> Finding:
-        missing = sorted({each.plural for each in client.following if not each.synced})
+        missing = sorted({following.plural for following in client.following if not following.synced})
         if missing:
             return Finding(ok=False, detail=f"not yet listed: {', '.join(missing)}")
         return Finding(bool(client.following), detail=f"{len(client.following)} copies")
@@ -25,7 +25,7 @@ def reachable(client: Client) -> Check:
     """No copy has trouble being kept current."""
 
     def check() -> Finding:
-        troubles = sorted({each.problem for each in client.following if each.problem})
+        troubles = sorted({following.problem for following in client.following if following.problem})
         return Finding(not troubles, detail="; ".join(troubles) or "answers")
 
     return check

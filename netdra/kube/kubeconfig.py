@@ -56,7 +56,7 @@ class Cluster(_Secretive, frozen=True, kw_only=True, rename="kebab"):
     @property
     def for_plugins(self) -> Any:
         """What the file keeps for an exec plugin."""
-        return next((each.extension for each in self.extensions if each.name == _EXEC_EXTENSION), None)
+        return next((extension.extension for extension in self.extensions if extension.name == _EXEC_EXTENSION), None)
 
 
 class Variable(_Secretive, frozen=True, kw_only=True):
@@ -176,9 +176,9 @@ def find_config(
         return _chosen(_read(kubeconfig), context)
     if context is None and os.environ.get("KUBERNETES_SERVICE_HOST") and (service_account / "token").exists():
         return _of_service_account(service_account)
-    named = [Path(each) for each in os.environ.get("KUBECONFIG", "").split(os.pathsep) if each]
-    files = [each for each in named if each.expanduser().exists()] or named[:1] or [Path(HOME)]
-    return _chosen(_merged([_read(each, alone=len(files) == 1) for each in files]), context)
+    named = [Path(path) for path in os.environ.get("KUBECONFIG", "").split(os.pathsep) if path]
+    files = [entry for entry in named if entry.expanduser().exists()] or named[:1] or [Path(HOME)]
+    return _chosen(_merged([_read(file, alone=len(files) == 1) for file in files]), context)
 
 
 def _of_service_account(folder: Path) -> Config:
@@ -199,25 +199,25 @@ def _read(path: Path, *, alone: bool = True) -> Kubeconfig:
         plain = _plain(path.expanduser().read_bytes().decode())
         if plain is None and not alone:
             return Kubeconfig()
-        found = _converted(plain)
+        config = _converted(plain)
     except FileNotFoundError:
         raise InvalidInputError(f"kubeconfig {path}: not found", hint=_NAME_ONE) from None
     except (OSError, ValueError, InvalidInputError, RecursionError, yaml.YAMLError) as problem:
         raise InvalidInputError(f"kubeconfig {path}: {_unread(problem)}", hint=_NAME_ONE) from None
     folder = path.expanduser().absolute().parent
     return replace(
-        found,
-        clusters=tuple(replace(each, cluster=_cluster_in(each.cluster, folder)) for each in found.clusters),
-        users=tuple(replace(each, user=_user_in(each.user, folder)) for each in found.users),
+        config,
+        clusters=tuple(replace(cluster, cluster=_cluster_in(cluster.cluster, folder)) for cluster in config.clusters),
+        users=tuple(replace(user, user=_user_in(user.user, folder)) for user in config.users),
     )
 
 
 def _plain(text: str) -> Any:
     if yaml_text.nests_too_deeply(text):
         raise ValueError("nested")
-    found = yaml.load(text, Loader=yaml_text.Loader)  # noqa: S506 (a SafeLoader)
-    yaml_text.refuse_many_values(found, "kubeconfig")
-    return found
+    plain = yaml.load(text, Loader=yaml_text.Loader)  # noqa: S506 (a SafeLoader)
+    yaml_text.refuse_many_values(plain, "kubeconfig")
+    return plain
 
 
 def _converted(plain: Any) -> Kubeconfig:
@@ -251,9 +251,9 @@ def _kind_of_fault(text: str) -> str:
 def _without_nulls(value: Any) -> Any:
     """A key without a value is as good as none."""
     if isinstance(value, dict):
-        return {key: _without_nulls(each) for key, each in value.items() if each is not None}
+        return {key: _without_nulls(inner) for key, inner in value.items() if inner is not None}
     if isinstance(value, list):
-        return [_without_nulls(each) for each in value if each is not None]
+        return [_without_nulls(inner) for inner in value if inner is not None]
     return value
 
 
@@ -261,60 +261,60 @@ def _within(path: str, folder: Path) -> str:
     return str(folder / path) if path else ""
 
 
-def _cluster_in(found: Cluster, folder: Path) -> Cluster:
-    return replace(found, certificate_authority=_within(found.certificate_authority, folder))
+def _cluster_in(cluster: Cluster, folder: Path) -> Cluster:
+    return replace(cluster, certificate_authority=_within(cluster.certificate_authority, folder))
 
 
-def _user_in(found: User, folder: Path) -> User:
-    plugin = found.exec_
+def _user_in(user: User, folder: Path) -> User:
+    plugin = user.exec_
     if plugin is not None and "/" in plugin.command:
         plugin = replace(plugin, command=_within(plugin.command, folder))
     return replace(
-        found,
-        client_certificate=_within(found.client_certificate, folder),
-        client_key=_within(found.client_key, folder),
-        token_file=_within(found.token_file, folder),
+        user,
+        client_certificate=_within(user.client_certificate, folder),
+        client_key=_within(user.client_key, folder),
+        token_file=_within(user.token_file, folder),
         exec_=plugin,
     )
 
 
-def _merged(found: Sequence[Kubeconfig]) -> Kubeconfig:
+def _merged(configs: Sequence[Kubeconfig]) -> Kubeconfig:
     return Kubeconfig(
-        clusters=tuple(_first(each.clusters for each in found)),
-        users=tuple(_first(each.users for each in found)),
-        contexts=tuple(_first(each.contexts for each in found)),
-        current_context=next((each.current_context for each in found if each.current_context), ""),
+        clusters=tuple(_first(config.clusters for config in configs)),
+        users=tuple(_first(config.users for config in configs)),
+        contexts=tuple(_first(config.contexts for config in configs)),
+        current_context=next((config.current_context for config in configs if config.current_context), ""),
     )
 
 
 def _first(lists: Iterable[tuple[Named, ...]]) -> Iterable[Named]:
     """Of those with one name the first one."""
-    known: dict[str, Named] = {}
-    for each in lists:
-        for one in each:
-            known.setdefault(one.name, one)
-    return known.values()
+    by_name: dict[str, Named] = {}
+    for listed in lists:
+        for one in listed:
+            by_name.setdefault(one.name, one)
+    return by_name.values()
 
 
-def _chosen(found: Kubeconfig, wanted: str | None) -> Config:
-    name = found.current_context if wanted is None else wanted
+def _chosen(merged: Kubeconfig, wanted: str | None) -> Config:
+    name = merged.current_context if wanted is None else wanted
     if not name:
         raise InvalidInputError("kubeconfig: No current context", hint="name one with --context")
-    context = _named(found.contexts, name, "context").context
-    cluster = _named(found.clusters, context.cluster, f'context "{name}": cluster').cluster
-    user = _named(found.users, context.user, f'context "{name}": user').user if context.user else User()
+    context = _named(merged.contexts, name, "context").context
+    cluster = _named(merged.clusters, context.cluster, f'context "{name}": cluster').cluster
+    user = _named(merged.users, context.user, f'context "{name}": user').user if context.user else User()
     config = Config(cluster=cluster, user=user, namespace=context.namespace or "default", context=name)
     for contradiction in _contradictions(config):
         raise InvalidInputError(f"{config.where}: {contradiction}")
     return replace(config, cluster=replace(cluster, server=_url_of(config)))
 
 
-def _named(found: Sequence[Named], name: str, what: str) -> Named:
-    for each in found:
-        if each.name == name:
-            return each
-    known = ", ".join(sorted(each.name for each in found)) or "none"
-    raise InvalidInputError(f"kubeconfig: {what} '{name}' not found", hint=f"there are: {known}")
+def _named(entries: Sequence[Named], name: str, what: str) -> Named:
+    for entry in entries:
+        if entry.name == name:
+            return entry
+    there = ", ".join(sorted(entry.name for entry in entries)) or "none"
+    raise InvalidInputError(f"kubeconfig: {what} '{name}' not found", hint=f"there are: {there}")
 
 
 def _url_of(config: Config) -> str:
@@ -362,12 +362,14 @@ def _contradictions(config: Config) -> Iterable[str]:
 
 
 def _faults_of_plugin(plugin: Plugin) -> Iterable[str]:
-    known = ("client.authentication.k8s.io/v1", "client.authentication.k8s.io/v1beta1")
+    versions = ("client.authentication.k8s.io/v1", "client.authentication.k8s.io/v1beta1")
     if not plugin.command:
         yield "exec: it has no command"
-    if plugin.api_version not in known:
-        yield f'exec: apiVersion "{plugin.api_version}" is none of {", ".join(known)}'
+    if plugin.api_version not in versions:
+        yield f'exec: apiVersion "{plugin.api_version}" is none of {", ".join(versions)}'
     elif plugin.api_version.endswith("/v1") and not plugin.interactive_mode:
         yield "exec: interactiveMode must be Never, IfAvailable or Always"
-    if any(not each.name or "=" in each.name or "\0" in each.name + each.value for each in plugin.env):
+    if any(
+        not variable.name or "=" in variable.name or "\0" in variable.name + variable.value for variable in plugin.env
+    ):
         yield "exec: env: a variable needs a name without `=`"

@@ -1,8 +1,8 @@
 """Elect one of several equal processes by a Lease (coordination.k8s.io/v1), and run its work while it leads.
 
-Used by the controller. The rules are client-go's: whoever holds the lease renews it; when nobody has for as long as it
-says, another may take it, and the write decides between two that try (resourceVersion). Only durations seen by one's
-own clock count, never the times in the lease, so skewed clocks do no harm.
+Used by the controller. The rules are client-go's: the holder of the lease renews it; when it has not for as long as the
+lease says, another may take it, and the write decides between two that try (resourceVersion). Only durations seen by
+one's own clock count, never the times in the lease, so skewed clocks do no harm.
 """
 
 from __future__ import annotations
@@ -186,14 +186,14 @@ class Election:
     async def _look(self) -> None:
         """Read the lease, and note when it was seen to change."""
         try:
-            found = await self.client.get(LEASES, self.name, self.namespace)
+            lease = await self.client.get(LEASES, self.name, self.namespace)
         except NotFoundError:
             self._lease = None
             return
         self._asked = self.clock()
-        if self._lease is None or found.metadata.resource_version != self._lease.metadata.resource_version:
+        if self._lease is None or lease.metadata.resource_version != self._lease.metadata.resource_version:
             self._changed = self.clock()
-        self._lease = found
+        self._lease = lease
 
     def _is_held_by_another(self, lease: Lease) -> bool:
         holder = lease.spec.holder_identity
@@ -203,13 +203,13 @@ class Election:
     def _ours(self, lease: Lease) -> Lease:
         """The lease as it is when this process has just renewed it."""
         now = micro_time_text(datetime.now(UTC))
-        known = lease.spec.holder_identity == self.identity
+        renewing = lease.spec.holder_identity == self.identity
         spec = LeaseSpec(
             holder_identity=self.identity,
             lease_duration_seconds=math.ceil(self.terms.duration),
-            acquire_time=lease.spec.acquire_time if known else now,
+            acquire_time=lease.spec.acquire_time if renewing else now,
             renew_time=now,
-            lease_transitions=lease.spec.lease_transitions + (not known),
+            lease_transitions=lease.spec.lease_transitions + (not renewing),
         )
         return msgspec.structs.replace(lease, spec=spec)
 

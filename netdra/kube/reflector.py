@@ -25,7 +25,7 @@ from netdra.kube.errors import ApiError, GoneError, Status, api_error, no_answer
 from netdra.kube.resources import KubernetesObject, Resource
 from netdra.kube.store import Store, key_of, order
 from netdra.kube.watch import WatchEvent, watch
-from netdra.model.errors import NetdraError
+from netdra.model.errors import UNREADABLE, NetdraError
 
 log = logging.getLogger(__name__)
 
@@ -104,7 +104,7 @@ class Reflector(Generic[T]):
         try:
             await self._follow()
         finally:
-            self.client.following[:] = [each for each in self.client.following if each is not self]
+            self.client.following[:] = [reflector for reflector in self.client.following if reflector is not self]
             self._show(0, 0)
 
     @property
@@ -125,7 +125,7 @@ class Reflector(Generic[T]):
                     await self._watch_again()
             except NetdraError as problem:
                 await self._pause(problem)
-            except msgspec.DecodeError as problem:
+            except UNREADABLE as problem:
                 await self._pause(no_answer(self._what, problem))
 
     async def _list(self) -> None:
@@ -171,7 +171,7 @@ class Reflector(Generic[T]):
         if trouble is None:
             return
         # A server that refuses may not like the version. One that is silent where bookmarks are due may have been
-        # restored from a backup: it says nothing at all to whoever asks from a version that it has not reached.
+        # restored from a backup: it says nothing at all about a version that it has not reached.
         self._refusals += trouble.status.code != 0
         if self._refusals >= REFUSALS_BEFORE_LIST or (silent and lasted >= self.timing.idle):
             self._refusals = 0
@@ -220,12 +220,12 @@ class Reflector(Generic[T]):
         """Put an object into the store unless it is there in this version, and return its key."""
         metadata = _head.decode(raw).metadata
         key = key_of(metadata.namespace, metadata.name)
-        known = self.store.objects.get(key)
-        if not afresh and known is not None and known.metadata.resource_version == metadata.resource_version:
+        stored = self.store.objects.get(key)
+        if not afresh and stored is not None and stored.metadata.resource_version == metadata.resource_version:
             return key
         try:
             self.store.put(key, decoder(self.resource.type).decode(raw))
-        except (msgspec.DecodeError, RecursionError) as problem:
+        except (*UNREADABLE, RecursionError) as problem:
             log.warning('%s "%s" cannot be read: %s', self.resource.plural, key, problem)
             self.store.put_unreadable(key, str(problem))
         return key

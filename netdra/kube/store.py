@@ -1,4 +1,4 @@
-"""The copy of a kind's objects that a reflector keeps, and whoever wants to know when it changes.
+"""The copy of a kind's objects that a reflector keeps, and its followers, who are told of changes.
 
 Filled by `netdra.kube.reflector`, read by the daemons. Readers and writer are on one event loop, so a reader that does
 not await sees one state. A callback is called after the change is in the store; it should note that there is work and

@@ -16,6 +16,7 @@ from netdra.kube.client import Client, Selection
 from netdra.kube.errors import GoneError, Status, no_answer
 from netdra.kube.resources import KubernetesObject, Resource
 from netdra.model.depth import decode
+from netdra.model.errors import UNREADABLE
 
 T = TypeVar("T", bound=KubernetesObject)
 
@@ -72,11 +73,11 @@ async def watch(
 
 
 async def _events(chunks: AsyncIterator[bytes], what: str) -> AsyncGenerator[WatchEvent, None]:
-    async with aclosing(lines(chunks, what)) as found:
-        async for line in found:
+    async with aclosing(lines(chunks, what)) as stream:
+        async for line in stream:
             try:
                 event = decode(_event, line)
-            except msgspec.DecodeError as problem:
+            except UNREADABLE as problem:
                 raise GoneError(f"API server: {what}: an event cannot be read: {problem}", Status()) from None
             yield event
 

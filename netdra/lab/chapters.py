@@ -55,10 +55,17 @@ def discovered(inventory: Inventory) -> Chapter:
         text="Read over netlink; `netdra discover` shows every attribute.",
         columns=("interface", "type", "mac", "mtu", "state", ""),
         rows=tuple(
-            (each.if_name or f"({each.device_name})", each.type, each.mac, str(each.mtu), each.oper_state, _role(each))
-            for each in inventory.interfaces
+            (
+                interface.if_name or f"({interface.device_name})",
+                interface.type,
+                interface.mac,
+                str(interface.mtu),
+                interface.oper_state,
+                _role(interface),
+            )
+            for interface in inventory.interfaces
         ),
-        data=[attributes(each) for each in inventory.interfaces],
+        data=[attributes(interface) for interface in inventory.interfaces],
     )
 
 
@@ -70,8 +77,8 @@ def exposed(result: ExposureResult) -> Chapter:
         text="What no policy names is hidden, and so is the host's uplink; `netdra explain` tells why.",
         columns=("interface", "offered as", "because"),
         rows=tuple(
-            (each.if_name or f"({each.device_name})", ", ".join(each.exposed) or "-", each.reason)
-            for each in result.decisions
+            (decision.if_name or f"({decision.device_name})", ", ".join(decision.exposed) or "-", decision.reason)
+            for decision in result.decisions
         ),
         data=result.decisions,
     )
@@ -86,13 +93,13 @@ def published(slices: Sequence[ResourceSlice]) -> Chapter:
         columns=("pool", "device", "for", "capacity"),
         rows=tuple(
             (
-                found.spec.pool.name,
+                resource_slice.spec.pool.name,
                 device.name,
                 "many claims" if device.allow_multiple_allocations else "one claim",
                 ", ".join(f"{name} {capacity.value}" for name, capacity in device.capacity.items()),
             )
-            for found in slices
-            for device in found.spec.devices
+            for resource_slice in slices
+            for device in resource_slice.spec.devices
         ),
         data=slices,
     )
@@ -108,11 +115,11 @@ def allocated(claim: ResourceClaim) -> Chapter:
         columns=("request", "device", "consumes"),
         rows=tuple(
             (
-                each.request,
-                f"{each.pool}/{each.device}",
-                ", ".join(f"{amount} {name}" for name, amount in each.consumed_capacity.items()),
+                result.request,
+                f"{result.pool}/{result.device}",
+                ", ".join(f"{amount} {name}" for name, amount in result.consumed_capacity.items()),
             )
-            for each in claim.status.allocation.devices.results
+            for result in claim.status.allocation.devices.results
         ),
         data=claim,
     )
@@ -139,13 +146,13 @@ def attached(report: AttachReport, plugins: str) -> Chapter:
         columns=("step", "type", "run as", "interface", "ms"),
         rows=tuple(
             (
-                each.step,
-                each.plugin,
-                "built in" if each.execution == "Builtin" else "binary",
-                each.interface,
-                f"{1000 * each.seconds:.1f}",
+                step.step,
+                step.plugin,
+                "built in" if step.execution == "Builtin" else "binary",
+                step.interface,
+                f"{1000 * step.seconds:.1f}",
             )
-            for each in report.steps
+            for step in report.steps
         ),
         data=report,
     )
@@ -160,14 +167,14 @@ def inside(seen: Sequence[Seen]) -> Chapter:
         columns=("interface", "kind", "mtu", "state", "addresses", "routes"),
         rows=tuple(
             (
-                each.name,
-                f"{each.kind} in {each.master}" if each.master else each.kind,
-                str(each.mtu),
-                each.state,
-                "\n".join(each.addresses),
-                "\n".join(each.routes),
+                entry.name,
+                f"{entry.kind} in {entry.master}" if entry.master else entry.kind,
+                str(entry.mtu),
+                entry.state,
+                "\n".join(entry.addresses),
+                "\n".join(entry.routes),
             )
-            for each in seen
+            for entry in seen
         ),
         data={"interfaces": seen, "ipAgrees": True},
     )
@@ -180,7 +187,7 @@ def detached(report: DetachReport) -> Chapter:
         title=f"The pod ends, and its network is undone ({1000 * report.seconds:.0f} ms)",
         text="In reverse, from the checkpoint alone; the checkpoint is gone too.",
         columns=("step", "type", "outcome"),
-        rows=tuple((each.step, each.plugin, each.outcome) for each in report.undone),
+        rows=tuple((step.step, step.plugin, step.outcome) for step in report.undone),
         data=report,
     )
 

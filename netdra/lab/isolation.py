@@ -52,10 +52,10 @@ def traces(links: Collection[str], namespaces: Collection[str], folder: str) -> 
         folder: where its files and mounts are.
     """
     with Socket() as sock:
-        found = sorted(each.name for each in link.dump(sock) if each.name in links)
+        left = sorted(netdev.name for netdev in link.dump(sock) if netdev.name in links)
     mounts = [line.split()[4] for line in Path("/proc/self/mountinfo").read_text().splitlines()]
     return Traces(
-        links=tuple(found),
+        links=tuple(left),
         namespaces=tuple(name for name in netns.names() if name in namespaces),
         mounts=tuple(path for path in mounts if path.startswith(folder)),
         processes=tuple(Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()),

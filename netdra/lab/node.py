@@ -74,28 +74,28 @@ def probe(sock: Socket, wanted: Sequence[str]) -> Kinds:
 
 def snapshot(sock: Socket) -> Snapshot:
     """The links, addresses and routes of the socket's namespace."""
-    links = {found.index: found for found in link.dump(sock)}
-    names = {index: found.name for index, found in links.items()}
+    links = {netdev.index: netdev for netdev in link.dump(sock)}
+    names = {index: netdev.name for index, netdev in links.items()}
     return Snapshot(
         links=tuple(
             sorted(
-                f"{found.name} {found.kind} {found.address} mtu {found.mtu} "
-                f"{'up' if found.is_up else 'down'} {names.get(found.master, '')}".rstrip()
-                for found in links.values()
+                f"{netdev.name} {netdev.kind} {netdev.address} mtu {netdev.mtu} "
+                f"{'up' if netdev.is_up else 'down'} {names.get(netdev.master, '')}".rstrip()
+                for netdev in links.values()
             )
         ),
         addresses=tuple(
             sorted(
-                f"{names.get(found.index, '')} {found.text}"
-                for found in address.dump(sock)
-                if not found.text.startswith("fe80:")
+                f"{names.get(held.index, '')} {held.text}"
+                for held in address.dump(sock)
+                if not held.text.startswith("fe80:")
             )
         ),
         routes=tuple(
             sorted(
-                f"{found.destination} via {found.gateway or 'link'} dev {names.get(found.index, '')}"
-                for found in route.dump(sock, table=uapi.RT_TABLE_MAIN)
-                if not found.destination.startswith(("fe80:", "ff00:"))
+                f"{entry.destination} via {entry.gateway or 'link'} dev {names.get(entry.index, '')}"
+                for entry in route.dump(sock, table=uapi.RT_TABLE_MAIN)
+                if not entry.destination.startswith(("fe80:", "ff00:"))
             )
         ),
     )

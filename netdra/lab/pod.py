@@ -48,30 +48,30 @@ def created(name: str) -> Iterator[netns.Namespace]:
 def seen(pod: netns.Namespace) -> tuple[Seen, ...]:
     """The pod's interfaces but for loopback, in the order of their names, read over netlink."""
     with pod.socket() as sock:
-        links = {found.index: found for found in link.dump(sock)}
-        addresses = [found for found in address.dump(sock) if not found.text.startswith("fe80:")]
+        links = {netdev.index: netdev for netdev in link.dump(sock)}
+        addresses = [held for held in address.dump(sock) if not held.text.startswith("fe80:")]
         routes = [
-            found
-            for found in route.dump(sock, table=uapi.RT_TABLE_MAIN)
-            if not found.destination.startswith(("fe80:", "ff00:"))
+            entry
+            for entry in route.dump(sock, table=uapi.RT_TABLE_MAIN)
+            if not entry.destination.startswith(("fe80:", "ff00:"))
         ]
     return tuple(
         Seen(
-            name=found.name,
-            kind=found.kind,
-            mac=found.address,
-            mtu=found.mtu,
-            state=found.state,
-            master=links[found.master].name if found.master in links else "",
-            addresses=tuple(each.text for each in addresses if each.index == index),
+            name=netdev.name,
+            kind=netdev.kind,
+            mac=netdev.address,
+            mtu=netdev.mtu,
+            state=netdev.state,
+            master=links[netdev.master].name if netdev.master in links else "",
+            addresses=tuple(held.text for held in addresses if held.index == index),
             routes=tuple(
-                f"{each.destination} via {each.gateway}" if each.gateway else f"{each.destination} on the link"
-                for each in routes
-                if each.index == index
+                f"{entry.destination} via {entry.gateway}" if entry.gateway else f"{entry.destination} on the link"
+                for entry in routes
+                if entry.index == index
             ),
         )
-        for index, found in sorted(links.items(), key=lambda item: item[1].name)
-        if found.name != _LOOPBACK
+        for index, netdev in sorted(links.items(), key=lambda item: item[1].name)
+        if netdev.name != _LOOPBACK
     )
 
 
@@ -82,16 +82,18 @@ def agrees_with_ip(pod: netns.Namespace, ours: tuple[Seen, ...]) -> bool:
         PermanentError: there is no `ip` here, or it fails.
     """
     theirs = {
-        found["ifname"]: (
-            found["address"],
-            found["mtu"],
-            found.get("master", ""),
-            tuple(f"{each['local']}/{each['prefixlen']}" for each in found["addr_info"] if each["scope"] != "link"),
+        netdev["ifname"]: (
+            netdev["address"],
+            netdev["mtu"],
+            netdev.get("master", ""),
+            tuple(
+                f"{entry['local']}/{entry['prefixlen']}" for entry in netdev["addr_info"] if entry["scope"] != "link"
+            ),
         )
-        for found in _ip(pod)
-        if found["ifname"] != _LOOPBACK
+        for netdev in _ip(pod)
+        if netdev["ifname"] != _LOOPBACK
     }
-    return theirs == {found.name: (found.mac, found.mtu, found.master, found.addresses) for found in ours}
+    return theirs == {entry.name: (entry.mac, entry.mtu, entry.master, entry.addresses) for entry in ours}
 
 
 def _ip(pod: netns.Namespace) -> list[dict[str, Any]]:
@@ -102,5 +104,5 @@ def _ip(pod: netns.Namespace) -> list[dict[str, Any]]:
     done = pod.run(lambda: subprocess.run(command, capture_output=True, text=True, check=False))
     if done.returncode != 0:
         raise PermanentError(f"`ip` failed: {done.stderr.strip()}")
-    found: list[dict[str, Any]] = json.loads(done.stdout)
-    return found
+    netdevs: list[dict[str, Any]] = json.loads(done.stdout)
+    return netdevs

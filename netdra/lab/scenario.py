@@ -46,8 +46,8 @@ def load(name: str, why: str) -> Scenario:
     folder = resources.files("netdra.lab") / "scenarios" / name
 
     def objects(file: str, kind: type[T]) -> tuple[T, ...]:
-        found = documents.read((folder / file).read_text(), f"{name}/{file}")
-        return tuple(each for each in found if isinstance(each, kind))
+        read = documents.read((folder / file).read_text(), f"{name}/{file}")
+        return tuple(document for document in read if isinstance(document, kind))
 
     (topology,) = objects("topology.yaml", NetworkTopology)
     (claim,) = objects("claim.yaml", ResourceClaim)

@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
-from netdra.model.errors import InvalidInputError
+from netdra.model.errors import UNREADABLE, InvalidInputError
 from netdra.model.meta import MAX_REPORTED, Condition, ObjectMeta
 from netdra.model.schema import CNIPluginSchemaSpec
 
@@ -161,5 +161,5 @@ class DescribedPlugin(msgspec.Struct, frozen=True, kw_only=True, rename="camel",
         try:
             unpacked = zlib.decompressobj().decompress(base64.b64decode(text, validate=True), MAX_UNPACKED)
             return msgspec.json.decode(unpacked, type=cls)
-        except (binascii.Error, zlib.error, msgspec.DecodeError, RecursionError):
+        except (binascii.Error, zlib.error, *UNREADABLE, RecursionError):
             return None

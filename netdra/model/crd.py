@@ -63,7 +63,7 @@ class CustomKind(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def rule(expression: str, message: str) -> Mapping[str, str]:
-    """A CEL expression on the value at hand, `self`, and what to tell whoever breaks it."""
+    """A CEL expression on the value at hand, `self`, and the message when it is broken."""
     return {"rule": expression, "message": message}
 
 
@@ -138,12 +138,12 @@ def _column(column: Column) -> dict[str, Any]:
 
 
 def _at(schema: openapi.Schema, path: str) -> openapi.Schema:
-    found = schema
+    inner = schema
     for part in path.replace("[]", ".[]").split(".") if path else ():
         if part == "[]":
-            found = found["items"]
+            inner = inner["items"]
         elif part == "*":
-            found = found["additionalProperties"]
+            inner = inner["additionalProperties"]
         else:
-            found = found["properties"][part]
-    return found
+            inner = inner["properties"][part]
+    return inner

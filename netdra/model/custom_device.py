@@ -1,7 +1,7 @@
 """CustomDevice (networking.dra.io/v1alpha1, cluster-scoped): what a provider adds to what the kernel says of devices.
 
-The same as a call of the node's device registry, but as an object: written by whoever measures or makes the devices,
-applied by the node daemon. Its attributes and capacities are published as `<provider>/<name>`, so they never stand in
+The same as a call of the node's device registry, but as an object: written by the devices' provider, applied
+by the node daemon. Its attributes and capacities are published as `<provider>/<name>`, so they never stand in
 for netdra's own.
 """
 

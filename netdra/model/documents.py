@@ -95,10 +95,10 @@ def decode(value: Any, origin: str) -> Document:
     Raises:
         InvalidInputError: it is of another kind, or breaks its schema; the text names the path inside it.
     """
-    found, misfits = examine(value, origin)
-    if found is None or misfits:
-        raise InvalidInputError("\n".join(f"{origin}: {each.text}" for each in misfits))
-    return found
+    document, misfits = examine(value, origin)
+    if document is None or misfits:
+        raise InvalidInputError("\n".join(f"{origin}: {misfit.text}" for misfit in misfits))
+    return document
 
 
 def examine(value: Any, origin: str) -> tuple[Document | None, tuple[Misfit, ...]]:
@@ -117,17 +117,20 @@ def examine(value: Any, origin: str) -> tuple[Document | None, tuple[Misfit, ...
         hint = suggestions.hint(kind if isinstance(kind, str) else "", KINDS, "known kinds:")
         raise InvalidInputError(f"{origin}: kind {shown} is not known here", hint=hint)
     try:
-        found, misfits = fitted(value, KINDS[kind])
+        document, misfits = fitted(value, KINDS[kind])
     except RecursionError:
         return None, (Misfit(f'{kind} "{_name(value)}": nested too deeply'),)
-    told = [msgspec.structs.replace(each, what=f"{_subject(value, kind, each.path)}: {each.what}") for each in misfits]
-    if found is not None and not isinstance(found, NetworkTopology):  # a topology has stricter rules of its own
-        name = found.metadata.name
-        if not (names.is_subdomain(name) or (not name and found.metadata.generate_name)):
+    told = [
+        msgspec.structs.replace(misfit, what=f"{_subject(value, kind, misfit.path)}: {misfit.what}")
+        for misfit in misfits
+    ]
+    if document is not None and not isinstance(document, NetworkTopology):  # a topology has stricter rules of its own
+        name = document.metadata.name
+        if not (names.is_subdomain(name) or (not name and document.metadata.generate_name)):
             what = f'{kind} "{_name(value)}": no object can have this name'
             told.append(Misfit(what, NAME_RULE, ("metadata", "name")))
             return None, tuple(told)
-    return found, tuple(told)
+    return document, tuple(told)
 
 
 def _subject(value: dict[str, Any], kind: str, path: Sequence[str | int]) -> str:
@@ -174,15 +177,15 @@ def inventory(text: str, origin: str) -> Inventory:
         kind = ascii(values[0]["kind"])[:MAX_SHOWN]
         raise InvalidInputError(f"{origin}: kind {kind}, expected an inventory", hint=RECORD)
     try:
-        found = convert(values[0], Inventory, f"{origin}: inventory")
+        converted = convert(values[0], Inventory, f"{origin}: inventory")
     except InvalidInputError as problem:
         raise InvalidInputError(problem.what, hint=RECORD) from None
-    if found.api_version != INVENTORY_VERSION:
+    if converted.api_version != INVENTORY_VERSION:
         raise InvalidInputError(
-            f'{origin}: inventory of version "{found.api_version}", expected "{INVENTORY_VERSION}"',
+            f'{origin}: inventory of version "{converted.api_version}", expected "{INVENTORY_VERSION}"',
             hint="capture it with this version of netdra",
         )
-    return found
+    return converted
 
 
 def plans(text: str, origin: str) -> list[Plan]:
@@ -191,17 +194,17 @@ def plans(text: str, origin: str) -> list[Plan]:
     Raises:
         InvalidInputError: it is neither, or breaks the schema.
     """
-    found: list[Plan] = []
+    converted: list[Plan] = []
     try:
         for value in yaml_text.load(text, origin):
             listed = value.get("plans") if isinstance(value, dict) and "plans" in value else value
-            for each in listed if isinstance(listed, list) else [] if listed is None else [listed]:
-                found.append(convert(each, Plan, f"{origin}: plan {len(found) + 1}"))
+            for entry in listed if isinstance(listed, list) else [] if listed is None else [listed]:
+                converted.append(convert(entry, Plan, f"{origin}: plan {len(converted) + 1}"))
     except InvalidInputError as problem:
         raise InvalidInputError(problem.what, hint=problem.hint or PLAN) from None
-    if not found:
+    if not converted:
         raise InvalidInputError(f"{origin}: no plan", hint=PLAN)
-    return found
+    return converted
 
 
 def plain(value: Any) -> Any:

@@ -6,6 +6,11 @@ admission message. Anything else that escapes is a defect of netdra.
 
 from __future__ import annotations
 
+import msgspec
+
+UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError)
+"""What msgspec raises for bytes that are no value of a kind; for bytes that are no UTF-8 the error is Python's own."""
+
 
 class NetdraError(Exception):
     """What went wrong with which object, and what to do about it.

@@ -16,6 +16,8 @@ import msgspec
 from netdra.model import names
 
 INVENTORY_VERSION = f"{names.GROUP}/inventory-v1"
+DEVICE_FILE = "device-file"
+"""The type of what is only a file, and the step that gives it to a pod."""
 AttributeValue = bool | int | str | tuple[str, ...]
 
 
@@ -27,6 +29,8 @@ class Interface(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_
     switch; `port_name` is which port of that switch this one is.
     `no_carrier` is true of one that is set up and has no carrier: its cable or what it stands on is away.
     `registered_by` is the provider that registered it as a device, which the kernel does not know.
+    A device that is only a character device has the type `device-file`, the path in `device_file`, the name that its
+    provider gave it in `called`, no `if_name`, and in `file_problem` why the file is not given to anybody now.
     Units: `link_speed` in Mbit/s, `mtu` in bytes. `ifindex` is the kernel's handle of the moment and never identity.
     Its hash is kept, because what exposure remembers is keyed by the interface as it was.
     """
@@ -75,6 +79,9 @@ class Interface(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_
     host_use: tuple[str, ...] = ()
     no_carrier: bool = False
     registered_by: str = ""
+    device_file: str = ""
+    called: str = ""
+    file_problem: str = ""
     ifindex: int = 0
     unreadable: tuple[str, ...] = ()
 
@@ -89,14 +96,14 @@ class Interface(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_
             return f"{self.pf_pci_address}/{self.port_name}"
         if self.pci_address and self.dev_port:
             return f"{self.pci_address}/{self.dev_port}"
-        return self.pci_address or self.permanent_mac or self.if_name
+        return self.pci_address or self.permanent_mac or self.if_name or self.device_file
 
     @property
     def device_name(self) -> str:
         """The name that the device is published under: `<pf>v<index>` for a VF, whatever its netdev is called."""
         if self.type == "vf" and self.pf_name and self.vf_index >= 0:
             return f"{self.pf_name}v{self.vf_index}"
-        return self.if_name or self.identity
+        return self.if_name or self.called or self.identity
 
     @property
     def in_host_use(self) -> bool:
@@ -109,7 +116,10 @@ class Interface(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_
         if self.host_use or not (self.master or self.upper_devices):
             return self.host_use
         ports = (f"port {self.master}",) if self.master else ()
-        return (*ports, *(f"parent {each}" for each in self.upper_devices if each != self.master))
+        return (
+            *ports,
+            *(f"parent {upper_device}" for upper_device in self.upper_devices if upper_device != self.master),
+        )
 
     @property
     def host_use_unknown(self) -> bool:
@@ -169,6 +179,7 @@ ATTRIBUTES: tuple[Attribute, ...] = (
     _attribute(names.STANDARD_PCIE_ROOT, "pcie_root", str, "if-any"),
     _attribute(names.STANDARD_PCI_BUS_ID, "pci_address", str),
     _attribute(names.STANDARD_NUMA_NODE, "numa_node", int),
+    _attribute("deviceFile", "device_file", str, "if-any"),
     _attribute(names.PHYSNET, "physnet", str, "nodes"),
     _attribute("rdmaDevice", "rdma_device", str, "policies"),
     _attribute("iommuGroup", "iommu_group", str, "policies"),
@@ -182,30 +193,31 @@ ATTRIBUTES: tuple[Attribute, ...] = (
     _attribute("registeredBy", "registered_by", str, "policies"),
 )
 """The one table of what is known of an interface under a name (decision D25). Policies select by all of it."""
-PUBLISHED_ATTRIBUTES: tuple[str, ...] = tuple(each.name for each in ATTRIBUTES if each.reach in {"always", "if-any"})
+PUBLISHED_ATTRIBUTES: tuple[str, ...] = tuple(field.name for field in ATTRIBUTES if field.reach in {"always", "if-any"})
 """What devices carry, so that a selector never meets a missing key on one of ours; those in PUBLISHED_IF_ANY may."""
-PUBLISHED_IF_ANY = frozenset(each.name for each in ATTRIBUTES if each.reach == "if-any")
-"""Left out where they are empty: `matchAttribute` would say of two devices without a PCIe root that they have one."""
-LISTED_ATTRIBUTES = frozenset(each.name for each in ATTRIBUTES if each.listed)
+PUBLISHED_IF_ANY = frozenset(field.name for field in ATTRIBUTES if field.reach == "if-any")
+"""Left out where they are empty: `matchAttribute` would say of two devices without a PCIe root that they have one. A
+device with a file has no PCIe root, so no device has more of them than there are of the other."""
+LISTED_ATTRIBUTES = frozenset(field.name for field in ATTRIBUTES if field.listed)
 """Several values joined by commas; one that is too long is cut between two of them."""
 PUBLISHED_FIELDS: tuple[tuple[str, str], ...] = tuple(
-    (each.name, each.field) for each in ATTRIBUTES if each.reach != "policies" and not each.listed
+    (field.name, field.field) for field in ATTRIBUTES if field.reach != "policies" and not field.listed
 )
 """Attributes by qualified name with the field that each is of, so far as it can be read back from a device."""
-_NAMES = tuple(each.name for each in ATTRIBUTES)
-_VALUES = attrgetter(*(each.field for each in ATTRIBUTES))
+_NAMES = tuple(field.name for field in ATTRIBUTES)
+_VALUES = attrgetter(*(field.field for field in ATTRIBUTES))
 
 
 def attributes(interface: Interface) -> dict[str, AttributeValue]:
     """An interface's facts as attributes under their qualified names, without those that could not be read."""
-    found = dict(zip(_NAMES, _VALUES(interface), strict=True))
+    values = dict(zip(_NAMES, _VALUES(interface), strict=True))
     for name in LISTED_ATTRIBUTES:
-        found[name] = ",".join(found[name])
+        values[name] = ",".join(values[name])
     if interface.unreadable:
-        for each in ATTRIBUTES:
-            if each.field in interface.unreadable:
-                del found[each.name]
-    return found
+        for field in ATTRIBUTES:
+            if field.field in interface.unreadable:
+                del values[field.name]
+    return values
 
 
 class Node(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -15,7 +15,11 @@ from netdra.model.meta import Condition, ObjectMeta
 
 BOUND = "Bound"
 """The condition of a port that Neutron has bound to the VF; its reasons are those of `netdra.neutron.errors`."""
+CURRENT = "Current"
+"""The condition, False, of a port that was changed in Neutron after its VF was given its settings."""
 FINALIZER = "networking.dra.io/neutron-port"
+HOST_ANNOTATION = "networking.dra.io/neutron-host"
+"""The annotation of a Node that says what its NIC switch agent calls it, where that is not the Node's name."""
 MAX_ADDRESSES = 16
 MAX_ROUTES = 64
 
@@ -45,7 +49,6 @@ class NeutronPortSpec(msgspec.Struct, frozen=True, kw_only=True, rename="camel",
         step: The topology's root step.
         physnet: The physical network that the VF is of.
         pci_address: The VF's PCI address.
-        pci_vendor_info: The VF's PCI vendor and device, as `8086:154c`.
         host: The node as its NIC switch agent calls itself.
         network: The network's id or name; without it, the controller's for the physical network.
         subnet: The subnet's id or name; without it, Neutron chooses one of the network.
@@ -64,7 +67,6 @@ class NeutronPortSpec(msgspec.Struct, frozen=True, kw_only=True, rename="camel",
     step: str
     physnet: str
     pci_address: str
-    pci_vendor_info: str
     host: str
     network: str = ""
     subnet: str = ""
@@ -77,7 +79,7 @@ class NeutronPortSpec(msgspec.Struct, frozen=True, kw_only=True, rename="camel",
 
 
 class PortRoute(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """A route that the port's subnet gives to whoever is in it.
+    """A route that the port's subnet gives to its members.
 
     Attributes:
         destination: The network, with its prefix length.
@@ -160,8 +162,16 @@ class NeutronPort(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omi
     @property
     def bound(self) -> Condition | None:
         """Whether Neutron has bound it, and why not; None if nobody has looked."""
+        return self._condition(BOUND)
+
+    @property
+    def current(self) -> Condition | None:
+        """What was changed in Neutron since the VF was given its settings; None if nothing was."""
+        return self._condition(CURRENT)
+
+    def _condition(self, kind: str) -> Condition | None:
         conditions = self.status.conditions if self.status is not None else ()
-        return next((condition for condition in conditions if condition.type == BOUND), None)
+        return next((condition for condition in conditions if condition.type == kind), None)
 
 
 def name_of(claim_uid: str, pool: str, device: str) -> str:

@@ -1,6 +1,6 @@
 """NodeNetwork (networking.dra.io/v1alpha1, cluster-scoped, named like its Node): what a node has and offers, and why.
 
-Written by the node's driver alone, read by the controller for policies' statuses and by whoever wants to know what a
+Written by the node's driver alone, read by the controller for policies' statuses and by people who want to know what a
 policy would change. Interfaces that are alike, and of which the same became, are one entry: 2,000 of them fit into
 64 KiB (decision D18).
 """
@@ -38,7 +38,7 @@ Text = Annotated[str, msgspec.Meta(max_length=2 * MAX_TEXT)]
 Name = Annotated[str, msgspec.Meta(max_length=MAX_SUBDOMAIN)]
 Standing = Literal["wins", "excludes", "outranked", "overruled", "failed"]
 """What a policy that matches an interface, or fails on it, comes to there; see `netdra.model.device.Outcome`."""
-_IF_NAME, _PF_NAME, _VF_INDEX = (qualified(each) for each in ("ifName", "pfName", "vfIndex"))
+_IF_NAME, _PF_NAME, _VF_INDEX = (qualified(name) for name in ("ifName", "pfName", "vfIndex"))
 DEFAULTS = attributes(Interface(type=""))
 """The attributes of an interface of which nothing is known but that nothing applies."""
 
@@ -112,37 +112,37 @@ class InterfaceGroup(msgspec.Struct, frozen=True, kw_only=True, rename="camel", 
     unreadable: Annotated[tuple[Name, ...], msgspec.Meta(max_length=64)] = ()
 
     def facts(self, name: str = "") -> tuple[dict[str, AttributeValue], frozenset[str]]:
-        """What a selector sees of an interface of the group, and the attributes of which the report does not say it.
+        """The attributes of an interface of the group, as a selector sees them, and those that the report leaves open.
 
         Args:
-            name: the interface, one of `names`; without it, what is known of all of them.
+            name: the interface, one of `names`; without it, the attributes that all of them share.
 
         Returns:
             Attributes by qualified name, as `netdra.model.inventory.attributes` gives them; and the names of those
             that the interface has with a value that is not told here. What could not be read is in neither.
         """
-        known: dict[str, AttributeValue] = {**DEFAULTS, qualified("type"): self.type}
-        known |= {qualified(key): value for key, value in self.attributes.items()}
+        values: dict[str, AttributeValue] = {**DEFAULTS, qualified("type"): self.type}
+        values |= {qualified(key): value for key, value in self.attributes.items()}
         unknown = {qualified(key) for key in self.varying}
         if name:
-            known, unknown = self._own(name, known, unknown)
+            values, unknown = self._own(name, values, unknown)
         unread = {qualified(key) for key in self.unreadable}
-        told = {key: value for key, value in known.items() if key not in unknown and key not in unread}
+        told = {key: value for key, value in values.items() if key not in unknown and key not in unread}
         return told, frozenset(unknown)
 
     def _own(
-        self, name: str, known: dict[str, AttributeValue], unknown: set[str]
+        self, name: str, common: dict[str, AttributeValue], unknown: set[str]
     ) -> tuple[dict[str, AttributeValue], set[str]]:
         """What is common, with what an interface's name tells beside."""
-        own = self.told_by(name, known, unknown)
-        return {**known, **own}, unknown - own.keys()
+        own = self.told_by(name, common, unknown)
+        return {**common, **own}, unknown - own.keys()
 
     def told_by(
-        self, name: str, known: Mapping[str, AttributeValue], unknown: AbstractSet[str]
+        self, name: str, common: Mapping[str, AttributeValue], unknown: AbstractSet[str]
     ) -> dict[str, AttributeValue]:
         """What an interface's name tells of what is not common to the group."""
         own: dict[str, AttributeValue] = {}
-        index = name.removeprefix(f"{known.get(_PF_NAME, '')}v") if _PF_NAME not in unknown else ""
+        index = name.removeprefix(f"{common.get(_PF_NAME, '')}v") if _PF_NAME not in unknown else ""
         if self.type == "vf" and index.isdecimal():
             own |= {_VF_INDEX: int(index)} if _VF_INDEX in unknown else {}
             own |= {_IF_NAME: f"{self.vf_names}{index}"} if self.vf_names and _IF_NAME in unknown else {}
@@ -327,16 +327,22 @@ class PolicyAtNode(msgspec.Struct, frozen=True):
     problems: tuple[NodeProblem, ...] = ()
 
 
-def policies_of(found: NodeReport) -> Mapping[str, PolicyAtNode]:
+def policies_of(report: NodeReport) -> Mapping[str, PolicyAtNode]:
     """A node's reports by policy."""
-    if found.status is None:
+    if report.status is None:
         return {}
     problems: dict[str, list[NodeProblem]] = {}
-    for problem in found.status.problems:
+    for problem in report.status.problems:
         problems.setdefault(problem.policy, []).append(problem)
-    return {each.name: PolicyAtNode(each, tuple(problems.get(each.name, ()))) for each in found.status.policies}
+    return {
+        policy.name: PolicyAtNode(policy, tuple(problems.get(policy.name, ()))) for policy in report.status.policies
+    }
 
 
-def custom_devices_of(found: NodeReport) -> Mapping[str, CustomDeviceReport]:
+def custom_devices_of(report: NodeReport) -> Mapping[str, CustomDeviceReport]:
     """A node's reports by CustomDevice."""
-    return {each.name: each for each in found.status.custom_devices} if found.status is not None else {}
+    return (
+        {custom_device.name: custom_device for custom_device in report.status.custom_devices}
+        if report.status is not None
+        else {}
+    )

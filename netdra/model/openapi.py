@@ -35,49 +35,49 @@ def schema_of(kind: type) -> Schema:
     return _schema(mi.type_info(kind))
 
 
-def _schema(found: mi.Type) -> Schema:
-    match found:
+def _schema(kind: mi.Type) -> Schema:
+    match kind:
         case mi.Metadata():
             # A description at the type serves its elements; a field's own comes from the field.
-            return _schema(found.type) | (found.extra_json_schema or {})
+            return _schema(kind.type) | (kind.extra_json_schema or {})
         case mi.StructType():
-            return _object(found)
+            return _object(kind)
         case mi.UnionType():
-            return _union(found)
+            return _union(kind)
         case mi.DictType():
-            values = {"type": "object", "additionalProperties": _schema(found.value_type)}
-            return values | _bounds(found, {"min_length": "minProperties", "max_length": "maxProperties"})
+            values = {"type": "object", "additionalProperties": _schema(kind.value_type)}
+            return values | _bounds(kind, {"min_length": "minProperties", "max_length": "maxProperties"})
         case mi.VarTupleType() | mi.ListType():
-            items = {"type": "array", "items": _schema(found.item_type)}
-            return items | _bounds(found, {"min_length": "minItems", "max_length": "maxItems"})
+            items = {"type": "array", "items": _schema(kind.item_type)}
+            return items | _bounds(kind, {"min_length": "minItems", "max_length": "maxItems"})
         case mi.AnyType():
             return dict(FREE)
-    return _scalar(found)
+    return _scalar(kind)
 
 
-def _scalar(found: mi.Type) -> Schema:
-    match found:
+def _scalar(kind: mi.Type) -> Schema:
+    match kind:
         case mi.LiteralType():
-            return {"type": "string", "enum": list(found.values)}
+            return {"type": "string", "enum": list(kind.values)}
         case mi.BoolType():
             return {"type": "boolean"}
         case mi.StrType():
             return {"type": "string"} | _bounds(
-                found, {"min_length": "minLength", "max_length": "maxLength", "pattern": "pattern"}
+                kind, {"min_length": "minLength", "max_length": "maxLength", "pattern": "pattern"}
             )
         case mi.IntType():
-            return {"type": "integer", "format": "int64"} | _bounds(found, {"ge": "minimum", "le": "maximum"})
-    raise TypeError(f"a structural schema cannot say {found}")
+            return {"type": "integer", "format": "int64"} | _bounds(kind, {"ge": "minimum", "le": "maximum"})
+    raise TypeError(f"a structural schema cannot say {kind}")
 
 
-def _bounds(found: mi.Type, names: Mapping[str, str]) -> Schema:
-    values = {theirs: getattr(found, ours) for ours, theirs in names.items()}
+def _bounds(kind: mi.Type, names: Mapping[str, str]) -> Schema:
+    values = {theirs: getattr(kind, ours) for ours, theirs in names.items()}
     return {name: value for name, value in values.items() if value is not None}
 
 
-def _union(found: mi.UnionType) -> Schema:
+def _union(union: mi.UnionType) -> Schema:
     """`X | None` is an optional X, `str | int` is int-or-string; the API server cannot check any other union."""
-    members = [member for member in found.types if not isinstance(member, mi.NoneType)]
+    members = [member for member in union.types if not isinstance(member, mi.NoneType)]
     if len(members) == 1:
         return _schema(members[0])
     if {type(member) for member in members} == {mi.StrType, mi.IntType}:
@@ -85,10 +85,10 @@ def _union(found: mi.UnionType) -> Schema:
     return dict(FREE)
 
 
-def _object(found: mi.StructType) -> Schema:
-    summary, described = _documentation(found.cls)
-    properties = {field.encode_name: _property(found.cls, field, described) for field in found.fields}
-    required = [field.encode_name for field in found.fields if field.required]
+def _object(struct: mi.StructType) -> Schema:
+    summary, described = _documentation(struct.cls)
+    properties = {field.encode_name: _property(struct.cls, field, described) for field in struct.fields}
+    required = [field.encode_name for field in struct.fields if field.required]
     schema: Schema = {"type": "object", "description": summary, "properties": properties}
     return schema | ({"required": required} if required else {})
 

@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 import msgspec
 
+from netdra.model.neutron_port import PortSettings
 from netdra.model.topology import NeutronRequest, described
 
 
@@ -42,15 +43,34 @@ class PlannedDevice(msgspec.Struct, frozen=True, kw_only=True, rename="camel", o
     mtu: int = 0
     rdma_device: str = ""
     iommu_group: str = ""
+    device_file: str = ""
     allow_host_use: bool = False
     supported_cnis: tuple[str, ...] = msgspec.field(default=(), name="supportedCNIs")
+
+
+class PlannedPort(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """The port in Neutron of an allocated VF, as its NeutronPort said when the claim was prepared.
+
+    Attributes:
+        port_id: the port's id in Neutron.
+        network_id: the id of its network.
+        network_name: the name of its network.
+        settings: what the VF gets of it.
+        assign_addresses: whether the VF is given the addresses and routes, or the step's result tells of them alone.
+    """
+
+    port_id: str = msgspec.field(name="portID")
+    network_id: str = msgspec.field(default="", name="networkID")
+    network_name: str = ""
+    settings: PortSettings
+    assign_addresses: bool = True
 
 
 class PlannedStep(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
     """One step, ready but for the references in `config`, which are resolved when its ancestors have run.
 
     `if_name` is CNI_IFNAME; `network` is the `name` in the CNI configuration. With `neutron`, the device's port in
-    Neutron says what `config` does not.
+    Neutron says what `config` does not; `port` is that port, which the claim's record has.
     """
 
     name: str
@@ -62,6 +82,7 @@ class PlannedStep(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omi
     config: Mapping[str, Any] = {}
     device: PlannedDevice | None = None
     neutron: NeutronRequest | None = None
+    port: PlannedPort | None = None
 
     @property
     def plugin(self) -> str:

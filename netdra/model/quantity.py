@@ -41,13 +41,13 @@ def parse(text: str | int) -> Decimal:
     Raises:
         InvalidInputError: the text is no quantity.
     """
-    found = _QUANTITY.match(str(text)) if len(str(text)) <= _MAX_TEXT else None
-    if found is None:
+    parts = _QUANTITY.match(str(text)) if len(str(text)) <= _MAX_TEXT else None
+    if parts is None:
         raise InvalidInputError(
             f'"{str(text)[:_MAX_TEXT]}" is no quantity',
             hint='write a number, with a suffix if need be: "64", "10Gi", "500m"',
         )
-    number, suffix = found.group(1), found.group(2) or ""
+    number, suffix = parts.group(1), parts.group(2) or ""
     with localcontext() as context:
         context.prec = 100
         if suffix[:1] in {"e", "E"} and suffix != "E" and suffix != "Ei":

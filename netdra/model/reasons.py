@@ -1,7 +1,7 @@
 """Why a value does not fit a type of the model: all reasons, each with its place and what would fit.
 
 Called where users' objects are read: by `netdra.model.documents` and by the webhook's reviews. Pure. msgspec tells the
-first thing that it meets; here a field that is not known is told with the one that is meant, and does not hide others.
+first thing that it meets; here an unknown field is told with the field that is meant, and does not hide other problems.
 """
 
 from __future__ import annotations
@@ -54,8 +54,8 @@ class Misfit(msgspec.Struct, frozen=True):
 def fitted(value: Any, kind: type[T]) -> tuple[T | None, tuple[Misfit, ...]]:
     """A plain value as a type of the model, and all that is wrong with it.
 
-    Fields that are not known are passed over; one that is almost another, which is not there, is taken for it. So there
-    may be both an object, for what else there is to say of it, and reasons not to take it.
+    Unknown fields are passed over; a misspelt name is taken for the field that is meant, if that is missing. So there
+    may be both an object, which can be checked further, and reasons not to take it.
 
     Raises:
         RecursionError: it is nested too deeply.
@@ -64,57 +64,57 @@ def fitted(value: Any, kind: type[T]) -> tuple[T | None, tuple[Misfit, ...]]:
         return msgspec.convert(value, kind), ()
     except msgspec.ValidationError as problem:
         first = problem
-    found: list[Misfit] = []
-    mended = _named(value, _info(kind), (), found)
+    misfits: list[Misfit] = []
+    mended = _named(value, _info(kind), (), misfits)
     taken: set[Path] = set()
-    while len(found) < MAX_MISFITS:
+    while len(misfits) < MAX_MISFITS:
         try:
             read = msgspec.convert(mended, kind)
         except msgspec.ValidationError as problem:
             misfit = _misfit(problem, kind)
             missing = _MISSING.match(_PLACE.sub(r"\g<what>", str(problem)))
             if missing is None or (*misfit.path, missing[1]) not in taken:
-                found.append(misfit)
+                misfits.append(misfit)
             if missing is not None or not _without(mended, misfit.path):
                 break
             taken.add(misfit.path)
             continue
-        return (read if all(each.of_name for each in found) else None), tuple(found or (_misfit(first, kind),))
-    return None, tuple(found or (_misfit(first, kind),))
+        return (read if all(misfit.of_name for misfit in misfits) else None), tuple(misfits or (_misfit(first, kind),))
+    return None, tuple(misfits or (_misfit(first, kind),))
 
 
-def _named(value: Any, info: mi.Type, path: Path, found: list[Misfit]) -> Any:
-    """A copy of a value with the names of its fields mended; what is wrong with them is added to `found`."""
+def _named(value: Any, info: mi.Type, path: Path, misfits: list[Misfit]) -> Any:
+    """A copy of a value with the names of its fields mended; what is wrong with them is added to `misfits`."""
     plain = list(_plain(info))
     if isinstance(value, dict):
-        structs = [each for each in plain if isinstance(each, mi.StructType)]
-        dicts = [each for each in plain if isinstance(each, mi.DictType)]
+        structs = [kind for kind in plain if isinstance(kind, mi.StructType)]
+        dicts = [kind for kind in plain if isinstance(kind, mi.DictType)]
         if len(structs) == 1:
-            return _fields(value, structs[0], path, found)
+            return _fields(value, structs[0], path, misfits)
         if len(dicts) == 1:
-            return {key: _named(each, dicts[0].value_type, (*path, key), found) for key, each in value.items()}
+            return {key: _named(inner, dicts[0].value_type, (*path, key), misfits) for key, inner in value.items()}
     if isinstance(value, list):
-        lists = [each for each in plain if isinstance(each, mi.VarTupleType | mi.ListType)]
+        lists = [kind for kind in plain if isinstance(kind, mi.VarTupleType | mi.ListType)]
         if len(lists) == 1:
-            return [_named(each, lists[0].item_type, (*path, at), found) for at, each in enumerate(value)]
+            return [_named(inner, lists[0].item_type, (*path, at), misfits) for at, inner in enumerate(value)]
     return value
 
 
-def _fields(value: dict[Any, Any], info: mi.StructType, path: Path, found: list[Misfit]) -> dict[Any, Any]:
-    known = {field.encode_name: field.type for field in info.fields}
+def _fields(value: dict[Any, Any], info: mi.StructType, path: Path, misfits: list[Misfit]) -> dict[Any, Any]:
+    types = {field.encode_name: field.type for field in info.fields}
     mended: dict[Any, Any] = {}
-    for key, each in value.items():
-        if key in known:
-            mended[key] = _named(each, known[key], (*path, key), found)
-        elif info.forbid_unknown_fields and len(found) < MAX_MISFITS:
+    for key, inner in value.items():
+        if key in types:
+            mended[key] = _named(inner, types[key], (*path, key), misfits)
+        elif info.forbid_unknown_fields and len(misfits) < MAX_MISFITS:
             word = key if isinstance(key, str) else str(key)
-            there = [name for name in known if name not in value]
+            there = [name for name in types if name not in value]
             meant = suggestions.closest(word, there) or _SYNONYMS.get(word, "")
-            hint = suggestions.hint(word, there or known, "fields:", others=_SYNONYMS)
+            hint = suggestions.hint(word, there or types, "fields:", others=_SYNONYMS)
             shown = ascii(word[:80])[1:-1]
-            found.append(Misfit(f'unknown field "{shown}"', hint, (*path, word), of_name=True))
+            misfits.append(Misfit(f'unknown field "{shown}"', hint, (*path, word), of_name=True))
             if meant in there:
-                mended[meant] = _named(each, known[meant], (*path, word), found)
+                mended[meant] = _named(inner, types[meant], (*path, word), misfits)
     return mended
 
 
@@ -148,11 +148,11 @@ _KINDS = re.compile(r"Expected `(?P<wanted>[a-z| ]+)`, got `(?P<found>[a-z]+)`\Z
 
 def _in_words(what: str) -> str:
     """What msgspec says, for who does not know it."""
-    if found := _KINDS.match(what):
-        wanted = " or ".join(_WORDS.get(each, each) for each in found["wanted"].split(" | "))
-        return f"expected {wanted}, found {_WORDS.get(found['found'], found['found'])}"
-    if found := _MISSING.match(what):
-        return f'the field "{found[1]}" is missing'
+    if parts := _KINDS.match(what):
+        wanted = " or ".join(_WORDS.get(entry, entry) for entry in parts["wanted"].split(" | "))
+        return f"expected {wanted}, found {_WORDS.get(parts['found'], parts['found'])}"
+    if parts := _MISSING.match(what):
+        return f'the field "{parts[1]}" is missing'
     if what.startswith("Invalid enum value "):
         return f"{what.removeprefix('Invalid enum value ')} is none of the words that it may be"
     return what
@@ -176,9 +176,9 @@ def _without(value: Any, path: Path) -> bool:
 
 def _few(problem: msgspec.MsgspecError, kind: type) -> Iterator[str]:
     """The words that fit, where one is none of a few."""
-    found = _NO_MEMBER.match(str(problem))
-    if found is not None:
-        yield from dict.fromkeys(word for each in _at(_info(kind), found["path"] or "") for word in _words(each))
+    parts = _NO_MEMBER.match(str(problem))
+    if parts is not None:
+        yield from dict.fromkeys(word for member in _at(_info(kind), parts["path"] or "") for word in _words(member))
 
 
 def reason(problem: msgspec.MsgspecError, kind: type) -> str:
@@ -193,43 +193,43 @@ def reason(problem: msgspec.MsgspecError, kind: type) -> str:
 
 
 def _info(kind: Any) -> mi.Type:
-    return _known_info(kind)
+    return _type_info(kind)
 
 
 @cache
-def _known_info(kind: Any) -> mi.Type:
+def _type_info(kind: Any) -> mi.Type:
     return mi.type_info(kind)
 
 
-def _at(found: mi.Type, path: str) -> list[mi.Type]:
+def _at(whole: mi.Type, path: str) -> list[mi.Type]:
     """The types at a path as msgspec writes it; several where a union leaves it open."""
-    types = [found]
+    types = [whole]
     for step in _STEP.finditer(path):
-        types = [inner for each in types for plain in _plain(each) for inner in _inner(plain, step["field"])]
-    return [plain for each in types for plain in _plain(each)]
+        types = [inner for kind in types for plain in _plain(kind) for inner in _inner(plain, step["field"])]
+    return [plain for kind in types for plain in _plain(kind)]
 
 
-def _plain(found: mi.Type) -> Iterator[mi.Type]:
+def _plain(kind: mi.Type) -> Iterator[mi.Type]:
     """A type without what is around it: metadata, and the other members of a union."""
-    if isinstance(found, mi.Metadata):
-        yield from _plain(found.type)
-    elif isinstance(found, mi.UnionType):
-        for member in found.types:
+    if isinstance(kind, mi.Metadata):
+        yield from _plain(kind.type)
+    elif isinstance(kind, mi.UnionType):
+        for member in kind.types:
             yield from _plain(member)
     else:
-        yield found
+        yield kind
 
 
-def _inner(found: mi.Type, field: str | None) -> Iterator[mi.Type]:
+def _inner(kind: mi.Type, field: str | None) -> Iterator[mi.Type]:
     """What is in a type: a struct's field, or the elements of the others."""
-    if isinstance(found, mi.StructType):
-        yield from (each.type for each in found.fields if each.encode_name == field)
-    elif isinstance(found, mi.DictType):
-        yield found.value_type
-    elif isinstance(found, mi.VarTupleType | mi.ListType):
-        yield found.item_type
+    if isinstance(kind, mi.StructType):
+        yield from (member.type for member in kind.fields if member.encode_name == field)
+    elif isinstance(kind, mi.DictType):
+        yield kind.value_type
+    elif isinstance(kind, mi.VarTupleType | mi.ListType):
+        yield kind.item_type
 
 
-def _words(found: mi.Type) -> Iterator[str]:
-    if isinstance(found, mi.LiteralType):
-        yield from (f'"{value}"' for value in found.values if value)
+def _words(kind: mi.Type) -> Iterator[str]:
+    if isinstance(kind, mi.LiteralType):
+        yield from (f'"{value}"' for value in kind.values if value)

@@ -6,11 +6,16 @@ published as `<provider>/<name>`, so they never stand in for netdra's own (decis
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 
 import msgspec
 
-from netdra.model.resource import DeviceAttribute, DeviceCapacity
+from netdra.model.resource import MAX_STRING, DeviceAttribute, DeviceCapacity
+
+DEVICES = "/dev"
+"""The folder that all device files are in."""
+_FILE = re.compile(r"[A-Za-z0-9._:@+,=-]+\Z", re.ASCII)
 
 
 class Registration(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
@@ -20,6 +25,7 @@ class Registration(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
         provider: the domain of the names below.
         device: the name of a device, or of an interface: then it is about each device of that.
         adds: the interface is to be a device though nobody lists it: policies find it by `registeredBy`.
+        device_file: the device is this character device, e.g. /dev/fpga0, and no interface; `device` is its own name.
         pool: the pool that the device must be in, "" for any.
         attributes, capacity: by name without a domain.
         custom_device: the CustomDevice that says so, "" if the registry's socket was told.
@@ -28,6 +34,7 @@ class Registration(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     provider: str
     device: str
     adds: bool = False
+    device_file: str = ""
     pool: str = ""
     attributes: Mapping[str, DeviceAttribute] = {}
     capacity: Mapping[str, DeviceCapacity] = {}
@@ -56,3 +63,39 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, ren
     attributes: tuple[str, ...] = ()
     capacity: tuple[str, ...] = ()
     problem: str = ""
+
+
+class DeviceFile(msgspec.Struct, frozen=True):
+    """What there is at the path of a device file, as far as the node's operator lets it be given to pods.
+
+    Attributes:
+        number: major and minor of the character device; None if it is not given.
+        problem: why it is not given, with the rule; "" if it is.
+        hint: what to do about that.
+        missing: it is not there now, and is taken when it comes.
+    """
+
+    number: tuple[int, int] | None = None
+    problem: str = ""
+    hint: str = ""
+    missing: bool = False
+
+    @property
+    def text(self) -> str:
+        """The problem with what to do about it."""
+        return f"{self.problem}; {self.hint}" if self.hint else self.problem
+
+
+def path_error(path: str) -> str:
+    """What is wrong with the path of a device file, whatever is there; "" if nothing is."""
+    shown = path if len(path) <= MAX_STRING else f"{path[:MAX_STRING]}…"
+    if len(path) > MAX_STRING:
+        return f'"{shown}" is longer than the {MAX_STRING} characters that can be published'
+    parts = path.split("/")
+    if parts[:2] != ["", DEVICES.strip("/")] or len(parts) < 3:
+        return f'"{shown}" is not an absolute path below {DEVICES}, such as {DEVICES}/fpga0'
+    if any(part in ("", ".", "..") for part in parts[2:]):
+        return f'"{shown}" has an empty part, "." or "..": write the path as it is'
+    if not all(_FILE.match(part) for part in parts[2:]):
+        return f'"{shown}" has a character other than letters, digits and . _ : @ + , = -'
+    return ""

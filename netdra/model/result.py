@@ -52,12 +52,16 @@ class CNIDNS(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class StepDevice(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """A device that a step hands to the pod as files instead of an interface (vfio-pci, rdma)."""
+    """A device that a step hands to the pod as files instead of an interface (vfio-pci, rdma, device-file).
+
+    `number` is the major and minor of its one file, where the pod is to have that device whatever is at its path later.
+    """
 
     pci_address: str = ""
     iommu_group: str = ""
     device_nodes: tuple[str, ...] = ()
     rdma_device: str = ""
+    number: tuple[int, int] | None = None
 
 
 class StepResult(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):

@@ -154,9 +154,9 @@ class InterfaceOutput(_Wire, frozen=True, kw_only=True):
 
     Attributes:
         appends: How many the plugin adds.
-        passthrough: Whether those that it was given are in its result.
-        conditional: Whether it adds them only for some devices; with `appends: 0` it may add one.
-        modifies: Whether it changes those that it was given.
+        passthrough: Whether the result has what the plugin was given.
+        conditional: Whether the plugin adds interfaces only for some devices; with `appends: 0` it may add one.
+        modifies: Whether the plugin changes the interfaces that it was given.
     """
 
     appends: int = 0
@@ -170,7 +170,7 @@ class PartOutput(_Wire, frozen=True, kw_only=True):
 
     Attributes:
         appends: Whether the plugin may add some.
-        passthrough: Whether those that it was given are in its result.
+        passthrough: Whether the result has what the plugin was given.
     """
 
     appends: bool = False

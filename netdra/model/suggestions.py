@@ -10,7 +10,7 @@ MAX_WORD = 253
 LISTED = 10
 
 
-def closest(word: str, known: Iterable[str], cutoff: float = 0.65) -> str:
+def closest(word: str, words: Iterable[str], cutoff: float = 0.65) -> str:
     """The most similar of some words, whatever the case of letters and what separates the parts; "" if none is.
 
     Words that differ in their numbers alone are different things: `net1`, `net2`.
@@ -18,32 +18,32 @@ def closest(word: str, known: Iterable[str], cutoff: float = 0.65) -> str:
     if len(word) > MAX_WORD:
         return ""
     asked = _flat(word)
-    flat = {_flat(each): each for each in known if _digits(each) == _digits(word)}
+    flat = {_flat(entry): entry for entry in words if _digits(entry) == _digits(word)}
     close = difflib.get_close_matches(asked, flat, n=1, cutoff=cutoff)
     return flat[close[0]] if close else ""
 
 
-def hint(word: str, known: Iterable[str], there_are: str = "known:", *, others: Mapping[str, str] | None = None) -> str:
+def hint(word: str, words: Iterable[str], there_are: str = "known:", *, others: Mapping[str, str] | None = None) -> str:
     """`did you mean "…"?` for a word that is not known, or the known ones where none is like it.
 
     Args:
         word: what was written.
-        known: what there is.
+        words: what there is.
         there_are: how the list of what there is begins.
         others: words that people use for some of what there is.
     """
-    names = list(dict.fromkeys(known))
+    names = list(dict.fromkeys(words))
     meant = (others or {}).get(_flat(word), "")
-    if found := closest(word, names) or (meant if meant in names else ""):
-        return f'did you mean "{found}"?'
+    if nearest := closest(word, names) or (meant if meant in names else ""):
+        return f'did you mean "{nearest}"?'
     return f"{there_are} {listed(names)}" if names else ""
 
 
 def listed(names: Iterable[str], limit: int = LISTED) -> str:
     """The first of several names, and how many more there are: `a, b, c and 5 more`."""
-    known = list(dict.fromkeys(names))
-    more = len(known) - limit
-    return ", ".join(known[:limit]) + (f" and {more} more" if more > 0 else "")
+    once = list(dict.fromkeys(names))
+    more = len(once) - limit
+    return ", ".join(once[:limit]) + (f" and {more} more" if more > 0 else "")
 
 
 def _flat(word: str) -> str:

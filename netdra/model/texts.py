@@ -83,11 +83,11 @@ def network(destination: str, *routers: str) -> str:
     """
     if destination == "default":
         destination = "::/0" if ":" in routers[0] else "0.0.0.0/0"
-    found = ipaddress.ip_network(destination, strict=False)
+    parsed = ipaddress.ip_network(destination, strict=False)
     for router in filter(None, routers):
-        if ipaddress.ip_address(router).version < found.version:
+        if ipaddress.ip_address(router).version < parsed.version:
             raise ValueError(router)
-    return found.with_prefixlen
+    return parsed.with_prefixlen
 
 
 def sysctl_path(key: str, if_name: str) -> str:

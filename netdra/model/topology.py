@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
+from netdra.model.inventory import DEVICE_FILE
 from netdra.model.meta import MAX_REPORTED, Condition, ObjectMeta
 from netdra.model.policy import Selector
 
@@ -21,7 +22,7 @@ MAX_PODS = 512
 MAX_NEUTRON_ITEMS = 16
 VALUES_KIND = "ParameterValues"
 Execution = Literal["Auto", "Binary"]
-BUILTIN_TYPES = frozenset({"sriov", "host-device", "bond", "vlan", "tuning", "vfio-pci", "rdma"})
+BUILTIN_TYPES = frozenset({"sriov", "host-device", "bond", "vlan", "tuning", "vfio-pci", "rdma", DEVICE_FILE})
 """The types that netdra itself carries out (decision D7); every other type is a CNI plugin's binary."""
 MOVING_TYPES = frozenset({"sriov", "host-device", "vfio-pci", "rdma"})
 """Steps after which the host no longer has the device: it is in one pod, or bound to a driver for one."""
@@ -193,6 +194,11 @@ class NetworkTopology(msgspec.Struct, frozen=True, kw_only=True, rename="camel")
     def name(self) -> str:
         """The topology's name: the prefix of its DeviceClasses and of its networks' names."""
         return self.metadata.name
+
+    @property
+    def asks_neutron(self) -> bool:
+        """Whether it has steps whose devices get ports of Neutron."""
+        return any(step.neutron is not None for step in self.spec.steps)
 
 
 class NetworkTopologyReference(msgspec.Struct, frozen=True, kw_only=True):

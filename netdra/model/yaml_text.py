@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 import msgspec
 import yaml
 
-from netdra.model.errors import InvalidInputError
+from netdra.model.errors import UNREADABLE, InvalidInputError
 
 MAX_TEXT = 16 * 1024 * 1024
 MAX_NESTING = 500
@@ -29,6 +29,7 @@ _EXACT = 1e21
 _MERGE = "tag:yaml.org,2002:merge"
 _TEXT = "tag:yaml.org,2002:str"
 _KEYS = frozenset(f"tag:yaml.org,2002:{kind}" for kind in ("bool", "int", "float"))
+_BETWEEN_DIGITS = re.compile(r"(?<=[0-9])_(?=[0-9])")
 _BRACKETS = re.compile(r"[\[\]{}]")
 _INDENTED = re.compile(rf"^(?:[ ]|[-?:][ \t]){{{MAX_NESTING},}}", re.MULTILINE)
 
@@ -45,7 +46,7 @@ def load(text: str, origin: str) -> Iterator[Any]:
         raise InvalidInputError(f"{origin}: nested deeper than {MAX_NESTING} levels")
     try:  # JSON is YAML too, but its own reader is many times faster
         value = msgspec.json.decode(text)
-    except (msgspec.DecodeError, RecursionError):
+    except (*UNREADABLE, RecursionError):
         pass
     else:
         yield value
@@ -93,15 +94,15 @@ def refuse_many_values(value: Any, origin: str) -> None:
         raise InvalidInputError(what, hint="write less into one document, and without anchors and aliases")
 
 
-def _size(value: Any, known: dict[int, int]) -> int:
+def _size(value: Any, sizes: dict[int, int]) -> int:
     """How many values a value has when it is written out, at most one more than are read."""
     if not isinstance(value, dict | list):
         return 1
-    if id(value) not in known:
-        known[id(value)] = MAX_VALUES + 1  # what only a value that holds itself finds there
+    if id(value) not in sizes:
+        sizes[id(value)] = MAX_VALUES + 1  # what only a value that holds itself finds there
         inside = value.values() if isinstance(value, dict) else value
-        known[id(value)] = min(MAX_VALUES + 1, 1 + sum(_size(each, known) for each in inside))
-    return known[id(value)]
+        sizes[id(value)] = min(MAX_VALUES + 1, 1 + sum(_size(entry, sizes) for entry in inside))
+    return sizes[id(value)]
 
 
 def described(problem: Exception) -> str:
@@ -114,7 +115,7 @@ def described(problem: Exception) -> str:
 
 
 class Loader(_BaseLoader):  # type: ignore[misc]
-    """YAML in which a mapping merges (`<<`) a limited number of others: each merge copies all that it names.
+    """YAML in which a mapping merges (`<<`) a limited number of others, because each merge copies the whole mapping.
 
     A MAC address of decimal digits is no number of base 60, and a date is a text; `y` and `off` are truth values.
     """
@@ -162,27 +163,27 @@ class _Scalar:
 
 
 class _Number(_Scalar):
-    """The same for numbers, in which underscores say nothing."""
+    """The same for numbers, in which underscores say nothing; after a leading point only between digits, as in Go."""
 
     def match(self, text: str) -> object:
-        return super().match(text if text[0] == "." else text.replace("_", ""))
+        return super().match(_BETWEEN_DIGITS.sub("", text) if text[0] == "." else text.replace("_", ""))
 
 
 def _integer(loader: Any, node: Any) -> int | float:
     text = loader.construct_scalar(node).replace("_", "")
     sign, digits = (-1, text[1:]) if text[0] == "-" else (1, text.removeprefix("+"))
     octal = digits[0] == "0" and digits[1:].isdecimal()
-    found = sign * int(digits, 8 if octal else 0)
-    return found if -(1 << 63) <= found < 1 << 64 else float(found)
+    number = sign * int(digits, 8 if octal else 0)
+    return number if -(1 << 63) <= number < 1 << 64 else float(number)
 
 
 def _real(loader: Any, node: Any) -> int | float | str:
     text: str = loader.construct_scalar(node)
-    found = float(text.replace("_", ""))
-    if math.isinf(found):
+    number = float(text.replace("_", ""))
+    if math.isinf(number):
         return text
     # As JSON writes it: 1e3 is 1000.
-    return int(found) if found.is_integer() and abs(found) < _EXACT else found
+    return int(number) if number.is_integer() and abs(number) < _EXACT else number
 
 
 def _special(loader: Any, node: Any) -> float:
@@ -193,7 +194,7 @@ def _truth(loader: Any, node: Any) -> bool:
     return loader.construct_scalar(node).lower() in {"y", "yes", "true", "on"}
 
 
-for _tag, _known, _first in (
+for _tag, _pattern, _first in (
     (
         "bool",
         _Scalar(r"[yY]|yes|Yes|YES|true|True|TRUE|on|On|ON|[nN]|no|No|NO|false|False|FALSE|off|Off|OFF"),
@@ -205,8 +206,8 @@ for _tag, _known, _first in (
     ("null", _Scalar(r"~|null|Null|NULL|"), ["~", "n", "N", ""]),
     ("merge", _Scalar(r"<<"), "<"),
 ):
-    for _each in (Loader, _Dumper):
-        _each.add_implicit_resolver(f"tag:yaml.org,2002:{_tag}", _known, [*_first])
+    for _yaml_class in (Loader, _Dumper):
+        _yaml_class.add_implicit_resolver(f"tag:yaml.org,2002:{_tag}", _pattern, [*_first])
 for _tag, _made in (("bool", _truth), ("int", _integer), ("float", _real), ("special", _special)):
     Loader.add_constructor(f"tag:yaml.org,2002:{_tag}", _made)
 

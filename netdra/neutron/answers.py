@@ -13,6 +13,7 @@ from typing import Any
 
 import msgspec
 
+from netdra.model.errors import UNREADABLE
 from netdra.neutron.errors import (
     ForbiddenError,
     NeutronError,
@@ -30,7 +31,7 @@ OWNER = "netdra:vf"
 ROLE = "service"
 """The role that may bind ports and say which VF they are of (Neutron's default policies)."""
 MAX_TEXT = 512
-_HARDWARE_SWITCH = "hw_veb"
+HARDWARE_SWITCH = "hw_veb"
 _UNBOUND = {"binding_failed", "unbound"}
 _KBIT = 1000
 
@@ -132,9 +133,13 @@ class Agent(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def devices(self) -> Mapping[str, Sequence[str]]:
-        """By physical network, the devices that a NIC switch agent has."""
-        found = self.configurations.get("device_mappings")
-        return found if isinstance(found, dict) else {}
+        """By physical network, the devices that a NIC switch agent has; what is of another form is left out."""
+        mappings = self.configurations.get("device_mappings")
+        return {
+            physnet: tuple(device for device in devices if isinstance(device, str))
+            for physnet, devices in (mappings.items() if isinstance(mappings, dict) else ())
+            if isinstance(devices, list)
+        }
 
 
 class Wanted(msgspec.Struct, frozen=True, kw_only=True):
@@ -148,7 +153,6 @@ class Wanted(msgspec.Struct, frozen=True, kw_only=True):
         network: the network's id.
         physnet: the physical network that the VF is of.
         pci_slot: the VF's PCI address.
-        pci_vendor_info: its PCI ids, as `8086:154c`.
         subnet: of which subnet its address is to be; Neutron chooses without it.
         addresses: its fixed addresses, instead of any.
         security_groups: their ids; None for the project's default.
@@ -162,7 +166,6 @@ class Wanted(msgspec.Struct, frozen=True, kw_only=True):
     network: str
     physnet: str
     pci_slot: str
-    pci_vendor_info: str
     subnet: str = ""
     addresses: tuple[str, ...] = ()
     security_groups: tuple[str, ...] | None = None
@@ -171,7 +174,7 @@ class Wanted(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def sent(self) -> dict[str, Any]:
         """The body of the request that makes and binds it at once."""
-        fixed = [{"ip_address": each, **self._in_subnet} for each in self.addresses] or [self._in_subnet]
+        fixed = [{"ip_address": address, **self._in_subnet} for address in self.addresses] or [self._in_subnet]
         port: dict[str, Any] = {
             "name": self.name,
             "network_id": self.network,
@@ -180,11 +183,7 @@ class Wanted(msgspec.Struct, frozen=True, kw_only=True):
             "description": description(self.cluster),
             "binding:vnic_type": "direct",
             "binding:host_id": self.host,
-            "binding:profile": {
-                "pci_slot": self.pci_slot,
-                "pci_vendor_info": self.pci_vendor_info,
-                "physical_network": self.physnet,
-            },
+            "binding:profile": {"pci_slot": self.pci_slot, "physical_network": self.physnet},
         }
         if any(fixed):
             port["fixed_ips"] = fixed
@@ -241,20 +240,20 @@ def settings(port: Port, network: Network, subnets: Sequence[Subnet], policy: Qo
     Args:
         port: the port.
         network: its network.
-        subnets: those that its addresses are of.
-        policy: the QoS policy that holds for it, if one does.
+        subnets: the subnets of the port's addresses.
+        policy: the QoS policy of the port, if there is one.
     """
     by_id = {subnet.id: subnet for subnet in subnets}
-    used = [by_id[each.subnet_id] for each in port.fixed_ips if each.subnet_id in by_id]
+    used = [by_id[fixed_ip.subnet_id] for fixed_ip in port.fixed_ips if fixed_ip.subnet_id in by_id]
     egress = [rule for rule in policy.rules if rule.direction == "egress"] if policy is not None else []
     return Settings(
         mac=port.mac_address,
         vlan=port.vlan,
         mtu=network.mtu,
         addresses=tuple(
-            f"{each.ip_address}/{ipaddress.ip_network(by_id[each.subnet_id].cidr).prefixlen}"
-            for each in port.fixed_ips
-            if each.subnet_id in by_id
+            f"{fixed_ip.ip_address}/{ipaddress.ip_network(by_id[fixed_ip.subnet_id].cidr).prefixlen}"
+            for fixed_ip in port.fixed_ips
+            if fixed_ip.subnet_id in by_id
         ),
         gateways=tuple(dict.fromkeys(subnet.gateway_ip for subnet in used if subnet.gateway_ip)),
         routes=tuple(dict.fromkeys(route for subnet in used for route in subnet.host_routes)),
@@ -287,9 +286,9 @@ def check_bound(port: Port, wanted: Wanted, network: Network) -> None:
             hint=f"openstack network agent list --host {wanted.host}: it has to run there, with {wanted.physnet} in "
             "physical_device_mappings; and the network has to be a VLAN or flat one of a physical network",
         )
-    if port.vif_type != _HARDWARE_SWITCH:
+    if port.vif_type != HARDWARE_SWITCH:
         raise RefusedError(
-            f'port {port.id} is bound as "{port.vif_type}", and a VF needs "{_HARDWARE_SWITCH}"',
+            f'port {port.id} is bound as "{port.vif_type}", and a VF needs "{HARDWARE_SWITCH}"',
             hint="sriovnicswitch must be one of Neutron's mechanism drivers",
         )
 
@@ -321,7 +320,13 @@ def refusal(what: str, status: int, body: bytes, who: str) -> NeutronError:
 
 
 _LATER = {HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.TOO_MANY_REQUESTS}
-_NO_ADDRESS = {"IpAddressGenerationFailure", "IpAddressAlreadyAllocated", "IpAddressInUse", "InvalidIpForSubnet"}
+_NO_ADDRESS = {
+    "IpAddressGenerationFailure",
+    "IpAddressAlreadyAllocated",
+    "IpAddressInUse",
+    "InvalidIpForSubnet",
+    "InvalidIpForNetwork",
+}
 
 
 def _words(body: bytes) -> tuple[str, str]:
@@ -329,11 +334,11 @@ def _words(body: bytes) -> tuple[str, str]:
     try:
         error = msgspec.json.decode(body)["NeutronError"]
         return str(error["type"])[:MAX_TEXT], " ".join(str(error["message"]).split())[:MAX_TEXT]
-    except (msgspec.DecodeError, KeyError, TypeError):
+    except (*UNREADABLE, KeyError, TypeError):
         return "", " ".join(body.decode(errors="replace").split())[:MAX_TEXT]
 
 
 def _mbit(rates: Iterable[int]) -> int:
     """The smallest of some rates in kbit/s as whole Mbit/s, rounded up; 0 if there is none."""
-    found = [rate for rate in rates if rate > 0]
-    return -(-min(found) // _KBIT) if found else 0
+    positive = [rate for rate in rates if rate > 0]
+    return -(-min(positive) // _KBIT) if positive else 0

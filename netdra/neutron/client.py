@@ -1,8 +1,8 @@
 """Logs in to Keystone and asks Neutron: the only module that speaks HTTP to a cloud.
 
 A token is renewed when four fifths of its time are over, by the clock of this machine since it was asked for, and once
-where Neutron does not take it. A request that gets no answer may have been carried out: whoever makes a port asks first
-whether it is there.
+where Neutron does not take it. A request that gets no answer may have been carried out: before a port is made, Neutron
+is asked whether it is there.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import ssl
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from http import HTTPStatus
 from pathlib import Path
@@ -21,6 +21,7 @@ import aiohttp
 import msgspec
 
 from netdra import __version__
+from netdra.model.errors import UNREADABLE
 from netdra.neutron import clouds
 from netdra.neutron.answers import (
     OWNER,
@@ -42,6 +43,8 @@ from netdra.neutron.errors import (
     ForbiddenError,
     LostError,
     NoNetworkError,
+    NoPortError,
+    RefusedError,
     UnauthorizedError,
     UnreachableError,
 )
@@ -50,6 +53,8 @@ SECONDS = 10.0
 """How long a request may take, its connection included."""
 AT_ONCE = 8
 _RENEWED_AFTER = 0.8
+_BEGINNINGS = 5
+"""How often a list is begun whose pages change while they are read."""
 _MAX_ANSWER = 16 * 1024 * 1024
 _METHODS = {"credential": "application_credential", "password": "password"}
 
@@ -87,6 +92,10 @@ class _Answer(msgspec.Struct, frozen=True):
     token: _Token
 
 
+class _Extension(msgspec.Struct, frozen=True):
+    alias: str
+
+
 class _Link(msgspec.Struct, frozen=True):
     rel: str = ""
     href: str = ""
@@ -102,8 +111,12 @@ class _Pages(msgspec.Struct, frozen=True):
 
     def links(self, path: str) -> tuple[_Link, ...]:
         """The links of one list."""
-        found: tuple[_Link, ...] = getattr(self, f"{path}_links")
-        return found
+        links: tuple[_Link, ...] = getattr(self, f"{path}_links")
+        return links
+
+
+def _nobody(server: str, method: str, status: int, seconds: float) -> None:
+    """Who is told of requests where nobody is."""
 
 
 class Login(msgspec.Struct, frozen=True, kw_only=True):
@@ -129,7 +142,7 @@ class Login(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def who(self) -> str:
         """The user in words."""
-        return f'user "{self.user}" of project "{self.project}"' if self.user else "whoever asks"
+        return f'user "{self.user}" of project "{self.project}"' if self.user else "the caller"
 
     @property
     def headers(self) -> Mapping[str, str]:
@@ -140,14 +153,23 @@ class Login(msgspec.Struct, frozen=True, kw_only=True):
 class Neutron:
     """One cloud's Neutron; it logs in when it is first asked, and must be closed."""
 
-    def __init__(self, path: Path, name: str = "", *, seconds: float = SECONDS) -> None:
+    def __init__(
+        self,
+        path: Path,
+        name: str = "",
+        *,
+        seconds: float = SECONDS,
+        told: Callable[[str, str, int, float], None] = _nobody,
+    ) -> None:
         """Prepare.
 
         Args:
             path: clouds.yaml, which is read at each login.
             name: which of its clouds; the only one without it.
             seconds: how long a request may take.
+            told: of each request the server, the method, the status (0 for no answer) and how many seconds it took.
         """
+        self._told = told
         self._path, self._name = path, name
         self._timeout = aiohttp.ClientTimeout(total=seconds)
         self._session: aiohttp.ClientSession | None = None
@@ -185,8 +207,10 @@ class Neutron:
             AmbiguousError: several have the name.
             NeutronError: another reason.
         """
-        found = await self._list("networks", Network, id=wanted) or await self._list("networks", Network, name=wanted)
-        return _only(found, f'network "{wanted}"')
+        networks = await self._list("networks", Network, id=wanted) or await self._list(
+            "networks", Network, name=wanted
+        )
+        return _only(networks, f'network "{wanted}"')
 
     async def network_of(self, physnet: str) -> Network:
         """The only network of a physical network.
@@ -196,14 +220,22 @@ class Neutron:
             NoNetworkError, AmbiguousError: there is none, or there are several.
             NeutronError: another reason.
         """
-        every = await self._list("networks", Network)
-        if every and all(each.physnet is None for each in every):
+        every = await self.networks()
+        if every and all(entry.physnet is None for entry in every):
             login = await self.login()
             raise ForbiddenError(
                 f'Neutron: list networks: {login.who} may not see which of them are of physical network "{physnet}"',
                 hint="name the network; only an administrator sees provider:physical_network",
             )
-        return _only([each for each in every if each.physnet == physnet], f'network of physical network "{physnet}"')
+        return _only([entry for entry in every if entry.physnet == physnet], f'network of physical network "{physnet}"')
+
+    async def networks(self) -> tuple[Network, ...]:
+        """All networks that the user sees.
+
+        Raises:
+            NeutronError: Neutron does not tell.
+        """
+        return tuple(await self._list("networks", Network))
 
     async def subnets(self, network: Network) -> tuple[Subnet, ...]:
         """A network's subnets.
@@ -213,15 +245,100 @@ class Neutron:
         """
         return tuple(await self._list("subnets", Subnet, network_id=network.id))
 
-    async def ensure(self, wanted: Wanted) -> tuple[Port, Settings]:
-        """The port that is wanted, bound, and what its VF gets; the one that is there already if there is one.
+    async def subnet(self, network: Network, wanted: str) -> Subnet:
+        """The subnet of a network that has that id or name.
+
+        Raises:
+            NoNetworkError, AmbiguousError: there is none, or there are several.
+            NeutronError: another reason.
+        """
+        subnets = await self.subnets(network)
+        meant = [subnet for subnet in subnets if subnet.id == wanted] or [
+            subnet for subnet in subnets if subnet.name == wanted
+        ]
+        if len(meant) == 1:
+            return meant[0]
+        there = ", ".join(sorted(f"{subnet.name or 'without a name'} ({subnet.id})" for subnet in subnets)) or "none"
+        what = f'Neutron: network {network.name or network.id}: {len(meant) or "no"} subnets "{wanted}"'
+        kind = AmbiguousError if meant else NoNetworkError
+        raise kind(what, hint=f"give the id of one: {there}")
+
+    async def users_of(self, host: str, pci_slot: str) -> tuple[Port, ...]:
+        """The ports that a VF of a host has, as far as the user may see; Neutron itself does not compare.
+
+        Raises:
+            NeutronError: Neutron does not tell.
+        """
+        ports = await self._list("ports", Port, **{"binding:host_id": host})
+        return tuple(port for port in ports if port.host == host and port.profile.get("pci_slot") == pci_slot)
+
+    async def find(self, wanted: str, claim: str, cluster: str) -> tuple[Port, ...]:
+        """The ports of that name which a cluster's netdra has made for a claim; the one that counts is the first.
+
+        Raises:
+            NeutronError: Neutron does not tell.
+        """
+        ports = await self._list("ports", Port, device_id=claim, device_owner=OWNER, name=wanted)
+        own = (port for port in ports if port.description == description(cluster))
+        return tuple(sorted(own, key=lambda port: port.id))
+
+    async def take(self, wanted: Wanted, port_id: str) -> tuple[Port, Network, Settings]:
+        """A port that somebody else made, bound to a VF, its network, and what the VF gets.
+
+        Raises:
+            NoPortError: there is none.
+            RefusedError: somebody else uses it.
+            NeutronError: another reason.
+        """
+        try:
+            port = await self.port(port_id)
+        except LostError:
+            raise NoPortError(
+                f"Neutron: there is no port {port_id}, as far as the user of clouds.yaml may see",
+                hint="openstack port list: give the id of one of the user's project",
+            ) from None
+        if port.device_id not in ("", wanted.claim):
+            raise RefusedError(
+                f"port {port.id} is used already: its device_id is {port.device_id}, its owner {port.device_owner}",
+                hint="name a port that nothing uses, or none",
+            )
+        network = await self.network(port.network_id)
+        if port.device_id != wanted.claim or not port.is_bound or port.host != wanted.host:
+            fields = ("device_id", "device_owner", "binding:vnic_type", "binding:host_id", "binding:profile")
+            body = {"port": {name: wanted.sent["port"][name] for name in fields}}
+            port = await self._one("PUT", f"ports/{port.id}", "port", Port, body)
+        check_bound(port, wanted, network)
+        return port, network, await self.describe(port, network)
+
+    async def give_back(self, port_id: str, claim: str) -> None:
+        """Let a port that somebody else made be nobody's again; one that is gone, or another's by now, is no error.
+
+        Raises:
+            NeutronError: it cannot be changed.
+        """
+        try:
+            port = await self.port(port_id)
+        except LostError:
+            return
+        if port.device_id == claim:
+            free = {"device_id": "", "device_owner": "", "binding:host_id": "", "binding:profile": {}}
+            await self._ask("PUT", f"ports/{port_id}", {"port": free}, missing_ok=True)
+
+    async def ensure(self, wanted: Wanted, network: Network | None = None) -> tuple[Port, Network, Settings]:
+        """The port that is wanted, bound, its network, and what its VF gets; the one that is there if there is one.
+
+        Args:
+            wanted: the port.
+            network: its network, where it is known already.
 
         Raises:
             NeutronError: why not. A port that is made and cannot be bound stays, and is bound by the next call.
         """
-        port = await self._found(wanted)
+        port = next(iter(await self.find(wanted.name, wanted.claim, wanted.cluster)), None)
         # One that is there keeps the network that it was made in, whatever is wanted by now.
-        network = await self.network(wanted.network if port is None else port.network_id)
+        meant = wanted.network if port is None else port.network_id
+        if network is None or network.id != meant:
+            network = await self.network(meant)
         if port is None:
             port = await self._one("POST", "ports", "port", Port, wanted.sent)
         elif not port.is_bound or port.host != wanted.host:
@@ -229,7 +346,7 @@ class Neutron:
             body = {"port": {name: wanted.sent["port"][name] for name in ("binding:host_id", "binding:profile")}}
             port = await self._one("PUT", f"ports/{port.id}", "port", Port, body)
         check_bound(port, wanted, network)
-        return port, await self.describe(port, network)
+        return port, network, await self.describe(port, network)
 
     async def describe(self, port: Port, network: Network) -> Settings:
         """What a VF gets of a port.
@@ -237,8 +354,8 @@ class Neutron:
         Raises:
             NeutronError: Neutron does not tell.
         """
-        used = {each.subnet_id for each in port.fixed_ips}
-        subnets = [each for each in await self.subnets(network) if each.id in used] if used else []
+        used = {fixed_ip.subnet_id for fixed_ip in port.fixed_ips}
+        subnets = [subnet for subnet in await self.subnets(network) if subnet.id in used] if used else []
         policy = port.qos_policy_id or port.qos_network_policy_id
         rules = await self._one("GET", f"qos/policies/{policy}", "policy", QosPolicy) if policy else None
         return settings(port, network, subnets, rules)
@@ -257,14 +374,14 @@ class Neutron:
                 f"port {port} is gone from Neutron", hint="delete the pod and its claim: the next ones get another port"
             ) from problem
 
-    async def ports(self, cluster: str) -> tuple[Port, ...]:
-        """The ports that a cluster's netdra has made.
+    async def ports(self, cluster: str = "") -> tuple[Port, ...]:
+        """The ports that a cluster's netdra has made, or that of any cluster.
 
         Raises:
             NeutronError: Neutron does not tell.
         """
-        found = await self._list("ports", Port, device_owner=OWNER)
-        return tuple(each for each in found if each.description == description(cluster))
+        ports = await self._list("ports", Port, device_owner=OWNER)
+        return tuple(port for port in ports if not cluster or port.description == description(cluster))
 
     async def delete(self, port: str) -> None:
         """Delete a port; one that is gone is no error.
@@ -283,24 +400,51 @@ class Neutron:
         query = {"agent_type": "NIC Switch agent", **({"host": host} if host else {})}
         return tuple(await self._list("agents", Agent, **query))
 
-    async def _found(self, wanted: Wanted) -> Port | None:
-        found = await self._list("ports", Port, device_id=wanted.claim, device_owner=OWNER, name=wanted.name)
-        own = [each for each in found if each.description == description(wanted.cluster)]
-        return min(own, key=lambda each: each.id, default=None)
+    async def sees_agents(self) -> bool:
+        """Whether the user sees any agent, of whatever kind; to one who may not, Neutron answers with none.
+
+        Raises:
+            NeutronError: Neutron does not tell.
+        """
+        return bool(_read(await self._ask("GET", "agents?limit=1"), "agents", list[Agent]))
+
+    async def extensions(self) -> frozenset[str]:
+        """The aliases of the API's extensions that Neutron has.
+
+        Raises:
+            NeutronError: Neutron does not tell.
+        """
+        extensions = _read(await self._ask("GET", "extensions"), "extensions", list[_Extension])
+        return frozenset(extension.alias for extension in extensions)
 
     async def _one(self, method: str, path: str, field: str, kind: type[T], body: Any = None) -> T:
         return _read(await self._ask(method, path, body), field, kind)
 
     async def _list(self, path: str, kind: type[T], **query: str) -> Sequence[T]:
-        """All objects of a kind; a server that gives them by pages is asked for each page."""
-        found: list[T] = []
-        asked = urlencode(query)
+        """All objects of a kind; a server that gives them by pages is asked for each page.
+
+        The next page is found by the last object of the one before. If that was deleted meanwhile (404), the list is
+        begun anew.
+        """
+        objects: list[T] = []
+        asked = first = urlencode(query)
+        beginnings = 1
         while True:
-            answer = await self._ask("GET", f"{path}?{asked}" if asked else path)
-            found += _read(answer, path, list[kind])  # type: ignore[valid-type]
+            try:
+                answer = await self._ask("GET", f"{path}?{asked}" if asked else path)
+            except NoNetworkError as problem:
+                if asked == first:
+                    raise
+                if beginnings == _BEGINNINGS:
+                    raise UnreachableError(
+                        f"Neutron: GET {path}: the list changed {beginnings} times while it was read"
+                    ) from problem
+                objects, asked, beginnings = [], first, beginnings + 1
+                continue
+            objects += _read(answer, path, list[kind])  # type: ignore[valid-type]
             asked = _next_page(answer, path)
             if not asked:
-                return found
+                return objects
 
     async def _ask(self, method: str, target: str, body: Any = None, *, missing_ok: bool = False) -> bytes:
         """One request to Neutron, sent again where the token is not taken and another is to be had."""
@@ -366,25 +510,35 @@ class Neutron:
                 timeout=self._timeout,
             )
         sent = {**headers, **({"Content-Type": "application/json"} if body is not None else {})}
+        began, status, hint = time.monotonic(), 0, f"{_root(url).partition('/v')[0]} must answer from here"
         try:
             async with self._session.request(
                 method, url, data=body, headers=sent, ssl=self._tls, allow_redirects=False
             ) as answer:
+                status = answer.status
                 content = await answer.content.read(_MAX_ANSWER + 1)
                 while len(content) <= _MAX_ANSWER and (more := await answer.content.read(_MAX_ANSWER)):
                     content += more
                 return answer.status, answer.headers, content
         except TimeoutError:
             why = f"no answer within {self._timeout.total:g} s"
-        except aiohttp.ClientConnectorCertificateError:
-            why = "its certificate is not accepted: set cacert in clouds.yaml"
+        except aiohttp.ClientConnectorCertificateError as problem:
+            said = problem.certificate_error
+            why = f"its certificate is not accepted: {getattr(said, 'verify_message', '') or said}"
+            hint = f"{self._path}: cacert must name the authorities that signed it, and the certificate the URL's host"
+        except aiohttp.ClientConnectorSSLError as problem:
+            why = f"no TLS can be spoken with it: {problem.os_error.strerror or problem.os_error}"
+            hint = f"{self._path}: is the server one of https://, and is nothing between that ends connections?"
         except aiohttp.ClientConnectorError as problem:
             why = problem.os_error.strerror or "cannot be reached"
+        except (aiohttp.ServerDisconnectedError, aiohttp.ClientOSError):
+            why = "the connection ended without an answer"
+            hint = f"{self._path}: is the server one of http://, and is nothing between that ends connections?"
         except aiohttp.ClientError as problem:
             why = type(problem).__name__
-        raise UnreachableError(
-            f"{server}: {what}: {why}", hint=f"{_root(url).partition('/v')[0]} must answer from here"
-        )
+        finally:
+            self._told(server, method, status, time.monotonic() - began)
+        raise UnreachableError(f"{server}: {what}: {why}", hint=hint)
 
 
 _CHECKED = "Neutron checks tokens with Keystone: its [keystone_authtoken] must be of the same one"
@@ -426,11 +580,13 @@ def _tls(cloud: clouds.Cloud, path: Path) -> ssl.SSLContext | bool:
 
 def _endpoint(token: _Token, cloud: clouds.Cloud, path: Path) -> str:
     """Neutron's URL in the catalog."""
-    offered = [each for service in token.catalog if service.type == "network" for each in service.endpoints]
+    offered = [endpoint for service in token.catalog if service.type == "network" for endpoint in service.endpoints]
     for endpoint in offered:
         if endpoint.interface == cloud.interface and cloud.region_name in {"", endpoint.region_id}:
             return endpoint.url
-    there = ", ".join(sorted({f"{each.interface} in {each.region_id}" for each in offered})) or "none at all"
+    there = (
+        ", ".join(sorted({f"{endpoint.interface} in {endpoint.region_id}" for endpoint in offered})) or "none at all"
+    )
     where = f"{cloud.interface}{f' in region {cloud.region_name}' if cloud.region_name else ''}"
     raise CloudsError(
         f"{path}: Keystone's catalog has no endpoint of a network service that is {where}",
@@ -449,13 +605,13 @@ def _root(url: str) -> str:
     return url.rstrip("/").removesuffix("/v2.0")
 
 
-def _only(found: Sequence[Network], what: str) -> Network:
-    if not found:
+def _only(networks: Sequence[Network], what: str) -> Network:
+    if not networks:
         raise NoNetworkError(f"Neutron: there is no {what}, as far as the user of clouds.yaml may see")
-    if len(found) > 1:
-        candidates = ", ".join(sorted(f"{each.name or 'without a name'} ({each.id})" for each in found))
-        raise AmbiguousError(f"Neutron: {what}: there are {len(found)}", hint=f"give the id of one: {candidates}")
-    return found[0]
+    if len(networks) > 1:
+        candidates = ", ".join(sorted(f"{network.name or 'without a name'} ({network.id})" for network in networks))
+        raise AmbiguousError(f"Neutron: {what}: there are {len(networks)}", hint=f"give the id of one: {candidates}")
+    return networks[0]
 
 
 def _next_page(answer: bytes, path: str) -> str:
@@ -469,7 +625,7 @@ def _read(answer: bytes, field: str, kind: type[T]) -> T:
     try:
         plain = msgspec.json.decode(answer)
         return msgspec.convert(plain[field] if field else plain, kind)
-    except (msgspec.MsgspecError, KeyError, TypeError):
+    except (msgspec.MsgspecError, *UNREADABLE, KeyError, TypeError):
         raise UnreachableError(
             "Neutron: what it answers is not of its API", hint="is it the URL of Neutron, or of something before it?"
         ) from None

@@ -87,16 +87,16 @@ def read(path: Path, name: str = "") -> Cloud:
     Raises:
         CloudsError: the file cannot be read, or what it says is not enough to log in.
     """
-    found = _clouds(path)
-    if not name and len(found) > 1:
-        raise CloudsError(f"{path}: it has {len(found)} clouds", hint=f"name one of them: {', '.join(sorted(found))}")
-    chosen = name or next(iter(found), "")
-    if chosen not in found:
-        hint = f"there are: {', '.join(sorted(found))}" if found else _HINT
+    named = _clouds(path)
+    if not name and len(named) > 1:
+        raise CloudsError(f"{path}: it has {len(named)} clouds", hint=f"name one of them: {', '.join(sorted(named))}")
+    chosen = name or next(iter(named), "")
+    if chosen not in named:
+        hint = f"there are: {', '.join(sorted(named))}" if named else _HINT
         raise CloudsError(f'{path}: there is no cloud "{chosen}"' if name else f"{path}: it has no clouds", hint=hint)
     where = f'{path}: cloud "{chosen}"'
     try:
-        cloud = msgspec.convert(_texts(found[chosen]), Cloud)
+        cloud = msgspec.convert(_texts(named[chosen]), Cloud)
     except msgspec.ValidationError as problem:
         raise CloudsError(f"{where}: {_fault(str(problem))}", hint=_HINT) from None
     for missing in _missing(cloud):
@@ -106,7 +106,12 @@ def read(path: Path, name: str = "") -> Cloud:
     return cloud
 
 
-def _clouds(path: Path) -> Mapping[str, Any]:
+def read_yaml(path: Path) -> Any:
+    """What a file of an administrator says, as plain data.
+
+    Raises:
+        CloudsError: it cannot be read, or is no YAML; nothing of what stands in it is told.
+    """
     try:
         with path.open("rb") as file:
             data = file.read(MAX_BYTES + 1)
@@ -118,17 +123,22 @@ def _clouds(path: Path) -> Mapping[str, Any]:
         plain = yaml.load(text, Loader=yaml_text.Loader)  # noqa: S506 (a SafeLoader)
         yaml_text.refuse_many_values(plain, str(path))
     except OSError as problem:
-        raise CloudsError(f"{path}: {problem.strerror or 'cannot be read'}", hint="name a clouds.yaml") from None
+        raise CloudsError(f"{path}: {problem.strerror or 'cannot be read'}", hint="name a file that is there") from None
     except yaml.MarkedYAMLError as problem:
         place = problem.problem_mark
         at = f": line {place.line + 1}, column {place.column + 1}" if place is not None else ""
         raise CloudsError(f"{path}: not YAML{at}", hint=_HINT) from None
     except (UnicodeDecodeError, yaml.YAMLError):
         raise CloudsError(f"{path}: not YAML in UTF-8", hint=_HINT) from None
-    found = plain.get("clouds") if isinstance(plain, dict) else None
-    if not isinstance(found, dict):
+    return plain
+
+
+def _clouds(path: Path) -> Mapping[str, Any]:
+    plain = read_yaml(path)
+    clouds = plain.get("clouds") if isinstance(plain, dict) else None
+    if not isinstance(clouds, dict):
         raise CloudsError(f"{path}: it has no `clouds:` with clouds by name", hint=_HINT)
-    return {str(name): cloud for name, cloud in found.items()}
+    return {str(name): cloud for name, cloud in clouds.items()}
 
 
 def _texts(value: Any) -> Any:
@@ -137,11 +147,11 @@ def _texts(value: Any) -> Any:
         return value
     auth = value.get("auth")
     if not isinstance(auth, dict):
-        return {key: each for key, each in value.items() if each is not None}
+        return {key: inner for key, inner in value.items() if inner is not None}
     plain = {
-        key: str(each) if isinstance(each, int | float) else each for key, each in auth.items() if each is not None
+        key: str(value) if isinstance(value, int | float) else value for key, value in auth.items() if value is not None
     }
-    return {**{key: each for key, each in value.items() if each is not None}, "auth": plain}
+    return {**{key: inner for key, inner in value.items() if inner is not None}, "auth": plain}
 
 
 def _fault(text: str) -> str:
@@ -151,27 +161,27 @@ def _fault(text: str) -> str:
 
 
 def _missing(cloud: Cloud) -> list[str]:
-    auth, found = cloud.auth, []
+    auth, lacking = cloud.auth, []
     if cloud.way == "none":
         if not (auth.endpoint or cloud.network_endpoint_override):
-            found.append("without a login it needs auth.endpoint, the URL of Neutron")
-        return [*found, *_no_urls(cloud)]
+            lacking.append("without a login it needs auth.endpoint, the URL of Neutron")
+        return [*lacking, *_no_urls(cloud)]
     if not auth.auth_url:
-        found.append("auth.auth_url is missing, the URL of Keystone")
+        lacking.append("auth.auth_url is missing, the URL of Keystone")
     if cloud.way == "credential":
-        found += [
+        lacking += [
             f"auth.{name} is missing"
             for name in ("application_credential_id", "application_credential_secret")
             if not getattr(auth, name)
         ]
-        return [*found, *_no_urls(cloud)]
+        return [*lacking, *_no_urls(cloud)]
     if not auth.password:
-        found.append("auth.password is missing")
+        lacking.append("auth.password is missing")
     if not auth.user_id and not (auth.username and (auth.user_domain_id or auth.user_domain_name)):
-        found.append("auth.username needs auth.user_domain_name or auth.user_domain_id")
+        lacking.append("auth.username needs auth.user_domain_name or auth.user_domain_id")
     if not auth.project_id and not (auth.project_name and (auth.project_domain_id or auth.project_domain_name)):
-        found.append("auth.project_id is missing, or auth.project_name with auth.project_domain_name")
-    return [*found, *_no_urls(cloud)]
+        lacking.append("auth.project_id is missing, or auth.project_name with auth.project_domain_name")
+    return [*lacking, *_no_urls(cloud)]
 
 
 def _no_urls(cloud: Cloud) -> list[str]:

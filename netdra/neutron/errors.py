@@ -1,4 +1,4 @@
-"""Why Neutron does not give what is wanted, each with one word for conditions, metrics and whoever operates it.
+"""Why Neutron does not give what is wanted, each with one word for conditions, metrics and administrators.
 
 A `reason` is the word; `what` and `hint` say it in words. Nothing of a password, a secret or a token is in any of them.
 """
@@ -62,6 +62,18 @@ class NoNetworkError(NeutronError, TemporaryError):
     reason = "NoNetwork"
 
 
+class NoPortError(NeutronError, TemporaryError):
+    """There is no such port, as far as the user may see."""
+
+    reason = "NoPort"
+
+
+class SlotTakenError(NeutronError, TemporaryError):
+    """The VF has another port, which Neutron does not mind; it may be one that is being deleted."""
+
+    reason = "SlotTaken"
+
+
 class AmbiguousError(NeutronError, PermanentError):
     """Several are meant, and Neutron is not asked to choose."""
 
@@ -85,4 +97,10 @@ class RefusedError(NeutronError, PermanentError):
 
 
 class CloudsError(InvalidInputError):
-    """clouds.yaml cannot be used."""
+    """clouds.yaml cannot be used.
+
+    Attributes:
+        reason: as of a `NeutronError`.
+    """
+
+    reason: ClassVar[str] = "BadClouds"

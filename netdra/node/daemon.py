@@ -6,9 +6,9 @@ it:
 - Where no daemon has left anything, nothing can be held: the node is published first, and only then the parts that
   keep pods are imported and begin. Imported before, they would be a third of the time until the first slice.
 - Where one has, pods come first: the slices are there already, what its pods hold must be known before they are
-  touched, and the pods wait for whoever serves the kubelet and the runtime.
+  touched, and the pods wait for the process that serves the kubelet and the runtime.
 
-Each part goes on while the others cannot: what one needs of another it asks by `netdra.node.view`. The ResourceSlices
+Each part goes on while the others cannot: a part asks another by `netdra.node.view`. The ResourceSlices
 stay when the daemon ends: the next one finds them, and the kubelet removes those of a driver that does not come back.
 """
 
@@ -61,6 +61,7 @@ async def run(client: Client, process: Process, settings: Settings) -> None:
         held=lambda: parts.pods.network.held if parts is not None else (),
         plugins=settings.plugins,
         leased=lambda: leases.registrations if leases is not None else (),
+        files=settings.device_files,
     )
     if leases is not None:
         leases.changed = publishing.look_again

@@ -43,7 +43,7 @@ MAX_BINARY = 1 << 30
 LOCK_SECONDS = 30.0
 LOOK_SECONDS, UNWATCHED_SECONDS = 60.0, 5.0
 SETTLING_SECONDS = 0.2
-"""How long a change is waited out: whoever replaces the file may do it in two steps."""
+"""How long a change is waited out: a file may be replaced in two steps."""
 _CHUNK = 1 << 20
 _NEW = "new"
 """What a file is called until it is complete, in the folder of its version."""
@@ -82,7 +82,7 @@ class _Store:
     def digests(self) -> tuple[str, ...]:
         """The versions that are complete."""
         with suppress(FileNotFoundError, NotADirectoryError):
-            return tuple(sorted(each.name for each in self.path.iterdir() if self.file(each.name).is_file()))
+            return tuple(sorted(path.name for path in self.path.iterdir() if self.file(path.name).is_file()))
         return ()
 
     def installed(self) -> str:
@@ -148,21 +148,21 @@ def describe(wanted: Wanted, schema: Path | None = None) -> DescribedPlugin:
         digest = _checked(wanted)
         versions = _versions(wanted.source.parent, wanted.source.name)
         path = schema or wanted.source.parent / SCHEMA
-        found = _schema(path, wanted.name) if schema is not None or path.exists() else None
-        return DescribedPlugin(digest=digest, cni_versions=versions, schema=found)
+        spec = _schema(path, wanted.name) if schema is not None or path.exists() else None
+        return DescribedPlugin(digest=digest, cni_versions=versions, schema=spec)
 
 
 def _schema(path: Path, name: str) -> CNIPluginSchemaSpec:
     text = path.read_text(encoding="utf-8", errors="replace")
-    found = [each for each in documents.read(text, str(path)) if isinstance(each, CNIPluginSchema)]
+    specs = [schema for schema in documents.read(text, str(path)) if isinstance(schema, CNIPluginSchema)]
     meant = described(name, is_builtin=False)
-    if len(found) != 1 or found[0].spec.plugin != meant:
+    if len(specs) != 1 or specs[0].spec.plugin != meant:
         raise InvalidInputError(
             f"{path} in the image must hold one CNIPluginSchema, of the plugin {meant}",
             hint=f"its spec.cniType must be {name}, with execution: Binary if netdra has that type built in",
         )
-    compile_schema(found[0])
-    return found[0].spec
+    compile_schema(specs[0])
+    return specs[0].spec
 
 
 def install(wanted: Wanted) -> str:
@@ -184,7 +184,7 @@ def install(wanted: Wanted) -> str:
 
 
 class Keeper:
-    """Has a plugin installed for as long as it is asked, whoever deletes it meanwhile.
+    """Has a plugin installed for as long as it is asked, also if the file is deleted meanwhile.
 
     Attributes:
         digest: the SHA-256 of what is installed; "" before.
@@ -247,10 +247,10 @@ class Keeper:
     def _seen(self) -> tuple[int, ...]:
         """What tells the file in the plugin's place from every other one, and from itself after a change."""
         try:
-            found = (self._wanted.folder / self._wanted.name).lstat()
+            status = (self._wanted.folder / self._wanted.name).lstat()
         except OSError:
             return ()
-        return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
+        return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
 
     def _mark(self, *, ready: bool) -> None:
         if self._ready is not None and ready:
@@ -423,13 +423,13 @@ def _link(store: _Store, digest: str) -> None:
 
 def _prune(store: _Store, present: str, before: str) -> None:
     """Forget all versions but the present one and the one before it, and what was begun and not completed."""
-    others = sorted(set(store.digests()) - {present}, key=lambda each: store.file(each).stat().st_mtime_ns)
+    others = sorted(set(store.digests()) - {present}, key=lambda digest: store.file(digest).stat().st_mtime_ns)
     former = before if before in others else (others or [""])[-1]
-    for each in store.path.iterdir():
-        if each.name not in {present, former}:
-            shutil.rmtree(each)
+    for path in store.path.iterdir():
+        if path.name not in {present, former}:
+            shutil.rmtree(path)
         else:
-            (each / _NEW).unlink(missing_ok=True)
+            (path / _NEW).unlink(missing_ok=True)
 
 
 def _sync(folder: Path) -> None:

@@ -138,7 +138,7 @@ step_type = Values()
 
 
 class Watched(Protocol):
-    """Who counts what it reads of the kernel: `netdra.discovery.watch.Watcher`."""
+    """A reader of the kernel's events that counts them: `netdra.discovery.watch.Watcher`."""
 
     rescans: int
     events: int
@@ -160,10 +160,10 @@ class Discovered:
         counters = (SCANS, KERNEL_EVENTS, OVERFLOWS)
         for counter, now, then in zip(counters, self._counted, before, strict=True):
             counter.inc(now - then)
-        found = Counter(each.type for each in inventory.interfaces)
-        self._types |= found.keys()
+        counts = Counter(interface.type for interface in inventory.interfaces)
+        self._types |= counts.keys()
         for kind in self._types:
-            INTERFACES.labels(kind).set(found[kind])
+            INTERFACES.labels(kind).set(counts[kind])
         UNREADABLE_FACTS.set(sum(inventory.unreadable.values()))
 
 
@@ -207,8 +207,8 @@ def on_scrape(
 
 def held(devices: Sequence[HeldDevice]) -> None:
     """Show which devices claims have."""
-    HELD.set(len({each.key for each in devices}))
-    STUCK.set(len({each.key for each in devices if each.trouble}))
+    HELD.set(len({device.key for device in devices}))
+    STUCK.set(len({device.key for device in devices if device.trouble}))
 
 
 def published(slices: Sequence[ResourceSlice], left_out: Mapping[LeftOut, int]) -> None:
@@ -218,8 +218,8 @@ def published(slices: Sequence[ResourceSlice], left_out: Mapping[LeftOut, int]) 
         slices: all of the node's.
         left_out: how often devices are left out of them, and why.
     """
-    devices = [device for each in slices for device in each.spec.devices]
-    POOLS.set(len({each.spec.pool.name for each in slices}))
+    devices = [device for resource_slice in slices for device in resource_slice.spec.devices]
+    POOLS.set(len({resource_slice.spec.pool.name for resource_slice in slices}))
     SLICES.set(len(slices))
     DEVICES.set(len(devices))
     TAINTED.set(sum(bool(device.taints) for device in devices))

@@ -25,6 +25,7 @@ from netdra.node.nri.plugin import Plugin
 from netdra.node.nri.plugin import Settings as NriSettings
 from netdra.node.permits import NodePermits
 from netdra.node.pods.service import Dependencies, Pods, assemble
+from netdra.node.priority import Turns
 from netdra.node.publishing.service import Publishing
 from netdra.node.registry.callers import Callers
 from netdra.node.registry.leases import Leases
@@ -64,8 +65,9 @@ def assembled(client: Client, settings: Settings, publishing: Publishing, leases
     wanted = sockets(settings.kubelet_root, settings.instance)
     recorder = Recorder(client, f"{names.DRIVER}/pods", settings.node)
     prepared = ClaimStore.of_state(settings.state_dir)
-    pods = _pods(client, settings, publishing, recorder, prepared, wanted.plugin)
-    claims = ClaimServices(pods.claims, publishing.look_again, publishing.gate)
+    turns = Turns(publishing.gate)
+    pods = _pods(client, settings, publishing, recorder, prepared, wanted.plugin, turns)
+    claims = ClaimServices(pods.claims, publishing.look_again, turns)
     kubelet = KubeletPlugin(wanted, claims, publishing.health.states)
     metrics.on_scrape(
         lambda: len(prepared.uids()),
@@ -83,7 +85,7 @@ def _registry(client: Client, settings: Settings, publishing: Publishing, leases
     place = Place(path=settings.registry_socket, mode=settings.registry_mode, group=settings.registry_group)
     callers = Callers(client, settings.node, tokens_only=settings.registry_tokens_only)
     metrics.REGISTERED.set_function(lambda: len(leases.ledger))
-    return Registry(place, leases, callers, publishing, publishing.health.states)
+    return Registry(place, leases, callers, publishing, publishing.health.states, settings.device_files)
 
 
 def _pods(
@@ -93,18 +95,22 @@ def _pods(
     recorder: Recorder,
     prepared: ClaimStore,
     plugin_folder: Path,
+    turns: Turns,
 ) -> Pods:
     return assemble(
         Dependencies(
             client=client,
             node=settings.node,
-            settings=ChainSettings(state=settings.sandboxes, plugins=settings.plugins),
+            settings=ChainSettings(
+                state=settings.sandboxes, plugins=settings.plugins, device_files=settings.allow_device_files
+            ),
             files=ClaimFiles(plugin=plugin_folder, cdi=settings.cdi_dir),
             prepared=prepared,
             view=publishing,
             emit=recorder.emit,
             changed=publishing.look_again,
             gate=publishing.gate,
+            turns=turns,
             permits=NodePermits(
                 plugins=settings.allow_plugins,
                 folders=settings.allow_host_paths,

@@ -10,13 +10,15 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from netdra.cni import hostpaths
 from netdra.model.errors import InvalidInputError, TemporaryError
 from netdra.model.plan import Plan
 from netdra.model.schema import CNIPluginSchema
 from netdra.topology import confine, shipped
 from netdra.topology.findings import refuse
 from netdra.topology.schema_check import check_programs
+
+MAX_LINKS = 40
+"""As many as the kernel follows (include/linux/namei.h, MAXSYMLINKS)."""
 
 
 @dataclass(frozen=True)
@@ -60,7 +62,7 @@ class NodePermits:
             raise TemporaryError(problem.what, hint=hint) from None
 
     def _why_not(self, path: str) -> str:
-        if hostpaths.lies_in(path, map(str, self.folders), str(self.root)):
+        if lies_in(path, map(str, self.folders), str(self.root)):
             return ""
         allowed = ", ".join(map(str, self.folders))
         return f"this node allows only {allowed}" if allowed else "this node allows none"
@@ -68,3 +70,56 @@ class NodePermits:
 
 EVERYTHING = NodePermits(plugins=(confine.ANY_PLUGIN,), folders=(Path("/"),))
 """For who is root on the node in any case."""
+
+
+def lies_in(path: str, folders: Iterable[str], root: str = "/") -> bool:
+    """Whether an absolute path is one of the folders or below one, links of both followed; False where that is unclear.
+
+    Links are followed by hand in the root that plugins see, because what is below `/proc/1/root` has absolute links of
+    its own, and because the last parts of a path may not be there yet: a plugin makes its folder.
+
+    Args:
+        path: as a plugin would be given it.
+        folders: absolute paths.
+        root: the root of the file system that plugins see.
+    """
+    real = resolved(path, root)
+    if real is None:
+        return False
+    allowed = (resolved(folder, root) for folder in folders)
+    return any(
+        folder is not None and (real == folder or real.startswith(f"{folder.rstrip('/')}/")) for folder in allowed
+    )
+
+
+def resolved(path: str, root: str = "/") -> str | None:
+    """The path without links and dots as a process with that root sees it; None if it has too many, or is relative."""
+    if not path.startswith("/") or "\0" in path:
+        return None
+    parts, links, reached = path.split("/")[::-1], 0, ""
+    while parts:
+        part = parts.pop()
+        if part in ("", "."):
+            continue
+        if part == "..":
+            reached = reached.rpartition("/")[0]
+            continue
+        target = _link(f"{root.rstrip('/')}{reached}/{part}")
+        if target is None:
+            reached = f"{reached}/{part}"
+            continue
+        links += 1
+        if links > MAX_LINKS:
+            return None
+        parts += target.split("/")[::-1]
+        if target.startswith("/"):
+            reached = ""
+    return reached or "/"
+
+
+def _link(path: str) -> str | None:
+    """Where a symbolic link leads; None if there is none."""
+    try:
+        return str(Path(path).readlink())
+    except OSError:
+        return None

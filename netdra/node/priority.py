@@ -8,11 +8,14 @@ that can wait awaits the gate first. Entered by `netdra.node.pods` and `netdra.n
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager, suppress
+from contextvars import ContextVar
 
 MOST_SECONDS = 0.5
 """How long work that can wait is held up at most, by however many hooks, unless it says otherwise."""
+MAX_SIDE_BY_SIDE = 8
+"""How many of the kubelet's claims are worked on at one time."""
 _AFTERWARDS = 0.003  # seconds: the answer is on its way, and the next one in a row may be there
 
 
@@ -33,17 +36,32 @@ class PriorityGate:
     @contextmanager
     def in_hand(self) -> Iterator[None]:
         """Something that a pod waits for is in hand until the context ends."""
+        self._taken()
+        try:
+            yield
+        finally:
+            self._left()
+
+    @contextmanager
+    def out_of_hand(self) -> Iterator[None]:
+        """What is in hand waits for something else until the context ends, so nothing is held up for it meanwhile."""
+        self._left()
+        try:
+            yield
+        finally:
+            self._taken()
+
+    def _taken(self) -> None:
         self._in_hand += 1
         self._clear.clear()
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        try:
-            yield
-        finally:
-            self._in_hand -= 1
-            if not self._in_hand:
-                self._timer = asyncio.get_running_loop().call_later(_AFTERWARDS, self._clear.set)
+
+    def _left(self) -> None:
+        self._in_hand -= 1
+        if not self._in_hand:
+            self._timer = asyncio.get_running_loop().call_later(_AFTERWARDS, self._clear.set)
 
     async def wait(self, most: float | None = None) -> None:
         """Wait until nothing is in hand, at most so many seconds (MOST_SECONDS)."""
@@ -52,3 +70,39 @@ class PriorityGate:
         with suppress(TimeoutError):
             async with asyncio.timeout(MOST_SECONDS if most is None else most):
                 await self._clear.wait()
+
+
+class Turns:
+    """The kubelet's claims that are worked on: `MAX_SIDE_BY_SIDE` at one time, each in hand at the gate."""
+
+    def __init__(self, gate: PriorityGate) -> None:
+        self._gate = gate
+        self._free = asyncio.Semaphore(MAX_SIDE_BY_SIDE)
+        self._has_one: ContextVar[bool] = ContextVar("has_one", default=False)
+
+    @asynccontextmanager
+    async def taken(self) -> AsyncIterator[None]:
+        """Wait for a turn, and have it until the context ends."""
+        async with self._free:
+            mark = self._has_one.set(True)
+            try:
+                with self._gate.in_hand():
+                    yield
+            finally:
+                self._has_one.reset(mark)
+
+    @asynccontextmanager
+    async def aside(self) -> AsyncIterator[None]:
+        """Let others have the turn that the task has, if it has one, while it waits for something outside of the node.
+
+        At its end the task waits for a turn again.
+        """
+        if not self._has_one.get():
+            yield
+            return
+        with self._gate.out_of_hand():
+            self._free.release()
+            try:
+                yield
+            finally:
+                await self._free.acquire()

@@ -8,6 +8,8 @@ from pathlib import Path
 import msgspec
 
 from netdra.cni.plugins import PluginPath
+from netdra.kernel.device_files import DeviceFiles
+from netdra.kernel.sysfs import Sysfs
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
@@ -29,6 +31,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         registry_tokens_only: whether who calls it must show a token.
         registry_providers: by provider, the one who may register under its name.
         allow_plugins, allow_host_paths: what those who write topologies may have of the node (`netdra.node.permits`).
+        allow_device_files: patterns of device files that providers may register and pods be given.
         physnets: by physical network, the NICs that are wired to it, by name or PCI address.
     """
 
@@ -49,6 +52,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     registry_providers: Mapping[str, str] = {}
     allow_plugins: tuple[str, ...] = ()
     allow_host_paths: tuple[Path, ...] = ()
+    allow_device_files: tuple[str, ...] = ()
     physnets: Mapping[str, tuple[str, ...]] = {}
 
     @property
@@ -60,6 +64,11 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     def plugins(self) -> PluginPath:
         """Where CNI plugins are looked for, and which files they see."""
         return PluginPath(directories=tuple(map(str, self.cni_path)), root=str(self.cni_root))
+
+    @property
+    def device_files(self) -> DeviceFiles:
+        """Which device files providers may register and pods be given."""
+        return DeviceFiles(self.allow_device_files, Sysfs(self.sysfs_root))
 
     def is_used(self) -> bool:
         """Whether a daemon has left anything here that pods or claims may hold."""

@@ -40,7 +40,7 @@ class Report(msgspec.Struct, frozen=True):
     @property
     def trouble(self) -> str:
         """What is not well, in one line; "" if all is."""
-        return "; ".join(f"{each.name}: {each.detail or 'not yet'}" for each in self.checks if not each.ok)
+        return "; ".join(f"{check.name}: {check.detail or 'not yet'}" for check in self.checks if not check.ok)
 
 
 class Health:
@@ -97,5 +97,5 @@ def met(condition: Callable[[], bool], yet: str, then: str = "") -> Check:
 
 
 def _report(checks: Mapping[str, Check]) -> Report:
-    found = tuple(Named(name, *check()) for name, check in checks.items())
-    return Report(ok=all(each.ok for each in found), checks=found)
+    checked = tuple(Named(name, *check()) for name, check in checks.items())
+    return Report(ok=all(named.ok for named in checked), checks=checked)

@@ -155,8 +155,8 @@ class _Port:
         )
 
     async def close(self) -> None:
-        for each in tuple(self._open.values()):
-            each.end()
+        for connection in tuple(self._open.values()):
+            connection.end()
         await self.server.shutdown(_END_SECONDS)
 
     def came(self, connection: _Connection) -> None:

@@ -59,15 +59,15 @@ class Fields(TypedDict, total=False):
 _about: contextvars.ContextVar[Mapping[str, Any]] = contextvars.ContextVar("about", default=MappingProxyType({}))
 
 
-def fields(**known: Unpack[Fields]) -> dict[str, Any]:
+def fields(**given: Unpack[Fields]) -> dict[str, Any]:
     """What one line is about, to be given as `extra`."""
-    return {_KEY: dict(known)}
+    return {_KEY: dict(given)}
 
 
 @contextmanager
-def about(**known: Unpack[Fields]) -> Iterator[None]:
+def about(**given: Unpack[Fields]) -> Iterator[None]:
     """What every line is about that is logged in the body, and in tasks and `asyncio.to_thread` begun there."""
-    token = _about.set({**_about.get(), **known})
+    token = _about.set({**_about.get(), **given})
     try:
         yield
     finally:
@@ -109,7 +109,7 @@ class Text(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         """One line, and below it a traceback where there is one."""
         parts = [f"{_when(record)} {record.levelname} {record.name}: {_one_line(_message(record))}"]
-        parts += [f"{name}={_value(value)}" for name, value in _known(record).items()]
+        parts += [f"{name}={_value(value)}" for name, value in _fields_of(record).items()]
         line = " ".join(parts)
         return f"{line}\n{clean(self.formatException(record.exc_info))}" if record.exc_info else line
 
@@ -119,17 +119,19 @@ class Json(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         """One line."""
-        known = {name: clean(value) if isinstance(value, str) else value for name, value in _known(record).items()}
-        found: dict[str, Any] = {
+        cleaned = {
+            name: clean(value) if isinstance(value, str) else value for name, value in _fields_of(record).items()
+        }
+        record_fields: dict[str, Any] = {
             "time": _when(record),
             "level": record.levelname.lower(),
             "logger": record.name,
             "message": _message(record),
-            **known,
+            **cleaned,
         }
         if record.exc_info:
-            found["exception"] = clean(self.formatException(record.exc_info))
-        return msgspec.json.encode(found, enc_hook=str).decode()
+            record_fields["exception"] = clean(self.formatException(record.exc_info))
+        return msgspec.json.encode(record_fields, enc_hook=str).decode()
 
 
 class Repeats(logging.Filter):
@@ -145,12 +147,12 @@ class Repeats(logging.Filter):
         """Whether it is logged."""
         if record.levelno < logging.WARNING:
             return True
-        now, key = self._clock(), (record.name, record.levelno, f"{record.getMessage()} {_known(record)}")
+        now, key = self._clock(), (record.name, record.levelno, f"{record.getMessage()} {_fields_of(record)}")
         since, kept_back = self._seen.get(key, (-self._seconds, 0))
         if now - since < self._seconds:
             self._seen[key] = since, kept_back + 1
             return False
-        self._seen = {each: found for each, found in self._seen.items() if now - found[0] < 10 * self._seconds}
+        self._seen = {entry: last for entry, last in self._seen.items() if now - last[0] < 10 * self._seconds}
         self._seen[key] = now, 0
         if kept_back:
             record.msg, record.args = f"{record.getMessage()} (and {kept_back} times more before)", ()
@@ -159,19 +161,19 @@ class Repeats(logging.Filter):
 
 def clean(text: str) -> str:
     """The text without the secrets that can be told by their looks, and not longer than a line may be."""
-    found = text if len(text) <= MAX_TEXT else f"{text[:MAX_TEXT]} … ({len(text)} characters)"
+    cleaned = text if len(text) <= MAX_TEXT else f"{text[:MAX_TEXT]} … ({len(text)} characters)"
     for pattern, instead in _SECRETS:
-        found = pattern.sub(instead, found)
-    return found
+        cleaned = pattern.sub(instead, cleaned)
+    return cleaned
 
 
 def _message(record: logging.LogRecord) -> str:
     return clean(record.getMessage())
 
 
-def _known(record: logging.LogRecord) -> dict[str, Any]:
-    known = {**_about.get(), **getattr(record, _KEY, {})}
-    return {name: value for name, value in known.items() if value not in (None, "")}
+def _fields_of(record: logging.LogRecord) -> dict[str, Any]:
+    values = {**_about.get(), **getattr(record, _KEY, {})}
+    return {name: value for name, value in values.items() if value not in (None, "")}
 
 
 def _when(record: logging.LogRecord) -> str:
@@ -180,7 +182,7 @@ def _when(record: logging.LogRecord) -> str:
 
 def _one_line(text: str) -> str:
     """What an error says in several lines, or somebody's name with a line break in it, as one line."""
-    return _CONTROL.sub(lambda found: found[0].encode("unicode-escape").decode(), text.replace("\n", "; "))
+    return _CONTROL.sub(lambda match: match[0].encode("unicode-escape").decode(), text.replace("\n", "; "))
 
 
 def _value(value: object) -> str:

@@ -90,7 +90,7 @@ class Catalogue:
 
 def exposition(catalogues: Iterable[Catalogue]) -> bytes:
     """What is scraped, in the text format."""
-    return b"".join(generate_latest(each.registry) for each in catalogues)
+    return b"".join(generate_latest(catalogue.registry) for catalogue in catalogues)
 
 
 def outcome_of(problem: BaseException) -> str:
@@ -144,13 +144,13 @@ class Values:
 
     def __init__(self, most: int = 64) -> None:
         self._most = most
-        self._known: set[str] = set()
+        self._values: set[str] = set()
 
     def __call__(self, value: str) -> str:
         """The value, or `other`."""
-        if value not in self._known and len(self._known) >= self._most:
+        if value not in self._values and len(self._values) >= self._most:
             return OTHER
-        self._known.add(value)
+        self._values.add(value)
         return value
 
 

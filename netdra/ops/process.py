@@ -126,10 +126,10 @@ class Process:
     def _signalled(self, number: signal.Signals) -> None:
         log.info("%s: ending; a second signal ends at once", number.name)
         loop = asyncio.get_running_loop()
-        for each in (signal.SIGTERM, signal.SIGINT):
+        for ending_signal in (signal.SIGTERM, signal.SIGINT):
             # By the kernel, not by the event loop: whatever hangs then may be what keeps the loop from turning.
-            loop.remove_signal_handler(each)
-            signal.signal(each, signal.SIG_DFL)
+            loop.remove_signal_handler(ending_signal)
+            signal.signal(ending_signal, signal.SIG_DFL)
         self.stop()
 
     async def _beat(self) -> None:

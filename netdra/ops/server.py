@@ -61,7 +61,7 @@ class Told:
     Attributes:
         health: its checks.
         catalogues: what it measures.
-        instance: what tells it from another one of the same address: its pod's uid, or "".
+        instance: its pod's uid, or "": another process may have the same address later.
     """
 
     health: Health

@@ -100,12 +100,12 @@ def consumption(wanted: Mapping[str, Consumption], capacities: Mapping[str, Capa
 
 
 def shortage(consumed: Mapping[str, Consumption], capacities: Mapping[str, Capacity], in_use: Amounts) -> str | None:
-    """The name of the first capacity that stands in the way; None where all of it fits.
+    """The name of the first capacity that stands in the way; None if everything fits.
 
     Args:
         consumed: what `consumption` said.
         capacities: the device's.
-        in_use: what others consume of them already.
+        in_use: what other claims consume of the device already.
     """
     for name, capacity in capacities.items():
         amount = consumed[name].amount

@@ -50,8 +50,8 @@ def conflict(slices: Sequence[ResourceSlice], wanted: Holding, held: Iterable[Ho
     device = pool.devices.get(wanted.key[1])
     if device is None:
         return "it is no longer published"
-    others = [each for each in held if each.key[0] == wanted.key[0]]
-    same = [each for each in others if each.key == wanted.key]
+    others = [entry for entry in held if entry.key[0] == wanted.key[0]]
+    same = [other for other in others if other.key == wanted.key]
     try:
         return _sharing(device, wanted, same) or _capacity(device, wanted, same) or _counters(pool, device, others)
     except InvalidInputError as problem:
@@ -102,11 +102,11 @@ def _capacity(device: Device, wanted: Holding, same: Sequence[Holding]) -> str:
         free = capacity.valid_range is None and not capacity.valid_values
         if capacity.default is not None and free and share.amount < capacity.default:
             return f"its claim was given {text} of capacity {name}, and one allocation takes {capacity.default_text}"
-    used = {name: sum((_amount(each, name) for each in same), Decimal(0)) for name in capacities}
+    used = {name: sum((_amount(entry, name) for entry in same), Decimal(0)) for name in capacities}
     short = shortage(shares, capacities, used)
     if short is None:
         return ""
-    holders = ", ".join(dict.fromkeys(each.holder for each in same)) or "nobody else"
+    holders = ", ".join(dict.fromkeys(entry.holder for entry in same)) or "nobody else"
     return (
         f"of capacity {short} there is {capacities[short].text}: {quantity.render(used[short])} is held ({holders}), "
         f"and {shares[short].text} more was given"
@@ -118,11 +118,11 @@ def _counters(pool: _Pool, device: Device, others: Sequence[Holding]) -> str:
     wanted = _drawn(device)
     drawn: dict[_Counter, Decimal] = {}
     drawers: dict[_Counter, list[str]] = {}
-    for name in dict.fromkeys(each.key[1] for each in others):
+    for name in dict.fromkeys(other.key[1] for other in others):
         other = pool.devices.get(name)
         if other is None or name == device.name:
             continue
-        holder = next(each.holder for each in others if each.key[1] == name)
+        holder = next(other.holder for other in others if other.key[1] == name)
         for counter, amount in _drawn(other).items():
             drawn[counter] = drawn.get(counter, Decimal(0)) + amount
             drawers.setdefault(counter, []).append(f'"{name}", which {holder} has')

@@ -74,11 +74,11 @@ def _attribute_faults(device: Device) -> Iterator[str]:
     for name, attribute in device.attributes.items():
         if not _is_taken(name):
             yield f'attribute "{name}" is no name that the API takes'
-        found = _values(attribute)
-        values += len(found)
-        if not found:
+        written = _values(attribute)
+        values += len(written)
+        if not written:
             yield f'attribute "{name}" is an empty list'
-        for value in found:
+        for value in written:
             if isinstance(value, str) and len(value.encode()) > MAX_STRING:
                 yield f'attribute "{name}" is longer than {MAX_STRING} bytes'
     if values > MAX_ATTRIBUTE_VALUES:
@@ -97,14 +97,14 @@ def _counter_faults(device: Device, sets: Mapping[str, CounterSet]) -> Iterator[
     if len(device.consumes_counters) > MAX_COUNTER_CONSUMPTIONS:
         yield f"it draws from {len(device.consumes_counters)} counter sets, more than {MAX_COUNTER_CONSUMPTIONS}"
     for consumption in device.consumes_counters:
-        known = sets.get(consumption.counter_set)
-        if known is None:
+        counter_set = sets.get(consumption.counter_set)
+        if counter_set is None:
             yield f'its pool has no counter set "{consumption.counter_set}"'
             continue
         if not 0 < len(consumption.counters) <= MAX_COUNTERS:
             yield f"it draws from {len(consumption.counters)} counters of one set; it must be 1 to {MAX_COUNTERS}"
-        for name in consumption.counters.keys() - known.counters.keys():
-            yield f'counter set "{known.name}" has no counter "{name}"'
+        for name in consumption.counters.keys() - counter_set.counters.keys():
+            yield f'counter set "{counter_set.name}" has no counter "{name}"'
 
 
 @lru_cache(maxsize=4096)

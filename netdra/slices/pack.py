@@ -99,9 +99,9 @@ def encode_attribute(value: AttributeValue, *, lists: bool) -> DeviceAttribute:
     return DeviceAttribute(string=f",{','.join(value)}," if value else "")
 
 
-def _legal_sets(pool: str, found: Sequence[ExposedCounterSet], problems: list[Problem]) -> dict[str, CounterSet]:
+def _legal_sets(pool: str, counter_sets: Sequence[ExposedCounterSet], problems: list[Problem]) -> dict[str, CounterSet]:
     legal: dict[str, CounterSet] = {}
-    for exposed in found:
+    for exposed in counter_sets:
         counters = CounterSet(name=exposed.name, counters=_counters(exposed.counters))
         faults = [*set_faults(counters), *(["its name is taken"] if exposed.name in legal else [])]
         if faults:
@@ -113,10 +113,10 @@ def _legal_sets(pool: str, found: Sequence[ExposedCounterSet], problems: list[Pr
 
 
 def _legal_devices(
-    found: Sequence[ExposedDevice], sets: Mapping[str, CounterSet], features: Features, problems: list[Problem]
+    devices: Sequence[ExposedDevice], sets: Mapping[str, CounterSet], features: Features, problems: list[Problem]
 ) -> list[Device]:
     legal: dict[str, Device] = {}
-    for exposed in found:
+    for exposed in devices:
         device = _device(exposed, features)
         taken = exposed.name in legal
         faults = [*device_faults(device, sets, features), *(["its name is taken"] if taken else [])]

@@ -93,11 +93,11 @@ def checked_route(params: RouteParams, where: str) -> Route:
 
 def from_ipam(result: StepResult, if_name: str) -> Added:
     """What an IPAM plugin's result asks for; a route without a router goes over the gateway of its family's address."""
-    gateways = {":" in each.gateway: each.gateway for each in reversed(result.ips) if each.gateway}
+    gateways = {":" in ip.gateway: ip.gateway for ip in reversed(result.ips) if ip.gateway}
     return Added(
         if_name=if_name,
-        addresses=tuple(ipaddress.ip_interface(each.address).with_prefixlen for each in result.ips),
-        routes=tuple(_from_result(each, gateways.get(":" in each.dst, "")) for each in result.routes),
+        addresses=tuple(ipaddress.ip_interface(ip.address).with_prefixlen for ip in result.ips),
+        routes=tuple(_from_result(entry, gateways.get(":" in entry.dst, "")) for entry in result.routes),
     )
 
 
@@ -105,12 +105,12 @@ def missing(wanted: Added, index: int, pod: PodSpace) -> Added:
     """What of it the interface of that index does not have yet."""
     if not wanted.addresses and not wanted.routes:
         return wanted
-    present = {each.text for each in address.dump(pod.sock, index)} if wanted.addresses else set()
-    routes = {_key(each) for each in route.dump(pod.sock)} if wanted.routes else set()
+    present = {text.text for text in address.dump(pod.sock, index)} if wanted.addresses else set()
+    routes = {_key(entry) for entry in route.dump(pod.sock)} if wanted.routes else set()
     return Added(
         if_name=wanted.if_name,
-        addresses=tuple(each for each in wanted.addresses if each not in present),
-        routes=tuple(each for each in wanted.routes if _key(each, index) not in routes),
+        addresses=tuple(text for text in wanted.addresses if text not in present),
+        routes=tuple(entry for entry in wanted.routes if _key(entry, index) not in routes),
     )
 
 
@@ -120,10 +120,10 @@ def add(wanted: Added, index: int, pod: PodSpace) -> None:
     Raises:
         KernelError: the kernel refused one; those before it are there.
     """
-    if any(":" in each for each in wanted.addresses):
+    if any(":" in text for text in wanted.addresses):
         _enable_ipv6(wanted.if_name, pod)
-    for each in wanted.addresses:
-        address.add(pod.sock, index, each)
+    for text in wanted.addresses:
+        address.add(pod.sock, index, text)
     for each_route in wanted.routes:
         route.add(pod.sock, msgspec.structs.replace(each_route, index=index), prepend=True)
 
@@ -137,13 +137,13 @@ def remove(added: Added, site: Site) -> None:
     if site.pod is None:
         return
     sock = site.pod.sock
-    found = link.find(sock, added.if_name)
-    if found is None:
+    netdev = link.find(sock, added.if_name)
+    if netdev is None:
         return
-    for each in reversed(added.routes):
-        _delete_route(sock, msgspec.structs.replace(each, index=found.index))
+    for entry in reversed(added.routes):
+        _delete_route(sock, msgspec.structs.replace(entry, index=netdev.index))
     for text in reversed(added.addresses):
-        _delete_address(sock, found.index, text)
+        _delete_address(sock, netdev.index, text)
 
 
 def described(result: StepResult, addresses: Sequence[str], routes: Sequence[Route], place: int | None) -> StepResult:
@@ -153,26 +153,26 @@ def described(result: StepResult, addresses: Sequence[str], routes: Sequence[Rou
     """
     ips = tuple(CNIAddress(address=text, gateway=_gateway(text, routes), interface=place) for text in addresses)
     return msgspec.structs.replace(
-        result, ips=(*result.ips, *ips), routes=(*result.routes, *(_described(each) for each in routes))
+        result, ips=(*result.ips, *ips), routes=(*result.routes, *(_described(entry) for entry in routes))
     )
 
 
-def _from_result(found: CNIRoute, gateway: str) -> Route:
+def _from_result(given: CNIRoute, gateway: str) -> Route:
     return Route(
-        destination=ipaddress.ip_network(found.dst, strict=False).with_prefixlen,
-        gateway=found.gw or gateway,
-        metric=found.priority or 0,
-        scope=found.scope,
-        table=found.table or uapi.RT_TABLE_MAIN,
-        mtu=found.mtu or 0,
-        advmss=found.advmss or 0,
+        destination=ipaddress.ip_network(given.dst, strict=False).with_prefixlen,
+        gateway=given.gw or gateway,
+        metric=given.priority or 0,
+        scope=given.scope,
+        table=given.table or uapi.RT_TABLE_MAIN,
+        mtu=given.mtu or 0,
+        advmss=given.advmss or 0,
     )
 
 
-def _key(found: Route, index: int = 0) -> tuple[str, str, int, int, int]:
+def _key(entry: Route, index: int = 0) -> tuple[str, str, int, int, int]:
     # IPv6 routes without a metric get 1024 (include/uapi/linux/ipv6_route.h, IP6_RT_PRIO_USER).
-    metric = found.metric or (1024 if ":" in found.destination else 0)
-    return (found.destination, found.gateway, found.index or index, found.table, metric)
+    metric = entry.metric or (1024 if ":" in entry.destination else 0)
+    return (entry.destination, entry.gateway, entry.index or index, entry.table, metric)
 
 
 def _enable_ipv6(if_name: str, pod: PodSpace) -> None:
@@ -184,9 +184,9 @@ def _enable_ipv6(if_name: str, pod: PodSpace) -> None:
     sysctl.write(pod.namespace, wanted)
 
 
-def _delete_route(sock: Socket, each: Route) -> None:
+def _delete_route(sock: Socket, entry: Route) -> None:
     try:
-        route.delete(sock, each)
+        route.delete(sock, entry)
     except KernelMissingError:
         return
 
@@ -202,16 +202,18 @@ def _gateway(text: str, routes: Sequence[Route]) -> str:
     if not routes:  # reading an address takes longer than giving it to the kernel
         return ""
     network = ipaddress.ip_interface(text).network
-    return next((each.gateway for each in routes if each.gateway and ipaddress.ip_address(each.gateway) in network), "")
+    return next(
+        (entry.gateway for entry in routes if entry.gateway and ipaddress.ip_address(entry.gateway) in network), ""
+    )
 
 
-def _described(each: Route) -> CNIRoute:
+def _described(entry: Route) -> CNIRoute:
     return CNIRoute(
-        dst=each.destination,
-        gw=each.gateway,
-        mtu=each.mtu or None,
-        advmss=each.advmss or None,
-        priority=each.metric or None,
-        table=None if each.table == uapi.RT_TABLE_MAIN else each.table,
-        scope=each.scope,
+        dst=entry.destination,
+        gw=entry.gateway,
+        mtu=entry.mtu or None,
+        advmss=entry.advmss or None,
+        priority=entry.metric or None,
+        table=None if entry.table == uapi.RT_TABLE_MAIN else entry.table,
+        scope=entry.scope,
     )

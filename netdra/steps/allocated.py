@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 
 import msgspec
 
-from netdra.kernel import address, link, pci, rdma, route, unlocked, vf
+from netdra.kernel import address, host_use, link, pci, rdma, route, unlocked, vf
 from netdra.kernel.link import Link
 from netdra.kernel.vf import VF
 from netdra.model.errors import NetdraError, PermanentError
@@ -97,11 +97,14 @@ def observe(device: PlannedDevice, if_name: str, site: Site) -> Allocated | None
     netdev = _netdev(device, site)
     if netdev is None and not (at and site.sysfs.is_folder(f"bus/pci/devices/{at}")):
         return None
+    moved = None
+    if netdev is not None:
+        moved = moving.seen(if_name, netdev, site, host_use.configuration(site.host, netdev))
     return Allocated(
         device=device.device,
         address=at,
         driver=pci.driver_of(site.sysfs, at) if at else "",
-        netdev=None if netdev is None else moving.seen(if_name, netdev, site),
+        netdev=moved,
         function=sriov.seen(at, site) if at else None,
         rdma_device=_rdma_device(at, site) if at else "",
     )
@@ -123,22 +126,24 @@ def give_back(record: Allocated, site: Site, sharer: Callable[[], str]) -> Given
         return GivenBack(notes=(f'device "{record.device}" is sandbox {other}\'s by now and left alone',))
     if record.address and not site.sysfs.is_folder(f"bus/pci/devices/{record.address}"):
         return GivenBack(notes=(f'device "{record.device}" ({record.address}) is gone from the machine',))
-    found = tuple(_differences(record, site))
-    if not found:
+    differences = tuple(_differences(record, site))
+    if not differences:
         return GivenBack()
     other = sharer()
     if other:
         return GivenBack(notes=(f'device "{record.device}" is left as it is: sandbox {other} has it too',))
     notes, problems = _restored(record, site)
-    left = {each.text: each for each in _differences(record, site)}
-    stays = [each.text for each in left.values() if each.matters]
+    left = {difference.text: difference for difference in _differences(record, site)}
+    stays = [difference.text for difference in left.values() if difference.matters]
     if stays or problems:
         raise StrandedError(
             f'device "{record.device}" cannot be made what it was: {"; ".join(dict.fromkeys((*stays, *problems)))}',
             hint="nobody else gets it until it is; restore it by hand, or reset it",
         )
-    told = tuple(each.text for each in left.values() if not any(each.text in note for note in notes))
-    return GivenBack(tuple(each.text for each in found if each.text not in left), (*notes, *told))
+    told = tuple(difference.text for difference in left.values() if not any(difference.text in note for note in notes))
+    return GivenBack(
+        tuple(difference.text for difference in differences if difference.text not in left), (*notes, *told)
+    )
 
 
 def _netdev(device: PlannedDevice, site: Site) -> Link | None:
@@ -147,13 +152,13 @@ def _netdev(device: PlannedDevice, site: Site) -> Link | None:
     at = device.pci_address
     if not at or (named is not None and named.parent == at):
         return named
-    return next((each for each in link.dump(site.host) if each.parent == at), None)
+    return next((netdev for netdev in link.dump(site.host) if netdev.parent == at), None)
 
 
 def _rdma_device(at: str, site: Site) -> str:
     """The RDMA device at a PCI address, if it can be moved away."""
-    found = next((name for name, (each, _) in rdma.devices(site.sysfs).items() if each == at), "")
-    return found if found and rdma_device.is_exclusive() else ""
+    device_name = next((name for name, (each, _) in rdma.devices(site.sysfs).items() if each == at), "")
+    return device_name if device_name and rdma_device.is_exclusive() else ""
 
 
 def _differences(record: Allocated, site: Site) -> Iterator[Difference]:
@@ -174,8 +179,8 @@ def _of_function(record: VirtualFunction, site: Site) -> Iterator[Difference]:
     pf = sriov.physical_function(record.pf, site)
     if pf is None:
         return  # its settings went with it
-    found = (each for each in vf.read(site.host, pf.index) if each.index == record.index)
-    yield from function_differences(record.before, next(found, record.before), f"VF {record.index} of {pf.name}")
+    functions = (function for function in vf.read(site.host, pf.index) if function.index == record.index)
+    yield from function_differences(record.before, next(functions, record.before), f"VF {record.index} of {pf.name}")
 
 
 def function_differences(before: VF, now: VF, called: str) -> Iterator[Difference]:
@@ -201,56 +206,56 @@ def function_differences(before: VF, now: VF, called: str) -> Iterator[Differenc
 
 
 def _of_netdev(moved: Moved, site: Site) -> Iterator[Difference]:
-    found, on_host = _where(moved, site)
-    if found is None:
+    netdev, on_host = _where(moved, site)
+    if netdev is None:
         if moved.device.is_physical:
             yield Difference(f'netdev "{moved.name}" is neither in the pod nor on the host')
         else:
             yield Difference(f'netdev "{moved.name}" is gone', matters=False)
     elif not on_host:
-        yield Difference(f'netdev "{moved.name}" is still in the pod, as "{found.name}"')
+        yield Difference(f'netdev "{moved.name}" is still in the pod, as "{netdev.name}"')
     else:
-        yield from _of_link(_as_it_follows(moved, found), found, site)
+        yield from _of_link(_as_it_follows(moved, netdev), netdev, site)
 
 
-def _of_link(moved: Moved, found: Link, site: Site) -> Iterator[Difference]:
+def _of_link(moved: Moved, netdev: Link, site: Site) -> Iterator[Difference]:
     """What a netdev that is on the host is not as it was."""
     called = f'netdev "{moved.name}"'
-    if found.name != moved.name:
-        yield Difference(f'{called} is called "{found.name}"', matters=False)
-    if found.address != moved.mac:
-        yield Difference(f"{called} has MAC {found.address}, not {moved.mac}")
-    if found.mtu != moved.mtu:
-        yield Difference(f"{called} has MTU {found.mtu}, not {moved.mtu}")
-    if found.is_up != moved.up:
-        yield Difference(f"{called} is {'up' if found.is_up else 'down'}", matters=False)
+    if netdev.name != moved.name:
+        yield Difference(f'{called} is called "{netdev.name}"', matters=False)
+    if netdev.address != moved.mac:
+        yield Difference(f"{called} has MAC {netdev.address}, not {moved.mac}")
+    if netdev.mtu != moved.mtu:
+        yield Difference(f"{called} has MTU {netdev.mtu}, not {moved.mtu}")
+    if netdev.is_up != moved.up:
+        yield Difference(f"{called} is {'up' if netdev.is_up else 'down'}", matters=False)
     master = link.find(site.host, moved.master) if moved.master else None
-    if found.master != (master.index if master is not None else 0):
+    if netdev.master != (master.index if master is not None else 0):
         yield Difference(f"{called} is {f'no port of {moved.master}' if moved.master else 'a port'}", matters=False)
     for name in moved.alt_names:
-        if name not in found.alt_names:
+        if name not in netdev.alt_names:
             yield Difference(f'{called} has lost its name "{name}"', matters=False)
-    for text in _other_settings(moved, found):
+    for text in _other_settings(moved, netdev):
         yield Difference(f"{called} has {text}", matters=False)
-    for text in _lost(moved, found, site):
+    for text in _lost(moved, netdev, site):
         yield Difference(f"{called} has lost {text}", matters=False)
 
 
-def _other_settings(moved: Moved, found: Link) -> Iterator[str]:
+def _other_settings(moved: Moved, netdev: Link) -> Iterator[str]:
     if moved.settings is not None:
-        was, now = msgspec.structs.asdict(moved.settings), msgspec.structs.asdict(moving.lasting(found))
+        was, now = msgspec.structs.asdict(moved.settings), msgspec.structs.asdict(moving.lasting(netdev))
         yield from (f"{_SETTINGS[key]} {_word(now[key])}, not {_word(was[key])}" for key in was if was[key] != now[key])
 
 
-def _lost(moved: Moved, found: Link, site: Site) -> Iterator[str]:
+def _lost(moved: Moved, netdev: Link, site: Site) -> Iterator[str]:
     """The addresses and routes that a netdev had and has no longer."""
-    kept = [each.text for each in moved.addresses if not each.text.startswith(_LINK_LOCAL)]
-    present = {each.text for each in address.dump(site.host, found.index)} if kept else set()
+    kept = [held.text for held in moved.addresses if not held.text.startswith(_LINK_LOCAL)]
+    present = {held.text for held in address.dump(site.host, netdev.index)} if kept else set()
     yield from (f"address {text}" for text in kept if text not in present)
-    routes = route.dump(site.host, through=found.index) if moved.routes else []
-    for each in moved.routes:
-        if msgspec.structs.replace(each, index=found.index, links=(found.index,)) not in routes:
-            yield f"its route to {each.destination}"
+    routes = route.dump(site.host, through=netdev.index) if moved.routes else []
+    for entry in moved.routes:
+        if msgspec.structs.replace(entry, index=netdev.index, links=(netdev.index,)) not in routes:
+            yield f"its route to {entry.destination}"
 
 
 def _where(moved: Moved, site: Site) -> tuple[Link | None, bool]:
@@ -259,27 +264,27 @@ def _where(moved: Moved, site: Site) -> tuple[Link | None, bool]:
     What has only names is looked for on the host first: the plugin may have made another one of its kind in the pod.
     """
     virtual = not moved.device.is_physical
-    found = identity.find(site.host, moved.device, moved.name) if virtual else None
-    if found is not None:
-        return found, True
-    found = _in_pod(moved, site)
-    if found is not None:
-        return found, False
-    found = moving.on_host(moved.device, (moved.name,) if virtual else (moved.name, moved.pod_name), site)
-    if found is None and virtual:
-        found = identity.find(site.host, moved.device, moved.name, same_mac=False)
-    return found, True
+    netdev = identity.find(site.host, moved.device, moved.name) if virtual else None
+    if netdev is not None:
+        return netdev, True
+    netdev = _in_pod(moved, site)
+    if netdev is not None:
+        return netdev, False
+    netdev = moving.on_host(moved.device, (moved.name,) if virtual else (moved.name, moved.pod_name), site)
+    if netdev is None and virtual:
+        netdev = identity.find(site.host, moved.device, moved.name, same_mac=False)
+    return netdev, True
 
 
 def _in_pod(moved: Moved, site: Site) -> Link | None:
     return None if site.pod is None else moving.inside(moved, site.pod)
 
 
-def _as_it_follows(moved: Moved, found: Link) -> Moved:
+def _as_it_follows(moved: Moved, netdev: Link) -> Moved:
     """What is to be restored of a netdev: not what changes by itself."""
-    if found.kind not in _FOLLOW_THEIR_PORTS:
+    if netdev.kind not in _FOLLOW_THEIR_PORTS:
         return moved
-    return msgspec.structs.replace(moved, mac=found.address, mtu=found.mtu)
+    return msgspec.structs.replace(moved, mac=netdev.address, mtu=netdev.mtu)
 
 
 def _restored(record: Allocated, site: Site) -> tuple[list[str], list[str]]:
@@ -321,16 +326,16 @@ def _driver_back(record: Allocated, site: Site) -> tuple[str, ...]:
 
 
 def _netdev_back(moved: Moved, site: Site) -> tuple[str, ...]:
-    found, on_host = _where(moved, site)
-    if found is None:
+    netdev, on_host = _where(moved, site)
+    if netdev is None:
         return ()  # told as a difference
     if not on_host:
-        notes = moving.give_back(msgspec.structs.replace(moved, pod_name=found.name), site)
+        notes = moving.give_back(msgspec.structs.replace(moved, pod_name=netdev.name), site)
     else:
-        moved = _as_it_follows(moved, found)
-        if not moved.master and found.master:
-            link.change(site.host, found.index, master=0)
-        notes = moving.restore(moved, found, site)
+        moved = _as_it_follows(moved, netdev)
+        if not moved.master and netdev.master:
+            link.change(site.host, netdev.index, master=0)
+        notes = moving.restore(moved, netdev, site)
     if not moved.up and unlocked.is_up(site.host, moved.name):
         link.change(site.host, moved.name, up=False)
     return notes

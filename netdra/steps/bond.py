@@ -77,7 +77,7 @@ class BondParams(Params, frozen=True, kw_only=True):
     def arp_targets(self) -> tuple[str, ...]:
         """The addresses that ARP asks for."""
         given = self.arp_ip_target
-        return tuple(each.strip() for each in given.split(",")) if isinstance(given, str) else given
+        return tuple(part.strip() for part in given.split(",")) if isinstance(given, str) else given
 
 
 class Member(msgspec.Struct, frozen=True, kw_only=True):
@@ -129,19 +129,25 @@ def _prepare(order: Order, params: BondParams) -> None:
 
 def _observe(order: Order, params: BondParams, site: Site) -> Bonded:
     check_free(order, site)
-    found = [_member(order, name, site) for name in params.members]
+    members = [_member(order, name, site) for name in params.members]
     return Bonded(
         made=Made(if_name=order.if_name, kind="bond"),
         members=tuple(
-            Member(name=each.name, device=identity.identity_of(each), mac=each.address, mtu=each.mtu, up=each.is_up)
-            for each in found
+            Member(
+                name=member.name,
+                device=identity.identity_of(member),
+                mac=member.address,
+                mtu=member.mtu,
+                up=member.is_up,
+            )
+            for member in members
         ),
     )
 
 
 def _apply(order: Order, params: BondParams, bonded: Bonded, site: Site) -> StepResult:
     sock = site.inside.sock
-    wanted = params.mtu or min(each.mtu for each in bonded.members)
+    wanted = params.mtu or min(member.mtu for member in bonded.members)
     link.create(sock, order.if_name, "bond", _options(params), mtu=wanted, mac=params.mac)
     bond = link.get(sock, order.if_name)
     for member in bonded.members:
@@ -162,17 +168,17 @@ def _undo(bonded: Bonded, site: Site) -> tuple[str, ...]:
     sock = site.pod.sock
     unmake(bonded.made, site)
     for member in bonded.members:
-        found = identity.find(sock, member.device, member.name, same_mac=False)
+        netdev = identity.find(sock, member.device, member.name, same_mac=False)
         # The kernel gives members back their MAC and MTU when they leave; a driver may have kept it from doing so.
-        if found is None or found.master:
+        if netdev is None or netdev.master:
             continue
-        wanted: dict[str, Any] = {"mtu": member.mtu} if found.mtu != member.mtu else {}
-        if found.address != member.mac:
+        wanted: dict[str, Any] = {"mtu": member.mtu} if netdev.mtu != member.mtu else {}
+        if netdev.address != member.mac:
             wanted["mac"] = member.mac
         if wanted:
-            link.change(sock, found.index, **wanted)
-        if member.up and not found.is_up:
-            link.change(sock, found.index, up=True)
+            link.change(sock, netdev.index, **wanted)
+        if member.up and not netdev.is_up:
+            link.change(sock, netdev.index, up=True)
     return ()
 
 
@@ -200,14 +206,14 @@ def _options(params: BondParams) -> bytes:
 
 
 def _member(order: Order, name: str, site: Site) -> Link:
-    found = link.find(site.inside.sock, name)
-    if found is None:
+    netdev = link.find(site.inside.sock, name)
+    if netdev is None:
         raise PermanentError(
             f'{order.called}: the pod has no interface "{name}"', hint="let the bond depend on the step that brings it"
         )
-    if found.master:
+    if netdev.master:
         raise PermanentError(f'{order.called}: "{name}" is a member of another interface already')
-    return found
+    return netdev
 
 
 BOND = Builtin(

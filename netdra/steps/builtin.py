@@ -13,10 +13,12 @@ import msgspec
 from netdra.cni.plugins import PluginPath
 from netdra.model.documents import convert
 from netdra.model.errors import InvalidInputError, NetdraError, PermanentError
+from netdra.model.inventory import DEVICE_FILE
 from netdra.model.result import CNIDNS, StepResult
 from netdra.steps import addressing, ipam
 from netdra.steps.bond import BOND
 from netdra.steps.contract import Builtin, Order, Params, Site
+from netdra.steps.device_file import FILE
 from netdra.steps.host_device import HOST_DEVICE
 from netdra.steps.ipam import Lease
 from netdra.steps.rdma_device import RDMA
@@ -33,6 +35,7 @@ TYPES: Mapping[str, Builtin[Any, Any]] = {
     "tuning": TUNING,
     "vfio-pci": VFIO_PCI,
     "rdma": RDMA,
+    DEVICE_FILE: FILE,
 }
 
 
@@ -147,14 +150,14 @@ def release_planned(order: Order, site: Site) -> None:
 
 def holds(kind: str, record: Mapping[str, Any]) -> tuple[str, ...]:
     """The keys of the devices that a pod has for itself through a step."""
-    found: tuple[str, ...] = msgspec.convert(record["step"], _of(kind).record).holds
-    return tuple(key for key in found if key)
+    names: tuple[str, ...] = msgspec.convert(record["step"], _of(kind).record).holds
+    return tuple(key for key in names if key)
 
 
 def written(record: Mapping[str, Any]) -> Mapping[str, Any]:
     """What the step itself wrote down, of all that `observe` returned."""
-    found: Mapping[str, Any] = record["step"]
-    return found
+    fields: Mapping[str, Any] = record["step"]
+    return fields
 
 
 def check(prepared: Prepared, final: StepResult, site: Site) -> tuple[str, ...]:
@@ -181,8 +184,8 @@ def _of(kind: str) -> Builtin[Any, Any]:
 def _given(value: Any) -> Any:
     """A config without the keys that have no value: they are as if they were not there, as Go programs read them."""
     if isinstance(value, Mapping):
-        return {key: _given(each) for key, each in value.items() if each is not None}
-    return [_given(each) for each in value] if isinstance(value, list | tuple) else value
+        return {key: _given(inner) for key, inner in value.items() if inner is not None}
+    return [_given(inner) for inner in value] if isinstance(value, list | tuple) else value
 
 
 def _plain(prepared: Prepared, record: Any, lease: Lease | None) -> dict[str, Any]:
@@ -195,10 +198,14 @@ def _plain(prepared: Prepared, record: Any, lease: Lease | None) -> dict[str, An
 
 def _with_lease(order: Order, result: StepResult, leased: StepResult, added: addressing.Added) -> StepResult:
     """A step's result with the leased addresses on its interface."""
-    places = [place for place, each in enumerate(result.interfaces) if each.name == order.if_name and each.sandbox]
+    places = [
+        place
+        for place, interface in enumerate(result.interfaces)
+        if interface.name == order.if_name and interface.sandbox
+    ]
     ips = tuple(
-        msgspec.structs.replace(each, address=address, interface=places[-1] if places else None)
-        for each, address in zip(leased.ips, added.addresses, strict=True)
+        msgspec.structs.replace(leased_ip, address=address, interface=places[-1] if places else None)
+        for leased_ip, address in zip(leased.ips, added.addresses, strict=True)
     )
     return msgspec.structs.replace(
         result, ips=(*result.ips, *ips), routes=(*result.routes, *leased.routes), dns=leased.dns or result.dns

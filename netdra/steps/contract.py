@@ -10,12 +10,13 @@ from typing import Annotated, Any, Generic, TypeVar
 import msgspec
 
 from netdra.cni.plugins import PluginPath
+from netdra.kernel.device_files import DeviceFiles
 from netdra.kernel.netlink import Socket
 from netdra.kernel.netns import Namespace
 from netdra.kernel.sysfs import Sysfs
 from netdra.model import texts
 from netdra.model.errors import InvalidInputError, PermanentError
-from netdra.model.plan import PlannedDevice, called
+from netdra.model.plan import PlannedDevice, PlannedPort, called
 from netdra.model.result import CNIInterface, StepResult
 from netdra.model.texts import MAC_PATTERN
 
@@ -63,9 +64,11 @@ class Order(msgspec.Struct, frozen=True, kw_only=True):
         network: the network's name, for IPAM plugins.
         config: its parameters.
         device: the device that was allocated for it, if it is a root step.
+        port: the device's port in Neutron, if the step has one.
         previous: the merged result of the steps that it depends on.
         later: what steps of its type that came after it on the same interface wrote down before they acted; given for
             `check` alone.
+        noted: what the step had to say when it was done; given for `check` alone.
     """
 
     topology: str
@@ -75,8 +78,10 @@ class Order(msgspec.Struct, frozen=True, kw_only=True):
     network: str
     config: Mapping[str, Any]
     device: PlannedDevice | None = None
+    port: PlannedPort | None = None
     previous: StepResult = StepResult()
     later: tuple[Mapping[str, Any], ...] = ()
+    noted: tuple[str, ...] = ()
 
     @property
     def called(self) -> str:
@@ -115,6 +120,7 @@ class Site:
         deadline: when acts must be over, on the monotonic clock.
         lock: a descriptor that programs which act for the step inherit, or -1.
         holder: which other sandbox has a device, by the device's key; "" for none.
+        device_files: which device files pods may be given.
         notes: what the step that acts has to say though it succeeds; taken by whoever lets it act.
     """
 
@@ -128,6 +134,7 @@ class Site:
     deadline: float
     lock: int
     holder: Callable[[str], str]
+    device_files: DeviceFiles = field(default_factory=DeviceFiles)
     notes: list[str] = field(default_factory=list)
 
     @property

@@ -14,8 +14,8 @@ _VFIO_CONTAINER = "/dev/vfio/vfio"
 
 def iommu_group(address: str, sysfs: Sysfs) -> str:
     """The IOMMU group of a PCI device, "" for none."""
-    found = sysfs.link_name(f"bus/pci/devices/{address}/iommu_group")
-    return found if isinstance(found, str) else ""
+    group = sysfs.link_name(f"bus/pci/devices/{address}/iommu_group")
+    return group if isinstance(group, str) else ""
 
 
 def device_nodes(address: str, sysfs: Sysfs) -> tuple[str, ...]:

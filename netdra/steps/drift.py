@@ -14,44 +14,46 @@ from netdra.steps.contract import Site
 def expected(if_name: str, final: StepResult, site: Site) -> CNIInterface | None:
     """The interface of the pod as the final result has it."""
     inside = site.inside.path
-    return next((each for each in final.interfaces if each.name == if_name and each.sandbox == inside), None)
+    return next(
+        (interface for interface in final.interfaces if interface.name == if_name and interface.sandbox == inside), None
+    )
 
 
 def check_interface(if_name: str, final: StepResult, site: Site) -> tuple[str, ...]:
     """Whether an interface is in the pod, up, and has the MAC, the MTU and the addresses of the final result."""
     sock = site.inside.sock
-    found = link.find(sock, if_name)
-    if found is None:
+    netdev = link.find(sock, if_name)
+    if netdev is None:
         return (f'interface "{if_name}" is not there',)
-    down = () if found.is_up else (f'interface "{if_name}" is down',)
-    return (*down, *check_told(found, final, site))
+    down = () if netdev.is_up else (f'interface "{if_name}" is down',)
+    return (*down, *check_told(netdev, final, site))
 
 
-def check_told(found: Link, final: StepResult, site: Site) -> tuple[str, ...]:
+def check_told(netdev: Link, final: StepResult, site: Site) -> tuple[str, ...]:
     """Whether an interface that is in the pod has the MAC, the MTU and the addresses of the final result."""
-    sock, if_name = site.inside.sock, found.name
+    sock, if_name = site.inside.sock, netdev.name
     wanted = expected(if_name, final, site)
     # A bond's members share its MAC and MTU, whatever they were brought in with.
-    if wanted is None or found.master:
+    if wanted is None or netdev.master:
         return ()
     drift: list[str] = []
-    if wanted.mac and wanted.mac.lower() != found.address and not _changes_mac(found, sock):
-        drift.append(f'interface "{if_name}" has MAC {found.address}, not {wanted.mac.lower()}')
-    if wanted.mtu and wanted.mtu != found.mtu:
-        drift.append(f'interface "{if_name}" has MTU {found.mtu}, not {wanted.mtu}')
+    if wanted.mac and wanted.mac.lower() != netdev.address and not _changes_mac(netdev, sock):
+        drift.append(f'interface "{if_name}" has MAC {netdev.address}, not {wanted.mac.lower()}')
+    if wanted.mtu and wanted.mtu != netdev.mtu:
+        drift.append(f'interface "{if_name}" has MTU {netdev.mtu}, not {wanted.mtu}')
     place = final.interfaces.index(wanted)
-    present = {each.text for each in address.dump(sock, found.index)}
+    present = {held.text for held in address.dump(sock, netdev.index)}
     drift += [
-        f'interface "{if_name}" has lost address {each.address}'
-        for each in final.ips
-        if each.interface == place and ipaddress.ip_interface(each.address).with_prefixlen not in present
+        f'interface "{if_name}" has lost address {ip.address}'
+        for ip in final.ips
+        if ip.interface == place and ipaddress.ip_interface(ip.address).with_prefixlen not in present
     ]
     return tuple(drift)
 
 
-def _changes_mac(found: Link, sock: Socket) -> bool:
+def _changes_mac(netdev: Link, sock: Socket) -> bool:
     """Whether an interface is a bond that takes the MAC of whichever member is active, or a VLAN on one."""
-    lower: Link | None = found
+    lower: Link | None = netdev
     while lower is not None and lower.kind == "vlan":
         lower = link.find(sock, lower.lower)
     return lower is not None and lower.kind == "bond" and kinds.bond_follows_member_of(lower.data)

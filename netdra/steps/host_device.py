@@ -103,20 +103,20 @@ def _check(order: Order, _: HostDeviceParams, final: StepResult, site: Site) -> 
 
 
 def _by_name(order: Order, name: str, site: Site) -> Link:
-    found = link.find(site.host, name)
-    if found is None:
+    netdev = link.find(site.host, name)
+    if netdev is None:
         raise _not_there(order, f'"{name}"', site)
-    return found
+    return netdev
 
 
 def _one_of(order: Order, called: str, name: str, fits: Callable[[Link], bool], site: Site) -> Link:
     """The link that fits; of several (two ports that share a bus address) the one of that name."""
-    fitting = [each for each in link.dump(site.host) if fits(each)]
-    named = [each for each in fitting if each.name == name]
+    fitting = [netdev for netdev in link.dump(site.host) if fits(netdev)]
+    named = [entry for entry in fitting if entry.name == name]
     if not fitting:
         raise _not_there(order, called, site)
     # Not a representor of its VFs, which has the function's address, too.
-    own = [each for each in fitting if each.port is None]
+    own = [entry for entry in fitting if entry.port is None]
     return (named or own or fitting)[0]
 
 

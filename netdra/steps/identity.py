@@ -38,9 +38,9 @@ class Identity(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_d
         return (self.parent or self.permanent_mac) if self.is_physical else ""
 
 
-def identity_of(found: Link) -> Identity:
+def identity_of(netdev: Link) -> Identity:
     """The identity of a link."""
-    return Identity(parent=found.parent, permanent_mac=found.permanent_address, kind=found.kind, mac=found.address)
+    return Identity(parent=netdev.parent, permanent_mac=netdev.permanent_address, kind=netdev.kind, mac=netdev.address)
 
 
 def find(sock: Socket, identity: Identity, *names: str, same_mac: bool = True) -> Link | None:
@@ -54,14 +54,14 @@ def find(sock: Socket, identity: Identity, *names: str, same_mac: bool = True) -
             in a namespace of its own the name is enough.
     """
     for name in names:
-        found = link.find(sock, name) if name else None
-        if found is not None and _is(found, identity, same_mac=same_mac):
-            return found
+        netdev = link.find(sock, name) if name else None
+        if netdev is not None and _is(netdev, identity, same_mac=same_mac):
+            return netdev
     if not identity.is_physical:
         return None
-    candidates = [found for found in link.dump(sock) if _is(found, identity, same_mac=same_mac)]
+    candidates = [netdev for netdev in link.dump(sock) if _is(netdev, identity, same_mac=same_mac)]
     # Two ports of one card can share a bus address.
-    exact = [found for found in candidates if found.permanent_address == identity.permanent_mac]
+    exact = [netdev for netdev in candidates if netdev.permanent_address == identity.permanent_mac]
     return next(iter(exact or candidates), None)
 
 
@@ -78,17 +78,17 @@ def await_return(host: Namespace, look: Callable[[], Link | None], deadline: flo
     with host.run(Monitor) as events:
         poller = select.poll()
         poller.register(events.fileno(), select.POLLIN)
-        while (found := look()) is None:
+        while (netdev := look()) is None:
             left = deadline - time.monotonic()
             if left <= 0 or not poller.poll(left * 1000):
                 return None
             events.read()
-        return found
+        return netdev
 
 
-def _is(found: Link, identity: Identity, *, same_mac: bool) -> bool:
+def _is(netdev: Link, identity: Identity, *, same_mac: bool) -> bool:
     if identity.parent:
-        return found.parent == identity.parent
+        return netdev.parent == identity.parent
     if identity.is_physical:
-        return not found.kind and found.permanent_address == identity.permanent_mac
-    return found.kind == identity.kind and (found.address == identity.mac or not same_mac)
+        return not netdev.kind and netdev.permanent_address == identity.permanent_mac
+    return netdev.kind == identity.kind and (netdev.address == identity.mac or not same_mac)

@@ -82,9 +82,9 @@ def configure(added: Added, site: Site) -> None:
     Raises:
         KernelError: the kernel refused one.
     """
-    found = link.find(site.inside.sock, added.if_name)
-    if found is not None:
-        addressing.add(added, found.index, site.inside)
+    netdev = link.find(site.inside.sock, added.if_name)
+    if netdev is not None:
+        addressing.add(added, netdev.index, site.inside)
 
 
 def release(lease: Lease, site: Site) -> None:

@@ -20,10 +20,10 @@ def unmake(made: Made, site: Site) -> None:
     Raises:
         KernelError: the kernel refused.
     """
-    found = link.find(site.pod.sock, made.if_name) if site.pod is not None else None
-    if site.pod is None or found is None or found.kind != made.kind:
+    netdev = link.find(site.pod.sock, made.if_name) if site.pod is not None else None
+    if site.pod is None or netdev is None or netdev.kind != made.kind:
         return
     try:
-        link.delete(site.pod.sock, found.index)
+        link.delete(site.pod.sock, netdev.index)
     except KernelMissingError:
         return

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import errno
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from functools import partial
 
@@ -18,6 +18,7 @@ import msgspec
 
 from netdra.kernel import address, host_use, link, pci, route, uapi, unlocked
 from netdra.kernel.errors import EventsLostError, KernelError, KernelExistsError, KernelMissingError
+from netdra.kernel.host_use import Configuration
 from netdra.kernel.link import Link
 from netdra.kernel.netlink import Socket
 from netdra.kernel.route import Route
@@ -75,7 +76,7 @@ class Moved(Record, frozen=True, kw_only=True):
         return self.device.key or f"{self.device.kind or 'virtual'}:{self.name}"
 
 
-def observe(order: Order, found: Link, site: Site) -> Moved:
+def observe(order: Order, netdev: Link, site: Site) -> Moved:
     """What a netdev of the host is, before it is moved into the pod as the step's interface.
 
     Raises:
@@ -83,49 +84,50 @@ def observe(order: Order, found: Link, site: Site) -> Moved:
         KernelError: the kernel refused.
     """
     check_free(order, site)
-    check_unused(order, found, site)
-    return seen(order.if_name, found, site)
+    has = host_use.configuration(site.host, netdev)
+    check_unused(order, netdev, site, has)
+    return seen(order.if_name, netdev, site, has)
 
 
-def seen(pod_name: str, found: Link, site: Site) -> Moved:
-    """What a netdev of the host is just now.
+def seen(pod_name: str, netdev: Link, site: Site, has: Configuration) -> Moved:
+    """What a netdev of the host is just now, and what it has there.
 
     Raises:
         KernelError: the kernel refused.
     """
-    kept = [each for each in address.dump(site.host, found.index) if each.flags & uapi.IFA_F_PERMANENT]
+    kept = [held for held in has.addresses if held.flags & uapi.IFA_F_PERMANENT]
     return Moved(
-        device=identity.identity_of(found),
-        name=found.name,
+        device=identity.identity_of(netdev),
+        name=netdev.name,
         pod_name=pod_name,
-        mac=found.address,
-        mtu=found.mtu,
-        up=found.is_up,
-        alt_names=found.alt_names,
-        master=link.get(site.host, found.master).name if found.master else "",
-        addresses=tuple(KeptAddress(text=each.text, scope=each.scope, flags=each.flags) for each in kept),
-        routes=tuple(_routes(found.index, site)) if kept else (),
-        settings=lasting(found),
+        mac=netdev.address,
+        mtu=netdev.mtu,
+        up=netdev.is_up,
+        alt_names=netdev.alt_names,
+        master=link.get(site.host, netdev.master).name if netdev.master else "",
+        addresses=tuple(KeptAddress(text=entry.text, scope=entry.scope, flags=entry.flags) for entry in kept),
+        routes=tuple(_lasting_routes(netdev.index, has.routes)) if kept else (),
+        settings=lasting(netdev),
     )
 
 
-def lasting(found: Link) -> Lasting:
+def lasting(netdev: Link) -> Lasting:
     """What of a netdev stays with it wherever it goes."""
     return Lasting(
-        txqlen=found.txqlen,
-        promiscuous=bool(found.flags & uapi.IFF_PROMISC),
-        all_multicast=bool(found.flags & uapi.IFF_ALLMULTI),
-        alias=found.alias,
+        txqlen=netdev.txqlen,
+        promiscuous=bool(netdev.flags & uapi.IFF_PROMISC),
+        all_multicast=bool(netdev.flags & uapi.IFF_ALLMULTI),
+        alias=netdev.alias,
     )
 
 
 def inside(moved: Moved, pod: PodSpace) -> Link | None:
     """A netdev in the pod, whatever it is called there. A virtual one of another name is known by its kind and MAC."""
-    found = identity.find(pod.sock, moved.device, moved.pod_name, moved.name, same_mac=False)
-    if found is not None or moved.device.is_physical:
-        return found
+    netdev = identity.find(pod.sock, moved.device, moved.pod_name, moved.name, same_mac=False)
+    if netdev is not None or moved.device.is_physical:
+        return netdev
     device = moved.device
-    same = (each for each in link.dump(pod.sock) if (each.kind, each.address) == (device.kind, device.mac))
+    same = (netdev for netdev in link.dump(pod.sock) if (netdev.kind, netdev.address) == (device.kind, device.mac))
     return next(same, None)
 
 
@@ -194,7 +196,7 @@ def check_free(order: Order, site: Site) -> None:
         )
 
 
-def check_unused(order: Order, found: Link, site: Site) -> None:
+def check_unused(order: Order, netdev: Link, site: Site, has: Configuration) -> None:
     """Refuse to take from the host what it uses just now, unless the device's policy allows that (decision D24).
 
     What was allocated was free when it was offered; between that and this moment an administrator may have made it a
@@ -206,17 +208,19 @@ def check_unused(order: Order, found: Link, site: Site) -> None:
     """
     if order.device is not None and order.device.allow_host_use:
         return
-    used = host_use.read(site.host, found, site.sysfs)
+    used = host_use.read(site.host, netdev, site.sysfs, has)
     if used:
         raise PermanentError(
-            f'{order.called}: the host uses device "{found.name}": {", ".join(used)}',
+            f'{order.called}: the host uses device "{netdev.name}": {", ".join(used)}',
             hint="free it first, take another one, or set allowHostUse in the policy that offers it",
         )
 
 
-def interface(found: Link, site: Site, pci_address: str = "") -> CNIInterface:
+def interface(netdev: Link, site: Site, pci_address: str = "") -> CNIInterface:
     """An interface of the pod as a result tells of it."""
-    return CNIInterface(name=found.name, mac=found.address, mtu=found.mtu, sandbox=site.inside.path, pci_id=pci_address)
+    return CNIInterface(
+        name=netdev.name, mac=netdev.address, mtu=netdev.mtu, sandbox=site.inside.path, pci_id=pci_address
+    )
 
 
 def as_it_is(name: str, site: Site, pci_address: str = "") -> CNIInterface:
@@ -241,9 +245,9 @@ def on_host(device: Identity, names: tuple[str, ...], site: Site) -> Link | None
     def look() -> Link | None:
         return identity.find(site.host, device, *names)
 
-    found = look()
-    if found is not None or site.pod is not None or not device.is_physical:
-        return found
+    netdev = look()
+    if netdev is not None or site.pod is not None or not device.is_physical:
+        return netdev
     with suppress(EventsLostError):
         return identity.await_return(site.host_namespace, look, min(site.deadline, give_up_at()))
     return look()
@@ -256,12 +260,12 @@ def _without_alt_names(moved: Moved, site: Site) -> int:
         index = unlocked.index_of(site.host, moved.name)
         if index:
             return index
-    found = identity.find(site.host, moved.device, moved.name)
-    if found is None:
+    netdev = identity.find(site.host, moved.device, moved.name)
+    if netdev is None:
         raise KernelMissingError(errno.ENODEV, f'device "{moved.name}" has just gone from the host')
-    if found.alt_names:
-        link.delete_alt_names(site.host, found.index, found.alt_names)
-    return found.index
+    if netdev.alt_names:
+        link.delete_alt_names(site.host, netdev.index, netdev.alt_names)
+    return netdev.index
 
 
 def _nowhere(moved: Moved, site: Site) -> tuple[str, ...]:
@@ -342,13 +346,13 @@ def restore(moved: Moved, back: Link, site: Site) -> tuple[str, ...]:
         _noted(notes, lambda: link.change(sock, index, master=master.index))
     if moved.up and not unlocked.is_up(sock, name):
         _noted(notes, lambda: link.change(sock, index, up=True))
-    present = {each.text for each in address.dump(sock, index)} if moved.addresses else set()
+    present = {held.text for held in address.dump(sock, index)} if moved.addresses else set()
     for kept in moved.addresses:
         if kept.text in present:
             continue
         _noted(notes, partial(address.add, sock, index, kept.text, scope=kept.scope, flags=kept.flags))
-    for each in moved.routes:
-        _noted(notes, partial(route.add, sock, msgspec.structs.replace(each, index=index)))
+    for entry in moved.routes:
+        _noted(notes, partial(route.add, sock, msgspec.structs.replace(entry, index=index)))
     return tuple(notes)
 
 
@@ -414,10 +418,10 @@ def _noted(notes: list[str], act: Callable[[], None]) -> None:
         notes.append(problem.what)
 
 
-def _routes(index: int, site: Site) -> list[Route]:
+def _lasting_routes(index: int, routes: Iterable[Route]) -> list[Route]:
     """The routes through a link that the kernel did not make by itself and that leave through it alone."""
     return [
-        each
-        for each in route.dump(site.host, through=index)
-        if each.links == (index,) and each.index == index and each.protocol != uapi.RTPROT_KERNEL
+        entry
+        for entry in routes
+        if entry.links == (index,) and entry.index == index and entry.protocol != uapi.RTPROT_KERNEL
     ]

@@ -32,13 +32,13 @@ def told(called: str, sock: Socket, which: str | int, mtu: int | None) -> Iterat
     try:
         yield
     except KernelRefusedError as problem:
-        found = link.find(sock, which) if mtu is not None else None
-        if found is None or mtu is None:
+        netdev = link.find(sock, which) if mtu is not None else None
+        if netdev is None or mtu is None:
             raise
-        why, hint = limit(found, link.dump(sock), mtu, link.max_mtu(sock, found.index))
+        why, hint = limit(netdev, link.dump(sock), mtu, link.max_mtu(sock, netdev.index))
         if not why:
             raise
-        what = f"{called}: cannot set mtu {mtu} of {found.name}: {why} ({problem.what})"
+        what = f"{called}: cannot set mtu {mtu} of {netdev.name}: {why} ({problem.what})"
         raise PermanentError(what, hint=hint) from None
 
 
@@ -53,26 +53,26 @@ def member_told(called: str, sock: Socket, bond: str, member: str, mtu: int) -> 
     try:
         yield
     except KernelRefusedError as problem:
-        found = link.find(sock, member)
-        if found is None or found.mtu >= mtu:
+        netdev = link.find(sock, member)
+        if netdev is None or netdev.mtu >= mtu:
             raise
-        what = f"{called}: cannot set mtu {mtu} of {bond}: its slave {member} has {found.mtu} ({problem.what})"
+        what = f"{called}: cannot set mtu {mtu} of {bond}: its slave {member} has {netdev.mtu} ({problem.what})"
         raise PermanentError(what, hint=f"set mtu of {member} in the step that brings it") from None
 
 
-def limit(found: Link, links: Sequence[Link], mtu: int, most: int) -> tuple[str, str]:
+def limit(netdev: Link, links: Sequence[Link], mtu: int, most: int) -> tuple[str, str]:
     """What keeps an interface from an MTU, and what to do; both "" if nothing is known.
 
     Args:
-        found: the interface.
+        netdev: the interface.
         links: all of its namespace.
         mtu: what it is to have.
         most: the greatest that its driver takes, 0 if it does not say.
     """
     for each in links:
-        if each.master == found.index and found.kind == "bond" and each.mtu < mtu:
+        if each.master == netdev.index and netdev.kind == "bond" and each.mtu < mtu:
             return f"its slave {each.name} has {each.mtu}", f"set mtu of {each.name} in the step that brings it"
-        if found.stands_on == each.index and each.mtu < mtu:
+        if netdev.stands_on == each.index and each.mtu < mtu:
             hint = f"raise the MTU of {each.name} first, in the step that makes it"
             return f"{each.name}, which it stands on, has {each.mtu}", hint
     return (f"its device takes at most {most}", f"set at most {most}") if 0 < most < mtu else ("", "")

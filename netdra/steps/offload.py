@@ -136,13 +136,13 @@ def without(wanted: Offloads, others: Sequence[Offloads]) -> Offloads:
     """What of it the others have nothing of."""
     return Offloads(
         features={
-            name: on for name, on in wanted.features.items() if not any(name in each.features for each in others)
+            name: on for name, on in wanted.features.items() if not any(name in other.features for other in others)
         },
         groups={
             group: {
                 name: value
                 for name, value in values.items()
-                if not any(name in each.groups.get(group, {}) for each in others)
+                if not any(name in other.groups.get(group, {}) for other in others)
             }
             for group, values in wanted.groups.items()
         },
@@ -151,12 +151,12 @@ def without(wanted: Offloads, others: Sequence[Offloads]) -> Offloads:
 
 def drift(wanted: Offloads, now: Offloads, called: str) -> list[str]:
     """In words, what is not as it was set."""
-    found = [
+    differences = [
         f"{called}: feature {name} is {_word(now.features[name])}"
         for name, value in wanted.features.items()
         if now.features[name] != value
     ]
-    return found + [
+    return differences + [
         f"{called}: {group} {name} is {now.groups[group][name]}, not {value}"
         for group, values in wanted.groups.items()
         for name, value in values.items()

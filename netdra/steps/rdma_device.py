@@ -64,10 +64,10 @@ def _observe(order: Order, params: RdmaParams, site: Site) -> RdmaMoved:
             f'{order.called}: the host has no RDMA device "{name}"', hint=f"there are: {', '.join(known) or 'none'}"
         )
     address, netdev_name = known[name]
-    found = _netdev(order, address, netdev_name, site)
-    if found is not None and not site.sysfs.exists(f"class/infiniband/{name}/device"):
+    moved = _netdev(order, address, netdev_name, site)
+    if moved is not None and not site.sysfs.exists(f"class/infiniband/{name}/device"):
         raise PermanentError(
-            f'{order.called}: RDMA device "{name}" is made in software on "{found.name}", and ends when that moves',
+            f'{order.called}: RDMA device "{name}" is made in software on "{moved.name}", and ends when that moves',
             hint="take an RDMA device of hardware, or move the interface and make the device in the pod",
         )
     return RdmaMoved(
@@ -75,7 +75,7 @@ def _observe(order: Order, params: RdmaParams, site: Site) -> RdmaMoved:
         address=address,
         exclusive=is_exclusive(),
         own=order.device is not None,
-        netdev=None if found is None else moving.observe(order, found, site),
+        netdev=None if moved is None else moving.observe(order, moved, site),
     )
 
 
@@ -114,7 +114,7 @@ def bring_back(name: str, site: Site) -> None:
 
 
 def _check(order: Order, _: RdmaParams, final: StepResult, site: Site) -> tuple[str, ...]:
-    device = next((each for each in reversed(final.devices) if each.rdma_device), None)
+    device = next((device for device in reversed(final.devices) if device.rdma_device), None)
     if device is None:
         return ("the result names no RDMA device",)
     drift = []
@@ -124,20 +124,22 @@ def _check(order: Order, _: RdmaParams, final: StepResult, site: Site) -> tuple[
                 rdma.index_of(sock, device.rdma_device)
             except KernelMissingError:
                 drift.append(f'RDMA device "{device.rdma_device}" is not in the pod')
-    own_interface = any(each.name == order.if_name and each.sandbox == site.inside.path for each in final.interfaces)
+    own_interface = any(
+        interface.name == order.if_name and interface.sandbox == site.inside.path for interface in final.interfaces
+    )
     return (*drift, *check_interface(order.if_name, final, site)) if own_interface else tuple(drift)
 
 
 def character_devices(name: str, sysfs: Sysfs) -> tuple[str, ...]:
     """The files of an RDMA device below /dev/infiniband, and the connection manager's that all of them share."""
-    found = [
+    nodes = [
         entry
         for group in ("infiniband_verbs", "infiniband_mad")
         for entry in sysfs.listing(f"class/{group}")
         if sysfs.text(f"class/{group}/{entry}/ibdev") == name
     ]
     shared = [_CM] if sysfs.exists(f"class/misc/{_CM}") else []
-    return tuple(f"/dev/infiniband/{entry}" for entry in (*found, *shared))
+    return tuple(f"/dev/infiniband/{entry}" for entry in (*nodes, *shared))
 
 
 def _name(order: Order, params: RdmaParams, known: dict[str, tuple[str, str]]) -> str:
@@ -160,8 +162,8 @@ def _name(order: Order, params: RdmaParams, known: dict[str, tuple[str, str]]) -
 
 
 def _last_address(previous: StepResult) -> str:
-    interfaces = (each.pci_id for each in reversed(previous.interfaces) if each.pci_id)
-    devices = (each.pci_address for each in reversed(previous.devices) if each.pci_address)
+    interfaces = (interface.pci_id for interface in reversed(previous.interfaces) if interface.pci_id)
+    devices = (device.pci_address for device in reversed(previous.devices) if device.pci_address)
     return next(interfaces, "") or next(devices, "")
 
 

@@ -1,7 +1,9 @@
 """The sriov step: a virtual function is set up through its PF, moves into the pod, and comes back as it was.
 
 Takes the parameters of the CNI plugin of that name too (`vlanQoS`, `vlanProto`, `link_state`, `min_tx_rate` ...). A VF
-without a netdev, because a userspace driver has it, is set up all the same and told of as a device.
+without a netdev, because a userspace driver has it, is set up all the same and told of as a device. A step whose VF has
+a port in Neutron takes the port's values (docs/neutron.md): what isolates the port (MAC, VLAN, the spoof check, a port
+that is down) must be as it says, and of the rest the step notes what the driver refuses.
 """
 
 from __future__ import annotations
@@ -15,8 +17,9 @@ from netdra.kernel.errors import KernelError
 from netdra.kernel.link import Link
 from netdra.kernel.vf import VF
 from netdra.model.errors import InvalidInputError, PermanentError
+from netdra.model.plan import PlannedPort
 from netdra.model.result import StepDevice, StepResult
-from netdra.steps import moving
+from netdra.steps import moving, ported
 from netdra.steps.contract import Builtin, Count, MacText, Mtu, Order, Params, Record, Site, appended, check_mac
 from netdra.steps.devices import USERSPACE_DRIVERS, device_nodes, iommu_group
 from netdra.steps.drift import check_interface
@@ -75,6 +78,9 @@ class VirtualFunction(Record, frozen=True, kw_only=True):
 
 
 def _prepare(order: Order, params: SriovParams) -> None:
+    params = _with_port(params, order.port)
+    if order.port is not None:
+        ported.added(order, order.port)
     if params.wanted_mac:
         check_mac(params.wanted_mac, f"{order.called}, mac")
     named = _named(params)
@@ -94,6 +100,7 @@ def _prepare(order: Order, params: SriovParams) -> None:
 
 
 def _observe(order: Order, params: SriovParams, site: Site) -> VirtualFunction:
+    params = _with_port(params, order.port)
     address = order.device.pci_address if order.device is not None else _named(params)
     pf_address = pci.pf_of(site.sysfs, address)
     if not pf_address:
@@ -102,7 +109,7 @@ def _observe(order: Order, params: SriovParams, site: Site) -> VirtualFunction:
     pf = physical_function(pf_address, site)
     if pf is None:
         raise PermanentError(f"{order.called}: PF {pf_address} of VF {address} has no netdev on the host")
-    settings = {each.index: each for each in vf.read(site.host, pf.index)}
+    settings = {function.index: function for function in vf.read(site.host, pf.index)}
     if index not in settings:
         raise PermanentError(f'{order.called}: PF "{pf.name}" tells nothing of its VF {index}')
     return VirtualFunction(
@@ -118,19 +125,29 @@ def _apply(order: Order, params: SriovParams, record: VirtualFunction, site: Sit
     pf = physical_function(record.pf, site)
     if pf is None:
         raise PermanentError(f"{order.called}: PF {record.pf} has just gone")
-    now = next(each for each in vf.read(site.host, pf.index) if each.index == record.index)
+    params = _with_port(params, order.port)
+    now = next(function for function in vf.read(site.host, pf.index) if function.index == record.index)
     wanted = _wanted(record.index, now, params)
     # What is so already is not asked for: a driver may lack a setting whose value is the one that it always has.
-    vf.change(site.host, pf.index, msgspec.structs.replace(_differing(wanted, now), mac=wanted.mac))
+    needed = msgspec.structs.replace(_differing(wanted, now), mac=wanted.mac)
+    may_fail: tuple[VF, ...] = ()
+    if order.port is not None:
+        needed, may_fail = ported.split(needed, now)
+    vf.change(site.host, pf.index, needed)
+    for each in may_fail:
+        ported.attempt(each, now, record.address, pf, site)
     if record.moved is not None:
-        inside = moving.move_in(record.moved, site, record.address, mtu=params.mtu, mac=params.wanted_mac)
-        return appended(order, inside)
+        mtu = params.mtu if order.port is None else ported.carried(order, order.port, params.mtu, pf, site)
+        inside = moving.move_in(record.moved, site, record.address, mtu=mtu, mac=params.wanted_mac)
+        result = appended(order, inside)
+        return result if order.port is None else ported.addressed(order, order.port, result, site)
     device = StepDevice(
         pci_address=record.address,
         iommu_group=iommu_group(record.address, site.sysfs),
         device_nodes=device_nodes(record.address, site.sysfs),
     )
-    return msgspec.structs.replace(order.previous, devices=(*order.previous.devices, device))
+    result = msgspec.structs.replace(order.previous, devices=(*order.previous.devices, device))
+    return result if order.port is None else ported.told_of(order.port, ported.added(order, order.port), result, None)
 
 
 def _undo(record: VirtualFunction, site: Site) -> tuple[str, ...]:
@@ -147,25 +164,47 @@ def _undo(record: VirtualFunction, site: Site) -> tuple[str, ...]:
 
 def _check(order: Order, params: SriovParams, final: StepResult, site: Site) -> tuple[str, ...]:
     drift = []
+    params = _with_port(params, order.port)
     address = order.device.pci_address if order.device is not None else _named(params)
     pf_address = pci.pf_of(site.sysfs, address)
     pf = physical_function(pf_address, site) if pf_address else None
     if pf is None:
         return (f"VF {address} has no PF on the host",)
     index = _index(order, address, pf_address, site)
-    now = next((each for each in vf.read(site.host, pf.index) if each.index == index), VF(index=index))
+    now = next((function for function in vf.read(site.host, pf.index) if function.index == index), VF(index=index))
     wanted = _wanted(index, now, params)
-    for name in ("mac", "vlan", "spoof_check", "trust", "link_state", "min_rate", "max_rate"):
-        value = getattr(wanted, name)
-        if value is not None and value != getattr(now, name):
-            drift.append(f"VF {address}: {name.replace('_', ' ')} is {getattr(now, name)}, not {value}")
-    has_interface = any(each.pci_id == address for each in final.interfaces)
-    return (*drift, *check_interface(order.if_name, final, site)) if has_interface else tuple(drift)
+    for name in ported.SETTINGS:
+        value, held = getattr(wanted, name), getattr(now, name)
+        if value not in (None, held) and not ported.is_known(order, address, name, value, held):
+            drift.append(f"VF {address}: {name.replace('_', ' ')} is {held}, not {value}")
+    if not any(interface.pci_id == address for interface in final.interfaces):
+        return tuple(drift)
+    drift += check_interface(order.if_name, final, site)
+    if order.port is not None and order.port.assign_addresses:
+        drift += ported.lost_routes(order, order.port, site)
+    return tuple(drift)
 
 
 def physical_function(address: str, site: Site) -> Link | None:
     """The netdev of a PF; its representors in switchdev mode share its address, and are passed over."""
     return link.of_function(link.dump(site.host), address)
+
+
+def _with_port(params: SriovParams, port: PlannedPort | None) -> SriovParams:
+    """The parameters with what the VF's port in Neutron says; the MTU depends on the PF (`netdra.steps.ported`)."""
+    if port is None:
+        return params
+    settings = port.settings
+    return msgspec.structs.replace(
+        params,
+        mac=settings.mac,
+        vlan=settings.vlan,
+        spoofchk=settings.spoofchk,
+        trust=settings.trust,
+        link_state=settings.link_state,
+        min_tx_rate=settings.min_tx_rate,
+        max_tx_rate=settings.max_tx_rate,
+    )
 
 
 def _wanted(index: int, now: VF, params: SriovParams) -> VF:
@@ -189,8 +228,7 @@ def _wanted(index: int, now: VF, params: SriovParams) -> VF:
 
 def _only_wanted(now: VF, wanted: VF) -> VF:
     """Of what is now, only what will be changed: the rest is not ours to give back."""
-    changed = ("mac", "vlan", "spoof_check", "trust", "link_state", "min_rate", "max_rate")
-    kept: dict[str, Any] = {name: getattr(now, name) for name in changed if getattr(wanted, name) is not None}
+    kept: dict[str, Any] = {name: getattr(now, name) for name in ported.SETTINGS if getattr(wanted, name) is not None}
     return VF(index=now.index, qos=now.qos, protocol=now.protocol, **kept)
 
 
@@ -205,8 +243,8 @@ def seen(address: str, site: Site) -> VirtualFunction | None:
     functions = pci.virtual_functions(site.sysfs, pf_address) if pf is not None else {}
     if pf is None or not isinstance(functions, dict):
         return None
-    index = next((number for number, each in functions.items() if each == address), -1)
-    before = next((each for each in vf.read(site.host, pf.index) if each.index == index), None)
+    index = next((number for number, function in functions.items() if function == address), -1)
+    before = next((function for function in vf.read(site.host, pf.index) if function.index == index), None)
     return None if before is None else VirtualFunction(address=address, pf=pf_address, index=index, before=before)
 
 
@@ -219,7 +257,7 @@ def restore_settings(record: VirtualFunction, site: Site) -> tuple[str, ...]:
     pf = physical_function(record.pf, site)
     if pf is None:
         return (f"PF {record.pf} of VF {record.address} is gone from the host: its settings went with it",)
-    now = next((each for each in vf.read(site.host, pf.index) if each.index == record.index), None)
+    now = next((function for function in vf.read(site.host, pf.index) if function.index == record.index), None)
     if now is None:
         return (f'PF "{pf.name}" has no VF {record.index} any more',)
     differing = _differing(record.before, now)
@@ -240,7 +278,7 @@ def restore_mac(record: VirtualFunction, site: Site) -> None:
     pf = physical_function(record.pf, site)
     if pf is None or record.before.mac in (None, _NO_MAC):
         return
-    now = next((each for each in vf.read(site.host, pf.index) if each.index == record.index), None)
+    now = next((function for function in vf.read(site.host, pf.index) if function.index == record.index), None)
     if now is not None and now.mac != record.before.mac:
         vf.change(site.host, pf.index, VF(index=record.index, mac=record.before.mac))
 
@@ -265,9 +303,9 @@ def _differing(before: VF, now: VF) -> VF:
 
 def _netdev(order: Order, address: str, site: Site) -> Moved | None:
     """The VF's netdev, before it is moved; None if a userspace driver has the VF."""
-    found = link.of_function(link.dump(site.host), address)
-    if found is not None:
-        return moving.observe(order, found, site)
+    netdev = link.of_function(link.dump(site.host), address)
+    if netdev is not None:
+        return moving.observe(order, netdev, site)
     driver = pci.driver_of(site.sysfs, address)
     if driver in USERSPACE_DRIVERS:
         return None
@@ -279,7 +317,9 @@ def _netdev(order: Order, address: str, site: Site) -> Moved | None:
 
 def _index(order: Order, address: str, pf_address: str, site: Site) -> int:
     functions = pci.virtual_functions(site.sysfs, pf_address)
-    numbers = [number for number, each in functions.items() if each == address] if isinstance(functions, dict) else []
+    numbers = (
+        [number for number, function in functions.items() if function == address] if isinstance(functions, dict) else []
+    )
     if not numbers:
         raise PermanentError(f"{order.called}: PF {pf_address} does not list VF {address}")
     return numbers[0]

@@ -52,23 +52,23 @@ def _prepare(order: Order, params: TuningParams) -> None:
 def _observe(order: Order, params: TuningParams, site: Site) -> Tuned:
     wanted = wanted_by(order, params)
     pod = site.inside
-    found = link.find(pod.sock, order.if_name)
-    if found is None:
+    netdev = link.find(pod.sock, order.if_name)
+    if netdev is None:
         raise PermanentError(
             f'{order.called}: the pod has no interface "{order.if_name}"',
             hint="name one by dev, or let the step depend on the step that makes it",
         )
-    _, offloads, _ = offload.state(params.ethtool, found.index, found.name, pod.namespace, order.called)
-    added = addressing.missing(wanted.added, found.index, pod)
+    _, offloads, _ = offload.state(params.ethtool, netdev.index, netdev.name, pod.namespace, order.called)
+    added = addressing.missing(wanted.added, netdev.index, pod)
     return Tuned(
-        device=identity.identity_of(found),
-        if_name=found.name,
-        up=found.is_up,
-        mtu=None if wanted.mtu is None else found.mtu,
-        mac=None if wanted.mac is None else found.address,
-        promisc=None if wanted.promisc is None else bool(found.flags & uapi.IFF_PROMISC),
-        allmulti=None if wanted.allmulti is None else bool(found.flags & uapi.IFF_ALLMULTI),
-        txqlen=None if wanted.txqlen is None else found.txqlen,
+        device=identity.identity_of(netdev),
+        if_name=netdev.name,
+        up=netdev.is_up,
+        mtu=None if wanted.mtu is None else netdev.mtu,
+        mac=None if wanted.mac is None else netdev.address,
+        promisc=None if wanted.promisc is None else bool(netdev.flags & uapi.IFF_PROMISC),
+        allmulti=None if wanted.allmulti is None else bool(netdev.flags & uapi.IFF_ALLMULTI),
+        txqlen=None if wanted.txqlen is None else netdev.txqlen,
         sysctl=sysctl.restorable(pod.namespace, tuple(wanted.sysctl)) if wanted.sysctl else {},
         added=added if added.addresses or added.routes else None,
         offloads=offloads,
@@ -100,14 +100,14 @@ def _apply(order: Order, params: TuningParams, tuned: Tuned, site: Site) -> Step
 def _undo(tuned: Tuned, site: Site) -> tuple[str, ...]:
     if site.pod is not None:
         _undo_in_namespace(tuned, site)
-        found = identity.find(site.pod.sock, tuned.device, tuned.if_name, same_mac=False)
-        if found is not None:
-            return _undo_on_device(tuned, found, site.pod.sock, site.pod.namespace)
+        netdev = identity.find(site.pod.sock, tuned.device, tuned.if_name, same_mac=False)
+        if netdev is not None:
+            return _undo_on_device(tuned, netdev, site.pod.sock, site.pod.namespace)
     other = site.holder(tuned.device.key)
     if not tuned.device.is_physical or other:
         return ()
-    found = moving.on_host(tuned.device, (tuned.if_name,), site)
-    return () if found is None else _undo_on_device(tuned, found, site.host, site.host_namespace)
+    netdev = moving.on_host(tuned.device, (tuned.if_name,), site)
+    return () if netdev is None else _undo_on_device(tuned, netdev, site.host, site.host_namespace)
 
 
 def _undo_in_namespace(tuned: Tuned, site: Site) -> None:
@@ -117,36 +117,36 @@ def _undo_in_namespace(tuned: Tuned, site: Site) -> None:
     sysctl.give_back(site.inside.namespace, tuned.sysctl)
 
 
-def _undo_on_device(tuned: Tuned, found: Link, sock: Socket, space: Namespace) -> tuple[str, ...]:
+def _undo_on_device(tuned: Tuned, netdev: Link, sock: Socket, space: Namespace) -> tuple[str, ...]:
     """What belongs to the device; only what differs is set, so doing it twice does nothing."""
-    notes = offload.change(tuned.offloads, found.index, space)
+    notes = offload.change(tuned.offloads, netdev.index, space)
     before: dict[str, tuple[Any, Any]] = {
-        "mtu": (tuned.mtu, found.mtu),
-        "promiscuous": (tuned.promisc, bool(found.flags & uapi.IFF_PROMISC)),
-        "all_multicast": (tuned.allmulti, bool(found.flags & uapi.IFF_ALLMULTI)),
-        "txqlen": (tuned.txqlen, found.txqlen),
+        "mtu": (tuned.mtu, netdev.mtu),
+        "promiscuous": (tuned.promisc, bool(netdev.flags & uapi.IFF_PROMISC)),
+        "all_multicast": (tuned.allmulti, bool(netdev.flags & uapi.IFF_ALLMULTI)),
+        "txqlen": (tuned.txqlen, netdev.txqlen),
     }
     differing: dict[str, Any] = {n: was for n, (was, now) in before.items() if was is not None and was != now}
     if differing:
-        link.change(sock, found.index, **differing)
-    if tuned.mac is not None and tuned.mac != found.address:
-        _set_mac(sock, found.index, tuned.mac, up=found.is_up)
-    if tuned.added is not None and found.is_up and not tuned.up:
-        link.change(sock, found.index, up=False)
+        link.change(sock, netdev.index, **differing)
+    if tuned.mac is not None and tuned.mac != netdev.address:
+        _set_mac(sock, netdev.index, tuned.mac, up=netdev.is_up)
+    if tuned.added is not None and netdev.is_up and not tuned.up:
+        link.change(sock, netdev.index, up=False)
     return tuple(notes)
 
 
 def _check(order: Order, params: TuningParams, final: StepResult, site: Site) -> tuple[str, ...]:
-    later = [msgspec.convert(each, Tuned) for each in order.later]
+    later = [msgspec.convert(entry, Tuned) for entry in order.later]
     wanted = _left(wanted_by(order, params), later)
     drift = list(check_interface(order.if_name, _without(final, order.if_name, later), site))
-    found = link.find(site.inside.sock, order.if_name)
-    if found is None:
+    netdev = link.find(site.inside.sock, order.if_name)
+    if netdev is None:
         return tuple(drift)
     for name, value, flag in (
-        ("promisc", wanted.promisc, bool(found.flags & uapi.IFF_PROMISC)),
-        ("allmulti", wanted.allmulti, bool(found.flags & uapi.IFF_ALLMULTI)),
-        ("txqlen", wanted.txqlen, found.txqlen),
+        ("promisc", wanted.promisc, bool(netdev.flags & uapi.IFF_PROMISC)),
+        ("allmulti", wanted.allmulti, bool(netdev.flags & uapi.IFF_ALLMULTI)),
+        ("txqlen", wanted.txqlen, netdev.txqlen),
     ):
         if value is not None and value != flag:
             drift.append(f'interface "{order.if_name}": {name} is {flag}, not {value}')
@@ -156,10 +156,10 @@ def _check(order: Order, params: TuningParams, final: StepResult, site: Site) ->
         for path, value in wanted.sysctl.items()
         if sysctl.normal(now_set[path]) != sysctl.normal(value)
     ]
-    lost = addressing.missing(msgspec.structs.replace(wanted.added, addresses=()), found.index, site.inside)
-    drift += [f"route to {each.destination} is gone" for each in lost.routes]
-    offloads, now, _ = offload.state(params.ethtool, found.index, found.name, site.inside.namespace, order.called)
-    offloads = offload.without(offloads, [each.offloads for each in later])
+    lost = addressing.missing(msgspec.structs.replace(wanted.added, addresses=()), netdev.index, site.inside)
+    drift += [f"route to {route.destination} is gone" for route in lost.routes]
+    offloads, now, _ = offload.state(params.ethtool, netdev.index, netdev.name, site.inside.namespace, order.called)
+    offloads = offload.without(offloads, [entry.offloads for entry in later])
     return (*drift, *offload.drift(offloads, now, f'interface "{order.if_name}"'))
 
 
@@ -168,18 +168,19 @@ def _left(wanted: Wanted, later: Sequence[Tuned]) -> Wanted:
     changed: dict[str, Any] = {
         name: None
         for name in ("promisc", "allmulti", "txqlen")
-        if any(getattr(each, name) is not None for each in later)
+        if any(getattr(entry, name) is not None for entry in later)
     }
-    sysctls = {path: value for path, value in wanted.sysctl.items() if not any(path in each.sysctl for each in later)}
+    sysctls = {path: value for path, value in wanted.sysctl.items() if not any(path in entry.sysctl for entry in later)}
     return msgspec.structs.replace(wanted, sysctl=sysctls, **changed)
 
 
 def _without(final: StepResult, if_name: str, later: Sequence[Tuned]) -> StepResult:
     """The result without an interface's MTU and MAC, if a later step that does not build on this one changed them."""
-    changed: dict[str, Any] = {"mtu": 0} if any(each.mtu is not None for each in later) else {}
-    changed |= {"mac": ""} if any(each.mac is not None for each in later) else {}
+    changed: dict[str, Any] = {"mtu": 0} if any(entry.mtu is not None for entry in later) else {}
+    changed |= {"mac": ""} if any(entry.mac is not None for entry in later) else {}
     interfaces = (
-        msgspec.structs.replace(each, **changed) if each.name == if_name else each for each in final.interfaces
+        msgspec.structs.replace(interface, **changed) if interface.name == if_name else interface
+        for interface in final.interfaces
     )
     return msgspec.structs.replace(final, interfaces=tuple(interfaces))
 
@@ -189,8 +190,8 @@ def _result(order: Order, wanted: Wanted, now: CNIInterface, site: Site) -> Step
     given = order.previous
     places = [
         place
-        for place, each in enumerate(given.interfaces)
-        if each.name == order.if_name and each.sandbox == site.inside.path
+        for place, interface in enumerate(given.interfaces)
+        if interface.name == order.if_name and interface.sandbox == site.inside.path
     ]
     if places:
         place = places[-1]

@@ -83,8 +83,8 @@ def wanted_by(order: Order, params: TuningParams) -> Wanted:
                 for place, text in enumerate(params.addresses)
             ),
             routes=tuple(
-                addressing.checked_route(each, f"{order.called}, routes[{place}]")
-                for place, each in enumerate(params.routes)
+                addressing.checked_route(route, f"{order.called}, routes[{place}]")
+                for place, route in enumerate(params.routes)
             ),
         ),
     )

@@ -11,7 +11,7 @@ from typing import Literal
 
 import msgspec
 
-from netdra.kernel import link, pci
+from netdra.kernel import host_use, link, pci
 from netdra.kernel.link import Link
 from netdra.kernel.sysfs import Sysfs
 from netdra.model.errors import InvalidInputError, PermanentError, TemporaryError
@@ -75,14 +75,12 @@ def _observe(order: Order, params: VfioParams, site: Site) -> Bound:
             f'{order.called}: device {address} has driver "{driver}" but no netdev on the host',
             hint="see whether another pod has it",
         )
+    moved = None
     if netdev is not None:
-        moving.check_unused(order, netdev, site)
-    return Bound(
-        address=address,
-        driver=driver,
-        wanted=params.driver,
-        netdev=None if netdev is None else moving.seen(order.if_name, netdev, site),
-    )
+        has = host_use.configuration(site.host, netdev)
+        moving.check_unused(order, netdev, site, has)
+        moved = moving.seen(order.if_name, netdev, site, has)
+    return Bound(address=address, driver=driver, wanted=params.driver, netdev=moved)
 
 
 def _apply(order: Order, params: VfioParams, bound: Bound, site: Site) -> StepResult:

@@ -57,12 +57,12 @@ def _observe(order: Order, params: VlanParams, site: Site) -> Made:
             hint=f'raise the MTU of "{lower.name}" first, in the step that makes it',
         )
     same = [
-        each.name
-        for each in (link.dump(site.inside.sock) if _in_pod(order, params) else ())
-        if each.kind == "vlan"
-        and each.lower == lower.index
-        and kinds.vlan_id_of(each.data) == params.number
-        and kinds.vlan_protocol_of(each.data) == params.protocol.lower()
+        netdev.name
+        for netdev in (link.dump(site.inside.sock) if _in_pod(order, params) else ())
+        if netdev.kind == "vlan"
+        and netdev.lower == lower.index
+        and kinds.vlan_id_of(netdev.data) == params.number
+        and kinds.vlan_protocol_of(netdev.data) == params.protocol.lower()
     ]
     if same:
         raise PermanentError(f'{order.called}: "{same[0]}" is VLAN {params.number} of "{lower.name}" already')
@@ -93,8 +93,8 @@ def _undo(made: Made, site: Site) -> tuple[str, ...]:
 
 def _check(order: Order, params: VlanParams, final: StepResult, site: Site) -> tuple[str, ...]:
     drift = check_interface(order.if_name, final, site)
-    found = link.find(site.inside.sock, order.if_name)
-    if found is None or (found.kind == "vlan" and kinds.vlan_id_of(found.data) == params.number):
+    netdev = link.find(site.inside.sock, order.if_name)
+    if netdev is None or (netdev.kind == "vlan" and kinds.vlan_id_of(netdev.data) == params.number):
         return drift
     return (*drift, f'interface "{order.if_name}" is not VLAN {params.number}')
 
@@ -109,15 +109,15 @@ def _lower(order: Order, params: VlanParams, site: Site) -> Link:
     name = params.master or _last_interface(order, site) if in_pod else params.master
     if not name and order.device is not None:
         name = order.device.if_name
-    found = link.find(site.inside.sock if in_pod else site.host, name) if name else None
-    if found is None:
+    netdev = link.find(site.inside.sock if in_pod else site.host, name) if name else None
+    if netdev is None:
         where = "the pod" if in_pod else "the host"
         if not name:
             raise PermanentError(f"{order.called}: {where} has no interface to stand on", hint="set master")
-        listed = ", ".join(each.name for each in link.dump(site.inside.sock if in_pod else site.host))
+        listed = ", ".join(netdev.name for netdev in link.dump(site.inside.sock if in_pod else site.host))
         hint = f"{where} has {listed}: let master name one of them" if in_pod else "see whether it was renamed"
         raise PermanentError(f'{order.called}: {where} has no interface "{name}" to stand on', hint=hint)
-    return found
+    return netdev
 
 
 def _last_interface(order: Order, site: Site) -> str:

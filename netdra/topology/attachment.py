@@ -85,8 +85,8 @@ def completed(graph: Graph, step: Step, device: PlannedDevice | None) -> Mapping
 
 def _only_root(graph: Graph, step: Step) -> str:
     """The root step that a step stands on, "" if there are several."""
-    found = [root.name for root in graph.roots if root.name in graph.ancestors[step.name]]
-    return found[0] if len(found) == 1 else ""
+    above = [root.name for root in graph.roots if root.name in graph.ancestors[step.name]]
+    return above[0] if len(above) == 1 else ""
 
 
 def _standing_on(

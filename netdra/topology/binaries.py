@@ -61,11 +61,11 @@ def translated(kind: str, config: Mapping[str, Any]) -> Mapping[str, Any]:
     What is given under both names stays so, and is refused by the schema. Translating again changes nothing.
     """
     names, values = _NAMES.get(kind, {}), _VALUES.get(kind, {})
-    found: dict[str, Any] = {}
+    written: dict[str, Any] = {}
     for key, value in config.items():
         name = key if names.get(key) in config else names.get(key, key)
-        found[name] = values[name](value) if name in values else value
-    return found
+        written[name] = values[name](value) if name in values else value
+    return written
 
 
 def translated_plan(plan: Plan) -> Plan:

@@ -17,7 +17,7 @@ from netdra.model.errors import InvalidInputError, TemporaryError
 from netdra.model.meta import ObjectMeta
 from netdra.model.plan import Binding, ClaimReference, PlainDevice, Plan, PlannedDevice, PlannedStep
 from netdra.model.topology import NetworkTopology, ParameterValues, TopologyParameters
-from netdra.topology import interfaces, parameters, plain, references
+from netdra.topology import interfaces, neutron_request, parameters, plain, references
 from netdra.topology.attachment import completed
 from netdra.topology.classes import class_name, only_topology
 from netdra.topology.devices import DeviceKey
@@ -36,8 +36,8 @@ def is_for_extended_resources(metadata: ObjectMeta) -> bool:
     """
     if metadata.annotations.get(EXTENDED_RESOURCE_CLAIM) != "true":
         return False
-    owners = [each for each in metadata.owner_references if each.controller]
-    return [(each.api_version, each.kind) for each in owners] == [("v1", "Pod")] and bool(owners[0].uid)
+    owners = [owner_reference for owner_reference in metadata.owner_references if owner_reference.controller]
+    return [(owner.api_version, owner.kind) for owner in owners] == [("v1", "Pod")] and bool(owners[0].uid)
 
 
 _MOST_GRAPHS = 256
@@ -120,12 +120,12 @@ def unbound(topology: NetworkTopology, given: Mapping[str, Any] | None = None) -
     """
     graph = compile_topology(topology)
     (named,) = interfaces.assign([graph])
-    known = parameters.defaults(graph.parameters) if given is None else given
+    values = parameters.defaults(graph.parameters) if given is None else given
     return Plan(
         topology=graph.topology,
         claim=ClaimReference(namespace="", name="", uid=""),
-        steps=_steps(graph, named, {}, known),
-        parameters=known,
+        steps=_steps(graph, named, {}, values),
+        parameters=values,
     )
 
 
@@ -203,7 +203,7 @@ def _parameters(claim: ResourceClaim, graph: Graph, allotted: Sequence[_Allotted
         said = [
             values
             for requests, values in _said(claim)
-            if parameters.covers(requests, (each.result.request for each in allotted))
+            if parameters.covers(requests, (entry.result.request for entry in allotted))
         ]
         given = parameters.together(said, parameters.ordinal_of(claim.metadata))
         return parameters.complete(graph.topology, graph.parameters, given)
@@ -230,7 +230,7 @@ def _check_given(claim: ResourceClaim, groups: Mapping[str | int, Sequence[_Allo
         got = [
             key
             for key, allotted in groups.items()
-            if parameters.covers(requests, (each.result.request for each in allotted))
+            if parameters.covers(requests, (entry.result.request for entry in allotted))
             if isinstance(key, str) or "/" in allotted[0].result.request
         ]
         if not got:
@@ -245,20 +245,20 @@ def _runs(claim: ResourceClaim, graph: Graph, allotted: Sequence[_Allotted]) -> 
     roots = [step.name for step in graph.roots]
     given: dict[str, list[DeviceRequestAllocationResult]] = {root: [] for root in roots}
     astray: list[_Allotted] = []
-    for each in allotted:
-        fits = each.step in given and _answers(claim, each.result.request, each.step)
+    for entry in allotted:
+        fits = entry.step in given and _answers(claim, entry.result.request, entry.step)
         if fits:
-            given[each.step].append(each.result)
+            given[entry.step].append(entry.result)
         else:
-            astray.append(each)
+            astray.append(entry)
     for root in roots:
         if not given[root]:
             raise _missing(claim, graph, root)
-    for each in astray:
+    for entry in astray:
         raise InvalidInputError(
-            f'{_named(claim)}, request "{each.result.request}": its DeviceClass is of step "{each.step}" of '
+            f'{_named(claim)}, request "{entry.result.request}": its DeviceClass is of step "{entry.step}" of '
             f'NetworkTopology "{graph.topology}", which only a request of that name can be bound to',
-            hint=f'name the request "{each.step}", or remove it',
+            hint=f'name the request "{entry.step}", or remove it',
         )
     if len(roots) == 1:
         return [_Run(claim, graph, {roots[0]: result}) for result in given[roots[0]]]
@@ -316,12 +316,18 @@ def _steps(
 
 
 def filled(graph: Graph, given: Mapping[str, Any]) -> Graph:
-    """A graph with the values of parameters in its steps' configs."""
+    """A graph with the values of parameters in its steps' configs, and in what they ask of Neutron."""
     if not any(graph.asked.values()):
         return graph
     replace = msgspec.structs.replace
     steps = (
-        replace(step, config=references.fill(step.config, given)) if graph.asked[step.name] else step
+        replace(
+            step,
+            config=references.fill(step.config, given),
+            neutron=None if step.neutron is None else neutron_request.fill(step.neutron, given),
+        )
+        if graph.asked[step.name]
+        else step
         for step in graph.steps
     )
     return replace(graph, steps=tuple(steps))

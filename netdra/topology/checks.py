@@ -15,7 +15,7 @@ import msgspec
 
 from netdra.model.plan import Plan, PlannedStep
 from netdra.topology.findings import Finding, about
-from netdra.topology.interfaces import known_text
+from netdra.topology.interfaces import text_with_names
 from netdra.topology.step_values import Addresses, check_values
 from netdra.topology.values import Path
 
@@ -27,7 +27,7 @@ _STACKED = frozenset({"vlan", "macvlan", "ipvlan"})
 _IPAM_CALLED = frozenset({"vlan", "ptp", "dummy"})
 
 
-class _Found(msgspec.Struct, frozen=True):
+class _Fault(msgspec.Struct, frozen=True):
     """Something wrong with a step: where in the step, what, and what to do."""
 
     step: str
@@ -52,9 +52,9 @@ def check_plans(plans: Sequence[Plan], binaries: Collection[str] | None = None) 
         mtus = _MTUs(names)
         places = {step.name: at for at, step in enumerate(plan.steps)}
         for step in plan.steps:
-            values = (*check_values(step, partial(_known, names=names)), *addresses.check(step))
-            found = (
-                *(_Found(step.name, each.path, each.what, each.hint) for each in values),
+            values = (*check_values(step, partial(_interface_name, names=names)), *addresses.check(step))
+            complaints = (
+                *(_Fault(step.name, value.path, value.what, value.hint) for value in values),
                 *_binaries(step, binaries),
                 *_needs_ipam(step),
                 *_bond(step, names, members),
@@ -63,9 +63,13 @@ def check_plans(plans: Sequence[Plan], binaries: Collection[str] | None = None) 
             )
             findings += [
                 about(
-                    plan.topology, each.step, each.what, hint=each.hint, path=("steps", places[each.step], *each.path)
+                    plan.topology,
+                    complaint.step,
+                    complaint.what,
+                    hint=complaint.hint,
+                    path=("steps", places[complaint.step], *complaint.path),
                 )
-                for each in found
+                for complaint in complaints
             ]
     return tuple(findings)
 
@@ -77,65 +81,71 @@ def check_mtus(plans: Sequence[Plan]) -> tuple[Finding, ...]:
         mtus = _MTUs({step.name: step.if_name for step in plan.steps})
         for at, step in enumerate(plan.steps):
             findings += [
-                about(plan.topology, each.step, each.what, hint=each.hint, path=("steps", at, *each.path))
-                for each in mtus.raised(step)
+                about(
+                    plan.topology,
+                    complaint.step,
+                    complaint.what,
+                    hint=complaint.hint,
+                    path=("steps", at, *complaint.path),
+                )
+                for complaint in mtus.raised(step)
             ]
             list(mtus.check(step))
     return tuple(findings)
 
 
-def _binaries(step: PlannedStep, binaries: Collection[str] | None) -> Iterator[_Found]:
+def _binaries(step: PlannedStep, binaries: Collection[str] | None) -> Iterator[_Fault]:
     if binaries is None:
         return
     if step.execution == "Binary" and step.type not in binaries:
-        yield _Found(step.name, ("type",), f'there is no CNI plugin "{step.type}" on this node', _INSTALL)
+        yield _Fault(step.name, ("type",), f'there is no CNI plugin "{step.type}" on this node', _INSTALL)
     ipam = step.config.get("ipam")
     plugin = ipam.get("type") if isinstance(ipam, Mapping) else None
     if isinstance(plugin, str) and plugin not in binaries:
-        yield _Found(
+        yield _Fault(
             step.name, ("config", "ipam", "type"), f'there is no IPAM plugin "{plugin}" on this node', _INSTALL
         )
 
 
-def _needs_ipam(step: PlannedStep) -> Iterator[_Found]:
+def _needs_ipam(step: PlannedStep) -> Iterator[_Fault]:
     if step.execution == "Binary" and step.type in _IPAM_CALLED and not step.config.get("ipam"):
         what = f'the CNI plugin "{step.type}" fails without ipam, on DEL too'
         hint = "give it config.ipam" + (", or leave execution out: netdra makes a VLAN itself" * (step.type == "vlan"))
-        yield _Found(step.name, ("config",), what, hint)
+        yield _Fault(step.name, ("config",), what, hint)
 
 
 _INSTALL = "install it into the CNI path"
 
 
-def _bond(step: PlannedStep, names: Mapping[str, str], members: dict[str, str]) -> Iterator[_Found]:
+def _bond(step: PlannedStep, names: Mapping[str, str], members: dict[str, str]) -> Iterator[_Fault]:
     """A bond with too few members, or with one of another bond. A member of unknown name counts as one of its own."""
     if step.type != "bond" or not isinstance(step.config.get("links"), list | tuple):
         return
     own: set[str] = set()
-    for at, known in enumerate(_members(step, names)):
-        if known in own:
-            yield _Found(step.name, ("config", "links", at), f'"{known}" is a member of the bond already')
-        elif known in members:
-            what = f'"{known}" is a member of the bond of step "{members[known]}" already'
-            yield _Found(step.name, ("config", "links", at), what)
-        own.add(known or f"link {at}")
+    for at, member in enumerate(_members(step, names)):
+        if member in own:
+            yield _Fault(step.name, ("config", "links", at), f'"{member}" is a member of the bond already')
+        elif member in members:
+            what = f'"{member}" is a member of the bond of step "{members[member]}" already'
+            yield _Fault(step.name, ("config", "links", at), what)
+        own.add(member or f"link {at}")
     if len(own) < MIN_BOND_MEMBERS:
         what = f"the bond has {len(own)} member, fewer than {MIN_BOND_MEMBERS}"
-        yield _Found(step.name, ("config", "links"), what, "add a link, and its step to dependOn")
-    members |= {known: step.name for known in _members(step, names) if known}
+        yield _Fault(step.name, ("config", "links"), what, "add a link, and its step to dependOn")
+    members |= {member: step.name for member in _members(step, names) if member}
 
 
-def _vlan(step: PlannedStep, names: Mapping[str, str], vlans: dict[tuple[str, str, int], str]) -> Iterator[_Found]:
+def _vlan(step: PlannedStep, names: Mapping[str, str], vlans: dict[tuple[str, str, int], str]) -> Iterator[_Fault]:
     if step.type != "vlan":
         return
     key = "id" if "id" in step.config else "vlanId"
-    number, master = step.config.get(key), _known(step.config.get("master"), names)
+    number, master = step.config.get(key), _interface_name(step.config.get("master"), names)
     if not isinstance(number, int) or not master:
         return
     tagged = (master, str(step.config.get("protocol", "802.1q")).lower(), number)
     if tagged in vlans:
         what = f'VLAN {number} of "{master}" is made by step "{vlans[tagged]}" already'
-        yield _Found(step.name, ("config", key), what, "choose another VLAN, or depend on that step")
+        yield _Fault(step.name, ("config", key), what, "choose another VLAN, or depend on that step")
     vlans.setdefault(tagged, step.name)
 
 
@@ -150,17 +160,17 @@ class _MTUs:
         self._device: dict[str, tuple[str, int]] = {}
         self._bonds: dict[str, list[str]] = {}
 
-    def check(self, step: PlannedStep) -> Iterator[_Found]:
+    def check(self, step: PlannedStep) -> Iterator[_Fault]:
         """Follow a step, and say if it asks for more than the interface under its own carries."""
         asked = step.config.get("mtu")
         asked = asked if isinstance(asked, int) and asked > 0 else 0
         if step.type in _STACKED and step.device is not None:
             self._device[step.if_name] = (step.device.if_name or step.device.device, step.device.mtu)
         elif step.type in _STACKED:
-            self._master[step.if_name] = _known(step.config.get("master"), self._names)
+            self._master[step.if_name] = _interface_name(step.config.get("master"), self._names)
         under, limit = self._under(step.if_name)
         if limit and asked > limit:
-            yield _Found(
+            yield _Fault(
                 step.name,
                 ("config", "mtu"),
                 f'mtu {asked} is above the {limit} of "{under}", the interface under it',
@@ -168,17 +178,17 @@ class _MTUs:
             )
         self._mtu[step.if_name] = asked or self._inherited(step, limit)
 
-    def raised(self, step: PlannedStep) -> Iterator[_Found]:
+    def raised(self, step: PlannedStep) -> Iterator[_Fault]:
         """Say which members of a bond have less than a step asks for the bond."""
         if step.type == "bond":
             self._bonds[step.if_name] = _members(step, self._names)
         asked = step.config.get("mtu")
         for member in self._bonds.get(step.if_name, ()):
-            known = self._mtu.get(member, 0)
-            if isinstance(asked, int) and 0 < known < asked:
-                what = f'mtu {asked} of "{step.if_name}" is above the {known} of its member "{member}"'
+            mtu = self._mtu.get(member, 0)
+            if isinstance(asked, int) and 0 < mtu < asked:
+                what = f'mtu {asked} of "{step.if_name}" is above the {mtu} of its member "{member}"'
                 hint = "the kernel raises the member's, if its device can; give the member's step that mtu"
-                yield _Found(step.name, ("config", "mtu"), what, hint)
+                yield _Fault(step.name, ("config", "mtu"), what, hint)
 
     def _under(self, interface: str) -> tuple[str, int]:
         if interface in self._device:
@@ -199,9 +209,9 @@ def _members(step: PlannedStep, names: Mapping[str, str]) -> list[str]:
     """The names of a bond's members, "" for those that only running shows."""
     links = step.config.get("links")
     written = links if isinstance(links, list | tuple) else ()
-    return [_known(link.get("name") if isinstance(link, Mapping) else link, names) for link in written]
+    return [_interface_name(link.get("name") if isinstance(link, Mapping) else link, names) for link in written]
 
 
-def _known(text: Any, names: Mapping[str, str]) -> str:
+def _interface_name(text: Any, names: Mapping[str, str]) -> str:
     """An interface's name as far as it is known before anything runs, or ""."""
-    return (known_text(text, names) or "") if isinstance(text, str) else ""
+    return (text_with_names(text, names) or "") if isinstance(text, str) else ""

@@ -51,7 +51,7 @@ def check_claim(
     topologies: Mapping[str, NetworkTopology],
     classes: Mapping[str, DeviceClass],
 ) -> tuple[Finding, ...]:
-    """What is wrong with a claim's requests, as far as they are for topologies; all others are none of ours.
+    """What is wrong with a claim's requests, as far as they are for topologies.
 
     Args:
         claim: what its author wrote.
@@ -74,7 +74,7 @@ def check_claim(
         against = [*_against(named, name, group, topologies, (*path, "requests"))]
         findings += against
         if not against and not wrong:
-            findings += _values(claim, topologies[name], [each for each in said if each.is_for(group)])
+            findings += _values(claim, topologies[name], [entry for entry in said if entry.is_for(group)])
     findings += [*wrong, *_for_nothing(named, wanted, said, wishes, classes)]
     return tuple(findings)
 
@@ -97,11 +97,11 @@ def _said(named: str, wanted: DeviceClaim, path: Path) -> tuple[list[_Said], lis
     for at, config in enumerate(wanted.config):
         place = (*path, "config", at)
         try:
-            found = parameters_of.values_of(config.opaque, named)
+            values = parameters_of.values_of(config.opaque, named)
         except InvalidInputError as problem:
             wrong.append(Finding(what=problem.what, hint=problem.hint, path=(*place, "opaque", "parameters")))
             continue
-        said += [] if found is None else [_Said(config.requests, found, place)]
+        said += [] if values is None else [_Said(config.requests, values, place)]
     return said, wrong
 
 
@@ -109,11 +109,11 @@ def _values(
     claim: ResourceClaim | ResourceClaimTemplate, topology: NetworkTopology, said: Sequence[_Said]
 ) -> Iterator[Finding]:
     """What is wrong with a claim's values for a topology. Those of each pod of a StatefulSet are looked at."""
-    declared, values = topology.spec.parameters, [each.values for each in said]
+    declared, values = topology.spec.parameters, [entry.values for entry in said]
     if not declared and not values:
         return
     is_template = isinstance(claim, ResourceClaimTemplate)
-    lists = [len(every) for each in values for every in each.per_pod.values()]
+    lists = [len(every) for value in values for every in value.per_pod.values()]
     path = said[0].path if said else ("spec",) * (1 + is_template) + ("devices",)
     given: dict[str, Any] = {}
     for ordinal in range(min(lists, default=1)) if is_template else (parameters_of.ordinal_of(claim.metadata),):
@@ -140,13 +140,13 @@ def _for_nothing(
     asked = (choice for request in wanted.requests for choice, _, _ in _choices(request, ()))
     if any(choice.device_class_name not in classes for choice in asked):
         return
-    for each in said:
-        if not any(each.is_for(group) for group in wishes.values()):
-            meant = f"requests {', '.join(each.requests)}" if each.requests else "all its requests"
+    for entry in said:
+        if not any(entry.is_for(group) for group in wishes.values()):
+            meant = f"requests {', '.join(entry.requests)}" if entry.requests else "all its requests"
             yield Finding(
                 what=f"{named} gives values of parameters for {meant}, and none of them is for a NetworkTopology",
                 hint="name a request of a topology's DeviceClass, or remove the values",
-                path=each.path,
+                path=entry.path,
             )
 
 
@@ -172,8 +172,8 @@ def _own_topologies(named: str, wanted: DeviceClaim, path: Path) -> Iterator[Fin
 def _wishes(wanted: DeviceClaim, classes: Mapping[str, DeviceClass], path: Path) -> Iterator[_Wish]:
     for at, request in enumerate(wanted.requests):
         for choice, name, place in _choices(request, (*path, "requests", at)):
-            found = classes.get(choice.device_class_name)
-            configs = found.spec.config if found is not None else ()
+            device_class = classes.get(choice.device_class_name)
+            configs = device_class.spec.config if device_class is not None else ()
             for config in configs:
                 meant = parameters(config.opaque, f'DeviceClass "{choice.device_class_name}"')
                 if meant is None:
@@ -224,10 +224,10 @@ def _against(
         )
         return
     for wish in wishes:
-        yield from _each(named, graph, wish)
+        yield from _of_wish(named, graph, wish)
 
 
-def _each(named: str, graph: Graph, wish: _Wish) -> Iterator[Finding]:
+def _of_wish(named: str, graph: Graph, wish: _Wish) -> Iterator[Finding]:
     if wish.name != wish.step:
         yield Finding(
             what=f'{named}, request "{wish.request}": its DeviceClass is of step "{wish.step}" of NetworkTopology '

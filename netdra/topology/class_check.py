@@ -15,21 +15,21 @@ from netdra.topology.findings import Finding
 from netdra.topology.values import Path
 
 
-def check_class(found: DeviceClass) -> tuple[Finding, ...]:
+def check_class(device_class: DeviceClass) -> tuple[Finding, ...]:
     """Why no claim for the class could be prepared, whatever device it is given."""
-    said = [config.opaque for config in found.spec.config]
-    origin = f'DeviceClass "{found.metadata.name}"'
+    said = [config.opaque for config in device_class.spec.config]
+    origin = f'DeviceClass "{device_class.metadata.name}"'
     try:
         if only_topology(said, origin) is None:
             plain.only(said, origin)
     except InvalidInputError as problem:
-        return (Finding(what=problem.what, hint=problem.hint, path=next(_wrong(found), ("spec", "config"))),)
+        return (Finding(what=problem.what, hint=problem.hint, path=next(_wrong(device_class), ("spec", "config"))),)
     return ()
 
 
-def _wrong(found: DeviceClass) -> Iterator[Path]:
+def _wrong(device_class: DeviceClass) -> Iterator[Path]:
     """Where configurations are that cannot be understood, each by itself."""
-    for at, config in enumerate(found.spec.config):
+    for at, config in enumerate(device_class.spec.config):
         try:
             plain.parameters(config.opaque, "")
         except InvalidInputError:

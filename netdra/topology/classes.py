@@ -31,8 +31,8 @@ def device_classes(topology: NetworkTopology, features: Features | None = None) 
     """The topology's DeviceClasses, in the order of its root steps.
 
     Each begins with a selector of its own that keeps other drivers' devices, and devices that the step's plugin cannot
-    attach, away from the step's selector. That asks for each key before it reads it: one that meets a missing key fails
-    the whole allocation (decision D19).
+    attach, away from the step's selector. That asks for each key before it reads it: a selector that meets a missing
+    key fails the whole allocation (decision D19).
 
     Args:
         topology: what administrators wrote.
@@ -50,10 +50,10 @@ def known_classes(topologies: Iterable[NetworkTopology], given: Iterable[DeviceC
     made: dict[str, DeviceClass] = {}
     for topology in topologies:
         try:
-            made |= {each.metadata.name: each for each in device_classes(topology)}
+            made |= {device_class.metadata.name: device_class for device_class in device_classes(topology)}
         except InvalidInputError:
             continue  # an unsound topology is reported as such
-    return made | {each.metadata.name: each for each in given}
+    return made | {device_class.metadata.name: device_class for device_class in given}
 
 
 def class_name(topology: str, step: str) -> str:
@@ -108,17 +108,20 @@ def only_topology(said: Iterable[OpaqueDeviceConfiguration | None], origin: str)
     Raises:
         InvalidInputError: one is not to be understood, or they name several.
     """
-    found: list[TopologyParameters] = []
+    told: list[TopologyParameters] = []
     for opaque in said:
         meant = parameters(opaque, origin)
-        found += [meant] if meant is not None and meant not in found else []
-    if len(found) > 1:
-        places = ", ".join(f'step "{each.step}" of "{each.network_topology_ref.name}"' for each in found)
+        told += [meant] if meant is not None and meant not in told else []
+    if len(told) > 1:
+        places = ", ".join(
+            f'step "{topology_parameters.step}" of "{topology_parameters.network_topology_ref.name}"'
+            for topology_parameters in told
+        )
         raise InvalidInputError(
             f"{origin}: the DeviceClass names several NetworkTopologies: {places}",
             hint="a device can only be one step; use a DeviceClass for each",
         )
-    return found[0] if found else None
+    return told[0] if told else None
 
 
 def guard(cni_type: str, features: Features) -> str:

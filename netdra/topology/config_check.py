@@ -77,13 +77,13 @@ def check_config(config: Mapping[str, Any], contract: Contract, supplied: str = 
             yield Complaint((), f'{prefix} requires parameter "{name}".')
 
 
-def guess(word: str, known: Iterable[str]) -> str:
+def guess(word: str, words: Iterable[str]) -> str:
     """`Did you mean …?` for a word that is not known, or the known ones where none is like it."""
-    names = sorted(known)
+    names = sorted(words)
     meant = (name for name in _ELSEWHERE.get(word, ()) if name in names)
-    found = next(meant, "") or suggestions.closest(word, names, _LIKE) or _alike(word, names)
-    if found:
-        return f'Did you mean "{found}"?'
+    meant_key = next(meant, "") or suggestions.closest(word, names, _LIKE) or _alike(word, names)
+    if meant_key:
+        return f'Did you mean "{meant_key}"?'
     return f"Known: {', '.join(names)}." if names else ""
 
 
@@ -109,7 +109,7 @@ def _value(value: Any, shape: Shape, path: Path) -> Iterator[Complaint]:
     if shape.kind == "either":
         attempts = [list(_value(value, part, path)) for part in shape.parts]
         if all(attempts):
-            near = [found for found, part in zip(attempts, shape.parts, strict=True) if _is(value, part)]
+            near = [misfits for misfits, part in zip(attempts, shape.parts, strict=True) if _is(value, part)]
             yield from near[0] if len(near) == 1 else [_mismatch(value, shape, path)]
             return
     elif not _is(value, shape):
@@ -158,8 +158,8 @@ def _takes(shape: Shape, element: str) -> bool:
     lists = (
         part for part in (shape, *shape.parts) if part.kind == "list" and (part is shape or shape.kind == "either")
     )
-    for each in lists:
-        inner = each.parts[0]
+    for choice in lists:
+        inner = choice.parts[0]
         kinds = {inner.kind, *(part.kind for part in inner.parts if inner.kind == "either")}
         if "any" in kinds or (element in kinds and not (element == "string" and WRITTEN.get(inner.format))):
             return True
@@ -182,7 +182,7 @@ def _is(value: Any, shape: Shape) -> bool:
 
 
 def _mismatch(value: Any, shape: Shape, path: Path) -> Complaint:
-    found = quoted(value) if isinstance(value, str) else msgspec.json.encode(value).decode()[:80]
+    shown = quoted(value) if isinstance(value, str) else msgspec.json.encode(value).decode()[:80]
     hint = ""
     if isinstance(value, bool) and shape.kind == "string":
         hint = "YAML reads on, off, yes and no as true and false: put the value in quotes."
@@ -192,14 +192,16 @@ def _mismatch(value: Any, shape: Shape, path: Path) -> Complaint:
         hint = "A list stands between [ and ]."
     elif isinstance(value, str) and shape.kind == "object" and "name" in shape.properties:
         hint = f"Write {{name: {value}}}."
-    return Complaint(path, f"expects parameter {_called(path)} to be {shape.text}, found {found}.", hint)
+    return Complaint(path, f"expects parameter {_called(path)} to be {shape.text}, found {shown}.", hint)
 
 
 def _limits(value: Any, shape: Shape, path: Path) -> Iterator[Complaint]:
     called = _called(path)
     if shape.enum and value not in shape.enum:
         shown = quoted(value) if isinstance(value, str) else msgspec.json.encode(value).decode()[:80]
-        accepted = [each if isinstance(each, str) else msgspec.json.encode(each).decode() for each in shape.enum]
+        accepted = [
+            choice if isinstance(choice, str) else msgspec.json.encode(choice).decode() for choice in shape.enum
+        ]
         yield Complaint(path, f"does not accept {shown} for parameter {called}.", guess(str(value), accepted))
     if isinstance(value, int | float) and not isinstance(value, bool):
         if shape.minimum is not None and value < shape.minimum:
@@ -222,12 +224,12 @@ def _written(value: Any, shape: Shape, path: Path) -> Iterator[Complaint]:
     if not form:
         return
     if isinstance(value, list | tuple):
-        for at, each in enumerate(value):
+        for at, element in enumerate(value):
             inner = msgspec.structs.replace(_STRING, format=shape.format)
-            if isinstance(each, str) and "{{" in each:
-                yield from _reference(each, inner, (*path, at))
+            if isinstance(element, str) and "{{" in element:
+                yield from _reference(element, inner, (*path, at))
             else:
-                yield from _written(each, inner, (*path, at))
+                yield from _written(element, inner, (*path, at))
     elif isinstance(value, str) and not texts.fits(value, form) and (value or form in _NEVER_EMPTY):
         what = f"expects parameter {_called(path)} to be {texts.EXPECTED[form]}, found {quoted(value)}."
         hint = texts.instead(value, form)
@@ -237,15 +239,15 @@ def _written(value: Any, shape: Shape, path: Path) -> Iterator[Complaint]:
 def _inside(value: Any, shape: Shape, path: Path) -> Iterator[Complaint]:
     """The elements of lists and maps, and the values of objects."""
     if shape.kind == "list":
-        for at, each in enumerate(value):
-            yield from _value(each, shape.parts[0], (*path, at))
+        for at, inner in enumerate(value):
+            yield from _value(inner, shape.parts[0], (*path, at))
     elif shape.kind == "map":
-        for key, each in value.items():
-            yield from _value(each, shape.parts[0], (*path, key))
+        for key, inner in value.items():
+            yield from _value(inner, shape.parts[0], (*path, key))
     elif shape.kind == "object":
-        for key, each in value.items():
+        for key, inner in value.items():
             if key in shape.properties:
-                yield from _value(each, shape.properties[key], (*path, key))
+                yield from _value(inner, shape.properties[key], (*path, key))
             elif shape.closed:
                 what = f"does not accept parameter {_called((*path, key))}."
                 yield Complaint((*path, key), what, guess(key, shape.properties))

@@ -81,12 +81,12 @@ _DERIVED = "a step with dependOn has what the steps before it brought into the p
 def contracts_of(plans: Iterable[Plan], own: Iterable[CNIPluginSchema] = ()) -> dict[str, tuple[Contract, ...]]:
     """The contracts of all plugins of some plans, IPAM plugins included; a schema that is wrong in itself is none."""
     wanted = {kind for plan in plans for step in plan.steps for kind in (step.type, _ipam_type(step)) if kind}
-    found = {kind: known for kind in wanted if (known := shipped.of_type(kind))}
+    contracts = {kind: shipped_contracts for kind in wanted if (shipped_contracts := shipped.of_type(kind))}
     for schema in shipped.own_of(own):
         contract = _contract(schema) if schema.spec.cni_type in wanted else None
         if contract is not None:
-            found[contract.cni_type] = (*found.get(contract.cni_type, ()), contract)
-    return found
+            contracts[contract.cni_type] = (*contracts.get(contract.cni_type, ()), contract)
+    return contracts
 
 
 _MOST_COMPILED = 256
@@ -97,9 +97,9 @@ _compiled: dict[str, tuple[CNIPluginSchema, Contract | None]] = {}
 def _contract(schema: CNIPluginSchema) -> Contract | None:
     """A schema's contract; None if it contradicts itself."""
     name = schema.metadata.name
-    known = _compiled.get(name)
-    if known is not None and known[0] is schema:
-        return known[1]
+    compiled = _compiled.get(name)
+    if compiled is not None and compiled[0] is schema:
+        return compiled[1]
     contract, findings = examine(schema)
     if len(_compiled) >= _MOST_COMPILED:
         _compiled.clear()
@@ -119,26 +119,26 @@ def check(
         allocated: whether every root step is to have a device, also if the plan does not say which.
     """
     return tuple(
-        about(plan.topology, step.name, each.what, hint=each.hint, path=("steps", at, *each.path))
+        about(plan.topology, step.name, complaint.what, hint=complaint.hint, path=("steps", at, *complaint.path))
         for plan in plans
         for steps in ({step.name: step for step in plan.steps},)
         for at, step in enumerate(plan.steps)
-        for each in _step(step, steps, contracts, permits, allocated)
+        for complaint in _step(step, steps, contracts, permits, allocated)
     )
 
 
 def _step(
     step: PlannedStep, steps: Steps, contracts: Contracts, permits: Permits | None, allocated: bool
 ) -> Iterator[Complaint]:
-    known = contracts.get(step.type, ())
+    own = contracts.get(step.type, ())
     if step.execution == "Binary":
         yield from _plugin(step.type, ("type",), contracts, permits)
-    yield from _within("config", _misspelt((), step.config, known, _EVERYWHERE))
+    yield from _within("config", _misspelt((), step.config, own, _EVERYWHERE))
     runtime = step.config.get(_RUNTIME)
     if isinstance(runtime, Mapping):
         yield from _within("config", _misspelt((_RUNTIME,), runtime, (), _IN_RUNTIME))
     yield from _in_pod(step, allocated)
-    given = [*_common(step.config), *(each for contract in known for each in _given(step.config, contract))]
+    given = [*_common(step.config), *(part for contract in own for part in _given(step.config, contract))]
     ipam = step.config.get("ipam")
     if isinstance(ipam, Mapping) and ipam:
         kind = _ipam_type(step)
@@ -146,16 +146,16 @@ def _step(
             yield from _plugin(kind or ipam["type"], ("config", "ipam", "type"), contracts, permits)
         delegated = contracts.get(kind, ())
         yield from _within("config", _misspelt(("ipam",), ipam, delegated, {"type"}))
-        inner = (each for contract in delegated for each in _given(ipam, contract))
-        given += [msgspec.structs.replace(each, path=("ipam", *each.path)) for each in inner]
+        inner = (part for contract in delegated for part in _given(ipam, contract))
+        given += [msgspec.structs.replace(part, path=("ipam", *part.path)) for part in inner]
     # What two schemas say alike is complained of once.
-    for each in {(each.path, each.format): each for each in given}.values():
-        yield from _within("config", _value(step, each, permits, steps))
+    for part in {(part.path, part.format): part for part in given}.values():
+        yield from _within("config", _value(step, part, permits, steps))
 
 
 def _within(top: str, complaints: Iterable[Complaint]) -> Iterator[Complaint]:
-    for each in complaints:
-        yield msgspec.structs.replace(each, path=(top, *each.path))
+    for complaint in complaints:
+        yield msgspec.structs.replace(complaint, path=(top, *complaint.path))
 
 
 def _ipam_type(step: PlannedStep) -> str:
@@ -232,8 +232,8 @@ def _inside(value: Any, shape: Shape, path: Path) -> Iterator[_Given]:
             yield from _inside(value, part, path)
     elif isinstance(value, list | tuple):
         element = _element(shape)
-        for at, each in enumerate(value if element is not None else ()):
-            yield from _inside(each, element or shape, (*path, at))
+        for at, inner in enumerate(value if element is not None else ()):
+            yield from _inside(inner, element or shape, (*path, at))
     elif shape.format in NAMING:
         if value is not None:
             yield _Given(path, value, shape.format)
@@ -243,12 +243,12 @@ def _inside(value: Any, shape: Shape, path: Path) -> Iterator[_Given]:
 
 def _in_mapping(value: Mapping[str, Any], shape: Shape, path: Path) -> Iterator[_Given]:
     folded = {name.casefold() for name in shape.properties}
-    for key, each in value.items():
+    for key, inside in value.items():
         inner = shape.properties.get(key) if shape.kind == "object" else next(iter(shape.parts), None)
         if inner is not None:
-            yield from _inside(each, inner, (*path, key))
+            yield from _inside(inside, inner, (*path, key))
         elif key.casefold() in folded:
-            yield _Given((*path, key), each, "")
+            yield _Given((*path, key), inside, "")
 
 
 def _element(shape: Shape) -> Shape | None:
@@ -262,7 +262,7 @@ def _element(shape: Shape) -> Shape | None:
 def _alternatives(value: Any, shape: Shape) -> Iterator[Shape]:
     """The alternatives that a value may be one of, all if it is like none; the format counts for those of texts."""
     kinds = ("object", "map") if isinstance(value, Mapping) else ("list",) if isinstance(value, list | tuple) else ()
-    for part in [each for each in shape.parts if each.kind in kinds] or shape.parts:
+    for part in [part for part in shape.parts if part.kind in kinds] or shape.parts:
         own = part.kind in ("object", "map") or part.format
         yield part if own else msgspec.structs.replace(part, format=shape.format)
 

@@ -126,7 +126,9 @@ def examine(schema: CNIPluginSchema) -> tuple[Contract, tuple[Finding, ...]]:
         names=names,
         required=tuple(parameter.name for parameter in spec.config_parameters.required),
         closed=not spec.config_parameters.additional_parameters,
-        defaults={each.name: each.default for _, each in _parameters(schema) if each.default is not None},
+        defaults={
+            parameter.name: parameter.default for _, parameter in _parameters(schema) if parameter.default is not None
+        },
         input=spec.input,
         output=spec.output,
     )
@@ -187,7 +189,7 @@ def _typed(text: str, value: Property, where: str, depth: int) -> Shape:
             )
         return _typed(text[1:-1], value, where, depth + 1)
     for prefix, kind in (("[]", "list"), ("map[string]", "map")):
-        if text.startswith(prefix):
+        if text.startswith(prefix) and not text.removeprefix(prefix)[:1].isspace():
             return Shape(text=text, kind=kind, parts=(_element(text.removeprefix(prefix), value, where, depth),))  # type: ignore[arg-type]
     if text not in _SCALARS:
         raise InvalidInputError(
@@ -197,8 +199,8 @@ def _typed(text: str, value: Property, where: str, depth: int) -> Shape:
     if text != "object":
         return Shape(text=text, kind=_SCALARS[text])
     properties = {
-        key: _shape(_nested(each, f"{where}.{key}"), f"{where}.{key}", depth + 1)
-        for key, each in value.properties.items()
+        key: _shape(_nested(inner, f"{where}.{key}"), f"{where}.{key}", depth + 1)
+        for key, inner in value.properties.items()
     }
     return Shape(
         text=text,

@@ -28,6 +28,7 @@ _ATTRIBUTES: dict[str, str] = {
     "vfIndex": "vf_index",
     "rdmaDevice": "rdma_device",
     "iommuGroup": "iommu_group",
+    "deviceFile": "device_file",
 }
 _TYPES: dict[str, type] = {field.name: field.type for field in msgspec.structs.fields(PlannedDevice)}
 
@@ -46,10 +47,23 @@ def from_slices(slices: Iterable[ResourceSlice]) -> dict[DeviceKey, PlannedDevic
     }
 
 
+def physnets(slices: Iterable[ResourceSlice]) -> dict[DeviceKey, Any]:
+    """The physical network that each of the driver's devices is of, where one is published, as it is published."""
+    pools = newest(one for one in slices if one.spec.driver == names.DRIVER)
+    return {
+        (pool, device.name): attribute.value
+        for pool, current in pools.items()
+        for one in current
+        for device in one.spec.devices
+        for name, attribute in device.attributes.items()
+        if names.qualified(name) == names.qualified(names.PHYSNET)
+    }
+
+
 def supported_cnis(device: Device) -> tuple[str, ...]:
     """The plugins that a device's attribute lists, as a list or with commas around each (decision D6)."""
-    found = (device.attributes.get(name) for name in (names.qualified(names.SUPPORTED_CNIS), names.SUPPORTED_CNIS))
-    value = next((attribute.value for attribute in found if attribute is not None), None)
+    attributes = (device.attributes.get(name) for name in (names.qualified(names.SUPPORTED_CNIS), names.SUPPORTED_CNIS))
+    value = next((attribute.value for attribute in attributes if attribute is not None), None)
     listed = value.split(",") if isinstance(value, str) else value if isinstance(value, tuple) else ()
     return tuple(name for name in listed if isinstance(name, str) and name)
 
@@ -58,5 +72,5 @@ def _facts(pool: str, device: Device) -> PlannedDevice:
     # A name without a domain is in the driver's own (k8s.io/dynamic-resource-allocation, parseQualifiedName).
     published = {names.qualified(name): attribute.value for name, attribute in device.attributes.items()}
     facts = {field: published.get(names.qualified(name)) for name, field in _ATTRIBUTES.items()}
-    known: dict[str, Any] = {field: value for field, value in facts.items() if type(value) is _TYPES[field]}
-    return PlannedDevice(request="", pool=pool, device=device.name, supported_cnis=supported_cnis(device), **known)
+    fields: dict[str, Any] = {field: value for field, value in facts.items() if type(value) is _TYPES[field]}
+    return PlannedDevice(request="", pool=pool, device=device.name, supported_cnis=supported_cnis(device), **fields)

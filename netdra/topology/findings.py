@@ -44,7 +44,7 @@ def refuse(findings: Sequence[Finding]) -> None:
     """Raise what was found, if anything was.
 
     Raises:
-        InvalidInputError: there are findings; all of them are in its text.
+        InvalidInputError: there are findings; the text has all of them.
     """
     if len(findings) == 1:
         raise InvalidInputError(findings[0].what, hint=findings[0].hint)

@@ -12,6 +12,7 @@ from typing import Any
 
 import msgspec
 
+from netdra.model.inventory import DEVICE_FILE
 from netdra.model.topology import Step
 from netdra.topology.config_check import Complaint
 from netdra.topology.contract import Contract
@@ -56,11 +57,11 @@ class Flow(msgspec.Struct, frozen=True, kw_only=True):
 
 def flows(graph: Graph, contracts: Mapping[str, Contract]) -> dict[str, Flow]:
     """What each step's result holds."""
-    found: dict[str, Flow] = {}
+    by_step: dict[str, Flow] = {}
     for step in graph.steps:
-        given = together([found[name] for name in step.depend_on])
-        found[step.name] = _after(step, contracts.get(step.plugin), given)
-    return found
+        given = together([by_step[name] for name in step.depend_on])
+        by_step[step.name] = _after(step, contracts.get(step.plugin), given)
+    return by_step
 
 
 def together(several: Sequence[Flow]) -> Flow:
@@ -76,20 +77,20 @@ def together(several: Sequence[Flow]) -> Flow:
 
 
 def check_flow(
-    graph: Graph, step: Step, contracts: Mapping[str, Contract], found: Mapping[str, Flow]
+    graph: Graph, step: Step, contracts: Mapping[str, Contract], by_step: Mapping[str, Flow]
 ) -> Iterator[Complaint]:
     """What a step needs and does not get: from its dependencies, and through its references."""
     contract = contracts.get(step.plugin)
     if contract is not None:
-        yield from _input(step, contract, graph, found)
+        yield from _input(step, contract, graph, by_step)
     for path, reference in graph.references[step.name]:
-        problem = _unavailable(reference, found[reference.step])
+        problem = _unavailable(reference, by_step[reference.step])
         if problem:
-            plugin = next(each.type for each in graph.steps if each.name == reference.step)
+            plugin = next(step.type for step in graph.steps if step.name == reference.step)
             what = f'{dotted(path)}: {reference}: plugin "{plugin}" of step "{reference.step}" {problem}.'
             yield Complaint(("config", *path), what)
         elif reference.field == "interfaces" and contract is not None and len(path) == 1:
-            yield from _too_short(path[0], reference, contract, found[reference.step])
+            yield from _too_short(path[0], reference, contract, by_step[reference.step])
 
 
 def _too_short(key: str | int, reference: Reference, contract: Contract, flow: Flow) -> Iterator[Complaint]:
@@ -110,20 +111,21 @@ def _after(step: Step, contract: Contract | None, given: Flow) -> Flow:
         )
     output = contract.output
     passed = given if output.interfaces.passthrough else Flow()
+    has_port = step.neutron is not None  # whose addresses, and how many, Neutron says
     conditional = output.interfaces.conditional
     count = max(output.interfaces.appends, 1) if conditional else output.interfaces.appends
     added = frozenset((step.name, number) for number in range(count))
     delegated = bool(step.config.get("ipam"))
     number = _addresses(step, contract)
-    own = frozenset((step.name, each) for each in range(number or 0))
+    own = frozenset((step.name, place) for place in range(number or 0))
     return Flow(
         certain=passed.certain if conditional else passed.certain | added,
         possible=passed.possible | added,
         unknown=passed.unknown,
         ips=own | (given.ips if output.ips.passthrough else frozenset()),
-        more_ips=number is None or (output.ips.passthrough and given.more_ips),
-        routes=output.routes.appends or delegated or (output.routes.passthrough and given.routes),
-        devices=frozenset(each.name for each in output.devices.properties),
+        more_ips=number is None or has_port or (output.ips.passthrough and given.more_ips),
+        routes=output.routes.appends or delegated or has_port or (output.routes.passthrough and given.routes),
+        devices=frozenset(declared.name for declared in output.devices.properties),
     )
 
 
@@ -155,7 +157,7 @@ def _leased(ipam: Any) -> int | None:
     return None
 
 
-def _input(step: Step, contract: Contract, graph: Graph, found: Mapping[str, Flow]) -> Iterator[Complaint]:
+def _input(step: Step, contract: Contract, graph: Graph, by_step: Mapping[str, Flow]) -> Iterator[Complaint]:
     needs = contract.input.prev_result
     prefix = f'CNIPluginSchema "{contract.schema}"'
     if step.is_root:
@@ -163,11 +165,11 @@ def _input(step: Step, contract: Contract, graph: Graph, found: Mapping[str, Flo
             hint = "Add the steps that it comes after to dependOn."
             yield Complaint(("type",), f"{prefix} requires a prevResult, but the step depends on nothing.", hint)
         return
-    given = together([found[name] for name in step.depend_on])
+    given = together([by_step[name] for name in step.depend_on])
     limits = needs.interfaces
     produced = f'step "{step.name}" depends on [{", ".join(step.depend_on)}] which produces'
     if not given.unknown and given.most < limits.min_items:
-        yield _too_few(step, contract, given, graph, found)
+        yield _too_few(step, contract, given, graph, by_step)
     if limits.max_items is not None and len(given.certain) > limits.max_items:
         what = f"{prefix} accepts at most {_interfaces(limits.max_items)} in prevResult, "
         what += f"but {produced} {_interfaces(len(given.certain))}."
@@ -180,11 +182,11 @@ def _input(step: Step, contract: Contract, graph: Graph, found: Mapping[str, Flo
             yield Complaint(("dependOn",), f"{prefix} requires {part} in prevResult, but {produced} none.")
 
 
-def _too_few(step: Step, contract: Contract, given: Flow, graph: Graph, found: Mapping[str, Flow]) -> Complaint:
+def _too_few(step: Step, contract: Contract, given: Flow, graph: Graph, by_step: Mapping[str, Flow]) -> Complaint:
     needed = contract.input.prev_result.interfaces.min_items
     what = f'CNIPluginSchema "{contract.schema}" requires at least {_interfaces(needed)} in prevResult, but '
-    types = {each.name: each.type for each in graph.steps}
-    empty = next((name for name in step.depend_on if found[name].most == 0), None)
+    types = {step.name: step.type for step in graph.steps}
+    empty = next((name for name in step.depend_on if by_step[name].most == 0), None)
     if empty is None:
         what += f'step "{step.name}" depends on [{", ".join(step.depend_on)}] which produces '
         return Complaint(("dependOn",), f"{what}only {_interfaces(given.most)}.", "Add another VF step to dependOn.")
@@ -193,6 +195,8 @@ def _too_few(step: Step, contract: Contract, given: Flow, graph: Graph, found: M
 
 
 def _why_none(consumer: str, producer: str) -> str:
+    if producer == DEVICE_FILE:
+        return "A device file has no network interface."
     if producer != "vfio-pci":
         return "Remove it from dependOn."
     if consumer == "bond":

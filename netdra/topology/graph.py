@@ -13,7 +13,7 @@ import msgspec
 
 from netdra.model import names, suggestions
 from netdra.model.topology import MAX_STEPS, DeclaredParameter, NetworkTopology, Step
-from netdra.topology import parameters, references, values
+from netdra.topology import neutron_request, parameters, references, values
 from netdra.topology.findings import Finding, about, refuse
 from netdra.topology.references import Reference
 from netdra.topology.step_check import examine_step, shown_name
@@ -33,7 +33,7 @@ class Graph(msgspec.Struct, frozen=True, kw_only=True):
         ancestors: step -> all steps that it depends on, directly or not.
         references: step -> the references to other steps in its config, with the value's path in the config.
         parameters: what claims may give, as declared.
-        asked: step -> the references to parameters in its config.
+        asked: step -> the references to parameters in it, with the value's path in the step.
         positions: step -> its place in `spec.steps`, for pointing at it.
     """
 
@@ -83,9 +83,13 @@ def examine(topology: NetworkTopology) -> tuple[Graph | None, tuple[Finding, ...
     if len(order) < len(steps):
         return None, (_cycle(name, steps, order),)
     ancestors = _ancestors(order)
-    found, findings = _references(name, steps, ancestors)
-    asked = {step: tuple(each for each in every if each[1].is_parameter) for step, every in found.items()}
-    findings += _parameters(topology, asked)
+    by_step, findings = _references(name, steps, ancestors)
+    requests, wrong = _requests(name, steps)
+    asked = {
+        step: (*((("config", *path), entry) for path, entry in every if entry.is_parameter), *requests.get(step, ()))
+        for step, every in by_step.items()
+    }
+    findings += [*wrong, *_parameters(topology, asked)]
     if findings:
         return None, tuple(findings)
     graph = Graph(
@@ -93,7 +97,9 @@ def examine(topology: NetworkTopology) -> tuple[Graph | None, tuple[Finding, ...
         steps=order,
         levels=_levels(order),
         ancestors=ancestors,
-        references={step: tuple(each for each in every if not each[1].is_parameter) for step, every in found.items()},
+        references={
+            step: tuple(entry for entry in every if not entry[1].is_parameter) for step, every in by_step.items()
+        },
         positions={step.name: at for at, step in enumerate(steps)},
         parameters=topology.spec.parameters,
         asked=asked,
@@ -118,13 +124,13 @@ def _topology(topology: NetworkTopology) -> Iterator[Finding]:
 
 def _dependencies(topology: str, steps: Sequence[Step]) -> Iterator[Finding]:
     """Names that appear twice, and edges that lead nowhere."""
-    known: set[str] = set()
+    seen: set[str] = set()
     everyone = {step.name for step in steps}
     for at, step in enumerate(steps):
         path, shown = ("spec", "steps", at), shown_name(step.name)
-        if step.name in known:
+        if step.name in seen:
             yield about(topology, shown, "the name appears twice", path=(*path, "name"))
-        known.add(step.name)
+        seen.add(step.name)
         named: set[str] = set()
         for place, dependency in enumerate(step.depend_on):
             if problem := _edge(step.name, dependency, everyone, named):
@@ -177,10 +183,10 @@ def _cycle(topology: str, steps: Sequence[Step], order: Sequence[Step]) -> Findi
 
 
 def _ancestors(order: Sequence[Step]) -> dict[str, frozenset[str]]:
-    found: dict[str, frozenset[str]] = {}
+    by_step: dict[str, frozenset[str]] = {}
     for step in order:
-        found[step.name] = frozenset(step.depend_on).union(*(found[name] for name in step.depend_on))
-    return found
+        by_step[step.name] = frozenset(step.depend_on).union(*(by_step[name] for name in step.depend_on))
+    return by_step
 
 
 def _levels(order: Sequence[Step]) -> tuple[tuple[str, ...], ...]:
@@ -197,12 +203,12 @@ def _references(
     topology: str, steps: Sequence[Step], ancestors: Mapping[str, frozenset[str]]
 ) -> tuple[dict[str, tuple[tuple[Path, Reference], ...]], list[Finding]]:
     """The references of every step, and those that cannot be resolved because of where they point."""
-    found: dict[str, tuple[tuple[Path, Reference], ...]] = {}
+    by_step: dict[str, tuple[tuple[Path, Reference], ...]] = {}
     findings: list[Finding] = []
     for at, step in enumerate(steps):
         top: Path = ("spec", "steps", at, "config")
         try:
-            found[step.name] = tuple(references.find(step.config))
+            by_step[step.name] = tuple(references.find(step.config))
         except ConfigError as problem:
             findings.append(about(topology, step.name, problem.what, hint=problem.hint, path=top))
             continue
@@ -214,10 +220,38 @@ def _references(
                 hint=_instead(reference.step, step, ancestors),
                 path=(*top, *path),
             )
-            for path, reference in found[step.name]
+            for path, reference in by_step[step.name]
             if reference.step not in ancestors[step.name] and not reference.is_parameter
         ]
-    return found, findings
+    return by_step, findings
+
+
+def _requests(topology: str, steps: Sequence[Step]) -> tuple[dict[str, References], list[Finding]]:
+    """The references in what steps ask of Neutron, with paths in the step, and those that cannot be resolved there."""
+    by_step: dict[str, References] = {}
+    findings: list[Finding] = []
+    for at, step in enumerate(steps):
+        if step.neutron is None:
+            continue
+        top: Path = ("spec", "steps", at, "neutron")
+        try:
+            every = neutron_request.find(step.neutron)
+        except ConfigError as problem:
+            findings.append(about(topology, step.name, problem.what, hint=problem.hint, path=top))
+            continue
+        findings += [
+            about(
+                topology,
+                step.name,
+                f"{dotted(path, 'neutron')}: {reference} is the result of a step, and Neutron is asked before any runs",
+                hint=f"write the value, or {{{{ {references.PARAMETERS}.<name> }}}} for one that claims give",
+                path=(*top, *path),
+            )
+            for path, reference in every
+            if not reference.is_parameter
+        ]
+        by_step[step.name] = tuple((("neutron", *path), entry) for path, entry in every if entry.is_parameter)
+    return by_step, findings
 
 
 def _parameters(topology: NetworkTopology, asked: Mapping[str, References]) -> Iterator[Finding]:
@@ -225,21 +259,26 @@ def _parameters(topology: NetworkTopology, asked: Mapping[str, References]) -> I
     declared = {parameter.name: parameter for parameter in topology.spec.parameters}
     for at, step in enumerate(topology.spec.steps):
         texts = dict(values.strings(step.config)) if asked.get(step.name) else {}
-        for path, reference in asked.get(step.name, ()):
+        for (top, *inside), reference in asked.get(step.name, ()):
+            path = tuple(inside)
             what, hint = "", ""
             if reference.field not in declared:
                 what = "names no parameter of this topology"
                 hint = (
                     suggestions.hint(reference.field, declared, "its parameters are") or "declare it in spec.parameters"
                 )
+            elif top == "neutron":
+                hint = neutron_request.misfit(path, declared[reference.field].type)
+                what = f"is of type {declared[reference.field].type}" if hint else ""
             elif problem := parameters.misplaced(path):
                 what, hint = "stands where no parameter may", problem
             elif declared[reference.field].type == "[]string" and len(references.parse(texts[path])) > 1:
                 what, hint = "is a list inside of a text", "let it be the whole value"
             if what:
-                place: Path = ("spec", "steps", at, "config", *path)
-                yield about(topology.name, step.name, f"{dotted(path)}: {reference} {what}", hint=hint, path=place)
-        if step.extended_resource_name and (needed := [each for each in declared if declared[each].default is None]):
+                place: Path = ("spec", "steps", at, top, *path)
+                shown = dotted(path, str(top))
+                yield about(topology.name, step.name, f"{shown}: {reference} {what}", hint=hint, path=place)
+        if step.extended_resource_name and (needed := [entry for entry in declared if declared[entry].default is None]):
             yield about(
                 topology.name,
                 step.name,

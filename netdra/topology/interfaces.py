@@ -23,15 +23,15 @@ from netdra.topology.references import Reference
 from netdra.topology.values import ConfigError, quoted
 
 MAKERS = frozenset({
-    "bond", "bridge", "dummy", "host-device", "ib-sriov", "ipoib", "ipvlan", "macvlan", "ovn-k8s-cni-overlay", "ovs",
-    "ptp", "rdma", "sriov", "tap", "vfio-pci", "vlan",
+    "bond", "bridge", "device-file", "dummy", "host-device", "ib-sriov", "ipoib", "ipvlan", "macvlan",
+    "ovn-k8s-cni-overlay", "ovs", "ptp", "rdma", "sriov", "tap", "vfio-pci", "vlan",
 })  # fmt: skip
 """Types that bring an interface of their own even when they come after others; the rest change what is there."""
 
 _NO_MAKERS = frozenset({"rdma (Binary)"})
 """Programs that make none, though netdra's own step of that type does."""
 
-KNOWN = MAKERS | {"bandwidth", "firewall", "portmap", "sbr", "tuning", "vrf"}
+PREDICTABLE = MAKERS | {"bandwidth", "firewall", "portmap", "sbr", "tuning", "vrf"}
 """Types that make no interface that their step does not name."""
 
 DEFAULT_NAMES: Mapping[str, str] = {"bond": "bond0"}
@@ -80,7 +80,7 @@ def makes_interface(step: Step | PlannedStep) -> bool:
     return step.type in MAKERS and step.plugin not in _NO_MAKERS
 
 
-def known_text(text: str, names: Mapping[str, str]) -> str | None:
+def text_with_names(text: str, names: Mapping[str, str]) -> str | None:
     """A text with its references to interface names replaced, or None where it depends on what only running shows.
 
     Raises:
@@ -96,22 +96,23 @@ def foreseen(steps: Sequence[PlannedStep]) -> dict[Reference, Any]:
     """What is known of the results of a plan's steps before anything runs, by reference.
 
     That is the names of interfaces, the PCI address that was allocated, if the plan says it, and the static addresses
-    of a step that comes after no other. The interface of a result is its last one: a step that changes another than
-    that passes it on.
+    of a step that comes after no other. The interface of a result is its last one: a step that changes another
+    interface passes it on.
     """
-    found: dict[Reference, Any] = {}
+    values: dict[Reference, Any] = {}
     for step in steps:
         name: Any = step.if_name
         if step.depend_on and not makes_interface(step):
-            passed = {found.get(Reference(before, "interfaceName")) for before in step.depend_on}
-            name = passed.pop() if len(passed) == 1 and step.type in KNOWN else None
+            passed = {values.get(Reference(before, "interfaceName")) for before in step.depend_on}
+            name = passed.pop() if len(passed) == 1 and step.type in PREDICTABLE else None
         if name:
-            found[Reference(step.name, "interfaceName")] = name
+            values[Reference(step.name, "interfaceName")] = name
         if step.device is not None and step.device.pci_address:
-            found[Reference(step.name, "pciAddress")] = step.device.pci_address
-        for number, address in enumerate(() if step.depend_on else _static(step.config)):
-            found[Reference(step.name, "ips", number)] = address
-    return found
+            values[Reference(step.name, "pciAddress")] = step.device.pci_address
+        static = step.port.settings.addresses if step.port is not None else _static(step.config)
+        for number, address in enumerate(() if step.depend_on else static):
+            values[Reference(step.name, "ips", number)] = address
+    return values
 
 
 def _static(config: Mapping[str, Any]) -> list[str]:
@@ -120,13 +121,13 @@ def _static(config: Mapping[str, Any]) -> list[str]:
     if not isinstance(ipam, Mapping) or ipam.get("type") != "static" or config.get("args"):
         return []
     listed = ipam.get("addresses")
-    found: list[str] = []
-    for each in listed if isinstance(listed, list | tuple) and not config.get("runtimeConfig") else ():
-        text = each.get("address") if isinstance(each, Mapping) else None
+    addresses: list[str] = []
+    for entry in listed if isinstance(listed, list | tuple) and not config.get("runtimeConfig") else ():
+        text = entry.get("address") if isinstance(entry, Mapping) else None
         if not isinstance(text, str) or not texts.fits(text, "cidr"):
             break
-        found.append(str(ipaddress.ip_interface(text)))
-    return found
+        addresses.append(str(ipaddress.ip_interface(text)))
+    return addresses
 
 
 def last_maker(graph: Graph, step: Step) -> str:
@@ -134,12 +135,12 @@ def last_maker(graph: Graph, step: Step) -> str:
 
     Steps that change interfaces pass on what they are given.
     """
-    steps = {each.name: each for each in graph.steps}
+    steps = {step.name: step for step in graph.steps}
     while len(step.depend_on) == 1:
         step = steps[step.depend_on[0]]
         if step.is_root or makes_interface(step):
             return step.name
-        if step.type not in KNOWN:
+        if step.type not in PREDICTABLE:
             return ""
     return ""
 
@@ -181,13 +182,13 @@ def _given(step: Step, names: Mapping[str, str]) -> str:
     text = step.config[key]
     if not isinstance(text, str):
         raise ConfigError(f"config.{key} is {type(text).__name__}, not an interface's name")
-    known = known_text(text, names)
-    if not known:
+    name = text_with_names(text, names)
+    if not name:
         raise ConfigError(
             f"config.{key} {quoted(text)} is no name that is known before the steps run; "
             "write text and {{ step.interfaceName }} only"
         )
-    return known
+    return name
 
 
 def _default(step: Step, names: Mapping[str, str]) -> str:
@@ -216,7 +217,7 @@ def _clashes(graphs: Sequence[Graph], named: Sequence[Mapping[str, str]]) -> Ite
                 owners[name] = (graph.topology, step.name)
     for graph, step, name in changes:
         topology, owner = owners.get(name, (graph.topology, ""))
-        if not owner and not any(other.type not in KNOWN for other in graph.steps):
+        if not owner and not any(other.type not in PREDICTABLE for other in graph.steps):
             made = ", ".join(sorted(owners)) or "none"
             yield graph.about(
                 step.name,

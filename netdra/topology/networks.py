@@ -70,7 +70,7 @@ def overlaps(topologies: Iterable[NetworkTopology]) -> Iterator[tuple[str, Findi
         the later topology, and what its author should know.
     """
     told: set[tuple[str, str]] = set()
-    every = [each for topology in topologies for each in ranges(topology)]
+    every = [entry for topology in topologies for entry in ranges(topology)]
     for one, other in combinations(every, 2):
         key = other.topology, other.step
         if key in told or not one.clashes(other):
@@ -114,26 +114,26 @@ def ranges(topology: NetworkTopology) -> Iterator[Range]:
 
 
 _Address = ipaddress.IPv4Address | ipaddress.IPv6Address
-_Found = tuple[tuple[str, str, str], Path, _Address, _Address]
+_Assigned = tuple[tuple[str, str, str], Path, _Address, _Address]
 _DEEP = 64
 
 
-def _ranges(network: str, ipam: Mapping[str, Any]) -> Iterator[_Found]:
+def _ranges(network: str, ipam: Mapping[str, Any]) -> Iterator[_Assigned]:
     kind = ipam.get("type")
     if kind == "host-local":
         store = "host-local", network, str(ipam.get("dataDir") or "")
         for path, written in _host_local(ipam):
-            if (found := _bounds(written, "subnet", "rangeStart", "rangeEnd")) is not None:
-                yield store, path, *found
+            if (bounds := _bounds(written, "subnet", "rangeStart", "rangeEnd")) is not None:
+                yield store, path, *bounds
     elif kind == "whereabouts":
         # Its leases are the cluster's, and kept by the range.
         store = "whereabouts", str(ipam.get("network_name") or ""), ""
-        if (found := _bounds(ipam, "range", "range_start", "range_end")) is not None:
-            yield store, ("range",), *found
+        if (bounds := _bounds(ipam, "range", "range_start", "range_end")) is not None:
+            yield store, ("range",), *bounds
     elif kind == "static":
         listed = ipam.get("addresses")
-        for at, each in enumerate(listed if isinstance(listed, list | tuple) else ()):
-            text = each.get("address") if isinstance(each, Mapping) else None
+        for at, entry in enumerate(listed if isinstance(listed, list | tuple) else ()):
+            text = entry.get("address") if isinstance(entry, Mapping) else None
             try:
                 address = ipaddress.ip_interface(text).ip  # type: ignore[arg-type]
             except (ValueError, TypeError):
@@ -147,9 +147,9 @@ def _host_local(ipam: Mapping[str, Any]) -> Iterator[tuple[Path, Mapping[str, An
         yield ("subnet",), ipam
     sets = ipam.get("ranges")
     for number, every in enumerate(sets if isinstance(sets, list | tuple) else ()):
-        for at, each in enumerate(every if isinstance(every, list | tuple) else ()):
-            if isinstance(each, Mapping):
-                yield ("ranges", number, at), each
+        for at, entry in enumerate(every if isinstance(every, list | tuple) else ()):
+            if isinstance(entry, Mapping):
+                yield ("ranges", number, at), entry
 
 
 def _bounds(written: Mapping[str, Any], subnet: str, first: str, last: str) -> tuple[_Address, _Address] | None:

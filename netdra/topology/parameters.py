@@ -119,29 +119,29 @@ def complete(topology: str, declared: Sequence[DeclaredParameter], given: Mappin
     Raises:
         InvalidInputError: one is not declared, does not fit, or is missing.
     """
-    known = {parameter.name: parameter for parameter in declared}
+    by_name = {parameter.name: parameter for parameter in declared}
     for name, value in given.items():
-        if name not in known:
-            there = f"its parameters are {', '.join(known)}" if known else "it has none"
+        if name not in by_name:
+            there = f"its parameters are {', '.join(by_name)}" if by_name else "it has none"
             raise InvalidInputError(f'NetworkTopology "{topology}" has no parameter {quoted(name)}', hint=there)
         try:
-            checked(known[name], value)
+            checked(by_name[name], value)
         except InvalidInputError as problem:
             what = f'parameter "{name}" of NetworkTopology "{topology}": {problem.what}'
             raise InvalidInputError(what, hint=problem.hint) from None
-    missing = [name for name, parameter in known.items() if name not in given and parameter.default is None]
+    missing = [name for name, parameter in by_name.items() if name not in given and parameter.default is None]
     if missing:
         raise InvalidInputError(
             f'NetworkTopology "{topology}" needs a value for its parameter{"s" * (len(missing) > 1)} '
             f"{', '.join(missing)}",
             hint=f"give it in the claim's spec.devices.config, as {VALUES_KIND} for driver {names.DRIVER}",
         )
-    return {name: checked(parameter, given.get(name, parameter.default)) for name, parameter in known.items()}
+    return {name: checked(parameter, given.get(name, parameter.default)) for name, parameter in by_name.items()}
 
 
 def defaults(declared: Iterable[DeclaredParameter]) -> dict[str, Any]:
     """The values of those parameters that have one without a claim."""
-    return {each.name: checked(each, each.default) for each in declared if each.default is not None}
+    return {entry.name: checked(entry, entry.default) for entry in declared if entry.default is not None}
 
 
 def values_of(opaque: OpaqueDeviceConfiguration | None, origin: str) -> ParameterValues | None:
@@ -158,7 +158,7 @@ def values_of(opaque: OpaqueDeviceConfiguration | None, origin: str) -> Paramete
 
 
 def covers(requests: Sequence[str], named: Iterable[str]) -> bool:
-    """Whether a configuration for some requests (all, if it names none) is for one of those that are named.
+    """Whether a configuration, which is for `requests` (for all, if that is empty), is for a request in `named`.
 
     A request is named `main`, or `main/alternative`.
     """
@@ -175,37 +175,37 @@ def together(said: Iterable[ParameterValues], ordinal: int | None) -> dict[str, 
     Raises:
         InvalidInputError: one is given twice, or there is none for the pod.
     """
-    found: dict[str, Any] = {}
-    for each in said:
-        for name in (*each.values, *each.per_pod):
-            if name in found:
+    values: dict[str, Any] = {}
+    for entry in said:
+        for name in (*entry.values, *entry.per_pod):
+            if name in values:
                 raise InvalidInputError(f"parameter {quoted(name)} is given twice", hint="remove one of the values")
-            found[name] = None
-        found |= {**each.values, **{name: _of_pod(name, every, ordinal) for name, every in each.per_pod.items()}}
-    return found
+            values[name] = None
+        values |= {**entry.values, **{name: _of_pod(name, every, ordinal) for name, every in entry.per_pod.items()}}
+    return values
 
 
 def ordinal_of(metadata: ObjectMeta) -> int | None:
     """Which pod of a StatefulSet a claim was made for, by the name of the pod that owns it; None if it is none's."""
-    owners = [each for each in metadata.owner_references if each.controller]
-    if [(each.api_version, each.kind) for each in owners] != [("v1", "Pod")]:
+    owners = [owner_reference for owner_reference in metadata.owner_references if owner_reference.controller]
+    if [(owner.api_version, owner.kind) for owner in owners] != [("v1", "Pod")]:
         return None
     _, _, last = owners[0].name.rpartition("-")
     return int(last) if last.isascii() and last.isdecimal() and len(last) < 10 and str(int(last)) == last else None
 
 
-def _of_pod(name: str, each: Sequence[Any], ordinal: int | None) -> Any:
+def _of_pod(name: str, values: Sequence[Any], ordinal: int | None) -> Any:
     if ordinal is None:
         raise InvalidInputError(
             f"perPod gives parameter {quoted(name)} by the pods' ordinals, and the claim is no StatefulSet pod's own",
             hint="use a ResourceClaimTemplate in a StatefulSet, or give the value in values",
         )
-    if ordinal >= len(each):
+    if ordinal >= len(values):
         raise InvalidInputError(
-            f"perPod has {len(each)} values of parameter {quoted(name)}, and the pod's ordinal is {ordinal}",
+            f"perPod has {len(values)} values of parameter {quoted(name)}, and the pod's ordinal is {ordinal}",
             hint="add values, the first is that of pod 0; or have fewer replicas",
         )
-    return each[ordinal]
+    return values[ordinal]
 
 
 def _declaration(parameter: DeclaredParameter) -> Iterator[tuple[str, str, str]]:
@@ -263,7 +263,7 @@ def _list(parameter: DeclaredParameter, value: Any) -> list[str]:
     least, most = parameter.min_items or 0, _most(parameter)
     if not least <= len(value) <= most:
         raise InvalidInputError(f"a list of {len(value)} has not from {least} to {most} values")
-    return [_text(parameter, each) for each in value]
+    return [_text(parameter, inner) for inner in value]
 
 
 def _most(parameter: DeclaredParameter) -> int:
@@ -298,13 +298,13 @@ def _written(value: str, form: str) -> str:
     if "%" in value or (form == "cidr") != (_PREFIX.search(value) is not None):
         return ""
     try:
-        found = ipaddress.ip_interface(value)
+        interface = ipaddress.ip_interface(value)
     except ValueError:
         return ""
-    address = found.ip
+    address = interface.ip
     if address.is_multicast or address.is_unspecified or address.is_loopback or value == "255.255.255.255":
         return ""
-    return found.with_prefixlen if form == "cidr" else str(address)
+    return interface.with_prefixlen if form == "cidr" else str(address)
 
 
 def _network(value: str) -> ipaddress.IPv4Network | ipaddress.IPv6Network | None:
@@ -324,7 +324,7 @@ def _lies_in(value: str, network: str) -> bool:
 
 def _texts(parameter: DeclaredParameter) -> tuple[str, ...]:
     form = parameter.format
-    return parameter.enum or tuple(_within(each, form) for each in parameter.within) or (_EXAMPLES[form],)
+    return parameter.enum or tuple(_within(network, form) for network in parameter.within) or (_EXAMPLES[form],)
 
 
 def _within(network: str, form: str) -> str:

@@ -17,6 +17,7 @@ from netdra.model.claim import OpaqueDeviceConfiguration, ResourceClaim
 from netdra.model.device_parameters import KIND, DeviceParameters, DeviceStep
 from netdra.model.documents import convert
 from netdra.model.errors import InvalidInputError
+from netdra.model.inventory import DEVICE_FILE
 from netdra.model.meta import ObjectMeta
 from netdra.model.plan import PlannedDevice
 from netdra.model.policy import Selector
@@ -27,7 +28,7 @@ from netdra.topology.graph import Graph, compile_topology
 from netdra.topology.step_check import RESERVED_KEYS, is_plugin_name
 from netdra.topology.values import ConfigError, quoted
 
-DEFAULT_TYPES = ("sriov", "host-device", "macvlan", "ipvlan", "bridge", "vfio-pci", "rdma")
+DEFAULT_TYPES = ("sriov", "host-device", "macvlan", "ipvlan", "bridge", "vfio-pci", "rdma", DEVICE_FILE)
 """The steps that a device can be attached with when nobody gives a configuration, in the order of preference."""
 
 _ONLY_VFS = frozenset({"sriov"})
@@ -54,9 +55,9 @@ def parameters(opaque: OpaqueDeviceConfiguration | None, origin: str) -> DeviceP
             f"{origin}: the opaque parameters for {names.DRIVER} are neither a networkTopologyRef nor {KIND}",
             hint=f"docs/claims.md shows what a DeviceClass can say; kind is {_shown(kind)}",
         )
-    found = convert(value, DeviceParameters, f"{origin}: opaque parameters")
-    _check(found.step, f"{origin}: opaque parameters, step")
-    return found
+    converted = convert(value, DeviceParameters, f"{origin}: opaque parameters")
+    _check(converted.step, f"{origin}: opaque parameters, step")
+    return converted
 
 
 def only(said: Iterable[OpaqueDeviceConfiguration | None], origin: str) -> DeviceParameters | None:
@@ -69,12 +70,12 @@ def only(said: Iterable[OpaqueDeviceConfiguration | None], origin: str) -> Devic
     Raises:
         InvalidInputError: one is not to be understood, or they say several things.
     """
-    found = [each for opaque in said if (each := parameters(opaque, origin)) is not None]
-    if any(each != found[0] for each in found):
+    read = [value for opaque in said if (value := parameters(opaque, origin)) is not None]
+    if any(value != read[0] for value in read):
         raise InvalidInputError(
             f"{origin}: it carries several DeviceParameters", hint="a device can only be attached by one step"
         )
-    return found[0] if found else None
+    return read[0] if read else None
 
 
 def graph_of(device: PlannedDevice, given: DeviceParameters | None, origin: str) -> Graph | None:
@@ -127,10 +128,10 @@ def default_type(device: PlannedDevice) -> str:
 def class_of(claim: ResourceClaim, request: str) -> str:
     """The DeviceClass of a request, or of the alternative that was chosen; "" if the claim has no such request."""
     main, _, chosen = request.partition("/")
-    for each in claim.spec.devices.requests:
-        if each.name == main:
-            alternatives = {choice.name: choice.device_class_name for choice in each.first_available}
-            return each.exactly.device_class_name if each.exactly is not None else alternatives.get(chosen, "")
+    for wish in claim.spec.devices.requests:
+        if wish.name == main:
+            alternatives = {choice.name: choice.device_class_name for choice in wish.first_available}
+            return wish.exactly.device_class_name if wish.exactly is not None else alternatives.get(chosen, "")
     return ""
 
 
@@ -144,12 +145,12 @@ def _check(step: DeviceStep, origin: str) -> None:
         if key in step.config:
             raise InvalidInputError(f"{origin}: config.{key} is written by netdra", hint="remove it")
     try:
-        found = next(iter(references.find(step.config)), None)
+        reference = next(iter(references.find(step.config)), None)
     except ConfigError as problem:
         raise InvalidInputError(f"{origin}: {problem.what}", hint=problem.hint) from None
-    if found is not None:
+    if reference is not None:
         raise InvalidInputError(
-            f"{origin}: {found[1]} refers to another step, and there is none",
+            f"{origin}: {reference[1]} refers to another step, and there is none",
             hint="write a NetworkTopology for a network of several steps",
         )
 

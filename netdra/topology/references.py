@@ -74,7 +74,7 @@ class Reference(msgspec.Struct, frozen=True):
 
 def _last(entries: tuple[Any, ...], attribute: str) -> Any:
     """The attribute of the last entry that has it, or None."""
-    return next((found for entry in reversed(entries) if (found := getattr(entry, attribute))), None)
+    return next((value for entry in reversed(entries) if (value := getattr(entry, attribute))), None)
 
 
 def _of_last_interface(attribute: str) -> Callable[[StepResult], Any]:
@@ -111,8 +111,8 @@ _SAMPLES: Mapping[str, tuple[str, str]] = {
 
 def sample(parts: Sequence[str | Reference]) -> str:
     """What a text with references may become: right in how it is written."""
-    found = (part if isinstance(part, str) else _SAMPLES.get(part.field, ("", ""))[0] for part in parts)
-    return "".join(found)
+    texts = (part if isinstance(part, str) else _SAMPLES.get(part.field, ("", ""))[0] for part in parts)
+    return "".join(texts)
 
 
 def parse(text: str) -> tuple[str | Reference, ...]:
@@ -149,12 +149,12 @@ def find(config: Mapping[str, Any]) -> list[tuple[Path, Reference]]:
     Raises:
         ConfigError: the config or a reference in it is malformed; the text names the path.
     """
-    found: list[tuple[Path, Reference]] = []
+    pairs: list[tuple[Path, Reference]] = []
     for path, text in values.strings(config):
-        found += [(path, part) for part in _parse_at(path, text) if isinstance(part, Reference)]
-        if len(found) > MAX_REFERENCES:
+        pairs += [(path, part) for part in _parse_at(path, text) if isinstance(part, Reference)]
+        if len(pairs) > MAX_REFERENCES:
             raise BadReferenceError(f"{dotted(path)}: the config has more than {MAX_REFERENCES} references")
-    return found
+    return pairs
 
 
 def resolve(
@@ -171,14 +171,14 @@ def resolve(
         ConfigError: the config or a reference is malformed, a step has no result or its result lacks the field, or
             the resolved values are larger than `MAX_RESOLVED` bytes of JSON.
     """
-    known: dict[Reference, tuple[Any, int]] = {}
+    looked_up: dict[Reference, tuple[Any, int]] = {}
     left = [MAX_REFERENCES, MAX_RESOLVED]
 
     def value_of(path: Path, reference: Reference) -> Any:
-        if reference not in known:
+        if reference not in looked_up:
             value = _look_up(path, reference, results, addresses or {})
-            known[reference] = (value, len(msgspec.json.encode(value)))
-        value, size = known[reference]
+            looked_up[reference] = (value, len(msgspec.json.encode(value)))
+        value, size = looked_up[reference]
         left[0] -= 1
         left[1] -= size
         if min(left) < 0:
@@ -211,7 +211,7 @@ def fill(config: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
     return put(config, {Reference(PARAMETERS, name): value for name, value in given.items()})
 
 
-def put(config: Mapping[str, Any], known: Mapping[Reference, Any]) -> dict[str, Any]:
+def put(config: Mapping[str, Any], given: Mapping[Reference, Any]) -> dict[str, Any]:
     """A copy of a config in which the references that have a value are replaced; all else stays as it is.
 
     Raises:
@@ -220,13 +220,13 @@ def put(config: Mapping[str, Any], known: Mapping[Reference, Any]) -> dict[str, 
 
     def filled(path: Path, text: str) -> Any:
         parts = _parse_at(path, text)
-        has = [isinstance(part, Reference) and part in known for part in parts]
+        has = [isinstance(part, Reference) and part in given for part in parts]
         if has == [True]:
-            return known[parts[0]]  # type: ignore[index]
+            return given[parts[0]]  # type: ignore[index]
         if not any(has):
             return text
         return "".join(
-            str(part) if isinstance(part, str) or part not in known else _as_text(known[part]) for part in parts
+            str(part) if isinstance(part, str) or part not in given else _as_text(given[part]) for part in parts
         )
 
     copied: dict[str, Any] = values.copy(dict(config), filled)
@@ -234,13 +234,13 @@ def put(config: Mapping[str, Any], known: Mapping[Reference, Any]) -> dict[str, 
 
 
 def _reference(inside: str) -> Reference:
-    found = _INSIDE.match(inside)
-    if found is None:
+    parts = _INSIDE.match(inside)
+    if parts is None:
         raise BadReferenceError(
             f"{quoted('{{' + inside + '}}')} is no reference",
             hint=_rewritten(inside) or f"write {{{{ step.field }}}} with a step's name and one of {', '.join(FIELDS)}",
         )
-    step, field, index, subfield = found.groups()
+    step, field, index, subfield = parts.groups()
     if step == PARAMETERS and index is None:
         return Reference(step, field)
     if field == "ips" and index is not None and subfield == "address":

@@ -37,12 +37,12 @@ def check(graph: Graph, contracts: Mapping[str, Contract]) -> tuple[Finding, ...
         graph: the compiled topology.
         contracts: by plugin; those of IPAM plugins check the steps' `ipam`.
     """
-    found = flows(graph, contracts)
+    reaching = flows(graph, contracts)
     return tuple(
         graph.about(step.name, complaint.what, hint=complaint.hint, path=complaint.path)
         for step in graph.steps
         for complaint in islice(
-            (*_config(step, contracts, supplied(graph, step)), *check_flow(graph, step, contracts, found)),
+            (*_config(step, contracts, supplied(graph, step)), *check_flow(graph, step, contracts, reaching)),
             MAX_COMPLAINTS,
         )
     )
@@ -61,12 +61,16 @@ def check_programs(plans: Sequence[Plan], own: Iterable[CNIPluginSchema] = ()) -
     """
     steps = [(plan, at, step) for plan in plans for at, step in enumerate(plan.steps) if _is_program(step)]
     wanted = {step.plugin for _, _, step in steps}
-    contracts = shipped.contracts(wanted, (each for each in own if each.spec.plugin in wanted and not examine(each)[1]))
+    contracts = shipped.contracts(
+        wanted, (entry for entry in own if entry.spec.plugin in wanted and not examine(entry)[1])
+    )
     return tuple(
-        about(plan.topology, step.name, each.what, hint=each.hint, path=("steps", at, "config", *each.path))
+        about(
+            plan.topology, step.name, complaint.what, hint=complaint.hint, path=("steps", at, "config", *complaint.path)
+        )
         for plan, at, step in steps
         if step.plugin in contracts
-        for each in islice(_parameters(step, contracts[step.plugin]), MAX_COMPLAINTS)
+        for complaint in islice(_parameters(step, contracts[step.plugin]), MAX_COMPLAINTS)
     )
 
 
@@ -85,13 +89,13 @@ def _parameters(step: Step | PlannedStep, contract: Contract, given: str = "") -
     """What is wrong with a step's parameters; what only netdra's own step would heed is said to be so."""
     config = {key: value for key, value in step.config.items() if key not in RESERVED_KEYS}
     inner = shipped.contracts([step.type]).get(step.type) if step.plugin != step.type else None
-    for each in check_config(config, contract, given):
-        key = each.path[0] if len(each.path) == 1 else None
+    for complaint in check_config(config, contract, given):
+        key = complaint.path[0] if len(complaint.path) == 1 else None
         if inner is not None and key in inner.names and key not in contract.names:
             hint = f'The program "{step.type}" would pass over it; netdra\'s own step has it: '
-            yield msgspec.structs.replace(each, hint=f"{hint}leave execution or {key} out.")
+            yield msgspec.structs.replace(complaint, hint=f"{hint}leave execution or {key} out.")
         else:
-            yield each
+            yield complaint
 
 
 def _config(step: Step, contracts: Mapping[str, Contract], given: str) -> Iterator[Complaint]:

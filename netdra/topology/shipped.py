@@ -31,7 +31,7 @@ def names() -> tuple[str, ...]:
 
 def of_type(kind: str) -> tuple[Contract, ...]:
     """The contracts that are shipped for a type: of netdra's own step, and of the program."""
-    plugins = dict.fromkeys(described(kind, is_builtin=each) for each in (True, False))
+    plugins = dict.fromkeys(described(kind, is_builtin=builtin) for builtin in (True, False))
     return tuple(contracts(plugins).values())
 
 
@@ -39,7 +39,7 @@ def of_type(kind: str) -> tuple[Contract, ...]:
 def _files() -> dict[str, str]:
     """The file of each schema, by plugin."""
     folder = resources.files(__package__) / "schemas"
-    stems = (each.name.removesuffix(".yaml") for each in folder.iterdir() if each.name.endswith(".yaml"))
+    stems = (path.name.removesuffix(".yaml") for path in folder.iterdir() if path.name.endswith(".yaml"))
     return {described(stem.removesuffix(_PROGRAM), is_builtin=not stem.endswith(_PROGRAM)): stem for stem in stems}
 
 
@@ -55,16 +55,16 @@ def schema(plugin: str) -> CNIPluginSchema | None:
     if file is None:
         return None
     text = (resources.files(__package__) / "schemas" / f"{file}.yaml").read_text(encoding="utf-8")
-    (found,) = documents.read(text, f"schemas/{file}.yaml")
-    assert isinstance(found, CNIPluginSchema)
-    return found
+    (document,) = documents.read(text, f"schemas/{file}.yaml")
+    assert isinstance(document, CNIPluginSchema)
+    return document
 
 
 @cache
 def objects() -> Mapping[str, CNIPluginSchema]:
     """The schemas as the controller shows them in the cluster, by the objects' names."""
-    found = (known for plugin in names() if (known := schema(plugin)) is not None)
-    return {each.metadata.name: _labelled(each) for each in found}
+    schemas = (document for plugin in names() if (document := schema(plugin)) is not None)
+    return {document.metadata.name: _labelled(document) for document in schemas}
 
 
 def own_of(schemas: Iterable[CNIPluginSchema]) -> Iterator[CNIPluginSchema]:
@@ -72,12 +72,12 @@ def own_of(schemas: Iterable[CNIPluginSchema]) -> Iterator[CNIPluginSchema]:
 
     What netdra ships counts as this process brings it along, not as an object shows it.
     """
-    return (each for each in schemas if not each.is_shipped)
+    return (entry for entry in schemas if not entry.is_shipped)
 
 
-def _labelled(found: CNIPluginSchema) -> CNIPluginSchema:
-    name = found.metadata.name
-    return replace(found, metadata=replace(found.metadata, labels={SHIPPED_LABEL: name}))
+def _labelled(shipped_one: CNIPluginSchema) -> CNIPluginSchema:
+    name = shipped_one.metadata.name
+    return replace(shipped_one, metadata=replace(shipped_one.metadata, labels={SHIPPED_LABEL: name}))
 
 
 def contracts(plugins: Iterable[str], own: Iterable[CNIPluginSchema] = ()) -> dict[str, Contract]:
@@ -90,17 +90,18 @@ def contracts(plugins: Iterable[str], own: Iterable[CNIPluginSchema] = ()) -> di
         InvalidInputError: one of the user's schemas contradicts itself.
     """
     wanted = set(plugins)
-    found = {plugin: known for plugin in wanted if (known := schema(plugin)) is not None}
-    for each in sorted(own_of(own), key=lambda schema: schema.metadata.name, reverse=True):
-        if each.spec.plugin in wanted:
-            found[each.spec.plugin] = each
+    by_plugin = {plugin: document for plugin in wanted if (document := schema(plugin)) is not None}
+    for entry in sorted(own_of(own), key=lambda schema: schema.metadata.name, reverse=True):
+        if entry.spec.plugin in wanted:
+            by_plugin[entry.spec.plugin] = entry
     return {
-        plugin: _shipped(plugin) if each is schema(plugin) else compile_schema(each) for plugin, each in found.items()
+        plugin: _shipped(plugin) if document is schema(plugin) else compile_schema(document)
+        for plugin, document in by_plugin.items()
     }
 
 
 @cache
 def _shipped(plugin: str) -> Contract:
-    found = schema(plugin)
-    assert found is not None
-    return compile_schema(found)
+    contract_schema = schema(plugin)
+    assert contract_schema is not None
+    return compile_schema(contract_schema)

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 
 from netdra.model import names
 from netdra.model.topology import Step
+from netdra.topology import neutron_request
 from netdra.topology.findings import Finding, about
 from netdra.topology.references import PARAMETERS
 from netdra.topology.values import Path, quoted
@@ -60,6 +61,8 @@ def examine_step(topology: str, at: int, step: Step) -> Iterator[Finding]:
                 topology, shown, f"config.{key} is written by netdra", hint="remove it", path=(*path, "config", key)
             )
     yield from _root_or_derived(topology, shown, step, path)
+    for problem in neutron_request.examine(step):
+        yield about(topology, shown, problem.what, hint=problem.hint, path=(*path, *problem.path))
 
 
 def _root_or_derived(topology: str, shown: str, step: Step, path: Path) -> Iterator[Finding]:

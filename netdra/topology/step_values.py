@@ -15,6 +15,7 @@ import msgspec
 
 from netdra.model import texts
 from netdra.model.errors import InvalidInputError
+from netdra.model.inventory import DEVICE_FILE
 from netdra.model.plan import PlannedStep
 from netdra.topology.values import Path, dotted, quoted
 
@@ -41,13 +42,14 @@ class Problem(msgspec.Struct, frozen=True):
     hint: str = ""
 
 
-def check_values(step: PlannedStep, known: Callable[[str], str]) -> Iterator[Problem]:
+def check_values(step: PlannedStep, name_of: Callable[[str], str]) -> Iterator[Problem]:
     """What is wrong with a step's values by themselves.
 
     Args:
         step: the step.
-        known: an interface's name as far as it is known before anything runs, or "".
+        name_of: an interface's name as far as it is known before anything runs, or "".
     """
+    yield from _file(step)
     yield from _runtime(step)
     if step.execution == "Builtin":
         yield from _numbers(step.config)
@@ -58,7 +60,7 @@ def check_values(step: PlannedStep, known: Callable[[str], str]) -> Iterator[Pro
     elif step.execution != "Builtin":
         return
     elif step.type == "bond":
-        yield from _bond(step, known)
+        yield from _bond(step, name_of)
     elif step.type == "sriov":
         yield from _sriov(step.config)
     keys = _MOVERS.get(step.type, ())
@@ -69,6 +71,27 @@ def check_values(step: PlannedStep, known: Callable[[str], str]) -> Iterator[Pro
         if "pciBusID" in keys and step.type != "host-device":
             hint += ", or name one: pciBusID: '{{ step.pciAddress }}'"
         yield Problem(("config",), what, hint)
+
+
+def _file(step: PlannedStep) -> Iterator[Problem]:
+    """A device file is given by its own step, which gives nothing else and comes after no other."""
+    device = step.device
+    is_its = step.type == DEVICE_FILE and step.execution == "Builtin"
+    if device is not None and device.device_file and not is_its:
+        what = (
+            f'device "{device.device}" is the file {device.device_file}, which a step of type {step.type} cannot attach'
+        )
+        yield Problem(("type",), what, f"let the step have type {DEVICE_FILE}, or ask for another type of device")
+    if not is_its:
+        return
+    if device is not None and not device.device_file:
+        what = f'device "{device.device}" is no device file'
+        yield Problem(("selector",), what, f'let the selector ask for type == "{DEVICE_FILE}"')
+    if step.depend_on:
+        what = f"no device is allocated for a {DEVICE_FILE} step with dependOn"
+        yield Problem(("dependOn",), what, "let it depend on nothing, with a selector")
+    if step.config.get("ipam"):
+        yield Problem(("config", "ipam"), "a file has no addresses", "remove ipam")
 
 
 class Addresses:
@@ -108,9 +131,9 @@ def _written(step: PlannedStep) -> Iterator[tuple[Path, str]]:
             yield ("config", "addresses", at), text
     ipam = step.config.get("ipam")
     listed = ipam.get("addresses") if isinstance(ipam, Mapping) and ipam.get("type") == "static" else None
-    for at, each in enumerate(listed if isinstance(listed, list | tuple) else ()):
-        if isinstance(each, Mapping) and isinstance(each.get("address"), str):
-            yield ("config", "ipam", "addresses", at, "address"), each["address"]
+    for at, entry in enumerate(listed if isinstance(listed, list | tuple) else ()):
+        if isinstance(entry, Mapping) and isinstance(entry.get("address"), str):
+            yield ("config", "ipam", "addresses", at, "address"), entry["address"]
 
 
 def _runtime(step: PlannedStep) -> Iterator[Problem]:
@@ -134,18 +157,18 @@ def _sysctls(step: PlannedStep) -> Iterator[Problem]:
 
 def _routes(step: PlannedStep) -> Iterator[Problem]:
     given = step.config.get("routes")
-    for at, each in enumerate(given if isinstance(given, list | tuple) else ()):
+    for at, entry in enumerate(given if isinstance(given, list | tuple) else ()):
         path: Path = ("config", "routes", at)
-        if not isinstance(each, Mapping):
+        if not isinstance(entry, Mapping):
             continue
-        destination = each.get("destination") or each.get("dst") or ""
-        gateway = each.get("gateway") or each.get("gw") or ""
-        scope = each.get("scope")
+        destination = entry.get("destination") or entry.get("dst") or ""
+        gateway = entry.get("gateway") or entry.get("gw") or ""
+        scope = entry.get("scope")
         is_word = isinstance(scope, str) and scope not in _SCOPES and "{{" not in scope
         if is_word or (isinstance(scope, int) and not 0 <= scope <= _MOST_SCOPE):
             hint = f"one of {', '.join(_SCOPES)}, or 0 to {_MOST_SCOPE}"
             yield Problem((*path, "scope"), f"{scope!r:.40} is no scope of a route", hint)
-        values = (destination, gateway, each.get("source") or "")
+        values = (destination, gateway, entry.get("source") or "")
         if not all(isinstance(value, str) for value in values) or any("{{" in value for value in values):
             continue
         if not destination:
@@ -166,18 +189,18 @@ def _numbers(config: Mapping[str, Any]) -> Iterator[Problem]:
     for key, value in config.items():
         if key in _ANY_NUMBERS:
             continue
-        for path, each in _leaves(value, ("config", key)):
-            if isinstance(each, int) and not isinstance(each, bool) and each > _MOST:
-                yield Problem(path, f"{dotted(path[1:], '')[1:]} {each} does not fit into 32 bits", f"at most {_MOST}")
+        for path, leaf in _leaves(value, ("config", key)):
+            if isinstance(leaf, int) and not isinstance(leaf, bool) and leaf > _MOST:
+                yield Problem(path, f"{dotted(path[1:], '')[1:]} {leaf} does not fit into 32 bits", f"at most {_MOST}")
 
 
 def _leaves(value: Any, path: Path) -> Iterator[tuple[Path, Any]]:
     if isinstance(value, Mapping):
-        for key, each in value.items():
-            yield from _leaves(each, (*path, str(key)))
+        for key, inner in value.items():
+            yield from _leaves(inner, (*path, str(key)))
     elif isinstance(value, list | tuple):
-        for at, each in enumerate(value):
-            yield from _leaves(each, (*path, at))
+        for at, inner in enumerate(value):
+            yield from _leaves(inner, (*path, at))
     else:
         yield path, value
 
@@ -195,20 +218,20 @@ def _ethtool(step: PlannedStep) -> Iterator[Problem]:
                 yield Problem(path, f"{group} {quoted(key)} is no number from 0, and neither true nor false")
 
 
-def _bond(step: PlannedStep, known: Callable[[str], str]) -> Iterator[Problem]:
+def _bond(step: PlannedStep, name_of: Callable[[str], str]) -> Iterator[Problem]:
     links = step.config.get("links")
     if isinstance(links, list | tuple):
-        written = [each.get("name") if isinstance(each, Mapping) else each for each in links]
-        for at, each in enumerate(written):
-            if each is None or each == "":
+        written = [link.get("name") if isinstance(link, Mapping) else link for link in links]
+        for at, entry in enumerate(written):
+            if entry is None or entry == "":
                 hint = "write {name: '{{ step.interfaceName }}'}"
                 yield Problem(("config", "links", at), "a member of the bond has no name", hint)
-        members = [known(each) if isinstance(each, str) else "" for each in written]
+        members = [name_of(entry) if isinstance(entry, str) else "" for entry in written]
         if step.if_name in members:
             at = members.index(step.if_name)
             yield Problem(("config", "links", at), f'"{step.if_name}" is the bond itself', "name its members")
         primary = step.config.get("primary")
-        primary = known(primary) if isinstance(primary, str) else ""
+        primary = name_of(primary) if isinstance(primary, str) else ""
         if primary and all(members) and primary not in members:
             hint = f"name one of {', '.join(members)}"
             yield Problem(("config", "primary"), f'primary "{primary}" is not one of its links', hint)
@@ -218,9 +241,9 @@ def _bond(step: PlannedStep, known: Callable[[str], str]) -> Iterator[Problem]:
             yield Problem(("config", key), f"{key} {quoted(value)} is no number", "write a number without quotes")
     targets = step.config.get("arpIpTarget")
     listed = targets.split(",") if isinstance(targets, str) else targets if isinstance(targets, list | tuple) else ()
-    for each in listed:
-        if not isinstance(each, str) or not texts.fits(each.strip(), "ip") or ":" in each:
-            shown = quoted(each) if isinstance(each, str) else str(each)
+    for entry in listed:
+        if not isinstance(entry, str) or not texts.fits(entry.strip(), "ip") or ":" in entry:
+            shown = quoted(entry) if isinstance(entry, str) else str(entry)
             yield Problem(("config", "arpIpTarget"), f"arpIpTarget {shown} is no IPv4 address", "write e.g. 10.0.0.1")
 
 

@@ -17,7 +17,7 @@ from netdra.topology.classes import parameters
 def topologies_of(claim: ClaimUse) -> frozenset[str]:
     """The topologies that a claim has devices of; none as long as it is not allocated."""
     allocation = claim.status.allocation
-    found: set[str] = set()
+    topologies: set[str] = set()
     for config in allocation.devices.config if allocation is not None else ():
         if config.source != "FromClass":
             continue
@@ -26,8 +26,8 @@ def topologies_of(claim: ClaimUse) -> frozenset[str]:
         except InvalidInputError:
             continue  # no generated class says such a thing, and at Prepare it is refused
         if meant is not None:
-            found.add(meant.network_topology_ref.name)
-    return frozenset(found)
+            topologies.add(meant.network_topology_ref.name)
+    return frozenset(topologies)
 
 
 def is_attached(claim: ClaimState) -> bool:
@@ -36,20 +36,20 @@ def is_attached(claim: ClaimState) -> bool:
     Where some of the pods that share a claim failed, it is not ready, but has the others' interface.
     """
     return any(
-        each.network_data is not None
+        device.network_data is not None
         or any(
             isinstance(condition, Mapping) and (condition.get("type"), condition.get("status")) == ("Ready", "True")
-            for condition in each.conditions or ()
+            for condition in device.conditions or ()
         )
-        for each in claim.status.devices
-        if each.driver == names.DRIVER
+        for device in claim.status.devices
+        if device.driver == names.DRIVER
     )
 
 
 def users(claims: Iterable[ClaimUse]) -> dict[str, tuple[str, ...]]:
     """The claims that use each topology, as `<namespace>/<name>` in order; unused topologies are left out."""
-    found: dict[str, list[str]] = {}
+    by_topology: dict[str, list[str]] = {}
     for claim in claims:
         for topology in topologies_of(claim):
-            found.setdefault(topology, []).append(f"{claim.metadata.namespace}/{claim.metadata.name}")
-    return {topology: tuple(sorted(using)) for topology, using in found.items()}
+            by_topology.setdefault(topology, []).append(f"{claim.metadata.namespace}/{claim.metadata.name}")
+    return {topology: tuple(sorted(using)) for topology, using in by_topology.items()}

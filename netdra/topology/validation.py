@@ -6,17 +6,19 @@ would refuse. A topology whose structure is unsound is not checked further: what
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from netdra.cel import CelCompileError, compile_selector, guarded
+from netdra.model import names
 from netdra.model.errors import InvalidInputError
 from netdra.model.plan import Plan
 from netdra.model.schema import CNIPluginSchema
 from netdra.model.topology import BUILTIN_TYPES, NetworkTopology
-from netdra.topology import bind, confine, graph, interfaces, parameters, schema_check, shipped
+from netdra.topology import bind, confine, graph, interfaces, neutron_request, parameters, schema_check, shipped
 from netdra.topology.checks import check_mtus, check_plans
 from netdra.topology.classes import check_name, class_name
 from netdra.topology.contract import Contract
@@ -51,12 +53,12 @@ def check_topology(topology: NetworkTopology, schemas: Sequence[CNIPluginSchema]
         *_class_names(compiled),
         *clashes,
         *configs,
-        *(each for each in (() if clashes else _plan(topology, compiled, schemas)) if each.path not in told),
+        *(finding for finding in (() if clashes else _plan(topology, compiled, schemas)) if finding.path not in told),
     )
 
 
 def check_configs(topology: NetworkTopology, described: Collection[str] = ()) -> tuple[Finding, ...]:
-    """What netdra itself knows to be wrong with a topology's graph and configs, whoever let it be written.
+    """What netdra itself knows to be wrong with a topology's graph and configs.
 
     Asked when a claim is prepared: the webhook may have been away. A schema of the cluster does not count against a
     topology that was there before it, so plugins that have one are passed over, but for the built-in steps.
@@ -73,7 +75,7 @@ def check_configs(topology: NetworkTopology, described: Collection[str] = ()) ->
     configs = _configs(compiled, contracts)
     told = {finding.path for finding in configs}
     planned = () if clashes else _plan(topology, compiled, ())
-    return (*clashes, *configs, *(each for each in planned if each.path not in told))
+    return (*clashes, *configs, *(entry for entry in planned if entry.path not in told))
 
 
 def check_names(topology: NetworkTopology, added: Added) -> Iterator[tuple[Finding, bool]]:
@@ -100,10 +102,11 @@ def check_names(topology: NetworkTopology, added: Added) -> Iterator[tuple[Findi
 
 
 def check_unwise(topology: NetworkTopology) -> Iterator[Finding]:
-    """What a sound topology asks for that the kernel gives only to some devices; for warnings."""
+    """What a sound topology asks for that only some devices can have, or that is hardly meant; for warnings."""
     compiled, _ = graph.examine(topology)
     if compiled is None or interfaces.examine([compiled])[1]:
         return
+    yield from _of_ports(compiled)
     plan = bind.unbound(topology)
     yield from _placed(_true(check_mtus([plan]), plan, compiled), plan, compiled)
 
@@ -145,31 +148,59 @@ def check_together(topologies: Mapping[str, NetworkTopology]) -> Iterator[tuple[
 
 
 _MOST_VARIANTS = 64
+_PHYSNET = re.compile(r"\bphysnet\b")
 
 
 def _configs(compiled: Graph, contracts: Mapping[str, Contract]) -> tuple[Finding, ...]:
     """What plugins' contracts have against the topology, whichever of its values a claim gives."""
-    samples = {each.name: parameters.examples(each) for each in compiled.parameters}
+    samples = {parameter.name: parameters.examples(parameter) for parameter in compiled.parameters}
     variants = min(max(map(len, samples.values()), default=1), _MOST_VARIANTS)
-    found: dict[tuple[Path, str], Finding] = {}
+    by_place: dict[tuple[Path, str], Finding] = {}
     for number in range(variants):
         given = {name: every[number % len(every)] for name, every in samples.items()}
-        for finding in schema_check.check(bind.filled(compiled, given), contracts):
-            found.setdefault((finding.path, finding.what), _because(compiled, finding, given))
-    return tuple(found.values())
+        filled = bind.filled(compiled, given)
+        for finding in (*schema_check.check(filled, contracts), *_requests(filled)):
+            by_place.setdefault((finding.path, finding.what), _because(compiled, finding, given))
+    return tuple(by_place.values())
+
+
+def _requests(filled: Graph) -> Iterator[Finding]:
+    """What Neutron would not understand of what steps ask of it."""
+    for step in filled.roots:
+        for problem in neutron_request.check(step.neutron) if step.neutron is not None else ():
+            yield filled.about(step.name, problem.what, hint=problem.hint, path=problem.path)
 
 
 def _because(compiled: Graph, finding: Finding, given: Mapping[str, Any]) -> Finding:
     """A finding that says which values of parameters it is about, if it is about any."""
-    at, place = finding.path[2], finding.path[4:]
+    at, place = finding.path[2], finding.path[3:]
     step = next(name for name, position in compiled.positions.items() if position == at)
     named = {
         f"{reference.field} may be {msgspec.json.encode(given[reference.field]).decode()[:80]}"
         for path, reference in compiled.asked[step]
-        if place and (path[: len(place)] == place or place[: len(path)] == path)
+        if len(place) > 1 and (path[: len(place)] == place or place[: len(path)] == path)
     }
     what = f"{finding.what} Parameter {', '.join(sorted(named))}." if named else finding.what
     return msgspec.structs.replace(finding, what=what)
+
+
+def _of_ports(compiled: Graph) -> Iterator[Finding]:
+    """Steps with a port of Neutron whose VFs may have no physical network, or whose addresses go where none can be."""
+    with_ports = {step.name: step for step in compiled.roots if step.neutron is not None}
+    for step in with_ports.values():
+        assert step.selector is not None
+        if _PHYSNET.search(step.selector.cel) is None:
+            what = "neutron: the selector says nothing of physnet, so a VF may be chosen that no network is wired to"
+            hint = f'add && device.attributes["{names.DRIVER}"].physnet == "…"'
+            yield compiled.about(step.name, what, hint=hint, path=("selector", "cel"))
+    for bond in (step for step in compiled.steps if step.type == "bond"):
+        for name in sorted(compiled.ancestors[bond.name] & with_ports.keys()):
+            request = with_ports[name].neutron
+            if request is None or not request.assign_addresses:
+                continue
+            what = f'neutron: the VF gets the addresses of its port, but the bond of step "{bond.name}" is made of it'
+            hint = f'set assignAddresses: false, and give "{bond.name}" the address: {{{{ {name}.ips[0].address }}}}'
+            yield compiled.about(name, what, hint=hint, path=("neutron",))
 
 
 def _selectors(compiled: Graph) -> Iterator[Finding]:
@@ -204,7 +235,7 @@ def _true(findings: Iterable[Finding], plan: Plan, compiled: Graph) -> Iterator[
         _, at, *rest = finding.path
         assert isinstance(at, int)
         asked = compiled.asked[plan.steps[at].name]
-        if tuple(rest) not in {("config", *where) for where, each in asked if each.field not in plan.parameters}:
+        if tuple(rest) not in {where for where, entry in asked if entry.field not in plan.parameters}:
             yield finding
 
 

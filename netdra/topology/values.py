@@ -77,9 +77,9 @@ def strings(value: Any) -> list[tuple[Path, str]]:
     Raises:
         ConfigError: as `copy`.
     """
-    found: list[tuple[Path, str]] = []
-    copy(value, lambda path, text: found.append((path, text)))
-    return found
+    texts: list[tuple[Path, str]] = []
+    copy(value, lambda path, text: texts.append((path, text)))
+    return texts
 
 
 def _copy(value: Any, path: Path, visit: Callable[[Path, str], Any], budget: _Budget) -> Any:
@@ -112,9 +112,9 @@ def _key(key: Any, path: Path, budget: _Budget) -> str:
 
 
 def _text(text: str, path: Path) -> str:
-    if (found := _FORBIDDEN.search(text)) is not None:
+    if (forbidden := _FORBIDDEN.search(text)) is not None:
         raise ConfigError(
-            f"{dotted(path)}: {quoted(text)} holds the character U+{ord(found.group()):04X}",
+            f"{dotted(path)}: {quoted(text)} holds the character U+{ord(forbidden.group()):04X}",
             hint="remove the control character",
         )
     return text

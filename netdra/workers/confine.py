@@ -1,8 +1,9 @@
 """A process gives up what it does not need any more: to open, connect, start, or signal anything.
 
 Called by `netdra.workers.process` when all that a worker needs is loaded. From then on it reads tasks, computes, and
-writes answers; whoever takes it over by a task has nothing else either: not the token of its pod, nor its network. The
-kernel holds it to that by a filter of system calls (seccomp(2), Documentation/userspace-api/seccomp_filter.rst).
+writes answers; an attacker who takes it over by a task has nothing else either: not the token of its pod, nor its
+network. The kernel holds it to that by a filter of system calls (seccomp(2),
+Documentation/userspace-api/seccomp_filter.rst).
 """
 
 from __future__ import annotations
@@ -90,7 +91,7 @@ _AARCH64 = {
     "madvise": 233,
     "getrandom": 278,
 }
-_KNOWN = {"x86_64": (0xC000003E, _X86_64), "aarch64": (0xC00000B7, _AARCH64)}
+_MACHINES = {"x86_64": (0xC000003E, _X86_64), "aarch64": (0xC00000B7, _AARCH64)}
 """Machine -> its number for the filter (linux/audit.h), and its system calls that a worker needs."""
 
 
@@ -112,10 +113,10 @@ def confine() -> str:
     for option, value in ((_PR_SET_DUMPABLE, 0), (_PR_SET_NO_NEW_PRIVS, 1)):
         if libc.prctl(option, value, 0, 0, 0) != 0:
             return f"prctl({option}): {os.strerror(ctypes.get_errno())}"
-    known = _KNOWN.get(platform.machine())
-    if known is None:
+    machine = _MACHINES.get(platform.machine())
+    if machine is None:
         return f"no filter of system calls for {platform.machine()}"
-    rules = _rules(known[0], sorted(known[1].values()))
+    rules = _rules(machine[0], sorted(machine[1].values()))
     program = _Program(len(rules) // 8, rules)
     if libc.prctl(_PR_SET_SECCOMP, _MODE_FILTER, ctypes.addressof(program), 0, 0) != 0:
         return f"the kernel takes no filter of system calls: {os.strerror(ctypes.get_errno())}"

@@ -76,13 +76,13 @@ class Pool:
         except BaseException:
             await self._end_all()
             raise
-        failed = [each for each in started if isinstance(each, BaseException)]
+        failed = [problem for problem in started if isinstance(problem, BaseException)]
         if failed:
             await self._end_all()
             raise failed[0]
-        for each in started:
-            assert not isinstance(each, BaseException)
-            self._free.put_nowait(each)
+        for worker in started:
+            assert not isinstance(worker, BaseException)
+            self._free.put_nowait(worker)
         return self
 
     async def __aexit__(

@@ -1,7 +1,8 @@
 """A cloud on loopback: Keystone and Neutron with their people, networks and NIC switch agents, as tests need them.
 
-Used by `tests/cluster/test_neutron.py`. Both are the real programs (`testbed.openstack.serve`); the agents, which would
-each be a process on a node, are heartbeats that Neutron is given. What an administrator does is done by the REST APIs.
+Used by `tests/cluster/neutron`, and from inside the SR-IOV machine (`testbed.vm.beside`). Both are the real programs
+(`testbed.openstack.serve`); the agents, which would each be a process on a node, are heartbeats that Neutron is given.
+What an administrator does is done by the REST APIs.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ TIMEOUT = 60.0
 PROJECT, OTHER_PROJECT = "kubernetes", "other"
 NEUTRON_PASSWORD = "testbed-neutron"
 VLANS: Mapping[str, tuple[int, int]] = {"physnet2": (200, 299), "physnet3": (300, 399)}
+_FILE = "cloud.json"
 _NEUTRON = """[DEFAULT]
 auth_strategy = keystone
 core_plugin = ml2
@@ -119,6 +121,8 @@ class Cloud:
         self._given_folder = folder
         self._token_seconds = token_seconds
         self._undo = ExitStack()
+        self._host = "127.0.0.1"
+        self._ports: dict[str, int] = {}
         self._token = ""
         self.processes: dict[str, Process] = {}
         self.users: dict[str, User] = {}
@@ -174,7 +178,7 @@ class Cloud:
 
     def url(self, server: str) -> str:
         """Where a server is: `keystone` or `neutron`."""
-        return f"http://127.0.0.1:{self._ports[server]}"
+        return f"http://{self._host}:{self._ports[server]}"
 
     def allow_tokens(self, seconds: int) -> None:
         """How long tokens are good for that are issued after Keystone's next start."""
@@ -227,6 +231,8 @@ class Cloud:
                 },
             )
         found = {"auth_type": kind, "region_name": "RegionOne"}
+        if self._host != "127.0.0.1":  # the catalog has the loopback of the machine that both run on
+            found["network_endpoint_override"] = self.url("neutron")
         found["auth"] = {"auth_url": f"{self.url('keystone')}/v3", **own, **auth}  # type: ignore[assignment]
         path.write_text(json.dumps({"clouds": {"openstack": found}}))
         return path
@@ -234,7 +240,7 @@ class Cloud:
     def ask(self, server: str, method: str, path: str, body: Any = None, token: str = "") -> Said:
         """One request, and what is answered."""
         headers = {"Content-Type": "application/json"} | ({"X-Auth-Token": token} if token else {})
-        connection = http.client.HTTPConnection("127.0.0.1", self._ports[server], timeout=TIMEOUT)
+        connection = http.client.HTTPConnection(self._host, self._ports[server], timeout=TIMEOUT)
         try:
             connection.request(method, path, None if body is None else json.dumps(body), headers)
             answer = connection.getresponse()
@@ -301,19 +307,52 @@ class Cloud:
 
     def ports(self) -> list[Any]:
         """All ports, as the administrator sees them."""
-        found: list[Any] = []
+        ports: list[Any] = []
         marker = ""
-        while page := self.admin("neutron", "GET", f"/v2.0/ports{marker}")["ports"]:
-            found += page
+        while True:
+            try:
+                page = self.admin("neutron", "GET", f"/v2.0/ports{marker}")["ports"]
+            except RefusedError as problem:
+                if "PortNotFound" not in str(problem):
+                    raise
+                ports, marker = [], ""  # the last port of a page was deleted meanwhile
+                continue
+            if not page:
+                return ports
+            ports += page
             marker = f"?marker={page[-1]['id']}"
-        return found
 
     def revoke(self, token: str) -> None:
         """Make a token good for nothing."""
-        connection = http.client.HTTPConnection("127.0.0.1", self._ports["keystone"], timeout=TIMEOUT)
+        connection = http.client.HTTPConnection(self._host, self._ports["keystone"], timeout=TIMEOUT)
         connection.request("DELETE", "/v3/auth/tokens", headers={"X-Auth-Token": self._token, "X-Subject-Token": token})
         assert connection.getresponse().status == http.client.NO_CONTENT
         connection.close()
+
+    def share(self, folder: Path, host: str) -> None:
+        """Write down how a process elsewhere that sees the folder can use the cloud, which it reaches at `host`."""
+        shared = {
+            "host": host,
+            "ports": self._ports,
+            "token": self._token,
+            "projects": self.projects,
+            "users": {role: user._asdict() for role, user in self.users.items()},
+        }
+        (folder / _FILE).write_text(json.dumps(shared))
+
+    @classmethod
+    def joined(cls, folder: Path) -> Self:
+        """The cloud that another process runs and has shared in a folder: all but its processes, folder and logs.
+
+        Raises:
+            FileNotFoundError: none is shared there.
+        """
+        shared = json.loads((folder / _FILE).read_text())
+        cloud = cls()
+        cloud._host, cloud._ports, cloud._token = shared["host"], shared["ports"], shared["token"]
+        cloud.projects = shared["projects"]
+        cloud.users = {role: User(**user) for role, user in shared["users"].items()}
+        return cloud
 
     def logs(self) -> str:
         """All that both have written."""

@@ -13,6 +13,8 @@ from testbed.suite.screen import clock
 
 _LINES = 80
 _SHOWN = 20
+_WRONG = "E   "
+"""With which pytest begins the lines of an error."""
 
 
 def line(run: Run) -> str:
@@ -54,7 +56,13 @@ def again(outcome: Outcome) -> str:
 
 
 def _cut(text: str) -> str:
-    return "\n".join(text.splitlines()[-_LINES:])
+    """The end of a long text, and before it what pytest says is wrong, as far as it is not there anyway."""
+    lines = text.splitlines()
+    half = _LINES // 2
+    wrong = max((number for number, text in enumerate(lines) if text.startswith(_WRONG)), default=len(lines)) + 1
+    if wrong > len(lines) - half:
+        return "\n".join(lines[-_LINES:])
+    return "\n".join([*lines[max(0, wrong - half) : wrong], "...", *lines[-half:]])
 
 
 def _tail(log: Path) -> str:

@@ -1,6 +1,7 @@
-"""A control plane outside the SR-IOV machine, for a node inside it: an emulated API server would take minutes to start.
+"""A control plane and a cloud outside the SR-IOV machine, for a node inside it: there they would start for minutes.
 
-Started by `python -m testbed.vm run --control-plane`, and joined in the machine by `joined_control_plane`.
+Started by `python -m testbed.vm run --control-plane`, and joined in the machine by `joined_control_plane` and
+`joined_cloud`.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from urllib.parse import urlsplit
 from testbed.access import Access, joined
 from testbed.commands import Settings
 from testbed.control_plane import ControlPlane
+from testbed.openstack.cloud import Cloud
 from testbed.vm.hardware import OUTSIDE
 
 PATIENCE = 180.0  # seconds: what takes one outside takes twenty in the machine
@@ -23,14 +25,19 @@ _VARIABLE = "NETDRA_CONTROL_PLANE"
 
 @contextmanager
 def control_plane() -> Iterator[Mapping[str, str]]:
-    """Run a control plane; what comes is the environment in which `joined_control_plane` finds it.
+    """Run a control plane and a cloud; what comes is the environment in which `joined_…` find them.
 
     Raises:
         ProcessError: a component does not become ready.
         BuildError: a component is not built.
     """
-    with tempfile.TemporaryDirectory(prefix="netdra-") as folder, ControlPlane(Settings(hosts=[OUTSIDE])) as plane:
+    with (
+        tempfile.TemporaryDirectory(prefix="netdra-") as folder,
+        ControlPlane(Settings(hosts=[OUTSIDE])) as plane,
+        Cloud() as cloud,
+    ):
         plane.share(Path(folder), f"https://{OUTSIDE}:{urlsplit(plane.server).port}")
+        cloud.share(Path(folder), OUTSIDE)
         yield {_VARIABLE: folder}
 
 
@@ -43,3 +50,12 @@ def joined_control_plane() -> Access:
     plane = joined(Path(os.environ[_VARIABLE]))
     plane.patience = PATIENCE
     return plane
+
+
+def joined_cloud() -> Cloud:
+    """The cloud outside this machine.
+
+    Raises:
+        KeyError: the machine was started without one.
+    """
+    return Cloud.joined(Path(os.environ[_VARIABLE]))

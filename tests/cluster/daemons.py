@@ -37,13 +37,14 @@ WRONG_CLAIM = manifest(
 _NUMBERS = itertools.count(1)
 
 
-def start_controller(plane: ControlPlane, api: Api) -> Process:
-    """A controller; it is ready when it leads."""
+def start_controller(plane: ControlPlane, api: Api, *arguments: str) -> Process:
+    """A controller, with further arguments; it is ready when it leads."""
     identity = f"controller-{next(_NUMBERS)}"
     account = identities.kubeconfig(plane, api, "netdra-controller")
     command = [
         *(sys.executable, "-m", "netdra", "controller"),
         *(f"--kubeconfig={account}", f"--identity={identity}"),
+        *arguments,
     ]
 
     def leads() -> bool:
@@ -54,10 +55,10 @@ def start_controller(plane: ControlPlane, api: Api) -> Process:
 
 
 @contextmanager
-def running_controller(plane: ControlPlane, api: Api) -> Iterator[Process]:
-    """The controller, installed and at work."""
+def running_controller(plane: ControlPlane, api: Api, *arguments: str) -> Iterator[Process]:
+    """The controller, installed and at work, with further arguments."""
     identities.install(api)
-    process = start_controller(plane, api)
+    process = start_controller(plane, api, *arguments)
     try:
         yield process
     finally:

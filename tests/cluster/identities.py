@@ -27,7 +27,14 @@ def template(name: str) -> list[Object]:
     return helm.objects(helm.installed(NETDRA), name)
 
 
-INSTALLED = ("rights.yaml", "own-node.yaml", "own-schemas.yaml", "own-daemonsets.yaml", "certificate-keeper.yaml")
+INSTALLED = (
+    "rights.yaml",
+    "own-node.yaml",
+    "own-schemas.yaml",
+    "own-daemonsets.yaml",
+    "own-neutron-ports.yaml",
+    "certificate-keeper.yaml",
+)
 
 
 def install(api: Api) -> None:
@@ -38,9 +45,10 @@ def install(api: Api) -> None:
         api.apply(manifest)
 
 
-def kubeconfig(plane: Access, api: Api, account: str, node: str = "") -> Path:
-    """A kubeconfig file for a service account of netdra's; with a node, as a pod there has it."""
-    token = _token(api, account, _pod(api, account, node)) if node else _token(api, account, None)
+def kubeconfig(plane: Access, api: Api, account: str, node: str = "", namespace: str = NETDRA) -> Path:
+    """A kubeconfig file for a service account; with a node, as a pod of netdra's namespace there has it."""
+    pod = _pod(api, account, node) if node else None
+    token = _token(api, account, pod, namespace=namespace)
     path = plane.authority.folder / f"{account}-{next(_NUMBERS)}.kubeconfig"
     cluster = {"server": plane.server, "certificate-authority": str(plane.authority.own.certificate)}
     config = {
@@ -97,7 +105,9 @@ def token(api: Api, account: str, node: str, *audiences: str) -> str:
     return _token(api, account, _pod(api, account, node), audiences)
 
 
-def _token(api: Api, account: str, pod: Object | None, audiences: Sequence[str] = ()) -> str:
+def _token(
+    api: Api, account: str, pod: Object | None, audiences: Sequence[str] = (), *, namespace: str = NETDRA
+) -> str:
     bound = {}
     if pod is not None:
         metadata = pod["metadata"]
@@ -109,6 +119,6 @@ def _token(api: Api, account: str, pod: Object | None, audiences: Sequence[str] 
         "kind": "TokenRequest",
         "spec": {"expirationSeconds": 3600, "audiences": [*audiences], **bound},
     }
-    path = f"/api/v1/namespaces/{NETDRA}/serviceaccounts/{account}/token"
+    path = f"/api/v1/namespaces/{namespace}/serviceaccounts/{account}/token"
     found: str = api.request("POST", path, request)["status"]["token"]
     return found

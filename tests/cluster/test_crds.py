@@ -22,6 +22,7 @@ TOPOLOGY = f"{GROUP}/NetworkTopology"
 CUSTOM_DEVICE = f"{GROUP}/CustomDevice"
 SCHEMA = "cni.networking.k8s.io/v1alpha1/CNIPluginSchema"
 CNI_PLUGIN = f"{GROUP}/CNIPlugin"
+NEUTRON_PORT = f"{GROUP}/NeutronPort"
 
 OURS = "apiVersion: networking.dra.io/"
 ROOT = Path(__file__).parents[2]
@@ -50,7 +51,12 @@ GOOD: dict[str, Object] = {
     TOPOLOGY: {
         "steps": [
             {"name": "vf0", "type": "sriov", "selector": {"cel": "true"}, "config": {"vlan": 0, "trust": "on"}},
-            {"name": "vf1", "type": "sriov", "extendedResourceName": "example.com/vf"},
+            {
+                "name": "vf1",
+                "type": "sriov",
+                "extendedResourceName": "example.com/vf",
+                "neutron": {"network": "blue", "fixedIPs": ["10.0.0.1"], "assignAddresses": False},
+            },
             {"name": "bond0", "type": "bond", "dependOn": ["vf0", "vf1"], "config": {"links": "{{ vf0.interfaces }}"}},
         ]
     },
@@ -122,10 +128,13 @@ def test_a_second_apply_changes_nothing_and_the_diff_is_empty(kind: str, control
 def test_the_server_fills_in_the_models_defaults(api: Api) -> None:
     policy = api.create(manifest(POLICY, "defaults", spec={"selector": {"cel": "true"}}), dry_run=True)
     topology = api.create(manifest(TOPOLOGY, "defaults", spec=GOOD[TOPOLOGY]), dry_run=True)
+    plain = {"name": "vf", "type": "sriov", "selector": {"cel": "true"}, "neutron": {}}
+    with_port = api.create(manifest(TOPOLOGY, "defaults", spec={"steps": [plain]}), dry_run=True)
     plugin = api.create(manifest(CNI_PLUGIN, "defaults", spec=GOOD[CNI_PLUGIN]), dry_run=True)
 
     assert (policy["spec"]["priority"], policy["spec"]["action"]) == (100, "expose")
     assert [step["execution"] for step in topology["spec"]["steps"]] == ["Auto"] * 3
+    assert with_port["spec"]["steps"][0]["neutron"] == {"assignAddresses": True}
     assert (plugin["spec"]["imagePullPolicy"], plugin["spec"]["maxUnavailable"]) == ("IfNotPresent", "10%")
 
 
@@ -177,6 +186,15 @@ BAD: list[tuple[str, str, Any, str]] = [
     (TOPOLOGY, "steps.2.type", "../bond", "spec.steps[2].type"),
     (TOPOLOGY, "steps.2.execution", "Sometimes", 'supported values: "Auto", "Binary"'),
     (TOPOLOGY, "steps", [{"name": "a", "type": "vlan", "dependOn": ["a"]}], "no step is a root step"),
+    (TOPOLOGY, "steps.2.neutron", {}, "only a root step of type sriov has a port in Neutron"),
+    (TOPOLOGY, "steps.1.type", "host-device", "only a root step of type sriov has a port in Neutron"),
+    (TOPOLOGY, "steps.1.dependOn", ["vf0"], "only a root step of type sriov has a port in Neutron"),
+    (TOPOLOGY, "steps.1.neutron", {"port": "p", "network": "blue"}, "give port alone"),
+    (TOPOLOGY, "steps.1.neutron", {"port": "p", "subnet": "s"}, "give port alone"),
+    (TOPOLOGY, "steps.1.neutron", {"port": "p", "securityGroups": []}, "give port alone"),
+    (TOPOLOGY, "steps.1.neutron", {"port": "p", "qosPolicy": "q"}, "give port alone"),
+    (TOPOLOGY, "steps.1.neutron", {"port": "p", "fixedIPs": ["10.0.0.1"]}, "give port alone"),
+    (TOPOLOGY, "steps.1.neutron.fixedIPs", [f"10.0.0.{at}" for at in range(17)], "must have at most 16 items"),
     (CUSTOM_DEVICE, "provider", "dra.networking", "choose a domain of your own"),
     (CUSTOM_DEVICE, "provider", "resource.kubernetes.io", "choose a domain of your own"),
     (CUSTOM_DEVICE, "provider", "Bctl", "spec.provider"),
@@ -222,6 +240,47 @@ def test_the_largest_topology_is_within_the_servers_cost_limits(api: Api) -> Non
     made = api.create(manifest(TOPOLOGY, "largest", spec={"steps": [*roots, *derived]}), dry_run=True)
 
     assert len(made["spec"]["steps"]) == 64
+
+
+PORT_SPEC: Object = {
+    "claim": {"name": "mine", "uid": "5f0c"},
+    "request": "vf",
+    "pool": "worker-1/sriov-eth0",
+    "device": "eth0v0",
+    "nodeName": "worker-1",
+    "topology": "physnet2",
+    "step": "vf",
+    "physnet": "physnet2",
+    "pciAddress": "0000:05:10.1",
+    "host": "worker-1",
+}
+
+
+def test_a_port_stays_that_of_its_vf(api: Api) -> None:
+    made = api.create(manifest(NEUTRON_PORT, "port", "default", spec=PORT_SPEC))
+    try:
+        bound = {"portID": "p", "settings": {"mac": "02:00:00:00:00:01", "vlan": 7}}
+        written = api.update({**made, "status": bound}, subresource="status")
+        assert written["status"]["settings"]["spoofchk"] is True
+        assert written["status"]["settings"]["linkState"] == "auto"
+        changed_port = {**written, "spec": {**PORT_SPEC, "network": "blue"}}
+        with pytest.raises(ApiError, match="a port is of one VF"):
+            api.update(changed_port)
+        api.update({**written, "metadata": {**written["metadata"], "finalizers": ["networking.dra.io/neutron-port"]}})
+        api.patch(NEUTRON_PORT, "port", {"metadata": {"finalizers": []}}, namespace="default")
+    finally:
+        api.delete(NEUTRON_PORT, "port", "default")
+
+
+def test_ports_are_listed_by_node(control_plane: ControlPlane, api: Api) -> None:
+    api.create(manifest(NEUTRON_PORT, "here", "default", spec=PORT_SPEC))
+    api.create(manifest(NEUTRON_PORT, "there", "default", spec={**PORT_SPEC, "nodeName": "worker-2"}))
+    try:
+        listed = control_plane.kubectl("get", "nport", "--field-selector", "spec.nodeName=worker-2", "-o", "name")
+        assert listed.split() == ["neutronport.networking.dra.io/there"]
+    finally:
+        api.delete(NEUTRON_PORT, "here", "default")
+        api.delete(NEUTRON_PORT, "there", "default")
 
 
 @pytest.mark.parametrize("kind", kinds.KINDS, ids=lambda kind: kind.plural)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator
+import itertools
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import contextmanager
 from functools import partial
 
 import pytest
@@ -11,11 +13,12 @@ import yaml
 
 from netdra.kube.client import Client
 from netdra.kube.connection import connect, find_config
-from testbed.api import Api
+from testbed.api import Api, Object
 from testbed.control_plane import ControlPlane
-from testbed.objects import NODE, SLICE
+from testbed.objects import NODE, SLICE, manifest
 from testbed.waiting import waiting
 from testbed.workspace import Workspace
+from tests import draws
 from tests.cluster.daemons import running_controller, start_controller
 from tests.cluster.identities import NETDRA
 from tests.hollow_changes import (
@@ -40,6 +43,11 @@ REPORT = "networking.dra.io/v1alpha1/NodeNetwork"
 LEASE = "coordination.k8s.io/v1/Lease"
 NODES = 50
 IN_A_ROW = 5
+CUSTOM_DEVICE = "networking.dra.io/v1alpha1/CustomDevice"
+FEW, MANY = 10, 200
+CHANGED = 7_654_321
+DEVICES = (*(f"enp3s0f0v{index}" for index in range(8)), *(f"enp3s0f1v{index}" for index in range(4)))
+"""The VFs of a node, which have room for three more attributes each."""
 
 
 @pytest.fixture(scope="module")
@@ -52,21 +60,40 @@ def controller(control_plane: ControlPlane, api: Api, custom_kinds: None) -> Ite
 @pytest.fixture
 def nodes(workspace: Workspace) -> Iterator[dict[str, str]]:
     """Nodes without a machine, as name -> uid, and the example's policies."""
+    with hollow(workspace, NODES) as found:
+        yield found
+
+
+@pytest.fixture
+def few(workspace: Workspace) -> Iterator[dict[str, str]]:
+    """The same, for what each node does by itself; in `make explore` they are many."""
+    with hollow(workspace, draws.count(FEW, MANY)) as found:
+        yield found
+
+
+@contextmanager
+def hollow(workspace: Workspace, count: int) -> Iterator[dict[str, str]]:
+    """So many nodes, and the policies."""
     for path in sorted((EXAMPLE / "policies").glob("*.yaml")):
         workspace.create(yaml.safe_load(path.read_text()))
-    names = [workspace.add_node(f"hollow-{number}") for number in range(NODES)]
+    names = [workspace.add_node(f"hollow-{number}") for number in range(count)]
     yield {name: workspace.api.get(NODE, name)["metadata"]["uid"] for name in names}
     for found in workspace.api.list(SLICE):
         if found["spec"].get("nodeName") in names:
             workspace.api.delete(SLICE, found["metadata"]["name"])
 
 
-def with_fleet(plane: ControlPlane, nodes: dict[str, str], story: Callable[[HollowNodes], Awaitable[None]]) -> None:
+def with_fleet(
+    plane: ControlPlane,
+    nodes: dict[str, str],
+    story: Callable[[HollowNodes], Awaitable[None]],
+    labels: Mapping[str, Mapping[str, str]] | None = None,
+) -> None:
     """Have something happen while the nodes publish, from when all of them have begun."""
 
     async def run() -> None:
         config = find_config(plane.kubeconfig())
-        fleet = HollowNodes(lambda: Client(connect(config)))
+        fleet = HollowNodes(lambda: Client(connect(config)), labels=labels or {})
         async with fleet.running(nodes, recorded()):
             with waiting("all nodes to publish"):
                 await fleet.settled(lambda node: len(node.store.objects) == SLICES)
@@ -139,9 +166,82 @@ def test_what_changes_while_no_controller_lives_is_said_by_the_one_that_takes_ov
         await change_policy(api, later)
         # It did not give the lease back, which has to run out, if not after as long as usual.
         api.patch(LEASE, "netdra-controller", {"spec": {"leaseDurationSeconds": 2}}, namespace=NETDRA)
-        await asyncio.to_thread(start_controller, control_plane, api)
+        # In this thread, with which it ends; the nodes wait meanwhile.
+        start_controller(control_plane, api)
         for each in (change, later):
             await is_everywhere(api, fleet, each)
         assert stored_ports(api, nodes) == dict.fromkeys(nodes, "48")
 
     with_fleet(control_plane, nodes, story)
+
+
+@pytest.mark.timeout(draws.count(300, 1800))
+def test_many_custom_devices_settle_with_one_write_a_pool(
+    control_plane: ControlPlane, api: Api, few: dict[str, str], workspace: Workspace
+) -> None:
+    """Ten objects for each of ten nodes; in `make explore` 5,000 for 200."""
+    labels = {name: {"hollow": name} for name in few}
+    objects = [
+        custom_device(workspace.name(f"custom-{number}"), name, DEVICES[number // len(few) % len(DEVICES)], number)
+        for number, name in zip(range(draws.count(FEW * 10, 5000)), itertools.cycle(few))
+    ]
+    for custom in objects:
+        workspace.create(custom)
+    names = {custom["metadata"]["name"] for custom in objects}
+
+    def all_are_applied(found: list[Object]) -> bool:
+        statuses = [one.get("status", {}) for one in found if one["metadata"]["name"] in names]
+        count: int = sum(status.get("appliedNumber", 0) for status in statuses)
+        return count == len(objects)
+
+    async def begins(_: HollowNodes) -> None:
+        wait = partial(api.wait_for_all, CUSTOM_DEVICE, all_are_applied, timeout=draws.count(60, 600))
+        await asyncio.to_thread(wait)
+
+    before = writes(control_plane)
+    with_fleet(control_plane, few, begins, labels)
+    after = writes(control_plane)
+    assert after["resourceslices"] - before["resourceslices"] == len(few) * SLICES
+    said = {
+        (one["spec"]["nodeName"], name.removeprefix("bctl/"))
+        for one in api.list(SLICE)
+        if one["spec"].get("nodeName") in few
+        for device in one["spec"].get("devices", ())
+        for name in device.get("attributes", {})
+        if name.startswith("bctl/")
+    }
+    assert len(said) == len(objects), "each object's attribute is on the one node that it selects"
+
+    # The nodes begin again, as after an upgrade: what they find is what they want.
+    with_fleet(control_plane, few, begins, labels)
+    assert writes(control_plane)["resourceslices"] == after["resourceslices"]
+
+    async def all_of_one_node_change(fleet: HollowNodes) -> None:
+        """Objects that come one after the other while the node writes: each of its pools is written a few times."""
+        first, node = next(iter(fleet.nodes.items()))
+        own = [one for one in objects if one["spec"]["selector"]["nodeSelector"]["matchLabels"]["hollow"] == first]
+        for one in own:
+            spec = {"attributes": {key: {"int": CHANGED} for key in one["spec"]["attributes"]}}
+            await asyncio.to_thread(api.patch, CUSTOM_DEVICE, one["metadata"]["name"], {"spec": spec})
+
+        def changed() -> bool:
+            devices = [device for one in node.published for device in one.spec.devices]
+            values = [value.int_ for device in devices for value in device.attributes.values()]
+            return values.count(CHANGED) == len(own)
+
+        with waiting("what has changed"):
+            await fleet.settled(lambda one: one is not node or changed())
+
+    with_fleet(control_plane, few, all_of_one_node_change, labels)
+    assert writes(control_plane)["resourceslices"] - after["resourceslices"] <= len(objects) // len(few)
+
+
+def custom_device(name: str, node: str, device: str, number: int) -> Object:
+    """A provider's word about one device of one node."""
+    spec = {
+        "provider": "bctl",
+        "device": device,
+        "selector": {"nodeSelector": {"matchLabels": {"hollow": node}}},
+        "attributes": {f"n{number}": {"int": number}},
+    }
+    return {**manifest(CUSTOM_DEVICE, name), "spec": spec}

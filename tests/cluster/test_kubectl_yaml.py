@@ -18,7 +18,27 @@ from tests import draws
 
 HEAD = "apiVersion: testbed.example/v1\nkind: Any\nmetadata: {name: any}\n"
 _LETTERS = "0123456789abcdefoxyznNYTtrueFfalsOo:.-+_~=<T"
-_TOKENS = ("0x", "0b", "0o", "1e", "_", ":", "-", "+", ".", "12", "08", "y", "no", "on", "2026-11-22", "null", "52:54")
+_TOKENS = (
+    "0x",
+    "0b",
+    "0o",
+    "1e",
+    "_",
+    "4_4",
+    ".4",
+    ":",
+    "-",
+    "+",
+    ".",
+    "12",
+    "08",
+    "y",
+    "no",
+    "on",
+    "2026-11-22",
+    "null",
+    "52:54",
+)
 _OTHERS = " #'\"{}[],&*!|>%@`äß€\t"
 _PLAIN = re.compile(r"(?!--- ?|\.\.\.)[-+]?[\w.~=][\w.~=<+:-]*(?<!:)\Z")
 """Texts that are one scalar in a list to whoever reads YAML."""

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from netdra.discovery.told import with_physnets
+from netdra.discovery.overrides import with_physnets
 from netdra.exposure import expose, physnets
 from netdra.model import documents
 from netdra.model.policy import DeviceExposurePolicy

@@ -12,7 +12,7 @@ import yaml
 
 from testbed.api import Api, Object
 from testbed.control_plane import ControlPlane
-from testbed.kubectl import KubectlError, kubectl
+from testbed.kubectl import KubectlError, denial, kubectl
 from testbed.objects import CLAIM, POD, SLICE, manifest
 from testbed.waiting import until
 from testbed.workspace import Workspace
@@ -40,6 +40,7 @@ NODE: Rights = {
     f"deviceexposurepolicies.{OURS}": READ,
     f"networktopologies.{OURS}": READ,
     f"customdevices.{OURS}": READ,
+    f"neutronports.{OURS}": READ,
     f"nodenetworks.{OURS}": READ | {"create"},
     f"nodenetworks/status.{OURS}": frozenset({"update"}),
     f"cnipluginschemas.{CNI}": READ,
@@ -47,7 +48,11 @@ NODE: Rights = {
     "events.events.k8s.io": frozenset({"create", "patch"}),
 }
 CONTROLLER: Rights = {
+    "nodes": READ,
     f"resourceclaims.{DRA}": READ,
+    f"resourceslices.{DRA}": READ,
+    f"neutronports.{OURS}": READ | {"create", "update", "patch", "delete"},
+    f"neutronports/status.{OURS}": frozenset({"update", "patch"}),
     f"deviceclasses.{DRA}": READ | {"create", "update", "delete"},
     f"networktopologies.{OURS}": READ | {"patch"},
     f"networktopologies/status.{OURS}": frozenset({"patch"}),
@@ -95,6 +100,9 @@ NAMED = [
     ("netdra-webhook", "secrets", "other", set(), NETDRA),
     ("netdra-webhook", "secrets", "netdra-webhook", set(), "kube-system"),
     ("netdra-controller", "leases.coordination.k8s.io", "kube-scheduler", set(), "kube-system"),
+    ("netdra-controller", "namespaces", "kube-system", {"get"}, ""),
+    ("netdra-controller", "namespaces", "default", set(), ""),
+    ("netdra-controller", f"neutronports/finalizers.{OURS}", "any", {"update"}, "default"),
 ]
 
 
@@ -349,6 +357,113 @@ def test_a_driver_reports_of_its_own_node_only(
     written = yaml.safe_dump(manifest(REPORT, other))
     unbound = refusal(lambda: [kubectl(stolen, "create", "-f", "-", text=written)].clear())
     assert "with a token that is bound to a node" in unbound
+
+
+PORT = f"{OURS}/v1alpha1/NeutronPort"
+PORT_SPEC: Object = {
+    "claim": {"name": "claim", "uid": "5f0c"},
+    "request": "vf0",
+    "pool": "pool",
+    "device": "claim-vf0",
+    "nodeName": "worker-1",
+    "topology": "net",
+    "step": "vf0",
+    "physnet": "physnet2",
+    "pciAddress": "0000:05:10.1",
+    "host": "worker-1",
+}
+FORGED = {
+    "portID": "p",
+    "settings": {"mac": "02:00:00:00:00:66", "vlan": 666},
+    "conditions": [
+        {
+            "type": "Bound",
+            "status": "True",
+            "reason": "Bound",
+            "message": "",
+            "lastTransitionTime": "2026-01-01T00:00:00Z",
+        }
+    ],
+}
+
+
+class Author:
+    """Whoever writes pods and claims in a namespace, with all rights there."""
+
+    def __init__(self, plane: ControlPlane, workspace: Workspace) -> None:
+        self._namespace = workspace.namespace
+        account = {"kind": "ServiceAccount", "name": "author", "namespace": workspace.namespace}
+        role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "cluster-admin"}
+        workspace.create(manifest("v1/ServiceAccount", "author", workspace.namespace))
+        binding = manifest("rbac.authorization.k8s.io/v1/RoleBinding", "author", workspace.namespace)
+        workspace.create({**binding, "roleRef": role, "subjects": [account]})
+        self._kubeconfig = identities.kubeconfig(plane, workspace.api, "author", namespace=workspace.namespace)
+
+    def __call__(self, *arguments: str) -> str:
+        """Run kubectl as the author."""
+        return kubectl(self._kubeconfig, "-n", self._namespace, *arguments)
+
+    def refused(self, *arguments: str, written: Object | None = None) -> str:
+        """What kubectl is told where the author is refused; "" where not."""
+        text = "" if written is None else yaml.safe_dump(written)
+        return denial(self._kubeconfig, "-n", self._namespace, *arguments, text=text)
+
+
+def test_nobody_but_the_controller_says_what_neutron_gave(control_plane: ControlPlane, workspace: Workspace) -> None:
+    """With a forged status, a pod would get another's VLAN and MAC address on its VF."""
+    author = Author(control_plane, workspace)
+    assert author("auth", "can-i", "update", "neutronports.networking.dra.io", "--subresource=status").strip() == "yes"
+    controller = identities.kubeconfig(control_plane, workspace.api, "netdra-controller")
+    port = manifest(PORT, "port", workspace.namespace, spec=PORT_SPEC)
+    text = "author may not write NeutronPorts: netdra's controller alone does"
+    until(lambda: text in author.refused("create", "--dry-run=server", "-f", "-", written=port), "policy to be heeded")
+    assert text in author.refused("create", "-f", "-", written=port)
+    kubectl(controller, "create", "-f", "-", text=yaml.safe_dump(port))
+    stored = yaml.safe_load(author("get", "neutronport", "port", "-o", "yaml"))
+    forged = {**stored, "status": FORGED}
+    assert text in author.refused("replace", "--subresource=status", "-f", "-", written=forged)
+    how = ("--server-side", "--force-conflicts", "--subresource=status")
+    applied = {**port, "status": FORGED}
+    assert text in author.refused("apply", *how, "-f", "-", written=applied)
+    assert text in author.refused("label", "neutronport", "port", "some=thing")
+    assert text in author.refused("delete", "neutronport", "port")
+    assert text in author.refused("delete", "neutronports", "--all")
+    assert "status" not in workspace.api.get(PORT, "port", workspace.namespace)
+    written = yaml.safe_dump(forged)
+    kubectl(controller, "replace", "--subresource=status", "-f", "-", text=written)
+    assert workspace.api.get(PORT, "port", workspace.namespace)["status"]["settings"]["vlan"] == 666
+    kubectl(controller, "delete", "neutronport", "port", "-n", workspace.namespace)
+
+
+def test_kubernetes_deletes_ports_and_writes_none(workspace: Workspace, control_plane: ControlPlane) -> None:
+    """The garbage collector takes off its own finalizers; that it may do more by RBAC lets it forge nothing."""
+    workspace.create(manifest(PORT, "port", workspace.namespace, spec=PORT_SPEC))
+    for account in ("generic-garbage-collector", "namespace-controller"):
+        binding = manifest("rbac.authorization.k8s.io/v1/RoleBinding", account, workspace.namespace)
+        role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "cluster-admin"}
+        subject = {"kind": "ServiceAccount", "name": account, "namespace": "kube-system"}
+        workspace.create({**binding, "roleRef": role, "subjects": [subject]})
+    here = ("--as=system:serviceaccount:kube-system:generic-garbage-collector", "-n", workspace.namespace)
+    merge = ("patch", "neutronport", "port", "--type=merge")
+    control_plane.kubectl(*here, *merge, "-p", '{"metadata": {"finalizers": ["example.com/some"]}}')
+    control_plane.kubectl(*here, *merge, "-p", '{"metadata": {"finalizers": []}}')
+    text = "generic-garbage-collector may not write NeutronPorts"
+    forged = ("--subresource=status", "-p", '{"status": {"portID": "p"}}')
+    assert text in refusal(lambda: [control_plane.kubectl(*here, *merge, *forged)].clear())
+    other = yaml.safe_dump(manifest(PORT, "other", workspace.namespace, spec=PORT_SPEC))
+    assert text in refusal(lambda: [control_plane.kubectl(*here, "create", "-f", "-", text=other)].clear())
+    namespace_controller = "--as=system:serviceaccount:kube-system:namespace-controller"
+    control_plane.kubectl(namespace_controller, "-n", workspace.namespace, "delete", "neutronports", "--all")
+    assert workspace.api.list(PORT, workspace.namespace) == []
+
+
+def test_a_port_goes_with_its_claim(workspace: Workspace) -> None:
+    made = workspace.api.create(manifest(CLAIM, "owner", workspace.namespace, spec={"devices": {}}))
+    owner = {"apiVersion": f"{DRA}/v1", "kind": "ResourceClaim", "name": "owner", "uid": made["metadata"]["uid"]}
+    port = manifest(PORT, "owned", workspace.namespace, spec=PORT_SPEC)
+    workspace.api.create({**port, "metadata": {**port["metadata"], "ownerReferences": [owner]}})
+    workspace.api.delete(CLAIM, "owner", workspace.namespace)
+    until(lambda: not workspace.api.list(PORT, workspace.namespace), "the garbage collector to delete the port")
 
 
 def said(device: str, driver: str = "dra.networking", **more: object) -> Object:

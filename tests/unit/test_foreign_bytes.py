@@ -153,7 +153,7 @@ WORDS = {
 FOUND: dict[str, tuple[bytes, ...]] = {
     "ttrpc": (),
     "netlink": (message(uapi.RTM_NEWLINK, struct.pack("=BxHiII", 0, 1, 7, 0, 0), attribute(uapi.IFLA_OPERSTATE, b"")),),
-    "CNI results": (b"[" * 100_000, b'{"ips": [{"address": "' + b"1" * 100_000 + b'/24"}]}'),
+    "CNI results": (b'{"cniVersion": "\x80"}', b"[" * 100_000, b'{"ips": [{"address": "' + b"1" * 100_000 + b'/24"}]}'),
     "YAML": (
         b"a: &a [x,x]\nb: &b [*a,*a]\nc: &c [*b,*b]\n",
         b"{" * 100_000,

@@ -24,6 +24,7 @@ from netdra.chain.outcome import DeviceOutcome
 from netdra.model import names
 from netdra.model.claim import NetworkDeviceData
 from netdra.model.errors import InvalidInputError, TemporaryError
+from netdra.model.plan import PlannedPort
 from netdra.model.resource import DeviceAttribute, Wire
 from netdra.node.cdi import spec
 from netdra.node.cdi.spec import Mount
@@ -129,9 +130,25 @@ def _described(kept: KeptDevice, network: NetworkDeviceData | None) -> Described
         driver=names.DRIVER,
         pool=kept.told.pool,
         name=kept.told.device,
-        attributes=kept.attributes,
+        attributes={**kept.attributes, **_port_attributes(kept.port)},
         network_data=network,
     )
+
+
+def _port_attributes(port: PlannedPort | None) -> Mapping[str, DeviceAttribute]:
+    """What a container reads of its VF's port in Neutron, beside the attributes that were published of the VF.
+
+    The addresses are there though they may be for an interface that is made of the VF.
+    """
+    if port is None:
+        return {}
+    texts = {"neutronPortID": port.port_id, "neutronNetworkID": port.network_id, "neutronNetwork": port.network_name}
+    known = {names.qualified(name): DeviceAttribute(string=text) for name, text in texts.items() if text}
+    known[names.qualified("neutronMAC")] = DeviceAttribute(string=port.settings.mac)
+    known[names.qualified("neutronVLAN")] = DeviceAttribute(int_=port.settings.vlan)
+    if port.settings.addresses:
+        known[names.qualified("neutronAddresses")] = DeviceAttribute(strings=port.settings.addresses)
+    return known
 
 
 class ClaimFiles(msgspec.Struct, frozen=True, kw_only=True):

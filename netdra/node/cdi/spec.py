@@ -58,6 +58,7 @@ def environment(prepared: PreparedClaim, request: str, outcomes: Sequence[Device
         "INTERFACES": [outcome.network.interface_name for outcome in outcomes if outcome.network is not None],
         "PCI_ADDRESSES": [outcome.device.pci_address for outcome in outcomes],
         "RDMA_DEVICES": [name for outcome in outcomes for name in outcome.rdma_devices],
+        "DEVICE_FILES": [path for outcome in outcomes for path in outcome.numbers],
     }
     return tuple(f"{prefix}_{name}={','.join(filter(None, listed))}" for name, listed in values.items() if any(listed))
 
@@ -69,10 +70,13 @@ def variable_prefix(prepared: PreparedClaim, request: str) -> str:
 
 
 class DeviceNode(Wire, frozen=True):
-    """A device file; kind and numbers are those of the host's file of that path."""
+    """A device file; without kind and numbers, they are those of the host's file of that path."""
 
     path: str
     permissions: str
+    type: str | None = None
+    major: int | None = None
+    minor: int | None = None
 
 
 class Mount(Wire, frozen=True):
@@ -132,13 +136,19 @@ def _device(
     metadata: Sequence[tuple[str, Mount]],
 ) -> CDIDevice:
     own = [outcome for outcome in outcomes if base_request(outcome.device.request) == request]
-    nodes = dict.fromkeys(node for outcome in own for node in outcome.device_nodes)
+    nodes = {node: outcome.numbers.get(node) for outcome in own for node in outcome.device_nodes}
     edits = ContainerEdits(
         env=environment(prepared, request, own),
-        device_nodes=tuple(DeviceNode(path=node, permissions="rw") for node in nodes),
+        device_nodes=tuple(_node(path, number) for path, number in nodes.items()),
         mounts=tuple(mount for name, mount in metadata if name == request),
     )
     return CDIDevice(name=cdi_device(prepared.claim.uid, request), container_edits=edits)
+
+
+def _node(path: str, number: tuple[int, int] | None) -> DeviceNode:
+    if number is None:
+        return DeviceNode(path=path, permissions="rw")
+    return DeviceNode(path=path, permissions="rw", type="c", major=number[0], minor=number[1])
 
 
 def _version(devices: Sequence[CDIDevice]) -> str:

@@ -22,8 +22,8 @@ from netdra.topology.parameters import values_of
 
 def named(claim: ResourceClaim | ClaimReference) -> str:
     """The claim as messages call it."""
-    known = claim if isinstance(claim, ClaimReference) else claim.metadata
-    return f'ResourceClaim "{known.namespace}/{known.name}"'
+    metadata = claim if isinstance(claim, ClaimReference) else claim.metadata
+    return f'ResourceClaim "{metadata.namespace}/{metadata.name}"'
 
 
 def check_identity(claim: ResourceClaim, wanted: ClaimReference) -> None:

@@ -1,7 +1,8 @@
 """Prepare and unprepare claims: the `ClaimHandler` of the kubelet's services.
 
 Prepare reads the claim, refuses what could not be attached, and writes down what it told the kubelet; the network
-itself is made when a pod begins (decision D11). Unprepare goes by what was written down and asks no API server. The
+itself is made when a pod begins (decision D11). A claim whose VFs have ports in Neutron waits for them here (`ports`),
+and what they say is written down with the rest. Unprepare goes by what was written down and asks no API server. The
 checks against other claims and the writing are one at a time on the node, whichever daemon does them. Faults that pass
 are waited out inside a call, which the kubelet gives 45 seconds: it asks again only after a minute.
 """
@@ -24,7 +25,7 @@ from netdra.model import names
 from netdra.model.claim import DeviceRequestAllocationResult, ResourceClaim
 from netdra.model.errors import NetdraError, PermanentError, TemporaryError
 from netdra.model.meta import ObjectMeta
-from netdra.model.plan import Binding, ClaimReference, PlannedDevice
+from netdra.model.plan import Binding, ClaimReference, Plan, PlannedDevice
 from netdra.model.resource import DeviceAttribute, Wire
 from netdra.node import faults
 from netdra.node.claims import checks
@@ -39,6 +40,7 @@ from netdra.node.claims.store import (
     cdi_id,
 )
 from netdra.node.permits import NodePermits
+from netdra.node.priority import Turns
 from netdra.node.view import Holder, NodeView
 from netdra.slices.exclusion import Holding, conflict
 from netdra.topology.bind import bind
@@ -121,9 +123,9 @@ async def pods_of(client: Client, claim: ResourceClaim, watched: WatchedPods) ->
     for user in claim.status.reserved_for:
         if user.resource != "pods" or user.api_group:
             continue
-        known = watched.on_host_network(claim.metadata.namespace, user.name, user.uid)
-        if known is not None:
-            pods.append((user.name, known))
+        on_host_network = watched.on_host_network(claim.metadata.namespace, user.name, user.uid)
+        if on_host_network is not None:
+            pods.append((user.name, on_host_network))
             continue
         try:
             pod = await client.get(_PODS, user.name, claim.metadata.namespace)
@@ -136,9 +138,15 @@ async def pods_of(client: Client, claim: ResourceClaim, watched: WatchedPods) ->
 
 API_SECONDS = 30.0
 VIEW_SECONDS = 5.0
+PORTS_UNTIL = 36.0
+"""Until when after its beginning a call waits for ports in Neutron, so that it can say why it is not done in time."""
 
 _Share = tuple[str, str, str, str]
 """Pool, device, share and request of an allocation's result."""
+
+
+_Checked = tuple[PreparedClaim, tuple[Plan, ...]]
+"""A claim as it is to be written down, and those of its plans whose VFs have ports in Neutron."""
 
 
 class SideFiles(Protocol):
@@ -165,6 +173,7 @@ class Claims:
         watched: WatchedPods,
         permits: NodePermits,
         settle: Callable[[str], Awaitable[None]],
+        turns: Turns,
     ) -> None:
         """Begin.
 
@@ -178,10 +187,11 @@ class Claims:
             watched: what is known of pods and their claims without asking the API server.
             permits: what those who write topologies may have of the node.
             settle: takes down what is left of a claim's pods, before the claim is given up.
+            turns: whose turn others have while a claim waits for a cloud.
         """
         self._client, self._node, self._view, self._holder = client, node, view, holder
         self._store, self._files = store, files
-        self._watched, self._permits, self._settle_pods = watched, permits, settle
+        self._watched, self._permits, self._settle_pods, self._turns = watched, permits, settle, turns
 
     async def prepare(self, claim: ClaimReference) -> tuple[PreparedDevice, ...]:
         """Make a claim ready; see `ClaimHandler`.
@@ -189,16 +199,20 @@ class Claims:
         Raises:
             NetdraError: it is refused, or could not be checked or written down.
         """
-        known = await asyncio.to_thread(self._store.get, claim.uid) if self._store.has(claim.uid) else None
-        if known is not None and await self._still(known):
-            await asyncio.to_thread(self._files.prepared, known)
-            return known.told
+        began = asyncio.get_running_loop().time()
+        before = await asyncio.to_thread(self._store.get, claim.uid) if self._store.has(claim.uid) else None
+        if before is not None and await self._still(before):
+            await asyncio.to_thread(self._files.prepared, before)
+            return before.told
         made = await self._of_just_read(claim)
         if made is None:
             sound = await patiently(lambda: self._read(claim), API_SECONDS)
             made = await patiently(lambda: self._checked(*sound), VIEW_SECONDS)
-        await asyncio.to_thread(self._settle, made)
-        return made.told
+        prepared, ported = made
+        if ported:
+            prepared = await self._with_ports(prepared, ported, began + PORTS_UNTIL)
+        await asyncio.to_thread(self._settle, prepared)
+        return prepared.told
 
     async def unprepare(self, claim: ClaimReference) -> None:
         """Forget a claim and remove its files; see `ClaimHandler`.
@@ -209,20 +223,20 @@ class Claims:
         await self._settle_pods(claim.uid)
         await asyncio.to_thread(self._forget, claim.uid)
 
-    async def _still(self, known: PreparedClaim) -> bool:
+    async def _still(self, prepared: PreparedClaim) -> bool:
         """Whether a claim is prepared as it is allocated now, in this boot.
 
         Its pods may have its devices, so nothing else of it is looked at again. A claim that was never unprepared,
         because the kubelet lost its state, may have been allocated other devices meanwhile.
         """
-        if known.boot_id != boot_id():
+        if prepared.boot_id != boot_id():
             return False
-        claim = await patiently(lambda: get_claim(self._client, known.claim), API_SECONDS)
-        checks.check_identity(claim, known.claim)
+        claim = await patiently(lambda: get_claim(self._client, prepared.claim), API_SECONDS)
+        checks.check_identity(claim, prepared.claim)
         now = [_share(result) for result in checks.ours(claim)]
-        return now == [(*kept.key, kept.told.share_id, kept.told.requests[0]) for kept in known.devices]
+        return now == [(*kept.key, kept.told.share_id, kept.told.requests[0]) for kept in prepared.devices]
 
-    async def _of_just_read(self, wanted: ClaimReference) -> PreparedClaim | None:
+    async def _of_just_read(self, wanted: ClaimReference) -> _Checked | None:
         """What is to be written down of a claim that was read for its pod already; None if that does not do.
 
         Why it does not is said of the claim as the API server then has it, whole.
@@ -253,18 +267,43 @@ class Claims:
                 raise checks.on_host_network(claim, pod)
         return claim, tuple(name for name, _ in pods)
 
-    async def _checked(self, claim: ResourceClaim, pods: Sequence[str]) -> PreparedClaim:
+    async def _checked(self, claim: ResourceClaim, pods: Sequence[str]) -> _Checked:
         """The claim as it is to be written down, held against the node as it is."""
         binding = bind([claim], self._view.topologies, self._view.devices)
         checks.check_steps(binding)
         self._permits.check(binding.plans)
         checks.check_configs(binding, self._view.topologies, self._permits.described)
         checks.check_shared(claim, binding.plans, pods)
-        return PreparedClaim(
+        made = PreparedClaim(
             boot_id=boot_id(),
             claim=claim.reference,
             devices=tuple(self._kept(claim, binding)),
             pod_claim_name=claim.metadata.annotations.get(POD_CLAIM_NAME, ""),
+        )
+        return made, tuple(plan for plan in binding.plans if any(step.neutron is not None for step in plan.steps))
+
+    async def _with_ports(self, made: PreparedClaim, plans: Sequence[Plan], until: float) -> PreparedClaim:
+        """The claim with its VFs' ports in Neutron, once all of them are bound.
+
+        Args:
+            made: the claim without them.
+            plans: those of its plans whose VFs have ports.
+            until: when to say what is lacking at the latest, on the event loop's clock.
+
+        Raises:
+            NetdraError: one is not bound in time, or is not of its VF.
+        """
+        from netdra.node.claims import ports  # a node without such claims never needs it
+
+        left = max(1.0, until - asyncio.get_running_loop().time())
+        async with self._turns.aside():
+            bound = await ports.bound(self._client, self._node, plans, min(ports.SECONDS, left))
+        return msgspec.structs.replace(
+            made,
+            devices=tuple(
+                kept if kept.admin_access else msgspec.structs.replace(kept, port=bound.get(kept.key))
+                for kept in made.devices
+            ),
         )
 
     def _kept(self, claim: ResourceClaim, binding: Binding) -> Iterator[KeptDevice]:

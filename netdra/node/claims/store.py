@@ -19,8 +19,8 @@ import msgspec
 
 from netdra.chain import files
 from netdra.model import names
-from netdra.model.errors import InvalidInputError, NetdraError, TemporaryError
-from netdra.model.plan import ClaimReference, PlannedDevice
+from netdra.model.errors import UNREADABLE, InvalidInputError, NetdraError, TemporaryError
+from netdra.model.plan import ClaimReference, PlannedDevice, PlannedPort
 from netdra.model.resource import DeviceAttribute
 from netdra.topology.devices import DeviceKey
 
@@ -56,12 +56,14 @@ class KeptDevice(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit
         facts: what it was then.
         admin_access: its owner is somebody else and keeps it.
         attributes: what was published of it, for the container's metadata.
+        port: its port in Neutron, if its step has one; attaching and taking down go by it.
     """
 
     told: PreparedDevice
     facts: PlannedDevice
     admin_access: bool = False
     attributes: Mapping[str, DeviceAttribute] = {}
+    port: PlannedPort | None = None
 
     @property
     def key(self) -> DeviceKey:
@@ -132,7 +134,7 @@ def _read(text: bytes, path: Path) -> PreparedClaim:
     return _decoder.decode(text)
 
 
-_known: files.FileCache[PreparedClaim] = files.FileCache(_read)
+_cache: files.FileCache[PreparedClaim] = files.FileCache(_read)
 
 
 class ClaimStore(msgspec.Struct, frozen=True):
@@ -180,13 +182,13 @@ class ClaimStore(msgspec.Struct, frozen=True):
         """
         path = self._path(uid)
         try:
-            claim = _known.of(path)
+            claim = _cache.of(path)
             problem = "" if claim.version == VERSION else f"version {claim.version}, which there never was"
         except FileNotFoundError:
             return None
         except OSError as error:
             raise TemporaryError(f"{path} cannot be read: {error.strerror}") from None
-        except (msgspec.DecodeError, RecursionError) as error:
+        except (*UNREADABLE, RecursionError) as error:
             problem = str(error)
         if not problem:
             return claim
@@ -206,7 +208,7 @@ class ClaimStore(msgspec.Struct, frozen=True):
         """Every prepared claim that can be read; files that cannot be are put aside."""
         claims = []
         uids = self._uids()
-        _known.forget_all_but(self.folder, [f"{uid}{_SUFFIX}" for uid in uids])
+        _cache.forget_all_but(self.folder, [f"{uid}{_SUFFIX}" for uid in uids])
         for uid in uids:
             # One that another daemon just put aside, or that cannot be read just now, does not stop the others.
             with suppress(NetdraError):
@@ -220,7 +222,7 @@ class ClaimStore(msgspec.Struct, frozen=True):
         return frozenset(parts[0] for parts in split if len(parts) == 2 and parts[0])
 
     def put(self, claim: PreparedClaim) -> None:
-        """Write a claim down, in place of what may be there; whoever reads it from now on sees it, whole.
+        """Write a claim down, in place of what may be there; readers see the old one or the new one, whole.
 
         Nothing waits for the disk: after a power failure nothing is in a pod, and the kubelet has every claim prepared
         anew. An empty file may be left then, which counts as one that cannot be read.
@@ -230,7 +232,7 @@ class ClaimStore(msgspec.Struct, frozen=True):
         """
         path = self._path(claim.claim.uid)
         # What it says is asked for next when its pod's sandbox begins, which need not wait for it to be decoded.
-        _known.remember(path, files.replace(path, msgspec.json.encode(claim), _LOCK_SECONDS, lasting=False), claim)
+        _cache.remember(path, files.replace(path, msgspec.json.encode(claim), _LOCK_SECONDS, lasting=False), claim)
 
     def remove(self, uid: str) -> None:
         """Forget a claim, and what was put aside of it; one that is not there is no error.

@@ -129,7 +129,7 @@ def _fitting(folder: Path, name: str, suffix: str) -> Path:
             f"{folder}: the path is too long for a socket in it, which has at most {MAX_PATH} bytes",
             hint="the kubelet's root folder must have a shorter path",
         )
-    # The shortened name begins like all others, so that whoever cleans up finds it.
+    # The shortened name begins like all others, so that a clean-up finds it.
     prefix = names.DRIVER if name.startswith(names.DRIVER) else "dra"
     return folder / (f"{prefix}-{digest}"[:room] + suffix)
 

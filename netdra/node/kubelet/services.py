@@ -22,7 +22,7 @@ from netdra.model.plan import ClaimReference
 from netdra.node import metrics
 from netdra.node.claims.store import PreparedDevice, base_request
 from netdra.node.kubelet.server import Methods, streaming, unary
-from netdra.node.priority import PriorityGate
+from netdra.node.priority import Turns
 from netdra.node.view import DeviceHealth
 from netdra.node.wire import kubelet_pb2 as wire
 from netdra.ops.logs import about
@@ -38,7 +38,6 @@ INTERNAL = "internal"
 
 _SECONDS = {"prepare": metrics.PREPARE_SECONDS, "unprepare": metrics.UNPREPARE_SECONDS}
 
-MAX_SIDE_BY_SIDE = 8
 CLAIM_SECONDS = 40.0
 """What one claim may take, waiting for its turn included: the kubelet gives the whole call 45 seconds, and after that
 hears of none of its claims."""
@@ -79,41 +78,40 @@ class ClaimHandler(Protocol):
 
 
 class ClaimServices:
-    """Claims from calls of any version; at most `MAX_SIDE_BY_SIDE` are worked on at one time."""
+    """Claims from calls of any version; as many are worked on at one time as have a turn."""
 
     versions = tuple(_SERVICES)
     """What the kubelet calls the services, the one to prefer first."""
 
-    def __init__(self, claims: ClaimHandler, changed: Callable[[], None], gate: PriorityGate) -> None:
+    def __init__(self, claims: ClaimHandler, changed: Callable[[], None], turns: Turns) -> None:
         """Begin.
 
         Args:
             claims: who prepares them.
             changed: told after each call that other devices may be held than before.
-            gate: told while a call is in hand.
+            turns: how many claims are worked on at one time.
         """
-        self._claims, self._changed, self._gate = claims, changed, gate
-        self._free = asyncio.Semaphore(MAX_SIDE_BY_SIDE)
+        self._claims, self._changed, self._turns = claims, changed, turns
 
     def methods(self) -> Methods:
         """The services as the server takes them."""
-        found = {}
+        handlers = {}
         for version, name in _SERVICES.items():
             prepare = self._preparing(with_shares=version == V1)
-            found[f"/{name}/NodePrepareResources"] = unary(wire.PrepareRequest, wire.PrepareResponse, prepare)
-            found[f"/{name}/NodeUnprepareResources"] = unary(
+            handlers[f"/{name}/NodePrepareResources"] = unary(wire.PrepareRequest, wire.PrepareResponse, prepare)
+            handlers[f"/{name}/NodeUnprepareResources"] = unary(
                 wire.UnprepareRequest, wire.UnprepareResponse, self._unprepare
             )
-        return found
+        return handlers
 
     def _preparing(self, *, with_shares: bool) -> Call:
         async def prepare(request: wire.PrepareRequest) -> wire.PrepareResponse:
             async def one(claim: ClaimReference) -> wire.PreparedClaim:
                 devices, error = await self._outcome("prepare", claim, self._claims.prepare)
-                told = [_told(each, with_shares=with_shares) for each in devices or ()]
+                told = [_told(device, with_shares=with_shares) for device in devices or ()]
                 return wire.PreparedClaim(devices=told, error=error)
 
-            return wire.PrepareResponse(claims=await _each(request.claims, one))
+            return wire.PrepareResponse(claims=await _all_at_once(request.claims, one))
 
         return prepare
 
@@ -122,7 +120,7 @@ class ClaimServices:
             _, error = await self._outcome("unprepare", claim, self._claims.unprepare)
             return wire.UnpreparedClaim(error=error)
 
-        return wire.UnprepareResponse(claims=await _each(request.claims, one))
+        return wire.UnprepareResponse(claims=await _all_at_once(request.claims, one))
 
     async def _outcome(
         self, what: str, claim: ClaimReference, act: Callable[[ClaimReference], Awaitable[T]]
@@ -130,8 +128,8 @@ class ClaimServices:
         """What became of a claim: the result, or what the kubelet is told instead."""
         named = f"{claim.namespace}/{claim.name}"
         try:
-            async with asyncio.timeout(CLAIM_SECONDS), self._free:
-                with about(claim=named), measured(_SECONDS[what]), self._gate.in_hand():
+            async with asyncio.timeout(CLAIM_SECONDS), self._turns.taken():
+                with about(claim=named), measured(_SECONDS[what]):
                     result = await act(claim)
                 self._changed()
         except NetdraError as problem:
@@ -147,11 +145,11 @@ class ClaimServices:
             return result, ""
 
 
-async def _each(claims: Iterable[wire.Claim], one: Callable[[ClaimReference], Awaitable[T]]) -> dict[str, T]:
+async def _all_at_once(claims: Iterable[wire.Claim], one: Callable[[ClaimReference], Awaitable[T]]) -> dict[str, T]:
     """The outcome of every claim by its uid, all at once."""
-    wanted = {each.uid: ClaimReference(namespace=each.namespace, name=each.name, uid=each.uid) for each in claims}
-    found: Sequence[T] = await asyncio.gather(*map(one, wanted.values()))
-    return dict(zip(wanted, found, strict=True))
+    wanted = {claim.uid: ClaimReference(namespace=claim.namespace, name=claim.name, uid=claim.uid) for claim in claims}
+    entries: Sequence[T] = await asyncio.gather(*map(one, wanted.values()))
+    return dict(zip(wanted, entries, strict=True))
 
 
 def _told(device: PreparedDevice, *, with_shares: bool) -> wire.Device:
@@ -192,8 +190,8 @@ class HealthService:
 
         async def follow() -> None:
             nonlocal latest
-            async for found in self._source():
-                latest = (found,)
+            async for healths in self._source():
+                latest = (healths,)
                 changed.set()
 
         following = asyncio.create_task(follow())
@@ -208,8 +206,8 @@ class HealthService:
                 if closing.done():
                     break
                 changed.clear()
-                for found in latest:
-                    yield _health(found, int(time.time()))
+                for current in latest:
+                    yield _health(current, int(time.time()))
             if following.done():
                 await following
         finally:
@@ -219,17 +217,17 @@ class HealthService:
                 await following
 
 
-def _health(found: Sequence[DeviceHealth], now: int) -> wire.WatchResponse:
+def _health(healths: Sequence[DeviceHealth], now: int) -> wire.WatchResponse:
     return wire.WatchResponse(
         devices=[
             wire.DeviceHealth(
-                device=wire.DeviceIdentifier(pool_name=each.pool, device_name=each.device),
-                health=wire.HEALTHY if each.healthy else wire.UNHEALTHY,
+                device=wire.DeviceIdentifier(pool_name=health.pool, device_name=health.device),
+                health=wire.HEALTHY if health.healthy else wire.UNHEALTHY,
                 last_updated_time=now,
                 health_check_timeout_seconds=FORGET_SECONDS,
-                message=each.message[:_MAX_MESSAGE],
+                message=health.message[:_MAX_MESSAGE],
             )
-            for each in found
+            for health in healths
         ]
     )
 

@@ -43,7 +43,7 @@ class Sandbox(msgspec.Struct, frozen=True, kw_only=True):
     pid: int = 0
 
     def is_of_pod_of(self, other: Sandbox) -> bool:
-        """Whether two sandboxes are of one pod: a uid alone may be given to a sandbox by whoever may make one."""
+        """Whether two sandboxes are of one pod: anybody who can make a sandbox can give it a uid."""
         return (self.namespace, self.name, self.uid) == (other.namespace, other.name, other.uid)
 
 

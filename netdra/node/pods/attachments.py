@@ -270,6 +270,8 @@ class Attachments:
             if saved is not None:
                 return await self.in_thread(lambda: self.network.confirm(sandbox, claims, saved))
         plans = self._plans(sandbox, claims)
+        if any(step.neutron is not None for plan in plans for step in plan.steps):
+            plans = await self.in_thread(lambda: self.network.with_ports(plans))
         self._succeed(sandbox)
         if self.table.running(sandbox.id) is None:
             raise StoppedError(f"sandbox {sandbox.id} was stopped before its network was attached")

@@ -117,8 +117,8 @@ def reason_of(problem: NetdraError) -> str:
 
 def _about(sandbox: Sandbox, problem: NetdraError | None = None) -> dict[str, object]:
     """What a line is about: the pod, and the first step that failed."""
-    known = Fields(pod=f"{sandbox.namespace}/{sandbox.name}", sandbox=sandbox.id)
+    about = Fields(pod=f"{sandbox.namespace}/{sandbox.name}", sandbox=sandbox.id)
     if isinstance(problem, AttachError) and problem.report.failures:
         first = problem.report.failures[0]
-        known |= Fields(topology=first.topology, step=first.step)
-    return fields(**known)
+        about |= Fields(topology=first.topology, step=first.step)
+    return fields(**about)

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import os
 import threading
 from collections.abc import Callable
@@ -29,7 +30,8 @@ LOOK_SECONDS = 1.0
 """How long after a namespace was gone it is looked at again. Its sandbox is looked for if it is still gone: CRI-O tells
 of the stop in between."""
 DAMPING_SECONDS = 0.1
-"""How long after mounts changed further changes are awaited: a runtime unmounts several things of a sandbox."""
+"""How long after mounts changed further changes are awaited: a runtime unmounts several things of a sandbox. While they
+go on changing, all are looked at every LOOK_SECONDS: a node that starts pods mounts all the time."""
 IDLE_SECONDS = 30.0
 """How often all are looked at although no mount has changed, as a check."""
 _PROCESSES = "/proc/"
@@ -68,7 +70,7 @@ class Namespaces:
     def hold(self, sandbox: str, path: str) -> None:
         """Hold the namespace at a path, in place of another one that is held for the sandbox.
 
-        One that is not there is not held, and nobody is told: whoever acts in it next finds out.
+        A missing namespace is not held, and nobody is told: the next action in it fails.
         """
         try:
             namespace = Namespace.open(path)
@@ -162,6 +164,7 @@ class _Unmounts:
         self._heard = asyncio.Event()
         self._stack = ExitStack()
         self._seconds = IDLE_SECONDS
+        self._ended = -math.inf
 
     def __enter__(self) -> Self:
         try:
@@ -188,5 +191,6 @@ class _Unmounts:
         with suppress(TimeoutError):
             async with asyncio.timeout(self._seconds):
                 await self._heard.wait()
-                await asyncio.sleep(DAMPING_SECONDS)
+                await asyncio.sleep(max(DAMPING_SECONDS, self._ended + LOOK_SECONDS - self._loop.time()))
         self._heard.clear()
+        self._ended = self._loop.time()

@@ -22,7 +22,7 @@ from netdra.chain.site import Settings
 from netdra.kernel import netns
 from netdra.model.claim import ResourceClaim
 from netdra.model.errors import InvalidInputError, NetdraError, TemporaryError
-from netdra.model.plan import ClaimReference, Plan
+from netdra.model.plan import ClaimReference, Plan, PlannedDevice, PlannedPort
 from netdra.model.schema import CNIPluginSchema
 from netdra.node import faults, metrics
 from netdra.node.nri.hooks import Sandbox
@@ -31,6 +31,7 @@ from netdra.node.pods.table import Table, Undone
 from netdra.node.view import HeldDevice
 from netdra.ops.metrics import measured
 from netdra.topology.devices import DeviceKey
+from netdra.topology.ports import with_ports
 
 COLLECT_SECONDS = 2.0  # no sandbox begins for half of it, which is less than a hook has
 _AFTERWARDS = 0.05  # seconds of a budget that are kept for what follows the chain
@@ -97,6 +98,21 @@ class Network:
     def standing(self, sandbox: Sandbox) -> Saved | None:
         """The checkpoint of a sandbox whose network is complete in its namespace, else None."""
         return checks.standing(self.settings.state, sandbox.id, sandbox.netns)
+
+    def with_ports(self, plans: Sequence[Plan]) -> tuple[Plan, ...]:
+        """Plans with the ports in Neutron that their claims' records say that their VFs have.
+
+        Raises:
+            NetdraError: a record has none, or cannot be read.
+        """
+
+        def recorded(claim: ClaimReference, device: PlannedDevice) -> PlannedPort | None:
+            prepared = self.table.prepared.get(claim.uid)
+            kept = prepared.devices if prepared is not None else ()
+            wanted = (device.pool, device.device, device.pci_address)
+            return next((one.port for one in kept if (*one.key, one.facts.pci_address) == wanted), None)
+
+        return with_ports(plans, recorded)
 
     def attach(
         self,

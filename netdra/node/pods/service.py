@@ -28,7 +28,7 @@ from netdra.node.pods.reconcile import Reconciler
 from netdra.node.pods.table import Table
 from netdra.node.pods.tracker import Tracker, WatchedPod
 from netdra.node.pods.writer import StatusWriter
-from netdra.node.priority import PriorityGate
+from netdra.node.priority import PriorityGate, Turns
 from netdra.node.view import NodeView
 
 _SWITCH_SECONDS = 0.0005
@@ -97,6 +97,7 @@ class Dependencies:
         emit: takes an event.
         changed: told each time that other devices are held than before, or with other trouble.
         gate: what statuses wait for.
+        turns: what claims are worked on.
         threads: where blocking work is done, in the host's network namespace.
         permits: what those who write topologies may have of the node.
     """
@@ -110,6 +111,7 @@ class Dependencies:
     emit: Callable[[Occurrence], None]
     changed: Callable[[], None] = lambda: None
     gate: PriorityGate = field(default_factory=PriorityGate)
+    turns: Turns = field(default_factory=lambda: Turns(PriorityGate()))
     threads: Threads = field(default_factory=Threads.made)
     permits: NodePermits = EVERYTHING
 
@@ -148,6 +150,7 @@ def assemble(given: Dependencies) -> Pods:
         tracker,
         given.permits,
         lambda uid: orphans.settle(uid),
+        given.turns,
     )
     orphans = Orphans(attachments, claims)
     return Pods(

@@ -17,7 +17,7 @@ from netdra.chain.outcome import DeviceOutcome
 from netdra.chain.report import StepReport
 from netdra.model import names
 from netdra.model.claim import AllocatedDeviceStatus, NetworkDeviceData, ResourceClaim
-from netdra.model.plan import ClaimReference, PlannedDevice
+from netdra.model.plan import ClaimReference, PlannedDevice, PlannedPort
 from netdra.node.nri.hooks import Sandbox
 
 _RESERVED = "no NetworkTopology is meant by its DeviceClass: it is reserved for the pod, and nothing was attached"
@@ -192,16 +192,32 @@ def _data(uses: Sequence[Use]) -> dict[str, Any] | None:
     """The results step by step, as much as there is room for: all, then the device's own step alone, then names."""
     for detail in (_all_steps, _own_step, _names):
         for pods in (uses, uses[:1]):
-            listed = [_pod(outcome, detail(device)) for outcome, device in pods]
+            listed = [_pod(outcome, device, detail(device)) for outcome, device in pods]
             data = {"pods": listed} | ({"more": len(uses) - len(pods)} if len(pods) < len(uses) else {})
             if len(msgspec.json.encode(data)) <= MAX_DATA:
                 return data
     return None
 
 
-def _pod(outcome: Outcome, steps: list[dict[str, Any]]) -> dict[str, Any]:
+def _pod(outcome: Outcome, device: DeviceOutcome, steps: list[dict[str, Any]]) -> dict[str, Any]:
     sandbox = outcome.sandbox
-    return {"name": sandbox.name, "uid": sandbox.uid, "sandbox": sandbox.id} | ({"steps": steps} if steps else {})
+    told: dict[str, Any] = {"name": sandbox.name, "uid": sandbox.uid, "sandbox": sandbox.id}
+    if device.port is not None:
+        told["neutron"] = _port(device.port)
+    return told | ({"steps": steps} if steps else {})
+
+
+def _port(port: PlannedPort) -> dict[str, Any]:
+    """The port in Neutron that the device had when the pod got its network."""
+    settings = port.settings
+    return {
+        "portID": port.port_id,
+        "networkID": port.network_id,
+        "networkName": port.network_name,
+        "mac": settings.mac,
+        "vlan": settings.vlan,
+        "addresses": list(settings.addresses),
+    }
 
 
 def _all_steps(device: DeviceOutcome) -> list[dict[str, Any]]:

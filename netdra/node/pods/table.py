@@ -341,8 +341,8 @@ class Table:
     def has_anything(self, sandbox: str) -> bool:
         """Whether anything of a sandbox is known that would have to be undone; its checkpoint may say more."""
         record = self._records.get(sandbox)
-        known = record is not None and bool(record.claims or record.trouble or record.phase is not Phase.EXPECTED)
-        return known or self.namespaces.has(sandbox)
+        recorded = record is not None and bool(record.claims or record.trouble or record.phase is not Phase.EXPECTED)
+        return recorded or self.namespaces.has(sandbox)
 
     def to_take_down(self) -> tuple[str, ...]:
         """The sandboxes that have ended, or have trouble and do not run."""

@@ -119,7 +119,7 @@ def claim_names(pod: WatchedPod) -> tuple[str, ...] | None:
 
 
 def needed(claim: ResourceClaim) -> ResourceClaim:
-    """A claim without what preparing and binding it do not need: its wishes, and all that is other drivers'."""
+    """A claim without its requests and without other drivers' results: preparing and binding need neither."""
     metadata = claim.metadata
     marked = {name: value for name, value in metadata.annotations.items() if name in _ANNOTATIONS}
     allocation = claim.status.allocation
@@ -235,7 +235,7 @@ class Tracker:
         return tuple(claim for claim in claims if is_ours(claim))
 
     async def just_read(self, wanted: ClaimReference) -> ResourceClaim | None:
-        """A claim as it has just been read for a pod that the watch knows; None if whoever asks must read it himself.
+        """A claim as it has just been read for a pod that the watch knows; None if the caller must read it.
 
         Once for each reading: what is prepared a second time may have been given back and allocated anew in between.
         """
@@ -277,9 +277,9 @@ class Tracker:
     async def _claim(self, sandbox: Sandbox, name: str) -> ResourceClaim:
         """A claim that is allocated, and reserved for the pod if it has devices of ours."""
         key = key_of(sandbox.namespace, name)
-        known = self._claims.get(key)
-        if known is not None and is_for(known, sandbox.uid):
-            return known
+        remembered = self._claims.get(key)
+        if remembered is not None and is_for(remembered, sandbox.uid):
+            return remembered
         begun_before = key in self._reading
         claim = await self._read(key)
         if begun_before and not is_for(claim, sandbox.uid):
@@ -329,7 +329,7 @@ class Tracker:
             log.log(level, 'ResourceClaim "%s" is not read: %s', key, problem)
 
     def _changed(self, change: Change[WatchedPod]) -> None:
-        """A pod came: read what it names before it is asked for. One went: forget what nobody names any more."""
+        """A new pod's claims are read before they are asked for; a gone pod's are forgotten unless others have them."""
         if change.new is None:
             self._forget()
             return
@@ -342,8 +342,8 @@ class Tracker:
             return
         for name in claim_names(change.new) or ():
             key = key_of(change.new.metadata.namespace, name)
-            known = self._claims.get(key)
-            if known is None or not is_for(known, change.new.metadata.uid):
+            claim = self._claims.get(key)
+            if claim is None or not is_for(claim, change.new.metadata.uid):
                 self._begin_reading(key)
 
     def _forget(self) -> None:

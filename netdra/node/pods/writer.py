@@ -114,7 +114,7 @@ class StatusWriter:
 
     def of_pod(self, uid: str) -> tuple[Outcome, ...]:
         """What is told of a pod now."""
-        return tuple(known[uid] for known in self._outcomes.values() if uid in known)
+        return tuple(by_pod[uid] for by_pod in self._outcomes.values() if uid in by_pod)
 
     def _drop(self, is_over: Callable[[Outcome], bool]) -> None:
         for claim_uid, outcomes in tuple(self._outcomes.items()):

@@ -31,7 +31,7 @@ _DEFAULT = Taints().gone
 _OURS = frozenset({names.GONE, names.WITHDRAWN, names.TROUBLE})
 
 
-class Known(msgspec.Struct, frozen=True):
+class DeviceFacts(msgspec.Struct, frozen=True):
     """A device's interface, as it was when it was there last, and the policy that offers it.
 
     Attributes:
@@ -45,47 +45,47 @@ class Known(msgspec.Struct, frozen=True):
     plugins: tuple[str, ...] = ()
 
 
-def of_part(part: ExposureResult, by_identity: Mapping[str, Interface]) -> dict[str, Known]:
-    """What is known of a pool's devices, by their names."""
+def of_part(part: ExposureResult, by_identity: Mapping[str, Interface]) -> dict[str, DeviceFacts]:
+    """The facts of a pool's devices, by their names."""
     return {
-        device.name: Known(by_identity[device.interface], device.policy, device.allow_host_use, device.plugins)
+        device.name: DeviceFacts(by_identity[device.interface], device.policy, device.allow_host_use, device.plugins)
         for device in part.devices
     }
 
 
-def of_slices(slices: Iterable[ResourceSlice], reported: NodeNetworkStatus) -> dict[DeviceKey, Known]:
+def of_slices(slices: Iterable[ResourceSlice], reported: NodeNetworkStatus) -> dict[DeviceKey, DeviceFacts]:
     """What slices say of their devices' interfaces, and the node's report of the policies that made them."""
-    policies = {name: each.policy for group in reported.interfaces for name, each in group.published()}
+    policies = {name: device.policy for group in reported.interfaces for name, device in group.published()}
     return {
-        (found.spec.pool.name, device.name): Known(
+        (one.spec.pool.name, device.name): DeviceFacts(
             _interface(device), policies.get(device.name, ""), plugins=supported_cnis(device)
         )
-        for found in slices
-        for device in found.spec.devices
+        for one in slices
+        for device in one.spec.devices
     }
 
 
-def still(last: Known, now: Known) -> Known:
-    """What is known of a held device: its interface as it was when it was allocated; who offers it may change.
+def still(last: DeviceFacts, now: DeviceFacts) -> DeviceFacts:
+    """A held device's facts: its interface as it was at the allocation, and the policy that offers it now.
 
-    What it was allocated for it may be attached by until it is given back.
+    Plugins that the device was allocated for stay allowed until the claim is given back.
     """
     plugins = tuple(dict.fromkeys((*now.plugins, *last.plugins)))
-    return Known(last.interface, now.policy, now.allow_host_use, plugins)
+    return DeviceFacts(last.interface, now.policy, now.allow_host_use, plugins)
 
 
-def planned(pool: str, device: Device, known: Known) -> PlannedDevice:
+def planned(pool: str, device: Device, last: DeviceFacts) -> PlannedDevice:
     """A published device as a plan takes it; `request` is still "".
 
     A plugin that the node has lost is still one that the policy lists: a claim that has the device for it is not
     refused, its pod waits until the plugin is back.
     """
-    interface = known.interface
+    interface = last.interface
     return PlannedDevice(
         request="",
         pool=pool,
         device=device.name,
-        supported_cnis=known.plugins or supported_cnis(device),
+        supported_cnis=last.plugins or supported_cnis(device),
         if_name=interface.if_name,
         type=interface.type,
         mac=interface.mac,
@@ -95,15 +95,17 @@ def planned(pool: str, device: Device, known: Known) -> PlannedDevice:
         mtu=interface.mtu,
         rdma_device=interface.rdma_device,
         iommu_group=interface.iommu_group,
-        allow_host_use=known.allow_host_use,
+        device_file=interface.device_file,
+        allow_host_use=last.allow_host_use,
     )
 
 
 def _interface(device: Device) -> Interface:
     published = {names.qualified(name): attribute.value for name, attribute in device.attributes.items()}
     values = {field: published.get(name) for name, field in PUBLISHED_FIELDS}
-    known: dict[str, Any] = {field: value for field, value in values.items() if type(value) is _TYPES[field]}
-    return Interface(**known)
+    fields: dict[str, Any] = {field: value for field, value in values.items() if type(value) is _TYPES[field]}
+    # What its provider called it is in the device's name alone.
+    return Interface(**fields, called=device.name) if fields.get("device_file") else Interface(**fields)
 
 
 class Recalled(msgspec.Struct, frozen=True):
@@ -116,12 +118,12 @@ class Recalled(msgspec.Struct, frozen=True):
 class PfNames:
     """The names of PFs by their PCI address, for the time when their netdev is elsewhere."""
 
-    def __init__(self, published: Iterable[Known] = ()) -> None:
+    def __init__(self, published: Iterable[DeviceFacts] = ()) -> None:
         """Begin with what was published before this process."""
         self._by_vf = {
-            known.interface.pci_address: known.interface.pf_name
-            for known in published
-            if known.interface.type == "vf" and known.interface.pf_name
+            device.interface.pci_address: device.interface.pf_name
+            for device in published
+            if device.interface.type == "vf" and device.interface.pf_name
         }
         self._by_pf: dict[str, str] = {}
 
@@ -147,11 +149,11 @@ class PfNames:
         return interface if name == interface.pf_name else msgspec.structs.replace(interface, pf_name=name)
 
 
-def frozen_names(held: Iterable[Known]) -> dict[str, str]:
+def frozen_names(held: Iterable[DeviceFacts]) -> dict[str, str]:
     """The names of netdevs, by PCI address, that the pools and devices of what is held are called after."""
     names: dict[str, str] = {}
-    for known in held:
-        interface = known.interface
+    for device in held:
+        interface = device.interface
         if interface.type == "vf":
             names[interface.pf_pci_address] = interface.pf_name
         elif interface.pci_address and not interface.dev_port:
@@ -161,7 +163,7 @@ def frozen_names(held: Iterable[Known]) -> dict[str, str]:
 
 def recall(
     interfaces: Sequence[Interface],
-    held: Mapping[DeviceKey, Known],
+    held: Mapping[DeviceKey, DeviceFacts],
     *,
     left: Callable[[Interface], bool],
     on_the_bus: Callable[[str], bool],
@@ -170,18 +172,23 @@ def recall(
 
     Args:
         interfaces: those that are here.
-        held: what is known of the devices that claims have.
+        held: the facts of the devices that claims have.
         left: whether an interface without a PCI device went to another namespace.
         on_the_bus: whether there is a PCI device of that address.
     """
     if not held:
         return Recalled(tuple(interfaces), frozenset())
     names = {interface.if_name for interface in interfaces}
+    files = {interface.device_file for interface in interfaces if not interface.file_problem}
     functions = {(interface.pci_address, interface.dev_port) for interface in interfaces}
     away: dict[str, Interface] = {}
     gone: set[DeviceKey] = set()
-    for key, known in held.items():
-        last = known.interface
+    for key, device in held.items():
+        last = device.interface
+        if last.device_file:
+            if last.device_file not in files:
+                gone.add(key)
+            continue
         if (last.pci_address, last.dev_port) in functions if last.pci_address else last.if_name in names:
             continue
         if on_the_bus(last.pci_address) if last.pci_address else left(last):
@@ -192,24 +199,24 @@ def recall(
     return Recalled((*interfaces, *back), frozenset(gone))
 
 
-def gone_effects(gone: Mapping[DeviceKey, Known], exposer: Exposer, before: Gone) -> Gone:
+def gone_effects(gone: Mapping[DeviceKey, DeviceFacts], exposer: Exposer, before: Gone) -> Gone:
     """What the taint of each gone device does.
 
-    The policy that offered it last decides, as it reads now; once that is deleted, the default holds. After a restart
-    it may not be known: then it is the policy that would offer the device if its interface were still there, and
-    where there is none, what was published stays.
+    The policy that offered the device last decides, as it reads now; the default holds once that policy is deleted.
+    After a restart the policy may be unknown: then the policy decides that would offer the device if its interface
+    were still there; without such a policy the published effect stays.
 
     Args:
-        gone: what is known of the devices.
+        gone: the devices' facts.
         exposer: the policies.
         before: what was decided, or published, until now.
     """
-    found: dict[DeviceKey, TaintEffect] = {}
-    for key, known in gone.items():
-        policy = known.policy or exposer.policy_of(known.interface, key[1])
+    effects: dict[DeviceKey, TaintEffect] = {}
+    for key, device in gone.items():
+        policy = device.policy or exposer.policy_of(device.interface, key[1])
         fallback = _DEFAULT if policy else before.get(key, _DEFAULT)
-        found[key] = exposer.gone_effect(policy) or fallback
-    return found
+        effects[key] = exposer.gone_effect(policy) or fallback
+    return effects
 
 
 def published_gone(published: Iterable[Sequence[ResourceSlice]]) -> Gone:
@@ -225,7 +232,7 @@ def published_gone(published: Iterable[Sequence[ResourceSlice]]) -> Gone:
 
 
 def marked(device: Device, *, here: bool, gone: TaintEffect | None, withdrawn: bool, trouble: str) -> Device:
-    """A device with the taints that its state asks for; those that exposure gave to one that is here stay."""
+    """A device with the taints of its state; a present device keeps those of its policy, too."""
     taints = [taint for taint in device.taints if here and taint.key not in _OURS]
     if gone:
         taints.append(DeviceTaint(key=names.GONE, effect=gone))

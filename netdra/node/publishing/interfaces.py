@@ -19,7 +19,9 @@ from typing import TypeVar
 import msgspec
 
 from netdra.discovery.watch import Watcher
+from netdra.kernel.device_files import DeviceFiles
 from netdra.model.inventory import Interface, Inventory
+from netdra.model.registration import DeviceFile
 from netdra.node.metrics import READ_SECONDS
 
 BURST = 5
@@ -76,13 +78,13 @@ class Damper:
         waits: list[float] = []
         for interface in interfaces:
             key = (interface.identity, interface.if_name)
-            known = self._shown.get(key, interface)
-            if known is interface or known == interface:
-                shown[key] = known
-            elif _settled(interface, known) != known:
+            before = self._shown.get(key, interface)
+            if before is interface or before == interface:
+                shown[key] = before
+            elif _settled(interface, before) != before:
                 shown[key] = interface
             elif wait := self._bucket(key, now).wait(now):
-                shown[key] = known
+                shown[key] = before
                 waits.append(now + wait)
             else:
                 shown[key] = interface
@@ -98,15 +100,15 @@ class Damper:
         return self._buckets.get(key) or Bucket(BURST, now)
 
 
-def _settled(interface: Interface, known: Interface) -> Interface:
+def _settled(interface: Interface, before: Interface) -> Interface:
     """An interface with the restless facts of another time."""
     return msgspec.structs.replace(
         interface,
-        oper_state=known.oper_state,
-        link_speed=known.link_speed,
-        no_carrier=known.no_carrier,
-        ipv4=known.ipv4,
-        ipv6=known.ipv6,
+        oper_state=before.oper_state,
+        link_speed=before.link_speed,
+        no_carrier=before.no_carrier,
+        ipv4=before.ipv4,
+        ipv6=before.ipv6,
     )
 
 
@@ -117,17 +119,20 @@ class Interfaces:
         watcher: whose counts anybody may read.
     """
 
-    def __init__(self, watcher: Watcher, thread: ThreadPoolExecutor) -> None:
+    def __init__(self, watcher: Watcher, thread: ThreadPoolExecutor, files: DeviceFiles) -> None:
         self.watcher = watcher
         self._thread = thread
+        self._files = files
+        self._seen: dict[str, DeviceFile] = {}
 
     @classmethod
     @asynccontextmanager
-    async def watching(cls, watch: Callable[[], Watcher]) -> AsyncIterator[Interfaces]:
+    async def watching(cls, watch: Callable[[], Watcher], files: DeviceFiles) -> AsyncIterator[Interfaces]:
         """Read the kernel once, and listen to it until the end.
 
         Args:
             watch: opens the kernel.
+            files: which device files pods may be given.
 
         Raises:
             KernelError: the links cannot be listed.
@@ -136,7 +141,7 @@ class Interfaces:
         with ThreadPoolExecutor(max_workers=1, thread_name_prefix="interfaces") as thread:
             watcher = await loop.run_in_executor(thread, watch)
             with watcher:
-                yield cls(watcher, thread)
+                yield cls(watcher, thread, files)
 
     async def next(self, clear: Callable[[], Awaitable[None]]) -> bool:
         """Wait for events of the kernel, or for a full reading that is due, and tell whether to look at it again.
@@ -160,8 +165,8 @@ class Interfaces:
         return changed or scanned
 
     @property
-    def known(self) -> Inventory:
-        """What is known now."""
+    def inventory(self) -> Inventory:
+        """The node's interfaces as they were read last."""
         return self.watcher.inventory
 
     def left(self, interface: Interface) -> bool:
@@ -173,6 +178,16 @@ class Interfaces:
     def on_the_bus(self, address: str) -> bool:
         """Whether there is a PCI device of that address."""
         return self.watcher.sysfs.is_folder(f"bus/pci/devices/{address}")
+
+    def device_file(self, path: str) -> DeviceFile:
+        """What there is at the path of a device file."""
+        file = self._seen[path] = self._files.look(path)
+        return file
+
+    def files_changed(self, paths: Sequence[str]) -> bool:
+        """Whether a device file is another than it was when it was looked at last, or was never looked at."""
+        self._seen = {path: file for path, file in self._seen.items() if path in paths}
+        return any(self._seen.get(path) != self._files.look(path) for path in paths)
 
     async def run(self, work: Callable[[], T]) -> T:
         """Do something in the watcher's thread, one thing after the other."""

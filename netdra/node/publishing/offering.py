@@ -20,14 +20,14 @@ from netdra.model.inventory import Interface, Inventory, Node, wire
 from netdra.model.node_network import NodeNetworkStatus
 from netdra.model.plan import PlannedDevice
 from netdra.model.policy import DeviceExposurePolicy
-from netdra.model.registration import Outcome
+from netdra.model.registration import DeviceFile, Outcome
 from netdra.model.resource import ResourceSlice
 from netdra.node.publishing import facts, reports
-from netdra.node.publishing.facts import Gone, Known, PfNames, frozen_names, recall
+from netdra.node.publishing.facts import DeviceFacts, Gone, PfNames, frozen_names, recall
 from netdra.node.publishing.interfaces import Damper
-from netdra.node.publishing.keep import Pool, keep
 from netdra.node.publishing.plugins import Presence
 from netdra.node.publishing.reports import Listed, Row, Seen
+from netdra.node.publishing.retain import Pool, retain
 from netdra.node.view import HeldDevice
 from netdra.slices.pack import arrange, layout
 from netdra.topology.devices import DeviceKey
@@ -43,6 +43,9 @@ class KernelView(Protocol):
 
     def on_the_bus(self, address: str) -> bool:
         """Whether there is a PCI device of that address."""
+
+    def device_file(self, path: str) -> DeviceFile:
+        """What there is at the path of a device file."""
 
 
 class Offered(msgspec.Struct, frozen=True):
@@ -66,7 +69,7 @@ class Offered(msgspec.Struct, frozen=True):
 
 
 class _Source(msgspec.Struct, frozen=True):
-    """What a pool is made from: what exposure says, who holds what, and what of that is gone."""
+    """What a pool is made from: exposure's result, the devices that claims hold, and those of them that are gone."""
 
     part: ExposureResult
     holding: tuple[HeldDevice, ...]
@@ -82,7 +85,7 @@ class _Made(msgspec.Struct, frozen=True):
 
     source: _Source
     slices: Slices
-    known: dict[str, Known]
+    devices: dict[str, DeviceFacts]
     problems: tuple[Problem, ...]
     kept_out: int
 
@@ -112,7 +115,7 @@ class Offering:
         restored = facts.of_slices(
             (one for slices in published.values() for one in slices), reported or NodeNetworkStatus()
         )
-        self._last: dict[DeviceKey, Known] = restored
+        self._last: dict[DeviceKey, DeviceFacts] = restored
         self._gone = facts.published_gone(published.values())
         self._pf_names = PfNames(restored.values())
         self._bare: frozenset[str] = frozenset()
@@ -169,18 +172,20 @@ class Offering:
         claimed = {one.key: self._last[one.key] for one in held if one.key in self._last}
         named = self._pf_names.complete(inventory.interfaces, frozen_names(claimed.values()))
         left = self._left(inventory, kernel)
+        others = (last.interface for last in claimed.values() if not last.interface.device_file)
+        named = (*named, *registered.file_devices((*named, *others), kernel.device_file))
         recalled = recall(named, claimed, left=left, on_the_bus=kernel.on_the_bus)
         here_now = recalled.interfaces
         if wired := inventory.node.wired:
             # Discovery does not know the name of a PF that is away, nor what becomes of a name that is frozen.
-            here_now = tuple(wire(wired, each) for each in here_now)
+            here_now = tuple(wire(wired, interface) for interface in here_now)
         gone = {key: claimed[key] for key in recalled.gone}
-        self._bare = frozenset(each.pci_address for each in named if each.type == "vf" and not each.if_name)
+        self._bare = frozenset(entry.pci_address for entry in named if entry.type == "vf" and not entry.if_name)
         interfaces = self._damper.damp(here_now, now)
         in_use = {one.key[0] for one in held if one.key[0] in self._previous}
         node = Node(name=self._node, labels=labels, allocatable=allocatable, physnets=inventory.node.physnets)
         here = Inventory(node=node, interfaces=interfaces)
-        pinned = {known.interface.identity: key[0] for key, known in claimed.items()}
+        pinned = {device.interface.identity: key[0] for key, device in claimed.items()}
         parts = self._exposer.pools(here, in_use, pinned, registered)
         self._gone = facts.gone_effects(gone, self._exposer, self._gone)
         changed = self._make_all(parts, held, interfaces)
@@ -202,8 +207,8 @@ class Offering:
             refused: devices that the API server does not take, with its reason.
         """
         assert self._exposer is not None, "follow comes first"
-        found = {(each.identity, each.device_name): each for each in self._interfaces}
-        rows = [row for pool in self._made for row in self._rows(pool, found, refused)]
+        by_name = {(interface.identity, interface.device_name): interface for interface in self._interfaces}
+        rows = [row for pool in self._made for row in self._rows(pool, by_name, refused)]
         unwanted = [
             Problem(policy="", message=f'pool "{pool}": device "{name}" is refused by the API server: {why}')
             for (pool, name), why in refused.items()
@@ -230,7 +235,7 @@ class Offering:
     @property
     def _problems(self) -> tuple[Problem, ...]:
         homeless = self._exposer.problems if self._exposer else ()
-        parts = [each for made in self._made.values() for each in made.problems]
+        parts = [problem for made in self._made.values() for problem in made.problems]
         presence = self._presence
         if presence is None or not (presence.lost or presence.unusable):
             return (*homeless, *parts)
@@ -238,16 +243,16 @@ class Offering:
 
     def _listed(self) -> dict[str, Listed]:
         """The CNI plugins that policies list for devices of this node."""
-        found: dict[str, Listed] = {}
+        listed: dict[str, Listed] = {}
         for made in self._made.values():
             held = {one.key[1] for one in made.source.holding}
             for device in made.source.part.devices:
                 for plugin in device.plugins:
-                    found[plugin] = found.get(plugin, Listed()).with_one(allocated=device.name in held)
-        return found
+                    listed[plugin] = listed.get(plugin, Listed()).with_one(allocated=device.name in held)
+        return listed
 
     def _left_out(self, problems: Iterable[Problem]) -> Mapping[LeftOut, int]:
-        left_out = Counter(each.left_out for each in problems if each.left_out is not None)
+        left_out = Counter(problem.left_out for problem in problems if problem.left_out is not None)
         left_out["in-use"] += sum(made.kept_out for made in self._made.values())
         return left_out
 
@@ -257,28 +262,28 @@ class Offering:
         """The interfaces of a pool, and those that are gone and whose devices claims have."""
         made = self._made[pool]
         held = {one.key[1] for one in made.source.holding}
-        devices: dict[str, list[tuple[str, Known]]] = {}
+        devices: dict[str, list[tuple[str, DeviceFacts]]] = {}
         for name in (device.name for one in made.slices for device in one.spec.devices):
-            known = made.known.get(name) or self._last.get((pool, name))
-            if known is not None and (pool, name) not in refused:
-                devices.setdefault(known.interface.identity, []).append((name, known))
+            last = made.devices.get(name) or self._last.get((pool, name))
+            if last is not None and (pool, name) not in refused:
+                devices.setdefault(last.interface.identity, []).append((name, last))
         for decision in made.source.part.decisions:
             suffixes = {verdict.suffix for verdict in decision.verdicts}
             base = decision.device_name
             published = tuple(
-                reports.device(base, name, known.policy, suffixes, allocated=name in held)
-                for name, known in devices.pop(decision.interface, ())
+                reports.device(base, name, last.policy, suffixes, allocated=name in held)
+                for name, last in devices.pop(decision.interface, ())
             )
             yield Row(interfaces[decision.interface, base], decision, published)
-        for name, known in (each for found in devices.values() for each in found):
-            gone = reports.device(known.interface.device_name, name, known.policy, (), allocated=name in held)
-            yield Row(known.interface, None, (gone,))
+        for name, last in (entry for entries in devices.values() for entry in entries):
+            gone = reports.device(last.interface.device_name, name, last.policy, (), allocated=name in held)
+            yield Row(last.interface, None, (gone,))
 
     def _left(self, inventory: Inventory, kernel: KernelView) -> Callable[[Interface], bool]:
         """Of what was away already when this process began, nobody saw where it went: it is believed as published."""
         if self._away_from_the_start is None:
             here = {interface.if_name for interface in inventory.interfaces}
-            away = {known.interface.if_name for key, known in self._last.items() if key not in self._gone}
+            away = {last.interface.if_name for key, last in self._last.items() if key not in self._gone}
             self._away_from_the_start = frozenset(away - here)
         begun = self._away_from_the_start
         return lambda interface: kernel.left(interface) or interface.if_name in begun
@@ -311,25 +316,25 @@ class Offering:
     def _make(self, pool: str, source: _Source, identities: Mapping[str, Interface]) -> bool:
         """Make a pool anew, and tell whether it came out differently."""
         packed = layout(source.part, node=self._node, features=self._features)
-        known = facts.of_part(source.part, identities)
+        devices = facts.of_part(source.part, identities)
         slices = self._held(pool, packed.slices, source) if source.holding else packed.slices
         before = self._made.get(pool)
         kept_out = len(_device_names(packed.slices) - _device_names(slices))
         problems = (*source.part.problems, *packed.problems)
-        made = self._made[pool] = _Made(source, slices, known, problems, kept_out)
+        made = self._made[pool] = _Made(source, slices, devices, problems, kept_out)
         held = {one.key[1] for one in source.holding}
         for name in _device_names(self._previous.get(pool, ())):
-            if name not in known and name not in held:
+            if name not in devices and name not in held:
                 self._last.pop((pool, name), None)
-        for name, one in known.items():
+        for name, device in devices.items():
             last = self._last.get((pool, name)) if name in held else None
-            self._last[pool, name] = facts.still(last, one) if last is not None else one
+            self._last[pool, name] = facts.still(last, device) if last is not None else device
         self._previous[pool] = slices
-        return before is None or (before.slices, before.known, before.problems) != (slices, known, made.problems)
+        return before is None or (before.slices, before.devices, before.problems) != (slices, devices, made.problems)
 
     def _held(self, pool: str, slices: Slices, source: _Source) -> Slices:
         held = {one.key[1]: one.trouble for one in source.holding}
-        kept = keep(_flat(self._previous.get(pool, ())), held, _flat(slices))
+        kept = retain(_flat(self._previous.get(pool, ())), held, _flat(slices))
         if self._features.device_taints:
             present = _device_names(slices)
             devices = tuple(
@@ -349,15 +354,15 @@ class Offering:
         """Whether a device is a VF without a netdev here, of which policies cannot say whether they want it."""
         return key in self._last and self._last[key].interface.pci_address in self._bare
 
-    def _planned(self, pool: str, claimed: Mapping[DeviceKey, Known]) -> dict[DeviceKey, PlannedDevice]:
+    def _planned(self, pool: str, claimed: Mapping[DeviceKey, DeviceFacts]) -> dict[DeviceKey, PlannedDevice]:
         if pool not in self._made:
             return {}
         planned: dict[DeviceKey, PlannedDevice] = {}
-        for device in (each for one in self._made[pool].slices for each in one.spec.devices):
+        for device in (device for one in self._made[pool].slices for device in one.spec.devices):
             key = pool, device.name
-            known = self._last.get(key) or claimed.get(key)
-            if known is not None:
-                planned[key] = facts.planned(pool, device, known)
+            last = self._last.get(key) or claimed.get(key)
+            if last is not None:
+                planned[key] = facts.planned(pool, device, last)
         return planned
 
     def _forget(self, pool: str) -> None:
@@ -390,10 +395,10 @@ def _published(made: _Made) -> Iterator[Outcome]:
 
 
 def _flat(slices: Iterable[ResourceSlice]) -> Pool:
-    found = tuple(slices)
+    packed = tuple(slices)
     return Pool(
-        tuple(one for each in found for one in each.spec.shared_counters),
-        tuple(device for each in found for device in each.spec.devices),
+        tuple(one for resource_slice in packed for one in resource_slice.spec.shared_counters),
+        tuple(device for resource_slice in packed for device in resource_slice.spec.devices),
     )
 
 

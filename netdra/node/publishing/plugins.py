@@ -127,7 +127,7 @@ class Plugins:
 
     async def _rest(self, watched: bool) -> None:
         """Wait for the next reason to look."""
-        again = (each.retry_at for name, each in self._answers.items() if name not in self._asking)
+        again = (answer.retry_at for name, answer in self._answers.items() if name not in self._asking)
         due = min(again, default=float("inf")) - time.monotonic()
         with suppress(TimeoutError):
             async with asyncio.timeout(max(0.0, min(LOOK_SECONDS if watched else UNWATCHED_SECONDS, due))):
@@ -140,8 +140,8 @@ class Plugins:
         Returns:
             Whether the kernel tells of the next change.
         """
-        found, watched = await _apart(partial(self._read, changes))
-        self._installed = {binary.name: binary for binary in found}
+        programs, watched = await _apart(partial(self._read, changes))
+        self._installed = {binary.name: binary for binary in programs}
         now = time.monotonic()
         for name, binary in self._installed.items():
             answer = self._answers.get(name)

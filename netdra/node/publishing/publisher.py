@@ -130,12 +130,12 @@ class _Pool:
         """What is wanted without the devices that the server refused, as long as they are as they were."""
         if not self.refused:
             return list(self.wanted)
-        found = []
+        sound = []
         for one in self.wanted:
             devices = tuple(device for device in one.spec.devices if self.refused.get(device.name) != device)
             if devices or one.spec.shared_counters:
-                found.append(msgspec.structs.replace(one, spec=msgspec.structs.replace(one.spec, devices=devices)))
-        return found
+                sound.append(msgspec.structs.replace(one, spec=msgspec.structs.replace(one.spec, devices=devices)))
+        return sound
 
     @property
     def left_out(self) -> list[str]:
@@ -211,8 +211,8 @@ class Publisher:
     def want_pools(self, pools: Mapping[str, Slices]) -> None:
         """From now on these pools are to be so; one without slices is to go. The others stay as they are wanted."""
         for pool, slices in pools.items():
-            known = self._pools.setdefault(pool, _Pool())
-            known.wanted = tuple(slices)
+            state = self._pools.setdefault(pool, _Pool())
+            state.wanted = tuple(slices)
             self._queue.add(pool)
         self._wanted.set()
 
@@ -286,8 +286,8 @@ class Publisher:
             return None
         written = await write(self.client, writes)
         metrics.OVERTAKEN.inc(written.overtaken)
-        for each in written.dropped:
-            metrics.DROPPED.labels(each.gate).inc()
+        for entry in written.dropped:
+            metrics.DROPPED.labels(entry.gate).inc()
         pool.learn(written)
         self.report(name, written)
         return written
@@ -308,7 +308,7 @@ class Publisher:
             self._all_seen.set()
 
     def _end(self, name: str, versions: Mapping[str, str]) -> None:
-        """A pool's round is over; another one follows if the store has other slices than those that came of it."""
+        """A pool's round is over; another round follows if the store has other slices than this round's result."""
         pool = self._pools[name]
         if pool.versions != versions or name in self._deferred:
             self._deferred.discard(name)
@@ -321,13 +321,13 @@ class Publisher:
         return len(self.refused)
 
     def _changed(self, change: Change[StoredSlice]) -> None:
-        for found in filter(None, (change.old, change.new)):
-            pool = _pool_of.decode(found.spec).pool.name
-            known = self._pools.setdefault(pool, _Pool())
-            if found is change.new:
-                known.stored[change.key] = found
+        for one in filter(None, (change.old, change.new)):
+            pool = _pool_of.decode(one.spec).pool.name
+            state = self._pools.setdefault(pool, _Pool())
+            if one is change.new:
+                state.stored[change.key] = one
             else:
-                known.stored.pop(change.key, None)
+                state.stored.pop(change.key, None)
             if pool not in self._unseen and not self._queue.is_busy(pool):
                 self._queue.add(pool)
 
@@ -377,10 +377,10 @@ def refused_devices(status: Status, sent: ResourceSlice) -> tuple[Refusal, ...]:
     causes = status.details.causes if status.details else None
     reasons: dict[int, str] = {}
     for cause in causes or ():
-        found = _DEVICE.match(cause.field)
-        if found is None:
+        match = _DEVICE.match(cause.field)
+        if match is None:
             return ()
-        reasons.setdefault(int(found[1]), f"{cause.field}: {cause.message}")
+        reasons.setdefault(int(match[1]), f"{cause.field}: {cause.message}")
     return tuple(
         Refusal(sent.spec.devices[index].name, reason)
         for index, reason in sorted(reasons.items())

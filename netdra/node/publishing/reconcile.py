@@ -2,7 +2,7 @@
 
 Called by `netdra.node.publishing.publisher` with what `netdra.slices.layout` wants and what the API server has. Pure.
 The rules are those of k8s.io/dynamic-resource-allocation/resourceslice: a pool counts only when all slices of its
-highest generation are there, so a change of more than one slice is a new generation of all of them, and whoever reads
+highest generation are there, so a change of more than one slice is a new generation of all of them, and a reader
 in the middle of it sees an incomplete pool, never a mixed one. Slices are compared by what they say: the API server
 writes quantities in its own way and stamps taints with the time, and both are no difference.
 """
@@ -117,7 +117,7 @@ class Writes(msgspec.Struct, frozen=True):
 
 
 class _Pair(msgspec.Struct, frozen=True):
-    """A wanted slice, the stored one that becomes it (None: a new one), and whether that says the same already."""
+    """A wanted slice, the stored slice that becomes it (None: it is created), and whether both are the same already."""
 
     wanted: ResourceSlice
     stored: ResourceSlice | None = None
@@ -145,7 +145,7 @@ def reconcile(
         pool: _reconcile_pool(wanted_by_pool.get(pool, ()), stored_by_pool.get(pool, ()), owner, adopted or {})
         for pool in dict.fromkeys((*wanted_by_pool, *stored_by_pool))
     }
-    return {pool: found for pool, found in writes.items() if found}
+    return {pool: write for pool, write in writes.items() if write}
 
 
 def owner_of(node: str, uid: str) -> OwnerReference:
@@ -154,10 +154,10 @@ def owner_of(node: str, uid: str) -> OwnerReference:
 
 
 def _by_pool(slices: Slices) -> dict[str, list[ResourceSlice]]:
-    found: dict[str, list[ResourceSlice]] = {}
+    pools: dict[str, list[ResourceSlice]] = {}
     for one in slices:
-        found.setdefault(one.spec.pool.name, []).append(one)
-    return found
+        pools.setdefault(one.spec.pool.name, []).append(one)
+    return pools
 
 
 def _reconcile_pool(wanted: Slices, stored: Slices, owner: OwnerReference, adopted: Adopted) -> Writes:

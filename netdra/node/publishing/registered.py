@@ -52,8 +52,8 @@ class Facts:
     def registered(self, labels: Mapping[str, str]) -> Registered:
         """All that is said; the same object while nothing changes."""
         if labels != self._labels:
-            chosen = {name: of_custom_device(each, labels) for name, each in self._objects.items()}
-            self._chosen = {name: each for name, each in chosen.items() if each is not None}
+            chosen = {name: of_custom_device(item, labels) for name, item in self._objects.items()}
+            self._chosen = {name: entry for name, entry in chosen.items() if entry is not None}
             self._labels, self._made = labels, None
         leased = self._leased()
         if self._made is None or self._made[0] is not leased:

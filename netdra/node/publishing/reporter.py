@@ -31,7 +31,7 @@ log = logging.getLogger(__name__)
 
 BURST = 20
 SECONDS_PER_REPORT = 2.0
-"""How many reports may follow each other, and how often one may come after that, whoever else writes the object."""
+"""How many reports may follow each other, and how often one may come after that, also if others write the object."""
 QUIET_SECONDS = 30.0
 """How long what comes and goes with pods waits after a report, so that it is told together."""
 LONGEST_WAIT = 60.0

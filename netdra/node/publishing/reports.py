@@ -113,13 +113,13 @@ def lost_plugins(listed: Mapping[str, Listed], presence: Presence | None) -> Ite
 
     What was never there may be meant for other nodes.
     """
-    for each in missing_plugins(listed, presence):
-        if each.reason:
+    for missing in missing_plugins(listed, presence):
+        if missing.reason:
             yield Problem(
                 policy="",
-                message=f'CNI plugin "{each.name}" is not offered ({each.devices} devices list it, claims have '
-                f"{each.allocated} of them): {each.reason}",
-                cause=f'CNI plugin "{each.name}" is not offered: {each.reason}',
+                message=f'CNI plugin "{missing.name}" is not offered ({missing.devices} devices list it, claims have '
+                f"{missing.allocated} of them): {missing.reason}",
+                cause=f'CNI plugin "{missing.name}" is not offered: {missing.reason}',
             )
 
 
@@ -157,7 +157,7 @@ def device(base: str, name: str, policy: str, suffixes: Iterable[str], *, alloca
         allocated: whether a claim has it.
     """
     likely = ("", name.removeprefix(base), *suffixes)
-    suffix = next((each for each in likely if names.label(base + each) == name), None)
+    suffix = next((candidate for candidate in likely if names.label(base + candidate) == name), None)
     if suffix is None:
         return PublishedDevice(policy=policy, name=name, allocated=allocated)
     return PublishedDevice(policy=policy, suffix=suffix, allocated=allocated)
@@ -194,15 +194,15 @@ def _fate(_: Interface) -> tuple[object, ...]:
 def _fitting(rest: NodeNetworkStatus, rows: Sequence[Row]) -> NodeNetworkStatus:
     """The status with as much of the interfaces as there is room for."""
     for alike in (_alone, _nic, _fate):
-        found = msgspec.structs.replace(rest, interfaces=_groups(rows, alike))
-        if len(found.interfaces) <= MAX_GROUPS and _size(found) <= MAX_STATUS:
-            return found
-    groups = list(_merged(found.interfaces))
+        fitting = msgspec.structs.replace(rest, interfaces=_groups(rows, alike))
+        if len(fitting.interfaces) <= MAX_GROUPS and _size(fitting) <= MAX_STATUS:
+            return fitting
+    groups = list(_merged(fitting.interfaces))
     for index in sorted(range(len(groups)), key=lambda index: -_size(groups[index])):
         groups[index] = msgspec.structs.replace(groups[index], attributes={}, varying=(), unreadable=(), names=())
-        found = msgspec.structs.replace(rest, interfaces=tuple(groups))
-        if _size(found) <= MAX_STATUS:
-            return found
+        fitting = msgspec.structs.replace(rest, interfaces=tuple(groups))
+        if _size(fitting) <= MAX_STATUS:
+            return fitting
     return _cut(msgspec.structs.replace(rest, interfaces=tuple(_by_type(groups))))
 
 
@@ -224,15 +224,15 @@ def _by_type(groups: Sequence[InterfaceGroup]) -> Iterator[InterfaceGroup]:
         yield InterfaceGroup(type=kind, count=count, reason=UNTOLD)
 
 
-def _cut(found: NodeNetworkStatus) -> NodeNetworkStatus:
+def _cut(shortened: NodeNetworkStatus) -> NodeNetworkStatus:
     """A status of few interfaces that is still too long: the last of what is most is left out."""
-    while _size(found) > MAX_STATUS:
+    while _size(shortened) > MAX_STATUS:
         longer = max(
-            ("problems", "policies", "custom_devices", "providers"), key=lambda name: _size(getattr(found, name))
+            ("problems", "policies", "custom_devices", "providers"), key=lambda name: _size(getattr(shortened, name))
         )
-        kept: tuple[Any, ...] = getattr(found, longer)
-        found = msgspec.structs.replace(found, **{longer: kept[: len(kept) // 2]})
-    return found
+        kept: tuple[Any, ...] = getattr(shortened, longer)
+        shortened = msgspec.structs.replace(shortened, **{longer: kept[: len(kept) // 2]})
+    return shortened
 
 
 def _groups(rows: Sequence[Row], alike: _Alike) -> tuple[InterfaceGroup, ...]:
@@ -250,13 +250,13 @@ def _key(row: Row, alike: _Alike) -> tuple[object, ...]:
 
 def _is_counted(row: Row) -> bool:
     """Whether an interface is one of many that nobody asks about: a pod's end of a veth, and no policy matches it."""
-    return not (row.devices or row.interface.pci_address or _standings(row))
+    return not (row.devices or row.interface.pci_address or row.interface.device_file or _standings(row))
 
 
 def _group(members: Sequence[Row]) -> InterfaceGroup:
     first = members[0]
     counted = _is_counted(first)
-    common, varying, unreadable = _common([row.interface for row in members])
+    common, varying, unreadable = _common([_offerable(row.interface) for row in members])
     return InterfaceGroup(
         type=first.interface.type,
         state="" if counted else _state(first),
@@ -272,18 +272,25 @@ def _group(members: Sequence[Row]) -> InterfaceGroup:
     )
 
 
+def _offerable(interface: Interface) -> Interface:
+    """A file that is not given to anybody is told without its path, so that nobody expects a policy to offer it."""
+    return msgspec.structs.replace(interface, device_file="") if interface.file_problem else interface
+
+
 def _vf_names(interfaces: Sequence[Interface]) -> str:
     """What stands before the index in the names of VFs, "" if some are named otherwise or all the same."""
     first = interfaces[0]
     before = first.if_name.removesuffix(str(first.vf_index))
-    alike = all(each.vf_index >= 0 and each.if_name == f"{before}{each.vf_index}" for each in interfaces)
+    alike = all(
+        interface.vf_index >= 0 and interface.if_name == f"{before}{interface.vf_index}" for interface in interfaces
+    )
     return before if alike and len(interfaces) > 1 else ""
 
 
 def _state(row: Row) -> str:
     if row.decision is None:
         return GONE
-    return row.interface.oper_state if row.interface.if_name else AWAY
+    return row.interface.oper_state if row.interface.if_name or row.interface.device_file else AWAY
 
 
 def _reason(row: Row) -> str:
@@ -298,9 +305,9 @@ def _standings(row: Row) -> dict[str, Standing]:
     if row.decision is None:
         return {}
     return {
-        each.policy: each.outcome  # type: ignore[misc]  # a Standing is an Outcome of these
-        for each in row.decision.verdicts
-        if each.outcome in _STANDINGS
+        verdict.policy: verdict.outcome  # type: ignore[misc]  # a Standing is an Outcome of these
+        for verdict in row.decision.verdicts
+        if verdict.outcome in _STANDINGS
     }
 
 
@@ -309,11 +316,11 @@ def _common(interfaces: Sequence[Interface]) -> tuple[dict[str, Any], tuple[str,
     shared: dict[str, object] = {}
     varying: set[str] = set()
     for index, interface in enumerate(interfaces):
-        found: Mapping[str, AttributeValue] = attributes(interface)
+        common: Mapping[str, AttributeValue] = attributes(interface)
         if not index:
-            shared = {name: found.get(name, _NOTHING) for name in DEFAULTS if name != _TYPE}
+            shared = {name: common.get(name, _NOTHING) for name in DEFAULTS if name != _TYPE}
             continue
-        for name in [name for name, value in shared.items() if found.get(name, _NOTHING) != value]:
+        for name in [name for name, value in shared.items() if common.get(name, _NOTHING) != value]:
             del shared[name]
             varying.add(name)
     unreadable = tuple(_short(name) for name, value in shared.items() if value is _NOTHING)
@@ -359,11 +366,11 @@ def _custom_devices(outcomes: Iterable[Outcome]) -> Iterator[CustomDeviceReport]
         if outcome.custom_device:
             by_name.setdefault(outcome.custom_device, []).append(outcome)
     for name, own in sorted(by_name.items()):
-        problems = dict.fromkeys(f"{each.device}: {each.problem}" for each in own if each.problem)
+        problems = dict.fromkeys(f"{entry.device}: {entry.problem}" for entry in own if entry.problem)
         yield CustomDeviceReport(
             name=name,
             desired=len(own),
-            applied=sum(not each.problem for each in own),
+            applied=sum(not entry.problem for entry in own),
             problems=tuple(_clipped(text) for text in problems)[:MAX_REFUSALS],
         )
 
@@ -375,7 +382,7 @@ def _providers(outcomes: Iterable[Outcome]) -> Iterator[ProviderReport]:
         if not outcome.custom_device:
             by_name.setdefault(outcome.provider, []).append(outcome)
     for name, own in sorted(by_name.items()):
-        yield ProviderReport(name=name, desired=len(own), applied=sum(not each.problem for each in own))
+        yield ProviderReport(name=name, desired=len(own), applied=sum(not entry.problem for entry in own))
 
 
 def _by_cause(problems: Iterable[Problem]) -> Iterator[NodeProblem]:
@@ -384,8 +391,8 @@ def _by_cause(problems: Iterable[Problem]) -> Iterator[NodeProblem]:
     for problem in problems:
         causes.setdefault((problem.policy, problem.cause or problem.message), []).append(problem)
     ordered = sorted(causes.items(), key=lambda entry: (-len(entry[1]), entry[0]))
-    for (policy, message), found in ordered:
-        seen = sorted({problem.device for problem in found if problem.device}, key=_in_order)
+    for (policy, message), group in ordered:
+        seen = sorted({problem.device for problem in group if problem.device}, key=_in_order)
         yield NodeProblem(
             policy=policy, message=_clipped(message), interfaces=len(seen), example=seen[0] if seen else ""
         )

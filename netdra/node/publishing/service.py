@@ -12,12 +12,15 @@ import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
+from functools import partial
 
 import msgspec
 
 from netdra.cni.plugins import PluginPath
 from netdra.discovery.watch import Watcher
+from netdra.exposure.registered import NOTHING
 from netdra.exposure.templates import allocatable_of
+from netdra.kernel.device_files import DeviceFiles
 from netdra.kube import features as gates
 from netdra.kube.backoff import Backoff
 from netdra.kube.client import Client, Selection
@@ -39,6 +42,7 @@ from netdra.model.schema import CNIPluginSchema
 from netdra.model.topology import NetworkTopology
 from netdra.node import metrics
 from netdra.node.priority import PriorityGate
+from netdra.node.publishing.announce import Health, ProblemEvents
 from netdra.node.publishing.interfaces import Interfaces
 from netdra.node.publishing.offering import Offered, Offering, Slices
 from netdra.node.publishing.plugins import Plugins
@@ -46,7 +50,6 @@ from netdra.node.publishing.publisher import STORED_SLICES, Publisher, StoredSli
 from netdra.node.publishing.reconcile import owner_of
 from netdra.node.publishing.registered import Facts
 from netdra.node.publishing.reporter import Reporter
-from netdra.node.publishing.telling import Health, Telling
 from netdra.node.view import HeldDevice
 from netdra.topology.devices import DeviceKey
 
@@ -59,6 +62,8 @@ def _allocatable(node: ClusterNode | None) -> Mapping[str, str]:
 
 CUSTOM_DEVICES_SECONDS = 5.0
 """How long the first list of CustomDevices is waited for."""
+FILES_SECONDS = 2.0
+"""How often it is seen whether registered device files have come or gone."""
 
 
 class Publishing:
@@ -81,6 +86,7 @@ class Publishing:
         held: Callable[[], Sequence[HeldDevice]] = tuple,
         plugins: PluginPath | None = None,
         leased: Callable[[], tuple[Registration, ...]] = tuple,
+        files: DeviceFiles | None = None,
     ) -> None:
         """Prepare.
 
@@ -91,6 +97,7 @@ class Publishing:
             held: what claims hold now.
             plugins: where the node has its CNI plugins; without it, all that policies list count as there.
             leased: what providers have registered by the node's device registry; the same object while nothing changes.
+            files: which device files pods may be given; without it none.
         """
         self._client = client
         self._node = node
@@ -98,19 +105,21 @@ class Publishing:
         self._held = held
         self._plugins = Plugins(plugins, self.look_again) if plugins is not None else None
         self._recorder = Recorder(client, f"{names.DRIVER}/node", node)
-        self._telling = Telling(self._recorder, node)
+        self._problem_events = ProblemEvents(self._recorder, node)
         self._policies: Store[DeviceExposurePolicy] = Store()
         self._topologies: Store[NetworkTopology] = Store()
         self._schemas: Store[CNIPluginSchema] = Store()
         self._nodes: Store[ClusterNode] = Store()
         self._custom_devices: Store[CustomDevice] = Store()
         self._facts = Facts(leased)
+        self._files = files or DeviceFiles()
         self.stored: Store[StoredSlice] = Store()
         self.health = Health()
         self.passes = 0
         self.outcomes: tuple[Outcome, ...] = ()
         self.published = asyncio.Event()
         self._features = DEFAULT_FEATURES
+        self._registered = NOTHING
         self._slices: dict[str, Slices] = {}
         self._devices: dict[DeviceKey, PlannedDevice] = {}
         self.gate = PriorityGate()
@@ -172,7 +181,7 @@ class Publishing:
                 if self._plugins is not None:
                     knowing.create_task(self._plugins.run())
                 told = knowing.create_task(self._begin())
-                async with Interfaces.watching(self._watch) as interfaces:
+                async with Interfaces.watching(self._watch, self._files) as interfaces:
                     await self._publish(interfaces, await told)
 
     async def _publish(self, interfaces: Interfaces, reported: NodeNetworkStatus | None) -> None:
@@ -194,7 +203,7 @@ class Publishing:
 
     async def _report(self, interfaces: Interfaces, publisher: Publisher, offering: Offering) -> NodeNetworkStatus:
         """What the node is to say of itself now."""
-        refused = {key: self._telling.reason(key) for key in publisher.refused}
+        refused = {key: self._problem_events.reason(key) for key in publisher.refused}
         features = self._features
 
         def make() -> NodeNetworkStatus:
@@ -209,7 +218,7 @@ class Publishing:
             What the node reported before, if it did and the server tells: it is no reason to wait.
         """
         self._features = await self._probed()
-        self._telling.without(gates.off(self._features))
+        self._problem_events.without(gates.off(self._features))
         for store in (self._policies, self.stored):
             await store.wait_synced()
         await self._nodes.until(lambda: self._node in self._nodes.objects)
@@ -248,10 +257,22 @@ class Publishing:
             else:
                 self._handed_on.set()
             self._looked.set()
-            waiting = None if offering.due is None else max(0.0, offering.due - time.monotonic())
+            await self._reason(interfaces, offering)
+
+    async def _reason(self, interfaces: Interfaces, offering: Offering) -> None:
+        """Wait until another pass is worth it: device files are looked at meanwhile, as nothing tells of them."""
+        while True:
+            due = None if offering.due is None else max(0.0, offering.due - time.monotonic())
+            paths = self._registered.files
+            waiting = FILES_SECONDS if paths and (due is None or due > FILES_SECONDS) else due
             with suppress(TimeoutError):
                 async with asyncio.timeout(waiting):
                     await self._work.wait()
+            if self._work.is_set() or waiting is due:
+                return
+            await self.gate.wait()
+            if await interfaces.run(partial(interfaces.files_changed, paths)):
+                return
 
     def _pass(
         self, offering: Offering, interfaces: Interfaces, discovered: metrics.Discovered
@@ -264,14 +285,14 @@ class Publishing:
         allocatable = {name: amount for name, amount in _allocatable(node).items() if name in asked}
         held, features = tuple(self._held()), self._features
         presence = self._plugins.presence if self._plugins is not None else None
-        registered = self._facts.registered(labels)
+        registered = self._registered = self._facts.registered(labels)
         metrics.held(held)
 
         def make() -> Offered:
             offering.follow(policies, features, presence)
-            discovered.update(interfaces.known)
+            discovered.update(interfaces.inventory)
             return offering.update(
-                interfaces.known, labels, held, interfaces, time.monotonic(), registered, allocatable
+                interfaces.inventory, labels, held, interfaces, time.monotonic(), registered, allocatable
             )
 
         return make
@@ -287,9 +308,9 @@ class Publishing:
                 self._slices[pool] = slices
             else:
                 self._slices.pop(pool, None)
-                self._telling.forget(pool)
+                self._problem_events.forget(pool)
         self.health.publish(offered.slices)
-        self._telling.problems(offered.problems)
+        self._problem_events.problems(offered.problems)
         told, self.outcomes = self.outcomes, offered.outcomes
         metrics.published(self.slices, offered.left_out)
         publisher.want_pools(offered.slices)
@@ -312,7 +333,7 @@ class Publishing:
             self._delay.ends(published=True)
 
     def _written(self, pool: str, written: Written) -> None:
-        self._telling.written(pool, written)
+        self._problem_events.written(pool, written)
         if written.refusals and self._reporter is not None:
             self._reporter.note(urgent=True)
         left = gates.without(self._features, written.dropped)

@@ -13,7 +13,7 @@ import time
 from netdra.kube.client import Client
 from netdra.kube.resources import TOKEN_REVIEWS, TokenReview, TokenReviewSpec
 from netdra.model import names
-from netdra.node.kubelet.server import Caller
+from netdra.node.registry.connections import Caller
 from netdra.node.registry.ledger import RefusedRegistrationError
 
 AUDIENCE = names.DRIVER

@@ -17,7 +17,7 @@ from pathlib import Path
 import msgspec
 
 from netdra.chain import files
-from netdra.model.errors import NetdraError
+from netdra.model.errors import UNREADABLE, NetdraError
 from netdra.node.registry.ledger import OWNED_SECONDS, Entry, Key, Owner
 
 log = logging.getLogger(__name__)
@@ -86,7 +86,7 @@ class Journal:
         except OSError as problem:
             log.warning("%s cannot be read: %s; providers must register again", self._path, problem.strerror)
             return {}, {}
-        with suppress(msgspec.DecodeError, IndexError):
+        with suppress(*UNREADABLE, IndexError):
             if _decoder.decode(lines[0]).version == VERSION:
                 return self._replayed(lines[1:])
         try:
@@ -106,18 +106,18 @@ class Journal:
             if not text:
                 continue
             try:
-                found = _decoder.decode(text)
-            except msgspec.DecodeError:
+                entry = _decoder.decode(text)
+            except UNREADABLE:
                 damaged += number < len(lines) - 1
                 continue
-            if found.granted is not None:
-                entries[found.granted.key] = found.granted
-                granted = found.granted
+            if entry.granted is not None:
+                entries[entry.granted.key] = entry.granted
+                granted = entry.granted
                 owners[granted.registration.provider] = Owner(granted.owner, granted.ends + OWNED_SECONDS)
-            elif found.ended is not None:
-                entries.pop(found.ended, None)
-            elif found.owner is not None:
-                owners[found.provider] = found.owner
+            elif entry.ended is not None:
+                entries.pop(entry.ended, None)
+            elif entry.owner is not None:
+                owners[entry.provider] = entry.owner
         if damaged:
             log.warning("%s: %d lines are damaged and passed over", self._path, damaged)
         return entries, owners

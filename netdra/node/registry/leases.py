@@ -69,7 +69,8 @@ class Leases:
         entries, owners = self._journal.read()
         ledger.restore(entries.values(), owners, time.time())
         ledger.expire(time.time())
-        for device in {entry.registration.device for entry in (*before, *ledger.entries)}:
+        # In the order in which they came: of two names of one device file the first one counts.
+        for device in dict.fromkeys(entry.registration.device for entry in (*before, *ledger.entries)):
             self._shown.follow(device, ledger.of_device(device), time.monotonic())
         return ledger
 

@@ -16,7 +16,7 @@ import msgspec
 from netdra.exposure.registered import errors, provider_errors
 from netdra.model.errors import InvalidInputError
 from netdra.model.names import MAX_LABEL
-from netdra.model.registration import Registration
+from netdra.model.registration import Registration, path_error
 from netdra.node.publishing.interfaces import Bucket
 
 MAX_TTL = 30 * 86_400
@@ -95,6 +95,7 @@ class Ledger:
         self._sizes: dict[Key, int] = {}
         self._of_provider: dict[str, int] = {}
         self._adding: dict[str, str] = {}
+        self._files: dict[str, Key] = {}
         self._size = 0
         self._ends: list[tuple[float, Key]] = []
         self.owners: dict[str, Owner] = {}
@@ -113,8 +114,8 @@ class Ledger:
 
     def of_device(self, device: str) -> tuple[Registration, ...]:
         """What is said of a device, in the order of the providers' names."""
-        found = self._by_device.get(device, {})
-        return tuple(found[provider] for provider in sorted(found))
+        registrations = self._by_device.get(device, {})
+        return tuple(registrations[provider] for provider in sorted(registrations))
 
     def register(self, registration: Registration, owner: str, ttl: float, now: float) -> Entry:
         """Take a registration, in the place of what the provider said of the device before.
@@ -205,6 +206,10 @@ class Ledger:
             raise RefusedRegistrationError(
                 f'device: "{shown}" is no name of a device or an interface: 1 to {MAX_LABEL} characters, no / or space'
             )
+        if registration.device_file:
+            wrong = path_error(registration.device_file)
+            if wrong or not registration.adds:
+                raise RefusedRegistrationError(f"device_file: {wrong or 'only RegisterDevice takes one'}")
         for text in errors(registration.provider, registration.attributes, registration.capacity):
             raise RefusedRegistrationError(text)
         if not registration.adds and not registration.attributes and not registration.capacity:
@@ -230,6 +235,12 @@ class Ledger:
         adding = self._adding.get(device)
         if entry.registration.adds and adding is not None and adding != provider:
             raise RefusedRegistrationError(f'device: "{device}" is registered as a device of provider "{adding}"')
+        path = entry.registration.device_file
+        first = self._files.get(path, entry.key)
+        if path and first != entry.key:
+            raise RefusedRegistrationError(
+                f'device_file: "{path}" is device "{first[1]}" of provider "{first[0]}"; a file is one device'
+            )
         if self._size - self._sizes.get(entry.key, 0) + size > self._limits.size:
             raise RefusedRegistrationError(f"the registry is full: it takes {self._limits.size} bytes")
         if entry.key in self._entries:
@@ -250,19 +261,27 @@ class Ledger:
             self._of_provider[provider] = self._of_provider.get(provider, 0) + 1
         self._size += size - self._sizes.get(entry.key, 0)
         self._sizes[entry.key] = size
+        before = self._entries.get(entry.key)
+        if before is not None:
+            self._files.pop(before.registration.device_file, None)
+        if entry.registration.device_file:
+            self._files[entry.registration.device_file] = entry.key
         self._entries[entry.key] = entry
         self._by_device.setdefault(device, {})[provider] = entry.registration
         if entry.registration.adds:
             self._adding[device] = provider
+        elif self._adding.get(device) == provider:
+            del self._adding[device]
         heapq.heappush(self._ends, (entry.ends, entry.key))
         if len(self._ends) > 4 * len(self._entries) + 64:
-            self._ends = [(each.ends, each.key) for each in self._entries.values()]
+            self._ends = [(entry.ends, entry.key) for entry in self._entries.values()]
             heapq.heapify(self._ends)
 
     def _drop(self, key: Key) -> Entry:
         entry = self._entries.pop(key)
         self._size -= self._sizes.pop(key)
         provider, device = key
+        self._files.pop(entry.registration.device_file, None)
         del self._by_device[device][provider]
         if not self._by_device[device]:
             del self._by_device[device]
@@ -300,7 +319,7 @@ class Shown:
     def registrations(self) -> tuple[Registration, ...]:
         """All that is to be published; the same object while nothing changes."""
         if self._made is None:
-            self._made = tuple(each for seen in self._seen.values() for each in seen.said)
+            self._made = tuple(registration for seen in self._seen.values() for registration in seen.said)
         return self._made
 
     def follow(self, device: str, said: tuple[Registration, ...], tick: float) -> bool:
@@ -362,4 +381,13 @@ class Shown:
 
 def _names(said: Iterable[Registration]) -> frozenset[object]:
     """What is said, without the values."""
-    return frozenset((each.provider, each.adds, frozenset(each.attributes), frozenset(each.capacity)) for each in said)
+    return frozenset(
+        (
+            registration.provider,
+            registration.adds,
+            registration.device_file,
+            frozenset(registration.attributes),
+            frozenset(registration.capacity),
+        )
+        for registration in said
+    )

@@ -16,16 +16,18 @@ import stat
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
 import msgspec
 from google.protobuf.message import Message
 
+from netdra.kernel.device_files import DeviceFiles
 from netdra.kube.backoff import Backoff
 from netdra.model.errors import NetdraError, PermanentError, TemporaryError
 from netdra.model.plan import PlannedDevice
-from netdra.model.registration import Outcome, Registration
+from netdra.model.registration import DeviceFile, Outcome, Registration, path_error
 from netdra.model.resource import (
     CapacityRequestPolicy,
     CapacityRequestPolicyRange,
@@ -34,12 +36,13 @@ from netdra.model.resource import (
 )
 from netdra.node import metrics
 from netdra.node.kubelet.plugin import answers
-from netdra.node.kubelet.server import Bounds, Caller, Methods, Server, of_caller, streaming
+from netdra.node.kubelet.server import Methods, Server, streaming
 from netdra.node.priority import PriorityGate
 from netdra.node.publishing.interfaces import Bucket
 from netdra.node.registry.callers import Callers
+from netdra.node.registry.connections import BoundedServer, Bounds, Caller, of_caller
 from netdra.node.registry.leases import Leases
-from netdra.node.registry.ledger import DEFAULT_TTL, Entry
+from netdra.node.registry.ledger import DEFAULT_TTL, Entry, RefusedRegistrationError
 from netdra.node.view import DeviceHealth
 from netdra.node.wire import registry_pb2 as wire
 from netdra.topology.devices import DeviceKey
@@ -92,6 +95,7 @@ class Registry:
         callers: Callers,
         view: View,
         states: Callable[[], AsyncIterator[Sequence[DeviceHealth]]],
+        files: DeviceFiles | None = None,
     ) -> None:
         """Begin nothing yet.
 
@@ -101,9 +105,11 @@ class Registry:
             callers: who is calling.
             view: the node.
             states: how all devices are, now and whenever one changes.
+            files: which device files may be registered; without it none.
         """
         self._place, self._leases, self._callers = place, leases, callers
         self._view, self._states = view, states
+        self._files = files or DeviceFiles()
         self._turn = asyncio.Lock()
         self._bucket = Bucket(CALLS_PER_SECOND, 0.0, CALLS_PER_SECOND, 1 / CALLS_PER_SECOND)
         self.problem = "not begun yet"
@@ -118,12 +124,12 @@ class Registry:
             "Deregister": (wire.DeregisterRequest, wire.DeregisterResponse, self._deregister),
             "ListRegistrations": (wire.ListRegistrationsRequest, wire.ListRegistrationsResponse, self._list),
         }
-        found = {
+        methods = {
             f"{SERVICE}/{name}": of_caller(takes, gives, call, BOUNDS)
             for name, (takes, gives, call) in changing.items()
         }
         watch = streaming(wire.WatchDevicesRequest, wire.WatchDevicesResponse, self._watch)
-        return {**found, f"{SERVICE}/WatchDevices": watch}
+        return {**methods, f"{SERVICE}/WatchDevices": watch}
 
     async def run(self) -> None:
         """Serve until cancelled; what is in the way is told, and waited for."""
@@ -145,7 +151,7 @@ class Registry:
                 continue
             break
         inode = self._place.path.stat().st_ino
-        server = Server(self.methods, BOUNDS._replace(gate=self._view.gate))
+        server = Server(self.methods, partial(BoundedServer, bounds=BOUNDS, gate=self._view.gate))
         await server.start(opened)
         self.problem = ""
         self.serving.set()
@@ -160,26 +166,47 @@ class Registry:
 
     async def _attributes(self, request: wire.RegisterAttributesRequest, caller: Caller) -> Message:
         before = self._leases.ledger.get((request.provider, request.device))
-        adds = before is not None and before.registration.adds
-        return await self._register(request, caller, wire.RegisterAttributesResponse, adds=adds)
+        said = before.registration if before is not None else Registration(provider="", device="")
+        return await self._register(
+            request, caller, wire.RegisterAttributesResponse, adds=said.adds, device_file=said.device_file
+        )
 
     async def _device(self, request: wire.RegisterDeviceRequest, caller: Caller) -> Message:
-        return await self._register(request, caller, wire.RegisterDeviceResponse, adds=True)
+        if request.HasField("device_file") and not request.device_file:
+            return _refused(wire.RegisterDeviceResponse, 'device_file: "" is no path; leave it out for an interface')
+        return await self._register(
+            request, caller, wire.RegisterDeviceResponse, adds=True, device_file=request.device_file
+        )
 
-    async def _register(self, request: Any, caller: Caller, gives: type[Any], *, adds: bool) -> Message:
+    async def _register(
+        self, request: Any, caller: Caller, gives: type[Any], *, adds: bool, device_file: str = ""
+    ) -> Message:
         try:
             owner = await self._admitted(caller)
-            said = registration(request, adds=adds)
+            said = registration(request, adds=adds, device_file=device_file)
+            file = self._looked(said)
             ttl = request.ttl_seconds if request.HasField("ttl_seconds") else DEFAULT_TTL
             entry, lost = await self._leases.register(said, owner, float(ttl))
         except NetdraError as problem:
-            metrics.REGISTRATIONS.labels("refused").inc()
-            answer: Message = gives(success=False, message=str(problem))
-            return answer
+            return _refused(gives, str(problem))
         metrics.REGISTRATIONS.labels("granted").inc()
         message = f"it holds, but is lost if the driver restarts: {lost}" if lost else ""
+        message = "; ".join(filter(None, (file.text, message)))
         granted: Message = gives(success=True, message=message, ttl_seconds=int(entry.ttl))
         return granted
+
+    def _looked(self, said: Registration) -> DeviceFile:
+        """What there is at the path of a device file; one that is not there is waited for.
+
+        Raises:
+            RefusedRegistrationError: it is not given to anybody.
+        """
+        if not said.device_file or path_error(said.device_file):
+            return DeviceFile()
+        file = self._files.look(said.device_file)
+        if file.problem and not file.missing:
+            raise RefusedRegistrationError(file.problem, hint=file.hint)
+        return file
 
     async def _deregister(self, request: wire.DeregisterRequest, caller: Caller) -> Message:
         try:
@@ -216,35 +243,47 @@ class Registry:
         for outcome in self._view.outcomes:
             outcomes.setdefault((outcome.provider, outcome.custom_device), []).append(outcome)
         wanted = request.provider
-        found = [
-            told(entry, now, outcomes.get((entry.registration.provider, ""), ()))
+        registrations = [
+            told(entry, now, outcomes.get((entry.registration.provider, ""), ()), self._problem(entry))
             for entry in self._leases.ledger.entries
             if wanted in ("", entry.registration.provider)
         ]
         for (provider, name), listed in outcomes.items():
             if name and wanted in ("", provider):
-                found.append(
+                registrations.append(
                     wire.Registration(
                         provider=provider,
                         device=listed[0].meant,
                         custom_device=name,
-                        outcomes=[_outcome(each) for each in listed],
+                        outcomes=[_outcome(entry) for entry in listed],
                     )
                 )
-        return wire.ListRegistrationsResponse(registrations=found)
+        return wire.ListRegistrationsResponse(registrations=registrations)
+
+    def _problem(self, entry: Entry) -> str:
+        """Why a registered device file is not given to anybody now."""
+        path = entry.registration.device_file
+        return self._files.look(path).text if path else ""
 
     async def _watch(self, _: wire.WatchDevicesRequest) -> AsyncGenerator[Message, None]:
         async for listed in self._states():
             devices = self._view.devices
-            yield wire.WatchDevicesResponse(devices=[_device(each, devices) for each in listed])
+            yield wire.WatchDevicesResponse(devices=[_device(entry, devices) for entry in listed])
 
 
-def registration(request: Any, *, adds: bool) -> Registration:
+def _refused(gives: type[Any], message: str) -> Message:
+    metrics.REGISTRATIONS.labels("refused").inc()
+    answer: Message = gives(success=False, message=message)
+    return answer
+
+
+def registration(request: Any, *, adds: bool, device_file: str = "") -> Registration:
     """A request as what is said; the rules are the ledger's."""
     return Registration(
         provider=request.provider,
         device=request.device,
         adds=adds,
+        device_file=device_file,
         attributes={name: _attribute(value) for name, value in request.attributes.items()},
         capacity={name: _capacity(value) for name, value in request.capacity.items()},
     )
@@ -278,7 +317,7 @@ def _capacity(value: wire.DeviceCapacity) -> DeviceCapacity:
     return DeviceCapacity(value=value.value, request_policy=policy)
 
 
-def told(entry: Entry, now: float, outcomes: Sequence[Outcome]) -> wire.Registration:
+def told(entry: Entry, now: float, outcomes: Sequence[Outcome], file_problem: str = "") -> wire.Registration:
     """A registration as it is listed."""
     said = entry.registration
     return wire.Registration(
@@ -289,7 +328,9 @@ def told(entry: Entry, now: float, outcomes: Sequence[Outcome]) -> wire.Registra
         owner=entry.owner,
         ttl_seconds=max(0, int(entry.ends - now)),
         adds=said.adds,
-        outcomes=[_outcome(each) for each in outcomes if each.meant == said.device],
+        device_file=said.device_file,
+        device_file_problem=file_problem,
+        outcomes=[_outcome(outcome) for outcome in outcomes if outcome.meant == said.device],
     )
 
 
@@ -329,6 +370,7 @@ def _device(state: DeviceHealth, devices: Mapping[DeviceKey, PlannedDevice]) -> 
         name=state.device,
         interface=known.if_name if known is not None else "",
         type=known.type if known is not None else "",
+        device_file=known.device_file if known is not None else "",
         healthy=state.healthy,
         message=state.message,
     )

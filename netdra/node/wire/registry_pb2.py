@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1fnetdra/node/wire/registry.proto\x12\x18netdra.registry.v1alpha1\"\xf0\x03\n\x19RegisterAttributesRequest\x12\x13\n\x06\x64\x65vice\x18\x01 \x01(\tH\x00\x88\x01\x01\x12\x15\n\x08provider\x18\x02 \x01(\tH\x01\x88\x01\x01\x12W\n\nattributes\x18\x03 \x03(\x0b\x32\x43.netdra.registry.v1alpha1.RegisterAttributesRequest.AttributesEntry\x12S\n\x08\x63\x61pacity\x18\x04 \x03(\x0b\x32\x41.netdra.registry.v1alpha1.RegisterAttributesRequest.CapacityEntry\x12\x18\n\x0bttl_seconds\x18\x05 \x01(\rH\x02\x88\x01\x01\x1a\\\n\x0f\x41ttributesEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\x38\n\x05value\x18\x02 \x01(\x0b\x32).netdra.registry.v1alpha1.DeviceAttribute:\x02\x38\x01\x1aY\n\rCapacityEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\x37\n\x05value\x18\x02 \x01(\x0b\x32(.netdra.registry.v1alpha1.DeviceCapacity:\x02\x38\x01\x42\t\n\x07_deviceB\x0b\n\t_providerB\x0e\n\x0c_ttl_seconds\"S\n\x1aRegisterAttributesResponse\x12\x0f\n\x07success\x18\x01 \x01(\x08\x12\x0f\n\x07message\x18\x02 \x01(\t\x12\x13\n\x0bttl_seconds\x18\x03 \x01(\r\"\xe4\x03\n\x15RegisterDeviceRequest\x12\x13\n\x06\x64\x65vice\x18\x01 \x01(\tH\x00\x88\x01\x01\x12\x15\n\x08provider\x18\x02 \x01(\tH\x01\x88\x01\x01\x12S\n\nattributes\x18\x03 \x03(\x0b\x32?.netdra.registry.v1alpha1.RegisterDeviceRequest.AttributesEntry\x12O\n\x08\x63\x61pacity\x18\x04 \x03(\x0b\x32=.netdra.registry.v1alpha1.RegisterDeviceRequest.CapacityEntry\x12\x18\n\x0bttl_seconds\x18\x05 \x01(\rH\x02\x88\x01\x01\x1a\\\n\x0f\x41ttributesEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\x38\n\x05value\x18\x02 \x01(\x0b\x32).netdra.registry.v1alpha1.DeviceAttribute:\x02\x38\x01\x1aY\n\rCapacityEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\x37\n\x05value\x18\x02 \x01(\x0b\x32(.netdra.registry.v1alpha1.DeviceCapacity:\x02\x38\x01\x42\t\n\x07_deviceB\x0b\n\t_providerB\x0e\n\x0c_ttl_seconds\"O\n\x16RegisterDeviceResponse\x12\x0f\n\x07success\x18\x01 \x01(\x08\x12\x0f\n\x07message\x18\x02 \x01(\t\x12\x13\n\x0bttl_seconds\x18\x03 \x01(\r\"W\n\x11\x44\x65registerRequest\x12\x15\n\x08provider\x18\x01 \x01(\tH\x00\x88\x01\x01\x12\x13\n\x06\x64\x65vice\x18\x02 \x01(\tH\x01\x88\x01\x01\x42\x0b\n\t_providerB\t\n\x07_device\"6\n\x12\x44\x65registerResponse\x12\x0f\n\x07success\x18\x01 \x01(\x08\x12\x0f\n\x07message\x18\x02 \x01(\t\">\n\x18ListRegistrationsRequest\x12\x15\n\x08provider\x18\x01 \x01(\tH\x00\x88\x01\x01\x42\x0b\n\t_provider\"Z\n\x19ListRegistrationsResponse\x12=\n\rregistrations\x18\x01 \x03(\x0b\x32&.netdra.registry.v1alpha1.Registration\"\xfb\x03\n\x0cRegistration\x12\x10\n\x08provider\x18\x01 \x01(\t\x12\x0e\n\x06\x64\x65vice\x18\x02 \x01(\t\x12J\n\nattributes\x18\x03 \x03(\x0b\x32\x36.netdra.registry.v1alpha1.Registration.AttributesEntry\x12\x46\n\x08\x63\x61pacity\x18\x04 \x03(\x0b\x32\x34.netdra.registry.v1alpha1.Registration.CapacityEntry\x12\r\n\x05owner\x18\x05 \x01(\t\x12\x15\n\rcustom_device\x18\x06 \x01(\t\x12\x13\n\x0bttl_seconds\x18\x07 \x01(\r\x12\x0c\n\x04\x61\x64\x64s\x18\x08 \x01(\x08\x12\x33\n\x08outcomes\x18\t \x03(\x0b\x32!.netdra.registry.v1alpha1.Outcome\x1a\\\n\x0f\x41ttributesEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\x38\n\x05value\x18\x02 \x01(\x0b\x32).netdra.registry.v1alpha1.DeviceAttribute:\x02\x38\x01\x1aY\n\rCapacityEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\x37\n\x05value\x18\x02 \x01(\x0b\x32(.netdra.registry.v1alpha1.DeviceCapacity:\x02\x38\x01\"*\n\x07Outcome\x12\x0e\n\x06\x64\x65vice\x18\x01 \x01(\t\x12\x0f\n\x07problem\x18\x02 \x01(\t\"\x15\n\x13WatchDevicesRequest\"I\n\x14WatchDevicesResponse\x12\x31\n\x07\x64\x65vices\x18\x01 \x03(\x0b\x32 .netdra.registry.v1alpha1.Device\"g\n\x06\x44\x65vice\x12\x0c\n\x04pool\x18\x01 \x01(\t\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\x11\n\tinterface\x18\x03 \x01(\t\x12\x0c\n\x04type\x18\x04 \x01(\t\x12\x0f\n\x07healthy\x18\x05 \x01(\x08\x12\x0f\n\x07message\x18\x06 \x01(\t\"\x89\x01\n\x0f\x44\x65viceAttribute\x12\x10\n\x03int\x18\x02 \x01(\x03H\x00\x88\x01\x01\x12\x11\n\x04\x62ool\x18\x03 \x01(\x08H\x01\x88\x01\x01\x12\x13\n\x06string\x18\x04 \x01(\tH\x02\x88\x01\x01\x12\x14\n\x07version\x18\x05 \x01(\tH\x03\x88\x01\x01\x42\x06\n\x04_intB\x07\n\x05_boolB\t\n\x07_stringB\n\n\x08_version\"\x8f\x01\n\x0e\x44\x65viceCapacity\x12\x12\n\x05value\x18\x01 \x01(\tH\x00\x88\x01\x01\x12L\n\x0erequest_policy\x18\x02 \x01(\x0b\x32/.netdra.registry.v1alpha1.CapacityRequestPolicyH\x01\x88\x01\x01\x42\x08\n\x06_valueB\x11\n\x0f_request_policy\"\xaf\x01\n\x15\x43\x61pacityRequestPolicy\x12\x14\n\x07\x64\x65\x66\x61ult\x18\x01 \x01(\tH\x00\x88\x01\x01\x12\x14\n\x0cvalid_values\x18\x03 \x03(\t\x12N\n\x0bvalid_range\x18\x04 \x01(\x0b\x32\x34.netdra.registry.v1alpha1.CapacityRequestPolicyRangeH\x01\x88\x01\x01\x42\n\n\x08_defaultB\x0e\n\x0c_valid_range\"l\n\x1a\x43\x61pacityRequestPolicyRange\x12\x10\n\x03min\x18\x01 \x01(\tH\x00\x88\x01\x01\x12\x10\n\x03max\x18\x02 \x01(\tH\x01\x88\x01\x01\x12\x11\n\x04step\x18\x03 \x01(\tH\x02\x88\x01\x01\x42\x06\n\x04_minB\x06\n\x04_maxB\x07\n\x05_step2\xde\x04\n\x0e\x44\x65viceRegistry\x12\x7f\n\x12RegisterAttributes\x12\x33.netdra.registry.v1alpha1.RegisterAttributesRequest\x1a\x34.netdra.registry.v1alpha1.RegisterAttributesResponse\x12s\n\x0eRegisterDevice\x12/.netdra.registry.v1alpha1.RegisterDeviceRequest\x1a\x30.netdra.registry.v1alpha1.RegisterDeviceResponse\x12g\n\nDeregister\x12+.netdra.registry.v1alpha1.DeregisterRequest\x1a,.netdra.registry.v1alpha1.DeregisterResponse\x12|\n\x11ListRegistrations\x12\x32.netdra.registry.v1alpha1.ListRegistrationsRequest\x1a\x33.netdra.registry.v1alpha1.ListRegistrationsResponse\x12o\n\x0cWatchDevices\x12-.netdra.registry.v1alpha1.WatchDevicesRequest\x1a..netdra.registry.v1alpha1.WatchDevicesResponse0\x01\x42.Z,networking.dra.io/registry/v1alpha1;registryb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1fnetdra/node/wire/registry.proto\x12\x18netdra.registry.v1alpha1\"\xf0\x03\n\x19RegisterAttributesRequest\x12\x13\n\x06\x64\x65vice\x18\x01 \x01(\tH\x00\x88\x01\x01\x12\x15\n\x08provider\x18\x02 \x01(\tH\x01\x88\x01\x01\x12W\n\nattributes\x18\x03 \x03(\x0b\x32\x43.netdra.registry.v1alpha1.RegisterAttributesRequest.AttributesEntry\x12S\n\x08\x63\x61pacity\x18\x04 \x03(\x0b\x32\x41.netdra.registry.v1alpha1.RegisterAttributesRequest.CapacityEntry\x12\x18\n\x0bttl_seconds\x18\x05 \x01(\rH\x02\x88\x01\x01\x1a\\\n\x0f\x41ttributesEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\x38\n\x05value\x18\x02 \x01(\x0b\x32).netdra.registry.v1alpha1.DeviceAttribute:\x02\x38\x01\x1aY\n\rCapacityEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\x37\n\x05value\x18\x02 \x01(\x0b\x32(.netdra.registry.v1alpha1.DeviceCapacity:\x02\x38\x01\x42\t\n\x07_deviceB\x0b\n\t_providerB\x0e\n\x0c_ttl_seconds\"S\n\x1aRegisterAttributesResponse\x12\x0f\n\x07success\x18\x01 \x01(\x08\x12\x0f\n\x07message\x18\x02 \x01(\t\x12\x13\n\x0bttl_seconds\x18\x03 \x01(\r\"\x8e\x04\n\x15RegisterDeviceRequest\x12\x13\n\x06\x64\x65vice\x18\x01 \x01(\tH\x00\x88\x01\x01\x12\x15\n\x08provider\x18\x02 \x01(\tH\x01\x88\x01\x01\x12S\n\nattributes\x18\x03 \x03(\x0b\x32?.netdra.registry.v1alpha1.RegisterDeviceRequest.AttributesEntry\x12O\n\x08\x63\x61pacity\x18\x04 \x03(\x0b\x32=.netdra.registry.v1alpha1.RegisterDeviceRequest.CapacityEntry\x12\x18\n\x0bttl_seconds\x18\x05 \x01(\rH\x02\x88\x01\x01\x12\x18\n\x0b\x64\x65vice_file\x18\x06 \x01(\tH\x03\x88\x01\x01\x1a\\\n\x0f\x41ttributesEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\x38\n\x05value\x18\x02 \x01(\x0b\x32).netdra.registry.v1alpha1.DeviceAttribute:\x02\x38\x01\x1aY\n\rCapacityEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\x37\n\x05value\x18\x02 \x01(\x0b\x32(.netdra.registry.v1alpha1.DeviceCapacity:\x02\x38\x01\x42\t\n\x07_deviceB\x0b\n\t_providerB\x0e\n\x0c_ttl_secondsB\x0e\n\x0c_device_file\"O\n\x16RegisterDeviceResponse\x12\x0f\n\x07success\x18\x01 \x01(\x08\x12\x0f\n\x07message\x18\x02 \x01(\t\x12\x13\n\x0bttl_seconds\x18\x03 \x01(\r\"W\n\x11\x44\x65registerRequest\x12\x15\n\x08provider\x18\x01 \x01(\tH\x00\x88\x01\x01\x12\x13\n\x06\x64\x65vice\x18\x02 \x01(\tH\x01\x88\x01\x01\x42\x0b\n\t_providerB\t\n\x07_device\"6\n\x12\x44\x65registerResponse\x12\x0f\n\x07success\x18\x01 \x01(\x08\x12\x0f\n\x07message\x18\x02 \x01(\t\">\n\x18ListRegistrationsRequest\x12\x15\n\x08provider\x18\x01 \x01(\tH\x00\x88\x01\x01\x42\x0b\n\t_provider\"Z\n\x19ListRegistrationsResponse\x12=\n\rregistrations\x18\x01 \x03(\x0b\x32&.netdra.registry.v1alpha1.Registration\"\xad\x04\n\x0cRegistration\x12\x10\n\x08provider\x18\x01 \x01(\t\x12\x0e\n\x06\x64\x65vice\x18\x02 \x01(\t\x12J\n\nattributes\x18\x03 \x03(\x0b\x32\x36.netdra.registry.v1alpha1.Registration.AttributesEntry\x12\x46\n\x08\x63\x61pacity\x18\x04 \x03(\x0b\x32\x34.netdra.registry.v1alpha1.Registration.CapacityEntry\x12\r\n\x05owner\x18\x05 \x01(\t\x12\x15\n\rcustom_device\x18\x06 \x01(\t\x12\x13\n\x0bttl_seconds\x18\x07 \x01(\r\x12\x0c\n\x04\x61\x64\x64s\x18\x08 \x01(\x08\x12\x33\n\x08outcomes\x18\t \x03(\x0b\x32!.netdra.registry.v1alpha1.Outcome\x12\x13\n\x0b\x64\x65vice_file\x18\n \x01(\t\x12\x1b\n\x13\x64\x65vice_file_problem\x18\x0b \x01(\t\x1a\\\n\x0f\x41ttributesEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\x38\n\x05value\x18\x02 \x01(\x0b\x32).netdra.registry.v1alpha1.DeviceAttribute:\x02\x38\x01\x1aY\n\rCapacityEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\x37\n\x05value\x18\x02 \x01(\x0b\x32(.netdra.registry.v1alpha1.DeviceCapacity:\x02\x38\x01\"*\n\x07Outcome\x12\x0e\n\x06\x64\x65vice\x18\x01 \x01(\t\x12\x0f\n\x07problem\x18\x02 \x01(\t\"\x15\n\x13WatchDevicesRequest\"I\n\x14WatchDevicesResponse\x12\x31\n\x07\x64\x65vices\x18\x01 \x03(\x0b\x32 .netdra.registry.v1alpha1.Device\"|\n\x06\x44\x65vice\x12\x0c\n\x04pool\x18\x01 \x01(\t\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\x11\n\tinterface\x18\x03 \x01(\t\x12\x0c\n\x04type\x18\x04 \x01(\t\x12\x0f\n\x07healthy\x18\x05 \x01(\x08\x12\x0f\n\x07message\x18\x06 \x01(\t\x12\x13\n\x0b\x64\x65vice_file\x18\x07 \x01(\t\"\x89\x01\n\x0f\x44\x65viceAttribute\x12\x10\n\x03int\x18\x02 \x01(\x03H\x00\x88\x01\x01\x12\x11\n\x04\x62ool\x18\x03 \x01(\x08H\x01\x88\x01\x01\x12\x13\n\x06string\x18\x04 \x01(\tH\x02\x88\x01\x01\x12\x14\n\x07version\x18\x05 \x01(\tH\x03\x88\x01\x01\x42\x06\n\x04_intB\x07\n\x05_boolB\t\n\x07_stringB\n\n\x08_version\"\x8f\x01\n\x0e\x44\x65viceCapacity\x12\x12\n\x05value\x18\x01 \x01(\tH\x00\x88\x01\x01\x12L\n\x0erequest_policy\x18\x02 \x01(\x0b\x32/.netdra.registry.v1alpha1.CapacityRequestPolicyH\x01\x88\x01\x01\x42\x08\n\x06_valueB\x11\n\x0f_request_policy\"\xaf\x01\n\x15\x43\x61pacityRequestPolicy\x12\x14\n\x07\x64\x65\x66\x61ult\x18\x01 \x01(\tH\x00\x88\x01\x01\x12\x14\n\x0cvalid_values\x18\x03 \x03(\t\x12N\n\x0bvalid_range\x18\x04 \x01(\x0b\x32\x34.netdra.registry.v1alpha1.CapacityRequestPolicyRangeH\x01\x88\x01\x01\x42\n\n\x08_defaultB\x0e\n\x0c_valid_range\"l\n\x1a\x43\x61pacityRequestPolicyRange\x12\x10\n\x03min\x18\x01 \x01(\tH\x00\x88\x01\x01\x12\x10\n\x03max\x18\x02 \x01(\tH\x01\x88\x01\x01\x12\x11\n\x04step\x18\x03 \x01(\tH\x02\x88\x01\x01\x42\x06\n\x04_minB\x06\n\x04_maxB\x07\n\x05_step2\xde\x04\n\x0e\x44\x65viceRegistry\x12\x7f\n\x12RegisterAttributes\x12\x33.netdra.registry.v1alpha1.RegisterAttributesRequest\x1a\x34.netdra.registry.v1alpha1.RegisterAttributesResponse\x12s\n\x0eRegisterDevice\x12/.netdra.registry.v1alpha1.RegisterDeviceRequest\x1a\x30.netdra.registry.v1alpha1.RegisterDeviceResponse\x12g\n\nDeregister\x12+.netdra.registry.v1alpha1.DeregisterRequest\x1a,.netdra.registry.v1alpha1.DeregisterResponse\x12|\n\x11ListRegistrations\x12\x32.netdra.registry.v1alpha1.ListRegistrationsRequest\x1a\x33.netdra.registry.v1alpha1.ListRegistrationsResponse\x12o\n\x0cWatchDevices\x12-.netdra.registry.v1alpha1.WatchDevicesRequest\x1a..netdra.registry.v1alpha1.WatchDevicesResponse0\x01\x42.Z,networking.dra.io/registry/v1alpha1;registryb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -53,43 +53,43 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_REGISTERATTRIBUTESRESPONSE']._serialized_start=560
   _globals['_REGISTERATTRIBUTESRESPONSE']._serialized_end=643
   _globals['_REGISTERDEVICEREQUEST']._serialized_start=646
-  _globals['_REGISTERDEVICEREQUEST']._serialized_end=1130
+  _globals['_REGISTERDEVICEREQUEST']._serialized_end=1172
   _globals['_REGISTERDEVICEREQUEST_ATTRIBUTESENTRY']._serialized_start=335
   _globals['_REGISTERDEVICEREQUEST_ATTRIBUTESENTRY']._serialized_end=427
   _globals['_REGISTERDEVICEREQUEST_CAPACITYENTRY']._serialized_start=429
   _globals['_REGISTERDEVICEREQUEST_CAPACITYENTRY']._serialized_end=518
-  _globals['_REGISTERDEVICERESPONSE']._serialized_start=1132
-  _globals['_REGISTERDEVICERESPONSE']._serialized_end=1211
-  _globals['_DEREGISTERREQUEST']._serialized_start=1213
-  _globals['_DEREGISTERREQUEST']._serialized_end=1300
-  _globals['_DEREGISTERRESPONSE']._serialized_start=1302
-  _globals['_DEREGISTERRESPONSE']._serialized_end=1356
-  _globals['_LISTREGISTRATIONSREQUEST']._serialized_start=1358
-  _globals['_LISTREGISTRATIONSREQUEST']._serialized_end=1420
-  _globals['_LISTREGISTRATIONSRESPONSE']._serialized_start=1422
-  _globals['_LISTREGISTRATIONSRESPONSE']._serialized_end=1512
-  _globals['_REGISTRATION']._serialized_start=1515
-  _globals['_REGISTRATION']._serialized_end=2022
+  _globals['_REGISTERDEVICERESPONSE']._serialized_start=1174
+  _globals['_REGISTERDEVICERESPONSE']._serialized_end=1253
+  _globals['_DEREGISTERREQUEST']._serialized_start=1255
+  _globals['_DEREGISTERREQUEST']._serialized_end=1342
+  _globals['_DEREGISTERRESPONSE']._serialized_start=1344
+  _globals['_DEREGISTERRESPONSE']._serialized_end=1398
+  _globals['_LISTREGISTRATIONSREQUEST']._serialized_start=1400
+  _globals['_LISTREGISTRATIONSREQUEST']._serialized_end=1462
+  _globals['_LISTREGISTRATIONSRESPONSE']._serialized_start=1464
+  _globals['_LISTREGISTRATIONSRESPONSE']._serialized_end=1554
+  _globals['_REGISTRATION']._serialized_start=1557
+  _globals['_REGISTRATION']._serialized_end=2114
   _globals['_REGISTRATION_ATTRIBUTESENTRY']._serialized_start=335
   _globals['_REGISTRATION_ATTRIBUTESENTRY']._serialized_end=427
   _globals['_REGISTRATION_CAPACITYENTRY']._serialized_start=429
   _globals['_REGISTRATION_CAPACITYENTRY']._serialized_end=518
-  _globals['_OUTCOME']._serialized_start=2024
-  _globals['_OUTCOME']._serialized_end=2066
-  _globals['_WATCHDEVICESREQUEST']._serialized_start=2068
-  _globals['_WATCHDEVICESREQUEST']._serialized_end=2089
-  _globals['_WATCHDEVICESRESPONSE']._serialized_start=2091
-  _globals['_WATCHDEVICESRESPONSE']._serialized_end=2164
-  _globals['_DEVICE']._serialized_start=2166
-  _globals['_DEVICE']._serialized_end=2269
-  _globals['_DEVICEATTRIBUTE']._serialized_start=2272
-  _globals['_DEVICEATTRIBUTE']._serialized_end=2409
-  _globals['_DEVICECAPACITY']._serialized_start=2412
-  _globals['_DEVICECAPACITY']._serialized_end=2555
-  _globals['_CAPACITYREQUESTPOLICY']._serialized_start=2558
-  _globals['_CAPACITYREQUESTPOLICY']._serialized_end=2733
-  _globals['_CAPACITYREQUESTPOLICYRANGE']._serialized_start=2735
-  _globals['_CAPACITYREQUESTPOLICYRANGE']._serialized_end=2843
-  _globals['_DEVICEREGISTRY']._serialized_start=2846
-  _globals['_DEVICEREGISTRY']._serialized_end=3452
+  _globals['_OUTCOME']._serialized_start=2116
+  _globals['_OUTCOME']._serialized_end=2158
+  _globals['_WATCHDEVICESREQUEST']._serialized_start=2160
+  _globals['_WATCHDEVICESREQUEST']._serialized_end=2181
+  _globals['_WATCHDEVICESRESPONSE']._serialized_start=2183
+  _globals['_WATCHDEVICESRESPONSE']._serialized_end=2256
+  _globals['_DEVICE']._serialized_start=2258
+  _globals['_DEVICE']._serialized_end=2382
+  _globals['_DEVICEATTRIBUTE']._serialized_start=2385
+  _globals['_DEVICEATTRIBUTE']._serialized_end=2522
+  _globals['_DEVICECAPACITY']._serialized_start=2525
+  _globals['_DEVICECAPACITY']._serialized_end=2668
+  _globals['_CAPACITYREQUESTPOLICY']._serialized_start=2671
+  _globals['_CAPACITYREQUESTPOLICY']._serialized_end=2846
+  _globals['_CAPACITYREQUESTPOLICYRANGE']._serialized_start=2848
+  _globals['_CAPACITYREQUESTPOLICYRANGE']._serialized_end=2956
+  _globals['_DEVICEREGISTRY']._serialized_start=2959
+  _globals['_DEVICEREGISTRY']._serialized_end=3565
 # @@protoc_insertion_point(module_scope)

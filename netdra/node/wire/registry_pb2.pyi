@@ -45,7 +45,7 @@ class RegisterAttributesResponse(_message.Message):
     def __init__(self, success: _Optional[bool] = ..., message: _Optional[str] = ..., ttl_seconds: _Optional[int] = ...) -> None: ...
 
 class RegisterDeviceRequest(_message.Message):
-    __slots__ = ("device", "provider", "attributes", "capacity", "ttl_seconds")
+    __slots__ = ("device", "provider", "attributes", "capacity", "ttl_seconds", "device_file")
     class AttributesEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -65,12 +65,14 @@ class RegisterDeviceRequest(_message.Message):
     ATTRIBUTES_FIELD_NUMBER: _ClassVar[int]
     CAPACITY_FIELD_NUMBER: _ClassVar[int]
     TTL_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    DEVICE_FILE_FIELD_NUMBER: _ClassVar[int]
     device: str
     provider: str
     attributes: _containers.MessageMap[str, DeviceAttribute]
     capacity: _containers.MessageMap[str, DeviceCapacity]
     ttl_seconds: int
-    def __init__(self, device: _Optional[str] = ..., provider: _Optional[str] = ..., attributes: _Optional[_Mapping[str, DeviceAttribute]] = ..., capacity: _Optional[_Mapping[str, DeviceCapacity]] = ..., ttl_seconds: _Optional[int] = ...) -> None: ...
+    device_file: str
+    def __init__(self, device: _Optional[str] = ..., provider: _Optional[str] = ..., attributes: _Optional[_Mapping[str, DeviceAttribute]] = ..., capacity: _Optional[_Mapping[str, DeviceCapacity]] = ..., ttl_seconds: _Optional[int] = ..., device_file: _Optional[str] = ...) -> None: ...
 
 class RegisterDeviceResponse(_message.Message):
     __slots__ = ("success", "message", "ttl_seconds")
@@ -111,7 +113,7 @@ class ListRegistrationsResponse(_message.Message):
     def __init__(self, registrations: _Optional[_Iterable[_Union[Registration, _Mapping]]] = ...) -> None: ...
 
 class Registration(_message.Message):
-    __slots__ = ("provider", "device", "attributes", "capacity", "owner", "custom_device", "ttl_seconds", "adds", "outcomes")
+    __slots__ = ("provider", "device", "attributes", "capacity", "owner", "custom_device", "ttl_seconds", "adds", "outcomes", "device_file", "device_file_problem")
     class AttributesEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -135,6 +137,8 @@ class Registration(_message.Message):
     TTL_SECONDS_FIELD_NUMBER: _ClassVar[int]
     ADDS_FIELD_NUMBER: _ClassVar[int]
     OUTCOMES_FIELD_NUMBER: _ClassVar[int]
+    DEVICE_FILE_FIELD_NUMBER: _ClassVar[int]
+    DEVICE_FILE_PROBLEM_FIELD_NUMBER: _ClassVar[int]
     provider: str
     device: str
     attributes: _containers.MessageMap[str, DeviceAttribute]
@@ -144,7 +148,9 @@ class Registration(_message.Message):
     ttl_seconds: int
     adds: bool
     outcomes: _containers.RepeatedCompositeFieldContainer[Outcome]
-    def __init__(self, provider: _Optional[str] = ..., device: _Optional[str] = ..., attributes: _Optional[_Mapping[str, DeviceAttribute]] = ..., capacity: _Optional[_Mapping[str, DeviceCapacity]] = ..., owner: _Optional[str] = ..., custom_device: _Optional[str] = ..., ttl_seconds: _Optional[int] = ..., adds: _Optional[bool] = ..., outcomes: _Optional[_Iterable[_Union[Outcome, _Mapping]]] = ...) -> None: ...
+    device_file: str
+    device_file_problem: str
+    def __init__(self, provider: _Optional[str] = ..., device: _Optional[str] = ..., attributes: _Optional[_Mapping[str, DeviceAttribute]] = ..., capacity: _Optional[_Mapping[str, DeviceCapacity]] = ..., owner: _Optional[str] = ..., custom_device: _Optional[str] = ..., ttl_seconds: _Optional[int] = ..., adds: _Optional[bool] = ..., outcomes: _Optional[_Iterable[_Union[Outcome, _Mapping]]] = ..., device_file: _Optional[str] = ..., device_file_problem: _Optional[str] = ...) -> None: ...
 
 class Outcome(_message.Message):
     __slots__ = ("device", "problem")
@@ -165,20 +171,22 @@ class WatchDevicesResponse(_message.Message):
     def __init__(self, devices: _Optional[_Iterable[_Union[Device, _Mapping]]] = ...) -> None: ...
 
 class Device(_message.Message):
-    __slots__ = ("pool", "name", "interface", "type", "healthy", "message")
+    __slots__ = ("pool", "name", "interface", "type", "healthy", "message", "device_file")
     POOL_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
     INTERFACE_FIELD_NUMBER: _ClassVar[int]
     TYPE_FIELD_NUMBER: _ClassVar[int]
     HEALTHY_FIELD_NUMBER: _ClassVar[int]
     MESSAGE_FIELD_NUMBER: _ClassVar[int]
+    DEVICE_FILE_FIELD_NUMBER: _ClassVar[int]
     pool: str
     name: str
     interface: str
     type: str
     healthy: bool
     message: str
-    def __init__(self, pool: _Optional[str] = ..., name: _Optional[str] = ..., interface: _Optional[str] = ..., type: _Optional[str] = ..., healthy: _Optional[bool] = ..., message: _Optional[str] = ...) -> None: ...
+    device_file: str
+    def __init__(self, pool: _Optional[str] = ..., name: _Optional[str] = ..., interface: _Optional[str] = ..., type: _Optional[str] = ..., healthy: _Optional[bool] = ..., message: _Optional[str] = ..., device_file: _Optional[str] = ...) -> None: ...
 
 class DeviceAttribute(_message.Message):
     __slots__ = ("int", "bool", "string", "version")

@@ -83,9 +83,9 @@ class Allocator:
             max_steps: how many devices one search tries at most.
         """
         self._index = SliceIndex(slices)
-        self._classes = {each.metadata.name: each for each in classes}
-        known = {node.name: node for node in nodes}
-        self._nodes = known or {name: named(name) for name in self._index.node_names}
+        self._classes = {device_class.metadata.name: device_class for device_class in classes}
+        by_name = {node.name: node for node in nodes}
+        self._nodes = by_name or {name: named(name) for name in self._index.node_names}
         self._admin_namespaces = frozenset(admin_namespaces)
         self._max_steps = max_steps
         self._selectors = SelectorCache()
@@ -134,7 +134,7 @@ class Allocator:
         except RefusedError as problem:
             return Refusal(str(problem), permanent=True)
         tried = len(self._eligible(claims, nodes))
-        names = ", ".join(shown(each.key) for each in tasks)
+        names = ", ".join(shown(entry.key) for entry in tasks)
         return Refusal(f"{names}: does not fit on {'any of ' if tried > 1 else ''}{tried} node{'s' * (tried != 1)}")
 
     def release(self, claim: ResourceClaim) -> bool:
@@ -181,7 +181,7 @@ class Allocator:
         """A trial that took all that is wanted; None, remembered until something changes there, if it cannot."""
         pools = self.pools(node)
         versions = tuple(self.ledger.version(pool.key) for pool in pools)
-        wanted = (node, b"\n".join(each.shape for each in tasks))
+        wanted = (node, b"\n".join(entry.shape for entry in tasks))
         if self._refused.get(wanted) == versions:
             return None
         trial = self._trial(node, tasks)
@@ -199,11 +199,11 @@ class Allocator:
 
     def _enter(self, node: str, claims: Iterable[ResourceClaim], tasks: Sequence[Task], trial: Trial) -> Allocation:
         given: dict[str, ResourceClaim] = {}
-        for number, each in enumerate(tasks):
+        for number, entry in enumerate(tasks):
             taken = [one for one in trial.taken if one.claim == number]
-            claim = given[each.key] = allocated(each, taken, node)
+            claim = given[entry.key] = allocated(entry, taken, node)
             if claim.status.allocation is not None:
-                self.ledger.add(each.key, claim.status.allocation)
+                self.ledger.add(entry.key, claim.status.allocation)
         return Allocation(node, tuple(given.get(claim_key(claim), claim) for claim in claims))
 
     def _node(self, name: str) -> Node:

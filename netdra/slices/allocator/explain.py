@@ -180,14 +180,14 @@ class _View:
 
     def __init__(self, pools: Sequence[Pool], trial: Trial, ledger: Ledger, counters: Counters) -> None:
         self._pools: dict[PoolKey, Pool] = {pool.key: pool for pool in pools}
-        self._candidates = [each for pool in pools if pool.state == "usable" for each in pool.candidates]
+        self._candidates = [candidate for pool in pools if pool.state == "usable" for candidate in pool.candidates]
         self._trial = trial
         self._ledger = ledger
         self._counters = counters
 
     def granted(self) -> str:
         """What the trial has given to the requests so far."""
-        given = (f'request "{each.wish.name}" was given {_label(each.candidate)}' for each in self._trial.taken)
+        given = (f'request "{taken.wish.name}" was given {_label(taken.candidate)}' for taken in self._trial.taken)
         return listed(given, MAX_NAMES)
 
     def unmet(self, claim: int, task: Task, alternatives: Sequence[Wish], after: str) -> list[RequestReport]:
@@ -213,7 +213,7 @@ class _View:
                 taken += 1
             else:
                 passed.append((candidate, *reason))
-        if wish.everything and taken and not any(self._means(wish, each) for each, _, _ in passed):
+        if wish.everything and taken and not any(self._means(wish, entry) for entry, _, _ in passed):
             return None
         if not wish.everything and taken == wish.count:
             return None
@@ -240,8 +240,8 @@ class _View:
         for candidate, kind, text in passed:
             groups.setdefault((kind, "" if kind == "in-use" else text), []).append(candidate)
         for (kind, text), candidates in sorted(groups.items(), key=lambda group: _ORDER.index(group[0][0])):
-            words = text or self._held(each.key for each in candidates) or "in use"
-            yield Obstacle(kind, tuple(_label(each) for each in candidates), words)
+            words = text or self._held(candidate.key for candidate in candidates) or "in use"
+            yield Obstacle(kind, tuple(_label(candidate) for candidate in candidates), words)
 
     def _reason(self, claim: int, wish: Wish, candidate: Candidate) -> tuple[Kind, str] | None:
         """Why a device cannot be taken; if it can, it is."""
@@ -256,9 +256,9 @@ class _View:
         return None if words is None else words(self, claim, wish, candidate)
 
     def _in_use(self, claim: int, wish: Wish, candidate: Candidate) -> tuple[Kind, str]:
-        for each in self._trial.taken:
-            if each.candidate is candidate:
-                return "granted", f'is given to request "{each.wish.name}" already'
+        for taken in self._trial.taken:
+            if taken.candidate is candidate:
+                return "granted", f'is given to request "{taken.wish.name}" already'
         return "in-use", ""
 
     def _short_capacity(self, claim: int, wish: Wish, candidate: Candidate) -> tuple[Kind, str]:
@@ -279,9 +279,9 @@ class _View:
         """Who has shares of a device: other claims, and requests that the trial has given some to."""
         if held := self._held([candidate.key]):
             yield held
-        for each in self._trial.taken:
-            if each.candidate is candidate:
-                yield f'given to request "{each.wish.name}"'
+        for taken in self._trial.taken:
+            if taken.candidate is candidate:
+                yield f'given to request "{taken.wish.name}"'
 
     def _short_counter(self, claim: int, wish: Wish, candidate: Candidate) -> tuple[Kind, str]:
         pool = self._pools[candidate.pool]
@@ -298,7 +298,7 @@ class _View:
 
     def _drawers(self, pool: Pool, counter: CounterKey) -> Iterator[str]:
         """Who has the devices that draw on the counter."""
-        granted = {each.candidate.key: each.wish.name for each in self._trial.taken}
+        granted = {taken.candidate.key: taken.wish.name for taken in self._trial.taken}
         for consumer in pool.consumers:
             if not consumer.consumes.get(counter):
                 continue

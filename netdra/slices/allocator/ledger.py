@@ -1,4 +1,4 @@
-"""Who holds what, and what that leaves of each pool's counters: the only state that outlives one allocation.
+"""The holders of devices, and what is left of each pool's counters: the only state that outlives one allocation.
 
 Written by `allocator` when a claim is allocated or released, read by `search` and `explain`. An exclusive device has
 one holder; a shared one has shares, each with what it consumes. Devices held with admin access are not in use. Counters
@@ -122,10 +122,10 @@ class Counters:
     def balance(self, pool: Pool) -> Balance:
         """What is left of the pool's counters."""
         version = self._ledger.version(pool.key)
-        known = self._balances.get(id(pool))
-        if known is None or known[0] != version:
-            known = self._balances[id(pool)] = (version, self._count(pool))
-        return known[1]
+        computed = self._balances.get(id(pool))
+        if computed is None or computed[0] != version:
+            computed = self._balances[id(pool)] = (version, self._count(pool))
+        return computed[1]
 
     def _count(self, pool: Pool) -> Balance:
         left = dict(pool.counters)

@@ -107,9 +107,9 @@ class SliceIndex:
         for published in (*self._of_node.get(node.name, ()), *self._of_none):
             if _is_for(published, node):
                 _keep_newest(relevant.setdefault(_pool_key(published), []), published)
-        found = (self._pool(key, slices) for key, slices in relevant.items())
+        pools_in_order = (self._pool(key, slices) for key, slices in relevant.items())
         return tuple(
-            sorted((pool for pool in found if pool is not None), key=lambda pool: (pool.conditional, pool.key))
+            sorted((pool for pool in pools_in_order if pool is not None), key=lambda pool: (pool.conditional, pool.key))
         )
 
     def _pool(self, key: PoolKey, relevant: Sequence[ResourceSlice]) -> Pool | None:
@@ -139,8 +139,8 @@ class SliceIndex:
             key=key,
             candidates=candidates,
             counters=counters,
-            consumers=tuple(each for each in (*candidates, *others) if each.consumes),
-            conditional=any(each.device.binding_conditions for each in candidates),
+            consumers=tuple(candidate for candidate in (*candidates, *others) if candidate.consumes),
+            conditional=any(candidate.device.binding_conditions for candidate in candidates),
         )
 
     def _devices(self, slices: Iterable[ResourceSlice]) -> tuple[Candidate, ...]:
@@ -193,7 +193,9 @@ def _slice_name(published: ResourceSlice) -> str:
 def _is_for(published: ResourceSlice, node: Node) -> bool:
     spec, origin = published.spec, f'ResourceSlice "{_slice_name(published)}"'
     if spec.per_device_node_selection:
-        return any(serves(node, each.node_name, each.all_nodes, each.node_selector, origin) for each in spec.devices)
+        return any(
+            serves(node, device.node_name, device.all_nodes, device.node_selector, origin) for device in spec.devices
+        )
     return serves(node, spec.node_name, spec.all_nodes, spec.node_selector, origin)
 
 
@@ -229,7 +231,9 @@ def _add_counters(counters: dict[CounterKey, Decimal], slices: Iterable[Resource
 
 def _amounts(counter_set: CounterSet) -> dict[CounterKey, Decimal]:
     try:
-        return {(counter_set.name, name): quantity.parse(each.value) for name, each in counter_set.counters.items()}
+        return {
+            (counter_set.name, name): quantity.parse(counter.value) for name, counter in counter_set.counters.items()
+        }
     except InvalidInputError as problem:
         raise InvalidInputError(f'counter set "{counter_set.name}": {problem.what}', hint=problem.hint) from None
 

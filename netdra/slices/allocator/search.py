@@ -35,7 +35,7 @@ def find(pools: Sequence[Pool], tasks: Sequence[Task], trial: Trial, bare: Trial
         pools: the node's pools in their order.
         tasks: the claims, in the pod's order.
         trial: an attempt on this node that has taken nothing yet.
-        bare: another one, which is left so.
+        bare: a second attempt, which stays empty.
         max_steps: how many devices are tried at most (the scheduler stops after ten seconds).
 
     Raises:
@@ -57,7 +57,7 @@ class _Search:
         self._bare = bare
         self._steps = 0
         self._max_steps = max_steps
-        self._candidates = [each for pool in pools if pool.state == "usable" for each in pool.candidates]
+        self._candidates = [candidate for pool in pools if pool.state == "usable" for candidate in pool.candidates]
         self._everything: dict[Wish, list[Candidate]] = {}
         self._possible: dict[Wish, list[int]] = {}
         self._looked: dict[Wish, int] = {}
@@ -199,14 +199,18 @@ class _Search:
 
     def _is_impossible(self) -> bool:
         """Whether some request cannot be met even alone, and the search would not end with an error before it fails."""
-        wishes = [(number, wish) for number, task in enumerate(self._tasks) for each in task.requests for wish in each]
+        wishes = [
+            (number, wish) for number, task in enumerate(self._tasks) for request in task.requests for wish in request
+        ]
         for task in self._tasks:
-            everything = any(wish.everything for each in task.requests for wish in each)
+            everything = any(wish.everything for request in task.requests for wish in request)
             alternatives = any(request.first_available for request in task.claim.spec.devices.requests)
             if alternatives or (everything and task.claim.spec.devices.constraints):
                 return False
         try:
-            free = [sum(self._is_free(number, wish, each) for each in self._candidates) for number, wish in wishes]
+            free = [
+                sum(self._is_free(number, wish, candidate) for candidate in self._candidates) for number, wish in wishes
+            ]
         except UnusableRequestError:
             return False
         if any(count < wish.count for count, (_, wish) in zip(free, wishes, strict=True)):
@@ -217,7 +221,7 @@ class _Search:
         return self._bare.judge(claim, wish, candidate) is Verdict.FREE
 
     def _fits_alone(self, claim: int, wish: Wish) -> bool:
-        fits = all(self._bare.take(claim, wish, each) is Verdict.FREE for each in self._everything[wish])
+        fits = all(self._bare.take(claim, wish, entry) is Verdict.FREE for entry in self._everything[wish])
         self._bare.give_back(0)
         return fits
 

@@ -93,19 +93,19 @@ class Constraint:
 def attribute_values(candidate: Candidate, name: str) -> Values:
     """A device's values of an attribute given by its full name; the driver's own may be published without domain."""
     attributes = candidate.device.attributes
-    found = attributes.get(name)
-    if found is None:
+    attribute = attributes.get(name)
+    if attribute is None:
         domain, slash, short = name.partition("/")
         if slash and domain == candidate.key[0]:
-            found = attributes.get(short)
-    return frozenset() if found is None else _values(found)
+            attribute = attributes.get(short)
+    return frozenset() if attribute is None else _values(attribute)
 
 
 def _values(attribute: DeviceAttribute) -> Values:
     value = attribute.value
     version = attribute.version is not None or attribute.versions is not None
     values = value if isinstance(value, tuple) else () if value is None else (value,)
-    return frozenset(("version" if version else type(each).__name__, each) for each in values)
+    return frozenset(("version" if version else type(value).__name__, value) for value in values)
 
 
 def _show(values: Values) -> str:
@@ -143,7 +143,9 @@ class Trial:
         self, node: Node, pools: Sequence[Pool], tasks: Sequence[Task], ledger: Ledger, counters: Counters
     ) -> None:
         self.taken: list[Taken] = []
-        self.constraints = [[Constraint(each) for each in task.claim.spec.devices.constraints] for task in tasks]
+        self.constraints = [
+            [Constraint(constraint) for constraint in task.claim.spec.devices.constraints] for task in tasks
+        ]
         self._node = node
         self._pools: Mapping[PoolKey, Pool] = {pool.key: pool for pool in pools}
         self._ledger = ledger
@@ -232,7 +234,9 @@ class Trial:
 
     def broken_constraint(self, claim: int, wish: Wish, candidate: Candidate) -> Constraint | None:
         """The first constraint of the claim that the device would break."""
-        return next((each for each in self._applying(claim, wish) if not each.allows(candidate)), None)
+        return next(
+            (constraint for constraint in self._applying(claim, wish) if not constraint.allows(candidate)), None
+        )
 
     def consumed(self, candidate: Candidate) -> Amounts:
         """What is consumed of the device's capacities, by the ledger's claims and by this attempt."""
@@ -262,7 +266,7 @@ class Trial:
         return bool(owners) or self._ledger.exclusive(candidate.key)
 
     def _applying(self, claim: int, wish: Wish) -> list[Constraint]:
-        return [each for each in self.constraints[claim] if each.applies(wish.names)]
+        return [constraint for constraint in self.constraints[claim] if constraint.applies(wish.names)]
 
     def _has_capacity(self, wish: Wish, candidate: Candidate) -> bool:
         consumed = capacity.consumption(wish.amounts, candidate.capacity)

@@ -78,7 +78,7 @@ class SelectorCache:
     """Every list of expressions once, and every device's variables once."""
 
     def __init__(self) -> None:
-        self._known: dict[tuple[str, ...], Selectors] = {}
+        self._selectors: dict[tuple[str, ...], Selectors] = {}
         self._variables: dict[Candidate, DeviceVariables] = {}
 
     def of(self, expressions: Iterable[str]) -> Selectors:
@@ -88,10 +88,10 @@ class SelectorCache:
             CelCompileError: one of them does not compile.
         """
         key = tuple(expressions)
-        known = self._known.get(key)
-        if known is None:
-            known = self._known[key] = Selectors(tuple(compile_selector(text) for text in key), self._variables)
-        return known
+        selectors = self._selectors.get(key)
+        if selectors is None:
+            selectors = self._selectors[key] = Selectors(tuple(compile_selector(text) for text in key), self._variables)
+        return selectors
 
 
 def _variables(candidate: Candidate) -> DeviceVariables:
@@ -111,7 +111,7 @@ def _value(attribute: DeviceAttribute) -> Any:
     if attribute.version is not None:
         return Version(attribute.version)
     if attribute.versions is not None:
-        return tuple(Version(each) for each in attribute.versions)
+        return tuple(Version(version) for version in attribute.versions)
     value = attribute.value
     return "" if value is None else value
 

@@ -9,6 +9,7 @@ from netdra.node.cdi.files import ClaimFiles
 from netdra.node.claims.prepare import Claims
 from netdra.node.claims.store import ClaimStore
 from netdra.node.permits import EVERYTHING
+from netdra.node.priority import PriorityGate, Turns
 from netdra.node.view import Holder, NodeView
 
 
@@ -26,6 +27,15 @@ async def settled(uid: str) -> None:
     pass
 
 
-def handler(client: Client, node: str, view: NodeView, holder: Holder, store: ClaimStore, files: ClaimFiles) -> Claims:
+def handler(
+    client: Client,
+    node: str,
+    view: NodeView,
+    holder: Holder,
+    store: ClaimStore,
+    files: ClaimFiles,
+    turns: Turns | None = None,
+) -> Claims:
     """The claims of a node that allows everything."""
-    return Claims(client, node, view, holder, store, files, Unwatched(), EVERYTHING, settled)
+    turns = turns or Turns(PriorityGate())
+    return Claims(client, node, view, holder, store, files, Unwatched(), EVERYTHING, settled, turns)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import closing
+from pathlib import Path
 
 import pytest
 
@@ -14,6 +15,17 @@ from tests.cluster.conftest import StartControlPlane
 from tests.cluster.pods.conftest import logs_shown, pytest_runtest_makereport, pytest_runtest_setup
 
 __all__ = ["pytest_runtest_makereport", "pytest_runtest_setup"]
+
+FOLDER = Path(__file__).parent
+MOST_SECONDS = 900
+"""The first test of a module has a cluster made and the image brought to the node: minutes on a slow machine."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Give these tests more time than all others have."""
+    for item in items:
+        if item.path.is_relative_to(FOLDER) and item.get_closest_marker("timeout") is None:
+            item.add_marker(pytest.mark.timeout(MOST_SECONDS))
 
 
 @pytest.fixture(scope="session")

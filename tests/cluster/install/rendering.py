@@ -42,6 +42,7 @@ CASES = {
     "issuer": Case(values={"webhook": {"certManager": {"enabled": True, "issuerRef": {"name": "corporate"}}}}),
     "everything": Case(
         values={
+            "presets": {"shared": True},
             "image": {
                 "repository": "registry.example.com/netdra",
                 "digest": f"sha256:{'0' * 64}",
@@ -50,6 +51,13 @@ CASES = {
             "node": {
                 "allowPlugins": ["*"],
                 "allowHostPaths": ["/etc/cni"],
+                "allowDeviceFiles": ["/dev/fpga*"],
+                "deviceRegistry": {
+                    "enabled": True,
+                    "group": 4242,
+                    "tokensOnly": True,
+                    "providers": {"bctl": "system:serviceaccount:bctl:probe", "rack": "uid:1000"},
+                },
                 "cniPath": ["/opt/cni/bin", "/usr/lib/cni"],
                 "physnets": {"physnet2": ["enp1s0f0", "0000:02:00.0"], "physnet3": ["enp1s0f1"]},
                 "extraArgs": ["--nri-index=20"],
@@ -75,6 +83,19 @@ CASES = {
                 "labels": {"release": "prometheus"},
             }
         },
+    ),
+    "neutron": Case(
+        values={
+            "controller": {
+                "neutron": {
+                    "cloudsSecret": "netdra-neutron",
+                    "cloud": "prod",
+                    "physnets": {"physnet2": {"network": "blue", "subnet": "blue-4"}, "physnet3": {"network": "green"}},
+                },
+                "podAnnotations": {"example.com/a": "b"},
+            },
+            "networkPolicy": {"neutronServers": ["10.2.0.0/24"], "neutronPorts": [5000, 9696]},
+        }
     ),
     "little": Case(values={"crds": {"enabled": False}, "networkPolicy": {"enabled": False}}),
 }

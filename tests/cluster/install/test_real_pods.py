@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
 import yaml
 
-from testbed.objects import CLAIM, manifest
+from testbed.api import Object
+from testbed.objects import CLAIM, SLICE, manifest
 from testbed.pods import Pods
 from testbed.site import IMAGE, TAG, Site
 from testbed.workspace import open_workspace
@@ -17,6 +19,8 @@ from tests.cluster.pods.running import TOPOLOGY, publish, step
 
 CAPABILITIES = {"NET_ADMIN": 12, "NET_RAW": 13, "SYS_CHROOT": 18, "SYS_ADMIN": 21}
 """By their numbers in linux/capability.h."""
+GROUP = 4242
+POLICY = "networking.dra.io/v1alpha1/DeviceExposurePolicy"
 EXAMPLE = Path(__file__).parents[3] / "examples" / "first-pod"
 
 
@@ -45,6 +49,100 @@ def test_a_pod_gets_its_network_by_netdras_own_pods(installed: Site, pods: Pods)
     (link,) = (link for link in pods.ip("first", "link") if link["ifname"] not in {"lo", "eth0"})
     assert link["linkinfo"]["info_kind"] == "macvlan"
     pods.delete("first")
+
+
+def test_with_the_preset_a_pod_shares_an_interface_though_nobody_wrote_a_policy(installed: Site, pods: Pods) -> None:
+    installed.node.run("ip", "link", "add", "preset0", "type", "veth", "peer", "name", "preset1")
+    installed.install({"presets": {"shared": True}})
+    made = installed.api.get(POLICY, "shared")
+    assert made is not None
+    # The test's interfaces are no NICs: the administrator's change outlives the next upgrade.
+    spec = {"selector": {"cel": 'device.attributes["dra.networking"].ifName == "preset0"'}}
+    installed.api.patch(POLICY, "shared", {"spec": spec})
+    installed.install({"presets": {"shared": True}})
+    found = installed.api.get(POLICY, "shared")
+    assert found is not None
+    assert found["spec"]["selector"] == spec["selector"]
+    assert not [job for job in installed.api.list("batch/v1/Job", "netdra") if "preset" in job["metadata"]["name"]]
+    installed.api.create(manifest(TOPOLOGY, "share", spec={"steps": [step("lan", "macvlan", {}, prefix="preset0")]}))
+    installed.plane.kubectl("wait", "--for=create", "deviceclass/share-lan", "--timeout=30s")
+    request = {"name": "lan", "exactly": {"deviceClassName": "share-lan"}}
+    for name in ("one", "two"):
+        installed.api.create(manifest(CLAIM, name, pods.namespace, spec={"devices": {"requests": [request]}}))
+        pods.run(name, name)
+        (link,) = (link for link in pods.ip(name, "link") if link["ifname"] not in {"lo", "eth0"})
+        assert link["linkinfo"]["info_kind"] == "macvlan"
+    installed.api.delete(POLICY, "shared")
+
+
+def test_a_pod_that_measures_says_what_it_knows_of_a_device(installed: Site, pods: Pods) -> None:
+    """The device registry as the chart serves it: a socket of a group, for pods with a token alone."""
+    account = f"system:serviceaccount:{pods.namespace}:probe"
+    registry = {"enabled": True, "group": GROUP, "tokensOnly": True, "providers": {"bctl": account}}
+    installed.install({"node": {"deviceRegistry": registry}})
+    installed.api.create(manifest("v1/ServiceAccount", "probe", pods.namespace))
+    policy = {
+        "selector": {"cel": 'device.attributes["dra.networking"].ifName == "measured0"'},
+        "exposure": {"supportedCNIPlugins": [{"name": "host-device", "exclusive": True}]},
+    }
+    installed.api.create(manifest(POLICY, "measured", spec=policy))
+    installed.node.run("ip", "link", "add", "measured0", "type", "veth", "peer", "name", "measured1")
+    for name, provider in (("probe", "bctl"), ("other", "rack")):
+        installed.api.create(provider_pod(pods.namespace, name, provider))
+    ended = partial(installed.api.wait_for, "v1/Pod", namespace=pods.namespace)
+    probe, other = (ended(name, has_ended) for name in ("probe", "other"))
+    log = partial(installed.plane.kubectl, "--namespace", pods.namespace, "logs")
+    assert probe is not None
+    assert other is not None
+    assert probe["status"]["phase"] == "Succeeded", log("probe")
+    # A name is anybody's who has a token, unless it belongs to somebody.
+    assert other["status"]["phase"] == "Succeeded", log("other")
+    published = installed.api.wait_for_all(SLICE, lambda items: "bctl/speed" in attributes(items, "measured0"))
+    assert attributes(published, "measured0")["bctl/speed"] == {"int": 4096}
+    for name in ("probe", "other"):
+        installed.api.delete("v1/Pod", name, pods.namespace)
+    installed.api.delete(POLICY, "measured")
+    installed.install()
+
+
+def provider_pod(namespace: str, name: str, provider: str) -> Object:
+    """A pod of nobody's that registers an attribute of an interface, by netdra's own command in its image."""
+    command = (
+        *("netdra", "register", "measured0", f"--provider={provider}", "--attribute=speed=4096"),
+        *("--socket=/run/netdra/registry.sock", "--token-file=/var/run/secrets/netdra/token"),
+    )
+    token = {"path": "token", "audience": "dra.networking", "expirationSeconds": 600}
+    spec = {
+        "serviceAccountName": "probe",
+        "restartPolicy": "Never",
+        "securityContext": {"runAsNonRoot": True, "runAsUser": 65532, "supplementalGroups": [GROUP]},
+        "containers": [
+            {
+                "name": "probe",
+                "image": f"{IMAGE}:{TAG}",
+                "command": [*command],
+                "volumeMounts": [
+                    {"name": "socket", "mountPath": "/run/netdra"},
+                    {"name": "token", "mountPath": "/var/run/secrets/netdra"},
+                ],
+            }
+        ],
+        "volumes": [
+            {"name": "socket", "hostPath": {"path": "/run/netdra", "type": "Directory"}},
+            {"name": "token", "projected": {"sources": [{"serviceAccountToken": token}]}},
+        ],
+    }
+    return {**manifest("v1/Pod", name, namespace), "spec": spec}
+
+
+def has_ended(pod: Object | None) -> bool:
+    return pod is not None and pod.get("status", {}).get("phase") in ("Succeeded", "Failed")
+
+
+def attributes(slices: Iterable[Object], device: str) -> Object:
+    """The attributes of a published device."""
+    found = [one for part in slices for one in part["spec"].get("devices", []) if one["name"] == device]
+    return found[0].get("attributes", {}) if found else {}
 
 
 def test_the_driver_has_no_more_privileges_than_it_needs(installed: Site, pods: Pods) -> None:

@@ -22,6 +22,11 @@ CLUSTER_WIDE = (
     *("CustomResourceDefinition", "ClusterRole", "ClusterRoleBinding", "Namespace"),
     *("ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding", "ValidatingWebhookConfiguration"),
 )
+# Controllers of Kubernetes that may delete what only netdra's writes.
+OF_KUBERNETES = {
+    ("kube-system", name)
+    for name in ("generic-garbage-collector", "namespace-controller", "storage-version-migrator-controller")
+}
 WORKLOADS = ("DaemonSet", "Deployment", "Job", "Pod")
 
 cases = pytest.mark.parametrize("case", CASES.values(), ids=CASES)
@@ -62,7 +67,13 @@ def test_whatever_names_another_object_names_one_that_there_is(case: Case) -> No
         assert {each["name"] for each in binding["subjects"]} <= accounts
     for binding in of_kind(found, "ValidatingAdmissionPolicyBinding"):
         assert ("ValidatingAdmissionPolicy", binding["spec"]["policyName"]) in present
-    told = re.findall(r"system:serviceaccount:([^:]+):([a-z0-9-]+)", case.manifests)
+    owners = case.values.get("node", {}).get("deviceRegistry", {}).get("providers", {}).values()
+    others = {*OF_KUBERNETES, *(tuple(owner.split(":")[2:]) for owner in owners)}
+    told = [
+        account
+        for account in re.findall(r"system:serviceaccount:([^:]+):([a-z0-9-]+)", case.manifests)
+        if account not in others
+    ]
     assert {namespace for namespace, _ in told} == {case.namespace}
     assert {account for _, account in told} <= accounts
     services = {name(each): each["spec"]["selector"] for each in of_kind(found, "Service")}
@@ -132,7 +143,12 @@ def test_with_cert_manager_the_webhook_may_write_nothing() -> None:
         ({"node": {"kubeletRoot": "var/lib/kubelet"}}, "at '/node/kubeletRoot'"),
         ({"node": {"physnets": {"physnet2": "enp1s0f0"}}}, "at '/node/physnets/physnet2': got string, want array"),
         ({"node": {"physnets": {"physnet2": ["enp1s0f0,enp1s0f1"]}}}, "at '/node/physnets/physnet2/0'"),
+        ({"node": {"deviceRegistry": {"mode": "rw"}}}, "at '/node/deviceRegistry/mode'"),
+        ({"node": {"deviceRegistry": {"providers": {"bctl": "me"}}}}, "at '/node/deviceRegistry/providers/bctl'"),
         ({"node": {"extraEnv": [{"nam": "A"}]}}, "at '/node/extraEnv/0'"),
+        ({"controller": {"neutron": {"physnets": {"physnet2": "blue"}}}}, "at '/controller/neutron/physnets/physnet2'"),
+        ({"controller": {"neutron": {"physnets": {"physnet2": {"subnet": "x"}}}}}, "missing property 'network'"),
+        ({"controller": {"neutron": {"secret": "x"}}}, "additional properties 'secret' not allowed"),
         ({"fullnameOverride": "No_Name"}, "at '/fullnameOverride'"),
     ],
 )
@@ -176,6 +192,65 @@ def test_the_physical_networks_of_the_values_are_what_the_driver_reads() -> None
     given = [each.partition("=")[2] for each in arguments if each.startswith("--physnet=")]
     told = case.values["node"]["physnets"]
     assert physnets.read(given) == {physnet: tuple(nics) for physnet, nics in told.items()}
+
+
+def test_the_device_registry_is_served_where_it_is_wanted() -> None:
+    (usual,) = of_kind(Case().objects(), "DaemonSet")
+    assert "registry.sock" not in str(usual)
+    (driver,) = of_kind(CASES["everything"].objects(), "DaemonSet")
+    pod = pod_of(driver)["spec"]
+    (container,) = pod["containers"]
+    assert [each for each in container["args"] if each.startswith("--registry")] == [
+        "--registry-socket=/run/netdra-registry/registry.sock",
+        "--registry-mode=0660",
+        "--registry-group=4242",
+        "--registry-tokens-only",
+        "--registry-provider=bctl=system:serviceaccount:bctl:probe",
+        "--registry-provider=rack=uid:1000",
+    ]
+    assert pod["securityContext"] == {"supplementalGroups": [4242]}
+    (volume,) = (each for each in pod["volumes"] if each["name"] == "device-registry")
+    assert volume["hostPath"] == {"path": "/run/netdra", "type": "DirectoryOrCreate"}
+
+
+def test_only_the_controller_is_given_the_clouds_credentials() -> None:
+    case = CASES["neutron"]
+    found = case.objects()
+    given = [name(each) for each in of_kind(found, *WORKLOADS) if "netdra-neutron" in str(pod_of(each)["spec"])]
+    assert given == ["netdra-controller"]
+    (controller,) = (each for each in of_kind(found, "Deployment") if name(each) == "netdra-controller")
+    pod = pod_of(controller)
+    (container,) = pod["spec"]["containers"]
+    assert [each for each in container["args"] if each.startswith("--neutron")] == [
+        "--neutron-clouds=/etc/netdra/neutron/clouds.yaml",
+        "--neutron-cloud=prod",
+        "--neutron-physnets=/etc/netdra/neutron-physnets/physnets.yaml",
+    ]
+    sources = {volume["name"]: volume for volume in pod["spec"]["volumes"]}
+    mounted = {mount["mountPath"]: sources[mount["name"]] for mount in container["volumeMounts"]}
+    assert mounted["/etc/netdra/neutron"]["secret"] == {"secretName": "netdra-neutron"}
+    (physnets_map,) = of_kind(found, "ConfigMap")
+    assert mounted["/etc/netdra/neutron-physnets"]["configMap"] == {"name": name(physnets_map)}
+    assert yaml.safe_load(physnets_map["data"]["physnets.yaml"]) == case.values["controller"]["neutron"]["physnets"]
+    changed = Case(values={"controller": {"neutron": {"cloudsSecret": "netdra-neutron"}}})
+    (other,) = (each for each in of_kind(changed.objects(), "Deployment") if name(each) == "netdra-controller")
+    assert pod_of(other)["metadata"]["annotations"] != pod["metadata"]["annotations"]
+    assert pod["metadata"]["annotations"]["example.com/a"] == "b"
+
+
+def test_the_controller_reaches_neutron_where_it_has_one() -> None:
+    def ways(case: Case) -> dict[str, list[Any]]:
+        return {name(each): each["spec"]["egress"] for each in of_kind(case.objects(), "NetworkPolicy")}
+
+    usual, asked = ways(Case()), ways(CASES["neutron"])
+    assert asked["netdra-webhook"] == usual["netdra-webhook"]
+    assert asked["netdra-controller"] == [
+        *usual["netdra-controller"],
+        {
+            "ports": [{"port": 5000, "protocol": "TCP"}, {"port": 9696, "protocol": "TCP"}],
+            "to": [{"ipBlock": {"cidr": "10.2.0.0/24"}}],
+        },
+    ]
 
 
 def test_a_cluster_that_is_too_old_is_refused() -> None:

@@ -23,7 +23,7 @@ from netdra.node.cdi.files import ClaimFiles
 from netdra.node.claims.store import ClaimStore
 from netdra.node.kubelet.plugin import serving, sockets
 from netdra.node.kubelet.services import ClaimServices
-from netdra.node.priority import PriorityGate
+from netdra.node.priority import PriorityGate, Turns
 from netdra.node.view import DeviceHealth, HeldDevice
 from netdra.topology.devices import DeviceKey, from_slices
 from tests.cluster.claims.alone import handler
@@ -63,8 +63,9 @@ async def main(kubeconfig: Path, node: str, instance: str) -> None:
     async with Client(connect(find_config(kubeconfig))) as client:
         view = Slices(await client.list(RESOURCE_SLICES, Selection(field_selector=f"spec.nodeName={node}")))
         store = ClaimStore.of_state(STATE)
-        claims = handler(client, node, view, view, store, ClaimFiles(plugin=paths.plugin))
-        async with serving(paths, ClaimServices(claims, lambda: None, PriorityGate()), view.health) as registration:
+        turns = Turns(PriorityGate())
+        claims = handler(client, node, view, view, store, ClaimFiles(plugin=paths.plugin), turns)
+        async with serving(paths, ClaimServices(claims, lambda: None, turns), view.health) as registration:
             while not stopped.is_set():
                 (STATE / f"registered{instance}").write_text(str(registration.times))
                 await asyncio.sleep(0.1)

@@ -278,7 +278,11 @@ def test_a_runtime_starts_again_after_it_had_to_refuse_a_pod_that_has_come_up_si
                 await asyncio.to_thread(runtime.run_pod_sandbox, "a")
             hooks.refusal = None
             # The runtime answers before it has given the name of the one that was refused back.
-            await until_async(partial(asyncio.to_thread, has_begun, runtime, "a"), "the pod's name to be free")
+            await until_async(
+                partial(asyncio.to_thread, has_begun, runtime, "a"),
+                "the pod's name to be free",
+                detail=lambda: (runtime.crictl("pods"), runtime.node.log_tails({})),
+            )
 
     with Node("refusing") as node:
         runtime = started(node)

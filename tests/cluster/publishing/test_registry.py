@@ -22,6 +22,7 @@ from netdra.registry_client import RegistryClient
 from testbed.api import Api, Object
 from testbed.control_plane import ControlPlane
 from testbed.objects import SLICE
+from testbed.pace import measured, within
 from testbed.process import Process
 from testbed.waiting import until
 from testbed.workspace import Workspace
@@ -34,6 +35,7 @@ pytestmark = pytest.mark.usefixtures("custom_kinds")
 REPORT = "networking.dra.io/v1alpha1/NodeNetwork"
 DEVICES = 21
 MEDIAN_SECONDS = 0.05
+LEASE_SECONDS = 3
 _NUMBERS = itertools.count(1)
 
 
@@ -132,8 +134,10 @@ def test_what_is_registered_is_seen_soon_survives_a_crash_and_goes_with_its_leas
     with RegistryClient("bctl", str(daemon.socket)) as client:
         until(lambda: len(devices(daemon.slices())) == DEVICES, "the slices")
         time.sleep(1)
-        seconds = [_seen_after(daemon, client, f"eth{at}") for at in range(DEVICES)]
+        with measured() as pace:
+            seconds = [_seen_after(daemon, client, f"eth{at}") for at in range(DEVICES)]
         print(f"register to slice: p50 {median(seconds) * 1000:.1f} ms, most {max(seconds) * 1000:.1f} ms")
+        assert median(seconds) < MEDIAN_SECONDS * pace.slowness, f"{seconds}: {pace}"
         found = daemon.wait("eth0", "bctl/bandwidth")
         assert found["capacity"]["bctl/bandwidth"] == {"value": "4096", "requestPolicy": {"default": "0"}}
         assert found["attributes"]["bctl/rdma"] == {"bool": True}
@@ -165,9 +169,8 @@ def test_what_is_registered_is_seen_soon_survives_a_crash_and_goes_with_its_leas
     provider.kill()
     provider.wait()
     provider.stdout.close()
-    killed = time.monotonic()
-    daemon.wait("eth2", "probe/latency", there=False)
-    assert time.monotonic() - killed < 6
+    with within(3, "the end of what a provider said", after=LEASE_SECONDS):
+        daemon.wait("eth2", "probe/latency", there=False)
 
 
 def _bandwidth(daemon: Daemon, device: str) -> str:
@@ -175,15 +178,15 @@ def _bandwidth(daemon: Daemon, device: str) -> str:
     return found
 
 
-PROVIDER = """
+PROVIDER = f"""
 import sys, time
 from netdra.registry_client import RegistryClient
 with RegistryClient("probe", sys.argv[1]) as client:
-    client.register("eth2", {"latency": 7}, ttl=3)
+    client.register("eth2", {{"latency": 7}}, ttl={LEASE_SECONDS})
     print("registered", flush=True)
     while True:
         time.sleep(1)
-        client.register("eth2", {"latency": 7}, ttl=3)
+        client.register("eth2", {{"latency": 7}}, ttl={LEASE_SECONDS})
 """
 
 

@@ -104,4 +104,6 @@ def test_where_sysfs_does_not_show_the_device_the_kernel_is_asked_of_all_links(b
     bed.veth("eth7", "peer7", up=True)
     USES["macvlan-parent"](bed)
     with bed.host.socket() as sock:
-        assert host_use.read(sock, link.get(sock, "eth7"), Sysfs(str(tmp_path))) == ("macvlan-parent",)
+        eth7 = link.get(sock, "eth7")
+        has = host_use.configuration(sock, eth7)
+        assert host_use.read(sock, eth7, Sysfs(str(tmp_path)), has) == ("macvlan-parent",)

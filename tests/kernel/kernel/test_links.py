@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import threading
+from pathlib import Path
+
 import pytest
 
 from netdra.kernel import kinds, link
 from netdra.kernel.errors import KernelExistsError, KernelMissingError, KernelRefusedError
+from netdra.kernel.netlink import Socket
 from tests.kernel.conftest import Machine
 
 
@@ -128,3 +132,29 @@ def test_a_link_is_changed_by_any_of_its_names(machine: Machine) -> None:
             link.change(machine.sock, f"no-{name}", mtu=mtu)
     link.change(machine.sock, "a", name="c", mtu=1400)
     assert link.get(machine.sock, "c").mtu == 1400
+
+
+def test_threads_that_ask_little_take_little_memory() -> None:
+    threads = 32
+    together = threading.Barrier(threads + 1)
+
+    def ask() -> None:
+        with Socket() as sock:
+            link.find(sock, "lo")
+        together.wait()
+        together.wait()
+
+    def anonymous() -> int:
+        lines = Path("/proc/self/smaps_rollup").read_text().splitlines()
+        return 1024 * next(int(line.split()[1]) for line in lines if line.startswith("Anonymous:"))
+
+    before = anonymous()
+    asking = [threading.Thread(target=ask) for _ in range(threads)]
+    for thread in asking:
+        thread.start()
+    together.wait()
+    taken = anonymous() - before
+    together.wait()
+    for thread in asking:
+        thread.join()
+    assert taken / threads < 128 * 1024

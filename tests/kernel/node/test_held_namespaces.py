@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import os
 import subprocess
+import time
 import uuid
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from typing import Any
 
 import pytest
 
@@ -170,6 +173,32 @@ def test_a_namespace_that_goes_is_seen_by_the_unmount_or_where_that_is_not_told_
         await asyncio.gather(following, return_exceptions=True)
 
     asyncio.run(main())
+
+
+def test_mounts_that_change_all_the_time_have_all_looked_at_once_a_second(
+    boxes: list[Box], namespaces: Namespaces, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks: list[str] = []
+    stat = os.stat
+
+    def counted(path: str, **how: Any) -> os.stat_result:
+        looks.append(path)
+        return stat(path, **how)
+
+    async def main() -> None:
+        namespaces.hold("s", boxes[0].path)
+        monkeypatch.setattr(os, "stat", counted)
+        following = asyncio.create_task(namespaces.follow(lambda: None))
+        ends = time.monotonic() + 2.5
+        while time.monotonic() < ends:
+            Box(boxes[0].machine).remove()
+            await asyncio.sleep(0.02)
+        following.cancel()
+        await asyncio.gather(following, return_exceptions=True)
+
+    asyncio.run(main())
+    # At the start, soon after the first change, and then in the second and third second.
+    assert 3 <= looks.count(boxes[0].path) <= 4
 
 
 def test_a_namespace_held_by_a_process_that_ends_is_seen_though_nothing_is_unmounted(

@@ -22,6 +22,7 @@ from netdra.model.inventory import Interface
 from netdra.model.meta import ObjectMeta
 from netdra.model.node_network import NodeInterfaces, NodeNetworkStatus, ReportedInterfaces
 from netdra.model.policy import DeviceExposurePolicy
+from netdra.model.registration import DeviceFile, Registration
 from tests import draws
 from tests.builders import OURS, exclude, exclusive, named, policy, shared, sriov
 from tests.unit.node.publishing.scene import POOL, Scene
@@ -124,6 +125,23 @@ class TestInWords:
         assert told(fifty, [VFS, PFS], None, exclusive("x", named("p00"))) == (
             "matches no interface that 50 nodes report"
         )
+
+    def test_a_file_is_offered_by_a_policy_that_means_it_and_only_while_it_is_there(self) -> None:
+        scene = Scene(VFS)
+        for name in ("fpga0", "fpga1"):
+            path = f"/dev/{name}"
+            scene.registered += (Registration(provider="bctl", device=name, adds=True, device_file=path),)
+        scene.files = {"/dev/fpga0": DeviceFile(number=(240, 0))}
+        scene.see()
+        nodes = known([scene.offering.report()])
+        means = exclusive("files", f'{OURS}.registeredBy == "bctl"')
+        assert told(nodes, [VFS], None, means) == "offers 1 device more on 1 node"
+        assert told(nodes, [VFS], None, exclusive("all", "true")) == ""
+        scene.offering.follow([VFS, means], DEFAULT_FEATURES)
+        scene.see()
+        nodes = known([scene.offering.report()])
+        assert told(nodes, [VFS, means], None, exclude("no", "true")) == "hides 1 device on 1 node"
+        assert told(nodes, [VFS, means], None, exclusive("aaa", "true")) == ""
 
     def test_without_reports_nothing_is_said(self) -> None:
         assert told(Nodes(), [], None, exclude("e", "true")) == ""

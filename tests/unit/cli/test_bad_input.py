@@ -263,8 +263,19 @@ def test_every_option_says_what_it_takes() -> None:
                 assert option.metavar, f"{name} {option.opts[0]}"
 
 
-def test_completion_knows_commands_and_choices() -> None:
-    words = {"_NETDRA_COMPLETE": "bash_complete", "COMP_WORDS": "netdra graph -o ", "COMP_CWORD": "3"}
+@pytest.mark.parametrize(
+    ("line", "word", "offered"),
+    [
+        ("netdra graph -o ", "3", ["plain,terminal", "plain,mermaid", "plain,svg"]),
+        (
+            "netdra doctor --neutron",
+            "2",
+            ["plain,--neutron-clouds", "plain,--neutron-cloud", "plain,--neutron-physnets"],
+        ),
+    ],
+)
+def test_completion_knows_commands_options_and_choices(line: str, word: str, offered: list[str]) -> None:
+    words = {"_NETDRA_COMPLETE": "bash_complete", "COMP_WORDS": line, "COMP_CWORD": word}
     program = "import sys; sys.argv = ['netdra']; from netdra.cli.main import main; main()"
     done = subprocess.run(
         [sys.executable, "-c", program],
@@ -274,7 +285,7 @@ def test_completion_knows_commands_and_choices() -> None:
         check=False,
         cwd=ROOT,
     )
-    assert done.stdout.split() == ["plain,terminal", "plain,mermaid", "plain,svg"]
+    assert done.stdout.split() == offered
 
 
 def test_ctrl_c_has_an_exit_code_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:

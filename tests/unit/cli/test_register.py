@@ -82,6 +82,8 @@ def test_what_is_registered_is_listed_and_taken_back(folder: Path) -> None:
         (("register", "eth7", "--provider", "b", "--attribute", "a=1", "--ttl", "soon"), 2, "write 90s, 10m"),
         (("register", "eth7", "--provider", "b", "--attribute", f"a={2**63}"), 2, "no 64-bit integer"),
         (("register", "--provider", "b"), 2, "Missing argument"),
+        (("register", "f", "--provider", "b", "--file", "/dev/f"), 2, "--file registers a new device"),
+        (("register", "f", "--provider", "b", "--remove", "--file", "/dev/f"), 2, "--remove takes back everything"),
         (("register", "eth7", "--provider", "b", "--remove", "--add"), 2, "--remove takes back everything"),
         (("register", "eth7", "--provider", "b", "--attribute", "a=1"), 4, "is netdra node --registry-socket there?"),
         (("registrations", "--token-file", "/nowhere"), 2, "name the file of a projected token"),

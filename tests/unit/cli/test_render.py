@@ -215,3 +215,45 @@ spec:
         ("nic", "net1", "Builtin"),
         ("tune", "net1", "Builtin"),
     ]
+
+
+WITH_PORT = """\
+apiVersion: networking.dra.io/v1alpha1
+kind: NetworkTopology
+metadata: {name: ports}
+spec:
+  steps:
+    - name: vf0
+      type: sriov
+      selector: {cel: 'device.attributes["dra.networking"].physnet == "physnet2"'}
+      neutron: {network: blue, fixedIPs: ["{{ params.address }}"], securityGroups: [], assignAddresses: false}
+    - name: vf1
+      type: sriov
+      selector: {cel: 'device.attributes["dra.networking"].physnet == "physnet3"'}
+      neutron: {}
+  parameters: [{name: address, format: ip, default: 10.20.0.7}]
+"""
+
+
+def test_render_says_what_comes_from_neutron(run: Run, tmp_path: Path) -> None:
+    path = tmp_path / "topology.yaml"
+    path.write_text(WITH_PORT)
+    code, out, _ = run("render", str(path))
+    assert code == 0
+    assert out.startswith(
+        "vf0: sriov (builtin) on net1  # ports\n"
+        "  port of Neutron: network blue, securityGroups none, fixedIPs 10.20.0.7\n"
+        "  from the port at Prepare: mac, vlan, mtu, spoofchk, trust, linkState, minTxRate, maxTxRate\n  {\n"
+    )
+    assert (
+        "  port of Neutron: of the network that the device's physnet leads to\n"
+        "  from the port at Prepare: mac, vlan, mtu, spoofchk, trust, linkState, minTxRate, maxTxRate, addresses, "
+        "routes\n"
+    ) in out
+    code, out, _ = run("render", str(path), "-o", "json")
+    first, second = msgspec.json.decode(out)
+    assert first["neutron"]["fixedIPs"] == ["10.20.0.7"]
+    assert first["neutron"]["assignAddresses"] is False
+    assert "addresses" not in first["fromNeutron"]
+    assert (second["neutron"], second["fromNeutron"][-1]) == ({}, "routes")
+    assert "neutron" not in first["stdin"]

@@ -76,6 +76,6 @@ def test_what_is_gone_is_forgotten() -> None:
             await checks.policy(exclusive("q", "true"))
             await checks.topology(topology(steps=SOUND), ())
             checks.forget(["q"], [])
-            assert set(checks._known) == {("policy", "q")}
+            assert set(checks._checked) == {("policy", "q")}
 
     asyncio.run(story())

@@ -9,9 +9,9 @@ import pytest
 
 from netdra.discovery import assemble
 from netdra.discovery.facts import Device, Facts
+from netdra.discovery.overrides import with_host_use, with_uplinks
 from netdra.discovery.recorded import _BLANK
 from netdra.discovery.scan import interfaces, scan_recorded
-from netdra.discovery.told import with_host_use, with_uplinks
 from netdra.exposure import expose
 from netdra.kernel.link import switch_port
 from netdra.model import documents

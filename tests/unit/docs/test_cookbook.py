@@ -1,4 +1,4 @@
-"""Cookbook, tutorial and docs/physnets.md are true: they show their files, and what their commands print.
+"""Cookbook, tutorial and the pages of physnets and Neutron are true: they show their files and what commands print.
 
 `NETDRA_WRITE=1` writes the pages anew: the files in their yaml blocks, and below each command what it prints.
 """
@@ -27,6 +27,7 @@ PAGES = [
     *((folder / "README.md", folder) for folder in FOLDERS),
     (TUTORIAL, BOOK.parent / "first-pod"),
     (BOOK.parents[1] / "docs" / "physnets.md", BOOK.parent / "physnets"),
+    (BOOK.parents[1] / "docs" / "neutron.md", BOOK.parent / "neutron"),
 ]
 _BLOCK = re.compile(r"^```(yaml|console)(?: (\S+))?\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 

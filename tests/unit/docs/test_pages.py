@@ -16,7 +16,8 @@ from netdra.model import documents
 from netdra.model.claim import DeviceClass
 from netdra.model.inventory import ATTRIBUTES, PUBLISHED_ATTRIBUTES
 from netdra.model.names import DRIVER
-from netdra.model.topology import NetworkTopology
+from netdra.model.topology import NetworkTopology, NeutronRequest
+from netdra.neutron.errors import NeutronError
 from netdra.node.pods.table import Life, Phase
 from netdra.steps.addressing import RouteParams
 from netdra.steps.builtin import TYPES
@@ -89,6 +90,18 @@ def test_the_examples_of_a_page_are_valid_together(name: str, tmp_path: Path) ->
     (tmp_path / "page.yaml").write_text("---\n".join(examples(name)))
     done = CliRunner().invoke(cli, ["validate", str(tmp_path)])
     assert (done.exit_code, done.stdout) == (0, "")
+
+
+def test_every_reason_of_a_port_is_on_the_page_and_no_other() -> None:
+    table = section(page("neutron.md"), "When a port is not Bound")
+    reasons = {kind.reason for kind in NeutronError.__subclasses__()}
+    assert set(re.findall(r"^\| `(\w+)` \|", table, re.MULTILINE)) == reasons
+
+
+def test_every_field_of_a_request_is_on_the_page() -> None:
+    table = section(page("neutron.md"), "What a step asks for").partition("| the VF gets")[0]
+    fields = {field.encode_name for field in msgspec.structs.fields(NeutronRequest)}
+    assert set(re.findall(r"^\| `(\w+)` \|", table, re.MULTILINE)) == fields
 
 
 def test_the_graph_on_the_page_is_that_of_the_example(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from netdra.model.device import Features
 from netdra.model.inventory import ATTRIBUTES, PUBLISHED_ATTRIBUTES, PUBLISHED_IF_ANY, Interface
 from tests.builders import OURS, exclusive, inventory, named, pf, policy, shared, sriov, vf
 
+DEVICE_FILE = "dra.networking/deviceFile"
 NIC = Interface(if_name="eth1", type="nic", mac="02:00:00:00:00:01", mtu=1500)
 PORTS = {"ports": {"value": "64", "requestPolicy": {"default": "1"}}}
 BOTH = [{"name": "macvlan"}, {"name": "host-device", "exclusive": True}]
@@ -27,7 +28,8 @@ def test_every_device_carries_the_same_facts_in_the_same_order() -> None:
     result = expose(inventory(NIC, *sriov("ens1", 1)), [exclusive("p", "true")])
     carried = {device.name: tuple(device.attributes)[:-1] for device in result.devices}
     without = tuple(name for name in PUBLISHED_ATTRIBUTES if name not in PUBLISHED_IF_ANY)
-    assert carried == {"eth1": without, "ens1": PUBLISHED_ATTRIBUTES, "ens1v0": PUBLISHED_ATTRIBUTES}
+    of_hardware = tuple(name for name in PUBLISHED_ATTRIBUTES if name != DEVICE_FILE)
+    assert carried == {"eth1": without, "ens1": of_hardware, "ens1v0": of_hardware}
 
 
 def test_a_fact_is_on_every_device_or_on_none_however_much_its_policy_adds() -> None:
@@ -39,7 +41,14 @@ def test_a_fact_is_on_every_device_or_on_none_however_much_its_policy_adds() -> 
 
 
 def test_the_published_facts_and_what_policies_may_add_are_no_more_than_a_device_takes() -> None:
-    assert len(PUBLISHED_ATTRIBUTES) + len(["supportedCNIs"]) + ROOM <= 32
+    assert len(set(PUBLISHED_ATTRIBUTES) - {DEVICE_FILE}) + len(["supportedCNIs"]) + ROOM <= 32
+    root = {"additionalAttributes": {"device.k8s.io/pcieRoot": "pci0000:00", "a": 1, "b": 2, "c": 3}}
+    file = Interface(type="device-file", device_file="/dev/fpga0", called="fpga0", registered_by="bctl")
+    (device,) = expose(
+        inventory(file), [exclusive("p", 'device.attributes["dra.networking"].registeredBy == "bctl"', **root)]
+    ).devices
+    assert device.attributes["resource.kubernetes.io/pcieRoot"] == "pci0000:00"
+    assert len(device.attributes) + len(["bandwidth"]) <= 32
 
 
 def test_a_device_says_what_its_policy_says() -> None:

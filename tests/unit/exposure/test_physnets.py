@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from netdra.cel.analysis import examine
 from netdra.cel.vocabulary import of_devices, of_interfaces
-from netdra.discovery.told import with_physnets
+from netdra.discovery.overrides import with_physnets
 from netdra.exposure import Exposer, expose, physnets
 from netdra.exposure.check import check
 from netdra.model import names

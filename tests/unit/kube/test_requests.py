@@ -9,7 +9,9 @@ import gzip
 import os
 import socket
 import ssl
+import tracemalloc
 import warnings
+from asyncio import sslproto
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
@@ -21,7 +23,7 @@ import pytest
 
 from netdra.kube import connection as connections
 from netdra.kube.client import Client
-from netdra.kube.connection import MAX_REQUESTS, Connection, connect, reason
+from netdra.kube.connection import MAX_REQUESTS, TLS_BUFFER, Connection, connect, reason
 from netdra.kube.errors import RefusedError, UnavailableError
 from netdra.kube.events import EVENTS
 from netdra.kube.kubeconfig import Cluster, Config, User
@@ -115,6 +117,29 @@ async def _cut_within(_: Server, __: asyncio.StreamReader, writer: asyncio.Strea
 
 async def _silent(_: Server, reader: asyncio.StreamReader, __: asyncio.StreamWriter) -> None:
     await reader.read()
+
+
+def test_an_open_stream_takes_little_memory(authority: Authority) -> None:
+    streams = 20
+
+    async def stream(_: Server, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\n")
+        await reader.read()
+
+    async def story() -> int:
+        async with serving(authority, stream) as (_, connection), contextlib.AsyncExitStack() as opened:
+            for _ in range(streams):
+                await opened.enter_async_context(connection.ask("GET", "/?watch", idle_seconds=60.0))
+            tls = tracemalloc.Filter(inclusive=True, filename_pattern=sslproto.__file__)
+            return sum(trace.size for trace in tracemalloc.take_snapshot().filter_traces([tls]).traces)
+
+    tracemalloc.start()
+    try:
+        taken = asyncio.run(story())
+    finally:
+        tracemalloc.stop()
+    # The server's ends are in this process too.
+    assert taken / (2 * streams) < 1.25 * TLS_BUFFER
 
 
 def test_a_connection_is_used_again_and_by_one_request_at_a_time(authority: Authority) -> None:

@@ -22,6 +22,12 @@ from netdra.model import yaml_text
         ("1e3", 1000),
         ("1.0", 1),
         ("0.5", 0.5),
+        (".4_49", 0.449),
+        (".5e1_0", 5000000000),
+        ("._5", "._5"),
+        (".5_", ".5_"),
+        (".5__5", ".5__5"),
+        ("0._5", 0.5),
         ("1e400", "1e400"),
         ("0x_", "0x_"),
         ("123456789012345678901234567890", 123456789012345678901234567890.0),
@@ -44,6 +50,8 @@ def test_keys_are_texts_as_in_json() -> None:
     assert found == {"1": "a", "true": "b", "1.5": "c"}
 
 
-@pytest.mark.parametrize("text", ["y", "off", "1e3", "52:54:00:00:00:01", "2026-11-22", "0o17", "~", "", "12:30", "="])
+@pytest.mark.parametrize(
+    "text", ["y", "off", "1e3", "52:54:00:00:00:01", "2026-11-22", "0o17", "~", "", "12:30", "=", ".4_4"]
+)
 def test_what_would_be_read_as_something_else_is_quoted(text: str) -> None:
     assert yaml_text.dump([{"a": text}]) == f"{{a: '{text}'}}\n"

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from netdra.neutron import answers
-from netdra.neutron.answers import HostRoute, Network, Port, QosPolicy, QosRule, Subnet, Wanted
+from netdra.neutron.answers import Agent, HostRoute, Network, Port, QosPolicy, QosRule, Subnet, Wanted
 from netdra.neutron.errors import (
     ForbiddenError,
     NeutronError,
@@ -62,7 +62,6 @@ WANTED = Wanted(
     network="4c6757a8",
     physnet="physnet2",
     pci_slot="0000:05:10.1",
-    pci_vendor_info="8086:154c",
 )
 
 
@@ -120,7 +119,6 @@ def test_a_port_is_made_and_bound_by_one_request() -> None:
     assert "security_groups" not in sent
     assert sent["binding:profile"] == {
         "pci_slot": "0000:05:10.1",
-        "pci_vendor_info": "8086:154c",
         "physical_network": "physnet2",
     }
     more = msgspec.structs.replace(
@@ -192,3 +190,18 @@ def test_an_answer_of_something_before_neutron_is_told_as_it_is(body: bytes) -> 
 
 def test_a_text_without_end_is_cut() -> None:
     assert len(refused(500, "x", "y" * 100_000).what) < 1000
+
+
+@pytest.mark.parametrize(
+    ("configurations", "devices"),
+    [
+        ({"device_mappings": {"physnet2": ["eth2", "eth3"]}}, {"physnet2": ("eth2", "eth3")}),
+        ({"device_mappings": {"physnet2": "eth2", "physnet3": None, "physnet4": [7, "eth4"]}}, {"physnet4": ("eth4",)}),
+        ({"device_mappings": ["eth2"]}, {}),
+        ({}, {}),
+    ],
+)
+def test_what_an_agent_says_of_its_devices_in_another_form_is_left_out(
+    configurations: dict[str, Any], devices: dict[str, Any]
+) -> None:
+    assert Agent(host="h", agent_type="NIC Switch agent", configurations=configurations).devices == devices

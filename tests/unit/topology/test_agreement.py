@@ -115,6 +115,8 @@ def test_what_is_let_through_can_begin(kind: str, root: bool) -> None:
         device = PlannedDevice(
             request="x", pool="p", device="d", if_name="eth7", pci_address="0000:3b:00.1", mac="02:00:00:00:00:07"
         )
+        if kind == "device-file":
+            device = PlannedDevice(request="x", pool="p", device="d", device_file="/dev/null")
         if root and any(key in config for key in ("device", "pciBusID", "hwaddr", "rdmaDevice", "master")):
             return  # which device it is, nobody knows before it is allocated
         results = {name: result(names[name]) for name in ("a", "b")}
@@ -132,7 +134,7 @@ def test_what_is_let_through_can_begin(kind: str, root: bool) -> None:
         passed += 1
 
     holds()
-    needs_others, needs_device = {"bond", "tuning"}, {"host-device", "sriov", "vfio-pci"}
+    needs_others, needs_device = {"bond", "tuning"}, {"host-device", "sriov", "vfio-pci", "device-file"}
     assert passed or kind in (needs_others if root else needs_device)
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import yaml
-from hypothesis import example, given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
@@ -16,10 +16,11 @@ from netdra.model.kinds import SCHEMA
 from netdra.model.schema import CNIPluginSchema
 from netdra.topology import shipped
 from netdra.topology.contract import Shape, compile_schema
+from tests import draws
 
 TYPES = str(SCHEMA.extensions["spec.configParameters.required[].type"]["pattern"])
-BUILT_IN = {"sriov", "host-device", "bond", "vlan", "tuning", "vfio-pci", "rdma"}
-PROGRAMS = {f"{each} (Binary)" for each in BUILT_IN - {"vfio-pci"}}
+BUILT_IN = {"sriov", "host-device", "bond", "vlan", "tuning", "vfio-pci", "rdma", "device-file"}
+PROGRAMS = {f"{each} (Binary)" for each in BUILT_IN - {"vfio-pci", "device-file"}}
 STOCK = {
     "bridge",
     "macvlan",
@@ -153,6 +154,9 @@ _WRITTEN = ("string", "bool", "object", "any", "[]", "map[string]", "(", ")", " 
 @example("[]map[string](int|[]bool) | string")
 @example("(string)")
 @example("((string))")
+@example("[] string")
+@example("map[string] (string | bool)")
+@settings(max_examples=draws.count(300, 3000))
 def test_the_api_server_takes_the_types_that_can_be_compiled(text: str) -> None:
     try:
         shape_of(f"{{name: a, type: {json.dumps(text)}}}")

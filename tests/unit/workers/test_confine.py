@@ -46,6 +46,6 @@ def test_it_computes_and_answers() -> None:
 
 
 def test_every_machine_that_is_known_has_the_same_calls() -> None:
-    (_, first), (_, second) = confine._KNOWN.values()
+    (_, first), (_, second) = confine._MACHINES.values()
     assert set(first) ^ set(second) == {"poll", "ppoll"}
-    assert platform.machine() in confine._KNOWN
+    assert platform.machine() in confine._MACHINES

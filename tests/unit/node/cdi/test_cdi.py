@@ -189,6 +189,23 @@ def test_the_specification_has_a_device_for_each_request(tmp_path: Path) -> None
     assert path.stat().st_mode & 0o777 == 0o644
 
 
+def test_a_device_file_is_given_by_its_numbers_and_named_by_a_variable(tmp_path: Path) -> None:
+    device = PlannedDevice(request="file", pool="p", device="fpga0", device_file="/dev/fpga0")
+    plan = Plan(topology="", claim=CLAIM, steps=(step("file", "device-file", "net1", device=device),))
+    given = StepResult(devices=(StepDevice(device_nodes=("/dev/fpga0",), number=(240, 7)),))
+    claim = prepared(kept("file", "fpga0"))
+    files = ClaimFiles(plugin=tmp_path / "plugin", cdi=tmp_path / "cdi")
+    files.attached(claim, ran(plan, {"file": given}))
+    (written,) = json.loads(files.spec_path(UID).read_text())["devices"]
+    assert written["containerEdits"]["deviceNodes"] == [
+        {"path": "/dev/fpga0", "permissions": "rw", "type": "c", "major": 240, "minor": 7}
+    ]
+    assert written["containerEdits"]["env"] == [
+        "NETDRA_TRAIN_NET_FILE_DEVICES=fpga0",
+        "NETDRA_TRAIN_NET_FILE_DEVICE_FILES=/dev/fpga0",
+    ]
+
+
 @pytest.mark.parametrize(("uid", "version"), [("b" + UID[1:], "0.3.0"), (UID, "0.5.0")])
 def test_the_version_is_the_lowest_that_takes_the_names(tmp_path: Path, uid: str, version: str) -> None:
     files = ClaimFiles(plugin=tmp_path, cdi=tmp_path)

@@ -20,7 +20,7 @@ from netdra.node.claims.store import PreparedDevice
 from netdra.node.kubelet import plugin, services
 from netdra.node.kubelet.plugin import Sockets
 from netdra.node.kubelet.services import ClaimServices, HealthSource, Registration
-from netdra.node.priority import PriorityGate
+from netdra.node.priority import PriorityGate, Turns
 from netdra.node.view import DeviceHealth
 from netdra.node.wire import kubelet_pb2 as wire
 
@@ -103,7 +103,7 @@ def serving(
     paths: Sockets, handler: Handler, health: HealthSource = nothing_yet
 ) -> AbstractAsyncContextManager[Registration]:
     """The plugin's services over a handler."""
-    return plugin.serving(paths, ClaimServices(handler, nothing, PriorityGate()), health)
+    return plugin.serving(paths, ClaimServices(handler, nothing, Turns(PriorityGate())), health)
 
 
 @asynccontextmanager

@@ -13,6 +13,7 @@ import pytest
 from netdra.model.errors import InvalidInputError, NetdraError, TemporaryError
 from netdra.node.kubelet import services
 from netdra.node.kubelet.plugin import MAX_PATH, sockets
+from netdra.node.priority import MAX_SIDE_BY_SIDE
 from netdra.node.wire import kubelet_pb2 as wire
 from tests.unit.node.kubelet.caller import (
     REGISTRATION,
@@ -63,9 +64,7 @@ def test_every_claim_of_a_call_has_its_own_outcome(root: Path, caplog: pytest.Lo
     assert "ZeroDivisionError: a secret detail" in caplog.text
 
 
-@pytest.mark.parametrize(
-    ("number", "all_meet"), [(services.MAX_SIDE_BY_SIDE, True), (services.MAX_SIDE_BY_SIDE + 1, False)]
-)
+@pytest.mark.parametrize(("number", "all_meet"), [(MAX_SIDE_BY_SIDE, True), (MAX_SIDE_BY_SIDE + 1, False)])
 def test_claims_of_a_call_are_prepared_side_by_side_but_not_without_bound(
     root: Path, number: int, all_meet: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:

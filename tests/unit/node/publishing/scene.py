@@ -6,13 +6,13 @@ from collections.abc import Sequence
 
 import msgspec
 
-from netdra.discovery.told import with_physnets
+from netdra.discovery.overrides import with_physnets
 from netdra.exposure.registered import Registered
 from netdra.model.device import DEFAULT_FEATURES, Features
 from netdra.model.inventory import Interface
 from netdra.model.node_network import NodeNetworkStatus
 from netdra.model.policy import DeviceExposurePolicy
-from netdra.model.registration import Registration
+from netdra.model.registration import DeviceFile, Registration
 from netdra.model.resource import Device
 from netdra.node.publishing.offering import Offered, Offering, Slices
 from netdra.node.view import HeldDevice
@@ -48,12 +48,16 @@ class Scene:
         self.last: Offered | None = None
         self.now = 0.0
         self.registered: tuple[Registration, ...] = ()
+        self.files: dict[str, DeviceFile] = {}
 
     def left(self, interface: Interface) -> bool:
         return interface.if_name in self.left_names
 
     def on_the_bus(self, address: str) -> bool:
         return address in self.on_bus
+
+    def device_file(self, path: str) -> DeviceFile:
+        return self.files.get(path, DeviceFile(problem=f"device file {path} is not there", missing=True))
 
     def hold(self, *keys: DeviceKey, trouble: str = "") -> None:
         self.holding = [HeldDevice(key=key, claim="c", trouble=trouble) for key in keys]

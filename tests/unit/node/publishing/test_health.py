@@ -7,7 +7,7 @@ import asyncio
 from netdra.model import names
 from netdra.model.device import ExposedDevice, ExposureResult
 from netdra.model.resource import DeviceTaint, ResourceSlice
-from netdra.node.publishing.telling import Health
+from netdra.node.publishing.announce import Health
 from netdra.node.view import DeviceHealth
 from netdra.slices.pack import pack
 

@@ -12,11 +12,12 @@ from typing import Any
 import grpc
 from google.protobuf.message import Message
 
+from netdra.kernel.device_files import DeviceFiles
 from netdra.model.errors import NetdraError
 from netdra.model.plan import PlannedDevice
 from netdra.model.registration import Outcome
-from netdra.node.kubelet.server import Caller
 from netdra.node.priority import PriorityGate
+from netdra.node.registry.connections import Caller
 from netdra.node.registry.leases import FILE, Leases
 from netdra.node.registry.ledger import Limits
 from netdra.node.registry.service import SERVICE, Place, Registry
@@ -68,6 +69,10 @@ class Scene:
         request = wire.RegisterAttributesRequest(device=device, provider=provider, **said)
         return await self.call("RegisterAttributes", request, wire.RegisterAttributesResponse, token)
 
+    async def add(self, device: str, file: str | None = None, **more: Any) -> Any:
+        request = wire.RegisterDeviceRequest(device=device, provider="bctl", device_file=file, **more)
+        return await self.call("RegisterDevice", request, wire.RegisterDeviceResponse)
+
     async def deregister(self, provider: str = "bctl", device: str = "", token: str = "") -> Any:
         request = wire.DeregisterRequest(provider=provider, device=device)
         return await self.call("Deregister", request, wire.DeregisterResponse, token)
@@ -79,7 +84,13 @@ class Scene:
 
 @asynccontextmanager
 async def serving(
-    folder: Path, *, mode: int = 0o660, group: str = "", limits: Limits | None = None, wait: bool = True
+    folder: Path,
+    *,
+    mode: int = 0o660,
+    group: str = "",
+    limits: Limits | None = None,
+    wait: bool = True,
+    files: Sequence[str] = (),
 ) -> AsyncIterator[Scene]:
     node = Node()
     leases = Leases(folder / FILE, limits=limits)
@@ -90,7 +101,7 @@ async def serving(
         yield (DEVICE,)
         await asyncio.Event().wait()
 
-    registry = Registry(Place(path=path, mode=mode, group=group), leases, callers, node, states)
+    registry = Registry(Place(path=path, mode=mode, group=group), leases, callers, node, states, DeviceFiles(files))
     task = asyncio.create_task(registry.run())
     try:
         if wait:

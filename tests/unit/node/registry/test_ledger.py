@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from netdra.model.registration import Registration
@@ -41,6 +41,9 @@ class TestRules:
             (said(device="a\x00b"), 60, "no name of a device"),
             (said(provider="k8s.io"), 60, "not for providers"),
             (Registration(provider="bctl", device="eth7"), 60, "says nothing"),
+            (said(adds=True, device_file="/etc/passwd"), 60, "device_file: .* not an absolute path below /dev"),
+            (said(adds=True, device_file="/dev/../etc/passwd"), 60, 'or ".."'),
+            (said(device_file="/dev/fpga0"), 60, "only RegisterDevice takes one"),
             (said(), 0, "not from 1 to"),
             (said(), MAX_TTL + 1, "not from 1 to"),
         ],
@@ -50,6 +53,21 @@ class TestRules:
         with pytest.raises(RefusedRegistrationError, match=message):
             ledger.register(registration, ROOT, ttl, 0.0)
         assert (len(ledger), ledger.owners, ledger.next_end) == (0, {}, None)
+
+    def test_a_file_is_one_device_until_that_is_taken_back_or_has_another(self) -> None:
+        ledger = Ledger()
+        ledger.register(said(device="fpga0", adds=True, device_file="/dev/fpga0"), ROOT, 60, 0.0)
+        twin = said(provider="aaa", device="twin", adds=True, device_file="/dev/fpga0")
+        with pytest.raises(RefusedRegistrationError, match='"/dev/fpga0" is device "fpga0" of provider "bctl"'):
+            ledger.register(twin, ROOT, 60, 1.0)
+        ledger.register(said(device="fpga0", adds=True, device_file="/dev/fpga1"), ROOT, 60, 1.0)
+        ledger.register(twin, ROOT, 10, 2.0)
+        with pytest.raises(RefusedRegistrationError, match='of provider "aaa"'):
+            ledger.register(said(device="fpga0", adds=True, device_file="/dev/fpga0"), ROOT, 60, 3.0)
+        assert [entry.registration.device for entry in ledger.expire(20.0)] == ["twin"]
+        ledger.register(said(device="fpga0", adds=True, device_file="/dev/fpga0"), ROOT, 60, 21.0)
+        assert ledger.deregister("bctl", "", ROOT, 22.0)
+        ledger.register(twin, ROOT, 60, 23.0)
 
     def test_a_providers_name_is_whose_it_was_first(self) -> None:
         ledger = Ledger()
@@ -199,6 +217,7 @@ class TestJournal:
         assert owners["bctl"].name == OTHER
 
     @given(st.integers(0, 400), st.binary(max_size=6))
+    @example(54, b'\x80"')
     @settings(deadline=None, max_examples=60)
     def test_a_file_that_was_cut_or_damaged_stops_nothing(self, at: int, put: bytes) -> None:
         from tempfile import TemporaryDirectory

@@ -17,8 +17,7 @@ import pytest
 
 from netdra.model.errors import InvalidInputError, TemporaryError
 from netdra.model.registration import Outcome
-from netdra.node.kubelet import server
-from netdra.node.registry import service
+from netdra.node.registry import connections, service
 from netdra.node.registry.leases import FILE, Leases
 from netdra.node.registry.ledger import MAX_OF_PROVIDER, Limits
 from netdra.node.registry.service import BOUNDS, SERVICE
@@ -321,10 +320,10 @@ class TestStrangers:
 
 def test_the_kernels_word_counts_and_not_what_a_request_says(folder: Path) -> None:
     async def story(scene: Scene) -> None:
-        callers: list[server.Caller] = []
+        callers: list[connections.Caller] = []
 
         class Seen:
-            async def owner(self, caller: server.Caller) -> str:
+            async def owner(self, caller: connections.Caller) -> str:
                 callers.append(caller)
                 return "x"
 
@@ -342,3 +341,55 @@ def test_every_method_of_the_proto_is_served(folder: Path) -> None:
         assert {path.rpartition("/")[2] for path in scene.registry.methods} == described
 
     tell(folder, story)
+
+
+class TestFiles:
+    def test_what_is_allowed_is_taken_and_what_is_not_there_is_waited_for(self, folder: Path) -> None:
+        async def story(scene: Scene) -> None:
+            answer = await scene.add("clock", "/dev/zero")
+            assert (answer.success, answer.message) == (True, "")
+            answer = await scene.add("later", "/dev/netdra-later")
+            assert (answer.success, "/dev/netdra-later is not there; it is taken when" in answer.message) == (
+                True,
+                True,
+            )
+            # Attributes that are said anew leave the file as it is.
+            assert (await scene.register("clock")).success
+            listed = {each.device: each for each in await scene.listed()}
+            assert (listed["clock"].device_file, listed["clock"].device_file_problem) == ("/dev/zero", "")
+            assert "is not there" in listed["later"].device_file_problem
+            assert [each.device_file for each in scene.leases.registrations] == ["/dev/zero", "/dev/netdra-later"]
+            assert (await scene.deregister()).success
+
+        tell(folder, story, files=["/dev/zero", "/dev/netdra-*"])
+
+    @pytest.mark.parametrize(
+        ("path", "rule"),
+        [
+            ("", "is no path"),
+            ("/etc/passwd", "not an absolute path below /dev"),
+            ("/dev/../etc/passwd", 'or ".."'),
+            ("/dev/null", "is not allowed on this node, which allows /dev/zero, /dev/fd/*, /dev/sh*"),
+            ("/dev/fd/0", "is not allowed on this node"),
+            ("/dev/shm", "is a folder, and only character devices are given"),
+            ("/dev/" + "x" * 70, "longer than the 64 characters"),
+        ],
+    )
+    def test_what_is_not_is_refused_with_the_rule_and_leaves_nothing(self, folder: Path, path: str, rule: str) -> None:
+        async def story(scene: Scene) -> None:
+            answer = await scene.add("bad", path)
+            assert (answer.success, rule in answer.message) == (False, True), answer.message
+            assert await scene.listed() == []
+
+        tell(folder, story, files=["/dev/zero", "/dev/fd/*", "/dev/sh*"])
+
+    def test_what_the_operator_no_longer_allows_is_kept_and_told(self, folder: Path) -> None:
+        async def allowed(scene: Scene) -> None:
+            assert (await scene.add("clock", "/dev/zero")).success
+
+        async def no_longer(scene: Scene) -> None:
+            (listed,) = await scene.listed()
+            assert "/dev/zero is not allowed on this node" in listed.device_file_problem
+
+        tell(folder, allowed, files=["/dev/zero"])
+        tell(folder, no_longer)

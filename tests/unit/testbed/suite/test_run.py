@@ -150,3 +150,22 @@ def test_two_runs_are_compared_by_level_and_by_test(tmp_path: Path) -> None:
     assert "unit            1:11     0:12" in told
     assert "  -60.0 s  slow" in told
     assert told[-2:] == ["- gone", "+ new"]
+
+
+def test_what_is_wrong_is_shown_however_much_was_logged_meanwhile(project: Project) -> None:
+    project.test(
+        "unit",
+        """
+        import logging
+
+        def test_it():
+            for number in range(500):
+                logging.error("line %d", number)
+            assert 1 == 2, "the reason"
+        """,
+        again=False,
+    )
+    told = project.conclusion(project.run())
+    assert "AssertionError: the reason" in told
+    assert "line 499" in told
+    assert "line 200" not in told

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from netdra.cni.hostpaths import lies_in, resolved
+from netdra.node.permits import lies_in, resolved
 
 
 @pytest.fixture

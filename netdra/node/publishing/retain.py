@@ -6,7 +6,7 @@ allocated by what is published now (nothing of it is kept in the claim), so whil
 - it stays, with the capacity that it was allocated with, and takes no less of any counter; what providers say of a
   shared one may grow;
 - no counter that it takes from is lowered;
-- whoever takes all of a counter goes on taking all of it, so that nothing that excluded each other meets;
+- a device that takes all of a counter goes on taking all of it, so that nothing that excluded each other meets;
 - it takes more where it should, as far as the others that are held leave room: a new persona is kept from it.
 
 The rest of the pool becomes what is wanted (decision D3).
@@ -45,7 +45,7 @@ class Pool(msgspec.Struct, frozen=True):
     devices: tuple[Device, ...] = ()
 
 
-def keep(previous: Pool, held: Iterable[str], wanted: Pool) -> Pool:
+def retain(previous: Pool, held: Iterable[str], wanted: Pool) -> Pool:
     """The pool to publish.
 
     Args:
@@ -129,8 +129,8 @@ def _merged(had: Amounts, asked: Amounts, drawn: Sequence[Amounts]) -> Amounts:
         for name, counters in draws.items():
             for counter, amount in counters.items():
                 value = had.get(name, {}).get(counter, amount)
-                known = totals.setdefault(name, {}).get(counter, value)
-                totals[name][counter] = max(value, known)
+                total = totals.setdefault(name, {}).get(counter, value)
+                totals[name][counter] = max(value, total)
     return {name: _room(name, counters, asked.get(name, {}), drawn) for name, counters in totals.items()}
 
 
@@ -148,19 +148,19 @@ def _room(
 def _drawn_by_held(
     kept: Mapping[str, Device], present: Mapping[str, Device], had: Amounts, asked: Amounts, totals: Amounts
 ) -> dict[str, Amounts]:
-    """What each held device takes: what it took, all of what it took all of, and what it should as far as there is."""
-    found = {name: _followed(_draws(device), had, totals) for name, device in kept.items()}
+    """What each held device takes: its former amounts, whole counters where it had them, and more if there is room."""
+    drawn = {name: _followed(_draws(device), had, totals) for name, device in kept.items()}
     left = {name: dict(counters) for name, counters in totals.items()}
-    for draws in found.values():
+    for draws in drawn.values():
         _take(left, draws)
-    for name in [name for name in found if name in present]:
+    for name in [name for name in drawn if name in present]:
         should = _followed(_draws(present[name]), asked, totals)
-        more = _more(should, found[name])
-        sets = {*found[name], *more}
+        more = _more(should, drawn[name])
+        sets = {*drawn[name], *more}
         if _is_left(left, more) and len(sets) <= MAX_COUNTER_CONSUMPTIONS:
             _take(left, more)
-            found[name] = {one: {**found[name].get(one, {}), **more.get(one, {})} for one in {**found[name], **more}}
-    return found
+            drawn[name] = {one: {**drawn[name].get(one, {}), **more.get(one, {})} for one in {**drawn[name], **more}}
+    return drawn
 
 
 def _followed(draws: Amounts, values: Amounts, totals: Amounts) -> Amounts:
@@ -177,11 +177,11 @@ def _followed(draws: Amounts, values: Amounts, totals: Amounts) -> Amounts:
 
 def _more(should: Amounts, does: Amounts) -> Amounts:
     """The counters that are to be taken from and are not."""
-    found = {
+    missing = {
         name: {counter: amount for counter, amount in counters.items() if counter not in does.get(name, {})}
         for name, counters in should.items()
     }
-    return {name: counters for name, counters in found.items() if counters}
+    return {name: counters for name, counters in missing.items() if counters}
 
 
 def _is_left(left: Amounts, draws: Amounts) -> bool:
@@ -201,7 +201,7 @@ def _take(left: Amounts, draws: Amounts) -> None:
 def _raised(
     device: Device, before: Device | None, asked: Amounts, totals: Amounts, needed: set[tuple[str, str]]
 ) -> Device:
-    """A device that nobody holds: what it takes follows the counters that are kept for those that somebody holds."""
+    """A device that no claim holds; its share follows the counters that held devices keep."""
     draws = _followed(_draws(device), asked, totals)
     earlier = _draws(before) if before is not None else {}
     for name, counters in totals.items():

@@ -33,9 +33,9 @@ def with_uplinks(inventory: Inventory, uplinks: Sequence[str]) -> Inventory:
         InvalidInputError: there is no such interface, or the inventory knows of all of them itself.
     """
     what = "which interfaces carry the node's own traffic"
-    known = _checked(inventory, uplinks, field=_FIELD, option="--uplink", what=what, missing="routes are")
-    carrying = _carrying([name for name in uplinks if name != NONE], known)
-    told = tuple(_told(each, each.if_name in carrying) for each in inventory.interfaces)
+    by_name = _checked(inventory, uplinks, field=_FIELD, option="--uplink", what=what, missing="routes are")
+    carrying = _carrying([name for name in uplinks if name != NONE], by_name)
+    told = tuple(_told(interface, interface.if_name in carrying) for interface in inventory.interfaces)
     return replace(inventory, interfaces=told, unreadable=_without(inventory.unreadable, "hostUplink"))
 
 
@@ -55,11 +55,13 @@ def with_host_use(inventory: Inventory, used: Sequence[str]) -> Inventory:
     _checked(inventory, used, field=_USE, option="--host-use", what=what, missing="addresses and routes are")
     told = tuple(
         replace(
-            each,
-            host_use=(*each.host_use, STATED) if each.if_name and each.if_name in used else each.host_use,
-            unreadable=tuple(field for field in each.unreadable if field != _USE),
+            interface,
+            host_use=(*interface.host_use, STATED)
+            if interface.if_name and interface.if_name in used
+            else interface.host_use,
+            unreadable=tuple(field for field in interface.unreadable if field != _USE),
         )
-        for each in inventory.interfaces
+        for interface in inventory.interfaces
     )
     return replace(inventory, interfaces=told, unreadable=_without(inventory.unreadable, "hostUse"))
 
@@ -73,7 +75,7 @@ def with_physnets(inventory: Inventory, physnets: Mapping[str, tuple[str, ...]])
     """
     node = replace(inventory.node, physnets=physnets)
     wired = node.wired
-    return replace(inventory, node=node, interfaces=tuple(wire(wired, each) for each in inventory.interfaces))
+    return replace(inventory, node=node, interfaces=tuple(wire(wired, interface) for interface in inventory.interfaces))
 
 
 def _checked(
@@ -81,19 +83,19 @@ def _checked(
 ) -> dict[str, Interface]:
     """The interfaces by name, if what is told of them can be."""
     given = f"{option} {', '.join(named)}"
-    if not any(field in each.unreadable for each in inventory.interfaces):
+    if not any(field in interface.unreadable for interface in inventory.interfaces):
         hint = f"leave {option} out; it is for recorded trees, in which {missing} missing"
         raise InvalidInputError(f"{given}: the inventory itself says {what}", hint=hint)
     if NONE in named and len(set(named)) > 1:
         hint = f"give the {'uplinks' if field == _FIELD else 'interfaces'} alone, or {NONE} alone"
         raise InvalidInputError(f"{given}: none, and some", hint=hint)
-    known = {each.if_name: each for each in inventory.interfaces if each.if_name}
+    by_name = {interface.if_name: interface for interface in inventory.interfaces if interface.if_name}
     for name in named:
-        if name not in known and name != NONE:
-            close = difflib.get_close_matches(name, known, n=3)
+        if name not in by_name and name != NONE:
+            close = difflib.get_close_matches(name, by_name, n=3)
             hint = f"did you mean {' or '.join(close)}?" if close else f'name an interface of the node, or "{NONE}"'
             raise InvalidInputError(f'{option} {name}: node "{inventory.node.name}" has no such interface', hint=hint)
-    return known
+    return by_name
 
 
 def _without(unreadable: Mapping[str, int], fact: str) -> dict[str, int]:
@@ -107,10 +109,10 @@ def _told(interface: Interface, carries: bool) -> Interface:
     return replace(interface, host_uplink=carries, unreadable=unreadable)
 
 
-def _carrying(uplinks: Iterable[str], known: Mapping[str, Interface]) -> frozenset[str]:
-    """The uplinks with all that they stand on and all that stands on them."""
-    below = _closure(uplinks, {name: each.lower_devices for name, each in known.items()})
-    above = _closure(uplinks, {name: (*each.upper_devices, each.master) for name, each in known.items()})
+def _carrying(uplinks: Iterable[str], by_name: Mapping[str, Interface]) -> frozenset[str]:
+    """The uplinks with the interfaces below and above them."""
+    below = _closure(uplinks, {name: entry.lower_devices for name, entry in by_name.items()})
+    above = _closure(uplinks, {name: (*entry.upper_devices, entry.master) for name, entry in by_name.items()})
     return below | above
 
 

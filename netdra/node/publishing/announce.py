@@ -48,10 +48,10 @@ class Health:
         """These pools are published like this from now on; one without slices is not any more."""
         changed = False
         for pool, slices in pools.items():
-            found = tuple(_health(pool, device) for one in slices for device in one.spec.devices)
-            changed = changed or self._pools.get(pool, ()) != found
-            if found:
-                self._pools[pool] = found
+            healths = tuple(_health(pool, device) for one in slices for device in one.spec.devices)
+            changed = changed or self._pools.get(pool, ()) != healths
+            if healths:
+                self._pools[pool] = healths
             else:
                 self._pools.pop(pool, None)
         if changed:
@@ -66,8 +66,8 @@ class Health:
         told: frozenset[DeviceKey] = frozenset()
         while True:
             turn = self._turn
-            now = tuple(each for pool in self._pools.values() for each in pool)
-            keys = frozenset((each.pool, each.device) for each in now)
+            now = tuple(device for pool in self._pools.values() for device in pool)
+            keys = frozenset((device.pool, device.device) for device in now)
             if keys or told:
                 yield (*now, *(_gone(*key) for key in sorted(told - keys)))
             told = keys
@@ -94,7 +94,7 @@ class Emitter(Protocol):
         """Note that something happened."""
 
 
-class Telling:
+class ProblemEvents:
     """What was told and still holds."""
 
     def __init__(self, emitter: Emitter, node: str) -> None:
@@ -104,10 +104,10 @@ class Telling:
         self._refused: dict[tuple[str, str], str] = {}
         self._gates: set[str] = set()
 
-    def problems(self, found: Iterable[Problem]) -> None:
+    def problems(self, problems: Iterable[Problem]) -> None:
         """These are the problems now; those that are new are told."""
         causes: dict[tuple[str, str], list[Problem]] = {}
-        for problem in found:
+        for problem in problems:
             causes.setdefault((problem.policy, problem.cause or problem.message), []).append(problem)
         told: Counter[str] = Counter()
         for (policy, cause), seen in causes.items():

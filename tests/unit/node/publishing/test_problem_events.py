@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from netdra.kube.events import Occurrence
 from netdra.kube.features import Dropped
 from netdra.model.device import Problem
+from netdra.node.publishing.announce import ProblemEvents
 from netdra.node.publishing.publisher import Refusal, Written
-from netdra.node.publishing.telling import Telling
 
 
 @dataclass
@@ -23,46 +23,46 @@ class Told:
 
 def test_a_problem_is_told_once_until_it_went_away() -> None:
     told = Told()
-    telling = Telling(told, "worker-1")
+    events = ProblemEvents(told, "worker-1")
     failing, left_out = Problem(policy="p", message="fails on eth0"), Problem(policy="", message="left out")
-    telling.problems((failing, left_out))
-    telling.problems((failing, left_out))
+    events.problems((failing, left_out))
+    events.problems((failing, left_out))
     assert [(each.reason, each.regarding.kind, each.regarding.name) for each in told.occurrences] == [
         ("PolicyProblem", "DeviceExposurePolicy", "p"),
         ("DeviceLeftOut", "Node", "worker-1"),
     ]
-    telling.problems(())
-    telling.problems((failing,))
+    events.problems(())
+    events.problems((failing,))
     assert [each.note for each in told.occurrences[2:]] == ["fails on eth0"]
 
 
 def test_a_cause_is_told_once_and_not_again_on_one_more_interface() -> None:
     told = Told()
-    telling = Telling(told, "worker-1")
+    events = ProblemEvents(told, "worker-1")
     seen = [
         Problem(policy="p", message=f"eth{at} is not matched: no such key", device=f"eth{at}", cause="no such key")
         for at in range(5)
     ]
-    telling.problems(seen[:4])
-    telling.problems(seen)
+    events.problems(seen[:4])
+    events.problems(seen)
     assert [each.note for each in told.occurrences] == ["no such key\n(on 4 interfaces, eth0, eth1, eth2 and 1 more)"]
-    telling.problems(())
-    telling.problems(seen[:1])
+    events.problems(())
+    events.problems(seen[:1])
     assert told.occurrences[1].note == "eth0 is not matched: no such key"
 
 
 def test_dropped_fields_name_the_gate_once_and_refusals_the_device() -> None:
     told = Told()
-    telling = Telling(told, "worker-1")
+    events = ProblemEvents(told, "worker-1")
     written = Written(
         dropped=(Dropped("devices[0].taints", "DRADeviceTaints"), Dropped("devices[1].taints", "DRADeviceTaints")),
         refusals=(Refusal("eth0", "too long"),),
     )
-    telling.written("pool", written)
-    telling.written("pool", written)
+    events.written("pool", written)
+    events.written("pool", written)
     assert [each.reason for each in told.occurrences] == ["DeviceRefused", "FieldDropped"]
     assert '"eth0"' in told.occurrences[0].note
     assert "DRADeviceTaints" in told.occurrences[1].note
-    telling.forget("pool")
-    telling.written("pool", Written(refusals=(Refusal("eth0", "too long"),)))
+    events.forget("pool")
+    events.written("pool", Written(refusals=(Refusal("eth0", "too long"),)))
     assert len(told.occurrences) == 3

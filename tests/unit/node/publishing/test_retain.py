@@ -16,7 +16,7 @@ from netdra.model import names, quantity
 from netdra.model.device import DEFAULT_FEATURES
 from netdra.model.policy import DeviceExposurePolicy
 from netdra.model.resource import Device
-from netdra.node.publishing.keep import Pool, keep
+from netdra.node.publishing.retain import Pool, retain
 from netdra.slices.limits import device_faults, set_faults
 from netdra.slices.pack import pack
 from tests.builders import OURS, exclusive, inventory, pf, shared, vf
@@ -112,7 +112,7 @@ orders = st.lists(st.integers(0, 100), max_size=4)
 @given(pools, pools, orders)
 def test_what_is_held_stays_as_it_was_and_no_counter_is_overdrawn(before: Pool, wanted: Pool, order: list[int]) -> None:
     held = some_allocation(before, order)
-    kept = keep(before, held, wanted)
+    kept = retain(before, held, wanted)
     published = {device.name: device for device in before.devices}
     for device in kept.devices:
         if device.name in held:
@@ -132,7 +132,7 @@ def test_what_is_held_stays_as_it_was_and_no_counter_is_overdrawn(before: Pool, 
 @given(pools, pools, orders)
 def test_what_excluded_something_that_is_held_still_does(before: Pool, wanted: Pool, order: list[int]) -> None:
     held = some_allocation(before, order)
-    kept = keep(before, held, wanted)
+    kept = retain(before, held, wanted)
     for holding in held:
         for other in device_names(before) & device_names(kept) - set(held):
             if not meet(before, holding, other):
@@ -149,7 +149,7 @@ def test_what_excluded_something_that_is_held_still_does(before: Pool, wanted: P
 @given(pools, pools, orders)
 def test_a_passthrough_never_joins_what_is_held_of_the_same_nic(before: Pool, wanted: Pool, order: list[int]) -> None:
     held = some_allocation(before, order)
-    kept = keep(before, held, wanted)
+    kept = retain(before, held, wanted)
     if "p0" in device_names(kept) and "p0" not in held:
         assert all(not meet(kept, "p0", holding) for holding in held)
 
@@ -165,33 +165,33 @@ def test_what_is_published_is_legal_and_keeping_again_changes_nothing(
     before: Pool, wanted: Pool, order: list[int]
 ) -> None:
     held = some_allocation(before, order)
-    kept = keep(before, held, wanted)
+    kept = retain(before, held, wanted)
     sets = {one.name: one for one in kept.sets}
     assert not [fault for one in kept.sets for fault in set_faults(one)]
     assert not [fault for device in kept.devices for fault in device_faults(device, sets, DEFAULT_FEATURES)]
-    assert keep(kept, held, wanted) == kept
+    assert retain(kept, held, wanted) == kept
 
 
 @given(pools, pools)
 def test_with_nothing_held_what_is_wanted_is_published(before: Pool, wanted: Pool) -> None:
-    assert keep(before, (), wanted) == wanted
-    assert keep(before, ("no-such-device",), wanted) == wanted
+    assert retain(before, (), wanted) == wanted
+    assert retain(before, ("no-such-device",), wanted) == wanted
 
 
 def test_what_is_released_goes_and_the_counters_follow() -> None:
     policies = personas(0, 0, group="", passthrough=True, vfs=True)
     many, few = (pool_of(*policies, num_vfs=count, link_speed=1000) for count in (4, 1))
-    kept = keep(many, ("p0v3",), few)
+    kept = retain(many, ("p0v3",), few)
     assert device_names(kept) == {"p0", "p0v0", "p0v3"}
     assert totals(kept)["p0-counters", names.EXCLUSION_SLOTS] == 5
     assert not meet(kept, "p0", "p0v3")
-    assert keep(kept, (), few) == few
+    assert retain(kept, (), few) == few
 
 
 def test_a_link_that_goes_down_takes_no_bandwidth_from_what_is_held() -> None:
     policies = personas(0, 0, group="", passthrough=True, vfs=True)
     fast, down = (pool_of(*policies, num_vfs=2, link_speed=speed) for speed in (1000, 0))
-    kept = keep(fast, ("p0v0",), down)
+    kept = retain(fast, ("p0v0",), down)
     assert totals(kept)["p0-counters", names.BANDWIDTH] == 1000
     assert not meet(kept, "p0", "p0v0")
 
@@ -199,14 +199,14 @@ def test_a_link_that_goes_down_takes_no_bandwidth_from_what_is_held() -> None:
 def test_a_shared_device_that_is_held_tells_what_is_so_now() -> None:
     (persona,) = personas(8, 0, group="", passthrough=False, vfs=False)
     slow, fast = (pool_of(persona, num_vfs=0, link_speed=speed) for speed in (1000, 25000))
-    (device,) = keep(slow, ("p0-macvlan",), fast).devices
+    (device,) = retain(slow, ("p0-macvlan",), fast).devices
     assert device == fast.devices[0]
 
 
 def test_a_vf_that_the_host_takes_is_still_kept_from_its_pf_in_use() -> None:
     before = pool_of(*personas(0, 0, group="", passthrough=True, vfs=True), num_vfs=1, link_speed=0)
     wanted = pool_of(*personas(0, 0, group="", passthrough=False, vfs=True), num_vfs=1, link_speed=1000, in_use=1)
-    assert not meet(keep(before, ("p0",), wanted), "p0", "p0v0")
+    assert not meet(retain(before, ("p0",), wanted), "p0", "p0v0")
 
 
 def mapping(pool: Pool) -> Mapping[str, Device]:
@@ -220,7 +220,7 @@ def test_a_row_of_changes_keeps_what_is_held_all_along(speeds: tuple[int, ...]) 
     current = row[0]
     first = mapping(current)["p0v1"]
     for _, wanted in pairwise(row):
-        current = keep(current, ("p0v1",), wanted)
+        current = retain(current, ("p0v1",), wanted)
         assert mapping(current)["p0v1"] == msgspec.structs.replace(
             first, attributes=mapping(current)["p0v1"].attributes
         )
@@ -229,6 +229,6 @@ def test_a_row_of_changes_keeps_what_is_held_all_along(speeds: tuple[int, ...]) 
 def test_vfs_that_go_while_one_is_held_leave_the_shares_of_their_pf_to_be_had() -> None:
     ways = personas(64, 0, group="", passthrough=True, vfs=True)
     before = pool_of(*ways, num_vfs=8, link_speed=25000)
-    kept = keep(before, ("p0v3",), pool_of(*ways, num_vfs=0, link_speed=25000))
+    kept = retain(before, ("p0v3",), pool_of(*ways, num_vfs=0, link_speed=25000))
     assert not meet(kept, "p0v3", "p0"), "the held VF is in the way of passthrough"
     assert meet(kept, "p0v3", "p0-macvlan")

@@ -1,0 +1,426 @@
+"""Keeps the ports of claims' VFs in Neutron: made, bound, told, and deleted with their claims (decision D50).
+
+Run by `netdra.controller.daemon` while this process leads and knows a cloud. What should be is said by
+`netdra.controller.neutron_ports`, what Neutron says by `netdra.neutron.client`. A NeutronPort is written before its
+port is asked for, and goes after its port went, so no death of this process leaves a port that nobody knows; what is
+left all the same, for somebody took an object's finalizer away, is found by looking through the cluster's ports.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, ExitStack, suppress
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from netdra.controller import metrics, neutron_ports
+from netdra.controller.neutron_ports import Node
+from netdra.controller.state import State
+from netdra.controller.writing import MANAGER, keep, notices
+from netdra.kube.client import Client, Selection
+from netdra.kube.errors import AlreadyExistsError, ConflictError, NotFoundError
+from netdra.kube.events import ObjectReference, Recorder
+from netdra.kube.queue import AGAIN, WorkQueue
+from netdra.kube.reflector import Reflector
+from netdra.kube.resources import NEUTRON_PORTS, NODES, RESOURCE_CLAIMS, RESOURCE_SLICES, Resource
+from netdra.kube.store import Change, Store, key_of
+from netdra.model import documents, names
+from netdra.model.claim import ClaimUse, ResourceClaim
+from netdra.model.meta import ObjectMeta
+from netdra.model.neutron_port import FINALIZER, HOST_ANNOTATION, NeutronPort, NeutronPortStatus
+from netdra.model.resource import API_VERSION
+from netdra.model.topology import NetworkTopology
+from netdra.neutron.answers import Network, Port, Wanted
+from netdra.neutron.answers import Settings as Given
+from netdra.neutron.client import AT_ONCE, Neutron
+from netdra.neutron.errors import (
+    CloudsError,
+    LostError,
+    NeutronError,
+    NoAgentError,
+    SlotTakenError,
+    UnauthorizedError,
+    UnreachableError,
+)
+from netdra.neutron.physnets import PhysnetDefault
+from netdra.ops.metrics import counted
+from netdra.topology.users import topologies_of
+
+log = logging.getLogger(__name__)
+
+LOOK_THROUGH_SECONDS = 600.0
+"""How often all ports of the cluster are looked through."""
+AGENT_SECONDS = 30.0
+"""How often a port is offered again to a host on which no agent took it."""
+AGAIN_SECONDS = 60.0
+"""How often what Neutron refused is tried again: an administrator may have changed it."""
+FIRST_SECONDS, MOST_SECONDS = 1.0, 60.0
+"""The first and the longest back-off while Neutron or Keystone does not answer."""
+
+
+class Namespace(msgspec.Struct, frozen=True, kw_only=True):
+    """A namespace; the uid of kube-system is the cluster's."""
+
+    metadata: ObjectMeta
+
+
+NAMESPACES = Resource("v1", "namespaces", Namespace)
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Which cloud, and what is chosen where a topology leaves it open.
+
+    Attributes:
+        clouds: the clouds.yaml, read at each login.
+        cloud: which of its clouds; the only one if it is "".
+        physnets: by physical network, the network whose ports VFs get for which none is named.
+        look_through_seconds: how often the cluster's ports are looked through.
+    """
+
+    clouds: Path
+    cloud: str = ""
+    physnets: Mapping[str, PhysnetDefault] = field(default_factory=dict)
+    look_through_seconds: float = LOOK_THROUGH_SECONDS
+
+
+class NeutronPorts:
+    """The ports of a cluster, for one term."""
+
+    def __init__(
+        self,
+        client: Client,
+        recorder: Recorder,
+        state: State,
+        settings: Settings,
+        in_hand: Callable[[], AbstractContextManager[None]],
+    ) -> None:
+        """Begin nothing yet.
+
+        Args:
+            client: the way to the API server.
+            recorder: who writes events.
+            state: the controller's copies of claims and topologies.
+            settings: which cloud.
+            in_hand: entered around each look, which the end of the process waits for.
+        """
+        self._client, self._recorder, self._state = client, recorder, state
+        self._settings, self._in_hand = settings, in_hand
+        self._neutron = Neutron(settings.clouds, settings.cloud, told=_told)
+        self._ports: Store[NeutronPort] = Store()
+        self._by_claim: dict[str, set[str]] = {}
+        self._cluster = ""
+        self._suspects: frozenset[str] = frozenset()
+        self.claims: WorkQueue[str] = WorkQueue("neutron-claims", self._claim, workers=AT_ONCE)
+        self.ports: WorkQueue[str] = WorkQueue(
+            "neutron-ports", self._port, workers=AT_ONCE, first=FIRST_SECONDS, most=MOST_SECONDS
+        )
+
+    async def run(self) -> None:
+        """Work until cancelled."""
+        state = self._state
+        with ExitStack() as following:
+            async with self._neutron, asyncio.TaskGroup() as tasks:
+                following.callback(metrics.NEUTRON_PORTS.clear)
+                following.enter_context(self._ports.following(self._port_changed))
+                following.enter_context(state.claims.following(self._claim_changed))
+                following.enter_context(state.topologies.following(self._topology_changed))
+                tasks.create_task(Reflector(self._client, NEUTRON_PORTS, self._ports, vital=False).run())
+                for store in (self._ports, state.claims, state.topologies):
+                    await store.wait_synced()
+                for key in {
+                    *self._by_claim,
+                    *(key for key, claim in state.claims.objects.items() if self._asks(claim)),
+                }:
+                    self.claims.add(key)
+                tasks.create_task(self.claims.run())
+                tasks.create_task(self.ports.run())
+                tasks.create_task(self._look_through_now_and_then())
+
+    def _asks(self, claim: ClaimUse | None) -> bool:
+        topologies = topologies_of(claim) if claim is not None else ()
+        present = map(self._state.topologies.objects.get, topologies)
+        return any(topology is not None and topology.asks_neutron for topology in present)
+
+    def _claim_changed(self, change: Change[ClaimUse]) -> None:
+        before, after = change.old, change.new
+        if before is not None and after is not None and _allotted(before) == _allotted(after):
+            return
+        if change.key in self._by_claim or self._asks(after):
+            self.claims.add(change.key)
+
+    def _topology_changed(self, change: Change[NetworkTopology]) -> None:
+        if change.new is not None and change.new.asks_neutron:
+            for key in self._state.users(change.key):
+                self.claims.add(key)
+
+    def _port_changed(self, change: Change[NeutronPort]) -> None:
+        before, after = change.old, change.new
+        for port, way in ((before, -1), (after, 1)):
+            if port is not None:
+                metrics.NEUTRON_PORTS.labels(neutron_ports.reason_of(port)).inc(way)
+        if after is None:
+            assert before is not None
+            claim = key_of(before.metadata.namespace, before.spec.claim.name)
+            self._by_claim[claim].discard(change.key)
+            if not self._by_claim[claim]:
+                del self._by_claim[claim]
+            self.claims.add(claim)  # somebody may have deleted the port of a claim that has its VF
+            return
+        self._by_claim.setdefault(key_of(after.metadata.namespace, after.spec.claim.name), set()).add(change.key)
+        if before is None or before.metadata.deletion_timestamp != after.metadata.deletion_timestamp:
+            self.ports.add(change.key)
+
+    async def _claim(self, key: str) -> float | None:
+        """Make the NeutronPorts that a claim should have, and delete the others.
+
+        Raises:
+            NetdraError: the claim does not fit its topology, or something cannot be written just now.
+        """
+        with self._in_hand():
+            claim = await self._read(key)
+            wanted = await self._wanted(claim) if claim is not None else {}
+            present = [self._ports.objects[port] for port in self._by_claim.get(key, ())]
+            try:
+                for port in present:
+                    if port.name not in wanted and not port.metadata.deletion_timestamp:
+                        await self._client.delete(NEUTRON_PORTS, port)
+                for name in wanted.keys() - {port.name for port in present}:
+                    with suppress(AlreadyExistsError):
+                        await self._client.create(NEUTRON_PORTS, wanted[name])
+            except (ConflictError, NotFoundError) as problem:
+                log.debug("ports of claim %s changed meanwhile: %s", key, problem)
+                return AGAIN
+        return None
+
+    async def _read(self, key: str) -> ResourceClaim | None:
+        """A claim as the API server has it, None if it is gone."""
+        claim_use = self._state.claims.objects.get(key)
+        if claim_use is None or claim_use.status.allocation is None:
+            return None
+        try:
+            claim = await self._client.get(RESOURCE_CLAIMS, claim_use.metadata.name, claim_use.metadata.namespace)
+        except NotFoundError:
+            return None
+        return claim if claim.status.allocation is not None else None
+
+    async def _wanted(self, claim: ResourceClaim) -> Mapping[str, NeutronPort]:
+        """The NeutronPorts that an allocated claim should have, by name."""
+        name = neutron_ports.node_of(claim)
+        if not name:
+            return {}
+        selection = Selection(field_selector=f"spec.nodeName={name},spec.driver={names.DRIVER}")
+        slices, host = await self._client.list(RESOURCE_SLICES, selection), name
+        with suppress(NotFoundError):
+            host = (await self._client.get(NODES, name)).metadata.annotations.get(HOST_ANNOTATION) or name
+        node = Node(name, host, tuple(slices))
+        return {port.name: port for port in neutron_ports.wanted(claim, self._state.topologies.objects, node)}
+
+    async def _port(self, key: str) -> float | None:
+        """Have one port be in Neutron what it should be, and say so.
+
+        Raises:
+            UnreachableError, UnauthorizedError: Neutron or Keystone gives no answer just now.
+            ApiError: the object cannot be written just now.
+        """
+        port = self._ports.objects.get(key)
+        if port is None:
+            return None
+        with self._in_hand():
+            try:
+                if port.metadata.deletion_timestamp:
+                    await self._delete(port)
+                elif FINALIZER not in port.metadata.finalizers:  # netdra was uninstalled meanwhile
+                    await keep(self._client, port, kept=True)
+                    return AGAIN
+                elif not neutron_ports.is_bound(port):
+                    answer, network, given = await self._ensure(port)
+                    await self._write(port, neutron_ports.bound(port, answer, network, given, _now()))
+            except (ConflictError, NotFoundError) as problem:
+                log.debug("NeutronPort %s changed meanwhile: %s", key, problem)
+                return AGAIN
+            except (NeutronError, CloudsError) as problem:
+                await self._write(port, neutron_ports.failed(port, problem, _now()))
+                if isinstance(problem, UnreachableError | UnauthorizedError):
+                    raise
+                self.ports.add(key, AGENT_SECONDS if isinstance(problem, NoAgentError) else AGAIN_SECONDS)
+        return None
+
+    async def _ensure(self, port: NeutronPort) -> tuple[Port, Network, Given]:
+        """Have Neutron bind a port, which is made if it is not there.
+
+        Raises:
+            NeutronError: why it is not.
+        """
+        neutron, spec = self._neutron, port.spec
+        condition = port.bound
+        if condition is not None and condition.reason == LostError.reason and port.status is not None:
+            # Another one would be another MAC address and other addresses under a running pod.
+            bound = await neutron.port(port.status.port_id)
+            network = await neutron.network(bound.network_id)
+            return bound, network, await neutron.describe(bound, network)
+        meant, subnet = None, ""
+        if not spec.port:
+            meant = await self._network(port)
+            named = spec.subnet or ("" if spec.network else self._default(port).subnet)
+            subnet = (await neutron.subnet(meant, named)).id if named else ""
+        wanted = Wanted(
+            name=port.name,
+            claim=spec.claim.uid,
+            cluster=await self._cluster_uid(),
+            host=spec.host,
+            network=meant.id if meant is not None else "",
+            physnet=spec.physnet,
+            pci_slot=spec.pci_address,
+            subnet=subnet,
+            addresses=spec.fixed_ips,
+            security_groups=spec.security_groups,
+            qos_policy=spec.qos_policy,
+        )
+        await self._check_slot(port)
+        return await (neutron.take(wanted, spec.port) if spec.port else neutron.ensure(wanted, meant))
+
+    async def _network(self, port: NeutronPort) -> Network:
+        named = port.spec.network or self._default(port).network
+        return await (self._neutron.network(named) if named else self._neutron.network_of(port.spec.physnet))
+
+    def _default(self, port: NeutronPort) -> PhysnetDefault:
+        return self._settings.physnets.get(port.spec.physnet, PhysnetDefault(""))
+
+    async def _check_slot(self, port: NeutronPort) -> None:
+        """Refuse a second port of one VF.
+
+        Raises:
+            SlotTakenError: the VF has one.
+        """
+        spec = port.spec
+        for other in await self._neutron.users_of(spec.host, spec.pci_address):
+            if other.name != port.name and other.id != spec.port and not self._is_going(other):
+                raise SlotTakenError(
+                    f"VF {spec.pci_address} of host {spec.host} has port {other.id} already, for device_id "
+                    f"{other.device_id} of {other.device_owner or 'nobody'}",
+                    hint="delete that port if nobody uses it any more: openstack port show shows its description",
+                )
+
+    def _is_going(self, other: Port) -> bool:
+        """Whether a port is one of ours whose claim has given its VF back."""
+        ours = [port for port in self._ports.objects.values() if port.name == other.name]
+        return any(port.metadata.deletion_timestamp for port in ours)
+
+    async def _delete(self, port: NeutronPort) -> None:
+        """Delete a port from Neutron, and let its object go.
+
+        Raises:
+            NeutronError: Neutron does not delete it.
+        """
+        if FINALIZER not in port.metadata.finalizers:
+            return
+        if port.spec.port:
+            await self._neutron.give_back(port.spec.port, port.spec.claim.uid)
+        else:
+            uid = port.spec.claim.uid
+            port_ids = {port.status.port_id} if port.status is not None and port.status.port_id else set()
+            there = await self._neutron.find(port.name, uid, await self._cluster_uid())
+            for port_id in sorted(port_ids | {item.id for item in there}):
+                await self._neutron.delete(port_id)
+        await keep(self._client, port, kept=False)
+
+    async def _write(self, port: NeutronPort, status: NeutronPortStatus) -> None:
+        """Write a status, unless it stands there already, and tell what is new in it as an event of the claim."""
+        if status == port.status:
+            return
+        metadata = port.metadata
+        wanted: dict[str, Any] = {
+            "apiVersion": port.api_version,
+            "kind": port.kind,
+            "metadata": {"name": metadata.name, "namespace": metadata.namespace, "uid": metadata.uid},
+            "status": documents.plain(status),
+        }
+        await self._client.apply(NEUTRON_PORTS, wanted, manager=MANAGER, subresource="status")
+        metrics.STATUS_WRITES.labels(NEUTRON_PORTS.plural).inc()
+        claim = ObjectReference(
+            api_version=API_VERSION,
+            kind="ResourceClaim",
+            name=port.spec.claim.name,
+            namespace=metadata.namespace,
+            uid=port.spec.claim.uid,
+        )
+        before = port.status.conditions if port.status is not None else ()
+        for occurrence in notices(claim, before, status.conditions):
+            self._recorder.emit(occurrence)
+
+    async def _look_through_now_and_then(self) -> None:
+        while True:
+            await asyncio.sleep(self._settings.look_through_seconds)
+            try:
+                await self._look_through()
+            except (NeutronError, CloudsError) as problem:
+                log.warning("the cluster's ports in Neutron were not looked through: %s", problem)
+
+    async def _look_through(self) -> None:
+        """Delete the ports of claims that are gone, and say which ports are gone or changed.
+
+        A port is deleted that nothing knew in two looks: between them its object may have come.
+
+        Raises:
+            NeutronError: Neutron does not tell.
+        """
+        there = {port.id: port for port in await self._neutron.ports(await self._cluster_uid())}
+        by_name = {port.name: port for port in self._ports.objects.values()}
+        claims = {claim.metadata.uid for claim in self._state.claims.objects.values()}
+        suspects = frozenset(port.id for port in there.values() if _is_orphan(port, by_name.get(port.name), claims))
+        for port_id in sorted(suspects & self._suspects):
+            with counted(metrics.NEUTRON_ORPHANS):
+                await self._neutron.delete(port_id)
+            log.info("deleted port %s from Neutron: the claim that it was for is gone", port_id)
+        self._suspects = suspects
+        for port in by_name.values():
+            if neutron_ports.is_bound(port) and not port.metadata.deletion_timestamp:
+                await self._check(port, there)
+
+    async def _check(self, port: NeutronPort, there: Mapping[str, Port]) -> None:
+        """Hold a bound port against what Neutron has now."""
+        assert port.status is not None
+        assert port.status.settings is not None
+        try:
+            now = there.get(port.status.port_id) or await self._neutron.port(port.status.port_id)
+            status = neutron_ports.changed(port, neutron_ports.difference(port.status.settings, now), _now())
+        except LostError as problem:
+            status = neutron_ports.failed(port, problem, _now())
+        with suppress(ConflictError, NotFoundError):
+            await self._write(port, status)
+
+    async def _cluster_uid(self) -> str:
+        """By which the ports of this cluster are known among those of others in a project."""
+        if not self._cluster:
+            self._cluster = (await self._client.get(NAMESPACES, "kube-system")).metadata.uid
+        return self._cluster
+
+
+def _is_orphan(port: Port, neutron_port: NeutronPort | None, claims: set[str]) -> bool:
+    """Whether nothing of the cluster has a port: its claim is gone, or the object has another one."""
+    if neutron_port is None:
+        return port.device_id not in claims
+    return (
+        neutron_ports.is_bound(neutron_port)
+        and neutron_port.status is not None
+        and neutron_port.status.port_id != port.id
+    )
+
+
+def _allotted(claim: ClaimUse) -> tuple[Any, ...]:
+    return claim.metadata.uid, claim.metadata.deletion_timestamp, claim.status.allocation
+
+
+def _now() -> datetime:
+    return datetime.now(UTC)
+
+
+def _told(server: str, method: str, status: int, seconds: float) -> None:
+    metrics.NEUTRON_SECONDS.labels(server, method, str(status)).observe(seconds)

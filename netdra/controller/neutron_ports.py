@@ -1,0 +1,238 @@
+"""Which NeutronPorts a claim should have, and what each one's status is. Pure.
+
+`netdra.controller.neutron` compares it with what is there, asks Neutron, and writes what differs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
+
+import msgspec
+from msgspec.structs import replace
+
+from netdra.controller.status import Said, conditions
+from netdra.model import names
+from netdra.model.claim import ResourceClaim
+from netdra.model.errors import InvalidInputError
+from netdra.model.meta import ObjectMeta, OwnerReference
+from netdra.model.neutron_port import (
+    BOUND,
+    CURRENT,
+    FINALIZER,
+    MAX_ADDRESSES,
+    MAX_ROUTES,
+    NeutronPort,
+    NeutronPortSpec,
+    NeutronPortStatus,
+    PortOwner,
+    PortRoute,
+    PortSettings,
+    name_of,
+)
+from netdra.model.plan import PlannedStep
+from netdra.model.resource import API_VERSION, ResourceSlice
+from netdra.model.topology import NetworkTopology
+from netdra.neutron.answers import Network, Port, Settings
+from netdra.neutron.errors import CloudsError, NeutronError
+from netdra.topology.bind import bind
+from netdra.topology.devices import DeviceKey, from_slices, physnets
+
+
+class Node(msgspec.Struct, frozen=True):
+    """The node that a claim was allocated on: its name, what its NIC switch agent calls it, and its slices."""
+
+    name: str
+    host: str
+    slices: tuple[ResourceSlice, ...]
+
+
+def node_of(claim: ResourceClaim) -> str:
+    """The node that a claim was allocated on; "" if it is not allocated, or on no single node.
+
+    The scheduler names the node by a field (pkg/scheduler/framework/plugins/dynamicresources).
+    """
+    selector = claim.status.allocation.node_selector if claim.status.allocation is not None else None
+    terms: Any = selector.get("nodeSelectorTerms") if isinstance(selector, dict) else None
+    for term in terms or ():
+        for field in term.get("matchFields") or ():
+            values: Any = field.get("values") or ()
+            if (field.get("key"), field.get("operator"), len(values)) == ("metadata.name", "In", 1):
+                return str(values[0])
+    return ""
+
+
+def wanted(claim: ResourceClaim, topologies: Mapping[str, NetworkTopology], node: Node) -> tuple[NeutronPort, ...]:
+    """The ports of an allocated claim.
+
+    Args:
+        claim: the claim.
+        topologies: by name.
+        node: the node of its devices.
+
+    Raises:
+        InvalidInputError: a device that is to have a port is of no physical network, or is no VF.
+        NetdraError: the claim does not fit its topology; its node says so to the pod.
+    """
+    binding = bind([claim], topologies, from_slices(node.slices))
+    wired = physnets(node.slices)
+    return tuple(
+        _port(claim, plan.topology, step, wired, node)
+        for plan in binding.plans
+        for step in plan.steps
+        if step.neutron is not None and step.device is not None
+    )
+
+
+def _port(
+    claim: ResourceClaim, topology: str, step: PlannedStep, wired: Mapping[DeviceKey, Any], node: Node
+) -> NeutronPort:
+    device, asked = step.device, step.neutron
+    assert device is not None
+    assert asked is not None
+    physnet = wired.get((device.pool, device.device))
+    if not isinstance(physnet, str) or not device.pci_address:
+        lacks = "pciAddress" if isinstance(physnet, str) else names.PHYSNET
+        raise InvalidInputError(
+            f'ResourceClaim "{claim.metadata.namespace}/{claim.metadata.name}": device "{device.device}" of pool '
+            f'"{device.pool}" has no {lacks}, so no port of Neutron can be had for it',
+            hint=f'select devices that have one: "{names.PHYSNET}" in device.attributes["{names.DRIVER}"]',
+        )
+    metadata = claim.metadata
+    owner = OwnerReference(api_version=API_VERSION, kind="ResourceClaim", name=metadata.name, uid=metadata.uid)
+    return NeutronPort(
+        api_version="networking.dra.io/v1alpha1",
+        kind="NeutronPort",
+        metadata=ObjectMeta(
+            name=name_of(metadata.uid, device.pool, device.device),
+            namespace=metadata.namespace,
+            finalizers=(FINALIZER,),
+            owner_references=(owner,),
+        ),
+        spec=NeutronPortSpec(
+            claim=PortOwner(name=metadata.name, uid=metadata.uid),
+            request=device.request,
+            pool=device.pool,
+            device=device.device,
+            node_name=node.name,
+            topology=topology,
+            step=step.name,
+            physnet=physnet,
+            pci_address=device.pci_address,
+            host=node.host,
+            network=asked.network,
+            subnet=asked.subnet,
+            security_groups=asked.security_groups,
+            qos_policy=asked.qos_policy,
+            fixed_ips=asked.fixed_ips,
+            port=asked.port,
+        ),
+    )
+
+
+def bound(port: NeutronPort, answer: Port, network: Network, given: Settings, now: datetime) -> NeutronPortStatus:
+    """The status of a port that Neutron has bound.
+
+    Args:
+        port: the object.
+        answer: the port in Neutron.
+        network: its network.
+        given: what the VF gets.
+        now: the time, with its zone.
+    """
+    text = f"port {answer.id} is bound on host {answer.host}"
+    if network.physnet is None:
+        # Neutron itself binds ports of any physical network that the host's agent has.
+        text += f"; the user may not see whether network {network.name or network.id} is of {port.spec.physnet}"
+    said = [Said(BOUND, holds=True, reason="Bound", message=text)]
+    return replace(
+        _about(port),
+        port_id=answer.id,
+        network_id=network.id,
+        network_name=network.name,
+        settings=_settings(given),
+        conditions=conditions(said, _conditions(port), port.metadata.generation, now),
+    )
+
+
+def failed(port: NeutronPort, problem: NeutronError | CloudsError, now: datetime) -> NeutronPortStatus:
+    """The status of a port that is not as it should be; what is known of it stays."""
+    text = f"{problem.what}\n{problem.hint}" if problem.hint else problem.what
+    said = [Said(BOUND, holds=False, reason=problem.reason, message=text)]
+    return replace(_about(port), conditions=conditions(said, _conditions(port), port.metadata.generation, now))
+
+
+def changed(port: NeutronPort, what: str, now: datetime) -> NeutronPortStatus:
+    """The status of a bound port after Neutron was asked again: whether its VF still has what Neutron says.
+
+    A running pod's VF is left as it is: another MAC address or VLAN under it would be worse than the old one.
+
+    Args:
+        port: the object.
+        what: what is otherwise; "" if nothing is.
+        now: the time, with its zone.
+    """
+    others = (condition for condition in _conditions(port) if condition.type != CURRENT)
+    text = f"{what}: the VF keeps what it was given; delete the pod and its claim for the port's new settings"
+    said = [Said(CURRENT, holds=False, reason="ChangedInNeutron", message=text)] if what else []
+    return replace(
+        _about(port), conditions=(*others, *conditions(said, _conditions(port), port.metadata.generation, now))
+    )
+
+
+def reason_of(port: NeutronPort) -> str:
+    """In which state a port is, as one word."""
+    if port.metadata.deletion_timestamp:
+        return "Deleting"
+    condition = port.bound
+    return "Pending" if condition is None else condition.reason
+
+
+def is_bound(port: NeutronPort) -> bool:
+    """Whether nothing is left to do for a port."""
+    condition = port.bound
+    return condition is not None and condition.status == "True"
+
+
+def difference(given: PortSettings, now: Port) -> str:
+    """What of a port is otherwise in Neutron than its VF was given; "" if nothing is."""
+    addresses = {address.partition("/")[0] for address in given.addresses}
+    there = {address.ip_address for address in now.fixed_ips}
+    parts = [
+        f"{what} {then} became {this}"
+        for what, then, this in (
+            ("MAC", given.mac, now.mac_address),
+            ("VLAN", given.vlan, now.vlan),
+            ("addresses", ", ".join(sorted(addresses)) or "none", ", ".join(sorted(there)) or "none"),
+        )
+        if then != this
+    ]
+    return "; ".join(parts)
+
+
+def _about(port: NeutronPort) -> NeutronPortStatus:
+    return port.status or NeutronPortStatus()
+
+
+def _conditions(port: NeutronPort) -> tuple[Any, ...]:
+    return port.status.conditions if port.status is not None else ()
+
+
+def _settings(given: Settings) -> PortSettings:
+    return PortSettings(
+        mac=given.mac,
+        vlan=given.vlan,
+        mtu=given.mtu,
+        addresses=given.addresses[:MAX_ADDRESSES],
+        gateways=given.gateways[:MAX_ADDRESSES],
+        routes=tuple(PortRoute(destination=route.destination, gateway=route.nexthop) for route in given.routes)[
+            :MAX_ROUTES
+        ],
+        dns=given.dns[:MAX_ADDRESSES],
+        spoofchk=given.spoofchk,
+        trust=given.trust,
+        link_state="disable" if given.link_state == "disable" else "auto",
+        min_tx_rate=given.min_tx_rate,
+        max_tx_rate=given.max_tx_rate,
+    )

@@ -1,0 +1,486 @@
+"""What VFs' ports of Neutron lack, in the cluster and in the cloud: one finding a check, with what to do. Pure.
+
+The facts are filled by `neutron_look`; `of_ports` and `of_cloud` are called by `netdra doctor`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import datetime, timedelta
+
+import msgspec
+
+from netdra.doctor.cluster_verdicts import AS_ADMINISTRATOR, NAMED, Unseen
+from netdra.doctor.finding import Finding, Level
+from netdra.model.meta import Condition
+from netdra.model.neutron_port import HOST_ANNOTATION, NeutronPort
+from netdra.model.suggestions import hint, listed
+from netdra.neutron.answers import HARDWARE_SWITCH, ROLE, Agent, Network, Port
+from netdra.neutron.errors import AmbiguousError, NoNetworkError
+
+PATIENCE = timedelta(minutes=1)
+"""How long a port may have no answer, and one that is deleted may stay, before that is told."""
+ROLES = ("member", ROLE)
+"""The roles that may make and bind ports by Neutron's default policies."""
+BINDING = "binding"
+"""The extension of Neutron's API by which a port is bound to a host."""
+_CHECK = "ports of Neutron"
+
+
+class Waiting(msgspec.Struct, frozen=True):
+    """An allocated claim whose VFs should have ports and that has no NeutronPort, and since when (RFC 3339)."""
+
+    claim: str
+    since: str
+
+
+class PortFacts(msgspec.Struct, frozen=True, kw_only=True):
+    """What a cluster says of its VFs' ports. Each part is what was seen, or why it was not.
+
+    Attributes:
+        topologies: those with `neutron`, by name.
+        ports: all NeutronPorts.
+        waiting: claims of these topologies that have none.
+        controllers: by pod of netdra's controller, whether it is started with a cloud.
+    """
+
+    topologies: tuple[str, ...] | Unseen = ()
+    ports: tuple[NeutronPort, ...] | Unseen = ()
+    waiting: tuple[Waiting, ...] | Unseen = ()
+    controllers: Mapping[str, bool] | Unseen = {}
+
+
+class Failed(msgspec.Struct, frozen=True):
+    """What was not to be had of a cloud: the error's word, why, and the next step."""
+
+    reason: str
+    what: str
+    hint: str = ""
+
+
+class Account(msgspec.Struct, frozen=True, kw_only=True):
+    """Who is logged in: names, the roles of the token, and the URL of Neutron. Nobody logs in where `user` is ""."""
+
+    user: str
+    project: str
+    roles: tuple[str, ...]
+    url: str
+
+
+class Default(msgspec.Struct, frozen=True):
+    """The network that the controller's map gives a physical network, or why there is none."""
+
+    network: Network | Failed
+    subnet: Failed | None = None
+
+
+class CloudFacts(msgspec.Struct, frozen=True, kw_only=True):
+    """What a cloud says. Each part is what was seen, or why it was not.
+
+    Attributes:
+        account: who is logged in.
+        extensions: the aliases of the extensions of Neutron's API.
+        ports: the ports that netdra has made, of any cluster.
+        agents: the NIC switch agents that the user sees.
+        sees_agents: whether he sees any agent of whatever kind.
+        networks: all networks that he sees.
+        defaults: the controller's map, by physical network.
+    """
+
+    account: Account | Failed
+    extensions: frozenset[str] | Failed = frozenset()
+    ports: tuple[Port, ...] | Failed = ()
+    agents: tuple[Agent, ...] | Failed = ()
+    sees_agents: bool = False
+    networks: tuple[Network, ...] | Failed = ()
+    defaults: Mapping[str, Default] = {}
+
+
+class WiredNode(msgspec.Struct, frozen=True, kw_only=True):
+    """A node that publishes devices of physical networks.
+
+    Attributes:
+        name: the node's.
+        host: what its NIC switch agent calls it.
+        physnets: by physical network, the NICs (PFs) that its devices are of.
+        interfaces: the names of its interfaces; None if it does not report them.
+    """
+
+    name: str
+    host: str
+    physnets: Mapping[str, frozenset[str]]
+    interfaces: frozenset[str] | None = None
+
+
+def of_ports(facts: PortFacts, namespace: str, name: str, now: datetime) -> list[Finding]:
+    """All findings about a cluster's NeutronPorts.
+
+    Args:
+        facts: the cluster's.
+        namespace: netdra's.
+        name: what its objects are called.
+        now: the time, with its zone.
+    """
+    parts = (facts.topologies, facts.ports, facts.waiting, facts.controllers)
+    unseen = dict.fromkeys(part.why for part in parts if isinstance(part, Unseen))
+    findings = [_in_cluster("warning", f"could not be seen: {why}", AS_ADMINISTRATOR) for why in unseen]
+    ports = () if isinstance(facts.ports, Unseen) else facts.ports
+    findings += [
+        *_served(facts, namespace, name, now),
+        *_unbound(ports, now),
+        *_terminating(ports, now),
+        *_changed(ports, now),
+    ]
+    if findings:
+        return findings
+    if ports:
+        pending = sum(port.bound is None for port in ports)
+        rest = f", {pending} of them made just now" if pending else ", all Bound"
+        return [_in_cluster("ok", f"{len(ports)} NeutronPorts{rest}")]
+    return [_in_cluster("ok", "none" if facts.topologies else "no topology asks for them")]
+
+
+def of_cloud(facts: CloudFacts, nodes: Sequence[WiredNode] | Unseen) -> list[Finding]:
+    """All findings about a cloud.
+
+    Args:
+        facts: the cloud's.
+        nodes: the nodes that publish devices of physical networks, or why they are not known.
+    """
+    account = facts.account
+    if isinstance(account, Failed):
+        return [_finding("login", "error", account.what, account.hint)]
+    who = f'user "{account.user}" of project "{account.project}"' if account.user else "nobody logs in (auth_type none)"
+    findings = [_finding("login", "ok", who)]
+    if isinstance(facts.extensions, Failed):
+        return [*findings, _finding("Neutron", "error", facts.extensions.what, facts.extensions.hint)]
+    findings += [
+        _neutron(account, facts.extensions),
+        *_roles(account),
+        _mechanism(facts.ports),
+        *_agents(facts, nodes),
+        *_networks(facts, nodes),
+        *_defaults(facts, nodes),
+    ]
+    return findings
+
+
+def _in_cluster(level: Level, seen: str, fix: str = "") -> Finding:
+    return Finding("cluster", _CHECK, level, seen, fix)
+
+
+def _finding(check: str, level: Level, seen: str, fix: str = "") -> Finding:
+    return Finding("neutron", check, level, seen, fix)
+
+
+def _unseen(check: str, problem: Failed, fix: str = "") -> Finding:
+    return _finding(check, "warning", f"could not be seen: {problem.what}", fix or problem.hint)
+
+
+# The cluster
+
+
+def _served(facts: PortFacts, namespace: str, name: str, now: datetime) -> Iterator[Finding]:
+    """Whether a controller looks after the ports: none is started with a cloud, or none has answered in time."""
+    logs = f"kubectl -n {namespace} logs deploy/{name}-controller"
+    controllers = {} if isinstance(facts.controllers, Unseen) else facts.controllers
+    if facts.topologies and not isinstance(facts.topologies, Unseen) and controllers and not any(controllers.values()):
+        seen = f"topologies have `neutron` ({listed(facts.topologies, NAMED)}), and no controller serves Neutron"
+        fix = "start it with --neutron-clouds: the chart's controller.neutron.cloudsSecret"
+        yield _in_cluster("error", seen, fix)
+    silent = [] if isinstance(facts.ports, Unseen) else [port for port in facts.ports if _is_silent(port, now)]
+    if silent:
+        names = _oldest(((port, port.metadata.creation_timestamp or "") for port in silent), now)
+        seen = f"{len(silent)} NeutronPorts without an answer of the controller: {names}"
+        yield _in_cluster("error", seen, f"is a controller with --neutron-clouds running? {logs}")
+    waiting = () if isinstance(facts.waiting, Unseen) else facts.waiting
+    late = [one for one in waiting if _age(one.since, now) >= PATIENCE]
+    if late:
+        claims = listed((f"{one.claim} for {_span(_age(one.since, now))}" for one in late), NAMED)
+        seen = f"{len(late)} allocated claims whose topology has `neutron` have no NeutronPort: {claims}"
+        yield _in_cluster("error", seen, f"is a controller with --neutron-clouds running? {logs}")
+
+
+def _is_silent(port: NeutronPort, now: datetime) -> bool:
+    metadata = port.metadata
+    return (
+        port.bound is None
+        and not metadata.deletion_timestamp
+        and _age(metadata.creation_timestamp or "", now) >= PATIENCE
+    )
+
+
+def _unbound(ports: Iterable[NeutronPort], now: datetime) -> Iterator[Finding]:
+    """The ports that Neutron has not bound, by reason."""
+    by_reason: dict[str, list[tuple[NeutronPort, Condition]]] = {}
+    for port in ports:
+        condition = port.bound
+        if condition is not None and condition.status != "True" and not port.metadata.deletion_timestamp:
+            by_reason.setdefault(condition.reason, []).append((port, condition))
+    for reason, group in sorted(by_reason.items()):
+        yield _of_condition(f"not Bound, {reason}", group, now)
+
+
+def _of_condition(state: str, group: Sequence[tuple[NeutronPort, Condition]], now: datetime) -> Finding:
+    """A finding about ports that are all in one state; of their messages, the oldest one's is shown."""
+    port, condition = min(group, key=lambda pair: pair[1].last_transition_time)
+    names = _oldest(((port, condition.last_transition_time) for port, condition in group), now)
+    what, _, step = condition.message.partition("\n")
+    describe = f"kubectl -n {port.metadata.namespace} describe neutronport {port.name}"
+    return _in_cluster("warning", f"{len(group)} {state}: {names}: {what}", " ".join(step.split()) or describe)
+
+
+def _terminating(ports: Iterable[NeutronPort], now: datetime) -> Iterator[Finding]:
+    """The ports that are deleted and stay: a finalizer waits for Neutron."""
+    staying = [port for port in ports if _age(port.metadata.deletion_timestamp or "", now) >= PATIENCE]
+    if not staying:
+        return
+    reasons = (port.bound.message.partition("\n")[0] for port in staying if port.bound and port.bound.status == "False")
+    why = next(reasons, "no controller has said why")
+    fix = "they wait for Neutron to delete the port, claims and pods do not; docs/neutron.md says what to do without it"
+    names = _oldest(((port, port.metadata.deletion_timestamp or "") for port in staying), now)
+    yield _in_cluster("warning", f"{len(staying)} stay Terminating: {names}: {why}", fix)
+
+
+def _changed(ports: Iterable[NeutronPort], now: datetime) -> Iterator[Finding]:
+    """The ports that are otherwise in Neutron than their VFs were told."""
+    changed = [
+        (port, condition)
+        for port in ports
+        if (condition := port.current) is not None
+        and condition.status == "False"
+        and not port.metadata.deletion_timestamp
+    ]
+    if changed:
+        finding = _of_condition("changed in Neutron", changed, now)
+        yield msgspec.structs.replace(
+            finding, fix="delete the pods and their claims: the next ones get the new settings"
+        )
+
+
+def _oldest(since: Iterable[tuple[NeutronPort, str]], now: datetime) -> str:
+    """Ports with how long they have been so, the oldest first."""
+    ordered = sorted(since, key=lambda pair: pair[1])
+    names = (f"{port.metadata.namespace}/{port.name} for {_span(_age(moment, now))}" for port, moment in ordered)
+    return listed(names, NAMED)
+
+
+def _age(since: str, now: datetime) -> timedelta:
+    """How long something has been so; nothing where no time is given."""
+    try:
+        return now - datetime.fromisoformat(since)
+    except (ValueError, TypeError):
+        return timedelta()
+
+
+def _span(age: timedelta) -> str:
+    for unit, length in (("d", 86400), ("h", 3600), ("min", 60)):
+        if (count := int(age.total_seconds() // length)) > 0:
+            return f"{count} {unit}"
+    return f"{int(age.total_seconds())} s"
+
+
+# The cloud
+
+
+def _neutron(account: Account, extensions: frozenset[str]) -> Finding:
+    if BINDING in extensions:
+        return _finding("Neutron", "ok", f"{account.url} answers, and binds ports (extension {BINDING})")
+    seen = f"{account.url} has no extension {BINDING}: no port can be bound to a VF"
+    return _finding("Neutron", "error", seen, "Neutron's core_plugin has to be ml2")
+
+
+def _roles(account: Account) -> Iterator[Finding]:
+    if not account.user:
+        return
+    has = ", ".join(account.roles) or "none"
+    lacking = [role for role in ROLES if role not in account.roles]
+    if not lacking:
+        yield _finding("roles", "ok", has)
+        return
+    seen = (
+        f"{_plural('role', lacking)} {' and '.join(lacking)} missing (there: {has}): by Neutron's default policies no "
+        "port can be bound to a VF"
+    )
+    grants = (f"openstack role add --user {account.user} --project {account.project} {role}" for role in lacking)
+    fix = f"{'; '.join(grants)}; an application credential keeps the roles that it was made with: make a new one"
+    yield _finding("roles", "error", seen, fix)
+
+
+def _mechanism(ports: Sequence[Port] | Failed) -> Finding:
+    """Whether sriovnicswitch is there. The API does not list mechanism drivers: the bound ports show them."""
+    check = "mechanism sriovnicswitch"
+    fix = "[ml2] mechanism_drivers in Neutron's configuration must have sriovnicswitch"
+    if isinstance(ports, Failed):
+        return _unseen(check, ports, fix)
+    taken = sum(port.vif_type == HARDWARE_SWITCH for port in ports)
+    if taken:
+        return _finding(check, "ok", f"has bound {taken} of netdra's ports")
+    others = {port.vif_type for port in ports if port.is_bound}
+    if others:
+        seen = f"has bound none of netdra's ports, which are {', '.join(sorted(others))}"
+        return _finding(check, "error", seen, fix)
+    return _finding(
+        check, "warning", "could not be seen: the API names no mechanisms, and no bound port shows one", fix
+    )
+
+
+def _agents(facts: CloudFacts, nodes: Sequence[WiredNode] | Unseen) -> list[Finding]:
+    check = "NIC switch agents"
+    agents, account = facts.agents, facts.account
+    if isinstance(agents, Failed):
+        return [_unseen(check, agents)]
+    if not agents and not facts.sees_agents and isinstance(account, Account) and "admin" not in account.roles:
+        seen = "could not be seen: Neutron shows this user no agent; get_agent is an administrator's by default"
+        fix = "ask with an administrator's clouds.yaml, or as one: openstack network agent list --agent-type nic"
+        return [_finding(check, "warning", seen, fix)]
+    if isinstance(nodes, Unseen):
+        return [_finding(check, "warning", f"could not be compared with the nodes: {nodes.why}", AS_ADMINISTRATOR)]
+    if not nodes:
+        fix = "docs/physnets.md: netdra node --physnet, or a policy's attribute physnet"
+        return [_finding(check, "warning", "not needed yet: no node publishes devices with physnet", fix)]
+    wrong = [*_missing_agents(check, agents, nodes), *_mappings(check, agents, nodes)]
+    if any(finding.level == "error" for finding in wrong):
+        return wrong
+    physnets = sorted({physnet for node in nodes for physnet in node.physnets})
+    return [_finding(check, "ok", f"alive for {len(nodes)} nodes and {', '.join(physnets)}"), *wrong]
+
+
+def _missing_agents(check: str, agents: Sequence[Agent], nodes: Sequence[WiredNode]) -> Iterator[Finding]:
+    """The nodes without an agent, or with one that is dead."""
+    there = {agent.host for agent in agents}
+    alive = {agent.host for agent in agents if agent.alive}
+    without = [node for node in nodes if node.host not in there]
+    dead = [node for node in nodes if node.host in there - alive]
+    if without:
+        hosts = f"agents are on {listed(sorted(there), NAMED)}" if there else "there is none at all"
+        fix = (
+            f"run neutron-sriov-nic-agent there; one that calls itself otherwise: kubectl annotate node "
+            f"{without[0].name} {HOST_ANNOTATION}=HOST"
+        )
+        seen = f"{len(without)} nodes have none, so their VFs get no ports: {_nodes(without)}; {hosts}"
+        yield _finding(check, "error", seen, fix)
+    if dead:
+        seen = f"not alive on the hosts of {len(dead)} nodes, whose VFs get no ports: {_nodes(dead)}"
+        fix = f"openstack network agent list --host {dead[0].host}; it must run and reach Neutron's message bus"
+        yield _finding(check, "error", seen, fix)
+
+
+_SETTING = "[sriov_nic] physical_device_mappings of the agent"
+_MISMATCHES: Mapping[str, tuple[Level, str, str]] = {
+    "unmapped": (
+        "error",
+        "have no device for physical networks of VFs, which get no ports",
+        f"{_SETTING} must name each",
+    ),
+    "crossed": (
+        "error",
+        "name other physical networks than the nodes",
+        f"correct {_SETTING}, or the physnet of the node's devices",
+    ),
+    "passed over": ("warning", "do not have all NICs that VFs are of", f"add them to {_SETTING}"),
+    "strange": ("warning", "have devices that the nodes do not have", f"correct {_SETTING}"),
+}
+
+
+def _mappings(check: str, agents: Sequence[Agent], nodes: Sequence[WiredNode]) -> Iterator[Finding]:
+    """What living agents have for which physical network, compared with what nodes publish."""
+    by_host = {agent.host: agent for agent in agents if agent.alive}
+    mismatches = [one for node in nodes if node.host in by_host for one in _mismatches(node, by_host[node.host])]
+    for kind, (level, seen, fix) in _MISMATCHES.items():
+        if places := [place for what, place in mismatches if what == kind]:
+            yield _finding(check, level, f"{seen}: {listed(places, NAMED)}", fix)
+
+
+def _mismatches(node: WiredNode, agent: Agent) -> Iterator[tuple[str, str]]:
+    """What a node and its agent say otherwise: the kind of mismatch, and where it is."""
+    mapped = {physnet: frozenset(devices) for physnet, devices in agent.devices.items()}
+    for physnet, nics in sorted(node.physnets.items()):
+        for nic in sorted(nics - mapped.get(physnet, frozenset())):
+            elsewhere = sorted(other for other, devices in mapped.items() if nic in devices)
+            if elsewhere:
+                yield "crossed", f"{nic} of {node.name} is of {physnet} here, of {elsewhere[0]} there"
+            elif physnet in mapped:
+                yield "passed over", f"{physnet}:{nic} on {node.name}"
+        if physnet not in mapped:
+            yield "unmapped", ", ".join(f"{physnet}:{nic} on {node.name}" for nic in sorted(nics) or ["NIC"])
+    if node.interfaces is not None:
+        for physnet, devices in sorted(mapped.items()):
+            for device in sorted(devices - node.interfaces):
+                yield "strange", f"{physnet}:{device} on {node.name}"
+
+
+def _nodes(nodes: Iterable[WiredNode]) -> str:
+    return listed(
+        (
+            f"{node.name} ({f'host {node.host}, ' if node.host != node.name else ''}{', '.join(sorted(node.physnets))})"
+            for node in nodes
+        ),
+        NAMED,
+    )
+
+
+def _networks(facts: CloudFacts, nodes: Sequence[WiredNode] | Unseen) -> Iterator[Finding]:
+    """Whether each physical network of a device has a network."""
+    check, networks = "networks", facts.networks
+    if isinstance(networks, Failed):
+        yield _unseen(check, networks)
+        return
+    if not networks:
+        fix = "openstack network create, or share one with the project: openstack network rbac create"
+        yield _finding(check, "error", "the user sees none", fix)
+        return
+    if all(network.physnet is None for network in networks):
+        seen = (
+            f"{len(networks)}; of which physical networks they are could not be seen: "
+            "get_network:provider:physical_network is an administrator's by default"
+        )
+        fix = "name networks in topologies or in --neutron-physnets; an administrator's clouds.yaml sees more here"
+        yield _finding(check, "warning", seen, fix)
+        return
+    of_devices = () if isinstance(nodes, Unseen) else _of_devices(nodes)
+    lacking = sorted(set(of_devices) - {network.physnet for network in networks})
+    if lacking:
+        seen = f"none that the user sees is on {_plural('physical network', lacking)} {listed(lacking, NAMED)}"
+        fix = f"openstack network create --provider-network-type vlan --provider-physical-network {lacking[0]} ..."
+        yield _finding(check, "warning", seen, fix)
+    else:
+        physnets = sorted({network.physnet for network in networks if network.physnet})
+        yield _finding(check, "ok", f"{len(networks)}, on {listed(physnets, NAMED)}")
+
+
+def _defaults(facts: CloudFacts, nodes: Sequence[WiredNode] | Unseen) -> Iterator[Finding]:
+    """Whether the networks of the controller's map are there, and of the physical network that they are given to."""
+    physnets = None if isinstance(nodes, Unseen) else _of_devices(nodes)
+    for physnet, default in sorted(facts.defaults.items()):
+        yield _default(physnet, default)
+        if physnets is not None and physnet not in physnets:
+            fix = hint(physnet, physnets) or "docs/physnets.md says how devices get one"
+            yield _finding(f"network of {physnet}", "warning", f"no node has devices of {physnet}", fix)
+
+
+def _default(physnet: str, default: Default) -> Finding:
+    check = f"network of {physnet}"
+    for part in (default.network, default.subnet):
+        if isinstance(part, Failed):
+            if part.reason in (NoNetworkError.reason, AmbiguousError.reason):
+                fix = part.hint or "correct the name, or share it with the project: openstack network rbac create"
+                return _finding(check, "error", part.what, fix)
+            return _unseen(check, part)
+    assert isinstance(default.network, Network)
+    network = default.network
+    shown = network.name or network.id
+    if network.physnet is None:
+        return _finding(check, "ok", f"{shown}; whether it is on {physnet} could not be seen")
+    if network.physnet != physnet:
+        seen = f'{shown} is of physical network "{network.physnet or "none"}"'
+        return _finding(check, "error", seen, f"give {physnet} a network of its own in --neutron-physnets")
+    return _finding(check, "ok", shown)
+
+
+def _of_devices(nodes: Iterable[WiredNode]) -> tuple[str, ...]:
+    return tuple(sorted({physnet for node in nodes for physnet in node.physnets}))
+
+
+def _plural(word: str, things: Sequence[str]) -> str:
+    return word if len(things) == 1 else f"{word}s"

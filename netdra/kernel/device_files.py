@@ -1,0 +1,120 @@
+"""Whether a device file may be given to pods: what the node's operator allows, and what nobody is ever given.
+
+Asked by `netdra.node.registry` for what a provider registers, by `netdra.node.publishing` from time to time, and again
+by the `device-file` step when a pod begins. A pod is given the device's numbers as they were looked at, so that nobody
+can put another file in its place afterwards. Numbers are those of Documentation/admin-guide/devices.txt.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Sequence
+from fnmatch import fnmatchcase
+from pathlib import Path
+
+from netdra.kernel.sysfs import Sysfs
+from netdra.model.registration import DEVICES, DeviceFile, path_error
+
+_MEMORY = 1
+_HARMLESS = frozenset({3, 5, 7, 8, 9})
+"""Of the memory devices: null, zero, full, random, urandom. The others are the machine's memory, ports and log."""
+_NEVER = frozenset({(10, 144), (10, 227), (10, 231), (10, 236)})
+"""Firmware's memory (nvram), machine checks (mcelog), memory as it sleeps (snapshot), all disks (mapper/control)."""
+_NEVER_MAJORS = frozenset({21, 90, 162, 202})
+"""Disks and flash as character devices (sg, mtd, raw), and the registers of CPUs (msr)."""
+_NEVER_SUBSYSTEMS = frozenset({"nvme", "nvme-generic", "scsi_generic", "bsg", "msr", "raw"})
+"""The same where numbers are not fixed: they give the whole disk, or the whole CPU."""
+_ALLOW = "the node's operator allows it: netdra node --allow-device-file GLOB, in the chart node.allowDeviceFiles"
+
+
+def glob_error(glob: str) -> str:
+    """What is wrong with a pattern of device files; "" if nothing is. A `*` stands for signs other than a slash."""
+    parts = glob.split("/")
+    if parts[:2] != ["", DEVICES.strip("/")] or len(parts) < 3:
+        return f"is not absolute and below {DEVICES}"
+    return 'has an empty part, "." or ".."' if any(part in ("", ".", "..") for part in parts[2:]) else ""
+
+
+def number_of(path: str) -> tuple[int, int] | None:
+    """The numbers of the character device that there is at a path now, whoever may have it; None if there is none."""
+    try:
+        seen = Path(path).stat()
+    except (OSError, ValueError):
+        return None
+    return (os.major(seen.st_rdev), os.minor(seen.st_rdev)) if stat.S_ISCHR(seen.st_mode) else None
+
+
+class DeviceFiles:
+    """The files that a node's operator allows; nothing without a pattern."""
+
+    def __init__(self, allowed: Sequence[str] = (), sysfs: Sysfs | None = None) -> None:
+        """Remember the patterns; nothing is looked at yet.
+
+        Args:
+            allowed: patterns of absolute paths, e.g. /dev/fpga*.
+            sysfs: where /sys is.
+        """
+        self._allowed = tuple(allowed)
+        self._sysfs = sysfs or Sysfs()
+
+    def look(self, path: str) -> DeviceFile:
+        """Look at a file now: its numbers, or why it is not given."""
+        wrong = path_error(path)
+        if wrong:
+            return DeviceFile(problem=f"device file {wrong}", hint="give the path of a character device")
+        if not self._allows(path):
+            return DeviceFile(problem=f"device file {path} is not allowed on this node{self._shown()}", hint=_ALLOW)
+        real = os.path.realpath(path)
+        led = f" leads to {real}, which" if real != path else ""
+        if led and (path_error(real) or not self._allows(real)):
+            return DeviceFile(
+                problem=f"device file {path}{led} is not allowed on this node{self._shown()}", hint=_ALLOW
+            )
+        try:
+            # What it leads to may be another link by now: that is no character device then.
+            seen = os.lstat(real)
+        except (FileNotFoundError, NotADirectoryError):
+            return DeviceFile(
+                problem=f"device file {path} is not there", hint="it is taken when it comes", missing=True
+            )
+        except OSError as problem:
+            return DeviceFile(
+                problem=f"device file {path} cannot be looked at: {problem.strerror}", hint="mend the path"
+            )
+        if not stat.S_ISCHR(seen.st_mode):
+            return DeviceFile(
+                problem=f"device file {path}{led} is {_kind(seen.st_mode)}, and only character devices are given",
+                hint="register the device's character device",
+            )
+        number = os.major(seen.st_rdev), os.minor(seen.st_rdev)
+        if self._never(*number):
+            return DeviceFile(
+                problem=f"device file {path}{led} is device {number[0]}:{number[1]}, which is never given to pods: it "
+                "opens the node's memory, processors or disks",
+                hint="register another device",
+            )
+        return DeviceFile(number=number)
+
+    def _allows(self, path: str) -> bool:
+        parts = path.split("/")
+        return any(
+            len(parts) == len(glob) and all(map(fnmatchcase, parts, glob))
+            for glob in (allowed.split("/") for allowed in self._allowed)
+        )
+
+    def _shown(self) -> str:
+        return f", which allows {', '.join(self._allowed)}" if self._allowed else ", which allows none"
+
+    def _never(self, major: int, minor: int) -> bool:
+        if major == _MEMORY:
+            return minor not in _HARMLESS
+        if major in _NEVER_MAJORS or (major, minor) in _NEVER:
+            return True
+        subsystem = self._sysfs.link_name(f"dev/char/{major}:{minor}/subsystem")
+        return subsystem in _NEVER_SUBSYSTEMS
+
+
+def _kind(mode: int) -> str:
+    kinds = ((stat.S_ISBLK, "a block device"), (stat.S_ISDIR, "a folder"), (stat.S_ISREG, "a plain file"))
+    return next((name for matches, name in kinds if matches(mode)), "no device")

@@ -1,0 +1,228 @@
+"""Wait until the VFs of a claim have their ports in Neutron: until netdra's controller has bound their NeutronPorts.
+
+Imported by `prepare` for claims whose topology has `neutron`, and by nobody else. The node reads NeutronPorts and asks
+no cloud (decision D49); of one that is not exactly of the VF that was allocated, nothing is taken.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from netdra.kube import answers
+from netdra.kube.backoff import Backoff
+from netdra.kube.client import Client, Selection
+from netdra.kube.errors import ApiError, no_answer
+from netdra.kube.resources import NEUTRON_PORTS
+from netdra.kube.watch import WatchEvent, watch
+from netdra.model import texts
+from netdra.model.errors import InvalidInputError, NetdraError, PermanentError, TemporaryError
+from netdra.model.neutron_port import NeutronPort, PortSettings, name_of
+from netdra.model.plan import ClaimReference, Plan, PlannedDevice, PlannedPort
+from netdra.node.claims.checks import named
+from netdra.topology.devices import DeviceKey
+from netdra.topology.ports import asked_for, device_of
+
+log = logging.getLogger(__name__)
+
+SECONDS = 20.0
+"""How long a claim waits, of the 45 seconds that the kubelet gives it."""
+_MOST_VLAN, _LEAST_MTU, _MOST_MTU, _MOST = 4094, 68, 65535, 2**32 - 1
+_SEE_CONTROLLER = (
+    "netdra's controller makes and binds it, if it has been given a cloud: see docs/neutron.md and the controller's log"
+)
+
+
+@dataclass
+class _Awaited:
+    """A VF whose port is waited for, and what was last seen to be lacking."""
+
+    claim: ClaimReference
+    device: PlannedDevice
+    node: str
+    lacking: NetdraError
+
+    @property
+    def name(self) -> str:
+        """The NeutronPort's name."""
+        return name_of(self.claim.uid, self.device.pool, self.device.device)
+
+    @property
+    def called(self) -> str:
+        """The NeutronPort as messages call it."""
+        return f'NeutronPort "{self.claim.namespace}/{self.name}"'
+
+    def taken(self, port: NeutronPort | None) -> PlannedPort | None:
+        """What the VF gets of its NeutronPort as it is now; None if it is not bound (yet), which `lacking` says.
+
+        Raises:
+            NetdraError: it is of another VF, or says what no VF can be set to.
+        """
+        # One that is being deleted is of an earlier allocation: the next one gets its name.
+        if port is None or port.metadata.deletion_timestamp is not None:
+            self.lacking = TemporaryError(f"{self.called} is not there", hint=_SEE_CONTROLLER)
+            return None
+        self._check_spec(port)
+        bound, status = port.bound, port.status
+        if bound is None or status is None:
+            self.lacking = TemporaryError(f"{self.called} is not bound yet", hint=_SEE_CONTROLLER)
+            return None
+        if bound.status != "True":
+            self.lacking = TemporaryError(f"{self.called} is not bound: {bound.reason}: {bound.message}")
+            return None
+        if status.settings is None or not status.port_id:
+            self.lacking = TemporaryError(f"{self.called} is bound and has no settings", hint=_SEE_CONTROLLER)
+            return None
+        for problem in problems(status.settings):
+            raise InvalidInputError(f"{self.called}, status.settings: {problem}", hint="see the port in Neutron")
+        return PlannedPort(
+            port_id=status.port_id,
+            network_id=status.network_id,
+            network_name=status.network_name,
+            settings=status.settings,
+        )
+
+    def _check_spec(self, port: NeutronPort) -> None:
+        """The NeutronPort is of the VF that the claim was allocated, on this node.
+
+        Raises:
+            PermanentError: it is not.
+        """
+        spec, device = port.spec, self.device
+        differing = [
+            f'spec.{field} is "{value}", not "{wanted}"'
+            for field, value, wanted in (
+                ("claim.uid", spec.claim.uid, self.claim.uid),
+                ("claim.name", spec.claim.name, self.claim.name),
+                ("pool", spec.pool, device.pool),
+                ("device", spec.device, device.device),
+                ("nodeName", spec.node_name, self.node),
+                ("pciAddress", spec.pci_address, device.pci_address),
+            )
+            if value != wanted
+        ]
+        if differing:
+            raise PermanentError(
+                f"{self.called} is not of the VF that was allocated: {', '.join(differing)}",
+                hint="only netdra's controller writes NeutronPorts: see who made this one, and delete it",
+            )
+
+
+async def bound(client: Client, node: str, plans: Sequence[Plan], seconds: float) -> dict[DeviceKey, PlannedPort]:
+    """The ports of a claim's VFs, by pool and device, once all of them are bound.
+
+    Args:
+        client: for NeutronPorts.
+        node: this node's name.
+        plans: the claim's.
+        seconds: for how long to wait.
+
+    Raises:
+        TemporaryError: one is not bound in time; the text says which and why.
+        NetdraError: one is of another VF, or a step cannot have one.
+    """
+    awaited = []
+    for plan, step in asked_for(plans):
+        waiting = _Awaited(plan.claim, device_of(plan, step), node, TemporaryError("nothing is known of it"))
+        waiting.taken(None)
+        awaited.append(waiting)
+    tasks = [asyncio.create_task(_bound(client, waiting)) for waiting in awaited]
+    try:
+        done, pending = await asyncio.wait(tasks, timeout=seconds, return_when=asyncio.FIRST_EXCEPTION)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+    for waiting, task in zip(awaited, tasks, strict=True):
+        problem = task.exception() if task in done else None
+        if isinstance(problem, NetdraError):
+            raise type(problem)(f"{_subject(waiting)}: {problem.what}", hint=problem.hint)
+        if problem is not None:
+            raise problem
+    if pending:
+        late = [waiting for waiting, task in zip(awaited, tasks, strict=True) if task in pending]
+        what = "; ".join(f"{_subject(waiting)}: {waiting.lacking.what}" for waiting in late)
+        hints = dict.fromkeys(waiting.lacking.hint for waiting in late if waiting.lacking.hint)
+        raise TemporaryError(f"{what} (waited {seconds:.0f} s)", hint="; ".join(hints))
+    return {
+        (waiting.device.pool, waiting.device.device): task.result()
+        for waiting, task in zip(awaited, tasks, strict=True)
+    }
+
+
+def problems(settings: PortSettings) -> Iterator[str]:
+    """What of a port's settings no VF can be set to."""
+    if not texts.fits(settings.mac, "mac"):
+        yield f'mac "{settings.mac[:80]}" is not that of a single interface'
+    if not 0 <= settings.vlan <= _MOST_VLAN:
+        yield f"vlan {settings.vlan} is not from 0 to {_MOST_VLAN}"
+    if settings.mtu and not _LEAST_MTU <= settings.mtu <= _MOST_MTU:
+        yield f"mtu {settings.mtu} is not from {_LEAST_MTU} to {_MOST_MTU}"
+    low, high = settings.min_tx_rate, settings.max_tx_rate
+    if not (0 <= low <= _MOST and 0 <= high <= _MOST) or 0 < high < low:
+        yield f"minTxRate {low} and maxTxRate {high} are no bounds"
+    yield from (
+        f'address "{text[:80]}" has no prefix length, or is none'
+        for text in settings.addresses
+        if not texts.fits(text, "cidr")
+    )
+    yield from (
+        f'"{text[:80]}" is no address' for text in (*settings.gateways, *settings.dns) if not texts.fits(text, "ip")
+    )
+    for route in settings.routes:
+        try:
+            texts.network(route.destination, route.gateway)
+        except ValueError:
+            yield f'no route can be made to "{route.destination[:80]}" by "{route.gateway[:80]}"'
+
+
+def _subject(waiting: _Awaited) -> str:
+    return f'{named(waiting.claim)}, request "{waiting.device.request}": device "{waiting.device.device}"'
+
+
+async def _bound(client: Client, waiting: _Awaited) -> PlannedPort:
+    """One VF's port, once it is bound; goes on until cancelled.
+
+    Raises:
+        NetdraError: it is of another VF, or says what no VF can be set to.
+    """
+    backoff = Backoff()
+    while True:
+        try:
+            return await _watched(client, waiting)
+        except ApiError as problem:
+            waiting.lacking = problem
+            wait = backoff.next(problem.retry_after)
+            log.info("%s is looked at again in %.1f s: %s", waiting.called, wait, problem.what)
+            await asyncio.sleep(wait)
+
+
+async def _watched(client: Client, waiting: _Awaited) -> PlannedPort:
+    """One VF's port, once it is bound, by a list and a watch of its one NeutronPort.
+
+    Raises:
+        ApiError: the API server does not tell, or ended the watch.
+        NetdraError: as `_bound`.
+    """
+    selection = Selection(namespace=waiting.claim.namespace, field_selector=f"metadata.name={waiting.name}")
+    page = await client.page(NEUTRON_PORTS, selection)
+    for item in page.items or ():
+        if (port := waiting.taken(answers.one(NEUTRON_PORTS, item))) is not None:
+            return port
+    version, limit = page.metadata.resource_version, SECONDS * 2
+    async with watch(client, NEUTRON_PORTS, selection, version, seconds=int(limit), idle_seconds=limit) as events:
+        async for event in events:
+            if (port := _after(event, waiting)) is not None:
+                return port
+    raise no_answer(f"watch {NEUTRON_PORTS.plural}", ConnectionError("the server ended the watch"))
+
+
+def _after(event: WatchEvent, waiting: _Awaited) -> PlannedPort | None:
+    """The port after a change of its NeutronPort, if it is bound then."""
+    if event.type == "DELETED":
+        return waiting.taken(None)
+    if event.type in ("ADDED", "MODIFIED"):
+        return waiting.taken(answers.one(NEUTRON_PORTS, event.object))
+    return None

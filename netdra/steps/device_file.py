@@ -1,0 +1,76 @@
+"""The device-file step: a pod's containers get a character device of the node that is no network interface.
+
+Changes nothing on the node: the result tells of the file, which reaches containers through CDI. What the node's
+operator allows is asked for again here, and the device's numbers are what the pod is given, so that another file that
+comes to be in its place later is not.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from netdra.kernel import device_files
+from netdra.model.errors import InvalidInputError, NetdraError, PermanentError, TemporaryError
+from netdra.model.inventory import DEVICE_FILE
+from netdra.model.result import StepDevice, StepResult
+from netdra.steps.contract import Builtin, Order, Params, Record, Site
+
+
+class FileParams(Params, frozen=True, kw_only=True):
+    """Nothing beyond what every step may say: the file is the allocated device's."""
+
+
+class Given(Record, frozen=True, kw_only=True):
+    """A device file as it was looked at."""
+
+    path: str
+    number: tuple[int, int]
+
+
+def _prepare(order: Order, params: FileParams) -> None:
+    device = order.device
+    if device is None:
+        raise InvalidInputError(
+            f"{order.called}: no device was allocated for it", hint="let it depend on nothing, with a selector"
+        )
+    if not device.device_file:
+        raise InvalidInputError(
+            f'{order.called}: device "{device.device}" is no device file',
+            hint=f'let the selector ask for type == "{DEVICE_FILE}"',
+        )
+    if params.ipam:
+        raise InvalidInputError(f"{order.called}: a file has no addresses", hint="remove ipam")
+
+
+def _observe(order: Order, _: FileParams, site: Site) -> Given:
+    assert order.device is not None
+    path = order.device.device_file
+    file = site.device_files.look(path)
+    if file.number is None:
+        problem: type[NetdraError] = TemporaryError if file.missing else PermanentError
+        raise problem(f"{order.called}: {file.problem}", hint=file.hint)
+    return Given(path=path, number=file.number)
+
+
+def _apply(order: Order, _: FileParams, given: Given, __: Site) -> StepResult:
+    device = StepDevice(device_nodes=(given.path,), number=given.number)
+    return msgspec.structs.replace(order.previous, devices=(*order.previous.devices, device))
+
+
+def _undo(_: Given, __: Site) -> tuple[str, ...]:
+    """Nothing was changed: a container that has the file is gone by then."""
+    return ()
+
+
+def _check(order: Order, _: FileParams, final: StepResult, __: Site) -> tuple[str, ...]:
+    path = order.device.device_file if order.device is not None else ""
+    given = next((device.number for device in final.devices if path in device.device_nodes), None)
+    now = device_files.number_of(path)
+    if now is None:
+        return (f"device file {path} is gone",)
+    return () if now == given else (f"device file {path} is another device by now: {now[0]}:{now[1]}",)
+
+
+FILE = Builtin(
+    params=FileParams, record=Given, prepare=_prepare, observe=_observe, apply=_apply, undo=_undo, check=_check
+)

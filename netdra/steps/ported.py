@@ -1,0 +1,165 @@
+"""What is different of a VF that has a port in Neutron: what of its settings may be refused, its addresses and routes.
+
+Used by `sriov`. Whatever isolates the port must be as Neutron has it: MAC, VLAN, the spoof check, a port that is down.
+What else a driver refuses, the step notes and goes on without.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from netdra.kernel import link, vf
+from netdra.kernel.errors import KernelMissingError, KernelRefusedError
+from netdra.kernel.link import Link
+from netdra.kernel.vf import VF
+from netdra.model.plan import PlannedPort
+from netdra.model.result import CNIDNS, StepResult
+from netdra.steps import addressing
+from netdra.steps.addressing import Added, RouteParams
+from netdra.steps.contract import Order, Site
+
+SETTINGS = ("mac", "vlan", "spoof_check", "trust", "link_state", "min_rate", "max_rate")
+"""What of a VF its PF is asked to hold, as `VF` names it."""
+
+
+def split(asked: VF, now: VF) -> tuple[VF, tuple[VF, ...]]:
+    """What of a port's settings must be so, and what may be refused, each of these alone.
+
+    A driver that does not tell of a setting is not asked to leave it off.
+    """
+    is_down = asked.link_state == "disable"
+    needed = msgspec.structs.replace(
+        asked,
+        spoof_check=asked.spoof_check or None,
+        link_state="disable" if is_down else None,
+        trust=False if asked.trust is False and now.trust else None,
+        min_rate=None,
+        max_rate=None,
+    )
+    may_fail = []
+    if asked.spoof_check is False and now.spoof_check:
+        may_fail.append(VF(index=asked.index, spoof_check=False))
+    if asked.trust:
+        may_fail.append(VF(index=asked.index, trust=True))
+    if asked.link_state and not is_down and (asked.link_state != "auto" or now.link_state):
+        may_fail.append(VF(index=asked.index, link_state=asked.link_state))
+    rates = (asked.min_rate, asked.max_rate)
+    if rates != (None, None) and rates != (now.min_rate or 0, now.max_rate or 0):
+        # Many drivers know a maximum alone, and refuse both where a minimum is given: see `attempt`.
+        may_fail.append(VF(index=asked.index, min_rate=asked.min_rate, max_rate=asked.max_rate))
+    return needed, tuple(may_fail)
+
+
+def attempt(wanted: VF, now: VF, address: str, pf: Link, site: Site) -> None:
+    """Set what may be refused, and note it if it is.
+
+    Raises:
+        KernelError: the PF or the VF is gone, or the driver is busy.
+    """
+    try:
+        vf.change(site.host, pf.index, wanted)
+    except KernelMissingError:
+        raise
+    except KernelRefusedError as problem:
+        refused = [name for name in SETTINGS if getattr(wanted, name) is not None]
+        if wanted.min_rate and wanted.max_rate is not None:
+            refused = ["min_rate"]
+            alone = VF(index=wanted.index, min_rate=now.min_rate or 0, max_rate=wanted.max_rate)
+            if (alone.min_rate, alone.max_rate) != (now.min_rate or 0, now.max_rate or 0):
+                attempt(alone, now, address, pf, site)
+        for name in refused:
+            was, value = getattr(now, name), getattr(wanted, name)
+            if (value or 0) != (was or 0):
+                site.notes.append(
+                    f"{noted(address, name)}{was}, not {value} as its port in Neutron has: {problem.what}"
+                )
+
+
+def is_known(order: Order, address: str, setting: str, value: Any, now: Any) -> bool:
+    """Whether a setting is not as the port has it from the beginning: noted, or its driver does not tell of it."""
+    if any(note.startswith(noted(address, setting)) for note in order.noted):
+        return True
+    return order.port is not None and now is None and value in (False, "auto", 0)
+
+
+def noted(address: str, setting: str) -> str:
+    """How a note on a setting that stays begins."""
+    return f"VF {address}: {setting.replace('_', ' ')} stays "
+
+
+def carried(order: Order, port: PlannedPort, given: int | None, pf: Link, site: Site) -> int | None:
+    """The MTU of the port's network, and at most the PF's: what is longer than that does not get to the wire.
+
+    Args:
+        order: the step.
+        port: the port.
+        given: the MTU in the step's config, which counts where Neutron says none.
+        pf: the VF's PF.
+        site: where it is noted that the PF has less.
+    """
+    wanted: int = port.settings.mtu
+    if not wanted:
+        return given
+    if wanted > pf.mtu:
+        site.notes.append(
+            f'interface "{order.if_name}" has the MTU {pf.mtu} of PF "{pf.name}", not the {wanted} of its network in '
+            "Neutron"
+        )
+    return min(wanted, pf.mtu)
+
+
+def added(order: Order, port: PlannedPort) -> Added:
+    """The addresses and routes of a port, for the step's interface.
+
+    Raises:
+        InvalidInputError: one is none.
+    """
+    where = f"{order.called}, port {port.port_id}"
+    routes = (RouteParams(destination=route.destination, gateway=route.gateway) for route in port.settings.routes)
+    return Added(
+        if_name=order.if_name,
+        addresses=tuple(addressing.checked_address(text, where) for text in port.settings.addresses),
+        routes=tuple(addressing.checked_route(route, where) for route in routes),
+    )
+
+
+def addressed(order: Order, port: PlannedPort, result: StepResult, site: Site) -> StepResult:
+    """Give the interface the port's addresses and routes, if it is to have them, and tell of them."""
+    wanted = added(order, port)
+    if not port.assign_addresses:
+        return told_of(port, wanted, result, None)
+    addressing.add(wanted, link.get(site.inside.sock, order.if_name).index, site.inside)
+    return told_of(port, wanted, result, len(result.interfaces) - 1)
+
+
+def told_of(port: PlannedPort, wanted: Added, result: StepResult, place: int | None) -> StepResult:
+    """A result with a port's addresses, each with its subnet's gateway; with its routes where the interface has them.
+
+    A gateway makes no route by itself: the pod's default route is its cluster's.
+    """
+    gateways = port.settings.gateways
+    told = addressing.described(StepResult(), wanted.addresses, wanted.routes if place is not None else (), place)
+    ips = tuple(msgspec.structs.replace(ip, gateway=_gateway(ip.address, gateways)) for ip in told.ips)
+    dns = CNIDNS(nameservers=port.settings.dns) if port.settings.dns else result.dns
+    return msgspec.structs.replace(result, ips=(*result.ips, *ips), routes=(*result.routes, *told.routes), dns=dns)
+
+
+def _gateway(text: str, gateways: Sequence[str]) -> str:
+    network = ipaddress.ip_interface(text).network
+    return next((gateway for gateway in gateways if ipaddress.ip_address(gateway) in network), "")
+
+
+def lost_routes(order: Order, port: PlannedPort, site: Site) -> tuple[str, ...]:
+    """In words, which of the port's routes are not on the step's interface."""
+    netdev = link.find(site.inside.sock, order.if_name)
+    if netdev is None:
+        return ()
+    wanted = msgspec.structs.replace(added(order, port), addresses=())
+    lost = addressing.missing(wanted, netdev.index, site.inside).routes
+    return tuple(
+        f'interface "{order.if_name}" has lost the route to {entry.destination} by {entry.gateway}' for entry in lost
+    )

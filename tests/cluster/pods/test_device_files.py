@@ -1,0 +1,282 @@
+"""Devices that are only a file: registered on a node, offered by a policy, and opened by a container of a real pod."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import stat
+import sys
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from netdra.model import names
+from testbed.api import Api, Object
+from testbed.control_plane import ControlPlane
+from testbed.driver import ANY_PLUGIN, Driver
+from testbed.node import CommandError
+from testbed.objects import CLASS, SLICE, manifest
+from testbed.pods import Pods
+from testbed.waiting import until
+from testbed.workspace import Workspace
+from tests.cluster.pods.conftest import Machine
+from tests.cluster.pods.driver import ATTRIBUTES, POLICY, Offer
+from tests.cluster.pods.running import account, make_topology
+
+SOCKET = "/run/netdra/registry.sock"
+PACKAGES = Path(__file__).parents[3]
+FUSE = (10, 229)
+"""A device that no container has by itself, and that can be opened as often as one likes."""
+PROVIDER = "bctl"
+
+
+@pytest.fixture(scope="module")
+def folder() -> Iterator[Path]:
+    """A folder for device files, which goes with all that is in it."""
+    made = Path(f"/dev/netdra-test-{uuid.uuid4().hex[:8]}")
+    made.mkdir()
+    try:
+        yield made
+    finally:
+        shutil.rmtree(made)
+
+
+@pytest.fixture(scope="module")
+def driver(machine: Machine, control_plane: ControlPlane, api: Api, custom_kinds: None, folder: Path) -> Driver:
+    """The node's driver, whose operator allows the files of the folder."""
+    options = (*ANY_PLUGIN, f"--registry-socket={SOCKET}", f"--allow-device-file={folder}/*")
+    made = Driver(machine.node, account(machine.node, control_plane, api), options=options)
+    made.start()
+    return made
+
+
+@pytest.fixture
+def offer(driver: Driver, workspace: Workspace, pods: Pods) -> Iterator[Offer]:
+    """What a test offers on the node; afterwards nothing of its pods is left, and nothing is registered."""
+    opened = Offer(workspace, driver, pods)
+    yield opened
+    pods.delete_all()
+    driver.until_nothing_is_left()
+    netdra(driver, "register", f"--provider={PROVIDER}", "--remove", f"--socket={SOCKET}")
+
+
+def netdra(driver: Driver, *arguments: str, text: str = "") -> str:
+    """Run the command line on the node; what it says on both outputs."""
+    command = ("env", f"PYTHONPATH={PACKAGES}", sys.executable, "-m", "netdra", *arguments)
+    return driver.node.run("sh", "-c", 'exec "$@" 2>&1', "sh", *command, text=text)
+
+
+def register(driver: Driver, name: str, path: Path, *more: str) -> str:
+    """Register a file, and return what was said to it."""
+    named = (f"--provider={PROVIDER}", "--add", f"--file={path}", f"--socket={SOCKET}")
+    return netdra(driver, "register", name, *named, *more)
+
+
+def refusal(driver: Driver, name: str, path: Path, provider: str = PROVIDER) -> str:
+    """What is said to a registration that is refused."""
+    named = (f"--provider={provider}", "--add", f"--file={path}", f"--socket={SOCKET}")
+    with pytest.raises(CommandError) as caught:
+        driver.node.run("env", f"PYTHONPATH={PACKAGES}", sys.executable, "-m", "netdra", "register", name, *named)
+    assert "Traceback" not in str(caught.value)
+    return str(caught.value)
+
+
+def registrations(driver: Driver) -> list[Object]:
+    """What is registered on the node, and what became of it."""
+    listed: list[Object] = json.loads(netdra(driver, "registrations", f"--socket={SOCKET}", "--output=json"))
+    return listed
+
+
+def make(path: Path, number: tuple[int, int] = FUSE, kind: int = stat.S_IFCHR) -> Path:
+    """Make a device file."""
+    os.mknod(path, kind | 0o666, os.makedev(*number))
+    return path
+
+
+def policy(offer: Offer, **exposure: Any) -> Object:
+    """Offer what the provider registers."""
+    selector = {"cel": f'{ATTRIBUTES}.registeredBy == "{PROVIDER}"'}
+    exposure.setdefault("supportedCNIPlugins", [{"name": "device-file", "exclusive": True}])
+    return manifest(POLICY, offer.workspace.name("files"), spec={"selector": selector, "exposure": exposure})
+
+
+def device_class(offer: Offer) -> str:
+    """A class of the provider's device files."""
+    name = offer.workspace.name("file")
+    expression = (
+        f'device.driver == "{names.DRIVER}" && {ATTRIBUTES}.type == "device-file"'
+        f' && "model" in device.attributes["{PROVIDER}"] && device.attributes["{PROVIDER}"].model == "a10"'
+    )
+    offer.workspace.create(manifest(CLASS, name, spec={"selectors": [{"cel": {"expression": expression}}]}))
+    return name
+
+
+def until_withdrawn(offer: Offer, name: str) -> None:
+    """Wait until the node publishes no such device."""
+
+    def gone(slices: list[Object]) -> bool:
+        return not any(device["name"] == name for each in slices for device in each["spec"].get("devices", []))
+
+    offer.workspace.api.wait_for_all(SLICE, gone, fields=f"spec.nodeName={offer.driver.node.name}")
+
+
+def until_tainted(offer: Offer, name: str) -> None:
+    """Wait until a device says that it is gone."""
+
+    def tainted(slices: list[Object]) -> bool:
+        return any(
+            device["name"] == name and [taint["key"] for taint in device.get("taints", [])] == [names.GONE]
+            for each in slices
+            for device in each["spec"].get("devices", [])
+        )
+
+    offer.workspace.api.wait_for_all(SLICE, tainted, fields=f"spec.nodeName={offer.driver.node.name}")
+
+
+def opens(pods: Pods, pod: str, path: Path) -> str:
+    """Open a file in a pod's container, and return its numbers as `stat` there has them."""
+    return pods.exec(pod, "sh", "-c", f"exec 3<>{path} && stat -c '%F %t:%T' {path}").strip()
+
+
+def test_a_file_is_waited_for_given_to_one_pod_and_tainted_when_it_goes(offer: Offer, folder: Path) -> None:
+    path = folder / "fpga0"
+    said = register(offer.driver, "fpga0", path, "--attribute=model=a10", "--capacity=gates=9")
+    assert f"device file {path} is not there; it is taken when it comes" in said
+    offer.workspace.create(policy(offer))
+    listed = netdra(offer.driver, "registrations", f"--socket={SOCKET}")
+    assert f"the file {path}" in " ".join(listed.split())
+    assert "fpga0" not in offer.published()
+
+    make(path)
+    offer.wait_published("fpga0")
+    device = offer.published()["fpga0"]
+    assert device["attributes"]["dra.networking/deviceFile"] == {"string": str(path)}
+    assert device["attributes"]["dra.networking/type"] == {"string": "device-file"}
+    assert device["attributes"]["bctl/model"] == {"string": "a10"}
+    assert device["capacity"]["bctl/gates"] == {"value": "9"}
+
+    kind = device_class(offer)
+    offer.pods.run("first", offer.claim("one", file=kind))
+    assert opens(offer.pods, "first", path) == "character special file a:e5"
+    assert offer.pods.exec("first", "sh", "-c", "echo $NETDRA_ONE_FILE_DEVICE_FILES").strip() == str(path)
+    assert set(offer.inside("first")) == {"lo", "eth0"}
+
+    # It is the claim that opens it: another pod cannot, though its container may make such a file.
+    offer.pods.run("without")
+    with pytest.raises(CommandError, match="Operation not permitted"):
+        offer.pods.exec("without", "sh", "-c", "mknod /tmp/f c 10 229 && exec 3<>/tmp/f")
+    offer.pods.delete("without")
+    offer.pods.add("second", offer.claim("two", file=kind))
+    offer.unschedulable("second", "cannot allocate all claims")
+    offer.pods.delete("second")
+
+    # A driver that begins anew knows it by what it published, and by the registry's file.
+    offer.driver.restart()
+    path.unlink()
+    until_tainted(offer, "fpga0")
+    offer.pods.delete("first")
+    offer.workspace.api.delete("resource.k8s.io/v1/ResourceClaim", "one", offer.workspace.namespace)
+    until_withdrawn(offer, "fpga0")
+
+
+def test_shares_of_a_file_are_given_to_several_pods_and_a_topology_gives_one(offer: Offer, folder: Path) -> None:
+    path = make(folder / "clock0")
+    register(offer.driver, "clock0", path, "--attribute=model=a10")
+    slots = {"slots": {"value": "3", "requestPolicy": {"default": "1"}}}
+    plugins = [{"name": "device-file"}]
+    offer.workspace.create(policy(offer, allowMultipleAllocations=True, capacity=slots, supportedCNIPlugins=plugins))
+    offer.wait_published("clock0")
+    kind = device_class(offer)
+    selector = {"cel": f'{ATTRIBUTES}.type == "device-file"'}
+    topology = make_topology(offer.workspace, "clocks", {"name": "clock", "type": "device-file", "selector": selector})
+    offer.pods.run("first", offer.claim("one", file=kind))
+    offer.pods.run("second", offer.claim("two", clock=f"{topology}-clock"))
+    for pod in ("first", "second"):
+        assert opens(offer.pods, pod, path) == "character special file a:e5"
+    offer.pods.delete_all()
+    path.unlink()
+
+
+def test_a_pod_does_not_begin_with_a_file_that_went_and_begins_when_it_is_back(offer: Offer, folder: Path) -> None:
+    path = make(folder / "fpga1")
+    register(offer.driver, "fpga1", path, "--attribute=model=a10")
+    offer.workspace.create(policy(offer))
+    offer.wait_published("fpga1")
+    claim = offer.claim("one", file=device_class(offer))
+    offer.pods.run("first", claim)
+    offer.pods.delete("first")
+    path.unlink()
+    make(path, (1, 1))
+    offer.pods.add("again", claim)
+    failed = offer.pods.wait_event("again", "FailedCreatePodSandBox", f"device file {path} is device 1:1")
+    assert "never given to pods" in failed["message"]
+    path.unlink()
+    make(path)
+    offer.pods.wait("again", lambda pod: (pod or {}).get("status", {}).get("phase") == "Running")
+    assert opens(offer.pods, "again", path) == "character special file a:e5"
+    offer.pods.delete_all()
+    path.unlink()
+
+
+def test_what_is_not_to_be_given_is_refused_with_the_rule(offer: Offer, folder: Path) -> None:
+    (folder / "memory").symlink_to("/dev/mem")
+    (folder / "outside").symlink_to("/etc/passwd")
+    make(folder / "copy", (1, 1))
+    make(folder / "disk", (7, 0), stat.S_IFBLK)
+    path = make(folder / "fpga2")
+    refused = {
+        folder / "memory": "leads to /dev/mem, which is not allowed on this node",
+        folder / "outside": "leads to /etc/passwd, which is not allowed on this node",
+        folder / "copy": "is device 1:1, which is never given to pods",
+        folder / "disk": "is a block device, and only character devices are given",
+        Path("/dev/null"): "is not allowed on this node, which allows",
+        Path("/etc/passwd"): "is not an absolute path below /dev",
+        Path("/dev/../etc/passwd"): 'has an empty part, "." or ".."',
+    }
+    for bad, rule in refused.items():
+        assert rule in refusal(offer.driver, "bad", bad)
+    register(offer.driver, "fpga2", path)
+    assert f'is device "fpga2" of provider "{PROVIDER}"' in refusal(offer.driver, "fpga3", path, "other")
+
+    # The same device by another path, and the name of an interface: kept, and told.
+    twin, named = make(folder / "twin"), make(folder / "named", (1, 3))
+    register(offer.driver, "twin", twin)
+    register(offer.driver, "eth-named", named)
+    offer.driver.node.run("ip", "link", "add", "eth-named", "type", "bridge")
+    offer.workspace.create(policy(offer))
+    offer.wait_published("fpga2")
+    listed = {each["device"]: each for each in registrations(offer.driver)}
+    assert f"is the same device as {path}" in listed["twin"]["outcomes"][0]["problem"]
+    until(
+        lambda: any(
+            '"eth-named" is the name of an interface' in outcome.get("problem", "")
+            for each in registrations(offer.driver)
+            for outcome in each.get("outcomes", ())
+        ),
+        "the name to be told",
+    )
+    assert set(offer.published()) & {"fpga2", "twin", "eth-named"} == {"fpga2"}
+    offer.driver.node.run("ip", "link", "delete", "eth-named")
+    offer.wait_published("eth-named")
+    for file in (path, twin, named):
+        file.unlink()
+
+
+def test_the_command_line_tells_of_files(offer: Offer, folder: Path) -> None:
+    path = make(folder / "fpga4")
+    register(offer.driver, "fpga4", path, "--attribute=model=a10")
+    register(offer.driver, "later", folder / "later")
+    given = yaml.safe_dump(policy(offer))
+    explain = ("--policies=-", f"--node={offer.driver.node.name}", f"--registry-socket={SOCKET}")
+    told = netdra(offer.driver, "explain", "fpga4", *explain, text=given)
+    assert f"fpga4 ({path})" in told
+    assert "CNI plugins: device-file" in told
+    assert "bctl/model" in told
+    later = netdra(offer.driver, "explain", "later", *explain, text=given)
+    assert f"hidden: device file {folder}/later is not there" in later
+    path.unlink()

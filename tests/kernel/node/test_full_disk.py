@@ -1,0 +1,78 @@
+"""The registry on a full disk: what is registered holds, the answer says what is missing, and it is made up for."""
+
+from __future__ import annotations
+
+import errno
+import os
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pytest
+
+from netdra.node.registry.leases import FILE, Leases
+from tests.unit.node.kubelet.caller import run
+from tests.unit.node.registry.scene import Scene, serving
+
+SIZE = 64 * 1024
+
+
+@pytest.fixture
+def disk() -> Iterator[Path]:
+    """A small file system of its own."""
+    with TemporaryDirectory(prefix="netdra-disk-") as folder:
+        subprocess.run(("mount", "-t", "tmpfs", "-o", f"size={SIZE}", "tmpfs", folder), check=True)
+        try:
+            yield Path(folder)
+        finally:
+            subprocess.run(("umount", folder), check=True)
+
+
+def fill(path: Path) -> None:
+    """Write until there is no room for one more byte."""
+    with path.open("wb", buffering=0) as file:
+        for size in (4096, 1):
+            while True:
+                try:
+                    file.write(b"x" * size)
+                except OSError:
+                    break
+
+
+def test_what_is_registered_on_a_full_disk_holds_and_is_written_when_there_is_room(disk: Path) -> None:
+    async def story(scene: Scene) -> None:
+        assert (await scene.register("eth0")).message == ""
+        fill(disk / "all")
+        refused = ""
+        for number in range(1, 200):
+            answer = await scene.register(f"eth{number}")
+            assert answer.success
+            refused = answer.message
+        # The journal's last block may have had some room.
+        assert "it holds, but is lost if the driver restarts" in refused
+        assert os.strerror(errno.ENOSPC) in refused
+        assert len(scene.leases.registrations) == 200
+        (disk / "all").unlink()
+        assert (await scene.register("eth200")).message == ""
+
+    async def told() -> None:
+        async with serving(disk) as scene:
+            await story(scene)
+
+    run(told)
+    assert {said.device for said in Leases(disk / FILE).registrations} == {f"eth{number}" for number in range(201)}
+
+
+def test_a_registry_whose_disk_was_full_when_it_ended_begins_with_what_was_written_before(disk: Path) -> None:
+    async def told() -> None:
+        async with serving(disk) as scene:
+            assert (await scene.register("eth0")).message == ""
+            fill(disk / "all")
+            for number in range(1, 200):
+                assert (await scene.register(f"eth{number}")).success
+
+    run(told)
+    devices = {said.device for said in Leases(disk / FILE).registrations}
+    assert "eth0" in devices
+    assert devices == {f"eth{number}" for number in range(len(devices))}, "a line is whole, or is not there"

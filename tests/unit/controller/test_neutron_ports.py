@@ -1,0 +1,227 @@
+"""Which NeutronPorts a claim should have, and what is said of one."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+import pytest
+
+from netdra.controller import neutron_ports
+from netdra.controller.neutron_ports import Node
+from netdra.controller.writing import notices
+from netdra.kube.events import ObjectReference
+from netdra.model.claim import ResourceClaim
+from netdra.model.errors import InvalidInputError
+from netdra.model.neutron_port import FINALIZER, NeutronPort, name_of
+from netdra.model.resource import ResourceSlice
+from netdra.model.topology import NetworkTopology
+from netdra.neutron.answers import FixedIP, HostRoute, Network, Port, Settings
+from netdra.neutron.errors import CloudsError, LostError, NoAgentError, UnreachableError
+
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+LATER = datetime(2026, 1, 2, tzinfo=UTC)
+REFERENCE = ObjectReference(api_version="resource.k8s.io/v1", kind="ResourceClaim", name="data")
+NETWORK = Network(id="n1", name="blue", mtu=9000, physnet="physnet2")
+GIVEN = Settings(
+    mac="fa:16:3e:00:00:01",
+    vlan=214,
+    mtu=9000,
+    addresses=("10.20.0.5/24",),
+    gateways=("10.20.0.1",),
+    routes=(HostRoute("10.99.0.0/16", "10.20.0.9"),),
+    dns=(),
+    spoofchk=True,
+    trust=False,
+    link_state="auto",
+)
+ANSWER = Port(
+    id="p1",
+    network_id="n1",
+    mac_address=GIVEN.mac,
+    host="host-7",
+    fixed_ips=(FixedIP("10.20.0.5", "s1"),),
+    vif_details={"vlan": "214"},
+)
+
+
+def claim(*devices: str, node: str = "node-7") -> ResourceClaim:
+    config = {
+        "source": "FromClass",
+        "requests": ["vf"],
+        "opaque": {
+            "driver": "dra.networking",
+            "parameters": {"networkTopologyRef": {"name": "data"}, "step": "vf"},
+        },
+    }
+    results = [{"request": "vf", "driver": "dra.networking", "pool": "pool", "device": device} for device in devices]
+    field = {"key": "metadata.name", "operator": "In", "values": [node]}
+    allocation = {
+        "devices": {"results": results, "config": [config]},
+        "nodeSelector": {"nodeSelectorTerms": [{"matchFields": [field]}]},
+    }
+    request = {"name": "vf", "exactly": {"deviceClassName": "data-vf", "count": len(devices)}}
+    plain = {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "ResourceClaim",
+        "metadata": {"name": "data", "namespace": "apps", "uid": "uid-1"},
+        "spec": {"devices": {"requests": [request]}},
+        "status": {"allocation": allocation},
+    }
+    return msgspec.convert(plain, ResourceClaim)
+
+
+def topology(**neutron: Any) -> dict[str, NetworkTopology]:
+    step = {"name": "vf", "type": "sriov", "selector": {"cel": "true"}, "neutron": neutron}
+    plain = {
+        "apiVersion": "networking.dra.io/v1alpha1",
+        "kind": "NetworkTopology",
+        "metadata": {"name": "data"},
+        "spec": {"steps": [step]},
+    }
+    return {"data": msgspec.convert(plain, NetworkTopology)}
+
+
+def node(**attributes: Any) -> Node:
+    devices = [{"name": f"vf{number}", "attributes": attributes or vf(f"0000:05:00.{number}")} for number in range(2)]
+    spec = {
+        "driver": "dra.networking",
+        "nodeName": "node-7",
+        "pool": {"name": "pool", "generation": 1, "resourceSliceCount": 1},
+        "devices": devices,
+    }
+    plain = {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "ResourceSlice",
+        "metadata": {"name": "slice"},
+        "spec": spec,
+    }
+    return Node("node-7", "host-7", (msgspec.convert(plain, ResourceSlice),))
+
+
+def vf(address: str) -> dict[str, Any]:
+    return {"physnet": {"string": "physnet2"}, "pciAddress": {"string": address}}
+
+
+def made(**neutron: Any) -> NeutronPort:
+    (port,) = neutron_ports.wanted(claim("vf0"), topology(**neutron), node())
+    return port
+
+
+def test_a_port_is_wanted_for_each_device_and_belongs_to_the_claim() -> None:
+    first, second = neutron_ports.wanted(claim("vf0", "vf1"), topology(network="blue", subnet="v4"), node())
+    assert [first.name, second.name] == [name_of("uid-1", "pool", "vf0"), name_of("uid-1", "pool", "vf1")]
+    assert first.metadata.finalizers == (FINALIZER,)
+    (owner,) = first.metadata.owner_references
+    assert (owner.kind, owner.name, owner.uid) == ("ResourceClaim", "data", "uid-1")
+    spec = first.spec
+    assert (spec.physnet, spec.pci_address, spec.host, spec.node_name) == (
+        "physnet2",
+        "0000:05:00.0",
+        "host-7",
+        "node-7",
+    )
+    assert (spec.network, spec.subnet, spec.topology, spec.step) == ("blue", "v4", "data", "vf")
+
+
+def test_a_claim_whose_topology_asks_for_none_has_none() -> None:
+    plain = {
+        name: msgspec.structs.replace(
+            one,
+            spec=msgspec.structs.replace(
+                one.spec, steps=tuple(msgspec.structs.replace(step, neutron=None) for step in one.spec.steps)
+            ),
+        )
+        for name, one in topology().items()
+    }
+    assert neutron_ports.wanted(claim("vf0"), plain, node()) == ()
+    assert not plain["data"].asks_neutron
+    assert topology()["data"].asks_neutron
+
+
+@pytest.mark.parametrize(
+    ("attributes", "lacks"),
+    [
+        ({"pciAddress": {"string": "0000:05:00.0"}}, "has no physnet"),
+        ({"physnet": {"string": "physnet2"}}, "has no pciAddress"),
+        ({"physnet": {"int": 2}, "pciAddress": {"string": "0000:05:00.0"}}, "has no physnet"),
+    ],
+)
+def test_a_device_without_a_physical_network_or_an_address_gets_no_port(attributes: Any, lacks: str) -> None:
+    with pytest.raises(InvalidInputError, match=lacks):
+        neutron_ports.wanted(claim("vf0"), topology(), node(**attributes))
+
+
+@pytest.mark.parametrize("selector", [None, {}, {"nodeSelectorTerms": None}, {"nodeSelectorTerms": [{}]}])
+def test_a_claim_that_is_on_no_single_node_has_none(selector: Any) -> None:
+    there = claim("vf0")
+    assert neutron_ports.node_of(there) == "node-7"
+    assert there.status.allocation is not None
+    allocation = msgspec.structs.replace(there.status.allocation, node_selector=selector)
+    status = msgspec.structs.replace(there.status, allocation=allocation)
+    assert neutron_ports.node_of(msgspec.structs.replace(there, status=status)) == ""
+
+
+def test_what_is_known_of_a_port_stays_when_it_fails_and_the_time_is_of_the_change() -> None:
+    port = made()
+    status = neutron_ports.bound(port, ANSWER, NETWORK, GIVEN, NOW)
+    assert (status.port_id, status.network_name) == ("p1", "blue")
+    assert status.settings is not None
+    assert status.settings.routes[0].gateway == "10.20.0.9"
+    known = msgspec.structs.replace(port, status=status)
+    assert neutron_ports.is_bound(known)
+    lost = neutron_ports.failed(known, LostError("port p1 is gone"), LATER)
+    assert lost.settings == status.settings
+    (condition,) = lost.conditions
+    assert (condition.status, condition.reason, condition.last_transition_time) == (
+        "False",
+        "Lost",
+        "2026-01-02T00:00:00Z",
+    )
+    again = neutron_ports.failed(msgspec.structs.replace(known, status=lost), NoAgentError("none"), NOW)
+    assert again.conditions[0].last_transition_time == "2026-01-02T00:00:00Z"
+    assert neutron_ports.reason_of(msgspec.structs.replace(known, status=lost)) == "Lost"
+    assert neutron_ports.reason_of(port) == "Pending"
+
+
+def test_a_network_that_the_user_may_not_see_into_is_said_not_to_be_compared() -> None:
+    hidden = msgspec.structs.replace(NETWORK, physnet=None)
+    (condition,) = neutron_ports.bound(made(), ANSWER, hidden, GIVEN, NOW).conditions
+    assert "may not see whether network blue is of physnet2" in condition.message
+    (condition,) = neutron_ports.bound(made(), ANSWER, NETWORK, GIVEN, NOW).conditions
+    assert "may not see" not in condition.message
+
+
+@pytest.mark.parametrize("problem", [UnreachableError("away"), CloudsError("clouds.yaml: no such file")])
+def test_users_are_told_of_a_problem_once_and_when_it_is_over(problem: Any) -> None:
+    port = made()
+    failed = neutron_ports.failed(port, problem, NOW)
+    (told,) = notices(REFERENCE, (), failed.conditions)
+    assert (told.type, told.reason, told.note) == ("Warning", problem.reason, problem.what)
+    assert list(notices(REFERENCE, failed.conditions, failed.conditions)) == []
+    known = msgspec.structs.replace(port, status=failed)
+    (over,) = notices(REFERENCE, failed.conditions, neutron_ports.bound(known, ANSWER, NETWORK, GIVEN, NOW).conditions)
+    assert (over.type, over.reason) == ("Normal", "Bound")
+    assert list(notices(REFERENCE, (), neutron_ports.bound(port, ANSWER, NETWORK, GIVEN, NOW).conditions)) == []
+
+
+@pytest.mark.parametrize(
+    ("fields", "what"),
+    [
+        ({}, ""),
+        ({"mac_address": "fa:16:3e:00:00:02"}, "MAC fa:16:3e:00:00:01 became fa:16:3e:00:00:02"),
+        ({"vif_details": {"vlan": "7"}}, "VLAN 214 became 7"),
+        ({"fixed_ips": ()}, "addresses 10.20.0.5 became none"),
+    ],
+)
+def test_what_was_changed_in_neutron_is_told_and_forgotten_when_it_is_as_before(fields: Any, what: str) -> None:
+    port = made()
+    status = neutron_ports.bound(port, ANSWER, NETWORK, GIVEN, NOW)
+    assert status.settings is not None
+    changed = neutron_ports.difference(status.settings, msgspec.structs.replace(ANSWER, **fields))
+    assert changed == what
+    known = msgspec.structs.replace(port, status=status)
+    told = neutron_ports.changed(known, changed, NOW)
+    assert [condition.type for condition in told.conditions] == (["Bound", "Current"] if what else ["Bound"])
+    assert neutron_ports.changed(msgspec.structs.replace(known, status=told), "", NOW) == status

@@ -1,0 +1,401 @@
+"""What a cluster's NeutronPorts and a cloud's answers mean: the fact, the level, and a word of what to do."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import msgspec
+import pytest
+from msgspec.structs import replace
+
+from netdra.doctor.cluster_verdicts import Unseen
+from netdra.doctor.finding import Finding, worst
+from netdra.doctor.neutron_look import interfaces_of, wires
+from netdra.doctor.neutron_verdicts import (
+    Account,
+    CloudFacts,
+    Default,
+    Failed,
+    PortFacts,
+    Waiting,
+    WiredNode,
+    of_cloud,
+    of_ports,
+)
+from netdra.model.meta import Condition, time_text
+from netdra.model.neutron_port import NeutronPort
+from netdra.model.node_network import NodeInterfaces
+from netdra.model.resource import ResourceSlice
+from netdra.neutron.answers import Agent, Network, Port
+
+NOW = datetime(2026, 11, 23, 12, tzinfo=UTC)
+JUST_NOW = time_text(NOW - timedelta(seconds=5))
+LONG_AGO = time_text(NOW - timedelta(hours=3))
+
+
+def condition(kind: str, status: Any, reason: str, message: str = "") -> Condition:
+    return Condition(type=kind, status=status, reason=reason, message=message, last_transition_time=LONG_AGO)
+
+
+BOUND = condition("Bound", "True", "Bound")
+
+
+def port(name: str, *conditions: Condition, since: str = LONG_AGO, deleted: str = "") -> NeutronPort:
+    """A NeutronPort `n/<name>`."""
+    metadata = {"name": name, "namespace": "n", "creationTimestamp": since}
+    spec = {
+        "claim": {"name": "c", "uid": "u"},
+        "request": "vf",
+        "pool": "p",
+        "device": "d",
+        "nodeName": "n1",
+        "topology": "t",
+        "step": "vf",
+        "physnet": "physnet2",
+        "pciAddress": "0000:05:10.1",
+        "host": "n1",
+    }
+    plain = {
+        "apiVersion": "networking.dra.io/v1alpha1",
+        "kind": "NeutronPort",
+        "metadata": metadata | ({"deletionTimestamp": deleted} if deleted else {}),
+        "spec": spec,
+        "status": {"conditions": msgspec.to_builtins(conditions)},
+    }
+    return msgspec.convert(plain, NeutronPort)
+
+
+def told(facts: PortFacts) -> list[Finding]:
+    findings = of_ports(facts, "netdra", "net", NOW)
+    assert {(finding.where, finding.check) for finding in findings} == {("cluster", "ports of Neutron")}
+    assert all(bool(finding.fix) is (finding.level != "ok") for finding in findings)
+    return findings
+
+
+@pytest.mark.parametrize(
+    ("facts", "level", "seen", "fix"),
+    [
+        ({"topologies": ()}, "ok", "no topology asks for them", ""),
+        ({}, "ok", "none", ""),
+        ({"ports": (port("a", BOUND),)}, "ok", "1 NeutronPorts, all Bound", ""),
+        ({"ports": (port("a", BOUND), port("b", since=JUST_NOW))}, "ok", "2 NeutronPorts, 1 of them made just now", ""),
+        ({"ports": (port("a", BOUND), port("b"))}, "error", "answer of the controller: n/b for 3 h", "deploy/net-con"),
+        (
+            {"ports": (port("a", condition("Bound", "False", "Quota", "used up\nquota set")),)},
+            "warning",
+            "1 not Bound, Quota: n/a for 3 h: used up",
+            "quota set",
+        ),
+        (
+            {"ports": (port("a", condition("Bound", "False", "Refused", "no")),)},
+            "warning",
+            "1 not Bound, Refused: n/a for 3 h: no",
+            "kubectl -n n describe neutronport a",
+        ),
+        (
+            {"ports": (port("a", BOUND, deleted=LONG_AGO),)},
+            "warning",
+            "1 stay Terminating: n/a for 3 h: no controller has said why",
+            "docs/neutron.md",
+        ),
+        (
+            {"ports": (port("a", condition("Bound", "False", "Unreachable", "away\nup?"), deleted=LONG_AGO),)},
+            "warning",
+            "1 stay Terminating: n/a for 3 h: away",
+            "docs/neutron.md",
+        ),
+        ({"ports": (port("a", BOUND, deleted=JUST_NOW),)}, "ok", "1 NeutronPorts", ""),
+        (
+            {"ports": (port("a", BOUND, condition("Current", "False", "ChangedInNeutron", "VLAN 1 became 2")),)},
+            "warning",
+            "1 changed in Neutron: n/a for 3 h: VLAN 1 became 2",
+            "delete the pods and their claims",
+        ),
+        ({"waiting": (Waiting("n/c", LONG_AGO),)}, "error", "have no NeutronPort: n/c for 3 h", "logs deploy/net-con"),
+        ({"waiting": (Waiting("n/c", JUST_NOW),)}, "ok", "none", ""),
+        ({"waiting": (Waiting("n/c", ""),)}, "ok", "none", ""),
+        ({"controllers": {"one": False, "other": True}}, "ok", "none", ""),
+        ({"controllers": {"one": False}}, "error", "`neutron` (t), and no controller serves", "neutron.cloudsSecret"),
+        ({"controllers": {"one": False}, "topologies": ()}, "ok", "no topology asks", ""),
+        ({"ports": Unseen("forbidden")}, "warning", "could not be seen: forbidden", "--kubeconfig"),
+        ({"topologies": Unseen("forbidden")}, "warning", "could not be seen: forbidden", "--kubeconfig"),
+        ({"waiting": Unseen("forbidden")}, "warning", "could not be seen: forbidden", "--kubeconfig"),
+        ({"controllers": Unseen("forbidden")}, "warning", "could not be seen: forbidden", "--kubeconfig"),
+    ],
+)
+def test_what_a_clusters_ports_mean(facts: dict[str, Any], level: str, seen: str, fix: str) -> None:
+    (finding,) = told(PortFacts(**{"topologies": ("t",)} | facts))
+    assert finding.level == level
+    assert seen in finding.seen
+    assert fix in finding.fix
+
+
+def test_ports_are_told_by_reason_the_oldest_first_and_not_all() -> None:
+    quota = condition("Bound", "False", "Quota", "used up")
+    newer = msgspec.structs.replace(quota, last_transition_time=JUST_NOW, message="other")
+    agent = condition("Bound", "False", "NoAgent", "dead")
+    ports = (port("x", newer), *(port(f"p{number}", quota) for number in range(6)), port("z", agent))
+    first, second = told(PortFacts(topologies=("t",), ports=ports))
+    assert first.seen == "1 not Bound, NoAgent: n/z for 3 h: dead"
+    names = ", ".join(f"n/p{number} for 3 h" for number in range(5))
+    assert second.seen == f"7 not Bound, Quota: {names} and 2 more: used up"
+
+
+NODES = (
+    WiredNode(
+        name="n1",
+        host="host-1",
+        physnets={"physnet2": frozenset({"eth2"}), "physnet3": frozenset({"eth3"})},
+        interfaces=frozenset({"eth0", "eth2", "eth3"}),
+    ),
+    WiredNode(name="n2", host="n2", physnets={"physnet2": frozenset({"eth2"})}),
+)
+PHYSNETS = {"physnet2": ["eth2"], "physnet3": ["eth3"]}
+
+
+def agent(host: str, *, alive: bool = True, **mappings: list[str]) -> Agent:
+    return Agent(
+        host=host, agent_type="NIC Switch agent", alive=alive, configurations={"device_mappings": mappings or PHYSNETS}
+    )
+
+
+def vf_port(vif_type: str) -> Port:
+    return Port(id="p", network_id="n", vif_type=vif_type)
+
+
+DATA = Network(id="1", name="data", physnet="physnet2")
+STORAGE = Network(id="2", name="storage", physnet="physnet3")
+UNSEEN = Network(id="3", name="unseen")
+ACCOUNT = Account(user="netdra", project="k8s", roles=("member", "service"), url="https://neutron")
+WELL = CloudFacts(
+    account=ACCOUNT,
+    extensions=frozenset({"binding"}),
+    ports=(vf_port("hw_veb"),),
+    agents=(agent("host-1"), agent("n2")),
+    sees_agents=True,
+    networks=(DATA, STORAGE),
+    defaults={"physnet2": Default(DATA)},
+)
+GONE = Failed("Unreachable", "Neutron: GET ports: no answer", "must answer")
+
+
+def test_a_cloud_that_has_everything_has_no_trouble() -> None:
+    findings = of_cloud(WELL, NODES)
+    assert [finding for finding in findings if finding.level != "ok" or finding.fix] == []
+    assert {finding.where for finding in findings} == {"neutron"}
+    assert {finding.check: finding.seen for finding in findings} == {
+        "login": 'user "netdra" of project "k8s"',
+        "Neutron": "https://neutron answers, and binds ports (extension binding)",
+        "roles": "member, service",
+        "mechanism sriovnicswitch": "has bound 1 of netdra's ports",
+        "NIC switch agents": "alive for 2 nodes and physnet2, physnet3",
+        "networks": "2, on physnet2, physnet3",
+        "network of physnet2": "data",
+    }
+
+
+@pytest.mark.parametrize(
+    ("changed", "check", "level", "seen", "fix"),
+    [
+        ({"account": Failed("Unauthorized", "401", "its secret")}, "login", "error", "401", "its secret"),
+        ({"extensions": GONE}, "Neutron", "error", "no answer", "must answer"),
+        ({"extensions": frozenset({"qos"})}, "Neutron", "error", "no extension binding", "ml2"),
+        (
+            {"account": replace(ACCOUNT, roles=("member",))},
+            "roles",
+            "error",
+            "role service missing (there: member)",
+            "role add --user netdra --project k8s service",
+        ),
+        (
+            {"account": replace(ACCOUNT, roles=())},
+            "roles",
+            "error",
+            "roles member and service missing",
+            "k8s member; openstack",
+        ),
+        ({"ports": ()}, "mechanism sriovnicswitch", "warning", "could not be seen", "mechanism_drivers"),
+        ({"ports": GONE}, "mechanism sriovnicswitch", "warning", "could not be seen: Neutron", "mechanism_drivers"),
+        ({"ports": (vf_port("ovs"),)}, "mechanism sriovnicswitch", "error", "which are ovs", "mechanism_drivers"),
+        (
+            {"agents": (), "sees_agents": False},
+            "NIC switch agents",
+            "warning",
+            "could not be seen: Neutron shows this user no agent",
+            "administrator's clouds.yaml",
+        ),
+        ({"agents": GONE}, "NIC switch agents", "warning", "could not be seen: Neutron: GET", "must answer"),
+        (
+            {"agents": ()},
+            "NIC switch agents",
+            "error",
+            "2 nodes have none, so their VFs get no ports: n1 (host host-1, physnet2, physnet3), n2 (physnet2); there",
+            "kubectl annotate node n1 networking.dra.io/neutron-host=HOST",
+        ),
+        (
+            {"agents": (), "sees_agents": False, "account": replace(ACCOUNT, roles=("admin", "member", "service"))},
+            "NIC switch agents",
+            "error",
+            "there is none at all",
+            "neutron-sriov-nic-agent",
+        ),
+        (
+            {"agents": (agent("host-1"), agent("compute-2"))},
+            "NIC switch agents",
+            "error",
+            "1 nodes have none, so their VFs get no ports: n2 (physnet2); agents are on compute-2, host-1",
+            "annotate node n2",
+        ),
+        (
+            {"agents": (agent("host-1", alive=False), agent("n2"))},
+            "NIC switch agents",
+            "error",
+            "not alive on the hosts of 1 nodes, whose VFs get no ports: n1 (host host-1",
+            "agent list --host host-1",
+        ),
+        (
+            {"agents": (agent("host-1", physnet2=["eth2"]), agent("n2"))},
+            "NIC switch agents",
+            "error",
+            "get no ports: physnet3:eth3 on n1",
+            "physical_device_mappings",
+        ),
+        (
+            {"agents": (agent("host-1", physnet2=["eth2", "eth9"], physnet3=["eth3"]), agent("n2"))},
+            "NIC switch agents",
+            "warning",
+            "devices that the nodes do not have: physnet2:eth9 on n1",
+            "correct",
+        ),
+        (
+            {"agents": (agent("host-1"), agent("n2", physnet2=["eth7"]))},
+            "NIC switch agents",
+            "warning",
+            "do not have all NICs that VFs are of: physnet2:eth2 on n2",
+            "add them",
+        ),
+        ({"networks": ()}, "networks", "error", "sees none", "network create"),
+        ({"networks": GONE}, "networks", "warning", "could not be seen", "must answer"),
+        ({"networks": (UNSEEN,)}, "networks", "warning", "could not be seen", "--neutron-physnets"),
+        ({"networks": (DATA,)}, "networks", "warning", "is on physical network physnet3", "physical-network physnet3"),
+        (
+            {"defaults": {"physnet2": Default(Failed("NoNetwork", 'no network "blue"'))}},
+            "network of physnet2",
+            "error",
+            "blue",
+            "correct the name",
+        ),
+        ({"defaults": {"physnet2": Default(GONE)}}, "network of physnet2", "warning", "could not be seen", "answer"),
+        (
+            {"defaults": {"physnet2": Default(DATA, Failed("Ambiguous", "2 subnets", "give the id"))}},
+            "network of physnet2",
+            "error",
+            "2 subnets",
+            "give the id",
+        ),
+        (
+            {"defaults": {"physnet2": Default(STORAGE)}},
+            "network of physnet2",
+            "error",
+            'storage is of physical network "physnet3"',
+            "--neutron-physnets",
+        ),
+        (
+            {"defaults": {"physnet": Default(UNSEEN)}},
+            "network of physnet",
+            "warning",
+            "no node has devices of physnet",
+            "physnet2",
+        ),
+    ],
+)
+def test_what_a_cloud_lacks_is_told_with_what_to_do(
+    changed: dict[str, Any], check: str, level: str, seen: str, fix: str
+) -> None:
+    findings = [finding for finding in of_cloud(replace(WELL, **changed), NODES) if finding.level != "ok"]
+    assert [(finding.check, finding.level) for finding in findings] == [(check, level)]
+    assert seen in findings[0].seen
+    assert fix in findings[0].fix
+
+
+def test_agents_whose_physical_networks_are_crossed_are_told_of() -> None:
+    agents = (agent("host-1", physnet2=["eth3"], physnet3=["eth2"]), agent("n2"))
+    (finding,) = [finding for finding in of_cloud(replace(WELL, agents=agents), NODES) if finding.level != "ok"]
+    assert (finding.check, finding.level) == ("NIC switch agents", "error")
+    assert finding.seen.endswith(
+        "eth2 of n1 is of physnet2 here, of physnet3 there, eth3 of n1 is of physnet3 here, of physnet2 there"
+    )
+
+
+def test_a_warning_about_agents_leaves_those_that_are_alive_told() -> None:
+    agents = (agent("host-1"), agent("n2", physnet2=["eth2"], physnet9=["eth9"]))
+    nodes = (NODES[0], replace(NODES[1], interfaces=frozenset({"eth2"})))
+    findings = [finding for finding in of_cloud(replace(WELL, agents=agents), nodes) if finding.check.startswith("NIC")]
+    assert [finding.level for finding in findings] == ["ok", "warning"]
+    assert findings[1].seen.endswith("physnet9:eth9 on n2")
+
+
+def test_without_the_clusters_nodes_what_they_would_tell_is_said_to_be_unseen() -> None:
+    findings = of_cloud(WELL, Unseen("no kubeconfig"))
+    (finding,) = [finding for finding in findings if finding.level != "ok"]
+    assert finding.seen == "could not be compared with the nodes: no kubeconfig"
+    (idle,) = [finding for finding in of_cloud(WELL, ()) if finding.check == "NIC switch agents"]
+    assert (idle.level, idle.seen) == ("warning", "not needed yet: no node publishes devices with physnet")
+
+
+def test_nothing_is_asked_of_a_cloud_that_nobody_can_log_in_to_or_that_does_not_answer() -> None:
+    assert [finding.check for finding in of_cloud(CloudFacts(account=GONE), NODES)] == ["login"]
+    gone = CloudFacts(account=ACCOUNT, extensions=GONE)
+    assert [finding.check for finding in of_cloud(gone, NODES)] == ["login", "Neutron"]
+    assert worst(of_cloud(gone, NODES)) == "error"
+
+
+def test_where_nobody_logs_in_no_role_is_missing() -> None:
+    nobody = Account(user="", project="", roles=(), url="http://neutron")
+    findings = {finding.check: finding for finding in of_cloud(replace(WELL, account=nobody), NODES)}
+    assert "roles" not in findings
+    assert findings["login"].seen == "nobody logs in (auth_type none)"
+
+
+def published(name: str, node: str, *devices: dict[str, Any], generation: int = 1) -> ResourceSlice:
+    plain = {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "ResourceSlice",
+        "metadata": {"name": name},
+        "spec": {
+            "driver": "dra.networking",
+            "nodeName": node,
+            "pool": {"name": f"{node}/p", "generation": generation, "resourceSliceCount": 1},
+            "devices": [
+                {"name": f"d{number}", "attributes": {key: {"string": value} for key, value in device.items()}}
+                for number, device in enumerate(devices)
+            ],
+        },
+    }
+    return msgspec.convert(plain, ResourceSlice)
+
+
+def test_nics_of_physical_networks_are_those_of_the_newest_slices() -> None:
+    slices = (
+        published("old", "n1", {"physnet": "gone", "pfName": "eth9"}),
+        published(
+            "new",
+            "n1",
+            {"physnet": "physnet2", "pfName": "eth2", "ifName": "eth2v0"},
+            {"dra.networking/physnet": "physnet2", "ifName": "eth4"},
+            {"physnet": "physnet3"},
+            {"ifName": "eth0"},
+            generation=2,
+        ),
+        published("other", "n2", {"ifName": "eth0"}),
+    )
+    assert wires(slices) == {"n1": {"physnet2": frozenset({"eth2", "eth4"}), "physnet3": frozenset()}}
+
+
+def test_interfaces_are_those_that_a_node_reports() -> None:
+    groups = [{"type": "pf", "count": 2, "names": ["eth2", "eth3"]}, {"type": "vf", "count": 1, "names": ["eth2v0"]}]
+    report = msgspec.convert({"metadata": {"name": "n1"}, "status": {"interfaces": groups}}, NodeInterfaces)
+    assert interfaces_of(report) == frozenset({"eth2", "eth3"})
+    assert interfaces_of(None) is None
+    assert interfaces_of(NodeInterfaces(metadata=report.metadata)) is None

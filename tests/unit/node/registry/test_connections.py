@@ -1,0 +1,189 @@
+"""Connections of programs that mean no good: what they say costs pods and others little, and the daemon no memory."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+from grpclib.protocol import H2Protocol
+from h2.connection import H2Connection
+from h2.events import PingAckReceived
+
+from netdra.node.priority import MOST_SECONDS, PriorityGate
+from netdra.node.registry.connections import Turns
+from testbed.waiting import until_async
+from tests.unit.node.kubelet.caller import run
+from tests.unit.node.registry.scene import Scene, serving
+
+LONGEST_SECONDS = 0.05
+"""Of processor time: what the loop does between two looks at what else has come."""
+
+
+def _pings(count: int) -> bytes:
+    connection = H2Connection()
+    connection.initiate_connection()
+    for _ in range(count):
+        connection.ping(b"12345678")
+    return connection.data_to_send()
+
+
+async def _say(path: Path, text: bytes) -> None:
+    """Say it, and read the answers until the connection is closed."""
+    reader, writer = await asyncio.open_unix_connection(str(path))
+    writer.write(text)
+    try:
+        with suppress(OSError):
+            while await reader.read(1 << 16):
+                pass
+    finally:
+        writer.close()
+
+
+async def _end(tasks: Sequence[asyncio.Task[None]]) -> None:
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def test_a_flood_of_frames_lets_all_else_have_its_turn(folder: Path) -> None:
+    async def story() -> None:
+        async with serving(folder) as scene:
+            flood = [asyncio.create_task(_say(scene.path, _pings(5_000))) for _ in range(10)]
+            longest, ends = 0.0, time.monotonic() + 2
+            while time.monotonic() < ends:
+                begun = time.thread_time()
+                await asyncio.sleep(0)
+                longest = max(longest, time.thread_time() - begun)
+            assert longest < LONGEST_SECONDS
+            assert (await asyncio.wait_for(scene.register(), 20)).success
+            await _end(flood)
+
+    run(story)
+
+
+def test_nothing_is_worked_on_while_a_pod_waits(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pieces: list[float] = []
+    original = H2Protocol.data_received
+
+    def received(protocol: H2Protocol, data: bytes) -> None:
+        pieces.append(time.monotonic())
+        original(protocol, data)
+
+    monkeypatch.setattr(H2Protocol, "data_received", received)
+
+    async def story() -> None:
+        async with serving(folder) as scene:
+            flood = [asyncio.create_task(_say(scene.path, _pings(20_000))) for _ in range(4)]
+            await until_async(lambda: pieces, "the first piece")
+            with scene.node.gate.in_hand():
+                begun = time.monotonic()
+                await asyncio.sleep(MOST_SECONDS / 2)
+                held = [piece for piece in pieces if piece > begun]
+            # A turn that was being waited for may have had the gate's word just before.
+            assert len(held) <= 1
+            await _end(flood)
+            assert len(pieces) > 1
+
+    run(story)
+
+
+def test_who_does_not_read_the_answers_is_not_read(folder: Path) -> None:
+    """A ping is answered at once: the answers of one who reads none would be kept without an end."""
+    text = _pings(300_000)
+
+    async def said(scene: Scene) -> int:
+        with socket.socket(socket.AF_UNIX) as opened:
+            opened.setblocking(False)
+            opened.connect(str(scene.path))
+            sent, stuck = 0, 0
+            while sent < len(text) and stuck < 200:
+                try:
+                    sent += opened.send(text[sent : sent + (1 << 16)])
+                    stuck = 0
+                except BlockingIOError:
+                    stuck += 1
+                    await asyncio.sleep(0.005)
+            assert (await scene.register()).success
+            return sent
+
+    async def story() -> None:
+        async with serving(folder) as scene:
+            assert await said(scene) < len(text) // 2
+
+    run(story)
+
+
+def test_all_that_is_said_is_answered_in_its_order_however_it_is_cut(folder: Path) -> None:
+    """Pieces end anywhere in a frame; the last answer is to the last ping."""
+    client = H2Connection()
+    client.initiate_connection()
+    for number in range(3_000):
+        client.ping(number.to_bytes(8, "big"))
+
+    async def story() -> None:
+        async with serving(folder) as scene:
+            reader, writer = await asyncio.open_unix_connection(str(scene.path))
+            writer.write(client.data_to_send())
+            answered: list[int] = []
+            while len(answered) < 3_000:
+                events = client.receive_data(await asyncio.wait_for(reader.read(1 << 16), 20))
+                answered += [
+                    int.from_bytes(event.ping_data or b"", "big")
+                    for event in events
+                    if isinstance(event, PingAckReceived)
+                ]
+            assert answered == list(range(3_000))
+            writer.close()
+
+    run(story)
+
+
+def test_connections_that_are_full_of_calls_and_end_are_no_line_in_the_log_each(
+    folder: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def story() -> None:
+        async with serving(folder) as scene:
+            for _ in range(3):
+                calls = [asyncio.create_task(scene.register(device=f"eth{at}")) for at in range(90)]
+                await asyncio.sleep(0.02)
+                for call in calls:
+                    call.cancel()
+                await asyncio.gather(*calls, return_exceptions=True)
+            for _ in range(5):
+                with socket.socket(socket.AF_UNIX) as opened:
+                    opened.connect(str(scene.path))
+                    opened.send(_pings(100))
+            await asyncio.sleep(0.2)
+            assert (await scene.register()).success
+
+    with caplog.at_level(logging.WARNING):
+        run(story)
+    assert caplog.messages == []
+
+
+def test_turns_are_half_of_the_time_at_most() -> None:
+    async def story() -> float:
+        turns = Turns(PriorityGate())
+        spent = 0.0
+
+        def piece() -> None:
+            nonlocal spent
+            begun = time.monotonic()
+            while time.monotonic() < begun + 0.001:
+                pass
+            spent += time.monotonic() - begun
+            turns.add(piece)
+
+        begun = time.monotonic()
+        turns.add(piece)
+        await asyncio.sleep(0.5)
+        turns.end()
+        return spent / (time.monotonic() - begun)
+
+    assert 0.1 < asyncio.run(story()) < 0.6
