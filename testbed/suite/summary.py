@@ -13,6 +13,7 @@ from testbed.suite.screen import clock
 
 _LINES = 80
 _SHOWN = 20
+_REASON = 300
 _WRONG = "E   "
 """With which pytest begins the lines of an error."""
 
@@ -39,7 +40,7 @@ def conclusion(runs: Sequence[Run], seconds: float) -> Iterator[str]:
     yield ""
     yield from map(line, runs)
     for found in failed:
-        yield f"FAILED  {again(found)}"
+        yield f"FAILED  {again(found)}\n        {_reason(found.text)}"
     for found in flaky:
         yield f"FLAKY   {found.test}: it failed and then passed; both logs: {retry.folder_of(found)}"
     yield f"{'passed' if passed(runs) else 'FAILED'} after {clock(seconds)}{_flakes(len(flaky))}"
@@ -63,6 +64,12 @@ def _cut(text: str) -> str:
     if wrong > len(lines) - half:
         return "\n".join(lines[-_LINES:])
     return "\n".join([*lines[max(0, wrong - half) : wrong], "...", *lines[-half:]])
+
+
+def _reason(text: str) -> str:
+    """The first line of what pytest says is wrong: where the end alone of a run is kept, the reason is still there."""
+    wrong = [line.removeprefix(_WRONG).strip() for line in text.splitlines() if line.startswith(_WRONG)]
+    return next(filter(None, wrong), "pytest says nothing of why")[:_REASON]
 
 
 def _tail(log: Path) -> str:

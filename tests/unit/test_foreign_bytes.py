@@ -30,7 +30,8 @@ from tests import draws
 
 SECONDS = float(os.environ.get("NETDRA_FUZZ_SECONDS", "60")) if draws.ANEW else 1.0
 SLOWEST_SECONDS = 0.5
-"""CPU time of one message; the slowest sound one takes a hundredth."""
+"""CPU time of one message; the slowest sound one takes a hundredth. A virtual machine that stood still counts too."""
+TRIES = 3
 MOST_MEMORY = 64 * 1024 * 1024
 HEADER = struct.Struct("=IHHI4x")
 
@@ -198,15 +199,18 @@ def cases(name: str) -> Iterator[bytes]:
 
 def outcome(parser: Parser, data: bytes) -> str:
     """What is wrong with what a parser makes of bytes, or ""."""
-    begun = time.thread_time()
-    try:
-        parser.parse(data)
-    except parser.refuses:
-        pass
-    except Exception as problem:  # noqa: BLE001 (whichever it is, it is what the test looks for)
-        return f"raises {type(problem).__name__}: {problem}"
-    seconds = time.thread_time() - begun
-    return f"takes {seconds:.2f} s" if seconds > SLOWEST_SECONDS else ""
+    for _ in range(TRIES):
+        begun = time.thread_time()
+        try:
+            parser.parse(data)
+        except parser.refuses:
+            pass
+        except Exception as problem:  # noqa: BLE001 (whichever it is, it is what the test looks for)
+            return f"raises {type(problem).__name__}: {problem}"
+        seconds = time.thread_time() - begun
+        if seconds <= SLOWEST_SECONDS:
+            return ""
+    return f"takes {seconds:.2f} s"
 
 
 @pytest.mark.parametrize("name", PARSERS)

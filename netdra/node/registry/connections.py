@@ -18,11 +18,11 @@ from collections.abc import Awaitable, Callable
 from typing import Any, NamedTuple, cast
 
 from google.protobuf.message import Message
-from grpclib.config import Configuration
 from grpclib.const import Cardinality, Handler, Status
 from grpclib.exceptions import GRPCError
-from grpclib.protocol import H2Protocol
-from h2.settings import SettingCodes
+from grpclib.protocol import Connection, EventsProcessor, H2Protocol
+from h2.connection import H2Connection
+from h2.settings import SettingCodes, Settings
 
 from netdra.node.kubelet.server import ClosingServer, Stream, received
 from netdra.node.priority import PriorityGate
@@ -36,7 +36,13 @@ SHARE_SECONDS = 0.002
 """For how long turns follow one another; then everything else has as long."""
 _AGAIN_SECONDS = 1.0
 _CREDENTIALS = struct.Struct("3i")
-_CONFIGURATION = Configuration(http2_connection_window_size=1024 * 1024, http2_stream_window_size=128 * 1024)
+_WINDOW = 1024 * 1024
+"""Bytes that a connection's calls may send without being answered."""
+_SETTINGS = {
+    SettingCodes.MAX_CONCURRENT_STREAMS: CALLS,
+    SettingCodes.INITIAL_WINDOW_SIZE: 128 * 1024,
+    SettingCodes.MAX_HEADER_LIST_SIZE: H2Connection.DEFAULT_MAX_HEADER_LIST_SIZE,
+}
 
 log = logging.getLogger(__name__)
 
@@ -144,7 +150,7 @@ class BoundedServer(ClosingServer):
     """A server whose callers are not trusted."""
 
     def __init__(self, *args: Any, bounds: Bounds, gate: PriorityGate, **options: Any) -> None:
-        super().__init__(*args, config=_CONFIGURATION, **options)
+        super().__init__(*args, **options)
         self._bounds = bounds
         self.turns = Turns(gate)
         self.users: Counter[int] = Counter()
@@ -235,10 +241,16 @@ class _Connection(H2Protocol, asyncio.BufferedProtocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Begin to wait for the first call."""
-        super().connection_made(cast(asyncio.Transport, _Answers(transport)))
         self._transport = transport
-        self.connection._connection.update_settings({SettingCodes.MAX_CONCURRENT_STREAMS: CALLS})  # noqa: SLF001
+        # Not as grpclib does it: its first word allows 100 calls at a time, and a client takes it at that.
+        http2 = H2Connection(self.h2_config)
+        http2.local_settings = Settings(client=False, initial_values=_SETTINGS)
+        http2.initiate_connection()
+        http2.increment_flow_control_window(_WINDOW - http2.inbound_flow_control_window)
+        self.connection = Connection(http2, cast(asyncio.Transport, _Answers(transport)), config=self.config)
         self.connection.flush()
+        self.connection.initialize()
+        self.processor = EventsProcessor(self.handler, self.connection)
         self._watch(self._bounds.first)
 
     def get_buffer(self, sizehint: int) -> memoryview:

@@ -14,9 +14,10 @@ import pytest
 from grpclib.protocol import H2Protocol
 from h2.connection import H2Connection
 from h2.events import PingAckReceived
+from hyperframe.frame import Frame, SettingsFrame
 
 from netdra.node.priority import MOST_SECONDS, PriorityGate
-from netdra.node.registry.connections import Turns
+from netdra.node.registry.connections import CALLS, Turns
 from testbed.waiting import until_async
 from tests.unit.node.kubelet.caller import run
 from tests.unit.node.registry.scene import Scene, serving
@@ -139,6 +140,22 @@ def test_all_that_is_said_is_answered_in_its_order_however_it_is_cut(folder: Pat
                     if isinstance(event, PingAckReceived)
                 ]
             assert answered == list(range(3_000))
+            writer.close()
+
+    run(story)
+
+
+def test_the_first_word_on_a_connection_says_how_many_calls_it_may_have(folder: Path) -> None:
+    """A client that took it at more, until a second word came, would lose the connection with all its calls."""
+
+    async def story() -> None:
+        async with serving(folder) as scene:
+            reader, writer = await asyncio.open_unix_connection(str(scene.path))
+            header = await asyncio.wait_for(reader.readexactly(9), 20)
+            settings, _ = Frame.parse_frame_header(memoryview(header))
+            settings.parse_body(memoryview(await reader.readexactly(int.from_bytes(header[:3], "big"))))
+            assert isinstance(settings, SettingsFrame)
+            assert settings.settings[SettingsFrame.MAX_CONCURRENT_STREAMS] == CALLS
             writer.close()
 
     run(story)

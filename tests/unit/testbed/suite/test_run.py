@@ -54,7 +54,7 @@ def test_a_test_that_fails_is_shown_with_the_command_that_runs_it_again(project:
     told = project.conclusion(runs)
     assert not summary.passed(runs)
     assert "assert 1 == 2" in told
-    assert "FAILED  make test-a ARGS=tests/a/test_it.py::test_it" in told
+    assert "FAILED  make test-a ARGS=tests/a/test_it.py::test_it\n        assert 1 == 2" in told
 
 
 def test_what_fails_on_a_real_machine_and_then_passes_is_flaky_and_both_logs_are_kept(project: Project) -> None:
