@@ -48,6 +48,19 @@ def test_what_passes_is_told_with_its_times_and_kept(project: Project) -> None:
     assert kept["seconds"] >= kept["waits"]["a kettle"] >= 0.2  # both are rounded to milliseconds
 
 
+@pytest.mark.parametrize("cores", [2, 4])
+def test_levels_that_need_a_core_alone_are_side_by_side_where_there_are_enough(
+    project: Project, cores: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("os.sched_getaffinity", lambda _: set(range(cores)))
+    for level in ("a", "b"):
+        beside = f"import time, pathlib\n\ndef test_it():\n    pathlib.Path('{level}').touch()\n    time.sleep(1)\n"
+        project.test(
+            level, f"{beside}    assert pathlib.Path('b').exists() == {cores == 4 or level == 'b'}", alone_with="a core"
+        )
+    assert summary.passed(project.run())
+
+
 def test_a_test_that_fails_is_shown_with_the_command_that_runs_it_again(project: Project) -> None:
     project.test("a", "def test_it(): assert 1 == 2", again=False)
     runs = project.run()
