@@ -15,7 +15,7 @@ from netdra.model.errors import PermanentError
 from netdra.model.result import CNIInterface, StepResult
 from netdra.steps.contract import Site
 from netdra.steps.devices import USERSPACE_DRIVERS
-from netdra.steps.drift import check_told
+from netdra.steps.drift import check_values
 
 _ON_A_MASTER = ("macvlan", "ipvlan", "vlan")
 
@@ -64,7 +64,7 @@ def _of_interface(task: Task, config: Mapping[str, Any], name: str, expected: St
         _check_has_interface(task, name, site)
         yield f'interface "{name}" is not there'
         return
-    yield from check_told(there, expected, site)
+    yield from check_values(there, expected, site)
     if name == task.step.if_name:
         yield from _of_master(task, config, there, site)
         yield from _of_members(config, there, site)
