@@ -1,8 +1,8 @@
 """Attach a pod: run its plans in its network namespace, all or nothing.
 
-Called by the node daemon when a sandbox starts, by the lab and by `netdra attach`. Everything that can be known to be
-wrong is found before anything is touched; then the checkpoint is begun, and from there on every way out is either a
-complete network or an undone one.
+Called by the node daemon when a sandbox starts, by the lab and by `netdra attach`. All errors that can be known before
+are found before anything is touched. Then the checkpoint is begun, and from there on every way out is either a complete
+network or an undone one.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ def attach(
 ) -> AttachReport:
     """Give a pod the networks of its plans.
 
-    Done already, it is not done again; begun and not ended (a crash), it is undone first.
+    A complete network is not made again; one that was begun and not ended (a crash) is undone first.
 
     Args:
         plans: one for each topology of each of the pod's claims, bound together so that no interfaces clash.
-        pod: whose they are.
+        pod: the pod.
         netns: the path of the pod's network namespace.
         settings: how chains are run here.
         schemas: the cluster's plugin schemas, as far as they are known.
@@ -77,7 +77,7 @@ def attach(
                 return _repeated(graph, done)
             with sites.opened(pod, space, settings, deadline - time.monotonic()) as site:
                 preflight(graph, site)
-                # Another process may have begun since: then it is waited for in the next round.
+                # Another process may have begun since: the next round waits for it.
                 with suppress(CheckpointExistsError):
                     lasting = any(map(_outlives_the_machine, graph.values()))
                     journal = checkpoint.create(settings.state, header, site.remaining(), lasting=lasting)
@@ -118,7 +118,7 @@ def _run(executor: Executor, settings: Settings, started: float) -> AttachReport
 def _back_out(
     executor: Executor, settings: Settings, started: float, failed: Mapping[str, Exception]
 ) -> FailedAttachReport:
-    """Undo all that has begun; what cannot be undone in time stays in the checkpoint for `detach`."""
+    """Undo all steps that have begun; those that cannot be undone in time stay in the checkpoint for `detach`."""
     executor.until(started + settings.budget)
     undone = undo(executor)
     header = executor.journal.saved.header
@@ -141,10 +141,10 @@ def _back_out(
 
 
 def _settled(header: Header, settings: Settings, problems: list[str]) -> Saved | None:
-    """The sandbox's checkpoint if it says that all is done already; anything else that is there is undone.
+    """The sandbox's checkpoint if all its steps are done already; any other one is undone.
 
     Raises:
-        TemporaryError: it cannot be undone, or someone else has it for too long.
+        TemporaryError: it cannot be undone, or another process has it for too long.
     """
     sandbox = header.pod.sandbox
     try:
@@ -166,7 +166,7 @@ def _settled(header: Header, settings: Settings, problems: list[str]) -> Saved |
 
 
 def _is_done(saved: Saved, header: Header) -> bool:
-    """Whether a checkpoint says that these plans are attached to this namespace."""
+    """Whether these plans are attached to this namespace, by the checkpoint."""
     earlier = saved.header
     return (
         saved.complete
@@ -178,7 +178,7 @@ def _is_done(saved: Saved, header: Header) -> bool:
 
 
 def _outlives_the_machine(task: Task) -> bool:
-    """Whether something that a step does is there after a power failure too: then its checkpoint must be."""
+    """Whether a step leaves something that outlives a power failure: then its checkpoint must outlive it too."""
     return task.is_binary or bool(task.step.config.get("ipam"))
 
 

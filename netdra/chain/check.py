@@ -1,7 +1,7 @@
-"""What stands of a pod's network: by its checkpoint, or by asking every step whether what it made is still so.
+"""Whether a pod still has its network: by its checkpoint alone, or by the check of every step.
 
-Called by `netdra check` and the node daemon: the checkpoint alone before it attaches and when it comes back, every step
-of a pod that runs. Nothing is changed.
+Called by `netdra check` and the node daemon. The daemon looks at the checkpoint alone before it attaches and when it
+comes back, and checks every step of a running pod. Nothing is changed.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def load(directory: Path, sandbox: str) -> Saved | None:
 def standing(directory: Path, sandbox: str, netns: str) -> Saved | None:
     """A sandbox's checkpoint if its network is complete in the namespace at that path, else None.
 
-    What the plans would be today does not matter: a pod that runs keeps the network that it was given.
+    Whether the plans would differ today does not matter: a running pod keeps the network that it was given.
 
     Raises:
         InvalidInputError: the id cannot be a sandbox's.
@@ -50,7 +50,7 @@ def standing(directory: Path, sandbox: str, netns: str) -> Saved | None:
 
 
 def is_there(namespace: Namespace) -> bool:
-    """Whether the namespace at that path is the one of that cookie."""
+    """Whether the namespace at the path still has the cookie."""
     try:
         with sites.open_pod(namespace.path) as space:
             return space.cookie == namespace.cookie
@@ -59,7 +59,7 @@ def is_there(namespace: Namespace) -> bool:
 
 
 def is_complete(saved: Saved) -> bool:
-    """Whether all that a checkpoint plans was done in this boot, and nothing of it undone."""
+    """Whether all steps of a checkpoint were done in this boot, and none is undone."""
     undone = any(state.undone for state in saved.steps.values())
     return saved.complete and not saved.damaged and not undone and saved.header.boot_id == checkpoint.boot_id()
 

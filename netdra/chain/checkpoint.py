@@ -1,11 +1,11 @@
-"""The checkpoint: what a sandbox's chain is, what was done, and what each thing was before (decision D13).
+"""The checkpoint: a sandbox's chain, what was done, and how each device was before (decision D13).
 
 One file a sandbox, a journal of JSON lines. The first line, the header, holds the rendered plans; it is written to a
 temporary and given its name before anything is done. The others are appended before an act (`Begun`) and after it
 (`Done`), each by one write. They are not fsynced: a process that is killed loses nothing that it has written, and after
-a power failure the kernel's state that they describe is gone as well. What outlives the machine, such as the leases of
-IPAM plugins, is released by the header alone, so that is fsynced where there may be any; else an empty file may be left
-of it, which says that nothing is to be undone.
+a power failure the kernel's state that they describe is gone as well. Leases of IPAM plugins and the like outlive the
+machine, and the header alone is enough to release them. So the header is fsynced where there may be such leases;
+otherwise a power failure may leave an empty file, which means that nothing is to be undone.
 
 Read and written by `netdra.chain.attach` and `netdra.chain.detach`; a file is locked while it is open.
 """
@@ -36,7 +36,7 @@ _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 
 class Namespace(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """A pod's network namespace: where it was found, and the number that no other one has until the next boot."""
+    """A pod's network namespace: its path, and the number that no other one has until the next boot."""
 
     path: str
     cookie: int
@@ -67,7 +67,7 @@ class Header(_Entry, frozen=True, kw_only=True, tag="header"):
 
 
 class Begun(_Entry, frozen=True, kw_only=True, tag="begun"):
-    """A step is about to act: its config with all references resolved, and what undoing it needs beside that."""
+    """A step is about to act: its config with all references resolved, and what undoing needs beside the config."""
 
     step: str
     config: Mapping[str, Any]
@@ -75,14 +75,14 @@ class Begun(_Entry, frozen=True, kw_only=True, tag="begun"):
 
 
 class Amended(_Entry, frozen=True, kw_only=True, tag="amended"):
-    """A step that has begun knows more of what undoing it needs."""
+    """A fuller record of a step that has begun, for undoing it."""
 
     step: str
     undo: Mapping[str, Any]
 
 
 class Done(_Entry, frozen=True, kw_only=True, tag="done"):
-    """A step has succeeded, with something to say or not."""
+    """A step has succeeded, with or without notes."""
 
     step: str
     result: StepResult
@@ -94,7 +94,7 @@ class Complete(_Entry, frozen=True, kw_only=True, tag="complete"):
 
 
 class Undone(_Entry, frozen=True, kw_only=True, tag="undone"):
-    """A step is undone, and what it had may be another pod's by now."""
+    """A step is undone, and its device may be another pod's by now."""
 
     step: str
 
@@ -103,7 +103,7 @@ Entry = Header | Begun | Amended | Done | Complete | Undone
 
 
 class StepState(msgspec.Struct, frozen=True, kw_only=True):
-    """What the journal says of a step that has begun."""
+    """A step that has begun, by the journal."""
 
     config: Mapping[str, Any]
     undo: Mapping[str, Any]
@@ -113,7 +113,7 @@ class StepState(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Saved(msgspec.Struct, frozen=True, kw_only=True):
-    """What a checkpoint says. `steps` are those that have begun, in that order; `damaged` counts unreadable lines."""
+    """A checkpoint's content. `steps` are those that have begun, in that order; `damaged` counts unreadable lines."""
 
     header: Header
     steps: Mapping[str, StepState] = {}
@@ -130,7 +130,7 @@ _decoder: msgspec.json.Decoder[Entry] = msgspec.json.Decoder(Entry)
 
 @cache
 def boot_id() -> str:
-    """What tells this boot of the machine from every other one."""
+    """The id of this boot, which no other boot of the machine has."""
     return _BOOT_ID.read_text().strip()
 
 
@@ -163,7 +163,7 @@ def _entry(line: bytes) -> Entry | None:
 
 
 def folded(saved: Saved, entry: Entry | None) -> Saved:
-    """What is known after one more entry; an entry that makes no sense where it stands is damage."""
+    """The content with one more entry; an entry that makes no sense where it stands is damage."""
     match entry:
         case Complete():
             return msgspec.structs.replace(saved, complete=True)
@@ -198,17 +198,17 @@ class CheckpointExistsError(TemporaryError):
 class Journal:
     """A sandbox's checkpoint, open and locked against every other process. Close it, or remove it when all is undone.
 
-    Several threads may append to it. `held` is handed to programs that act for a step: as long as one of them runs,
-    `await_programs` waits, so the next process, after a crash, does not undo what is still being done. Closing ends
-    that: what a program that was seen to its end left running, such as a daemon, is waited for by no one.
+    Several threads may append to it. Programs that act for a step inherit the descriptor `inherited`: as long as one of
+    them runs, `await_programs` waits, so the next process, after a crash, does not undo what is still being done.
+    Closing ends that: a daemon that a program has left running after its end is not waited for.
     """
 
     def __init__(self, path: Path, lock: int, saved: Saved, size: int) -> None:
         self.path, self.saved = path, saved
         self._lock, self._size = lock, size
         self._one_at_a_time = threading.Lock()
-        # A lock of another kind, on an open file of its own: it lives on in programs that inherit that.
-        self.held = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+        # A lock of another kind, on an open file of its own: it lives on in programs that inherit the file.
+        self.inherited = os.open(path, os.O_RDWR | os.O_CLOEXEC)
 
     def append(self, entry: Entry) -> None:
         """Write one entry down.
@@ -228,18 +228,18 @@ class Journal:
             self.saved = folded(self.saved, entry)
 
     def hold(self) -> None:
-        """From now on, programs that are given `held` are waited for."""
-        fcntl.fcntl(self.held, fcntl.F_OFD_SETLK, _record_lock(fcntl.F_RDLCK))
+        """From now on, programs that are given `inherited` are waited for."""
+        fcntl.fcntl(self.inherited, fcntl.F_OFD_SETLK, _record_lock(fcntl.F_RDLCK))
 
     def await_programs(self, timeout: float) -> bool:
         """Wait until the programs of a process that is gone have ended; False if they do not in time.
 
-        From then on the programs that are given `held` are waited for, as after `hold`.
+        From then on the programs that are given `inherited` are waited for, as after `hold`.
         """
         deadline = time.monotonic() + timeout
         while True:
             try:
-                fcntl.fcntl(self.held, fcntl.F_OFD_SETLK, _record_lock(fcntl.F_WRLCK))
+                fcntl.fcntl(self.inherited, fcntl.F_OFD_SETLK, _record_lock(fcntl.F_WRLCK))
             except (BlockingIOError, PermissionError):
                 if time.monotonic() > deadline:
                     return False
@@ -248,17 +248,17 @@ class Journal:
                 return True
 
     def close(self) -> None:
-        """Let others have it; it stays."""
+        """Let other processes have the checkpoint, which stays."""
         with suppress(OSError):
-            fcntl.fcntl(self.held, fcntl.F_OFD_SETLK, _record_lock(fcntl.F_UNLCK))
-        os.close(self.held)
+            fcntl.fcntl(self.inherited, fcntl.F_OFD_SETLK, _record_lock(fcntl.F_UNLCK))
+        os.close(self.inherited)
         os.close(self._lock)
 
     def remove(self) -> None:
-        """Nothing is left to undo.
+        """Remove the checkpoint: nothing is left to undo.
 
         Raises:
-            TemporaryError: the file cannot be removed; it is closed all the same, and what it says may be undone again.
+            TemporaryError: the file cannot be removed; it is closed all the same, and its steps may be undone again.
         """
         try:
             self.path.unlink(missing_ok=True)
@@ -272,10 +272,10 @@ def create(directory: Path, header: Header, timeout: float, *, lasting: bool = T
     """Begin a sandbox's checkpoint: the header is written when this returns.
 
     Args:
-        directory: where checkpoints are kept.
-        header: what is to be done.
-        timeout: seconds to wait for others who begin one.
-        lasting: it is to be there after a power failure too, because what is done is.
+        directory: the folder of checkpoints.
+        header: the chain to be run.
+        timeout: seconds to wait for other processes that begin one.
+        lasting: it is to be there after a power failure too, because something that a step does is.
 
     Raises:
         CheckpointExistsError: there is one already.
@@ -295,10 +295,10 @@ def create(directory: Path, header: Header, timeout: float, *, lasting: bool = T
 
 
 def open_existing(directory: Path, sandbox: str, timeout: float) -> Journal | None:
-    """A sandbox's checkpoint once no one else has it open, or None if there is none.
+    """A sandbox's checkpoint once no other process has it open, or None if there is none.
 
     Args:
-        directory: where checkpoints are kept.
+        directory: the folder of checkpoints.
         sandbox: the sandbox's id.
         timeout: seconds to wait for a process that has it.
 
@@ -363,7 +363,7 @@ def load_all(directory: Path) -> tuple[list[Saved], list[tuple[Path, NetdraError
 
 
 def path_of(directory: Path, sandbox: str) -> Path:
-    """Where a sandbox's checkpoint is.
+    """The path of a sandbox's checkpoint.
 
     Raises:
         InvalidInputError: the id cannot be the name of a file.

@@ -1,10 +1,10 @@
-"""Let plugins free what belongs to no sandbox any more: GC of CNI 1.1, with all checkpoints as what is still valid.
+"""Let plugins free what belongs to no sandbox any more: GC of CNI 1.1, which is given all checkpoints' attachments.
 
 Called by the node daemon when it clears up after orphans, and by `netdra gc`. A lease is lost where a plugin dies in
 the middle of its DEL, or a checkpoint with it; nothing else would ever give it back.
 
-While it is asked, no sandbox begins: an ADD in between would belong to no one that GC knows of. And where a checkpoint
-cannot be read, nothing is collected: its pod may be running.
+While plugins collect, no sandbox begins: an ADD in between would belong to a sandbox that GC does not know. And where a
+checkpoint cannot be read, nothing is collected: its pod may be running.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from netdra.topology.binaries import translated_plan
 
 
 class _Network(msgspec.Struct, kw_only=True):
-    """One network of one plugin, and who is on it."""
+    """One network of one plugin, and the attachments to it."""
 
     plugin: str
     where: PluginPath
@@ -46,16 +46,16 @@ Networks = dict[tuple[str, str, PluginPath], _Network]
 
 
 def collect(settings: Settings, plans: Iterable[Plan] = ()) -> CollectReport:
-    """Call GC of every plugin that has it, once for each network that a checkpoint or one of the plans is of.
+    """Call GC of every plugin that has it, once for each network of a checkpoint or of one of the plans.
 
-    Attachments that the state folder does not know of are not valid ones: networks of a node must be kept in one.
+    Attachments without a checkpoint in the state folder are not valid: a node must have one state folder for all.
 
     Args:
         settings: how chains are run here; no attach begins for at most half of the budget.
         plans: of networks that may have no sandbox any more.
 
     Raises:
-        TemporaryError: others begin sandboxes for longer than that.
+        TemporaryError: other processes begin sandboxes for longer than that.
     """
     deadline = time.monotonic() + settings.budget / 2
     if not settings.state.is_dir():
@@ -78,11 +78,11 @@ def collect(settings: Settings, plans: Iterable[Plan] = ()) -> CollectReport:
 
 
 def _share(networks: Networks) -> None:
-    """Let all plugins of a network know of all that are on it: steps of several types may have one IPAM plugin."""
+    """Give all plugins of a network all attachments to it: steps of several types may have one IPAM plugin."""
     on: dict[str, dict[tuple[str, str], Attachment]] = {}
     for network in networks.values():
         on.setdefault(network.config.network, {}).update(
-            {(one.container_id, one.if_name): one for one in network.valid}
+            {(attachment.container_id, attachment.if_name): attachment for attachment in network.valid}
         )
     for network in networks.values():
         network.valid = list(on[network.config.network].values())
@@ -93,7 +93,7 @@ def _put_aside(state: Path) -> list[Path]:
 
 
 def _add(networks: Networks, saved: Saved) -> None:
-    """The networks of one sandbox. A step that has not begun, as far as is known, may have begun all the same."""
+    """Add the networks of one sandbox. A step without an entry in the checkpoint may have begun all the same."""
     header = saved.header
     for key, task in flow.tasks(header.plans).items():
         state = saved.steps.get(key)

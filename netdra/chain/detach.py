@@ -1,9 +1,9 @@
-"""Detach a pod: undo what its checkpoint says, from the checkpoint alone.
+"""Detach a pod: undo the steps of its checkpoint, from the checkpoint alone.
 
-Called by the node daemon when a sandbox stops or is found dead, by `attach` for what an earlier attempt left, by the
-lab and by `netdra detach`. It never raises for what it finds: everything is tried, backwards along the graph, and the
-report says what is left. A checkpoint of an earlier boot describes a kernel that is gone: then only what plugins keep
-on disk is released.
+Called by the node daemon when a sandbox stops or is found dead, by `attach` for the rest of an earlier attempt, by the
+lab and by `netdra detach`. It raises nothing when a step fails: everything is tried, backwards along the graph, and the
+report says what is left. A checkpoint of an earlier boot describes a kernel that is gone: then only data that plugins
+keep on disk is released.
 """
 
 from __future__ import annotations
@@ -31,25 +31,25 @@ def detach(
     settings: Settings,
     netns: str = "",
     *,
-    held: str = "",
+    held_netns: str = "",
     give_up: bool = False,
     keep_stranded: bool = False,
 ) -> DetachReport:
-    """Undo a sandbox's networks; one that has none is no error, and neither is a namespace that is gone.
+    """Undo a sandbox's networks; a sandbox without networks is no error, and neither is a namespace that is gone.
 
-    What cannot be undone stays in the checkpoint, so calling again tries again.
+    Steps that cannot be undone stay in the checkpoint, so calling again tries again.
 
     Args:
         sandbox: the sandbox's id.
         settings: how chains are run here; plugins are looked for where they were at attaching.
         netns: a path of the pod's namespace, where it may have another one than at attaching.
-        held: a path by which the caller holds that namespace, which may be gone for everybody else.
+        held_netns: a path by which the caller holds that namespace, which may be gone for all other processes.
         give_up: try for the last time: a checkpoint of what is left is put aside for a person.
-        keep_stranded: but not while a device is not what it was: nobody else may have it until it is.
+        keep_stranded: but not while a device is not what it was: no other pod may have it until it is.
 
     Raises:
         InvalidInputError: the id cannot be a sandbox's.
-        TemporaryError: the sandbox is just being attached or detached by someone else.
+        TemporaryError: another process is just attaching or detaching the sandbox.
     """
     started = time.monotonic()
     try:
@@ -61,7 +61,7 @@ def detach(
     if journal is None:
         return DetachReport(sandbox=sandbox, found=False)
     try:
-        report = _undo(journal, settings, netns, held, started)
+        report = _undo(journal, settings, netns, held_netns, started)
     except BaseException:
         journal.close()
         raise
@@ -76,13 +76,13 @@ def detach(
 
 
 def _given_up(journal: Journal, report: DetachReport) -> DetachReport:
-    # Where the namespace is gone, or what is left never was, nothing of it is valid, and `collect` may say so.
+    # Where the namespace is gone, or the steps that are left never did anything, no attachment is valid for `collect`.
     aside = files.put_aside(journal.path, "given-up" if report.namespace_gone or report.is_refused else "bad")
     text = f"sandbox {report.sandbox} is given up: what is left of it is in {aside}"
     return msgspec.structs.replace(report, problems=(*report.problems, text))
 
 
-def _undo(journal: Journal, settings: Settings, netns: str, held: str, started: float) -> DetachReport:
+def _undo(journal: Journal, settings: Settings, netns: str, held_netns: str, started: float) -> DetachReport:
     header = journal.saved.header
     problems: list[str] = []
     if journal.saved.damaged:
@@ -100,7 +100,7 @@ def _undo(journal: Journal, settings: Settings, netns: str, held: str, started: 
         problems.append("a plugin that an earlier attempt began is still running; undone all the same")
     left = settings.budget - (time.monotonic() - started)
     with (
-        sites.reopen_pod(header.namespace, netns, held, same_boot=same_boot) as space,
+        sites.reopen_pod(header.namespace, netns, held_netns, same_boot=same_boot) as space,
         sites.opened(header.pod, space, settings, left, plugins=header.plugins) as site,
         closing(Executor(graph, journal, site, settings)) as executor,
     ):
@@ -108,7 +108,7 @@ def _undo(journal: Journal, settings: Settings, netns: str, held: str, started: 
     return DetachReport(
         sandbox=header.pod.sandbox,
         found=True,
-        namespace_gone=space is None or space.path == held,
+        namespace_gone=space is None or space.path == held_netns,
         undone=undone,
         problems=tuple(problems),
         seconds=time.monotonic() - started,
@@ -116,7 +116,7 @@ def _undo(journal: Journal, settings: Settings, netns: str, held: str, started: 
 
 
 def undo(executor: Executor) -> tuple[UndoReport, ...]:
-    """Undo all that is not undone yet, and say what became of each step, in the order in which they were undone."""
+    """Undo all steps that are not undone yet; report what became of each, in the order in which they were undone."""
     saved = executor.journal.saved
     same_boot = saved.header.boot_id == checkpoint.boot_id()
     todo = to_undo(executor.tasks, saved, same_boot=same_boot)
@@ -137,7 +137,7 @@ def undo(executor: Executor) -> tuple[UndoReport, ...]:
 def to_undo(graph: Mapping[str, Task], saved: Saved, *, same_boot: bool) -> list[str]:
     """The steps that may have done something, in the order in which they run.
 
-    Of a journal with unreadable lines, or one that a power failure may have cut, every step may have begun.
+    If the journal has unreadable lines, or a power failure may have cut it, every step may have begun.
     """
     if same_boot and not saved.damaged:
         return [key for key in graph if key in saved.steps and not saved.steps[key].undone]

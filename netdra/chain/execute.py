@@ -1,7 +1,7 @@
 """Do, undo and check one step of a pod's plans, built in or binary, with the checkpoint written around each act.
 
-Used by `attach`, `detach` and `check`, which decide on the order; `flow` says what each step is given. What a binary
-does to its device is looked at by `netdra.steps.allocated`, and what its CHECK does not look at by `netdra.chain.look`.
+Used by `attach`, `detach` and `check`, which decide on the order; `flow` makes the results that each step is given.
+`netdra.steps.allocated` looks at what a binary does to its device, `netdra.chain.look` at what its CHECK leaves out.
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ _CONTAINER_UNKNOWN = 3  # the CNI error that says that there is nothing to clean
 _IN_THE_POD = frozenset({
     "bridge", "dummy", "ipvlan", "loopback", "macvlan", "ptp", "sbr", "tap", "tuning", "vlan", "vrf",
 })  # fmt: skip
-_ON_THE_DEVICE = frozenset({"host-device", "sriov"})  # what they do is to their device alone
+_ON_THE_DEVICE = frozenset({"host-device", "sriov"})  # they change their device alone
 _PROCESSES = "/proc/"  # a path below it may be another process's by now
-_REFUSED = "refused"  # in a binary's undo: what it said when ADD failed
+_REFUSED = "refused"  # in a binary's undo: its error when ADD failed
 _UNREADABLE = frozenset({6, 7})  # the CNI errors for a config that cannot be decoded, or is invalid
 _STACKED = frozenset({"ipvlan", "ipvtap", "macsec", "macvlan", "macvtap", "vlan"})  # made on another interface
-_ON_THE_HOST = ("ipMasq", "macspoofchk")  # what lets bridge and ptp write firewall rules there
+_ON_THE_HOST = ("ipMasq", "macspoofchk")  # keys with which bridge and ptp write firewall rules there
 
 
 def order_of(task: Task, config: Mapping[str, Any], previous: StepResult) -> Order:
@@ -68,7 +68,7 @@ class Executor:
     def __init__(self, tasks: Mapping[str, Task], journal: Journal, site: Site, settings: Settings) -> None:
         decoders.build(*_IN_THREADS)
         self.tasks, self.journal, self._settings = tasks, journal, settings
-        self.site = dataclasses.replace(site, lock=journal.held)
+        self.site = dataclasses.replace(site, lock=journal.inherited)
         self._stop = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
 
     def until(self, deadline: float) -> None:
@@ -104,7 +104,7 @@ class Executor:
         self.journal.append(Done(step=key, result=result, notes=tuple(self.site.notes)))
 
     def undo(self, key: str) -> GivenBack:
-        """Undo a step that has begun; what had to be restored, and what could not be but does not matter.
+        """Undo a step that has begun; return what had to be restored, and what could not be but does not matter.
 
         Raises:
             NotUndoneError: it is not undone.
@@ -118,9 +118,9 @@ class Executor:
         return given
 
     def release(self, key: str) -> GivenBack:
-        """Give back what outlives a restart of the machine: of a binary all that it can do alone, else the lease.
+        """Give back what outlives a restart of the machine: by a binary's DEL, or as the lease of a built-in step.
 
-        Serves where nothing more is known of a step, too.
+        Works also for a step of which nothing more is known.
 
         Raises:
             NetdraError: it is not released.
@@ -138,10 +138,10 @@ class Executor:
         return GivenBack()
 
     def check(self, key: str) -> tuple[str, ...]:
-        """In words, what of a step is no longer as it should be.
+        """A step's drift, in words.
 
         Raises:
-            NetdraError: it cannot be told.
+            NetdraError: the drift cannot be found out.
         """
         task, state, results = self.tasks[key], self.journal.saved.steps[key], self._results()
         if not task.is_binary:
@@ -157,7 +157,7 @@ class Executor:
         return (*drift, *seen)
 
     def _ask(self, task: Task, state: StepState) -> tuple[tuple[str, ...], str]:
-        """What a binary's CHECK says is wrong, and why it could not be asked, "" if it was."""
+        """The errors of a binary's CHECK, and why the binary could not be asked, "" if it was."""
         plugin = self._plugin(task, state.config)
         if not protocol.can_check(plugin):
             return (), f"it speaks CNI {plugin.version}, which has no CHECK"
@@ -171,7 +171,7 @@ class Executor:
         return (), ""
 
     def _later(self, key: str) -> tuple[Mapping[str, Any], ...]:
-        """What built-in steps of a step's type that came after it on its interface wrote down before they acted."""
+        """The records of built-in steps of a step's type that came after it on its interface."""
         step, steps = self.tasks[key].step, self.journal.saved.steps
         begun = list(steps)
         after = [self.tasks[later] for later in begun[begun.index(key) + 1 :]]
@@ -208,15 +208,15 @@ class Executor:
                 self.journal.append(Amended(step=task.key, undo={**record, _REFUSED: _words(problem.failure)}))
             raise
         if task.after:
-            told = {interface.name for interface in result.interfaces if interface.sandbox == self.site.inside.path}
-            self._check_made(task, {task.step.if_name, *told} - before)
+            inside = {interface.name for interface in result.interfaces if interface.sandbox == self.site.inside.path}
+            self._check_made(task, {task.step.if_name, *inside} - before)
         return result
 
     def _check_made(self, task: Task, names: Collection[str]) -> None:
-        """What a derived step made stands on interfaces of the pod: what a program was told, it need not have heeded.
+        """Check that a derived step's interfaces stand on the pod's: a program may have ignored that in its config.
 
         Raises:
-            PermanentError: it stands on an interface of the node.
+            PermanentError: an interface stands on one of the node.
         """
         with self._own_sockets() as site:
             for name in sorted(names):
@@ -228,7 +228,7 @@ class Executor:
                     )
 
     def _recorded(self, task: Task) -> Mapping[str, Any]:
-        """What a binary's device is before ADD, as its undo; the device is this sandbox's from now on."""
+        """A binary's device as it is before ADD, as its undo; the device is this sandbox's from now on."""
         if task.step.device is None:
             return {}
         with self._own_sockets() as site:
@@ -244,7 +244,7 @@ class Executor:
         return {RECORD: msgspec.to_builtins(record)}
 
     def _undo_binary(self, task: Task, state: StepState) -> GivenBack:
-        """DEL, and then what of the device is not as it was, whatever the plugin says."""
+        """Call DEL, and then restore the device where it is not as it was, whatever the plugin answers."""
         notes: tuple[str, ...] = ()
         problem: NetdraError | None = None
         try:
@@ -268,7 +268,7 @@ class Executor:
         return GivenBack(given.restored, (*notes, *given.notes))
 
     def _unreleased(self, task: Task, config: Mapping[str, Any]) -> NetdraError | None:
-        """Release the lease that a program did not come to release, and say why it is not."""
+        """Release the lease that a program failed to release; return why it is not released."""
         try:
             builtin.release_planned(order_of(task, config, StepResult()), self.site)
         except NetdraError as problem:
@@ -306,7 +306,7 @@ class Executor:
             plugin = self._plugin(task, config)
             network, final = network_of(task, config), flow.final(task.key, self.tasks, self._results())
             if path:
-                # With it plugins reset what is on the host too; one that insists on a namespace is called without.
+                # With it plugins reset the host's side too; a plugin that insists on a namespace is called without.
                 try:
                     there = msgspec.structs.replace(attachment, netns=path)
                     protocol.delete(plugin, network, there, final, self._timeout())
@@ -320,14 +320,14 @@ class Executor:
             if problem.failure.code == _CONTAINER_UNKNOWN:
                 return ()
             if self.site.pod is None and _lives_in_the_pod_alone(task.step.type, config):
-                # Some look at the namespace before they release the lease, which is all that is left.
+                # Some plugins look at the namespace before they release the lease, which is all that is left.
                 builtin.release_planned(order_of(task, config, StepResult()), self.site)
                 return (f"its DEL failed, but all that it makes is gone with the namespace: {problem.what}",)
             raise
         return ()
 
     def _path_that_was(self) -> str:
-        """The path of a namespace that is gone, for DEL; "" where it is there, or the path may be another's by now.
+        """The path of a namespace that is gone, for DEL; "" where it is there, or may be another's path by now.
 
         The CNI specification asks DEL to succeed without the namespace, and has no rule that its path leads anywhere.
         """
@@ -364,7 +364,7 @@ class Executor:
 
 
 def _lives_in_the_pod_alone(kind: str, config: Mapping[str, Any]) -> bool:
-    """Whether nothing that a well-known plugin makes with that config outlives the pod's namespace, but for a lease."""
+    """Whether all that a well-known plugin makes with that config is gone with the pod's namespace, except a lease."""
     return kind in _IN_THE_POD and not any(config.get(key) for key in _ON_THE_HOST)
 
 
@@ -376,12 +376,12 @@ def _holds(task: Task, state: StepState) -> tuple[str, ...]:
 
 
 def _words(failure: PluginFailure) -> dict[str, Any]:
-    """What a plugin says when it fails, as plain JSON."""
+    """A plugin's error as plain JSON."""
     return {"code": failure.code, "message": failure.message, "details": failure.details}
 
 
 def _is_refused(state: StepState, problem: NetdraError) -> bool:
-    """Whether a plugin says on DEL what it said on ADD: it cannot read its config, and has never done anything."""
+    """Whether a plugin's error on DEL is that of ADD: it cannot read its config, and has never done anything."""
     if not isinstance(problem, PluginError) or state.result is not None or _REFUSED not in state.undo:
         return False
     added, deleted = state.undo[_REFUSED], _words(problem.failure)
@@ -397,7 +397,7 @@ class NotUndoneError(PermanentError):
     """A step is not undone.
 
     Attributes:
-        restored: what of its device netdra restored by itself all the same.
+        restored: what netdra restored of its device all the same.
         stranded: its device is not what it was.
         refused: its plugin cannot read its config.
         hung: the plugin that did not answer in time, "" if none.
@@ -421,7 +421,7 @@ class NoTimeError(TemporaryError):
 
 
 def network_of(task: Task, config: Mapping[str, Any]) -> NetworkConfig:
-    """A step as a binary is told of it, with its config resolved."""
+    """A step as a binary's network configuration, with its config resolved."""
     device = task.step.device
     return NetworkConfig(
         network=task.step.network,

@@ -1,8 +1,8 @@
 """Files that survive a crash: written whole or not at all, locked while in use, put aside where they cannot be read.
 
 Used by `checkpoint` and by other modules that keep state on a node's disk. A file gets its name once its bytes are on
-the disk, so a reader sees the old file or the new one, whole; after a power failure too, where that is asked for. Files
-that are asked for at each claim and each pod are read again only when they have changed (`FileCache`).
+the disk, so a reader sees the old file or the new one, whole. That is so after a power failure too, if the caller asks
+for it. Files that are read for each claim and each pod are read again only when they have changed (`FileCache`).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ MODE = 0o600
 FOLDER_MODE = 0o700
 LOCK_PAUSE = 0.01
 _FOLDER_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
-_TEMPORARY = ".new"  # one a folder: what a process that was killed left of it is overwritten by the next
+_TEMPORARY = ".new"  # one a folder: the next process overwrites the one that a killed process left
 
 
 class ExistsError(TemporaryError):
@@ -37,13 +37,13 @@ def create(path: Path, content: bytes, timeout: float, *, lasting: bool = True) 
     Args:
         path: its name; its folder is made if need be.
         content: all of it.
-        timeout: seconds to wait for others who write in the same folder.
-        lasting: it must be there after a power failure too. If not, nothing waits for the disk, and what is there after
-            one may be cut.
+        timeout: seconds to wait for other processes that write in the same folder.
+        lasting: it must be there after a power failure too. If not, nothing waits for the disk, and the file may be cut
+            after a power failure.
 
     Raises:
         ExistsError: there is a file of that name already.
-        TemporaryError: the file system does not take it, or others write for longer than that.
+        TemporaryError: the file system does not take it, or other processes write for longer than that.
     """
     try:
         with folder(path.parent, timeout) as opened_folder:
@@ -67,15 +67,16 @@ def replace(path: Path, content: bytes, timeout: float, *, mode: int = MODE, las
     Args:
         path: its name.
         content: all of it.
-        timeout: seconds to wait for others who write in the same folder.
+        timeout: seconds to wait for other processes that write in the same folder.
         mode: its permissions.
         lasting: as of `create`.
 
     Returns:
-        The file's status, of what was written.
+        The status of the file that was written.
 
     Raises:
-        TemporaryError: the file system does not take it, or others write for longer than that; the old file stays.
+        TemporaryError: the file system does not take it, or other processes write for longer than that; the old file
+            stays.
     """
     try:
         with folder(path.parent, timeout) as opened_folder:
@@ -92,11 +93,11 @@ def replace(path: Path, content: bytes, timeout: float, *, mode: int = MODE, las
 
 
 def place(path: Path, content: bytes, timeout: float, *, mode: int) -> None:
-    """Write a file that need not outlast a power failure, whole or not at all, where others watch its folder.
+    """Write a file that need not outlast a power failure, whole or not at all, where other programs watch its folder.
 
-    Runtimes watch that of CDI specifications. Their library looks at it again when a file is renamed, removed or
+    Runtimes watch the folder of CDI specifications. Their library looks at it again when a file is renamed, removed or
     written to, and before 1.1.1 not when one is created (`watch` in pkg/cdi/cache.go), so the file is given its name by
-    a rename. What is renamed had no name while it was written (open(2), O_TMPFILE): they see one change, not five.
+    a rename. The file had no name while it was written (open(2), O_TMPFILE): the runtimes see one change, not five.
 
     Args:
         path: its name.
@@ -118,8 +119,8 @@ def place(path: Path, content: bytes, timeout: float, *, mode: int) -> None:
 def appear(path: Path, content: bytes, timeout: float, *, mode: int) -> None:
     """Write a file that need not outlast a power failure, whole or not at all, in place of the one that may be there.
 
-    Whoever has the old one open keeps it. There is a moment without either; nobody who writes at the same time is
-    waited for.
+    A process that has the old file open keeps it. There is a moment without either file. Processes that write at the
+    same time are not waited for.
 
     Args:
         path: its name; its folder is made if need be.
@@ -140,10 +141,10 @@ def appear(path: Path, content: bytes, timeout: float, *, mode: int) -> None:
 
 @contextmanager
 def folder(path: Path, timeout: float) -> Iterator[int]:
-    """A folder, made if need be, open and locked: until the context ends no one else writes a file in it.
+    """A folder, made if need be, open and locked: until the context ends no other process writes a file in it.
 
     Raises:
-        TemporaryError: others write for longer than the timeout, in seconds.
+        TemporaryError: other processes write for longer than the timeout, in seconds.
         OSError: it cannot be made or opened.
     """
     try:
@@ -183,14 +184,14 @@ def locked(fd: int, deadline: float) -> bool:
 
 
 def put_aside(path: Path, mark: str = "bad") -> Path:
-    """Rename a file that cannot be used, so that it is kept for a person and stops no one; return its new name.
+    """Rename a file that cannot be used, so that it stays for a person and is in nobody's way; return its new name.
 
     Args:
         path: the file.
         mark: one word for why; it is in the new name.
 
     Raises:
-        TemporaryError: it cannot be renamed, or someone else has just done so.
+        TemporaryError: it cannot be renamed, or another process has just done so.
     """
     aside = next(
         name for number in range(1_000_000) if not (name := path.with_name(f"{path.name}.{mark}-{number}")).exists()
@@ -218,7 +219,7 @@ def copy_aside(path: Path) -> Path:
 
 
 def unwritable(path: Path, problem: OSError) -> TemporaryError:
-    """The error that says that a file cannot be written."""
+    """The error for a file that cannot be written."""
     return TemporaryError(
         f"{path} cannot be written: {problem.strerror}", hint="see whether its file system is full or read-only"
     )
@@ -316,7 +317,7 @@ _State = tuple[int, int, int]
 
 
 class NewerStateError(TemporaryError):
-    """A file of a netdra that is newer than this one: it is left as it is, for that one to read when it is back."""
+    """A file of a newer netdra: it is left as it is, for the newer netdra to read when it is back."""
 
     def __init__(self, what: str, version: int, newest: int) -> None:
         super().__init__(
@@ -353,53 +354,54 @@ def refuse_newer(text: bytes, newest: int, what: str) -> None:
 
 
 class FileCache(Generic[T]):
-    """What files of one kind say, decoded, and read again only when they have changed. Any thread may ask.
+    """The decoded content of files of one kind, read again only when they have changed. Any thread may ask.
 
-    What another process has written counts at once: a file counts as unchanged only as long as it is the same one, of
-    the same size, and last written at the same time.
+    A write of another process counts at once: a file counts as unchanged only as long as it is the same one, of the
+    same size, and last written at the same time.
     """
 
     def __init__(self, decode: Callable[[bytes, Path], T]) -> None:
         """Begin with nothing.
 
         Args:
-            decode: content and path -> what it says, which nobody changes.
+            decode: content and path -> the decoded content, which callers must not change.
         """
         self._decode = decode
         self._cache: dict[str, tuple[_State, T]] = {}
 
     def of(self, path: Path) -> T:
-        """What a file says now.
+        """The decoded content of a file as it is now.
 
         Raises:
-            OSError: it is not there, or cannot be read. What decoding raises comes through.
+            OSError: it is not there, or cannot be read. Errors of decoding come through.
         """
         name = str(path)
         cached = self._cache.get(name)
         if cached is not None and cached[0] == _state(os.stat(name)):  # noqa: PTH116 (asked for each file, each time)
             return cached[1]
         with path.open("rb") as opened:
-            # Looked at before it is read: what is appended in between is found the next time.
+            # The status comes before the content: what is appended in between is found the next time.
             state = _state(os.fstat(opened.fileno()))
             content = self._decode(opened.read(), path)
         self._cache[name] = state, content
         return content
 
     def remember(self, path: Path, status: os.stat_result, content: T) -> None:
-        """Take what a file says from the caller, who has just written it.
+        """Take a file's content from the caller, which has just written it.
 
         Args:
             path: the file.
             status: its status, as `replace` returned it.
-            content: what decoding it would yield.
+            content: its decoded content.
         """
         self._cache[str(path)] = _state(status), content
 
     def forget_all_but(self, folder: Path, names: Iterable[str]) -> None:
         """Forget the files of a folder but for these."""
-        kept = {f"{folder}/{name}" for name in names}
-        for name in [name for name in list(self._cache) if name.rpartition("/")[0] == str(folder) and name not in kept]:
-            self._cache.pop(name, None)
+        paths = {f"{folder}/{name}" for name in names}
+        for path in list(self._cache):
+            if path.rpartition("/")[0] == str(folder) and path not in paths:
+                self._cache.pop(path, None)
 
 
 def _state(status: os.stat_result) -> _State:

@@ -1,10 +1,10 @@
-"""What flows along a pod's graph: which step comes after which, and what each is given of the results before it.
+"""The flow along a pod's graph: which step comes after which, and the results that each step is given.
 
-Pure. A step's `prevResult` is the merge of its dependencies' results (decision D9) on ADD; on DEL it is the merge of
-all that was built on the step, which for a chain is its final result, as the CNI specification asks. So it is on CHECK,
-as far as the graph is a chain there: stock plugins take every address in it for their own interface's. Results
-are handed on from step to step, so what one of two branches has changed is old in the other: of an interface that
-several results tell of, what the step that changed it last says is taken.
+Pure. On ADD a step's `prevResult` is the merge of its dependencies' results (decision D9). On DEL it is the merge of
+all that was built on the step, which for a chain is its final result, as the CNI specification asks. On CHECK it is the
+same, as far as the graph is a chain there: stock plugins take every address in it for their own interface's. Results
+are handed on from step to step, so a change in one of two branches is not in the other's results. Where several results
+have an interface, the one of the step that changed it last counts.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
     """One step of one of the pod's plans.
 
     Attributes:
-        key: what the checkpoint calls it: the place of its plan, and its name.
+        key: its key in the checkpoint: the place of its plan, and its name.
         topology: the plan's topology.
         step: the step.
         after: the keys of its dependencies.
@@ -44,7 +44,7 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
     ancestors: Mapping[str, str]
 
     def resolved(self, config: Mapping[str, Any], graph: Mapping[str, Task], results: Results) -> dict[str, Any]:
-        """A config of the step without references, by what its ancestors resulted in and were allocated.
+        """A config of the step without references, by the results and allocated devices of its ancestors.
 
         Raises:
             ConfigError: a reference leads nowhere.
@@ -64,7 +64,7 @@ def tasks(plans: Sequence[Plan], first: int = 0) -> dict[str, Task]:
 
     Args:
         plans: the pod's.
-        first: the place of the first of them among all of the pod's.
+        first: the place of the first plan among all of the pod's.
 
     Raises:
         InvalidInputError: a plan is no graph in that order, or an interface or a network cannot be named so.
@@ -81,8 +81,8 @@ def tasks(plans: Sequence[Plan], first: int = 0) -> dict[str, Task]:
 def edges(graph: Mapping[str, Task]) -> dict[str, tuple[str, ...]]:
     """For each step its predecessors: its dependencies among these steps, and the step before it on its interface.
 
-    Two steps that change one interface run in the plan's order though neither depends on the other: what the second
-    finds there, and gives back when it is undone, is what the first has made of it.
+    Two steps that change one interface run in the plan's order though neither depends on the other: the second finds,
+    and gives back when it is undone, the interface as the first has made it.
     """
     latest: dict[str, str] = {}
     comes_after: dict[str, tuple[str, ...]] = {}
@@ -94,7 +94,7 @@ def edges(graph: Mapping[str, Task]) -> dict[str, tuple[str, ...]]:
 
 
 def previous(task: Task, graph: Mapping[str, Task], results: Results) -> StepResult:
-    """What a step is given: the result of its one dependency as it is, or the merge of several."""
+    """A step's previous result: the result of its one dependency as it is, or the merge of several."""
     given = merge([results.get(dependency, _NOTHING) for dependency in task.after])
     if len(task.after) < 2:
         return given
@@ -115,10 +115,10 @@ def final(key: str, graph: Mapping[str, Task], results: Results) -> StepResult |
 
 
 def to_check(key: str, graph: Mapping[str, Task], results: Results) -> StepResult:
-    """What a binary is given on CHECK: the result of the last step that follows it in a chain on its interface.
+    """A binary's previous result on CHECK: that of the last step that follows it in a chain on its interface.
 
-    Where the graph branches, branches meet, or another interface is made, the chain ends: what is added there is not
-    what the step would find on its own.
+    Where the graph branches, branches meet, or another interface is made, the chain ends: the binary would not find on
+    its interface what is added there.
     """
     last = key
     while True:
@@ -133,9 +133,9 @@ def to_check(key: str, graph: Mapping[str, Task], results: Results) -> StepResul
 
 
 def expected(key: str, graph: Mapping[str, Task], results: Results) -> StepResult:
-    """What a built-in step should find: all that the steps made, as the last to change it left it, and its own devices.
+    """The result that a built-in step is checked by: all interfaces as the last steps left them, and its own devices.
 
-    A binary that changes an interface need not tell its MTU: that is left out then.
+    The result of a binary that changes an interface need not have the MTU: then the MTU is left out.
     """
     latest = _latest(graph, results)
     for step, task in graph.items():
@@ -150,7 +150,7 @@ def expected(key: str, graph: Mapping[str, Task], results: Results) -> StepResul
 
 
 def _latest(graph: Mapping[str, Task], results: Results) -> _Interfaces:
-    """Each interface as the step that made it or changed it last told of it."""
+    """Each interface as in the result of the step that made it or changed it last."""
     latest: _Interfaces = {}
     for key, task in graph.items():
         given = {interface for dependency in task.after for interface in results.get(dependency, _NOTHING).interfaces}
@@ -162,15 +162,15 @@ def _latest(graph: Mapping[str, Task], results: Results) -> _Interfaces:
     return latest
 
 
-def _filled(told: CNIInterface, before: CNIInterface | None) -> CNIInterface:
-    """An interface with what an older protocol version could not pass on."""
+def _filled(interface: CNIInterface, before: CNIInterface | None) -> CNIInterface:
+    """An interface with the fields that an older protocol version could not pass on."""
     if before is None:
-        return told
+        return interface
     return msgspec.structs.replace(
-        told,
-        mtu=told.mtu or before.mtu,
-        pci_id=told.pci_id or before.pci_id,
-        socket_path=told.socket_path or before.socket_path,
+        interface,
+        mtu=interface.mtu or before.mtu,
+        pci_id=interface.pci_id or before.pci_id,
+        socket_path=interface.socket_path or before.socket_path,
     )
 
 

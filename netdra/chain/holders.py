@@ -1,7 +1,7 @@
 """Which sandbox has which device: one symbolic link a device, beside the checkpoints.
 
 A device that is moved or bound cannot be in two pods. Links are made before the act, by one atomic call, so two
-processes cannot both have one, and looking one up costs nothing. A link counts as long as the checkpoint that it names
+processes cannot both have a device, and a look-up costs nothing. A link counts as long as the checkpoint that it names
 is there and of this boot: after a crash the checkpoint still says that the device must be given back.
 """
 
@@ -19,7 +19,7 @@ from netdra.model.errors import InvalidInputError, TemporaryError
 from netdra.steps.allocated import Allocated
 
 RECORD = "device"
-"""Where a binary's undo has what its device was (`netdra.steps.allocated`)."""
+"""The key of a binary's undo with its device as it was (`netdra.steps.allocated`)."""
 _FOLDER = "devices"
 
 
@@ -55,7 +55,7 @@ def give_up(directory: Path, device: str, sandbox: str) -> None:
 
 
 def forget(directory: Path, sandbox: str) -> None:
-    """A sandbox has nothing any more: a process that died between noting a device and its checkpoint left only that."""
+    """Note that a sandbox has no device any more; a process may have died before its checkpoint, and left a link."""
     try:
         noted = os.listdir(directory / _FOLDER)  # noqa: PTH208 (names alone)
     except FileNotFoundError:
@@ -84,14 +84,14 @@ def shares_claim(directory: Path, device: str, header: Header) -> bool:
     try:
         other = checkpoint.load(directory, holder(directory, device)).header
     except (FileNotFoundError, BadCheckpointError, NewerStateError, InvalidInputError):
-        return False  # the sandbox has just let go of it: the other one tries again
+        return False  # the sandbox has just given the device up: the other one tries again
     claims = {plan.claim.uid for plan in header.plans}
     is_former = bool(header.pod.uid) and other.pod.uid == header.pod.uid
     return not is_former and any(plan.claim.uid in claims for plan in other.plans)
 
 
 def sharer(directory: Path, device: str, sandbox: str) -> str:
-    """Another sandbox of this boot with a binary that was given the device and is not undone, or "". Reads them all."""
+    """Another sandbox of this boot with a binary that has the device, not undone, or "". Reads all checkpoints."""
     for saved in checkpoint.load_all(directory)[0]:
         header = saved.header
         others = header.pod.sandbox != sandbox and header.boot_id == checkpoint.boot_id()
@@ -101,7 +101,7 @@ def sharer(directory: Path, device: str, sandbox: str) -> str:
 
 
 def written(state: StepState) -> tuple[str, ...]:
-    """The key of the device that a binary was given, as it was written down; none where it was given none."""
+    """The key of a binary's device in its record; none where it was given no device."""
     return msgspec.convert(state.undo[RECORD], Allocated).holds if RECORD in state.undo else ()
 
 

@@ -1,4 +1,4 @@
-"""What of a binary's work is no longer as its result said, asked of the kernel and not of the plugin (decision D27).
+"""The drift of a binary's interfaces from its result, asked of the kernel and not of the plugin (decision D27).
 
 Called by `netdra.chain.execute` on check: many plugins have a CHECK that does nothing, or says that it is not there.
 """
@@ -15,17 +15,17 @@ from netdra.model.errors import PermanentError
 from netdra.model.result import CNIInterface, StepResult
 from netdra.steps.contract import Site
 from netdra.steps.devices import USERSPACE_DRIVERS
-from netdra.steps.drift import check_told
+from netdra.steps.drift import check_values
 
 _ON_A_MASTER = ("macvlan", "ipvlan", "vlan")
 
 
 class UncheckableError(PermanentError):
-    """Whether all is well with a step cannot be told."""
+    """A step cannot be checked."""
 
 
 def own_interfaces(task: Task, given: StepResult, own: StepResult) -> tuple[CNIInterface, ...]:
-    """The interfaces that a step made, and the one that it is called by: others it only hands on."""
+    """The interfaces that a step made, and the one of its name: it only hands on all others."""
     return tuple(
         interface
         for interface in own.interfaces
@@ -36,13 +36,13 @@ def own_interfaces(task: Task, given: StepResult, own: StepResult) -> tuple[CNII
 def drift(
     task: Task, config: Mapping[str, Any], interfaces: Iterable[CNIInterface], expected: StepResult, site: Site
 ) -> tuple[str, ...]:
-    """In words, what of a step's interfaces is not there, or not as the results have it.
+    """The step's interfaces that are not there, or not as the results have them, in words.
 
     Args:
         task: the step.
         config: its config, without references.
-        interfaces: those that are its own.
-        expected: what should be there, as the step that changed it last told of it.
+        interfaces: the step's own interfaces.
+        expected: all interfaces as in the result of the step that changed them last.
         site: where.
 
     Raises:
@@ -64,7 +64,7 @@ def _of_interface(task: Task, config: Mapping[str, Any], name: str, expected: St
         _check_has_interface(task, name, site)
         yield f'interface "{name}" is not there'
         return
-    yield from check_told(there, expected, site)
+    yield from check_values(there, expected, site)
     if name == task.step.if_name:
         yield from _of_master(task, config, there, site)
         yield from _of_members(config, there, site)
@@ -80,7 +80,7 @@ def _check_has_interface(task: Task, name: str, site: Site) -> None:
 
 
 def _of_master(task: Task, config: Mapping[str, Any], made: Link, site: Site) -> Iterator[str]:
-    """Whether what stands on an interface of the pod still stands on that one."""
+    """Whether an interface that was made on another one of the pod still stands on it."""
     master = config.get("master")
     in_pod = bool(task.after) or config.get("linkInContainer") is True
     if not in_pod or made.kind not in _ON_A_MASTER or not isinstance(master, str) or not master:
@@ -93,9 +93,10 @@ def _of_master(task: Task, config: Mapping[str, Any], made: Link, site: Site) ->
 
 
 def _stands_on(made: Link, lower: Link) -> bool:
-    """Whether a link stands on another one; of its own kind it stands beside that, on what both have below.
+    """Whether a link stands on another one, or beside one of its own kind, on the link below both.
 
-    So do macvlan_common_newlink() in drivers/net/macvlan.c and ipvlan_link_new() in drivers/net/ipvlan/ipvlan_main.c.
+    macvlan_common_newlink() in drivers/net/macvlan.c and ipvlan_link_new() in drivers/net/ipvlan/ipvlan_main.c make a
+    link that is asked for on one of its own kind on the link below that one.
     """
     if made.lower_netns < 0 and made.lower == lower.index:
         return True

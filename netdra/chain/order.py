@@ -14,7 +14,7 @@ Act = Callable[[str], None]
 
 
 def reverse(edges: Mapping[str, Sequence[str]]) -> dict[str, tuple[str, ...]]:
-    """The edges the other way round, and the steps in the opposite order: what must be undone before each step.
+    """The edges the other way round, and the steps in the opposite order: for each, the steps to be undone before it.
 
     Args:
         edges: step -> the steps that it comes after, every step before its dependents.
@@ -35,15 +35,15 @@ def run(
     interrupt: Callable[[], None] = lambda: None,
     workers: int = 8,
 ) -> dict[str, Exception]:
-    """Act on each step once all those that it comes after have been acted on, and return what failed.
+    """Act on each step once all steps that it comes after have been acted on, and return the failures.
 
     Args:
         edges: step -> the steps that it comes after, every step before its dependents.
-        act: what is done; an exception is the step's failure.
+        act: the act; an exception is the step's failure.
         beside: whether a step may run in a thread of its own.
         stop_on_failure: begin nothing more once a step has failed. Otherwise a failed step counts as acted on.
-        interrupt: called when this thread is interrupted (KeyboardInterrupt): what runs in others is to end soon. It is
-            waited for, and begins nothing more.
+        interrupt: called when this thread is interrupted (KeyboardInterrupt): steps that run in other threads are to
+            end soon. They are waited for, and nothing more begins.
         workers: how many threads there may be.
     """
     run = _Run(edges, act, beside, stop_on_failure)
@@ -81,7 +81,7 @@ class _Run:
         return not self._running and (not self._waiting or bool(stopped))
 
     def _begin_some(self, threads: ThreadPoolExecutor | None) -> None:
-        """Begin what can run beside others, then do one of the rest here."""
+        """Begin the steps that can run beside others, then do one of the rest here."""
         if self._stop and self._failed:
             return
         ready = [key for key in self._waiting if self._over.issuperset(self._edges[key])]
@@ -100,12 +100,12 @@ class _Run:
     def _do(self, key: str) -> None:
         try:
             self._act(key)
-        except Exception as problem:  # noqa: BLE001 (reported by the caller, after what must be undone is)
+        except Exception as problem:  # noqa: BLE001 (the caller reports it, after undoing)
             self._failed[key] = problem
         self._over.add(key)
 
     def _await_one(self) -> None:
-        # While something is ready to be done here, what runs apart is only looked at, not waited for.
+        # While a step is ready to be done here, those that run apart are only looked at, not waited for.
         ready = not (self._stop and self._failed) and any(
             self._over.issuperset(self._edges[key]) for key in self._waiting
         )

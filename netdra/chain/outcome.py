@@ -1,6 +1,6 @@
-"""What a chain made of each allocated device: the one result that claim status, CDI, metadata and events read.
+"""The outcome of each allocated device: the one result that claim status, CDI, metadata and events read.
 
-Made from the plans and the reports of their steps, which `attach` yields and a checkpoint gives back. Pure.
+Made from the plans and the reports of their steps, which `attach` returns and a checkpoint has too. Pure.
 """
 
 from __future__ import annotations
@@ -42,11 +42,11 @@ class DeviceOutcome(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def device_outcomes(plans: Sequence[Plan], steps: Sequence[StepReport]) -> tuple[DeviceOutcome, ...]:
-    """What the devices of plans became, in the order of their steps.
+    """The outcomes of the devices of plans, in the order of their steps.
 
     Args:
-        plans: those that were run to their end.
-        steps: the report of each of their steps, in the plans' order.
+        plans: the plans that were run to their end.
+        steps: the report of each step of the plans, in the plans' order.
     """
     reports = iter(steps)
     return tuple(
@@ -55,12 +55,12 @@ def device_outcomes(plans: Sequence[Plan], steps: Sequence[StepReport]) -> tuple
 
 
 def reports_of(saved: Saved, steps: Mapping[str, Task], seconds: Mapping[str, float]) -> tuple[StepReport, ...]:
-    """The report of each step of a checkpoint that says that all are done, in the plans' order.
+    """The report of each step of a complete checkpoint, in the plans' order.
 
     Args:
         saved: the checkpoint.
         steps: its steps by key.
-        seconds: how long each of those that were done just now took.
+        seconds: how long each step took that was done just now.
     """
     return tuple(
         StepReport(
@@ -75,7 +75,7 @@ def reports_of(saved: Saved, steps: Mapping[str, Task], seconds: Mapping[str, fl
 
 
 def recorded_outcomes(saved: Saved) -> tuple[DeviceOutcome, ...]:
-    """What the devices of a complete checkpoint became.
+    """The outcomes of the devices of a complete checkpoint.
 
     Raises:
         InvalidInputError: the plans make no sense.
@@ -108,7 +108,7 @@ def _of_plan(plan: Plan, reports: Mapping[str, StepReport]) -> Iterator[DeviceOu
 
 
 def _standing_on(plan: Plan, root: PlannedStep) -> list[PlannedStep]:
-    """A step and all that stand on it, in the order in which they run."""
+    """A step and all steps that stand on it, in the order in which they run."""
     names = {root.name}
     stack = [root]
     for step in plan.steps:
@@ -134,8 +134,8 @@ def _network(root: PlannedStep, result: StepResult, whole: StepResult) -> Networ
 
     Args:
         root: the step.
-        result: what the step itself yielded.
-        whole: what all steps of the plan made, each thing as the last step to change it left it.
+        result: the step's own result.
+        whole: the results of all steps of the plan, each interface as the last step to change it left it.
     """
     if _place(result, root.if_name) is None:
         return None
@@ -149,7 +149,7 @@ def _network(root: PlannedStep, result: StepResult, whole: StepResult) -> Networ
 
 
 def _place(result: StepResult, name: str) -> int | None:
-    """The place of an interface in the pod among those that a result tells of."""
+    """The place of an interface in the pod among those of a result."""
     return next(
         (at for at, interface in enumerate(result.interfaces) if interface.name == name and interface.sandbox), None
     )

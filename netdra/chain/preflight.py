@@ -1,9 +1,9 @@
-"""Find what can be known to be wrong with a pod's plans before anything is touched. Called by `attach`.
+"""Find errors in a pod's plans that can be known before anything is touched. Called by `attach`.
 
-References are resolved against what the steps are expected to make, so a config that would be refused when its step's
-turn comes is refused now. Plugins that can be asked are asked whether they are ready, as the last thing: STATUS of CNI
-1.1. All are asked at once, and one that said yes is believed for a while: asking costs as much as a step. A plugin that
-does not answer in time, or breaks the protocol, is not held up for that: its ADD will tell.
+References are resolved against the expected results of the steps, so a config that would be refused when its step's
+turn comes is refused now. Last of all, plugins that have STATUS of CNI 1.1 are asked whether they are ready. All are
+asked at once, and a plugin that was ready counts as ready for a while: asking costs as much as a step. A plugin that
+does not answer in time, or breaks the protocol, is not refused for that: its ADD will show.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ def preflight(tasks: Mapping[str, Task], site: Site) -> None:
 
 @contextmanager
 def _named(task: Task) -> Iterator[None]:
-    """Name the topology and the step in what is said of it."""
+    """Name the topology and the step in errors."""
     subject = called(task.topology, task.step.name)
     try:
         yield
@@ -116,7 +116,7 @@ def _builtin(task: Task, expected: Mapping[str, StepResult], previous: StepResul
 
 
 def _resolved(task: Task, expected: Mapping[str, StepResult]) -> Mapping[str, Any] | None:
-    """A step's config as it may become, or None if only the step that gets an address can say which."""
+    """A step's config with example values for its references; None if it refers to an address, which has no example."""
     if any(reference.field == "ips" for _, reference in find(task.step.config)):
         return None
     return resolve(task.step.config, {name: expected[key] for name, key in task.ancestors.items()})
@@ -127,7 +127,7 @@ def _called(task: Task) -> str:
 
 
 def _expected(task: Task, previous: StepResult, sandbox: str) -> StepResult:
-    """What a step's result may look like: right in its names, of the right types in the rest."""
+    """An example of a step's result: right in its names, of the right types in the rest."""
     device = task.step.device
     address = device.pci_address if device is not None else ""
     made = CNIInterface(name=task.step.if_name, mac=_SOME_MAC, mtu=1500, sandbox=sandbox, pci_id=address)
@@ -139,7 +139,7 @@ BELIEVED = 10.0
 MAX_SECONDS = 1.0
 MAX_BELIEVED = 256
 WORKERS = 8
-# The CNI specification's codes of STATUS: no ADD now (50), and what is attached may have lost its network too (51).
+# The CNI specification's codes of STATUS: no ADD now (50), and containers may have lost their network too (51).
 _UNAVAILABLE = frozenset({TRY_AGAIN_LATER, 50, 51})
 
 
@@ -151,7 +151,7 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
     network: NetworkConfig
 
 
-# (binary, configuration) -> until when it is believed to be ready, on the monotonic clock.
+# (binary, configuration) -> until when it counts as ready, on the monotonic clock.
 _ready: dict[tuple[object, bytes], float] = {}
 
 
@@ -159,12 +159,12 @@ def check_readiness(asked: Iterable[Asked], seconds: float) -> None:
     """Ask all plugins that have STATUS.
 
     Args:
-        asked: which, and with what configuration.
-        seconds: what may be spent on it, at most `MAX_SECONDS` of them.
+        asked: the plugins, each with its configuration.
+        seconds: how long it may take; at most `MAX_SECONDS` count.
 
     Raises:
-        TemporaryError: some are not ready, and may be later.
-        PermanentError: some will not be.
+        TemporaryError: some plugins are not ready, and may be later.
+        PermanentError: some plugins will not be ready.
     """
     now = time.monotonic()
     open_ones = [
@@ -189,7 +189,7 @@ def check_readiness(asked: Iterable[Asked], seconds: float) -> None:
 
 
 def _ask(asked: Asked, deadline: float) -> PluginFailure | None:
-    """What a plugin has against being called, if it says so itself."""
+    """The plugin's own error, if it is not ready; None if it is, or does not answer."""
     left = deadline - time.monotonic()
     if left <= 0:
         return None

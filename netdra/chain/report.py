@@ -1,4 +1,4 @@
-"""What attaching, detaching and checking have to say: for people, for events and conditions, and as JSON.
+"""The reports of attaching, detaching and checking: for people, for events and conditions, and as JSON.
 
 Made by `attach`, `detach` and `check`; shown by the command line and the daemon.
 """
@@ -34,8 +34,8 @@ class StepReport(StepName, frozen=True, kw_only=True):
 
     Attributes:
         interface: the interface that it made or changed.
-        result: what it yielded.
-        notes: what it could not do and that did not fail it, such as an offload that the device has not.
+        result: its CNI result.
+        notes: what it could not do without failing, such as an offload that the device does not have.
         seconds: how long it took; 0 where it was done before.
     """
 
@@ -48,7 +48,7 @@ class StepReport(StepName, frozen=True, kw_only=True):
 class StepFailure(StepName, frozen=True, kw_only=True):
     """A step that failed. `kind`, `code`, `details` and `stderr` are those of `netdra.cni.errors.PluginFailure`.
 
-    `hung` is the plugin that did not answer in time, which may be the one that gives addresses to a step; "" if none.
+    `hung` is the plugin that did not answer in time, which may be the IPAM plugin of a step; "" if none.
     """
 
     message: str
@@ -67,8 +67,8 @@ class UndoReport(StepName, frozen=True, kw_only=True):
     Attributes:
         outcome: `undone`; `failed`, for the reason in `message`; or `left`, because there was no time.
         notes: what could not be given back, and does not matter for the device's next user.
-        restored: what of the step's device its plugin had left otherwise than it was, and netdra restored.
-        stranded: its device is not what it was, and nobody else may have it.
+        restored: what netdra restored of the step's device after its plugin had left it otherwise than it was.
+        stranded: its device is not what it was, and no other pod may have it.
         refused: its plugin cannot read its config, and has never done anything.
         hung: the plugin that did not answer in time, "" if none.
     """
@@ -88,8 +88,8 @@ class AttachReport(msgspec.Struct, frozen=True, kw_only=True, rename="camel", om
 
     Attributes:
         steps: in the order of the plans.
-        repeated: it was so already, and nothing was done.
-        problems: what was met on the way, such as an earlier checkpoint that could not be read.
+        repeated: it was complete already, and nothing was done.
+        problems: further problems, such as an earlier checkpoint that could not be read.
     """
 
     sandbox: str
@@ -125,7 +125,7 @@ class DetachReport(msgspec.Struct, frozen=True, kw_only=True, rename="camel", om
 
     Attributes:
         found: whether there was a checkpoint.
-        namespace_gone: whether the pod's namespace was gone already for all but the caller, who may have held it.
+        namespace_gone: whether the pod's namespace was gone already, or only the caller still held it.
         undone: step by step.
         problems: what is wrong beside the steps, such as a checkpoint that was damaged.
     """
@@ -154,12 +154,12 @@ class DetachReport(msgspec.Struct, frozen=True, kw_only=True, rename="camel", om
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What of the steps that were undone could not be given back as it was."""
+        """What could not be given back as it was, of the steps that were undone."""
         return tuple(f"{step}: {note}" for step in self.undone for note in step.notes)
 
     @property
     def restored(self) -> tuple[str, ...]:
-        """What of devices plugins had left otherwise than it was, and netdra restored."""
+        """What netdra restored of devices after their plugins had left them otherwise than they were."""
         return tuple(f"{step}: {text}" for step in self.undone for text in step.restored)
 
     @property
@@ -178,7 +178,7 @@ class DetachReport(msgspec.Struct, frozen=True, kw_only=True, rename="camel", om
 
 
 class StepCheck(StepName, frozen=True, kw_only=True):
-    """What of a step is no longer as it should be; `skipped` says why it could not be checked."""
+    """A step's drift; `skipped` says why the step could not be checked."""
 
     drift: tuple[str, ...] = ()
     skipped: str = ""
@@ -203,7 +203,7 @@ class NetworkCollected(msgspec.Struct, frozen=True, kw_only=True, rename="camel"
     Attributes:
         network: the network's name.
         plugin: the plugin that was called, for a built-in step its IPAM plugin.
-        valid: how many attachments it was told to keep.
+        valid: how many attachments the plugin was asked to keep.
         skipped: why it could not be asked.
         problem: how it failed.
     """
@@ -216,19 +216,19 @@ class NetworkCollected(msgspec.Struct, frozen=True, kw_only=True, rename="camel"
 
 
 class CollectReport(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """What plugins were let free. `problems` say why nothing was collected."""
+    """What became of GC of all networks. `problems` say why nothing was collected."""
 
     networks: tuple[NetworkCollected, ...] = ()
     problems: tuple[str, ...] = ()
 
     @property
     def is_clean(self) -> bool:
-        """Whether all that could be asked has done it."""
+        """Whether every plugin that could be asked has collected."""
         return not self.problems and not any(network.problem for network in self.networks)
 
 
 class AttachError(NetdraError):
-    """A pod's network could not be attached; `report` says what failed and what was undone. Raised as a kind of it."""
+    """A pod's network could not be attached; `report` says what failed and what was undone. A subclass is raised."""
 
     def __init__(self, report: FailedAttachReport) -> None:
         hint = next((failure.hint for failure in report.failures if failure.hint), "")
@@ -245,7 +245,7 @@ class AttachTemporaryError(AttachError, TemporaryError):
 
 
 def attach_error(report: FailedAttachReport) -> AttachError:
-    """The error of the kind that the failures are."""
+    """The error for a report: temporary if all failures are."""
     temporary = all(failure.temporary for failure in report.failures)
     return AttachTemporaryError(report) if temporary else AttachPermanentError(report)
 
@@ -256,21 +256,21 @@ def name_of(topology: str, step: PlannedStep) -> dict[str, Any]:
 
 
 def failure_of(topology: str, step: PlannedStep, problem: Exception) -> StepFailure:
-    """The failure that an exception is."""
+    """An exception of a step as its failure."""
     named = name_of(topology, step)
     temporary = isinstance(problem, TemporaryError)
     if isinstance(problem, PluginError):
-        told = problem.failure
+        failure = problem.failure
         return StepFailure(
             **named,
-            message=told.message,
+            message=failure.message,
             hint=problem.hint,
-            kind=told.kind,
-            code=told.code,
-            details=told.details,
-            stderr=told.stderr,
+            kind=failure.kind,
+            code=failure.code,
+            details=failure.details,
+            stderr=failure.stderr,
             temporary=temporary,
-            hung=told.hung,
+            hung=failure.hung,
         )
     if isinstance(problem, NetdraError):
         return StepFailure(**named, message=_without_name(named, problem.what), hint=problem.hint, temporary=temporary)

@@ -1,4 +1,4 @@
-"""Open what a chain acts on: the host's namespace, the pod's, and what plugins are told of the pod.
+"""Open the site of a chain: the host's namespace, the pod's, and the arguments that plugins get about the pod.
 
 Used by `attach`, `detach` and `check`. The host's namespace is the calling thread's, so a lab whose node is a namespace
 calls from a thread inside it; plugin processes inherit it.
@@ -55,7 +55,7 @@ def open_pod(path: str) -> Iterator[PodSpace]:
 
     Raises:
         KernelMissingError: there is nothing at that path.
-        InvalidInputError: what is there is no network namespace.
+        InvalidInputError: the file there is no network namespace.
     """
     with Namespace.open(path) as namespace:
         try:
@@ -68,11 +68,11 @@ def open_pod(path: str) -> Iterator[PodSpace]:
 
 @contextmanager
 def reopen_pod(wanted: NamespaceId, *others: str, same_boot: bool) -> Iterator[PodSpace | None]:
-    """The namespace that a checkpoint is of, or None where it is gone: also where another one has its path by now.
+    """The namespace of a checkpoint, or None where it is gone: also where another namespace has its path by now.
 
     Args:
-        wanted: what the checkpoint says.
-        others: where it may be too, each a path or "". The first path that leads to it is the one that it is opened by.
+        wanted: the namespace as the checkpoint has it.
+        others: further paths that it may have, each a path or "". It is opened by the first path that leads to it.
         same_boot: whether the checkpoint is of this boot; namespaces do not outlive one.
     """
     with ExitStack() as closing:

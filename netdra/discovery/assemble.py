@@ -1,6 +1,6 @@
-"""Facts to interfaces: what type each is, what it stands on, whether the host needs it. Pure.
+"""Facts to interfaces: the type of each, the interfaces below it, whether the host needs it. Pure.
 
-Called by `scan` for all and by `watch` for those that a change concerns.
+Called by `scan` for all interfaces, and by `watch` for those that a change concerns.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ REPRESENTOR = "representor"
 
 _OWN_TYPES = {"bridge": "bridge", "vlan": "vlan", "bond": "bond"}
 _IPV4, _IPV6 = 2, 10
-_OF_PF = frozenset({"eswitch_mode"})  # what a VF has of its PF
+_OF_PF = frozenset({"eswitch_mode"})  # fields that a VF has of its PF
 # ARPHRD_* as ip-link(8) calls them
 _ENCAPSULATIONS = {
     uapi.ARPHRD_ETHER: "ether",
@@ -44,14 +44,14 @@ def interface(facts: Facts, index: int, uplinks: frozenset[int]) -> Interface:
     """The interface of one link.
 
     Args:
-        facts: what is known; the link must be.
+        facts: the facts; the link must be among them.
         index: the link's index.
         uplinks: the result of `host_uplinks` on the same facts.
     """
     link = facts.links[index]
     behind = facts.devices.get(index, NO_DEVICE)
     kind = _type(facts, link, behind)
-    # What a representor has behind it is the PF's function, not one of its own.
+    # The device behind a representor is the PF's function, not one of its own.
     device = msgspec.structs.replace(behind, address="", total_vfs=0, vfs=0) if kind == REPRESENTOR else behind
     master = facts.links.get(link.master)
     master_bridge = _master_bridge(facts, link, master) if master else ""
@@ -108,7 +108,7 @@ def interface(facts: Facts, index: int, uplinks: frozenset[int]) -> Interface:
 
 
 def function(facts: Facts, address: str) -> Interface:
-    """The interface of a VF that has no netdev here, or of a function of which only its bus is recorded."""
+    """The interface of a VF without a netdev here, or of a function in a tree that has only its bus recorded."""
     device = facts.functions[address]
     is_vf = bool(device.pf or address in facts.vfs)
     pf_name, pf, vf_index = _pf(facts, device)
@@ -165,7 +165,7 @@ def _lower(facts: Facts, index: int) -> Iterable[int]:
 
 
 def _below(facts: Facts, index: int) -> Iterator[int]:
-    """What a link stands on. An Open vSwitch bridge is no master of its ports: its datapath is."""
+    """The links below a link. An Open vSwitch bridge is no master of its ports: its datapath is."""
     yield from facts.lower(index)
     link = facts.links[index]
     if link.kind != OVS_KIND or link.name == OVS_DATAPATH:
@@ -211,7 +211,7 @@ def _master_bridge(facts: Facts, link: Link, master: Link) -> str:
 def _pf(facts: Facts, device: Device, port: SwitchPort | None = None) -> tuple[str, str, int]:
     """The name of a VF's PF ("" if its netdev is not here), its address, and the VF's index on it.
 
-    Of a representor, given its port, these are those of the VF that it stands for; of this host's, that is.
+    For a representor, given its port, they are those of the VF that it stands for, if that is a VF of this host.
     """
     if port is not None:
         pf, number = device.address, port.vf if port.controller == 0 else -1
@@ -224,7 +224,7 @@ def _pf(facts: Facts, device: Device, port: SwitchPort | None = None) -> tuple[s
 def _netdev_of(facts: Facts, pf: str) -> int | None:
     """A PF's own netdev: in switchdev mode the representors of its VFs hang on its function too (since Linux 5.8).
 
-    Of two ports that share a function it is the first one's.
+    Of two ports that share a function, it is the first port's.
     """
     own = [index for index in facts.by_address.get(pf, ()) if facts.links[index].port is None]
     return min(own, key=lambda index: (facts.devices[index].dev_port, index)) if own else None
@@ -233,8 +233,8 @@ def _netdev_of(facts: Facts, pf: str) -> int | None:
 def _representor(facts: Facts, pf: str, number: int) -> str:
     """The name of a VF's representor, "" if it has none here.
 
-    Before Linux 5.8 representors hang on no function: what they share with their PF is the switch, and the PF's number
-    on it tells those of two PFs apart.
+    Before Linux 5.8 representors hang on no function. They share the switch with their PF, and the PF's number on it
+    tells the representors of two PFs apart.
     """
     there = [facts.links[index] for index in facts.by_address.get(pf, ())]
     ports = [link for link in there if link.port is not None]
@@ -247,7 +247,7 @@ def _representor(facts: Facts, pf: str, number: int) -> str:
 
 
 def _host_use(facts: Facts, link: Link, master: Link | None, master_bridge: str) -> tuple[str, ...]:
-    """What the host itself uses a link for. A PF's VFs and their representors are no use of the PF itself."""
+    """The host's own uses of a link. A PF's VFs and their representors are no use of the PF itself."""
     index = link.index
     stacked = facts.stacked.get(index)
     addresses = facts.addresses.get(index)
@@ -259,7 +259,7 @@ def _host_use(facts: Facts, link: Link, master: Link | None, master_bridge: str)
 
 
 def _addresses(facts: Facts, index: int) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """IPv4 and IPv6 addresses; without the link-local ones of IPv6, which every link has."""
+    """IPv4 and IPv6 addresses, without link-local ones of IPv6, which every link has."""
     listed = facts.addresses[index]
     ipv4 = tuple(address.text for address in listed if address.family == _IPV4)
     ipv6 = tuple(address.text for address in listed if address.family == _IPV6 and address.scope != uapi.RT_SCOPE_LINK)
@@ -279,7 +279,7 @@ def reasons(facts: Facts, key: Key) -> dict[str, str]:
         return {**of_pf, **facts.functions[key].unreadable}
     device = facts.devices.get(key, NO_DEVICE)
     merged = {**common, **device.unreadable, **facts.problems.get(key, {})}
-    # All of what the host may use a link for must be known to say that it does not.
+    # Only if all possible uses of a link are known can it be said that the host does not use it.
     unknown = next((merged[field] for field in ("host_uplink", "ipv4", "ipv6") if field in merged), None)
     return merged if unknown is None else {**merged, "host_use": unknown}
 

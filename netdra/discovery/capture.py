@@ -25,8 +25,8 @@ def to_text(inventory: Inventory) -> str:
 def anonymize(inventory: Inventory) -> Inventory:
     """The same inventory with made-up MAC and IP addresses, aliases and node name.
 
-    One value becomes one pseudonym everywhere, so what was equal stays equal. Names of interfaces and PCI addresses
-    are kept, but a MAC address in a name (`enx0242ac110002`) is replaced like the address itself.
+    One value becomes one pseudonym everywhere, so equal values stay equal. Names of interfaces and PCI addresses
+    stay, but a MAC address in a name (`enx0242ac110002`) is replaced like the address itself.
     """
     names = _Pseudonyms(inventory)
     interfaces = tuple(names.interface(interface) for interface in inventory.interfaces)
@@ -66,7 +66,7 @@ class _Pseudonyms:
         )
 
     def mac(self, mac: str) -> str:
-        """A locally administered address of the same length; all zeros say nothing and stay."""
+        """A locally administered address of the same length; all zeros mean none and stay."""
         if not mac.strip("0:"):
             return mac
         size = mac.count(":") + 1

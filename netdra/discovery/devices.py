@@ -1,4 +1,4 @@
-"""The device behind an interface, as sysfs tells it: PCI facts, SR-IOV, what it stands in the machine.
+"""The device behind an interface, from sysfs: PCI facts, SR-IOV, its place in the machine.
 
 Called by `live` and `recorded` for links that have a device and for VFs that have no link. Every value that is there
 but cannot be read is noted; nothing is raised.
@@ -31,7 +31,7 @@ T = TypeVar("T", bound=str | int)
 def behind_link(sysfs: Sysfs, name: str) -> Device | None:
     """The device of an interface by the interface's name; None if it has none (it is virtual).
 
-    Where the link to it is missing, as in some recorded trees, the interface's own place tells whose folder it is in.
+    Where the link to the device is missing, as in some recorded trees, the interface's own folder is in the device's.
     """
     folder = f"class/net/{name}/device"
     target = sysfs.link(folder)
@@ -45,12 +45,12 @@ def behind_link(sysfs: Sysfs, name: str) -> Device | None:
 
 
 def behind_parent(sysfs: Sysfs, name: str, bus: str, parent: str) -> Device:
-    """The device of an interface whose parent netlink names, by its bus address: no namespace hides that in /sys."""
+    """The device of an interface by the bus address that netlink gives: no namespace hides that device in /sys."""
     return read(sysfs, sysfs.behind(f"bus/{bus}/devices/{parent}"), name)
 
 
 def other_pfs(sysfs: Sysfs, present: Container[str]) -> list[str]:
-    """The network controllers that have VFs just now and no netdev here, by PCI address: it may be in a pod.
+    """The network controllers that have VFs just now and no netdev here, by PCI address: the netdev may be in a pod.
 
     Args:
         sysfs: the tree.
@@ -73,12 +73,12 @@ def function(sysfs: Sysfs, address: str) -> Device:
 
 
 def read(sysfs: Sysfs, path: str, netdev: str = "") -> Device:
-    """What sysfs says of a device. One that has an interface has a driver, or it could not be read.
+    """A device from sysfs. A device with an interface has a driver; if none is seen, it could not be read.
 
     Args:
         sysfs: the tree.
         path: the device's folder with all links resolved, so that its ancestors can be seen in it.
-        netdev: the device's interface that is asked for, if it has one here.
+        netdev: the interface whose device is asked for, if the device has one here.
     """
     device = _read(sysfs, path, netdev)
     if not netdev or device.driver or "driver" in device.unreadable:
@@ -176,7 +176,7 @@ def _port(sysfs: Sysfs, folder: Folder, netdev: str) -> int:
 
 
 def _port_of(sysfs: Sysfs, folder: Folder, netdev: str, file: str) -> int | None:
-    """What a file says, None where it is absent or says no number."""
+    """The number in a file, None where it is absent or has no number."""
     port = folder.number(f"net/{netdev}/{file}", 0)
     if port is None:
         port = sysfs.number(f"class/net/{netdev}/{file}", 0)
@@ -184,7 +184,7 @@ def _port_of(sysfs: Sysfs, folder: Folder, netdev: str, file: str) -> int | None
 
 
 def within(possible: range, value: int | Unreadable | None) -> int | Unreadable | None:
-    """A number that was read, if it can be one of its kind."""
+    """A number that was read, if it is possible."""
     return Unreadable(errno.ERANGE) if isinstance(value, int) and value not in possible else value
 
 
@@ -200,7 +200,7 @@ def _is_network(devices: Folder, address: str) -> bool:
 
 
 def _value(field: str, value: T | Unreadable | None, neutral: T, unreadable: dict[str, str]) -> T:
-    """What was found, or the neutral value, with a note if it was there but could not be read."""
+    """The value, or the neutral one where there is none, with a note if it was there but could not be read."""
     if isinstance(value, Unreadable):
         unreadable[field] = value.reason
         return neutral

@@ -1,7 +1,7 @@
-"""What has been read of a machine's interfaces, as it is read: links, addresses, devices and how they hang together.
+"""The facts of a machine's interfaces, as they are read: links, addresses, devices and how they hang together.
 
-Filled by `live` or `recorded`, kept current by `watch`, turned into interfaces by `assemble`. Links are known by their
-index, VFs without a netdev by their PCI address.
+Filled by `live` or `recorded`, kept current by `watch`, turned into interfaces by `assemble`. The key of a link is its
+index, that of a VF without a netdev its PCI address.
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ from netdra.kernel.address import Address
 from netdra.kernel.link import Link
 
 Key = int | str
-"""How an interface is known while it is discovered: its link's index, or its PCI address where it has no link."""
+"""The key of an interface while it is discovered: its link's index, or its PCI address where it has no link."""
 
 EVERY_LINK = 0
 """The key of a problem that concerns all links; no link has the index 0."""
 
 
 class Device(msgspec.Struct, frozen=True, kw_only=True):
-    """What sysfs says of the device behind a link, or of a VF that has none.
+    """The device behind a link, or a VF without a link, from sysfs.
 
     Attributes:
-        address: its PCI address, "" for what is on no PCI bus.
+        address: its PCI address, "" for a device on no PCI bus.
         vendor: four hexadecimal digits; likewise `product`.
         driver: the bound driver.
         numa_node: -1 where the machine does not say.
@@ -62,7 +62,7 @@ class Facts:
     Attributes:
         links: by index.
         ports: index of a master -> indexes of its ports.
-        stacked: index of a link -> indexes of those that stand on it.
+        stacked: index of a link -> indexes of the links that stand on it.
         addresses: index of a link -> its IP addresses.
         speeds: index of a link -> Mbit/s.
         default_links: the links that default routes leave through.
@@ -74,13 +74,13 @@ class Facts:
         functions: VFs that have no netdev here, by PCI address.
         rdma: PCI address or netdev name -> RDMA device.
         eswitch: PCI address of a PF -> mode.
-        ovs_bridges: Open vSwitch bridges by the names of their ports; None where that cannot be known.
+        ovs_bridges: Open vSwitch bridges by the names of their ports; None where they cannot be known.
         vlan_filtering: indexes of the bridges that filter VLANs.
         vlan_ids: index of a VLAN link -> its id.
         problems: index of a link (or EVERY_LINK) -> field of `Interface` -> why it could not be read.
         gone: the interfaces that are listed but cannot be read.
         moved: indexes of links that went on in another namespace; emptied by the reader.
-        wired: physical networks by NIC (`netdra.model.inventory.Node.wired`), which nothing of the machine tells.
+        wired: physical networks by NIC (`netdra.model.inventory.Node.wired`), which cannot be read of the machine.
     """
 
     def __init__(self) -> None:
@@ -107,7 +107,7 @@ class Facts:
         self.wired: Mapping[str, str] = {}
 
     def put(self, link: Link) -> None:
-        """Add a link, or replace what was known of it."""
+        """Add a link, or replace its facts."""
         old = self.links.get(link.index)
         if old is not None:
             self._part(old)
@@ -119,7 +119,7 @@ class Facts:
             self.stacked[below].add(link.index)
 
     def put_device(self, index: int, device: Device) -> None:
-        """Add the device behind a link, or replace what was known of it."""
+        """Add the device behind a link, or replace its facts."""
         self._part_device(index)
         self.devices[index] = device
         if device.address:
@@ -128,7 +128,7 @@ class Facts:
             self.put_pf(device)
 
     def put_pf(self, device: Device) -> None:
-        """Add a PF, or replace what was known of it; its netdev need not be here."""
+        """Add a PF, or replace its facts; its netdev need not be here."""
         self.drop_pf(device.address)
         self.pfs[device.address] = device
         self.vfs.update((address, (device.address, number)) for number, address in device.functions.items())
@@ -140,17 +140,17 @@ class Facts:
             self.vfs.pop(address, None)
 
     def drop(self, index: int) -> None:
-        """Forget a link and all that is kept by its index."""
+        """Forget a link and all facts by its index."""
         old = self.links.pop(index, None)
         if old is not None:
             self._part(old)
         self._part_device(index)
-        for kept in (self.addresses, self.speeds, self.problems, self.vlan_ids):
-            kept.pop(index, None)
+        for by_index in (self.addresses, self.speeds, self.problems, self.vlan_ids):
+            by_index.pop(index, None)
         self.vlan_filtering.discard(index)
 
     def lower(self, index: int) -> Iterator[int]:
-        """The links that one stands on: its ports, and the link below it."""
+        """The links that a link stands on: its ports, and the link below it."""
         yield from self.ports.get(index, ())
         link = self.links.get(index)
         below = link.stands_on if link else 0
@@ -158,18 +158,18 @@ class Facts:
             yield below
 
     def upper(self, index: int) -> Iterator[int]:
-        """The links that stand on one: its master, and those stacked on it."""
+        """The links that stand on a link: its master, and those stacked on it."""
         link = self.links.get(index)
         if link and link.master in self.links:
             yield link.master
         yield from self.stacked.get(index, ())
 
     def around(self, index: int) -> set[int]:
-        """A link and all that touch it: their interfaces change when it does."""
+        """A link and all links that touch it: their interfaces change when it does."""
         return {index, *self.lower(index), *self.upper(index)}
 
     def note(self, key: int, fields: Iterable[str], why: str) -> None:
-        """Keep that fields could not be read."""
+        """Note that fields could not be read."""
         self.problems.setdefault(key, {}).update(dict.fromkeys(fields, why))
 
     def settle(self, key: int, field: str) -> None:

@@ -1,7 +1,7 @@
-"""The running kernel to facts: dumps over netlink for what it tells of all links at once, sysfs for the rest.
+"""The running kernel to facts: dumps over netlink for the facts of all links at once, sysfs for the rest.
 
-Netlink tells of virtual links all that there is, so sysfs is read only for links that have a device. Called by `scan`,
-and by `watch` for the links that an event names.
+Netlink has all facts of virtual links, so sysfs is read only for links that have a device. Called by `scan`, and by
+`watch` for the links that an event names.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def read(kernel: Kernel) -> Facts:
     """All facts of the namespace.
 
     Raises:
-        KernelError: the links cannot be listed; what else fails is noted in the facts.
+        KernelError: the links cannot be listed; other failures are noted in the facts.
     """
     facts = Facts()
     for netdev in link.dump(kernel.route):
@@ -78,7 +78,7 @@ def read(kernel: Kernel) -> Facts:
 
 
 def put_link(facts: Facts, netdev: Link) -> None:
-    """Add a link with what its kind says."""
+    """Add a link with the facts of its kind."""
     facts.put(netdev)
     if netdev.kind == "bridge":
         facts.vlan_filtering.discard(netdev.index)
@@ -100,7 +100,7 @@ def read_addresses(kernel: Kernel, facts: Facts) -> None:
 
 
 def read_routes(kernel: Kernel, facts: Facts) -> None:
-    """The links of the default routes of all tables, and those of other routes that somebody made."""
+    """The links of the default routes of all tables, and those of other routes that did not come with an address."""
     try:
         facts.default_links, facts.routed_links = route.used_links(kernel.route)
     except KernelError as problem:
@@ -112,7 +112,8 @@ def read_routes(kernel: Kernel, facts: Facts) -> None:
 def read_speed(kernel: Kernel, facts: Facts, index: int) -> None:
     """The speed of one link; most virtual ones have none.
 
-    One that is down has none either, as in sysfs: what its driver says of it then may change without any event.
+    A link that is down has none either, as in sysfs: the speed that its driver reports then may change without any
+    event.
     """
     facts.speeds.pop(index, None)
     if not facts.links[index].flags & uapi.IFF_UP:
@@ -128,7 +129,7 @@ def read_speed(kernel: Kernel, facts: Facts, index: int) -> None:
 def read_device(kernel: Kernel, facts: Facts, netdev: Link) -> None:
     """The device behind a link, if it has one.
 
-    Kernels before 5.14 name no parent over netlink: a link that no software made is then looked up by its name.
+    Kernels before 5.14 name no parent over netlink: a link without a kind is then looked up by its name.
     """
     device: Device | None = None
     if netdev.parent and netdev.parent_bus:
@@ -152,7 +153,7 @@ def read_pf(kernel: Kernel, facts: Facts, pf: str) -> None:
 
 
 def pf_of(kernel: Kernel, facts: Facts, address: str) -> str:
-    """The address of the PF that a PCI device is, or is a VF of; "" if it is neither. The device may be gone."""
+    """A PCI device's own address if it is a PF, its PF's if it is a VF; "" if it is neither. It may be gone."""
     if address in facts.pfs:
         return address
     if address in facts.vfs:
@@ -181,7 +182,7 @@ def _read_eswitch(kernel: Kernel, facts: Facts, pf: str) -> None:
 
 
 def read_rdma(kernel: Kernel, facts: Facts) -> None:
-    """RDMA devices by the PCI address and by the netdev that they belong to."""
+    """Read the RDMA devices, by PCI address and by netdev."""
     facts.rdma = by_owner(rdma.devices(kernel.sysfs))
 
 

@@ -1,8 +1,8 @@
-"""What a recorded tree cannot say, and somebody knows: which interfaces the node uses itself, and for its own traffic.
+"""Facts that a recorded tree does not have and a user gives: the interfaces that the node uses, also for its traffic.
 
-Routes and addresses are not in sysfs, so of a recorded tree both are unknown of every interface, and unknown protects.
-Called by the commands that read inventories; on a live machine the kernel is asked. To which physical network a NIC is
-wired only a person can say, on a live machine too.
+Routes and addresses are not in sysfs, so in a recorded tree both uses are unknown for every interface, and unknown
+protects. Called by the commands that read inventories; on a live machine the kernel is asked. The physical network
+that a NIC is wired to can only be given by a user, on a live machine too.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ from netdra.model.inventory import Interface, Inventory, wire
 
 NONE = "none"
 STATED = "stated"
-"""The host's use of an interface of which somebody says that there is one."""
+"""The host's use of an interface that a user has named by an option."""
 _FIELD, _USE = "host_uplink", "host_use"
 
 
 def with_uplinks(inventory: Inventory, uplinks: Sequence[str]) -> Inventory:
-    """The inventory with what is told of the node's uplinks in the place of what is unknown.
+    """The inventory with the node's uplinks as they are given, where they were unknown.
 
     Args:
         inventory: as it was recorded.
-        uplinks: the interfaces that the node's default routes leave through, or `none` alone. What they stand on, and
-            what stands on them, is an uplink too.
+        uplinks: the interfaces that the node's default routes leave through, or `none` alone. The interfaces below and
+            above them are uplinks too.
 
     Raises:
         InvalidInputError: there is no such interface, or the inventory knows of all of them itself.
@@ -35,14 +35,14 @@ def with_uplinks(inventory: Inventory, uplinks: Sequence[str]) -> Inventory:
     what = "which interfaces carry the node's own traffic"
     by_name = _checked(inventory, uplinks, field=_FIELD, option="--uplink", what=what, missing="routes are")
     carrying = _carrying([name for name in uplinks if name != NONE], by_name)
-    told = tuple(_told(interface, interface.if_name in carrying) for interface in inventory.interfaces)
-    return replace(inventory, interfaces=told, unreadable=_without(inventory.unreadable, "hostUplink"))
+    interfaces = tuple(_with_uplink(interface, interface.if_name in carrying) for interface in inventory.interfaces)
+    return replace(inventory, interfaces=interfaces, unreadable=_without(inventory.unreadable, "hostUplink"))
 
 
 def with_host_use(inventory: Inventory, used: Sequence[str]) -> Inventory:
-    """The inventory with what is told of the host's use of interfaces in the place of what is unknown.
+    """The inventory with the host's use of interfaces as it is given, where it was unknown.
 
-    What the tree tells itself stays: a port of a bridge is one, named or not.
+    Uses that the tree itself shows stay: a port of a bridge is in use, named or not.
 
     Args:
         inventory: as it was recorded.
@@ -53,7 +53,7 @@ def with_host_use(inventory: Inventory, used: Sequence[str]) -> Inventory:
     """
     what = "which interfaces the host uses"
     _checked(inventory, used, field=_USE, option="--host-use", what=what, missing="addresses and routes are")
-    told = tuple(
+    interfaces = tuple(
         replace(
             interface,
             host_use=(*interface.host_use, STATED)
@@ -63,11 +63,11 @@ def with_host_use(inventory: Inventory, used: Sequence[str]) -> Inventory:
         )
         for interface in inventory.interfaces
     )
-    return replace(inventory, interfaces=told, unreadable=_without(inventory.unreadable, "hostUse"))
+    return replace(inventory, interfaces=interfaces, unreadable=_without(inventory.unreadable, "hostUse"))
 
 
 def with_physnets(inventory: Inventory, physnets: Mapping[str, tuple[str, ...]]) -> Inventory:
-    """The inventory with the physical networks that NICs are wired to, in the place of those that it knew.
+    """The inventory with the physical networks that NICs are wired to, in the place of those that it had.
 
     Args:
         inventory: as it was recorded or read.
@@ -81,7 +81,7 @@ def with_physnets(inventory: Inventory, physnets: Mapping[str, tuple[str, ...]])
 def _checked(
     inventory: Inventory, named: Sequence[str], *, field: str, option: str, what: str, missing: str
 ) -> dict[str, Interface]:
-    """The interfaces by name, if what is told of them can be."""
+    """The interfaces by name, if the given names can be meant."""
     given = f"{option} {', '.join(named)}"
     if not any(field in interface.unreadable for interface in inventory.interfaces):
         hint = f"leave {option} out; it is for recorded trees, in which {missing} missing"
@@ -102,7 +102,7 @@ def _without(unreadable: Mapping[str, int], fact: str) -> dict[str, int]:
     return {what: count for what, count in unreadable.items() if not what.startswith(f"{fact}:")}
 
 
-def _told(interface: Interface, carries: bool) -> Interface:
+def _with_uplink(interface: Interface, carries: bool) -> Interface:
     if _FIELD not in interface.unreadable:
         return interface
     unreadable = tuple(field for field in interface.unreadable if field != _FIELD)

@@ -1,4 +1,4 @@
-"""A recorded sysfs tree to facts: what netlink would tell comes from files, or is not recorded and said to be so.
+"""A recorded sysfs tree to facts: facts that netlink would have come from files, or are noted as not recorded.
 
 Called by `scan` for `netdra discover --sysfs ROOT`. Trees are of any age and as damaged as they come: links dangle,
 files are missing, indexes repeat. An interface whose folder is not there is left out and counted.
@@ -64,7 +64,7 @@ def read(sysfs: Sysfs) -> Facts:
 
 
 def _bare_functions(sysfs: Sysfs) -> dict[str, Device]:
-    """The network functions of a tree of PCI devices alone: they may have interfaces, of which nothing is recorded."""
+    """The network functions of a tree of PCI devices alone: they may have interfaces, which are not recorded."""
     not_recorded = dict.fromkeys(_OF_NETDEVS, NOT_RECORDED)
     functions = {address: devices.function(sysfs, address) for address in devices.network_functions(sysfs)}
     return {
@@ -122,7 +122,7 @@ def _read_link(sysfs: Sysfs, facts: Facts, name: str, indexes: dict[str, int], *
         switch_id=sysfs.text(f"{folder}/phys_switch_id"),
         master=indexes.get(_target(sysfs, folder, "master") or _target(sysfs, folder, "brport/bridge"), 0),
         lower=lower,
-        # Of a VXLAN netlink tells it among what only its kind has, and that is where it is looked for.
+        # Netlink has a VXLAN's lower link among the attributes of its kind, and `Link` looks for it there.
         data=kinds.vxlan(0, lower=lower) if kind == "vxlan" else b"",
     )
     facts.put(link)
@@ -138,7 +138,7 @@ def _read_link(sysfs: Sysfs, facts: Facts, name: str, indexes: dict[str, int], *
 
 
 def _kind(sysfs: Sysfs, folder: str, name: str) -> str:
-    """What made a virtual link, as far as its files tell: "virtual" where they do not."""
+    """The kind of a virtual link by its files: "virtual" where they do not show it."""
     if _is_loopback(name, _read_number(sysfs, f"{folder}/type")):
         return ""
     lines = sysfs.text(f"{folder}/uevent").splitlines()
@@ -148,16 +148,16 @@ def _kind(sysfs: Sysfs, folder: str, name: str) -> str:
     for entry, made_by in (("bridge", "bridge"), ("bonding", "bond"), ("tun_flags", "tun"), ("macvtap", "macvtap")):
         if sysfs.exists(f"{folder}/{entry}"):
             return made_by
-    # Of macvlan, ipvlan and others no file tells which it is, but what it stands on is linked.
+    # No file shows which of macvlan, ipvlan and others it is, but there is a link to the interface below.
     if any(entry.startswith("lower_") for entry in sysfs.listing(folder)):
         return "virtual"
-    # The other end of a cable is the one link that a plain virtual one names besides itself.
+    # A plain virtual link names one other link, the other end of its cable.
     own, other = _read_number(sysfs, f"{folder}/ifindex"), _read_number(sysfs, f"{folder}/iflink")
     return "veth" if own and other and own != other else "virtual"
 
 
 def _lower(sysfs: Sysfs, folder: str, name: str, kind: str, indexes: dict[str, int]) -> int:
-    """The link that a stacked one stands on: `lower_X`, or on kernels before 3.14 the one that `iflink` names."""
+    """The link below a stacked one: `lower_X`, or on kernels before 3.14 the link that `iflink` names."""
     for entry in sysfs.listing(folder):
         lower = entry.removeprefix("lower_")
         if lower != entry and lower in indexes and _target(sysfs, f"{_NET}/{lower}", "master") != name:
@@ -174,20 +174,20 @@ def _is_loopback(name: str, hardware: int) -> bool:
 
 
 def _tells_sriov(sysfs: Sysfs) -> bool:
-    """Whether a tree has files of SR-IOV at all: from another one nobody learns that a function has no VFs."""
+    """Whether a tree has files of SR-IOV at all: without them it is open whether a function has VFs."""
     with sysfs.folder("bus/pci/devices") as folder:
         return any(folder.exists(f"{address}/sriov_totalvfs") for address in sysfs.listing("bus/pci/devices"))
 
 
 def _may_have_vfs(sysfs: Sysfs, device: Device) -> bool:
-    """Whether it is not known that a function has none: kernels that tell of VFs also have `driver_override`."""
+    """Whether a function may have VFs that a tree does not show: kernels that show VFs also have `driver_override`."""
     if not device.address or device.pf or device.total_vfs:
         return False
     return not sysfs.exists(f"bus/pci/devices/{device.address}/driver_override")
 
 
 def _read_speed(sysfs: Sysfs, facts: Facts, index: int, folder: str, *, has_cable: bool) -> None:
-    """The speed; the kernel says -1 for a link without one.
+    """The speed; -1 is the kernel's for a link without one.
 
     The file of a link that is down, or has no cable, is there and cannot be read: such a link has no speed.
     """

@@ -18,16 +18,16 @@ from netdra.model.errors import InvalidInputError
 from netdra.model.inventory import Interface, Inventory, Node
 
 RECORDED = "recorded"
-"""The name of the node that a recorded tree is of, unless somebody says it."""
+"""The name of a recorded tree's node, unless it is given."""
 VANISHED = "interface: vanished"
 _NAMES = {field.name: field.encode_name for field in msgspec.structs.fields(Interface)}
 
 
 def scan(node: Node | None = None, kernel: live.Kernel | None = None) -> Inventory:
-    """The interfaces of the network namespace of the calling thread (or of `kernel`), with all that the kernel tells.
+    """The interfaces of the network namespace of the calling thread (or of `kernel`), with all facts of the kernel.
 
     Args:
-        node: whose they are; this machine by its host name if it is not given.
+        node: their node; this machine by its host name if it is not given.
         kernel: sockets to read through; opened and closed here if they are not given.
 
     Raises:
@@ -45,10 +45,10 @@ def scan_recorded(root: str, node: Node | None = None) -> Inventory:
 
     Args:
         root: the folder that stands for /sys.
-        node: whose they are; a tree does not tell its server's name.
+        node: their node; a tree does not have its server's name.
 
     Raises:
-        InvalidInputError: the folder is no sysfs tree. What is damaged in the tree is counted in the inventory.
+        InvalidInputError: the folder is no sysfs tree. Damage in the tree is counted in the inventory.
     """
     sysfs = Sysfs(root)
     if not sysfs.is_folder("class") and not sysfs.is_folder("bus/pci/devices"):
@@ -71,7 +71,7 @@ def inventory(node: Node, facts: Facts) -> Inventory:
 
 
 def interfaces(facts: Facts) -> dict[Key, Interface]:
-    """All interfaces that the facts tell of."""
+    """All interfaces of the facts."""
     uplinks = assemble.host_uplinks(facts)
     assembled: dict[Key, Interface] = {index: assemble.interface(facts, index, uplinks) for index in facts.links}
     assembled.update((address, assemble.function(facts, address)) for address in facts.functions)
@@ -79,7 +79,7 @@ def interfaces(facts: Facts) -> dict[Key, Interface]:
 
 
 def collect(node: Node, assembled: Mapping[Key, Interface], facts: Facts) -> Inventory:
-    """Interfaces as an inventory: sorted by name and PCI address, with the count of what could not be read."""
+    """Interfaces as an inventory: sorted by name and PCI address, with the count of facts that could not be read."""
     ordered = tuple(sorted(assembled.values(), key=_order))
     return Inventory(
         node=node, interfaces=ordered, unreadable=_unreadable(assembled, facts), vanished=tuple(sorted(facts.gone))

@@ -1,7 +1,7 @@
-"""Events of the kernel to facts: what has to be read again for them, and whose interfaces they concern.
+"""Events of the kernel to facts: reads again what they are about, and collects the interfaces that they concern.
 
 Called by `watch` with each batch of events. Only the link that an event names is read again; its relatives (master,
-ports, what is stacked on it, PF and VFs) are assembled anew, for its name and state are part of theirs.
+ports, links stacked on it, PF and VFs) are assembled anew, for its name and state are part of their facts.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ def take(kernel: live.Kernel, facts: Facts, events: Iterable[Event], device_even
     links: dict[int, LinkEvent] = {}
     for event in events:
         if isinstance(event, LinkEvent):
-            links[event.link.index] = event  # of several on one link the last tells all
+            links[event.link.index] = event  # of several on one link the last has all
         elif isinstance(event, AddressEvent):
             batch.address(event)
         else:
@@ -38,7 +38,7 @@ def take(kernel: live.Kernel, facts: Facts, events: Iterable[Event], device_even
 
 
 class _Batch:
-    """What a batch of events asks for, gathered so that each thing is read once."""
+    """The reads that a batch of events makes necessary, gathered so that each is done once."""
 
     def __init__(self, kernel: live.Kernel, facts: Facts) -> None:
         self.kernel = kernel
@@ -53,7 +53,7 @@ class _Batch:
         facts, index = self.facts, event.link.index
         old = facts.links.get(index)
         self.concerned |= facts.around(index)
-        # The kernel tells of no IPv4 route that goes with its link.
+        # The kernel has no event for IPv4 routes that go with their link.
         self.routes = self.routes or index in facts.routed_links
         self.open_vswitch = self.open_vswitch or any(
             link is not None and OVS_KIND in (link.kind, link.port_kind) for link in (old, event.link)
@@ -75,14 +75,14 @@ class _Batch:
 
     def address(self, event: AddressEvent) -> None:
         index, text = event.address.index, event.address.text
-        kept = [held for held in self.facts.addresses.get(index, ()) if held.text != text]
-        self.facts.addresses[index] = kept if event.gone else [*kept, event.address]
+        others = [entry for entry in self.facts.addresses.get(index, ()) if entry.text != text]
+        self.facts.addresses[index] = others if event.gone else [*others, event.address]
         self.concerned.add(index)
-        # What goes through an address goes with it, and the kernel tells of no such IPv4 route either.
+        # Routes through an address go with it, and the kernel has no event for such IPv4 routes either.
         self.routes = self.routes or index in self.facts.routed_links
 
     def route(self, event: RouteEvent) -> None:
-        """A route is noted; all are read again only where it takes that to know what is left."""
+        """Note a route; all routes are read again only where that is needed to know which links have one left."""
         if not event.route.is_made:
             return
         links = frozenset(event.route.links)
@@ -93,7 +93,7 @@ class _Batch:
         self.facts.routed_links |= links
 
     def device(self, event: DeviceEvent) -> None:
-        """Devices come, go, and change drivers or VFs without any link that tells of it."""
+        """Read a device again: devices come, go, and change drivers or VFs without an event of a link."""
         self.rdma = self.rdma or event.subsystem == "infiniband"
         address = event.path.rpartition("/")[2]
         if event.subsystem != "pci" or not pci.is_address(address):
@@ -106,7 +106,7 @@ class _Batch:
             self.pfs.add(pf)
 
     def finish(self) -> None:
-        """Read what the batch asks for as a whole."""
+        """Do the reads of the batch as a whole."""
         facts = self.facts
         if self.routes:
             before = facts.routed_links
@@ -121,7 +121,7 @@ class _Batch:
             self.concerned |= {index for index, link in facts.links.items() if OVS_KIND in (link.kind, link.port_kind)}
 
     def _device_moved(self, device: Device | None) -> None:
-        """A device's netdev came, went or has another name: its PF, VFs and RDMA device are told otherwise."""
+        """Note that a device's netdev came, went or has another name: this changes its PF, VFs and RDMA device."""
         if device is None:
             return
         self.rdma = True

@@ -2,8 +2,8 @@
 
 Used by the daemon on its event loop (`loop.add_reader(watcher.fileno(), ...)` and `handle`) and by blocking loops
 (`wait`). Every few minutes, and whenever events were lost, all is read again; a difference found then is a change like
-any other (decision D14). That also finds what the kernel tells nobody: new names
-(alias, alternative names) of a link that is down.
+any other (decision D14). That also finds changes for which the kernel has no event: new names (alias, alternative
+names) of a link that is down.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ MAX_LEFT = 1024
 
 
 class Change(msgspec.Struct, frozen=True, kw_only=True):
-    """What is different since the last time: interfaces that came, went, or have other facts now (before, after)."""
+    """The differences since the last time: interfaces that came, went, or have other facts now (before, after)."""
 
     added: tuple[Interface, ...] = ()
     removed: tuple[Interface, ...] = ()
@@ -44,12 +44,12 @@ class Watcher:
     """The current inventory of the network namespace of the thread that makes it; for one thread at a time.
 
     Attributes:
-        node: whose interfaces these are.
+        node: the node of the interfaces.
         rescans: how often all was read again.
         events: how many events of the kernel were taken in.
         overflows: how often the kernel dropped some.
-        left: interfaces by identity that went on in another namespace and have not come back, the last ones of them; of
-            one that went while events were lost nobody can say where to, and it is taken for one of these.
+        left: interfaces by identity that went on in another namespace and have not come back, the last ones of them. An
+            interface that went while events were lost is unclear, and counts as one of these.
     """
 
     def __init__(
@@ -58,7 +58,7 @@ class Watcher:
         """Begin to listen, then read everything, so that nothing between is missed.
 
         Args:
-            node: whose interfaces these are; this machine by its host name if it is not given.
+            node: the node of the interfaces; this machine by its host name if it is not given.
             sysfs: where /sys is.
             rescan_every: seconds between full readings.
 
@@ -102,7 +102,7 @@ class Watcher:
 
     @property
     def inventory(self) -> Inventory:
-        """What is known now."""
+        """The inventory as it is known now."""
         return scan.collect(self.node, self._interfaces, self._facts)
 
     @property
@@ -120,7 +120,7 @@ class Watcher:
         return self.handle()
 
     def handle(self) -> Change:
-        """Take in the events that have arrived, without waiting, and tell what is different.
+        """Take in the events that have arrived, without waiting, and return the differences.
 
         Raises:
             KernelError: a full reading was due and the links cannot be listed.
@@ -162,7 +162,7 @@ class Watcher:
         self._next_rescan = time.monotonic() + self._rescan_every
 
     def _refresh(self, concerned: set[Key]) -> Change:
-        """Make the interfaces of those concerned anew, and of those that became uplinks or are none any more."""
+        """Make the concerned interfaces anew, and those that became uplinks or are none any more."""
         facts = self._facts
         uplinks = assemble.host_uplinks(facts)
         before: dict[Key, Interface] = {}
@@ -198,7 +198,7 @@ def _difference(before: Mapping[Key, Interface], after: Mapping[Key, Interface])
 
 
 def _drain(source: Monitor | DeviceMonitor) -> None:
-    """Throw away events from before a full reading, which knows all that they tell."""
+    """Throw away events from before a full reading, which has all that they are about."""
     lost = True
     while lost:
         try:

@@ -18,7 +18,7 @@ ROOM = 4
 """How many capacities and additional attributes a device has room for beside its facts; `bandwidth` is one of them."""
 MAX_INTEGER = 2**63 - 1
 PCIE_ROOTS = (names.SEED_PCIE_ROOT, names.STANDARD_PCIE_ROOT)
-"""The one fact that a policy may say otherwise: the PCIe root next to which a GPU is best placed."""
+"""The one fact that a policy may replace: the PCIe root next to which a GPU is best placed."""
 
 _BANDWIDTH = names.qualified(names.BANDWIDTH)
 _PHYSNET = names.qualified(names.PHYSNET)
@@ -40,8 +40,8 @@ def errors(exposure: Exposure) -> Iterator[str]:
     """What is wrong with the attributes that a policy adds."""
     for name in exposure.additional_facts:
         if names.qualified(name) not in _WITHHELD:
-            known = ", ".join(sorted(each.removeprefix(f"{names.DRIVER}/") for each in _WITHHELD))
-            yield f'spec.exposure.additionalFacts: "{name}" is no fact beside those that all devices carry: {known}'
+            facts = ", ".join(sorted(fact.removeprefix(f"{names.DRIVER}/") for fact in _WITHHELD))
+            yield f'spec.exposure.additionalFacts: "{name}" is no fact beside those that all devices carry: {facts}'
     seen: dict[str, AttributeValue] = {}
     for name, value in exposure.additional_attributes.items():
         path = f'spec.exposure.additionalAttributes["{name}"]'
@@ -87,11 +87,11 @@ def united(devices: Iterable[Adding], *, physnets: bool) -> tuple[dict[str, Attr
 
     Args:
         devices: what each policy adds, in the order of the policies' names.
-        physnets: whether the node is told of physical networks, which is one more name on its devices.
+        physnets: whether the node has physical networks, which give its devices one more attribute.
 
     Returns:
-        a neutral value for each name, by the first policy that gives it; and by policy what stands against that: others
-        that give a value of another type, or devices that have no room for it. What the node adds is of policy "".
+        a neutral value for each name, of the type that the first policy gives it; and by policy the problems: it gives
+        a value of another type, or other policies' devices have no room. What the node adds is of policy "".
     """
     listed = list(devices)
     givers: dict[str, tuple[str, type]] = {_PHYSNET: ("", str)} if physnets and listed else {}
@@ -104,7 +104,7 @@ def united(devices: Iterable[Adding], *, physnets: bool) -> tuple[dict[str, Attr
                     f'additionalAttributes["{name}"] is {_TYPES[type(value)]}, and {_TYPES[kind]} in policy "{giver}": '
                     f"a selector that compares it fails on one of them"
                 )
-    # Where there is no room for all, the physical network comes first: what is told of the node concerns each device.
+    # Where there is no room for all, the physical network comes first: it is the node's, and concerns each device.
     in_order = sorted(givers, key=lambda name: (bool(givers[name][0]), name))
     neutral = {name: _NEUTRAL[givers[name][1]] for name in in_order}
     lacking: dict[str, list[str]] = {}
@@ -113,16 +113,16 @@ def united(devices: Iterable[Adding], *, physnets: bool) -> tuple[dict[str, Attr
             lacking.setdefault(name, []).append(device.policy)
     for name, policies in sorted(lacking.items()):
         others = ", ".join(f'"{policy}"' for policy in dict.fromkeys(policies))
-        said = f'additionalAttributes["{name}"]' if givers[name][0] else f"--{names.PHYSNET}: {names.PHYSNET}"
+        source = f'additionalAttributes["{name}"]' if givers[name][0] else f"--{names.PHYSNET}: {names.PHYSNET}"
         problems.setdefault(givers[name][0], []).append(
-            f"{said} is not on the devices of {others}, which have no room for it: "
+            f"{source} is not on the devices of {others}, which have no room for it: "
             "a class that netdra has not made must ask for it before it reads it"
         )
     return neutral, {policy: list(dict.fromkeys(texts)) for policy, texts in problems.items()}
 
 
 def completed(device: Adding, neutral: Mapping[str, AttributeValue]) -> dict[str, AttributeValue]:
-    """What a device carries beside its facts: what its policy adds, and what others add, as far as there is room."""
+    """A device's attributes beside its facts: those of its policy, and those of others as far as there is room."""
     own = dict(device.attributes)
     room = ROOM - len({*device.capacity, _BANDWIDTH}) - len(_own(own))
     missing = [name for name in neutral if name not in own][: max(0, room)]
@@ -139,7 +139,7 @@ def name_errors(path: str, name: str) -> Iterator[str]:
 
 
 def _own(attributes: Mapping[str, AttributeValue]) -> dict[str, AttributeValue]:
-    """What is added to the facts, and does not take the place of one."""
+    """The added attributes without those that replace a fact."""
     return {name: value for name, value in attributes.items() if name not in PCIE_ROOTS}
 
 

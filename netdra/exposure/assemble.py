@@ -131,12 +131,12 @@ def assemble(nic: Nic, *, pool: str, features: Features, programs: Collection[st
 
 
 def _is_protected(offer: Offer) -> bool:
-    """Whether nobody may take what an interface stands on: an exclude means it, or it is a VF that the host uses."""
+    """Whether what an interface stands on cannot be had: an exclude means the interface, or the host uses the VF."""
     return offer.resolution.excluded or (offer.interface.type == "vf" and offer.interface.in_host_use)
 
 
 def _covered(nic: Nic) -> dict[str, str]:
-    """By the name of a member, what stands on it in another pool and is offered there, or an exclude means it."""
+    """By the name of a member, an interface of another pool that stands on it and is offered there or excluded."""
     return {
         name: offer.interface.if_name
         for name, offer in reversed(nic.above)
@@ -145,9 +145,9 @@ def _covered(nic: Nic) -> dict[str, str]:
 
 
 def _link_speed(offer: Offer, of_root: int) -> int:
-    """What a member's link has, in Mbit/s: its VFs have the NIC's, another port has a cable of its own.
+    """The speed of a member's link, in Mbit/s: VFs have the NIC's, another port has a cable of its own.
 
-    0 for what may have more than one link below it.
+    0 for a member that may have more than one link below it.
     """
     interface = offer.interface
     if len(interface.lower_devices) > 1 or interface.type in WITHOUT_CABLE:
@@ -175,9 +175,9 @@ def _within_link(
 
 
 def _capacity(persona: Persona, bandwidth: int | None) -> Mapping[str, DeviceCapacity]:
-    """The policy's capacities, and for a VF its bandwidth where the policy says nothing of it.
+    """The policy's capacities, and for a VF its bandwidth where the policy does not set it.
 
-    Of a shared VF a claim takes none of it unless it asks: its policy does not say how many claims there may be.
+    A claim takes none of a shared VF's bandwidth unless it asks: the policy does not say how many claims there may be.
     """
     capacity = persona.template.capacity
     if bandwidth is None or BANDWIDTH in capacity:
@@ -187,8 +187,8 @@ def _capacity(persona: Persona, bandwidth: int | None) -> Mapping[str, DeviceCap
 
 
 def _taints(root: Interface, interface: Interface) -> tuple[DeviceTaint, ...]:
-    """A device whose link is down is for nobody who does not say that it may be; a VF has its PF's cable."""
-    down = any(each.no_carrier and each.type not in WITHOUT_CABLE for each in (root, interface))
+    """The taint of a device whose link is down, which a claim must tolerate; a VF has its PF's cable."""
+    down = any(link.no_carrier and link.type not in WITHOUT_CABLE for link in (root, interface))
     return (DeviceTaint(key=names.LINK_DOWN, effect="NoSchedule"),) if down else ()
 
 

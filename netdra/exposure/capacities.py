@@ -1,7 +1,7 @@
 """What a policy's capacities come to, and what is wrong with them: decision D5, and the API server's rules.
 
-Asked by `netdra.exposure.check` for the errors, and by `netdra.exposure.templates` for the amounts of policies that
-have none. Follows k8s.io/kubernetes/pkg/apis/resource/validation (request policies).
+Asked by `netdra.exposure.check` for the errors, and by `netdra.exposure.templates` for the default amounts of claims.
+Follows k8s.io/kubernetes/pkg/apis/resource/validation (request policies).
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def sharing(exposure: Exposure) -> Sharing:
 
 
 def amounts(exposure: Exposure, name: str) -> tuple[QuantityText | None, ...]:
-    """How much of a capacity a claim consumes that names no amount: by each shared plugin, or by the request policy."""
+    """How much of a capacity a claim without an amount consumes: by each shared plugin, or by the request policy."""
     policy = exposure.capacity[name].request_policy
     default = policy.default if policy else None
     plugins = [plugin for plugin in exposure.supported_cni_plugins if not plugin.exclusive]
@@ -47,7 +47,7 @@ def number(text: QuantityText | None) -> Decimal | None:
 
 
 def number_errors(path: str, text: QuantityText | None) -> Iterator[str]:
-    """What is wrong with an amount; one that is not given is right."""
+    """What is wrong with an amount; a missing amount is right."""
     if text is not None and number(text) is None:
         yield f'{path}: "{text}" is no quantity from 0 to {MAX_QUANTITY}'
 
@@ -75,7 +75,7 @@ def value_errors(path: str, capacity: CapacityCounter | DeviceCapacity) -> Itera
 
 
 def policy_errors(path: str, capacity: DeviceCapacity) -> Iterator[str]:
-    """What is wrong with what a claim consumes by default, by the API server's rules for a capacity by itself."""
+    """What is wrong with a capacity's default amount, by the API server's rules for a capacity by itself."""
     policy, value = capacity.request_policy, number(capacity.value)
     if policy is None or value is None:
         return
@@ -93,7 +93,7 @@ def policy_errors(path: str, capacity: DeviceCapacity) -> Iterator[str]:
 
 
 def bandwidth_errors(exposure: Exposure) -> Iterator[str]:
-    """Whether a device that is had whole is said to lend another bandwidth than it has."""
+    """Whether a policy lets claims of an exclusive device consume another bandwidth than the device has."""
     if sharing(exposure) != "exclusive":
         return
     for name in (names.BANDWIDTH, names.qualified(names.BANDWIDTH)):
@@ -150,7 +150,7 @@ def _range_errors(path: str, span: CapacityRequestPolicyRange, value: Decimal) -
 
 
 def _default_errors(path: str, exposure: Exposure, name: str) -> Iterator[str]:
-    """What is wrong with what a claim consumes that names no amount; the scheduler decides it, not the plugin."""
+    """What is wrong with the consumption of a claim without an amount: the scheduler decides it, not the plugin."""
     texts = amounts(exposure, name)
     if any(text is None for text in texts):
         yield f"{path}: needs requestPolicy.default or consumePerAllocation, or the first claim takes all of it"

@@ -1,7 +1,7 @@
 """Whether a DeviceExposurePolicy can be used: everything that the API server would refuse later, or that would mislead.
 
-Called by `netdra.exposure.templates` for each policy, and by whoever admits policies. The rules on capacities are in
-`netdra.exposure.capacities`, those on attributes in `netdra.exposure.additional`.
+Called by `netdra.exposure.templates` for each policy, by the webhook and the controller, and by the command line. The
+rules on capacities are in `netdra.exposure.capacities`, those on attributes in `netdra.exposure.additional`.
 """
 
 from __future__ import annotations
@@ -42,27 +42,29 @@ def check(policy: DeviceExposurePolicy) -> tuple[str, ...]:
     exposure = exposure or Exposure()
     written = [
         text
-        for name, each in exposure.capacity.items()
-        for text in written_errors(f'spec.exposure.capacity["{name}"]', each)
+        for name, capacity in exposure.capacity.items()
+        for text in written_errors(f'spec.exposure.capacity["{name}"]', capacity)
     ]
     return (*check_targets(policy), *written, *(check_exposure(_nominal(exposure)) if not written else ()))
 
 
 def _nominal(exposure: Exposure) -> Exposure:
-    """How devices are offered on a node that has enough of everything: what is read of nodes is checked on these."""
-    capacity = {
-        name: msgspec.structs.replace(each, value=str(MAX_QUANTITY)) if each.value_from and each.value == "" else each
-        for name, each in exposure.capacity.items()
+    """The exposure as on a node that has enough of everything: values that are read of nodes are checked with it."""
+    nominal = {
+        name: msgspec.structs.replace(capacity, value=str(MAX_QUANTITY))
+        if capacity.value_from and capacity.value == ""
+        else capacity
+        for name, capacity in exposure.capacity.items()
     }
-    return msgspec.structs.replace(exposure, capacity=capacity)
+    return msgspec.structs.replace(exposure, capacity=nominal)
 
 
 def unread(policy: DeviceExposurePolicy, node: Node) -> Iterator[str]:
-    """What a policy reads of a node that this one does not have."""
-    for name, each in (policy.spec.exposure or Exposure()).capacity.items():
-        if each.value_from is not None:
+    """The resources that a policy reads and this node does not have."""
+    for name, capacity in (policy.spec.exposure or Exposure()).capacity.items():
+        if capacity.value_from is not None:
             path = f'spec.exposure.capacity["{name}"].valueFrom.nodeAllocatable'
-            resource = each.value_from.node_allocatable
+            resource = capacity.value_from.node_allocatable
             yield f'{path}: node "{node.name}" has no "{resource}" among its allocatable resources'
 
 
@@ -97,9 +99,10 @@ def _selector_errors(policy: DeviceExposurePolicy) -> Iterator[str]:
 
 
 def try_out(expression: str) -> None:
-    """Ask an expression of devices as large as nodes have them, whatever it answers.
+    """Evaluate an expression on devices as large as nodes have them; its answers do not matter.
 
-    For processes that can be ended: one that takes more than its bound is found out there, and not first on every node.
+    For processes that can be ended: an expression that takes more than its bound is noticed there, and not first on
+    every node.
     """
     selector = compile_selector(expression)
     for device in _trial_devices():
@@ -109,7 +112,7 @@ def try_out(expression: str) -> None:
 
 @cache
 def _trial_devices() -> tuple[DeviceVariables, ...]:
-    """An interface of which little is known, and one with more than any node has of it."""
+    """An interface with few facts, and one with more than any node's."""
     word = "n" * 255
     made = (
         Interface(if_name="eth0", type="nic"),

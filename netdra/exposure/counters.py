@@ -40,7 +40,7 @@ class Member(msgspec.Struct, frozen=True, kw_only=True):
         on: the places of the members that it stands on, however far below.
         on_root: whether it stands on the NIC itself. A VF does; of another port see `shares_function`.
         shares_function: it is another port of the NIC's function, whose VFs are its own, too.
-        protected: nobody may take what it stands on: a VF that the host uses, or an exclude policy means it.
+        protected: what it stands on cannot be had: it is a VF that the host uses, or an exclude policy means it.
     """
 
     name: str
@@ -53,7 +53,13 @@ class Member(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Charges(msgspec.Struct, frozen=True):
-    """Counter sets by name, by device what it takes of which set, and by a VF's device its bandwidth in Mbit/s."""
+    """The counters of a NIC and what its devices take of them.
+
+    Attributes:
+        sets: counters with their values, by the name of their set.
+        consumes: how much of each counter a device takes, by device and set.
+        bandwidth: in Mbit/s, by device of a VF.
+    """
 
     sets: dict[str, dict[str, int]]
     consumes: dict[str, dict[str, dict[str, int]]]
@@ -63,9 +69,9 @@ class Charges(msgspec.Struct, frozen=True):
 def charge(
     name: str, personas: Sequence[Persona], members: Sequence[Member], *, num_vfs: int, link_speed: int
 ) -> Charges:
-    """The counters of a NIC and of all that is with it; no set that nothing is taken from.
+    """The counters of a NIC and of all that is with it, without sets that no device takes from.
 
-    Whoever takes a NIC whole takes all of its exclusion-slots, and each device on it takes one (decisions D3, D24).
+    A device that is the whole NIC takes all of its exclusion-slots, a device on it takes one (decisions D3, D24).
 
     Args:
         name: what its counter set is named after.
@@ -76,8 +82,8 @@ def charge(
     """
     on_root = [member for member in members if member.on_root]
     unknown = max(0, num_vfs - sum(member.is_vf for member in members))
-    slots = sum(_slots_of(each) for each in on_root) + unknown + 1
-    protected = sum(each.protected for each in on_root)
+    slots = sum(_slots_of(member) for member in on_root) + unknown + 1
+    protected = sum(member.protected for member in on_root)
     wholes = _exclusives(personas) + sum(_exclusives(member.personas) for member in members if member.shares_function)
     totals = {}
     if num_vfs or wholes > 1 or (wholes and slots > 1):
@@ -90,10 +96,10 @@ def charge(
     charges = _interface(name, personas, totals, sets=MAX_COUNTER_CONSUMPTIONS)
     main = names.label(f"{name}-counters")
     if names.EXCLUSION_SLOTS in totals and protected:
-        # What is protected is gone from the value, while passthrough still asks for all: it cannot be had.
+        # Protected slots are gone from the value, while the whole NIC still takes all of them: it cannot be had.
         charges.sets[main] |= {names.EXCLUSION_SLOTS: slots - protected}
     for persona in lenders if names.BANDWIDTH in totals else ():
-        # While it is lent to anybody, all that it could lend is gone from the link.
+        # While any claim has a share of it, all that it could lend is gone from the link.
         charges.consumes.setdefault(persona.name, {}).setdefault(main, {})[names.BANDWIDTH] = persona.template.lends
     fallback = next((persona.template.bandwidth for persona in personas if persona.template.bandwidth), 0)
     fallback = fallback or _fair_share([*lenders, *stacked], num_vfs=num_vfs, link_speed=link_speed)
@@ -125,8 +131,8 @@ def branches(members: Sequence[Member]) -> list[list[int]]:
 
     for place, member in enumerate(members):
         for below in member.on:
-            one, other = sorted((top(place), top(below)))
-            head[other] = one
+            first, second = sorted((top(place), top(below)))
+            head[second] = first
     branch_of: dict[int, list[int]] = {}
     for place in range(len(members)):
         branch_of.setdefault(top(place), []).append(place)
@@ -134,13 +140,13 @@ def branches(members: Sequence[Member]) -> list[list[int]]:
 
 
 def fits(members: Sequence[Member], branch: Sequence[int]) -> bool:
-    """Whether the counters of a branch are no more than one set takes, which is all that its devices can draw from."""
+    """Whether the counters of a branch fit into one set: its devices can take from no second one."""
     counted = _branch_counters(members, _above(members, branch)) if len(members) > 1 else ()
     return sum(len(counters) for _, counters in counted) <= MAX_COUNTERS
 
 
 def _slots_of(member: Member) -> int:
-    """How many of the NIC's exclusion-slots there are for a member: it may be of use to several at one time."""
+    """How many exclusion-slots the NIC has for a member: several of its personas may be in use at once."""
     if member.shares_function:
         return 0
     if member.is_vf or member.protected:
@@ -149,7 +155,7 @@ def _slots_of(member: Member) -> int:
 
 
 def _of_root(member: Member, persona: Persona, totals: Mapping[str, int], share: int) -> dict[str, int]:
-    """What a device takes of the NIC's own counters; of the link its share, unless its policy overcommits."""
+    """What a device takes of the NIC's own counters, with its share of the link unless its policy overcommits."""
     lent = share and names.BANDWIDTH in totals and not persona.template.overcommits
     bandwidth = {names.BANDWIDTH: share} if lent else {}
     slots = totals.get(names.EXCLUSION_SLOTS)
@@ -161,7 +167,7 @@ def _of_root(member: Member, persona: Persona, totals: Mapping[str, int], share:
 
 
 def _above(members: Sequence[Member], branch: Sequence[int]) -> list[list[int]]:
-    """For each member of a branch, which of these stand on it, by their places among these."""
+    """For each member of a branch, the members that stand on it, by their places in the branch."""
     here = {at: place for place, at in enumerate(branch)}
     levels: list[list[int]] = [[] for _ in branch]
     for place, member in enumerate(members):
@@ -171,7 +177,7 @@ def _above(members: Sequence[Member], branch: Sequence[int]) -> list[list[int]]:
 
 
 def _branch(members: Sequence[Member], above: Sequence[Sequence[int]]) -> Charges:
-    """The counters of what stands on one another: one set for all of it, or that of the one that is alone."""
+    """The counters of a branch: one set for all its members, or the set of a member that is alone."""
     if len(members) == 1:
         (alone,) = members
         apart = {names.EXCLUSION_SLOTS: 1} if _exclusives(alone.personas) > 1 else {}
@@ -191,8 +197,8 @@ def _branch(members: Sequence[Member], above: Sequence[Sequence[int]]) -> Charge
         if slots not in counters:
             continue
         totals[slots] -= sum(members[place].protected for place in stands)
-        for each in (members[place] for place in stands):
-            for persona in each.personas if not each.protected else ():
+        for upper in (members[place] for place in stands):
+            for persona in upper.personas if not upper.protected else ():
                 consumes.setdefault(persona.name, {}).setdefault(set_name, {})[slots] = 1
     return Charges({set_name: totals} if totals else {}, consumes)
 
@@ -200,7 +206,7 @@ def _branch(members: Sequence[Member], above: Sequence[Sequence[int]]) -> Charge
 def _branch_counters(
     members: Sequence[Member], above: Sequence[Sequence[int]]
 ) -> list[tuple[dict[str, dict[str, int]], dict[str, int]]]:
-    """For each member its mirrors by persona, and its counters: these and its slots, under names of its own."""
+    """For each member its mirrors by persona, and its counters: the mirrors and its slots, under names of its own."""
     made = []
     for member, stands in zip(members, above, strict=True):
         mirrors = {
@@ -217,17 +223,17 @@ def _branch_counters(
 
 
 def _is_on_link(member: Member) -> bool:
-    """Whether what a member has of bandwidth is of the NIC's own link: it is a VLAN on it, say, but not on its VF."""
+    """Whether a member's bandwidth is of the NIC's own link: that of a VLAN on the NIC is, of a VLAN on a VF is not."""
     return member.on_root and not (member.is_vf or member.on or member.shares_function)
 
 
 def _lends(persona: Persona) -> bool:
-    """Whether a device has bandwidth by its policy, which must be kept from others while it is in use."""
+    """Whether a device has bandwidth by its policy that no other device may have while it is in use."""
     return persona.template.lends > 0 and not persona.template.overcommits
 
 
 def _fair_share(lenders: Sequence[Persona], *, num_vfs: int, link_speed: int) -> int:
-    """What is left for each VF of the link if all that lend of it are in use, too; all of it if they leave nothing."""
+    """Each VF's part of what the lenders leave of the link, in Mbit/s; of the whole link if they leave nothing."""
     groups: dict[str, int] = {}
     for lender in lenders:
         group = lender.template.group or f"of {lender.name}"
@@ -237,9 +243,9 @@ def _fair_share(lenders: Sequence[Persona], *, num_vfs: int, link_speed: int) ->
 
 
 def _share(member: Member, persona: Persona, *, fallback: int, link_speed: int) -> int:
-    """What a device on a NIC has of the link, in Mbit/s: what its policy says, or of a VF a part of the VF's share.
+    """A device's bandwidth on its NIC's link, in Mbit/s: what its policy says, or for a VF a part of the VF's share.
 
-    Shared personas that may be in use at once divide that, so that one VF never takes another's.
+    Shared personas that may be in use at once divide that share, so that no VF takes another VF's bandwidth.
     """
     if member.is_vf:
         divided = fallback // at_once(member.personas) if persona.template.shared else fallback
@@ -248,7 +254,7 @@ def _share(member: Member, persona: Persona, *, fallback: int, link_speed: int) 
 
 
 def _interface(name: str, personas: Sequence[Persona], totals: Mapping[str, int], *, sets: int) -> Charges:
-    """The counters that keep one interface's personas apart: those given, and a mirror of what each shared one has."""
+    """The counters that keep one interface's personas apart: `totals`, and the mirrors of the shared personas."""
     mirrors = _mirrors(personas, room=sets * MAX_COUNTERS - len(totals))
     counters = dict(totals)
     for mirror in mirrors.values():
@@ -272,12 +278,12 @@ def _own_part(
     if not persona.template.shared:
         return counters
     group = persona.template.group
-    mates = [each for each in personas if each is persona or (group and each.template.group == group)]
+    mates = [mate for mate in personas if mate is persona or (group and mate.template.group == group)]
     return {counter: value for mate in mates for counter, value in mirrors[mate.name].items()}
 
 
 def _mirrors(personas: Sequence[Persona], *, room: int) -> dict[str, dict[str, int]]:
-    """The counters that stand for each persona: for a shared one its capacities, or the first where room is short."""
+    """The counters that stand for each persona: a shared persona's capacities, or the first where room is short."""
     mirrors: dict[str, dict[str, int]] = {persona.name: {} for persona in personas}
     if len(personas) < 2:
         return mirrors

@@ -1,8 +1,8 @@
 """An inventory and policies → everything that the node offers, and why. Pure, and quick when asked again.
 
-`expose` is one pass. An `Exposer` remembers what it said of each interface and of each NIC, keyed by the interfaces as
-they were, so a pass after a change costs the NIC that changed; its answers are those of a first pass. The result goes
-to `netdra.slices.pack`.
+`expose` is one pass. An `Exposer` remembers its results for each interface and each NIC, keyed by the interfaces as
+they were. So a pass after a change costs the NIC that changed, and its answers are those of a first pass. The result
+goes to `netdra.slices.pack`.
 """
 
 from __future__ import annotations
@@ -44,11 +44,11 @@ def expose(
     return Exposer(policies, features=features).expose(inventory, registered)
 
 
-class _Told(NamedTuple):
-    """A pool as policies make it, what is said of it, and what comes of both."""
+class _Extended(NamedTuple):
+    """A pool as policies make it, what is registered for it, and what comes of both."""
 
     part: ExposureResult
-    said: tuple[tuple[Registration, ...], ...]
+    registrations: tuple[tuple[Registration, ...], ...]
     result: ExposureResult
 
 
@@ -67,7 +67,7 @@ class Exposer:
         Args:
             policies: all policies of the cluster.
             features: what the API server takes.
-            programs: the CNI plugins of the node's CNI path; None if nobody looked, and all count as there.
+            programs: the CNI plugins of the node's CNI path; None if it was not read, and all count as there.
         """
         self._policies = tuple(policies)
         self._features = features
@@ -77,7 +77,7 @@ class Exposer:
         self._problems: tuple[Problem, ...] = ()
         self._offers: dict[Interface, Offer] = {}
         self._parts: dict[tuple[str, Group], ExposureResult] = {}
-        self._told: dict[str, _Told] = {}
+        self._extended: dict[str, _Extended] = {}
         self._unwired: tuple[Problem, ...] = ()
 
     @property
@@ -96,7 +96,7 @@ class Exposer:
         parts = self.pools(inventory, registered=registered).values()
         return ExposureResult(
             devices=tuple([device for part in parts for device in part.devices]),
-            counter_sets=tuple([one for part in parts for one in part.counter_sets]),
+            counter_sets=tuple([counter_set for part in parts for counter_set in part.counter_sets]),
             decisions=tuple([decision for part in parts for decision in part.decisions]),
             problems=(*self.problems, *[problem for part in parts for problem in part.problems]),
             outcomes=tuple([outcome for part in parts for outcome in part.outcomes]),
@@ -109,11 +109,11 @@ class Exposer:
         pinned: Mapping[str, str] | None = None,
         registered: Registered = NOTHING,
     ) -> dict[str, ExposureResult]:
-        """What `expose` says, by pool; a pool that nothing has changed in since the last call is the same object.
+        """The result of `expose` by pool; a pool without a change since the last call is the same object.
 
         Args:
             inventory: the node and its interfaces.
-            in_use: pools with devices that claims have; one of them that has its former name keeps that.
+            in_use: pools with devices that claims have; a pool of these that has a former name keeps it.
             pinned: by identity, the pools of interfaces whose devices claims have.
             registered: what providers say of the devices.
         """
@@ -129,11 +129,11 @@ class Exposer:
         interfaces = tuple(registered.marked(interfaces, pools))
         groups = pooled(node, interfaces, in_use, pinned or {})
         parts = {key: self._part(*key) for key in groups}
-        known = self._offers
-        # What stands on others may have been asked of without some of these.
+        offers = self._offers
+        # Policies may have been asked about a stacked interface without the pods' cables below it (`grouping`).
         trimmed = any(interface.lower_devices for interface in interfaces)
         asked = [interface for _, group in groups for interface in group.resolved] if trimmed else interfaces
-        self._offers = {interface: known[interface] for interface in asked}
+        self._offers = {interface: offers[interface] for interface in asked}
         self._parts = parts
         results = {pool: part for (pool, _), part in parts.items()}
         return self._with_registered(results, registered) if registered else results
@@ -141,25 +141,25 @@ class Exposer:
     def _with_registered(
         self, parts: Mapping[str, ExposureResult], registered: Registered
     ) -> dict[str, ExposureResult]:
-        """The pools with what is registered; one of which nothing is said is the same object."""
-        told: dict[str, _Told] = {}
+        """The pools with what is registered; a pool without registrations is the same object."""
+        extended: dict[str, _Extended] = {}
         results: dict[str, ExposureResult] = {}
         for pool, part in parts.items():
-            said = registered.concerning(part, pool)
-            if not any(said):
+            registrations = registered.concerning(part, pool)
+            if not any(registrations):
                 results[pool] = part
                 continue
-            known = self._told.get(pool)
-            if known is None or known.part is not part or known.said != said:
-                known = _Told(part, said, applied(part, said, self._features))
-            told[pool], results[pool] = known, known.result
-        self._told = told
+            entry = self._extended.get(pool)
+            if entry is None or entry.part is not part or entry.registrations != registrations:
+                entry = _Extended(part, registrations, applied(part, registrations, self._features))
+            extended[pool], results[pool] = entry, entry.result
+        self._extended = extended
         return results
 
     def gone_effect(self, policy: str) -> TaintEffect | None:
-        """What the taint of a gone device does by the policy that offered it, as it reads now; None if it is deleted.
+        """The effect of a gone device's taint, by the policy that offered it as it reads now; None if that is deleted.
 
-        A policy that offers nothing any more, on this node or at all, is still heard: the device is in use.
+        A policy that offers nothing any more, on this node or at all, still decides: the device is in use.
         """
         return next((rule.gone for rule in self._rules if rule.policy == policy), None)
 
@@ -170,9 +170,9 @@ class Exposer:
         return next((entry.policy for entry in made), "")
 
     def _part(self, pool: str, group: Group) -> ExposureResult:
-        known = self._parts.get((pool, group))
-        if known is not None:
-            return known
+        part = self._parts.get((pool, group))
+        if part is not None:
+            return part
         nic = Nic(
             pf_name=group.pf_name,
             root=self._offer(group.root) if group.root else None,
@@ -182,11 +182,11 @@ class Exposer:
         return assemble(nic, pool=pool, features=self._features, programs=self._programs)
 
     def _offer(self, interface: Interface) -> Offer:
-        known = self._offers.get(interface)
-        if known is None:
-            known = self._offers[interface] = self._resolved(interface)
-        return known
+        offer = self._offers.get(interface)
+        if offer is None:
+            offer = self._offers[interface] = self._resolved(interface)
+        return offer
 
     def _resolved(self, interface: Interface) -> Offer:
-        known = attributes(interface)
-        return Offer(interface, resolve(interface, known, self._rules), facts.publishable(known))
+        values = attributes(interface)
+        return Offer(interface, resolve(interface, values, self._rules), facts.publishable(values))

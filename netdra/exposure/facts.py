@@ -28,7 +28,7 @@ PHYSNET = names.qualified(names.PHYSNET)
 def publishable(facts: Mapping[str, AttributeValue]) -> Mapping[str, AttributeValue]:
     """The facts that devices carry, with every string short enough, always cut in the same way.
 
-    What could not be read is absent, and so is what says nothing where it is empty (decision D25).
+    A fact that could not be read is absent, and so is an empty one that would say nothing (decision D25).
     """
     silent = [name for name in PUBLISHED_IF_ANY if facts.get(name) == ""]
     facts = {name: facts[name] for name in PUBLISHED_ATTRIBUTES if name in facts and name not in silent}
@@ -51,15 +51,15 @@ def of_device(
 ) -> tuple[dict[str, AttributeValue], tuple[str, ...]]:
     """The attributes of one device of an interface, and what had to be left out of its lists.
 
-    The interface's own facts come first, so that every device has the same keys; then what the policy says, of whose
-    plugins only those that the node has (decision D45).
+    The interface's own facts come first, so that every device has the same keys; then what the policy says. Of the
+    policy's plugins, only those are listed that the node has (decision D45).
 
     Args:
         facts: what `publishable` made of the interface's attributes.
-        interface: what they are of; further facts are read of it, and the physical network that it is wired to.
+        interface: the interface, which also has the template's further facts and the physical network.
         template: the device.
         lists: whether the API server takes lists; if not, a list must fit into one string.
-        programs: the CNI plugins of the node's CNI path; None if nobody looked, and all count as there.
+        programs: the CNI plugins of the node's CNI path; None if it was not read, and all count as there.
     """
     fitting_facts = dict(facts)
     left_out = []
@@ -72,18 +72,18 @@ def of_device(
     if template.additional.get(PHYSNET) == "":
         fitting_facts[PHYSNET] = interface.physnet
     if template.facts:
-        known = attributes(interface)
+        own = attributes(interface)
         for name in template.facts:
-            value = known.get(name, template.additional[name])
+            value = own.get(name, template.additional[name])
             fitting_facts[name] = _cut(value, listed=name in LISTED_ATTRIBUTES) if isinstance(value, str) else value
     if interface.device_file and fitting_facts.get(names.STANDARD_PCIE_ROOT):
-        # What a policy says of its PCIe root is a key more than other devices have: room for one of the two names.
+        # A PCIe root that a policy gives is a key more than other devices have: there is room for one of its two names.
         fitting_facts.pop(names.SEED_PCIE_ROOT, None)
     return fitting_facts, tuple(left_out)
 
 
 def plugins_of(interface: Interface, template: Template) -> tuple[str, ...]:
-    """The plugins that may attach a device: a file is attached by one step alone, which attaches nothing else."""
+    """The plugins that may attach a device: for a file only the step of that type, which attaches nothing else."""
     if interface.type == DEVICE_FILE:
         return (DEVICE_FILE,)
     return tuple(name for name in template.plugins if name != DEVICE_FILE)
@@ -98,10 +98,10 @@ def _cut(text: str, *, listed: bool) -> str:
     encoded = text.encode(errors="replace")
     if len(encoded) <= MAX_STRING:
         return encoded.decode()
-    kept = encoded[:MAX_STRING].decode(errors="ignore")
-    if listed and encoded[len(kept.encode()) :][:1] != b",":
-        kept = kept.rpartition(",")[0]
-    return kept
+    start = encoded[:MAX_STRING].decode(errors="ignore")
+    if listed and encoded[len(start.encode()) :][:1] != b",":
+        start = start.rpartition(",")[0]
+    return start
 
 
 def _fitting(entries: tuple[str, ...]) -> tuple[str, ...]:

@@ -41,23 +41,23 @@ _COMPARES = re.compile(r"(?:[\w.\s\[\]\",]|[=!]=|&&|\|\||!|(?<=has)\(|(?<![\w.])
 _ALWAYS = Selector(cel="true")
 _REPRESENTOR = "representor"
 _MEANT_BY: Mapping[str, tuple[str, ...]] = {_REPRESENTOR: (_REPRESENTOR,), DEVICE_FILE: ("registeredBy", DEVICE_FILE)}
-"""Types that a policy must mean (decisions D24, D51), and what the text of one that does holds."""
+"""Types that a policy must mean (decisions D24, D51), and the words of which the text of such a policy has one."""
 _ANY_NODE = Node(name="any")
 _NEUTRAL = Interface()
-_KNOWN = {field.name.rpartition("/")[2]: field.name for field in ATTRIBUTES}
+_BY_SHORT_NAME = {field.name.rpartition("/")[2]: field.name for field in ATTRIBUTES}
 _by_name = attrgetter("policy")
 
 
 class Seen(msgspec.Struct, frozen=True):
-    """Interfaces of which the changed policies see the same, and of which the same became.
+    """Interfaces with the same facts, as far as the changed policies ask for them, and with the same devices now.
 
     Attributes:
         facts: the attributes that are asked for, by qualified name.
-        unknown: those of them that the interfaces have with a value that nobody told.
-        unreadable: those of them that could not be read.
-        standings: what each policy that matches them, or fails on them, comes to.
-        devices: what is published for each of them.
-        count: how many they are.
+        unknown: attributes that are asked for and that the interfaces have, with values that the report leaves open.
+        unreadable: attributes that are asked for and could not be read.
+        standings: for each policy that matches the interfaces, or fails on them, what it comes to.
+        devices: what is published for each interface.
+        count: how many interfaces there are.
         nodes: the nodes that have them, a bit for each, in hexadecimal.
         holds: whether the policy will be in force on these nodes.
     """
@@ -77,8 +77,8 @@ class Reported(msgspec.Struct, frozen=True):
 
     Attributes:
         seen: their interfaces.
-        nodes: how many nodes these are of.
-        left: how many more there are that were not looked at, for want of time.
+        nodes: how many nodes these interfaces belong to.
+        left: how many more nodes there are that were not reached in time.
     """
 
     seen: tuple[Seen, ...] = ()
@@ -90,9 +90,9 @@ class Change(msgspec.Struct, frozen=True):
     """What becomes of one interface's devices.
 
     Attributes:
-        gone: those that are published and no longer will be.
-        come: by what follows the interface's name, the policy that will offer the device.
-        taken: the same of those that another policy offers now.
+        gone: the published devices that no longer will be.
+        come: the policies that will offer new devices, by what follows the interface's name in a device's.
+        taken: the same for devices that another policy offers now.
         matched: whether a policy that changes matches the interface when it is written.
     """
 
@@ -106,7 +106,7 @@ UNCHANGED = Change()
 
 
 class Foresight:
-    """A set of policies, and how it changes; asked of what nodes report."""
+    """A set of policies and a change of it; answers what becomes of the interfaces that nodes report."""
 
     def __init__(
         self,
@@ -117,9 +117,9 @@ class Foresight:
         """Make the policies ready.
 
         Args:
-            policies: those that are there.
-            removed: those of them that change or go, as they are.
-            written: those that come or change, as they will be; all hold on the nodes that are asked of.
+            policies: all that exist now.
+            removed: the policies that change or go, as they are.
+            written: the policies that come or change, as they will be; all hold on the nodes that are asked about.
         """
         self._changing = {policy.name for policy in (*removed, *written)}
         self._before = {apart: {rule.policy: rule for rule in _standing(removed, apart)} for apart in ("", *_MEANT_BY)}
@@ -129,7 +129,7 @@ class Foresight:
         self._made: dict[tuple[str, str], Rule] = {}
 
     def of(self, seen: Seen) -> Change | None:
-        """What becomes of the devices of interfaces that were seen; None where that cannot be told."""
+        """What becomes of the devices of reported interfaces; None where the report is not enough to say."""
         facts: dict[str, AttributeValue] = dict(seen.facts)
         matched = self._matched(seen, facts) if seen.holds else frozenset()
         if matched is None:
@@ -138,7 +138,7 @@ class Foresight:
         if not matched and not mattered:
             return UNCHANGED
         interface = _interface(seen)
-        # A policy means a representor or a file only if it selects by what says so, and its text tells.
+        # A policy means a representor or a file only if it selects by a fact that says so, which its text names.
         apart = interface.type if interface.type in _MEANT_BY else ""
         beside = [self._other(name, apart) for name in seen.standings if self._counts(name, seen)]
         before_it = self._before[apart]
@@ -156,7 +156,7 @@ class Foresight:
         )
 
     def _matched(self, seen: Seen, facts: Mapping[str, AttributeValue]) -> frozenset[str] | None:
-        """The written policies that match, or fail; None where one asks for what nobody told."""
+        """The written policies that match, or fail; None where one asks for a value that the report leaves open."""
         device = device_variables(names.DRIVER, facts)
         policies = set()
         for rule in self._after:
@@ -166,14 +166,14 @@ class Foresight:
                 if rule.selector.matches(device):
                     policies.add(rule.policy)
             except CelEvaluationError as failure:
-                asked = _KNOWN.get(failure.missing)
+                asked = _BY_SHORT_NAME.get(failure.missing)
                 if asked is not None and asked not in seen.unreadable:
                     return None
                 policies.add(rule.policy)
         return frozenset(policies)
 
     def _counts(self, name: str, seen: Seen) -> bool:
-        """Whether a policy that stays has a say: it matches, or it is an exclude that fails and may mean them."""
+        """Whether an unchanged policy counts: it matches, or is an exclude that fails and may mean the interfaces."""
         policy = self._others.get(name)
         if policy is None:
             return False
@@ -190,11 +190,12 @@ class Foresight:
 def asked_for(expressions: Iterable[str], *, published: bool = False) -> frozenset[str]:
     """The attributes that selectors may ask for, by qualified name, and those that protect.
 
-    Whatever an expression names stands in its text; where it may be written in parts or escaped, all are asked for.
+    A name that an expression uses stands in its text; where names may be in parts or escaped, all are asked for.
 
     Args:
         expressions: the selectors.
-        published: leave out what devices do not carry, and who may not read it should not learn by asking.
+        published: leave out attributes that devices do not carry: a user without the right to read them should not
+            learn them by asking.
     """
     used: set[str] = set()
     for text in expressions:
@@ -204,19 +205,19 @@ def asked_for(expressions: Iterable[str], *, published: bool = False) -> frozens
 
 
 def folded(seen: Sequence[Seen], expression: str) -> tuple[Seen, ...]:
-    """The same interfaces, with those together that a selector cannot tell apart: all of other names than it compares.
+    """The same interfaces, those together that a selector cannot tell apart because it does not compare their names.
 
     A cluster has thousands of interface names, and a selector that only compares them knows a few.
     """
     if not _COMPARES.fullmatch(_TEXTS.sub('""', expression)):
         return tuple(seen)
-    known = {text[1:-1] for text in _TEXTS.findall(expression)}
+    compared = {text[1:-1] for text in _TEXTS.findall(expression)}
     together: dict[tuple[object, ...], list[Seen]] = {}
     entries: list[Seen] = []
     for entry in seen:
         facts = tuple((name, value) for name, value in entry.facts.items() if name != _IF_NAME)
         own = entry.facts.get(_IF_NAME, "")
-        if own in known or any(own == value for _, value in facts):
+        if own in compared or any(own == value for _, value in facts):
             entries.append(entry)
             continue
         standings = tuple(entry.standings.items())
@@ -235,11 +236,11 @@ def _anywhere(policy: DeviceExposurePolicy) -> DeviceExposurePolicy:
 
 
 def _standing(policies: Iterable[DeviceExposurePolicy], apart: str) -> tuple[Rule, ...]:
-    """Policies as rules that match whatever they are asked of: that they do is in the report.
+    """Policies as rules that match every interface: which interfaces they match is in the report.
 
     Args:
         policies: the policies.
-        apart: the type that is asked of, where a policy must mean it; then those that speak of it select by it.
+        apart: the interfaces' type, where a policy must mean it: then the policies whose text names it select by it.
     """
     return rules(
         tuple(
@@ -257,7 +258,7 @@ def _stand_in(policy: DeviceExposurePolicy, apart: str) -> Selector:
 
 
 def _interface(seen: Seen) -> Interface:
-    """An interface with the facts that were told; those of another form than text go back to it."""
+    """An interface with the reported facts; lists, which a report has as text, are lists again."""
     fields: dict[str, object] = {}
     unreadable = []
     for attribute in ATTRIBUTES:
@@ -268,7 +269,7 @@ def _interface(seen: Seen) -> Interface:
             is_list = isinstance(getattr(_NEUTRAL, attribute.field), tuple)
             fields[attribute.field] = tuple(filter(None, str(value).split(","))) if is_list else value
     interface = replace(_NEUTRAL, **fields, unreadable=tuple(unreadable))
-    # The path of a file is told only as long as the file is there and allowed.
+    # The path of a file is reported only as long as the file is there and allowed.
     away = interface.type == DEVICE_FILE and not interface.device_file
     return replace(interface, file_problem="the file is not given to anybody") if away else interface
 

@@ -3,7 +3,7 @@
 A NIC is what stands on nothing: a PF, a card, a virtual link. With it are the other ports of its PCI function, its VFs,
 their representors, and what stands on any of these alone: VLANs, macvlans, VXLANs, a bridge or a bond whose ports are
 all of this one NIC. What stands on several NICs has a pool of its own, with what stands on it in turn: counters do not
-reach from one pool into another, so `above` says to each NIC what stands on it elsewhere. Called by
+reach from one pool into another, so a NIC's `above` lists what stands on it elsewhere. Called by
 `netdra.exposure.expose` for each pass. Pure.
 """
 
@@ -59,7 +59,7 @@ class Group(NamedTuple):
     @property
     def resolved(self) -> tuple[Interface, ...]:
         """All interfaces that policies are asked of for this group."""
-        return (*((self.root,) if self.root else ()), *self.others, *(each.interface for each in self.above))
+        return (*((self.root,) if self.root else ()), *self.others, *(above.interface for above in self.above))
 
 
 def pooled(
@@ -70,9 +70,9 @@ def pooled(
     Args:
         node: the node's name.
         interfaces: all interfaces.
-        in_use: pools with devices that claims have; one of them that has its former name keeps that.
-        pinned: by identity, the pools of interfaces whose devices claims have: what stands on others stays in its
-            pool as long as it is in use, whatever it stands on by now.
+        in_use: pools with devices that claims have; a pool of these that has a former name keeps it.
+        pinned: by identity, the pools of interfaces whose devices claims have: a stacked interface stays in its pool
+            as long as it is in use, whatever it stands on by now.
     """
     named: dict[str, Group] = {}
     for group in _Grouping(node, interfaces, in_use, pinned).groups():
@@ -99,7 +99,7 @@ def _own_part(pf_name: str, root: Interface | None) -> str:
 
 
 def _name(node: str, pf_name: str, root: Interface | None, in_use: Collection[str]) -> str:
-    """A NIC's pool; before it said exactly whose it is its name had a dash, and one in use keeps that name."""
+    """A NIC's pool; a former name had a dash after the node's name, and a pool in use keeps that name."""
     own = _own_part(pf_name, root)
     if in_use and (former := names.subdomain(f"{node}-{own}")) in in_use:
         return former
@@ -121,8 +121,8 @@ class _Members:
     def group(self) -> Group:
         """The group as it is."""
         self.vfs.sort(key=_vf_index)
-        self.stack.sort(key=lambda each: each.if_name)
-        self.above.sort(key=lambda each: (each.on, each.interface.if_name))
+        self.stack.sort(key=lambda interface: interface.if_name)
+        self.above.sort(key=lambda upper: (upper.on, upper.interface.if_name))
         above, stack = tuple(self.above), tuple(self.stack)
         return Group(self.pf_name, self.root, tuple(self.vfs), self.ports, stack, above, self.pool)
 
@@ -134,7 +134,7 @@ class _Grouping:
         self, node: str, interfaces: Sequence[Interface], in_use: Collection[str], pinned: Mapping[str, str]
     ) -> None:
         self._node, self._in_use, self._pinned = node, in_use, pinned
-        self._found: list[_Members] = []
+        self._gathered: list[_Members] = []
         self._plain: list[Interface] = []
         self._homes: dict[str, _Members] = {}
         virtual: list[Interface] = []
@@ -160,13 +160,13 @@ class _Grouping:
     def groups(self) -> list[Group]:
         """All groups."""
         return [
-            *[members.group() for members in self._found],
+            *[members.group() for members in self._gathered],
             *[Group(interface.if_name, interface) for interface in self._plain],
         ]
 
     def _root(self, interface: Interface, pool: str = "") -> _Members:
         members = _Members(interface.if_name, interface, pool)
-        self._found.append(members)
+        self._gathered.append(members)
         if interface.if_name:
             self._homes[interface.if_name] = members
         return members
@@ -197,7 +197,7 @@ class _Grouping:
     def _place_vfs(
         self, virtual: Sequence[Interface], by_name: Mapping[str, _Members], by_address: Mapping[str, _Members]
     ) -> None:
-        """Each VF with its PF, found by its name or, where that is away, by its PCI address."""
+        """Each VF with its PF, looked up by the PF's name or, where that is away, by its PCI address."""
         without: dict[str, _Members] = {}
         for vf in virtual:
             members = by_name.get(vf.pf_name) or by_address.get(vf.pf_pci_address)
@@ -206,7 +206,7 @@ class _Grouping:
                 members = without.get(called)
                 if members is None:
                     members = without[called] = _Members(called, None)
-                    self._found.append(members)
+                    self._gathered.append(members)
             members.vfs.append(vf)
 
     def _place_stacked(
@@ -214,24 +214,24 @@ class _Grouping:
     ) -> None:
         self._by_name = {interface.if_name: interface for interface in interfaces if interface.if_name}
         self._stacked = {interface.if_name: interface for interface in stacked}
-        for members in self._found:
+        for members in self._gathered:
             self._homes.update((vf.if_name, members) for vf in members.vfs if vf.if_name)
         for interface in self._plain:
             self._root(interface)
         self._plain = []
-        pools = {self._name(each): each for each in self._found} if self._pinned else {}
-        for each in stacked:
-            self._place(each, by_address, pools)
-        for each in stacked:
-            self._tell(each)
+        pools = {self._name(members): members for members in self._gathered} if self._pinned else {}
+        for interface in stacked:
+            self._place(interface, by_address, pools)
+        for interface in stacked:
+            self._note_above(interface)
 
     def _place(
         self, interface: Interface, by_address: Mapping[str, _Members], pools: Mapping[str, _Members]
     ) -> _Members:
-        """The group of something that stands on others: theirs if they have one in common, else one of its own."""
-        known = self._homes.get(interface.if_name)
-        if known is not None:
-            return known
+        """The group of a stacked interface: that of the interfaces below if they share one, else one of its own."""
+        home = self._homes.get(interface.if_name)
+        if home is not None:
+            return home
         if interface.type == "representor":
             home = by_address.get(interface.pf_pci_address)
         else:
@@ -249,26 +249,26 @@ class _Grouping:
         self, interface: Interface, by_address: Mapping[str, _Members], pools: Mapping[str, _Members]
     ) -> _Members | None:
         members: dict[int, _Members] = {}
-        # Meanwhile it is nobody's, in case that names go in a circle.
-        nobody = self._homes[interface.if_name] = _Members(interface.if_name, None)
+        # Meanwhile it is in no group that counts, in case names go in a circle.
+        pending = self._homes[interface.if_name] = _Members(interface.if_name, None)
         for name in self._lower(interface):
             below = self._stacked.get(name)
             home = self._place(below, by_address, pools) if below is not None else self._homes.get(name)
-            if home is not None and home is not nobody:
+            if home is not None and home is not pending:
                 members[id(home)] = home
         del self._homes[interface.if_name]
         return next(iter(members.values())) if len(members) == 1 else None
 
-    def _tell(self, interface: Interface) -> None:
-        """Have other groups know of what stands on their members."""
+    def _note_above(self, interface: Interface) -> None:
+        """Note an interface in the other groups that have something below it."""
         home = self._homes[interface.if_name]
-        told: set[str] = set()
+        visited: set[str] = set()
         waiting = list(self._lower(interface))
         while waiting:
             name = waiting.pop()
-            if name in told or name not in self._homes:
+            if name in visited or name not in self._homes:
                 continue
-            told.add(name)
+            visited.add(name)
             other = self._homes[name]
             if other is not home:
                 other.above.append(Above(name, self._trimmed(interface)))
@@ -282,7 +282,7 @@ class _Grouping:
                 yield name
 
     def _trimmed(self, interface: Interface) -> Interface:
-        """An interface that is the same when such cables come and go: so its NIC's devices are not made anew."""
+        """An interface without such cables: it stays the same when these come and go, and so do its NIC's devices."""
         lower = tuple(self._lower(interface))
         return (
             interface
@@ -292,11 +292,11 @@ class _Grouping:
 
 
 class Standing(NamedTuple):
-    """Where a member of a group stands that is not its root.
+    """Where a member of a group stands; the root has none.
 
     Attributes:
-        on: which of the other members that are not the root it stands on, however far below, by their places.
-        on_root: whether it stands on the root; what nobody knows better of does.
+        on: the members without the root that it stands on, however far below, by their places.
+        on_root: whether it stands on the root; a stacked member that stands on nothing known here does.
         shares_function: it is another port of the root's function while that has VFs, which count for all ports.
     """
 

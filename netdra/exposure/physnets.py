@@ -40,7 +40,7 @@ def read(texts: Iterable[str]) -> Mapping[str, tuple[str, ...]]:
 
 
 def problems(inventory: Inventory) -> tuple[Problem, ...]:
-    """What is wrong with a node's physical networks, for whoever wrote them."""
+    """What is wrong with a node's physical networks, for the operator."""
     physnets = inventory.node.physnets
     if not physnets:
         return ()

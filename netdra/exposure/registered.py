@@ -1,4 +1,4 @@
-"""Facts that others know: the rules for them, and how they are added to the devices of a node (decision D47). Pure.
+"""Facts of providers: the rules for them, and how they are added to the devices of a node (decision D47). Pure.
 
 The rules are the same for the registry's socket (`netdra.node.registry`) and for CustomDevices (the webhook). What is
 registered is put on devices by `netdra.exposure.expose`, after policies have made them, as far as there is room: what
@@ -46,7 +46,7 @@ def errors(
     *,
     within: str = "",
 ) -> Iterator[str]:
-    """What stands against what a provider says, each with its place before it.
+    """What is wrong with a provider's attributes and capacities, each with its place before it.
 
     Args:
         provider: the domain of the names.
@@ -111,9 +111,10 @@ def _value_errors(path: str, field: str, value: bool | int | str) -> Iterator[st
 
 
 def of_custom_device(device: CustomDevice, labels: Mapping[str, str]) -> Registration | None:
-    """What a CustomDevice says on a node with these labels; None if it is for other nodes, or breaks a rule.
+    """The registration of a CustomDevice on a node with these labels; None if it is for other nodes, or breaks a rule.
 
-    The webhook refuses what breaks a rule; where there is none, or it came later, it must not spoil a slice.
+    The webhook refuses an object that breaks a rule. An object that came before the webhook, or without one, must not
+    spoil a slice.
     """
     spec = device.spec
     selector = spec.selector or CustomDeviceSelector()
@@ -137,31 +138,31 @@ def _rank(registration: Registration) -> tuple[bool, str, str, str]:
 
 
 def _called(what: Interface | Decision) -> frozenset[str]:
-    """What an interface is called by those who say something of it."""
+    """The names by which providers may register an interface."""
     return frozenset({what.if_name, what.device_name, names.label(what.device_name)} - {""})
 
 
 def _adds_interface(registration: Registration) -> bool:
-    """Whether an interface is to be a device by it."""
+    """Whether the registration makes an interface a device."""
     return registration.adds and not registration.device_file
 
 
 class Registered:
     """All that is registered on a node, by the name of the device or interface. Never changes.
 
-    Of one provider an object wins over the socket; between objects, the one whose name sorts first.
+    For one provider an object wins over the socket, and of several objects the first by name.
     """
 
     def __init__(self, registrations: Iterable[Registration] = ()) -> None:
         """Take them, in any order."""
         by_device: dict[str, list[Registration]] = {}
-        said = tuple(registrations)
-        # In the order in which they came: nobody takes another provider's file by a name that sorts before it.
-        self._files = tuple(registration for registration in said if registration.device_file)
-        for registration in sorted(said, key=_rank):
+        given = tuple(registrations)
+        # In the order in which they came: no provider takes another's file by a name that sorts before it.
+        self._files = tuple(registration for registration in given if registration.device_file)
+        for registration in sorted(given, key=_rank):
             by_device.setdefault(registration.device, []).append(registration)
         self._by_device = {device: tuple(listed) for device, listed in by_device.items()}
-        self._heard = by_device.keys()
+        self._registered = by_device.keys()
         self._adding = {device for device, listed in by_device.items() if any(map(_adds_interface, listed))}
 
     def __bool__(self) -> bool:
@@ -169,8 +170,9 @@ class Registered:
 
     @property
     def picks_pools(self) -> bool:
-        """Whether it depends on an interface's pool whether it is registered as a device."""
-        return any(_adds_interface(each) and each.pool for name in self._adding for each in self._by_device[name])
+        """Whether an interface may be registered as a device for one pool only."""
+        registrations = (registration for name in self._adding for registration in self._by_device[name])
+        return any(_adds_interface(registration) and registration.pool for registration in registrations)
 
     @property
     def files(self) -> tuple[str, ...]:
@@ -178,7 +180,7 @@ class Registered:
         return tuple(registration.device_file for registration in self._files)
 
     def file_devices(self, interfaces: Iterable[Interface], look: Callable[[str], DeviceFile]) -> tuple[Interface, ...]:
-        """The devices that are only a file, also those whose file is not given to anybody now.
+        """The devices that are only a file, also those whose file is given to no pod now.
 
         Args:
             interfaces: all of the node: none of their names is free for a file.
@@ -217,7 +219,7 @@ class Registered:
         return tuple(devices)
 
     def of(self, device: str) -> tuple[Registration, ...]:
-        """What is said under a name."""
+        """What is registered under a name."""
         return self._by_device.get(device, ())
 
     def marked(self, interfaces: Sequence[Interface], pools: Mapping[str, str]) -> Sequence[Interface]:
@@ -235,22 +237,22 @@ class Registered:
         called = _called(interface)
         if interface.device_file or not called & self._adding:
             return interface
-        # Sorted, or which of two providers is named would depend on what a set is like today.
-        said = (each for name in sorted(called) for each in self.of(name))
+        # Sorted, or the order of a set would decide which of two providers is named.
+        registrations = (registration for name in sorted(called) for registration in self.of(name))
         provider = next(
-            (entry.provider for entry in said if _adds_interface(entry) and entry.pool in ("", pool)),
+            (entry.provider for entry in registrations if _adds_interface(entry) and entry.pool in ("", pool)),
             "",
         )
         return msgspec.structs.replace(interface, registered_by=provider) if provider else interface
 
     def concerning(self, part: ExposureResult, pool: str) -> tuple[tuple[Registration, ...], ...]:
-        """What is said of a pool's interfaces and devices, in the order of its decisions."""
+        """What is registered for a pool's interfaces and devices, in the order of its decisions."""
         return tuple(
             tuple(
-                each
-                for name in sorted(self._heard & {*_called(decision), *decision.exposed})
-                for each in self.of(name)
-                if each.pool in ("", pool) and each.device_file in ("", decision.interface)
+                registration
+                for name in sorted(self._registered & {*_called(decision), *decision.exposed})
+                for registration in self.of(name)
+                if registration.pool in ("", pool) and registration.device_file in ("", decision.interface)
             )
             for decision in part.decisions
         )
@@ -259,18 +261,18 @@ class Registered:
 NOTHING = Registered()
 
 
-def applied(part: ExposureResult, said: Sequence[Sequence[Registration]], features: Features) -> ExposureResult:
+def applied(part: ExposureResult, registered: Sequence[Sequence[Registration]], features: Features) -> ExposureResult:
     """A pool's devices with what is registered for them, and what became of each registration.
 
     Args:
         part: what policies make of the pool's interfaces.
-        said: what `Registered.concerning` gives for it.
+        registered: what `Registered.concerning` gives for it.
         features: what the API server takes.
     """
     devices = {device.name: device for device in part.devices}
     outcomes: list[Outcome] = []
     problems: list[Problem] = []
-    for decision, registrations in zip(part.decisions, said, strict=True):
+    for decision, registrations in zip(part.decisions, registered, strict=True):
         if not registrations:
             continue
         called = _called(decision)
@@ -311,18 +313,18 @@ def _hidden(registration: Registration, decision: Decision) -> Outcome:
 
 
 def _problem(outcome: Outcome, device: ExposedDevice, decision: Decision) -> Problem:
-    who = f'CustomDevice "{outcome.custom_device}"' if outcome.custom_device else f'provider "{outcome.provider}"'
+    source = f'CustomDevice "{outcome.custom_device}"' if outcome.custom_device else f'provider "{outcome.provider}"'
     return Problem(
         policy="",
-        message=f"{device.name}: of what {who} says, {outcome.problem}",
+        message=f"{device.name}: of what {source} says, {outcome.problem}",
         interface=device.interface,
         device=decision.device_name,
-        cause=f"of what {who} says, {outcome.problem}",
+        cause=f"of what {source} says, {outcome.problem}",
     )
 
 
 class _Value(NamedTuple):
-    """One thing that a registration says, ready to be published."""
+    """An attribute or capacity of a registration, ready to be published."""
 
     name: str
     value: DeviceAttribute | DeviceCapacity
@@ -331,7 +333,7 @@ class _Value(NamedTuple):
 def _added(
     device: ExposedDevice, registrations: Sequence[Registration], features: Features
 ) -> tuple[ExposedDevice, list[Outcome]]:
-    """A device with what is registered for it, as far as there is room; who comes first has it."""
+    """A device with what is registered for it, as far as there is room; a name is of the first that gives it."""
     attributes: dict[str, DeviceAttribute] = {}
     capacity = dict(device.capacity)
     sources: dict[tuple[type, str], Registration] = {}
@@ -341,7 +343,7 @@ def _added(
     for registration in registrations:
         refused: dict[str, list[str]] = {}
         own: list[_Value] = []
-        for name, value in _said(registration, device.shared, features, refused):
+        for name, value in _named_values(registration, device.shared, features, refused):
             key = (type(value), name)
             before = sources.get(key)
             needs = _count(value.value) if isinstance(value, DeviceAttribute) else 0
@@ -371,10 +373,10 @@ def _added(
     return msgspec.structs.replace(device, registered=attributes, capacity=capacity), outcomes
 
 
-def _said(
+def _named_values(
     registration: Registration, shared: bool, features: Features, refused: dict[str, list[str]]
 ) -> Iterator[_Value]:
-    """What a registration says under qualified names, capacity first: claims cannot ask otherwise for an amount."""
+    """A registration's values under qualified names, capacity first: without it claims cannot ask for an amount."""
     for name, capacity in sorted(registration.capacity.items()):
         yield _Value(f"{registration.provider}/{name}", _consumable(capacity) if shared else _whole(capacity))
     for name, attribute in sorted(registration.attributes.items()):
@@ -398,7 +400,7 @@ def _consumable(capacity: DeviceCapacity) -> DeviceCapacity:
 
 
 def _whole(capacity: DeviceCapacity) -> DeviceCapacity:
-    """An exclusive device's capacity: whoever has the device has all of it."""
+    """An exclusive device's capacity: a claim that has the device has all of it."""
     return capacity if capacity.request_policy is None else DeviceCapacity(value=capacity.value)
 
 

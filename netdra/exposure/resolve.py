@@ -1,8 +1,9 @@
 """Which policies win on one interface: exclude over expose, deny by default, the highest priority of each suffix.
 
-A policy whose expression fails on the interface exposes nothing there. If it is an exclude, it hides the interface only
-if it may have meant it (decision D23): a fact that it asks for could not be read, or it asks for a name that nothing
-has, and with the name that was likely meant it matches. Called by `netdra.exposure.expose` once per interface.
+A policy whose expression fails on the interface exposes nothing there. An exclude that fails hides the interface only
+if it may mean it (decision D23): either it asks for a fact that could not be read, or it asks for a name that no
+interface has, and would match with the name that is likely meant. Called by `netdra.exposure.expose` once per
+interface.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from netdra.model.device import Hidden, Outcome, PolicyVerdict, Problem
 from netdra.model.inventory import DEVICE_FILE, AttributeValue, Interface, attributes
 
 ALL_ATTRIBUTES = frozenset(attributes(Interface()))
-"""What a selector can ask of an interface; one of these that is missing could not be read."""
+"""The attributes that a selector can ask for; an attribute of these that an interface lacks could not be read."""
 TYPE = names.qualified("type")
 REGISTERED_BY = names.qualified("registeredBy")
 UPLINK = "it carries the node's own traffic, and no policy that matches it sets allowHostUplink"
@@ -141,9 +142,9 @@ def _winners(
             return [], reason, _PROTECTIONS[reason]
     used = _host_use(interface)
     if used:
-        kept = [rule for rule in matching if any(template.beside_host for template in rule.templates)]
-        _mark(verdicts, [rule for rule in matching if rule not in kept], "overruled", used)
-        matching = kept
+        usable = [rule for rule in matching if any(template.beside_host for template in rule.templates)]
+        _mark(verdicts, [rule for rule in matching if rule not in usable], "overruled", used)
+        matching = usable
         if not matching:
             return [], used, "host-use" if interface.uses else "host-use-unknown"
     return _ranked(matching, used, verdicts), "", None
@@ -161,7 +162,7 @@ def _ranked(matching: list[Rule], used: str, verdicts: dict[str, PolicyVerdict])
         verdicts[best.policy] = best.won
         offered = best.templates
         if used:
-            offered = tuple(each for template in best.templates if (each := template.beside_host) is not None)
+            offered = tuple(beside for template in best.templates if (beside := template.beside_host) is not None)
             if offered != best.templates:
                 verdicts[best.policy] = best.verdict("wins", f"without what takes it away from the host: {used}")
         winners += offered
@@ -171,7 +172,7 @@ def _ranked(matching: list[Rule], used: str, verdicts: dict[str, PolicyVerdict])
 def _protections(
     interface: Interface, facts: dict[str, AttributeValue]
 ) -> Iterator[tuple[str, Callable[[Rule], bool]]]:
-    """What stands against offering an interface at all, each with which policies may nevertheless."""
+    """The reasons not to offer an interface, each with the test for policies that may offer it nevertheless."""
     if interface.type == "loopback":
         yield LOOPBACK, lambda rule: False
     if interface.type == "representor":
@@ -183,13 +184,13 @@ def _protections(
         )
     if interface.host_uplink:
         yield UPLINK, lambda rule: rule.allows_uplink
-    # A fact that could not be read protects as if it held.
+    # A fact that could not be read protects as if it were true.
     elif "host_uplink" in interface.unreadable:
         yield UPLINK_UNKNOWN, lambda rule: rule.allows_uplink
 
 
 def _asks_for(rule: Rule, facts: dict[str, AttributeValue], name: str, others: Iterable[str]) -> bool:
-    """Whether a policy that matches what is protected means it: with another value of a fact it would not match.
+    """Whether a policy that matches a protected interface means it: with another value of a fact it would not match.
 
     So `type == "representor"` means a representor, and neither `type != "pf"` nor a pattern of names does.
     """
@@ -230,7 +231,7 @@ def _mark(
 
 
 def _may_mean(selector: Selector, facts: Mapping[str, AttributeValue], failure: CelEvaluationError) -> str:
-    """Why an exclude that has no answer may mean an interface nevertheless, "" if it does not (decision D23)."""
+    """Why an exclude that fails on an interface may mean it nevertheless, "" if it does not (decision D23)."""
     asked = {f"{domain}/{failure.missing}" for domain in selector.domains} - facts.keys()
     if not failure.missing or not asked:
         return ""
@@ -249,9 +250,9 @@ def _may_mean(selector: Selector, facts: Mapping[str, AttributeValue], failure: 
 
 @cache
 def _likely(name: str) -> tuple[str, ...]:
-    """The attributes that may be meant by a name that none has."""
-    known = {each.rpartition("/")[2].lower(): each for each in sorted(ALL_ATTRIBUTES, reverse=True)}
-    return tuple(known[close] for close in difflib.get_close_matches(name.lower(), known, n=3, cutoff=0.75))
+    """The attributes that may be meant by a name that no attribute has."""
+    by_short = {attribute.rpartition("/")[2].lower(): attribute for attribute in sorted(ALL_ATTRIBUTES, reverse=True)}
+    return tuple(by_short[close] for close in difflib.get_close_matches(name.lower(), by_short, n=3, cutoff=0.75))
 
 
 def _failed(rule: Rule, interface: Interface, failure: CelEvaluationError, meant: str) -> Problem:

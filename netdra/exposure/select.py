@@ -1,6 +1,6 @@
 """Which of the devices that policies make can be published: by what the API server takes, by names and by limits.
 
-Called by `netdra.exposure.assemble` once per NIC. What is left out is a problem that names the policy.
+Called by `netdra.exposure.assemble` once per NIC. A device that is left out is a problem that names the policy.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Candidate(msgspec.Struct, frozen=True):
     protected: bool = False
 
     def member(self, personas: tuple[Persona, ...] | None = None) -> Member:
-        """The candidate as counters see it, with its devices, or with what these are if they have no names yet."""
+        """The candidate as counters see it, with these devices, or with one for each template under a name to come."""
         name = self.interface.device_name
         if personas is None:
             personas = tuple(Persona(f"{name}{template.suffix}", template) for template in self.templates)
@@ -60,8 +60,8 @@ def select(
 
     Without counters nothing would keep two devices of one NIC apart, so each interface gets one: the shared or the
     exclusive one of the policy with the highest priority (the first name between equals, and the shared one of a policy
-    that makes both). What others stand on is not offered exclusively then, as long as one of these is offered or
-    protected, such as a VF of a PF.
+    that makes both). An interface that others stand on is then not offered exclusively as long as one of these is
+    offered or protected, such as a PF with its VFs.
 
     Args:
         nic: an interface, if it is known, and what belongs to it.
@@ -69,27 +69,29 @@ def select(
         features: what the API server takes.
     """
     problems: list[Problem] = []
-    candidates = [_uncovered(each, covered, problems) for each in nic]
+    candidates = [_uncovered(candidate, covered, problems) for candidate in nic]
     if any(candidate.on for candidate in candidates):
         candidates = _fitting(candidates, problems)
     used: set[str] = set()
     chosen = []
     for candidate in candidates:
-        kept = candidate
+        narrowed = candidate
         if not features.consumable_capacity:
-            whole = [template for template in kept.templates if not template.shared]
-            kept = _only(kept, whole, "feature-gate", NO_SHARING, problems)
+            whole = [template for template in narrowed.templates if not template.shared]
+            narrowed = _only(narrowed, whole, "feature-gate", NO_SHARING, problems)
         if not features.partitionable_devices:
             users = _users(candidates, candidate)
             if users:
-                shared = [template for template in kept.templates if template.shared]
-                kept = _only(kept, shared, "feature-gate", f"{NO_COUNTERS}, and {users} of it are in use", problems)
-            kept = _only(kept, sorted(kept.templates, key=_rank)[:1], "feature-gate", NO_COUNTERS, problems)
-        room = MAX_SHARED_OF_NIC if kept.is_root else MAX_SHARED_OF_VF
-        too_many = sorted((template for template in kept.templates if template.shared), key=_rank)[room:]
-        fitting = [template for template in kept.templates if template not in too_many]
-        kept = _only(kept, fitting, "limit", f"an interface can have {room} shared devices", problems)
-        chosen.append(_named(kept, used, problems))
+                shared = [template for template in narrowed.templates if template.shared]
+                reason = f"{NO_COUNTERS}, and {users} of it are in use"
+                narrowed = _only(narrowed, shared, "feature-gate", reason, problems)
+            first = sorted(narrowed.templates, key=_rank)[:1]
+            narrowed = _only(narrowed, first, "feature-gate", NO_COUNTERS, problems)
+        room = MAX_SHARED_OF_NIC if narrowed.is_root else MAX_SHARED_OF_VF
+        too_many = sorted((template for template in narrowed.templates if template.shared), key=_rank)[room:]
+        fitting = [template for template in narrowed.templates if template not in too_many]
+        narrowed = _only(narrowed, fitting, "limit", f"an interface can have {room} shared devices", problems)
+        chosen.append(_named(narrowed, used, problems))
     return chosen, problems
 
 
@@ -104,7 +106,7 @@ def _uncovered(candidate: Candidate, covered: Mapping[str, str], problems: list[
 
 
 def _fitting(candidates: Sequence[Candidate], problems: list[Problem]) -> list[Candidate]:
-    """Without what is offered whole though others stand on it, where one counter set has no room for all of these."""
+    """The candidates; if one set has no room for a branch's counters, its lower interfaces are only offered shared."""
     others = [candidate for candidate in candidates if not candidate.is_root]
     for branch in branches([other.member() for other in others]):
         if fits([others[place].member() for place in branch], branch):
@@ -118,8 +120,8 @@ def _fitting(candidates: Sequence[Candidate], problems: list[Problem]) -> list[C
 
 
 def _users(candidates: Sequence[Candidate], candidate: Candidate) -> str:
-    """What is offered of what stands on an interface, or is protected there; "" for nothing."""
-    others = [candidate for candidate in candidates if not candidate.is_root]
+    """A word for the offered or protected interfaces on top of an interface, or beside it; "" if there are none."""
+    others = [other for other in candidates if not other.is_root]
     if candidate.is_root or candidate.shares_function:
         using = [other for other in others if other.on_root and not other.shares_function]
     else:
@@ -136,11 +138,11 @@ def _rank(template: Template) -> tuple[int, str, bool]:
 
 
 def _only(
-    candidate: Candidate, kept: Sequence[Template], kind: LeftOut, reason: str, problems: list[Problem]
+    candidate: Candidate, templates: Sequence[Template], kind: LeftOut, reason: str, problems: list[Problem]
 ) -> Candidate:
-    dropped = [template for template in candidate.templates if template not in kept]
+    dropped = [template for template in candidate.templates if template not in templates]
     problems += [_left_out(candidate.interface, entry, kind, reason) for entry in dropped]
-    return msgspec.structs.replace(candidate, templates=tuple(kept)) if dropped else candidate
+    return msgspec.structs.replace(candidate, templates=tuple(templates)) if dropped else candidate
 
 
 def _named(candidate: Candidate, used: set[str], problems: list[Problem]) -> tuple[Persona, ...]:

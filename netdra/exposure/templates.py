@@ -18,7 +18,7 @@ from netdra.model import names, quantity
 from netdra.model.device import LeftOut, Outcome, PolicyVerdict, Problem
 from netdra.model.errors import InvalidInputError
 from netdra.model.inventory import AttributeValue, Node
-from netdra.model.policy import DeviceExposurePolicy, Exposure, TaintEffect
+from netdra.model.policy import CapacityCounter, DeviceExposurePolicy, Exposure, TaintEffect
 from netdra.model.resource import CapacityRequestPolicy, DeviceCapacity, QuantityText
 from netdra.model.topology import MOVING_TYPES
 
@@ -38,8 +38,8 @@ class Template(msgspec.Struct, frozen=True, kw_only=True):
         plugins: the CNI plugins that may attach it.
         additional: the attributes that policies add, under qualified names.
         facts: which of these are facts of the interface, which are filled in.
-        whole: whether whoever has it has the interface for himself: it is exclusive, and not because of its policy
-            alone (decision D24).
+        whole: whether a claim of it has the interface to itself: it is exclusive, and not because of its policy alone
+            (decision D24).
         allow_host_use: whether it is offered whole though the host uses the interface.
         bandwidth: what the policy gives one claim of the link by default, in Mbit/s; 0 if it does not say.
         lends: how much of the link all claims of the device can have together, in Mbit/s; 0 if it does not say.
@@ -64,7 +64,7 @@ class Template(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def beside_host(self) -> Template | None:
-        """What of it can be offered while the host uses the interface, None for nothing: no plugin that moves it."""
+        """The template while the host uses the interface: without plugins that move it. None if nothing is left."""
         staying = tuple(plugin for plugin in self.plugins if plugin not in MOVING_TYPES)
         if self.allow_host_use or (not self.whole and staying == self.plugins):
             return self
@@ -78,7 +78,7 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True):
         policy: its name; `excludes`, `priority`, `suffix`, `allows_uplink` as it says.
         selector: None where the policy is not to be asked, and `standing` is its verdict on every interface.
         won: its verdict where it makes devices.
-        gone: the effect of the taint of its devices whose interface is gone.
+        gone: the effect of the taint on its devices after their interface is gone.
         templates: the devices that it makes.
     """
 
@@ -122,7 +122,7 @@ def rules(policies: tuple[DeviceExposurePolicy, ...], node: Node) -> tuple[tuple
 
 
 def allocatable_of(policies: Iterable[DeviceExposurePolicy]) -> frozenset[str]:
-    """The node's resources that policies read: others are no reason to make anything anew."""
+    """The allocatable resources that policies read: a change of others is no reason to make anything anew."""
     return frozenset(
         capacity.value_from.node_allocatable
         for policy in policies
@@ -133,22 +133,24 @@ def allocatable_of(policies: Iterable[DeviceExposurePolicy]) -> frozenset[str]:
 
 
 def on_node(policy: DeviceExposurePolicy, node: Node) -> DeviceExposurePolicy:
-    """The policy with the values that it reads of a node; one that the node does not have stays unread (`check`)."""
+    """The policy with the values that it reads of a node; a value that the node lacks stays unread (`check`)."""
     exposure = policy.spec.exposure
-    if exposure is None or not any(each.value_from for each in exposure.capacity.values()):
+    if exposure is None or not any(capacity.value_from for capacity in exposure.capacity.values()):
         return policy
-    capacity = {
-        name: each
-        if each.value_from is None or each.value_from.node_allocatable not in node.allocatable
-        else msgspec.structs.replace(each, value=node.allocatable[each.value_from.node_allocatable], value_from=None)
-        for name, each in exposure.capacity.items()
-    }
-    spec = msgspec.structs.replace(policy.spec, exposure=msgspec.structs.replace(exposure, capacity=capacity))
+    read = {name: _read(capacity, node) for name, capacity in exposure.capacity.items()}
+    spec = msgspec.structs.replace(policy.spec, exposure=msgspec.structs.replace(exposure, capacity=read))
     return msgspec.structs.replace(policy, spec=spec)
 
 
+def _read(capacity: CapacityCounter, node: Node) -> CapacityCounter:
+    source = capacity.value_from
+    if source is None or source.node_allocatable not in node.allocatable:
+        return capacity
+    return msgspec.structs.replace(capacity, value=node.allocatable[source.node_allocatable], value_from=None)
+
+
 def _united(made: Sequence[Rule], *, physnets: bool) -> tuple[tuple[Rule, ...], list[Problem]]:
-    """The rules with devices that all carry what the node or any of the policies adds, and what stands against it."""
+    """The rules with all attributes that the node or any policy adds, on each device, and the problems of that."""
     listed = [_adding(template) for rule in made for template in rule.templates]
     neutral, against = additional.united(listed, physnets=physnets)
     if not neutral:
@@ -202,9 +204,9 @@ def _rule(policy: DeviceExposurePolicy, node: Node, errors: tuple[str, ...]) -> 
 
 
 def _standing(policy: DeviceExposurePolicy, node: Node, fatal: tuple[str, ...]) -> Outcome:
-    """What the policy says of an interface that its expression is not true for.
+    """The policy's outcome on an interface that its expression does not match.
 
-    A choice of nodes that cannot be read may mean any node: an exclude holds there, an expose is invalid anyway.
+    A node selector that cannot be read may mean any node: an exclude holds there, an expose is invalid anyway.
     """
     selector = policy.spec.node_selector
     unreadable = any(node_errors("spec.nodeSelector", selector))
@@ -287,11 +289,11 @@ def _filters(exposure: Exposure) -> dict[str, DeviceCapacity]:
     }
 
 
-def _bandwidth(exposure: Exposure, told: Callable[[Exposure, str], tuple[QuantityText | None, ...]]) -> int:
-    """What the policy says of the link, in whole Mbit/s; 0 if nothing."""
+def _bandwidth(exposure: Exposure, amounts_of: Callable[[Exposure, str], tuple[QuantityText | None, ...]]) -> int:
+    """A bandwidth of the policy, in whole Mbit/s; 0 if it names none."""
     for name in (names.BANDWIDTH, names.qualified(names.BANDWIDTH)):
         if name in exposure.capacity:
-            return int(quantity.parse(told(exposure, name)[0] or 0).to_integral(ROUND_CEILING))
+            return int(quantity.parse(amounts_of(exposure, name)[0] or 0).to_integral(ROUND_CEILING))
     return 0
 
 

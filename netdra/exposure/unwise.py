@@ -1,4 +1,4 @@
-"""What is legal in a policy and hardly what its author wants: told when it is written, never refused.
+"""What is legal in a policy and hardly what its author wants: a warning when it is written, never a refusal.
 
 Asked at admission and by `netdra validate`, of policies that `netdra.exposure.check` has nothing against. Pure.
 """
@@ -17,11 +17,11 @@ from netdra.model.topology import MOVING_TYPES
 
 
 def warnings(policy: DeviceExposurePolicy, others: Iterable[DeviceExposurePolicy] = ()) -> Iterator[str]:
-    """What a policy's author should know, each with the field that is meant.
+    """Warnings for a policy's author, each with the field that is meant.
 
     Args:
         policy: one that can be used.
-        others: the other policies that are there.
+        others: the other policies of the cluster.
     """
     if policy.spec.action != "expose":
         return
@@ -38,7 +38,7 @@ def warnings(policy: DeviceExposurePolicy, others: Iterable[DeviceExposurePolicy
 
 
 def _moved(exposure: Exposure) -> Iterator[str]:
-    """Plugins that take a device away, on one that several claims share."""
+    """Plugins that take away a device that several claims share."""
     if sharing(exposure) == "exclusive":
         return
     for plugin in exposure.supported_cni_plugins:
@@ -66,13 +66,13 @@ class _Shares(msgspec.Struct, frozen=True):
         return self.value // self.least if self.least else None
 
     def had(self, claims: int | None) -> int:
-        """No more than this can be had of it by so many claims, or fewer."""
+        """The most that so many claims, or fewer, can have of it together."""
         whole = self.value // self.step * self.step if self.step else self.value
         return whole if claims is None else min(whole, claims * self.most)
 
 
 def _never_had(exposure: Exposure) -> Iterator[str]:
-    """Shares that no claims come to: by the amounts that can be asked for, or because another capacity runs out."""
+    """Parts of capacities that no claims can have: no amounts come to them, or another capacity runs out first."""
     if sharing(exposure) == "exclusive":
         return
     shares = {name: share for name in exposure.capacity if (share := _shares(exposure, name)) is not None}
@@ -91,7 +91,7 @@ def _never_had(exposure: Exposure) -> Iterator[str]:
 
 
 def _shares(exposure: Exposure, name: str) -> _Shares | None:
-    """What can be had of a capacity; None where it is not in whole numbers, which scarcely anybody writes."""
+    """What claims can have of a capacity; None where it is not in whole numbers, which is rare."""
     capacity = exposure.capacity[name]
     value, default = _whole(capacity.value), _whole(amounts(exposure, name)[0])
     if value is None or default is None:
@@ -117,7 +117,7 @@ def _whole(text: QuantityText | None) -> int | None:
 
 
 def _shadows(policy: DeviceExposurePolicy, others: Iterable[DeviceExposurePolicy]) -> Iterator[str]:
-    """Policies of the same persona and rank for the same devices, of which one is never used."""
+    """Policies of the same persona and rank for the same devices: one of the two is never used."""
     for other in sorted(others, key=lambda other: other.name):
         if other.name != policy.name and other.spec.action == "expose" and _rank(other) == _rank(policy):
             winner = min(other.name, policy.name)

@@ -41,7 +41,8 @@ def parse(body: bytes) -> Address:
 def dump(sock: Socket, index: int = 0, family: int = 0) -> list[Address]:
     """The addresses of the namespace, of one link and of one family if they are named (0: all).
 
-    Those of one link are asked for by family: the kernel lists these without its lock of all networks, all at once not.
+    The addresses of one link are asked for by family: the kernel lists a family's addresses without its lock of all
+    networks, but needs the lock for all families at once.
 
     Raises:
         KernelMissingError: there is no link of that index.
@@ -51,14 +52,14 @@ def dump(sock: Socket, index: int = 0, family: int = 0) -> list[Address]:
         return [*dump(sock, index, socket.AF_INET), *dump(sock, index, socket.AF_INET6)]
     header = _HEADER.pack(family, 0, 0, 0, index)
     bodies = sock.dump(uapi.RTM_GETADDR, header, doing=f"cannot list addresses of link {index or 'any'}")
-    # A kernel without IPv6 answers with those of all families.
+    # A kernel without IPv6 answers with the addresses of all families.
     return [parsed for body in bodies if (parsed := parse(body)).family == family or family == 0]
 
 
 def add(
     sock: Socket, index: int, text: str, *, nodad: bool = True, scope: int = 0, flags: int = 0, replace: bool = False
 ) -> None:
-    """Give a link an address; an IPv4 one gets the network's broadcast address, as ip-address(8) does with `brd +`.
+    """Give a link an address; for IPv4 with the network's broadcast address, as ip-address(8) does with `brd +`.
 
     Args:
         sock: a socket in the link's namespace.

@@ -1,8 +1,8 @@
-"""Whether a device file may be given to pods: what the node's operator allows, and what nobody is ever given.
+"""Whether a device file may be given to pods: those that the node's operator allows, without those never given.
 
-Asked by `netdra.node.registry` for what a provider registers, by `netdra.node.publishing` from time to time, and again
-by the `device-file` step when a pod begins. A pod is given the device's numbers as they were looked at, so that nobody
-can put another file in its place afterwards. Numbers are those of Documentation/admin-guide/devices.txt.
+Asked by `netdra.node.registry` for files that a provider registers, by `netdra.node.publishing` from time to time, and
+again by the `device-file` step when a pod begins. A pod is given the device by the numbers that were looked at, so that
+no other file can take its place afterwards. Numbers are those of Documentation/admin-guide/devices.txt.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from netdra.model.registration import DEVICES, DeviceFile, path_error
 
 _MEMORY = 1
 _HARMLESS = frozenset({3, 5, 7, 8, 9})
-"""Of the memory devices: null, zero, full, random, urandom. The others are the machine's memory, ports and log."""
+"""The memory devices null, zero, full, random, urandom. The others are the machine's memory, ports and log."""
 _NEVER = frozenset({(10, 144), (10, 227), (10, 231), (10, 236)})
 """Firmware's memory (nvram), machine checks (mcelog), memory as it sleeps (snapshot), all disks (mapper/control)."""
 _NEVER_MAJORS = frozenset({21, 90, 162, 202})
 """Disks and flash as character devices (sg, mtd, raw), and the registers of CPUs (msr)."""
 _NEVER_SUBSYSTEMS = frozenset({"nvme", "nvme-generic", "scsi_generic", "bsg", "msr", "raw"})
-"""The same where numbers are not fixed: they give the whole disk, or the whole CPU."""
+"""The same for devices without fixed numbers: they give the whole disk, or the whole CPU."""
 _ALLOW = "the node's operator allows it: netdra node --allow-device-file GLOB, in the chart node.allowDeviceFiles"
 
 
@@ -37,12 +37,12 @@ def glob_error(glob: str) -> str:
 
 
 def number_of(path: str) -> tuple[int, int] | None:
-    """The numbers of the character device that there is at a path now, whoever may have it; None if there is none."""
+    """The numbers of the character device at a path now, whether pods may have it or not; None if there is none."""
     try:
-        seen = Path(path).stat()
+        status = Path(path).stat()
     except (OSError, ValueError):
         return None
-    return (os.major(seen.st_rdev), os.minor(seen.st_rdev)) if stat.S_ISCHR(seen.st_mode) else None
+    return (os.major(status.st_rdev), os.minor(status.st_rdev)) if stat.S_ISCHR(status.st_mode) else None
 
 
 class DeviceFiles:
@@ -72,7 +72,7 @@ class DeviceFiles:
                 problem=f"device file {path}{led} is not allowed on this node{self._shown()}", hint=_ALLOW
             )
         try:
-            # What it leads to may be another link by now: that is no character device then.
+            # The target may be another link by now, which then is no character device.
             seen = os.lstat(real)
         except (FileNotFoundError, NotADirectoryError):
             return DeviceFile(

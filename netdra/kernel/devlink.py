@@ -26,7 +26,7 @@ def devices(sock: Socket) -> tuple[str, ...]:
 
 
 def eswitch_mode(sock: Socket, pci_address: str) -> str:
-    """The mode of a device's eswitch: "legacy" or "switchdev", "" for one that is not known.
+    """The mode of a device's eswitch: "legacy" or "switchdev", "" for an unknown one.
 
     Raises:
         KernelMissingError: the kernel has no devlink, or the device is not managed by it.

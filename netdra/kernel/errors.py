@@ -1,4 +1,4 @@
-"""What the kernel refused: an errno, the kernel's own words and the object, as errors of the model.
+"""The kernel's refusals as errors of the model: an errno, the kernel's own words and the object.
 
 Raised by everything in `netdra.kernel`; callers tell them apart by type, or by `errno` where the number matters.
 """
@@ -42,7 +42,7 @@ class KernelError(NetdraError):
 
     @property
     def is_unsupported(self) -> bool:
-        """Whether the kernel or the driver does not have what was asked for."""
+        """Whether the kernel or the driver does not have the feature."""
         return self.errno in (errno.EOPNOTSUPP, errno.EPROTONOSUPPORT, errno.EAFNOSUPPORT, errno.ENOSYS)
 
 
@@ -63,7 +63,7 @@ class KernelBusyError(KernelError, TemporaryError):
 
 
 class EventsLostError(TemporaryError):
-    """More happened than the event socket's buffer holds; what is known must be read again in full."""
+    """More events came than the event socket's buffer holds; all facts must be read again."""
 
 
 def kernel_error(number: int, doing: str, message: str = "") -> KernelError:
@@ -71,7 +71,7 @@ def kernel_error(number: int, doing: str, message: str = "") -> KernelError:
 
     Args:
         number: the errno, positive.
-        doing: what was asked of which object, e.g. `cannot create link "net1" (macvlan)`.
+        doing: the request and its object, e.g. `cannot create link "net1" (macvlan)`.
         message: the kernel's extended explanation.
     """
     if number in _MISSING:

@@ -1,4 +1,4 @@
-"""What ethtool(8) shows and sets: speed, features, rings, channels, coalescing over generic netlink, driver by ioctl.
+"""The settings of ethtool(8): speed, features, rings, channels, coalescing over generic netlink, driver by ioctl.
 
 Follows the kernel's Documentation/networking/ethtool-netlink.rst. Discovery reads speeds, steps read and set the rest;
 names are ethtool's ("combined", "rx-usecs", "adaptive-rx"), features the kernel's ("tx-checksum-ip-generic").
@@ -78,7 +78,7 @@ class Feature(msgspec.Struct, frozen=True):
 
 
 class DriverInfo(msgspec.Struct, frozen=True):
-    """What a driver says of itself."""
+    """A driver's name, version, firmware and bus, as it reports them."""
 
     driver: str
     version: str
@@ -87,7 +87,7 @@ class DriverInfo(msgspec.Struct, frozen=True):
 
 
 def speeds(sock: Socket) -> dict[int, int]:
-    """The speed of every link of the namespace that tells one, in Mbit/s, by index; one dump for all.
+    """The speed of every link of the namespace that has one, in Mbit/s, by index; one dump for all.
 
     Raises:
         KernelError: the kernel has no ethtool netlink, or refused.
@@ -106,13 +106,13 @@ def speed(sock: Socket, index: int) -> int:
     """The speed of one link in Mbit/s, 0 where it has none just now.
 
     Raises:
-        KernelError: it cannot tell (EOPNOTSUPP), is gone (ENODEV), or the kernel refused.
+        KernelError: its driver has no speed (EOPNOTSUPP), it is gone (ENODEV), or the kernel refused.
     """
     return _speed(_get(sock, _LINKMODES_GET, index, _COMPACT_BITSETS, "the speed"))
 
 
 def features(sock: Socket, index: int) -> dict[str, Feature]:
-    """All offload features that the kernel knows by its names for them, as they are on a link.
+    """All offload features that the kernel knows, by its names for them, as they are on a link.
 
     Raises:
         KernelError: there is no such link, or the kernel refused.
@@ -141,10 +141,10 @@ def change_features(sock: Socket, index: int, wanted: Mapping[str, bool]) -> Non
     payload = _device(index, 0) + nested(_FEATURES_WANTED, nested(_BITSET_BITS, *bits))
     genetlink.request(sock, FAMILY, _FEATURES_SET, payload, doing=f"cannot set features of link {index}")
     now = features(sock, index)
-    kept = sorted(name for name, value in wanted.items() if name not in now or now[name].active != value)
-    if kept:
+    unchanged = sorted(name for name, value in wanted.items() if name not in now or now[name].active != value)
+    if unchanged:
         raise InvalidInputError(
-            f"link {index}: its driver does not change feature {', '.join(kept)}",
+            f"link {index}: its driver does not change feature {', '.join(unchanged)}",
             hint="`ethtool -k` marks what is fixed; a feature can also depend on another one",
         )
 
@@ -183,7 +183,7 @@ def driver_info(name: str) -> DriverInfo:
     """The driver of a link in the calling thread's namespace (SIOCETHTOOL, ETHTOOL_GDRVINFO).
 
     Raises:
-        KernelError: there is no such link, or its driver says nothing.
+        KernelError: there is no such link, or its driver reports nothing.
     """
     information = bytearray(_DRIVER_INFO.pack(_GDRVINFO, *([b""] * 6), 0, 0, 0, 0, 0))
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as handle:
@@ -220,7 +220,7 @@ def _speed(reply: dict[int, bytes]) -> int:
 
 
 def _bit_names(data: bytes, *, only_set: bool = True) -> set[str]:
-    """The names of the bits that are set in a verbose bit set; in one with a mask, those whose value is set, or all."""
+    """The names of the bits that are set in a verbose bit set (with a mask: whose value is set), or of all bits."""
     outer = attributes(data)
     masked = only_set and 1 not in outer  # ETHTOOL_A_BITSET_NOMASK
     bits = (attributes(bit) for kind, bit in attribute_list(outer.get(_BITSET_BITS, b"")) if kind == _BIT)

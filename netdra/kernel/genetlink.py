@@ -30,7 +30,7 @@ def request(sock: Socket, name: str, command: int, payload: bytes, *, doing: str
     """Send one command to a family and return the attributes of each reply.
 
     Raises:
-        KernelMissingError: the family is not there, or what the command is about.
+        KernelMissingError: the family is not there, or the command's object.
         KernelError: the kernel refused.
     """
     bodies = sock.request(family(sock, name), _HEADER.pack(command, 1) + payload, doing=doing)

@@ -1,8 +1,8 @@
-"""What the host itself uses a link for, in words: `bridge-port br0`, `bond-slave bond0`, `vlan-parent`, `address` ...
+"""The host's own uses of a link, in words: `bridge-port br0`, `bond-slave bond0`, `vlan-parent`, `address` ...
 
-Asked by discovery of all links at once (`words` on what it knows), and by the steps that take a device away from the
-host of the one link, right before they do (`read`). A use that cannot be seen from here is none: an address that every
-link has by itself (link-local IPv6), the routes that come with an address, what stands in another namespace.
+Discovery asks for all links at once (`words` on the facts that it has). Steps that take a device away from the host ask
+for its one link, right before they do (`read`). Some things are no use: an address that every link has by itself
+(link-local IPv6), the routes that come with an address, links on top in another namespace, which cannot be seen here.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def words(
     routed: bool,
     of: str = "",
 ) -> tuple[str, ...]:
-    """What a link is used for.
+    """The uses of a link.
 
     Args:
         netdev: the link.
@@ -39,14 +39,14 @@ def words(
         stacked: the links that stand on it and are not its master.
         addresses: its addresses.
         routed: whether a route leaves through it that did not come with an address.
-        of: the master's name if it is to be called otherwise: Open vSwitch's datapath is none that a user knows.
+        of: another name for the master: no user knows the name of Open vSwitch's datapath.
     """
     used = []
     if master is not None:
         kind = netdev.port_kind or master.kind
         used.append(f"{_PORTS.get(kind, f'{kind}-port')} {of or master.name}")
     used += sorted({f"{interface.kind or 'other'}-parent" for interface in stacked})
-    if any(counts(each) for each in addresses):
+    if any(counts(entry) for entry in addresses):
         used.append(ADDRESS)
     if routed:
         used.append(ROUTE)
@@ -56,7 +56,7 @@ def words(
 
 
 def counts(candidate: Address) -> bool:
-    """Whether an address means that the host uses the link: any but those that the kernel gives each for IPv6."""
+    """Whether an address means that the host uses the link: any but those that the kernel gives every link for IPv6."""
     return not (candidate.family == socket.AF_INET6 and candidate.scope == uapi.RT_SCOPE_LINK)
 
 
@@ -68,20 +68,20 @@ class Configuration(NamedTuple):
 
 
 def configuration(sock: Socket, netdev: Link) -> Configuration:
-    """What a link has just now.
+    """The addresses and routes that a link has just now.
 
     Args:
         sock: a socket in the link's namespace.
         netdev: the link.
 
     Raises:
-        KernelError: the kernel refused to tell.
+        KernelError: the kernel refused.
     """
     return Configuration(address.dump(sock, netdev.index), route.dump(sock, through=netdev.index))
 
 
 def read(sock: Socket, netdev: Link, sysfs: Sysfs, has: Configuration) -> tuple[str, ...]:
-    """What a link is used for just now, asked of the kernel.
+    """The uses of a link just now, asked of the kernel.
 
     Only where sysfs shows something above the link, or does not show the link, are all links listed: that waits for the
     kernel's lock of all networks.
@@ -93,7 +93,7 @@ def read(sock: Socket, netdev: Link, sysfs: Sysfs, has: Configuration) -> tuple[
         has: the link's `configuration`, as it was read a moment ago.
 
     Raises:
-        KernelError: the kernel refused to tell.
+        KernelError: the kernel refused.
     """
     folder = f"class/net/{netdev.name}"
     listed = sysfs.names(folder) if sysfs.number(f"{folder}/ifindex") == netdev.index else None

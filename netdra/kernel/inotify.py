@@ -1,8 +1,8 @@
-"""Tells when a folder's entries come, go or are written anew, which costs nothing until then: inotify(7).
+"""Notice when a folder's entries come, go or are written anew, which costs nothing until then: inotify(7).
 
 `netdra.node.publishing.plugins` learns from it that a CNI plugin was installed or removed. A node has only so many
-instances and watches (fs.inotify.max_user_instances), and other programs may have used them up: a caller that is
-refused looks from time to time instead.
+instances and watches (fs.inotify.max_user_instances), and other programs may have used them up. A caller that gets none
+looks from time to time instead.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class FolderChanges:
         """Open it; nothing is watched yet.
 
         Raises:
-            KernelError: this user, or this process, has no more of them.
+            KernelError: this user, or this process, can open no more.
         """
         self._descriptor = int(_libc.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC))
         if self._descriptor < 0:
@@ -57,7 +57,7 @@ class FolderChanges:
         os.close(self._descriptor)
 
     def fileno(self) -> int:
-        """What an event loop waits for to be readable."""
+        """The descriptor that an event loop waits for to be readable."""
         return self._descriptor
 
     def watch(self, folders: Iterable[int]) -> bool:
@@ -78,7 +78,7 @@ class FolderChanges:
         return len(wanted) > 0 and min(watches) >= 0
 
     def take(self) -> None:
-        """Take what there is to read: that something changed is all that it says."""
+        """Read all that is there and forget it: it only says that something changed."""
         with suppress(BlockingIOError):
             while os.read(self._descriptor, _READ):
                 pass

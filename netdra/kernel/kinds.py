@@ -1,4 +1,4 @@
-"""What is particular to each kind of link: its attributes (IFLA_INFO_DATA) as bytes, and back.
+"""The attributes of each kind of link (IFLA_INFO_DATA) as bytes, and back.
 
 Follows include/uapi/linux/if_link.h, if_bonding.h, veth.h. Callers give the result to `link.create` or `link.change`;
 words for modes are those of ip-link(8).
@@ -94,7 +94,7 @@ class Peer(msgspec.Struct, frozen=True):
 
 
 def veth(peer: Peer) -> bytes:
-    """The data of a veth whose peer is made with it, in its own namespace if `netns_fd` says so."""
+    """The data of a veth; its peer is made with it, in the namespace of its `netns_fd` if it has one."""
     return nested(_VETH_PEER, link.encode(name=peer.name, netns_fd=peer.netns_fd, mac=peer.mac, mtu=peer.mtu))
 
 
@@ -135,7 +135,7 @@ def bridge(**options: int) -> bytes:
     """
     encoded = b""
     for name, value in options.items():
-        number, encoder = _BRIDGE[_known("bridge option", name, _BRIDGE)]
+        number, encoder = _BRIDGE[_checked("bridge option", name, _BRIDGE)]
         encoded += attribute(number, encoder(value))
     return encoded
 
@@ -151,7 +151,7 @@ def bond(**options: Any) -> bytes:
     encoded = b""
     targets = options.pop("arp_targets", ())
     for name, value in options.items():
-        number, encoder, words = _BOND[_known("bond option", name, _BOND)]
+        number, encoder, words = _BOND[_checked("bond option", name, _BOND)]
         encoded += attribute(number, encoder(_choice(f"bond {name}", value, words) if words else int(value)))
     if targets:
         listed = (attribute(place, socket.inet_aton(address)) for place, address in enumerate(targets))
@@ -209,7 +209,7 @@ def _choice(what: str, value: str | int, words: Mapping[str, int]) -> int:
     raise InvalidInputError(f'{what} "{value}" is unknown', hint=f"known: {', '.join(words)}")
 
 
-def _known(what: str, name: str, options: Mapping[str, object]) -> str:
+def _checked(what: str, name: str, options: Mapping[str, object]) -> str:
     if name not in options:
         raise InvalidInputError(f'{what} "{name}" is unknown', hint=f"known: {', '.join(options)}")
     return name

@@ -57,7 +57,7 @@ def mount(source: str, target: str, kind: str, flags: int) -> None:
 
 
 def umount(target: str) -> None:
-    """Unmount, now or when nobody uses it any more.
+    """Unmount, now or once no process uses it any more.
 
     Raises:
         KernelError: the kernel refused.

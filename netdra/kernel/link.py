@@ -1,7 +1,7 @@
 """Links (network interfaces) over rtnetlink: read them, make them, change them, move them, delete them.
 
-Follows rtnetlink(7) and include/uapi/linux/if_link.h. `netdra.discovery` reads, steps and the lab change. What is
-particular to a kind (veth, bond ...) is in `netdra.kernel.kinds`, what a PF sets on its VFs in `netdra.kernel.vf`.
+Follows rtnetlink(7) and include/uapi/linux/if_link.h. `netdra.discovery` reads, steps and the lab change. The
+attributes of a kind (veth, bond ...) are in `netdra.kernel.kinds`, a PF's settings of its VFs in `netdra.kernel.vf`.
 """
 
 from __future__ import annotations
@@ -48,26 +48,26 @@ _BARE_NUMBER = re.compile(r"\d+\Z", re.ASCII)
 
 
 class Link(msgspec.Struct, frozen=True, gc=False):
-    """One interface as rtnetlink tells it; 0, "" and -1 where it says nothing.
+    """One interface as rtnetlink has it; 0, "" and -1 for what the message lacks.
 
     Attributes:
         index: the ifindex, unique in the namespace of the moment.
         name: the interface's name.
         hardware: ARPHRD_*, the type in sysfs.
         flags: IFF_*.
-        kind: what makes it, where it is made by rtnetlink ("veth", "bridge" ...).
+        kind: its kind, if it was made by rtnetlink ("veth", "bridge" ...).
         port_kind: the kind of the master that it is a port of ("bridge", "bond" ...).
         data: the kind's own attributes, for `netdra.kernel.kinds`.
         address: the link-layer address, as text with colons.
-        permanent_address: the one burnt in.
+        permanent_address: the address burnt in.
         mtu: in bytes.
         state: one of OPER_STATES.
-        lower: the ifindex of what it stands on (VLAN, macvlan) or of its veth peer; in `lower_netns`, if not -1.
+        lower: the ifindex of the link below (VLAN, macvlan) or of its veth peer; in `lower_netns`, if not -1.
         master: the ifindex of the bridge, bond ... that it is a port of.
         parent: the bus address of the device behind it ("0000:03:00.0"), on `parent_bus` ("pci").
         vfs: how many VFs its device has just now.
         port_name: which port of a switch in hardware it is ("p0", "pf0vf3"), on the switch `switch_id`.
-        xdp: whether a program is attached to what it receives.
+        xdp: whether an XDP program is attached to it.
     """
 
     index: int
@@ -109,7 +109,7 @@ class Link(msgspec.Struct, frozen=True, gc=False):
     def stands_on(self) -> int:
         """The index of the link in the same namespace that it is stacked on (VLAN, macvlan ...), 0 for none.
 
-        What carries a VXLAN is in no other place of the message than its kind's own attributes.
+        For a VXLAN that index is only in the attributes of its kind.
         """
         if self.lower_netns >= 0 or self.lower == self.index or self.kind in _PAIRED:
             return 0
@@ -120,7 +120,7 @@ class Link(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def port(self) -> SwitchPort | None:
-        """Which function it represents on its NIC's switch, None if it represents none: it may be a function's own."""
+        """The function that it represents on its NIC's switch; None if it represents none, or is a function's own."""
         return switch_port(self.port_name, bool(self.switch_id and not self.kind))
 
 
@@ -129,7 +129,7 @@ class SwitchPort(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
     Attributes:
         controller: the host whose function it is, 0 for this one.
-        pf: the number of the PF on the NIC, -1 where only old drivers' bare number is known.
+        pf: the number of the PF on the NIC, -1 for old drivers, which give a bare number.
         vf: the index of the VF, -1 for a PF or an SF.
     """
 
@@ -160,7 +160,7 @@ def uplink_number(port_name: str) -> int:
 
 
 class Settings(TypedDict, total=False):
-    """What can be set on a link; what is left out, or None, stays as it is.
+    """The settings of a link; a setting that is left out, or None, stays as it is.
 
     `mac` is text with colons, `mtu` in bytes, `lower` and `master` are indexes (master 0: none), `netns_fd` is an open
     namespace to make the link in or to move it to, `index` the ifindex to make it with.
@@ -182,7 +182,7 @@ class Settings(TypedDict, total=False):
 
 
 class Changes(Settings, total=False):
-    """What can be set on a link that exists: its name too, and its alias, which the kernel passes over at creation."""
+    """The settings of a link that exists: its name too, and its alias, which the kernel ignores at creation."""
 
     name: str | None
     alias: str | None
@@ -224,7 +224,7 @@ def parse(body: bytes) -> Link:
 
 
 def is_moved(body: bytes) -> bool:
-    """Whether an RTM_DELLINK message tells of a link that goes on in another namespace."""
+    """Whether an RTM_DELLINK message is about a link that goes on in another namespace."""
     return uapi.IFLA_NEW_IFINDEX in attributes(body, _HEADER_SIZE)
 
 
@@ -249,7 +249,7 @@ def get(sock: Socket, which: str | int) -> Link:
 
 
 def get_raw(sock: Socket, which: str | int, extra: bytes) -> bytes:
-    """The message that describes one link, asked for with further attributes."""
+    """The message about one link, requested with further attributes."""
     return sock.request(uapi.RTM_GETLINK, _selector(which) + extra, doing=f"cannot read {_called(which)}")[0]
 
 
@@ -274,7 +274,7 @@ def stacked_on(sock: Socket, index: int) -> list[Link]:
     Raises:
         KernelError: the kernel refused.
     """
-    # Of thousands of links only those are read in full whose message has the index in an attribute of theirs.
+    # Of thousands of links, only those with the index in an attribute of their message are read in full.
     signs = tuple(attribute(kind, u32(index)) for kind in (uapi.IFLA_LINK, _VXLAN_LINK))
     bodies = sock.dump(uapi.RTM_GETLINK, _header() + _NO_STATS, doing="cannot list links")
     candidates = (parse(body) for body in bodies if any(sign in body for sign in signs))
@@ -332,7 +332,7 @@ def change(sock: Socket, which: str | int, kind: str = "", data: bytes = b"", **
     """
     flags, mask, encoded = _encode(settings)
     if isinstance(which, str) and _finds(which, settings):
-        # The kernel finds it by itself.
+        # The kernel looks it up itself.
         index, encoded = 0, encoded + attribute(uapi.IFLA_IFNAME, text(which))
     else:
         index = which if isinstance(which, int) else get(sock, which).index
@@ -425,7 +425,7 @@ def _header(index: int = 0) -> bytes:
 
 
 def _selector(which: str | int) -> bytes:
-    """What names a link in a request; the attribute for alternative names finds plain ones too."""
+    """The part of a request that names its link; the attribute for alternative names finds plain names too."""
     return _header(which) if isinstance(which, int) else _header() + attribute(uapi.IFLA_ALT_IFNAME, text(which))
 
 
@@ -434,10 +434,10 @@ def _called(which: str | int) -> str:
 
 
 def _finds(name: str, settings: Changes) -> bool:
-    """Whether the kernel can be left to find the link to change: alternative names may be longer (IFNAMSIZ).
+    """Whether the kernel itself can look up the link to change by this name; alternative names may be too long.
 
-    A new name stands in the same place, a link that moves gets the name that is there, and a group without a link is
-    one whose links are all meant.
+    Names of 16 bytes (IFNAMSIZ) are too long. With some settings it cannot either: a new name stands in the same
+    attribute, a link that moves would get this name there, and a group without an index means all links of the group.
     """
     others = (settings.get(key) for key in ("name", "netns_fd", "group"))
     return len(name.encode()) < 16 and all(value is None for value in others)

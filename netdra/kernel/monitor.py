@@ -1,7 +1,7 @@
 """Events of the kernel: links, addresses and routes of one namespace (rtnetlink), devices that come and go (uevents).
 
 Discovery and the chain hang the descriptors on their event loop and read when they are ready. An event socket that ran
-over has lost events: that is an `EventsLostError`, and what is known must be read again in full.
+over has lost events: that is an `EventsLostError`, and all facts must be read again.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ class _EventSocket:
         self._socket.close()
 
     def _waiting(self) -> list[bytes]:
-        """What has arrived, without waiting.
+        """The messages that have arrived, without waiting.
 
         Raises:
             EventsLostError: more arrived than there was room for.
@@ -103,7 +103,7 @@ class _EventSocket:
                 if problem.errno == errno.ENOBUFS:
                     raise EventsLostError("more events of the kernel than the socket's buffer holds") from None
                 raise from_os_error(problem, "cannot read events of the kernel") from None
-            if sender[0] == 0:  # processes may send here too: only the kernel is listened to
+            if sender[0] == 0:  # processes may send here too: only messages of the kernel count
                 arrived.append(data)
 
 
@@ -111,7 +111,7 @@ class Monitor(_EventSocket):
     """Events of links, addresses and routes in the namespace of the thread that made it."""
 
     def __init__(self, groups: int = GROUPS) -> None:
-        """Begin to listen; what happens from now on is not missed.
+        """Begin to listen; no event from now on is missed.
 
         Raises:
             KernelError: the kernel refused.
@@ -157,7 +157,7 @@ class DeviceMonitor(_EventSocket):
 
 def _event(kind: int, body: bytes) -> Event | None:
     if kind in (uapi.RTM_NEWLINK, uapi.RTM_DELLINK):
-        # A bridge also tells of its ports here, in its own family: leaving a bridge is not the end of a link.
+        # A bridge also sends messages about its ports here, in its own family: leaving a bridge is no end of a link.
         if body[0] != socket.AF_UNSPEC:
             return None
         gone = kind == uapi.RTM_DELLINK

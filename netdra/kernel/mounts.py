@@ -1,9 +1,9 @@
 """The mounts of this process's namespace: whether /proc/sys takes writes, and when something was mounted or unmounted.
 
-That is told without asking. A named network namespace is a bind mount (ip-netns(8)), so `netdra.node.pods.namespaces`
-learns from it when a runtime may have removed one. The kernel wakes whoever polls a mount table with POLLPRI when the
-table changed (proc(5), /proc/pid/mounts; mounts_poll() in fs/proc_namespace.c). Nothing is used up that other programs
-need, unlike watches of inotify.
+A named network namespace is a bind mount (ip-netns(8)), so `netdra.node.pods.namespaces` learns from changed mounts,
+without asking, when a runtime may have removed one. The kernel wakes a process that polls a mount table with POLLPRI
+when the table changed (proc(5), /proc/pid/mounts; mounts_poll() in fs/proc_namespace.c). This uses up nothing that
+other programs need, unlike watches of inotify.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def sysctl_trouble() -> PermanentError | None:
 def make_sysctls_writable() -> None:
     """Have /proc/sys take writes, in this container alone, if it can be done.
 
-    It is a mount of the container's own, so the node's is as before. What below net/ is written is the pod's, whose
+    It is a mount of the container's own, so the node's stays as it was. Files below net/ belong to the pod whose
     namespace the writing thread is in.
     """
     if sysctl_trouble() is not None:
@@ -57,7 +57,7 @@ class MountChanges:
         except OSError as problem:
             raise from_os_error(problem, f"cannot open {_TABLE}") from None
         try:
-            # A mount table can always be read from, so an event loop that asked for that would spin.
+            # A mount table can always be read from, so an event loop that waits for reading would spin.
             self._changes = select.epoll()
             self._changes.register(self._table, select.EPOLLPRI | select.EPOLLET)
         except OSError as problem:
@@ -72,5 +72,5 @@ class MountChanges:
         os.close(self._table)
 
     def fileno(self) -> int:
-        """What an event loop waits for to be readable; the change is over with that, and nothing is to be read."""
+        """The descriptor that an event loop waits for to be readable, once for each change; nothing is to be read."""
         return self._changes.fileno()

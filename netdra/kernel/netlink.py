@@ -1,8 +1,8 @@
-"""Netlink itself: messages and attributes as bytes, a socket that asks and hears the answer.
+"""Netlink itself: messages and attributes as bytes, a socket for requests and their replies.
 
 Follows the kernel's Documentation/userspace-api/netlink and include/uapi/linux/netlink.h. Called by the modules that
-know what the messages mean (`link`, `address`, `route`, `genetlink`, `rdma`); hands them the bodies of the replies.
-Numbers are in the machine's byte order but where a name says otherwise.
+know the meaning of messages (`link`, `address`, `route`, `genetlink`, `rdma`), which get the bodies of the replies.
+Numbers are in the machine's byte order except where a name says otherwise.
 """
 
 from __future__ import annotations
@@ -128,7 +128,7 @@ def attribute_list(data: bytes, start: int = 0) -> list[tuple[int, bytes]]:
 
 
 def messages(data: bytes) -> Iterator[tuple[int, int, int, bytes]]:
-    """The messages in what one read returned: type, flags, sequence number, body."""
+    """The messages in the bytes of one read: type, flags, sequence number, body."""
     offset, end = 0, len(data)
     while offset + 16 <= end:
         size, kind, flags, sequence = _HEADER.unpack_from(data, offset)
@@ -139,9 +139,9 @@ def messages(data: bytes) -> Iterator[tuple[int, int, int, bytes]]:
 
 
 class _Received(threading.local):
-    """Where a thread's answers arrive. Clearing a buffer for each socket takes longer than most requests.
+    """A thread's buffer for replies. Clearing a buffer for each socket takes longer than most requests.
 
-    Mapped, not allocated: only those pages are in memory that an answer has reached, and most threads read little.
+    Mapped, not allocated: only pages that a reply has reached are in memory, and most threads read little.
     """
 
     def __init__(self) -> None:
@@ -155,7 +155,7 @@ class Socket:
     """A netlink socket of one family, in the network namespace of the thread that made it, for one thread at a time.
 
     Attributes:
-        families: what `netdra.kernel.genetlink` has resolved through this socket.
+        families: the families that `netdra.kernel.genetlink` has resolved through this socket.
     """
 
     def __init__(self, family: int = NETLINK_ROUTE) -> None:
@@ -182,7 +182,7 @@ class Socket:
 
     @property
     def handle(self) -> socket.socket:
-        """The socket itself, for what is no message."""
+        """The socket itself, for calls that are no messages."""
         return self._socket
 
     def close(self) -> None:
@@ -196,7 +196,7 @@ class Socket:
             kind: the message type.
             body: the family's header and the attributes.
             flags: NLM_F_CREATE and the like; REQUEST and ACK are added.
-            doing: what is asked of which object, the beginning of the error's text.
+            doing: the request and its object, the beginning of the error's text.
 
         Raises:
             KernelError: the kernel refused.
@@ -238,7 +238,7 @@ class Socket:
         interrupted = False
         while True:
             for kind, flags, number, body in messages(self._receive(doing)):
-                if number != sequence:  # the rest of an answer that was given up
+                if number != sequence:  # the rest of a reply that was given up
                     continue
                 interrupted = interrupted or bool(flags & _NLM_F_DUMP_INTR)
                 if kind not in (_NLMSG_ERROR, _NLMSG_DONE):

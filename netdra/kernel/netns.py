@@ -36,7 +36,7 @@ class Namespace:
     """An open network namespace: it lives at least as long as this is open.
 
     Attributes:
-        path: where it was opened from, "" for one that has no name.
+        path: the path that it was opened by, "" for a namespace without a name.
         fd: its file descriptor.
     """
 
@@ -73,7 +73,7 @@ class Namespace:
 
     @classmethod
     def create(cls, name: str, folder: str = NAMED) -> Self:
-        """A new namespace that others can open by its path, until `delete`.
+        """A new namespace that other processes can open by its path, until `delete`.
 
         Raises:
             KernelExistsError: the name is taken.
@@ -116,18 +116,18 @@ class Namespace:
         /sys is not, for it belongs to the mount.
 
         Raises:
-            KernelError: the namespace cannot be entered. What `work` raises comes through.
+            KernelError: the namespace cannot be entered. Errors of `work` come through.
         """
         return _pool().submit(_inside, self.fd, work).result()
 
     def visit(self, work: Callable[[], T]) -> T:
-        """Call `work` as `run` does, but in the calling thread if it is not the main one; for what takes microseconds.
+        """Call `work` as `run` does, but in the calling thread if it is not the main one; for work of microseconds.
 
-        Another thread need not be waited for, which on a node that starts many pods takes milliseconds. A thread that
-        could not come back would take the pod's namespace for the host's: then the process ends.
+        So there is no waiting for another thread, which on a node that starts many pods takes milliseconds. A thread
+        that could not come back would take the pod's namespace for the host's: then the process ends.
 
         Raises:
-            KernelError: the namespace cannot be entered. What `work` raises comes through.
+            KernelError: the namespace cannot be entered. Errors of `work` come through.
         """
         if threading.current_thread() is threading.main_thread():
             return self.run(work)
@@ -145,15 +145,15 @@ class Namespace:
 def inode_at(path: str = _OWN) -> int:
     """The number by which the kernel tells the namespace at a path from others while it lives; 0 where none is.
 
-    The path's file may be there without its mount: a runtime that removes a namespace takes that away first. Without a
-    path it is the calling thread's.
+    The path's file may be there without its mount: a runtime that removes a namespace takes the mount away first.
+    Without a path it is the calling thread's namespace.
     """
     status = status_at(path)
     return status.st_ino if status is not None else 0
 
 
 def status_at(path: str) -> os.stat_result | None:
-    """What the kernel says of the namespace at a path, such as when that was made (st_mtime_ns); None where none is."""
+    """The status of the namespace at a path, with the time when it was made (st_mtime_ns); None where none is."""
     try:
         status = os.stat(path)  # noqa: PTH116 (many at once)
     except OSError:
@@ -174,7 +174,7 @@ def delete(name: str, folder: str = NAMED) -> None:
     except KernelError as problem:
         if not Path(path).exists():
             raise
-        if problem.errno != errno.EINVAL:  # EINVAL: nothing is mounted on the file, someone left it over
+        if problem.errno != errno.EINVAL:  # EINVAL: nothing is mounted on the file, which was left over
             raise
     try:
         Path(path).unlink()
@@ -216,7 +216,7 @@ def _pool() -> ThreadPoolExecutor:
 
 
 def _go_back(home: int) -> None:
-    """What a pooled thread does, in which each job enters by itself: one that cannot come back harms none."""
+    """Leave a namespace in a pooled thread: each job enters by itself, so a thread that stays inside harms none."""
     libc.setns(home, libc.CLONE_NEWNET)
 
 
@@ -242,7 +242,7 @@ def _inside(descriptor: int, work: Callable[[], T], leave: Callable[[int], None]
 
 
 def cookie() -> int:
-    """The number of the calling thread's namespace that no other one has until the next boot (SO_NETNS_COOKIE).
+    """The number of the calling thread's namespace, which no other one has until the next boot (SO_NETNS_COOKIE).
 
     Raises:
         KernelError: the kernel is older than 5.14.

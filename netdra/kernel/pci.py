@@ -1,4 +1,4 @@
-"""PCI devices in sysfs: what they are, where they sit, which VFs they have, and which driver has them.
+"""PCI devices in sysfs: their ids, place, VFs and driver.
 
 Follows the kernel's Documentation/ABI/testing/sysfs-bus-pci. Discovery reads; the sriov, vfio-pci and host-device steps
 bind drivers. An address is `domain:bus:device.function`; the domain has four to eight hexadecimal digits.
@@ -34,7 +34,7 @@ class PciDevice(msgspec.Struct, frozen=True, kw_only=True):
         numa_node: -1 where the machine does not say.
         root: the PCIe root that it hangs below, "pci0000:00".
         iommu_group: the group's number as text.
-        total_vfs: how many VFs it could have; 0 for what is no PF.
+        total_vfs: how many VFs it could have; 0 for a device that is no PF.
         vfs: how many it has.
         pf: the PF's address, for a VF.
     """
@@ -57,11 +57,11 @@ def is_address(text: str) -> bool:
 
 
 def read(folder: Folder, path: str) -> PciDevice:
-    """What sysfs says of a device; never an exception, also when it vanishes meanwhile.
+    """A device by its files in sysfs; never an exception, also when it vanishes meanwhile.
 
     Args:
         folder: the device's folder.
-        path: where that is behind all links.
+        path: the folder's path behind all links.
     """
     vendor, product, driver = _identity(folder)
     numa_node = folder.number("numa_node")
@@ -82,7 +82,7 @@ def read(folder: Folder, path: str) -> PciDevice:
 
 
 def _identity(folder: Folder) -> tuple[str | Unreadable, str | Unreadable, str | Unreadable]:
-    """Vendor, product and driver: by one read of `uevent`, or one by one where a recorded tree lacks that."""
+    """Vendor, product and driver: by one read of `uevent`, or one by one where a recorded tree lacks that file."""
     text = folder.read("uevent")
     ids = _IDS.search(text) if isinstance(text, str) else None
     if ids is None or not isinstance(text, str):
@@ -128,7 +128,7 @@ def driver_of(sysfs: Sysfs, address: str) -> str:
 
 
 def bind(sysfs: Sysfs, address: str, driver: str) -> None:
-    """Give a device to one driver, whatever driver had it, through `driver_override`; done already is no error.
+    """Bind a device to a driver, whatever driver had it, through `driver_override`; done already is no error.
 
     Raises:
         KernelMissingError: there is no such device or driver, or the driver did not take the device.
@@ -146,7 +146,7 @@ def bind(sysfs: Sysfs, address: str, driver: str) -> None:
 
 
 def unbind(sysfs: Sysfs, address: str) -> None:
-    """Take a device from its driver; one that has none is no error.
+    """Take a device from its driver; a device without one is no error.
 
     Raises:
         KernelError: the kernel refused.
@@ -160,7 +160,7 @@ def _or(value: str | Unreadable | None) -> str | Unreadable:
 
 
 def _required(value: T | Unreadable | None) -> T | Unreadable:
-    """What a file says that the kernel always has; a recorded tree may lack it."""
+    """The value of a file that the kernel always has; a recorded tree may lack it."""
     return Unreadable(errno.ENOENT) if value is None else value
 
 

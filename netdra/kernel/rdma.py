@@ -1,4 +1,4 @@
-"""RDMA devices: which belongs to which netdev or PCI device (sysfs), and moving one between namespaces (netlink).
+"""RDMA devices: their netdevs and PCI devices (sysfs), and moving one between namespaces (netlink).
 
 Follows rdma(8) and include/uapi/rdma/rdma_netlink.h. Discovery reads, the rdma step moves.
 """
@@ -16,9 +16,9 @@ _DEVICE_INDEX, _DEVICE_NAME, _NETNS_MODE, _NETNS_FD = 1, 2, 66, 68
 
 
 def devices(sysfs: Sysfs) -> dict[str, tuple[str, str]]:
-    """RDMA devices by name: the PCI address each sits on, and the netdev that it is bound to; "" where it is not told.
+    """RDMA devices by name, each with its PCI address and the netdev that it is bound to; "" where sysfs has none.
 
-    A device over PCI shows its parent as a link, software ones (rxe, siw) name their netdev in a file.
+    A device over PCI shows its parent as a link; a device in software (rxe, siw) names its netdev in a file.
     """
     by_name: dict[str, tuple[str, str]] = {}
     for name in sysfs.listing("class/infiniband"):

@@ -43,7 +43,7 @@ class Route(msgspec.Struct, frozen=True, kw_only=True):
         source: the preferred source address.
         mtu: the path's MTU, 0 for the link's.
         advmss: the TCP segment size to advertise, 0 for the usual.
-        protocol: who made it, RTPROT_*.
+        protocol: its origin, RTPROT_*.
         kind: RTN_*: unicast, local, broadcast, unreachable ...
         links: the links of all its next hops.
     """
@@ -69,7 +69,7 @@ class Route(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_made(self) -> bool:
-        """Whether somebody made it to send through its links: it did not come with an address of theirs."""
+        """Whether it was made to send through its links, and did not come with an address of theirs."""
         return self.kind == uapi.RTN_UNICAST and (self.protocol != uapi.RTPROT_KERNEL or self.is_default)
 
 
@@ -104,7 +104,7 @@ def dump(sock: Socket, family: int = 0, table: int = uapi.RT_TABLE_UNSPEC, *, th
         sock: a socket in the namespace.
         family: AF_INET or AF_INET6; 0 for both.
         table: a table's number.
-        through: a link's index; also routes with several links of which it is one.
+        through: a link's index; also routes through several links with this among them.
 
     Raises:
         KernelError: the kernel refused.
@@ -120,9 +120,9 @@ def dump(sock: Socket, family: int = 0, table: int = uapi.RT_TABLE_UNSPEC, *, th
 
 
 def used_links(sock: Socket) -> tuple[frozenset[int], frozenset[int]]:
-    """The links that default routes leave through, and those that any route does which somebody made (`is_made`).
+    """The links that default routes leave through, and the links that any route leaves through that `is_made`.
 
-    Of all tables and both families; the kernel's own routes are not read further than their header.
+    Of all tables and both families; of the kernel's own routes, only the header is read.
 
     Raises:
         KernelError: the kernel refused.
@@ -149,9 +149,9 @@ def add(sock: Socket, route: Route, *, replace: bool = False, append: bool = Fal
 
     Args:
         sock: a socket in the namespace.
-        route: what to add; `links` is not looked at.
+        route: the route; its `links` do not count.
         replace: change the route to that destination where there is one, instead of failing.
-        append: add it beside one of the same destination and metric.
+        append: add it beside another route of the same destination and metric.
         prepend: the same, and let it come first.
 
     Raises:
@@ -167,7 +167,7 @@ def add(sock: Socket, route: Route, *, replace: bool = False, append: bool = Fal
 
 
 def delete(sock: Socket, route: Route) -> None:
-    """Delete the first route that has all that is given; protocol and scope of `route` are not looked at.
+    """Delete the first route with all fields of `route`; its protocol and scope do not count.
 
     Raises:
         KernelMissingError: there is none.
@@ -219,7 +219,7 @@ def _gateway(family: int, fields: dict[int, bytes]) -> str:
 
 
 def _scope(route: Route) -> int:
-    """What ip-route(8) takes: IPv4 routes without a gateway reach no farther than the link."""
+    """The default scope of ip-route(8): IPv4 routes without a gateway reach no farther than the link."""
     on_the_link = not route.gateway and ":" not in route.destination and route.kind == uapi.RTN_UNICAST
     return uapi.RT_SCOPE_LINK if on_the_link else uapi.RT_SCOPE_UNIVERSE
 

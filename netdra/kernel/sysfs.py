@@ -1,9 +1,9 @@
 """Reading sysfs below a root that the caller names: /sys, or a recorded tree. Every read has an answer.
 
-Files are read through joined strings and bare descriptors, for thousands of them are; of a folder of which several are
-wanted, through the folder's own descriptor, for in sysfs every part of a path is a lock. A read yields the text, None
-where there is no such file, or an `Unreadable` that keeps the errno; it never raises. Names
-of files and links are Python's own (with surrogates for strange bytes), so that they can be opened.
+Thousands of files are read, so they are read through joined strings and bare descriptors. Several files of one folder
+are read through the folder's own descriptor, for in sysfs every part of a path is a lock. A read yields the text, None
+where there is no such file, or an `Unreadable` with the errno; it never raises. Names of files and links are Python's
+own (with surrogates for strange bytes), so that they can be opened.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _GONE = frozenset({errno.ENOENT, errno.ENODEV, errno.ENXIO, errno.ENOTDIR})
 
 
 def printable(name: str) -> str:
-    """A name of a file or link as it can be told to others: bytes that are no UTF-8 become escapes."""
+    """A name of a file or link that can be printed: bytes that are no UTF-8 become escapes."""
     return name if name.isascii() else name.encode(errors="surrogateescape").decode(errors="backslashreplace")
 
 
@@ -63,11 +63,11 @@ class Sysfs:
         return _number(self.read(path), base)
 
     def link_name(self, path: str) -> str | Unreadable | None:
-        """The last part of what a symbolic link points to, printable, be that there or not; None without a link."""
+        """The last part of a symbolic link's target, printable, whether that is there or not; None without a link."""
         return _last_part(self.link(path))
 
     def link(self, path: str) -> str | Unreadable | None:
-        """What a symbolic link points to, as it is written; None if there is no link there."""
+        """A symbolic link's target, as it is written; None if there is no link there."""
         return _link(f"{self.root}/{path}", None)
 
     def folder(self, path: str) -> Folder:
@@ -75,15 +75,15 @@ class Sysfs:
         return Folder(f"{self.root}/{path}")
 
     def resolve(self, path: str) -> str:
-        """The path behind all symbolic links, relative to the root; parts that do not exist are kept as written."""
+        """The path behind all symbolic links, relative to the root; parts that do not exist stay as written."""
         real = os.path.realpath(f"{self.root}/{path}")
         root = os.path.realpath(self.root)
         return real[len(root) + 1 :] if real.startswith(f"{root}/") else real
 
     def behind(self, path: str) -> str:
-        """What `resolve` would say of a link that is the only one on its way, for one read instead of one a folder.
+        """As `resolve` for a path whose last part alone is a link, with one read instead of one a folder.
 
-        So are those of bus/*/devices, and all of class. Where it is none, or leads elsewhere, `resolve` has the word.
+        The links in bus/*/devices and all of class are so. If it is no link, or leads elsewhere, `resolve` decides.
         """
         target = self.link(path)
         if isinstance(target, str):
@@ -121,7 +121,7 @@ class Sysfs:
         """Write a file.
 
         Raises:
-            KernelMissingError: there is no such file, or what it is about is gone.
+            KernelMissingError: there is no such file, or its device is gone.
             KernelError: the kernel refused the value.
         """
         try:
@@ -137,9 +137,9 @@ class Sysfs:
 class Folder:
     """An open folder of a tree, behind links; to be closed, which leaving it as a context does.
 
-    Reads are those of `Sysfs`, with paths relative to the folder. What is opened is this folder, and not another one
-    that has its name later: of a device that goes meanwhile the rest is absent. One that is not there has no files; of
-    one that cannot be opened none can be read.
+    Reads are those of `Sysfs`, with paths relative to the folder. The open folder stays this one, also if another one
+    gets its name later: when its device goes meanwhile, the files that are not read yet are absent. A folder that is
+    not there has no files; files of a folder that cannot be opened cannot be read.
     """
 
     __slots__ = ("_closed", "_descriptor")
@@ -184,7 +184,7 @@ class Folder:
         return _last_part(_link(path, self._descriptor) if self._descriptor >= 0 else self._closed)
 
     def exists(self, path: str) -> bool:
-        """As `Sysfs.exists`; far cheaper than a read of what mostly is not there."""
+        """As `Sysfs.exists`; far cheaper than a read of a file that mostly is not there."""
         return self._descriptor >= 0 and os.access(path, os.F_OK, dir_fd=self._descriptor)
 
 

@@ -1,9 +1,9 @@
-"""What the kernel tells of a link without its lock of all networks (RTNL), for hooks of pods.
+"""The facts of a link that the kernel gives without its lock of all networks (RTNL), for hooks of pods.
 
 A device that moves to another namespace holds the lock while the kernel waits for its RCU callbacks, 15 ms and more,
-and RTM_GETLINK takes it: where many pods begin at once, each link that is read waits for the moves of all of them.
-Follows socket(7) and netdevice(7): SO_BINDTODEVICE looks a name up under RCU alone and, unlike SIOCGIFINDEX, has no
-kernel module loaded for a name that there is not.
+and RTM_GETLINK takes it: where many pods begin at once, each read of a link waits for the moves of all pods.
+Follows socket(7) and netdevice(7): SO_BINDTODEVICE looks a name up under RCU alone and, unlike SIOCGIFINDEX, loads no
+kernel module for a name that does not exist.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _SIOCGIFFLAGS, _SIOCGIFMTU, _SIOCGIFHWADDR = 0x8913, 0x8921, 0x8927  # include/u
 _REQUEST = struct.Struct("16s24x")
 _FLAGS, _MTU, _ADDRESS = struct.Struct("16xH22x"), struct.Struct("16xi20x"), struct.Struct("16xH6s16x")
 _IFNAMSIZ = 16
-_ETHERNET = 1  # ARPHRD_ETHER: only of these is it sure that an address has six bytes
+_ETHERNET = 1  # ARPHRD_ETHER: only of these links is it sure that an address has six bytes
 
 
 def index_of(sock: Socket, name: str) -> int:
@@ -44,20 +44,20 @@ def index_of(sock: Socket, name: str) -> int:
 
 
 def mac_of(sock: Socket, name: str) -> str:
-    """The MAC of an Ethernet link of that name, which is there; "" where that cannot be told."""
+    """The MAC of an Ethernet link of that name, which is there; "" if it cannot be read."""
     answer = _answer(sock, name, _SIOCGIFHWADDR)
     hardware, address = _ADDRESS.unpack(answer) if answer else (0, b"")
     return bytes(address).hex(":") if hardware == _ETHERNET else ""
 
 
 def mtu_of(sock: Socket, name: str) -> int:
-    """The MTU of the link of that name, which is there, in bytes; 0 where that cannot be told."""
+    """The MTU of the link of that name, which is there, in bytes; 0 if it cannot be read."""
     answer = _answer(sock, name, _SIOCGIFMTU)
     return int(_MTU.unpack(answer)[0]) if answer else 0
 
 
 def is_up(sock: Socket, name: str) -> bool:
-    """Whether the link of that name, which is there, is set up; False where that cannot be told."""
+    """Whether the link of that name, which is there, is set up; False if that cannot be read."""
     answer = _answer(sock, name, _SIOCGIFFLAGS)
     return bool(answer) and bool(_FLAGS.unpack(answer)[0] & uapi.IFF_UP)
 

@@ -1,7 +1,7 @@
-"""The settings of VFs that their PF keeps: MAC, VLAN, spoof check, trust, link state, rates.
+"""The settings of VFs at their PF: MAC, VLAN, spoof check, trust, link state, rates.
 
 Follows include/uapi/linux/if_link.h (IFLA_VFINFO_LIST). Steps read them before they change them, to give them back;
-what a driver cannot do it refuses with EOPNOTSUPP.
+a driver refuses a setting that it does not have with EOPNOTSUPP.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _UNSUPPORTED = 0xFFFFFFFF
 
 
 class VF(msgspec.Struct, frozen=True, kw_only=True):
-    """One VF as its PF sees it; None where the driver says nothing.
+    """One VF as its PF sees it; None for settings that the driver does not report.
 
     Attributes:
         index: its number on the PF.
@@ -68,9 +68,9 @@ def read(sock: Socket, pf: str | int) -> tuple[VF, ...]:
 
 
 def change(sock: Socket, pf: str | int, wanted: VF) -> None:
-    """Set what `wanted` names (what is None stays), one message a setting.
+    """Make the settings of `wanted` (None leaves one as it is), one message a setting.
 
-    Drivers answer for each setting alone, so an error names the one that was refused; those before it are done.
+    Drivers answer for each setting alone, so an error names the refused setting; the settings before it are done.
 
     Raises:
         KernelError: there is no such PF or VF, or its driver refused the setting.

@@ -64,7 +64,7 @@ def checked_address(text: str, where: str) -> str:
 
 
 def checked_route(params: RouteParams, where: str) -> Route:
-    """A route as the kernel takes it, but for its link.
+    """A route as the kernel takes it, without its link.
 
     Raises:
         InvalidInputError: the destination or a router is no address, or the two are of different families.
@@ -92,7 +92,7 @@ def checked_route(params: RouteParams, where: str) -> Route:
 
 
 def from_ipam(result: StepResult, if_name: str) -> Added:
-    """What an IPAM plugin's result asks for; a route without a router goes over the gateway of its family's address."""
+    """The addresses and routes of an IPAM plugin's result; a route without a router gets its family's gateway."""
     gateways = {":" in ip.gateway: ip.gateway for ip in reversed(result.ips) if ip.gateway}
     return Added(
         if_name=if_name,
@@ -102,7 +102,7 @@ def from_ipam(result: StepResult, if_name: str) -> Added:
 
 
 def missing(wanted: Added, index: int, pod: PodSpace) -> Added:
-    """What of it the interface of that index does not have yet."""
+    """The wanted addresses and routes that the interface of that index does not have yet."""
     if not wanted.addresses and not wanted.routes:
         return wanted
     present = {text.text for text in address.dump(pod.sock, index)} if wanted.addresses else set()
@@ -124,12 +124,12 @@ def add(wanted: Added, index: int, pod: PodSpace) -> None:
         _enable_ipv6(wanted.if_name, pod)
     for text in wanted.addresses:
         address.add(pod.sock, index, text)
-    for each_route in wanted.routes:
-        route.add(pod.sock, msgspec.structs.replace(each_route, index=index), prepend=True)
+    for entry in wanted.routes:
+        route.add(pod.sock, msgspec.structs.replace(entry, index=index), prepend=True)
 
 
 def remove(added: Added, site: Site) -> None:
-    """Take routes and addresses off again; what is gone already, or has gone with the namespace, is passed over.
+    """Take routes and addresses off again; those that are gone already, or went with the namespace, are skipped.
 
     Raises:
         KernelError: the kernel refused.

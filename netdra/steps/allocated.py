@@ -1,8 +1,7 @@
 """An allocated device as it is before a plugin gets it, and how it becomes that again, whatever the plugin did (D27).
 
-Built-in steps write down what they change and give it back. Of a binary nothing is known but its word, so
-`netdra.chain.execute` has its device looked at before ADD and after DEL: what differs is restored here, without the
-plugin.
+Built-in steps record what they change and give it back. A binary only says that it does so. `netdra.chain.execute`
+therefore has the binary's device looked at before ADD and after DEL: differences are restored here, without the plugin.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ class Allocated(Record, frozen=True, kw_only=True):
         address: its PCI address, "" for none.
         driver: the driver that has it, "" for none.
         netdev: its netdev, if it has one on the host.
-        function: what its PF holds for it, if it is a VF.
+        function: the settings that its PF has for it, if it is a VF.
         rdma_device: its RDMA device, where each is in one namespace alone.
     """
 
@@ -53,7 +52,7 @@ class Allocated(Record, frozen=True, kw_only=True):
 
     @property
     def key(self) -> str:
-        """What tells the device from all others, the same as in the records of built-in steps."""
+        """A text that no other device has, the same as in the records of built-in steps."""
         return self.address or (self.netdev.key if self.netdev is not None else "")
 
     @property
@@ -63,25 +62,25 @@ class Allocated(Record, frozen=True, kw_only=True):
 
 
 class Difference(msgspec.Struct, frozen=True):
-    """What of a device is not as it was, in words; `matters` to whoever has it next, and not to the host alone."""
+    """How a device differs from what it was, in words; `matters` if not to the host alone, but to its next user."""
 
     text: str
     matters: bool = True
 
 
 class GivenBack(msgspec.Struct, frozen=True):
-    """What became of a device: what was restored of it, and what could not be and concerns the host alone."""
+    """What became of a device: what was restored, and what could not be restored and concerns the host alone."""
 
     restored: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
 
 
 class StrandedError(PermanentError):
-    """A device cannot be made what it was: nobody else may have it."""
+    """A device cannot be made what it was: no other pod may have it."""
 
 
 def observe(device: PlannedDevice, if_name: str, site: Site) -> Allocated | None:
-    """A device as it is now; None for one that others may have beside the pod, and for one that is not there.
+    """A device as it is now; None for a shared device, and for one that is not there.
 
     Args:
         device: as it was allocated.
@@ -115,11 +114,11 @@ def give_back(record: Allocated, site: Site, sharer: Callable[[], str]) -> Given
 
     Args:
         record: what it was.
-        site: where; without the pod's namespace what was in it is waited for.
+        site: where; without the pod's namespace, the devices that were in it are waited for.
         sharer: another sandbox that has the device too, "" for none.
 
     Raises:
-        StrandedError: it is not what it was, for the reasons that are named.
+        StrandedError: the device is not what it was; the error names the reasons.
     """
     other = site.holder(record.key)
     if other:
@@ -140,10 +139,9 @@ def give_back(record: Allocated, site: Site, sharer: Callable[[], str]) -> Given
             f'device "{record.device}" cannot be made what it was: {"; ".join(dict.fromkeys((*stays, *problems)))}',
             hint="nobody else gets it until it is; restore it by hand, or reset it",
         )
-    told = tuple(difference.text for difference in left.values() if not any(difference.text in note for note in notes))
-    return GivenBack(
-        tuple(difference.text for difference in differences if difference.text not in left), (*notes, *told)
-    )
+    further = tuple(text for text in left if not any(text in note for note in notes))
+    restored = tuple(difference.text for difference in differences if difference.text not in left)
+    return GivenBack(restored, (*notes, *further))
 
 
 def _netdev(device: PlannedDevice, site: Site) -> Link | None:
@@ -157,12 +155,12 @@ def _netdev(device: PlannedDevice, site: Site) -> Link | None:
 
 def _rdma_device(at: str, site: Site) -> str:
     """The RDMA device at a PCI address, if it can be moved away."""
-    device_name = next((name for name, (each, _) in rdma.devices(site.sysfs).items() if each == at), "")
+    device_name = next((name for name, (parent, _) in rdma.devices(site.sysfs).items() if parent == at), "")
     return device_name if device_name and rdma_device.is_exclusive() else ""
 
 
 def _differences(record: Allocated, site: Site) -> Iterator[Difference]:
-    """What is not as it was, part by part."""
+    """The differences, part by part."""
     if record.address:
         now = pci.driver_of(site.sysfs, record.address)
         if now != record.driver:
@@ -184,9 +182,9 @@ def _of_function(record: VirtualFunction, site: Site) -> Iterator[Difference]:
 
 
 def function_differences(before: VF, now: VF, called: str) -> Iterator[Difference]:
-    """What a PF holds for a VF otherwise than before. What its driver told nothing of before is passed over.
+    """The settings of a VF at its PF that differ from before, without those that its driver did not report before.
 
-    Its MAC matters to nobody else: drivers that do not forget it let whoever has the VF next set another one.
+    The MAC does not matter: drivers that do not forget it let the VF's next user set another one.
     """
     names = (
         ("mac", "MAC"),
@@ -219,7 +217,7 @@ def _of_netdev(moved: Moved, site: Site) -> Iterator[Difference]:
 
 
 def _of_link(moved: Moved, netdev: Link, site: Site) -> Iterator[Difference]:
-    """What a netdev that is on the host is not as it was."""
+    """The differences of a netdev that is on the host."""
     called = f'netdev "{moved.name}"'
     if netdev.name != moved.name:
         yield Difference(f'{called} is called "{netdev.name}"', matters=False)
@@ -249,9 +247,9 @@ def _other_settings(moved: Moved, netdev: Link) -> Iterator[str]:
 
 def _lost(moved: Moved, netdev: Link, site: Site) -> Iterator[str]:
     """The addresses and routes that a netdev had and has no longer."""
-    kept = [held.text for held in moved.addresses if not held.text.startswith(_LINK_LOCAL)]
-    present = {held.text for held in address.dump(site.host, netdev.index)} if kept else set()
-    yield from (f"address {text}" for text in kept if text not in present)
+    former = [entry.text for entry in moved.addresses if not entry.text.startswith(_LINK_LOCAL)]
+    present = {entry.text for entry in address.dump(site.host, netdev.index)} if former else set()
+    yield from (f"address {text}" for text in former if text not in present)
     routes = route.dump(site.host, through=netdev.index) if moved.routes else []
     for entry in moved.routes:
         if msgspec.structs.replace(entry, index=netdev.index, links=(netdev.index,)) not in routes:
@@ -261,7 +259,7 @@ def _lost(moved: Moved, netdev: Link, site: Site) -> Iterator[str]:
 def _where(moved: Moved, site: Site) -> tuple[Link | None, bool]:
     """A netdev, wherever it is, and whether that is the host.
 
-    What has only names is looked for on the host first: the plugin may have made another one of its kind in the pod.
+    A virtual netdev is looked for on the host first: the plugin may have made another one of its kind in the pod.
     """
     virtual = not moved.device.is_physical
     netdev = identity.find(site.host, moved.device, moved.name) if virtual else None
@@ -281,18 +279,18 @@ def _in_pod(moved: Moved, site: Site) -> Link | None:
 
 
 def _as_it_follows(moved: Moved, netdev: Link) -> Moved:
-    """What is to be restored of a netdev: not what changes by itself."""
+    """A netdev as it is to be restored: without values that change by themselves."""
     if netdev.kind not in _FOLLOW_THEIR_PORTS:
         return moved
     return msgspec.structs.replace(moved, mac=netdev.address, mtu=netdev.mtu)
 
 
 def _restored(record: Allocated, site: Site) -> tuple[list[str], list[str]]:
-    """Restore all parts, going on where one fails; what concerns the host alone, and what failed.
+    """Restore all parts, going on where one fails; return notes that concern the host alone, and the failures.
 
-    The driver comes first, for it makes the netdev; then the PF's settings, since a VF may take its old MAC only when
-    its PF no longer insists on another one, and the PF's MAC for it last (`netdra.steps.sriov`). An RDMA device does
-    not find its way when its netdev is gone.
+    The driver comes first, for it makes the netdev. Then come the PF's settings, since a VF may take its old MAC only
+    when its PF no longer insists on another one; the PF's MAC for it comes last (`netdra.steps.sriov`). The RDMA device
+    goes before its netdev: without the netdev it does not find its way.
     """
     notes: list[str] = []
     problems: list[str] = []
@@ -328,7 +326,7 @@ def _driver_back(record: Allocated, site: Site) -> tuple[str, ...]:
 def _netdev_back(moved: Moved, site: Site) -> tuple[str, ...]:
     netdev, on_host = _where(moved, site)
     if netdev is None:
-        return ()  # told as a difference
+        return ()  # reported as a difference
     if not on_host:
         notes = moving.give_back(msgspec.structs.replace(moved, pod_name=netdev.name), site)
     else:

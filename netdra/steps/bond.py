@@ -71,7 +71,7 @@ class BondParams(Params, frozen=True, kw_only=True):
     @property
     def members(self) -> tuple[str, ...]:
         """The names of the members."""
-        return tuple(each if isinstance(each, str) else each.name for each in self.links)
+        return tuple(member if isinstance(member, str) else member.name for member in self.links)
 
     @property
     def arp_targets(self) -> tuple[str, ...]:
@@ -97,7 +97,7 @@ class Bonded(Record, frozen=True, kw_only=True):
     members: tuple[Member, ...]
 
 
-# What `netdra.kernel.kinds.bond` calls what the parameters call otherwise.
+# Parameters that `netdra.kernel.kinds.bond` has under another name.
 _RENAMED = {"all_slaves_active": "all_ports_active", "packets_per_slave": "packets_per_port"}
 _OPTIONS = (
     "mode", "miimon", "updelay", "downdelay", "peer_notif_delay", "arp_interval", "arp_validate", "xmit_hash_policy",
@@ -153,7 +153,7 @@ def _apply(order: Order, params: BondParams, bonded: Bonded, site: Site) -> Step
     for member in bonded.members:
         # bonding takes no member that is up (drivers/net/bonding/bond_main.c, bond_enslave).
         link.change(sock, member.name, up=False)
-        with mtu.member_told(order.called, sock, bond.name, member.name, wanted):
+        with mtu.member_explained(order.called, sock, bond.name, member.name, wanted):
             link.change(sock, member.name, master=bond.index)
     if params.primary:
         primary = link.get(sock, params.primary).index
@@ -169,7 +169,7 @@ def _undo(bonded: Bonded, site: Site) -> tuple[str, ...]:
     unmake(bonded.made, site)
     for member in bonded.members:
         netdev = identity.find(sock, member.device, member.name, same_mac=False)
-        # The kernel gives members back their MAC and MTU when they leave; a driver may have kept it from doing so.
+        # The kernel gives members back their MAC and MTU when they leave; a driver may have refused that.
         if netdev is None or netdev.master:
             continue
         wanted: dict[str, Any] = {"mtu": member.mtu} if netdev.mtu != member.mtu else {}

@@ -1,6 +1,7 @@
 """The built-in steps by type, and what they all have in common: typed parameters, IPAM, records as plain JSON.
 
-Called by `netdra.chain`, which writes what `observe` returns down before it calls `apply`, and calls `undo` with it.
+Called by `netdra.chain`, which writes the record that `observe` returns before it calls `apply`, and calls `undo` with
+the record.
 """
 
 from __future__ import annotations
@@ -83,7 +84,7 @@ def apply(
         prepared: what to do.
         undo: what `observe` returned.
         site: where.
-        amend: called with a fuller record when more is known, before what it is about is done.
+        amend: called with a fuller record when more is known, before the step acts on it.
 
     Raises:
         NetdraError: it failed; undo it.
@@ -101,9 +102,9 @@ def apply(
 
 
 def undo(kind: str, record: Mapping[str, Any], site: Site) -> tuple[str, ...]:
-    """Undo a step from what was written down; everything is tried, and what failed is raised together.
+    """Undo a step by its record; everything is tried, and all failures are raised together.
 
-    Returns what could not be given back and does not matter for whoever uses the device next.
+    Returns what could not be given back and does not matter for the device's next user.
 
     Raises:
         PermanentError: something is left to undo.
@@ -128,7 +129,7 @@ def undo(kind: str, record: Mapping[str, Any], site: Site) -> tuple[str, ...]:
 
 
 def release(record: Mapping[str, Any], site: Site) -> None:
-    """Give back what outlives a restart of the machine: the lease.
+    """Give back the lease, which outlives a restart of the machine.
 
     Raises:
         NetdraError: the IPAM plugin failed.
@@ -138,7 +139,7 @@ def release(record: Mapping[str, Any], site: Site) -> None:
 
 
 def release_planned(order: Order, site: Site) -> None:
-    """Give back the lease of a step that may have run, of which nothing was written down.
+    """Give back the lease of a step that may have run and has no record.
 
     Raises:
         NetdraError: the IPAM plugin failed.
@@ -155,13 +156,13 @@ def holds(kind: str, record: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def written(record: Mapping[str, Any]) -> Mapping[str, Any]:
-    """What the step itself wrote down, of all that `observe` returned."""
+    """The step's own record, of all that `observe` returned."""
     fields: Mapping[str, Any] = record["step"]
     return fields
 
 
 def check(prepared: Prepared, final: StepResult, site: Site) -> tuple[str, ...]:
-    """In words, what of the step is no longer as it should be.
+    """The step's drift, in words.
 
     Args:
         prepared: the step.
@@ -169,7 +170,7 @@ def check(prepared: Prepared, final: StepResult, site: Site) -> tuple[str, ...]:
         site: where.
 
     Raises:
-        NetdraError: it cannot be told.
+        NetdraError: the drift cannot be found out.
     """
     drift: tuple[str, ...] = prepared.step.check(prepared.order, prepared.params, final, site)
     return drift if prepared.lease is None else (*drift, *ipam.check(prepared.lease, final, site))

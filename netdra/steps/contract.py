@@ -31,8 +31,8 @@ R = TypeVar("R", bound="Record")
 class Params(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
     """What every step's config may hold; a step's own parameters come on top, and anything else is refused.
 
-    `name` is the interface's and was settled when the plan was made; `runtimeConfig`, `deviceID`, `args` and
-    `cniVersion` are what runtimes give to plugins and mean nothing here but what a step says they do.
+    `name` is the interface's and was settled when the plan was made. Runtimes give `runtimeConfig`, `deviceID`, `args`
+    and `cniVersion` to plugins; here they mean something only where a step says so.
     """
 
     name: str = ""
@@ -57,7 +57,7 @@ class Order(msgspec.Struct, frozen=True, kw_only=True):
     """One step to carry out, its config without references.
 
     Attributes:
-        topology: whose step it is, for messages.
+        topology: the topology that has the step, for messages.
         step: its name.
         type: its type.
         if_name: the interface that it makes or changes.
@@ -66,9 +66,8 @@ class Order(msgspec.Struct, frozen=True, kw_only=True):
         device: the device that was allocated for it, if it is a root step.
         port: the device's port in Neutron, if the step has one.
         previous: the merged result of the steps that it depends on.
-        later: what steps of its type that came after it on the same interface wrote down before they acted; given for
-            `check` alone.
-        noted: what the step had to say when it was done; given for `check` alone.
+        later: the records of later steps of its type on the same interface; given for `check` alone.
+        noted: the step's notes from when it was done; given for `check` alone.
     """
 
     topology: str
@@ -113,7 +112,7 @@ class Site:
     Attributes:
         host: a netlink socket in the host's namespace.
         host_namespace: that namespace.
-        pod: the pod's namespace, or None where it is gone and only what came back to the host can be undone.
+        pod: the pod's namespace, or None where it is gone: then only devices that came back to the host can be undone.
         container_id: CNI_CONTAINERID for IPAM plugins, with `arguments` as CNI_ARGS.
         plugins: where IPAM plugins are.
         sysfs: the host's.
@@ -121,7 +120,7 @@ class Site:
         lock: a descriptor that programs which act for the step inherit, or -1.
         holder: which other sandbox has a device, by the device's key; "" for none.
         device_files: which device files pods may be given.
-        notes: what the step that acts has to say though it succeeds; taken by whoever lets it act.
+        notes: what the acting step has to say though it succeeds; the caller takes them.
     """
 
     host: Socket
@@ -161,12 +160,12 @@ class Builtin(Generic[P, R]):
         params: its parameters.
         record: what it writes down before it acts.
         prepare: check the parameters beyond their types, against the order alone.
-        observe: find what is to be changed, refuse what cannot be, and say what it is now. Changes nothing.
-        apply: act, and return the result: what the step was given, with what it made or changed.
+        observe: find what is to be changed, refuse what cannot be changed, and record how it is now. Changes nothing.
+        apply: act, and return the result: the previous result with what the step made or changed.
         undo: give back what `observe` saw, also if `apply` was cut off or never ran, also twice; return what could
-            not be given back and does not matter for whoever uses the device next. Works without the pod's namespace.
-        check: in words, what of the step's work is no longer as it should be. It is given the result of all steps
-            that build on this one: what they changed is no drift, nor what the order's `later` steps changed.
+            not be given back and does not matter for the device's next user. Works without the pod's namespace.
+        check: the step's drift, in words. It is given the result of all steps that build on this one: what those
+            changed is no drift, nor what the order's `later` steps changed.
     """
 
     params: type[P]
@@ -179,7 +178,7 @@ class Builtin(Generic[P, R]):
 
 
 def check_mac(mac: str, where: str) -> None:
-    """Refuse what cannot be the address of an interface.
+    """Refuse a MAC that cannot be an interface's.
 
     Raises:
         InvalidInputError: it is zero or a group's.
@@ -189,5 +188,5 @@ def check_mac(mac: str, where: str) -> None:
 
 
 def appended(order: Order, interface: CNIInterface) -> StepResult:
-    """What the step was given, with one more interface."""
+    """The previous result with one more interface."""
     return msgspec.structs.replace(order.previous, interfaces=(*order.previous.interfaces, interface))

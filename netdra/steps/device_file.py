@@ -1,8 +1,8 @@
 """The device-file step: a pod's containers get a character device of the node that is no network interface.
 
-Changes nothing on the node: the result tells of the file, which reaches containers through CDI. What the node's
-operator allows is asked for again here, and the device's numbers are what the pod is given, so that another file that
-comes to be in its place later is not.
+Changes nothing on the node: the result tells of the file, which reaches containers through CDI. The step asks again
+whether the node's operator allows the file. The pod is given the device by its numbers, so another file that comes to
+be in its place later is not given.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from netdra.steps.contract import Builtin, Order, Params, Record, Site
 
 
 class FileParams(Params, frozen=True, kw_only=True):
-    """Nothing beyond what every step may say: the file is the allocated device's."""
+    """Nothing beyond every step's parameters: the file is the allocated device's."""
 
 
 class Given(Record, frozen=True, kw_only=True):

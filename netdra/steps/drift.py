@@ -1,4 +1,4 @@
-"""What of an interface in the pod is not as the results say. Shared by the checks of all steps."""
+"""The drift of an interface in the pod from the results. Shared by the checks of all steps."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ def check_interface(if_name: str, final: StepResult, site: Site) -> tuple[str, .
     if netdev is None:
         return (f'interface "{if_name}" is not there',)
     down = () if netdev.is_up else (f'interface "{if_name}" is down',)
-    return (*down, *check_told(netdev, final, site))
+    return (*down, *check_values(netdev, final, site))
 
 
-def check_told(netdev: Link, final: StepResult, site: Site) -> tuple[str, ...]:
+def check_values(netdev: Link, final: StepResult, site: Site) -> tuple[str, ...]:
     """Whether an interface that is in the pod has the MAC, the MTU and the addresses of the final result."""
     sock, if_name = site.inside.sock, netdev.name
     wanted = expected(if_name, final, site)
@@ -42,7 +42,7 @@ def check_told(netdev: Link, final: StepResult, site: Site) -> tuple[str, ...]:
     if wanted.mtu and wanted.mtu != netdev.mtu:
         drift.append(f'interface "{if_name}" has MTU {netdev.mtu}, not {wanted.mtu}')
     place = final.interfaces.index(wanted)
-    present = {held.text for held in address.dump(sock, netdev.index)}
+    present = {entry.text for entry in address.dump(sock, netdev.index)}
     drift += [
         f'interface "{if_name}" has lost address {ip.address}'
         for ip in final.ips
@@ -52,7 +52,7 @@ def check_told(netdev: Link, final: StepResult, site: Site) -> tuple[str, ...]:
 
 
 def _changes_mac(netdev: Link, sock: Socket) -> bool:
-    """Whether an interface is a bond that takes the MAC of whichever member is active, or a VLAN on one."""
+    """Whether an interface is a bond that takes the MAC of its active member, or a VLAN on such a bond."""
     lower: Link | None = netdev
     while lower is not None and lower.kind == "vlan":
         lower = link.find(sock, lower.lower)

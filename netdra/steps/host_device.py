@@ -47,7 +47,7 @@ def prepare(order: Order, params: HostDeviceParams) -> None:
                 hint="name one by device, pciBusID, hwaddr or kernelpath",
             )
         return
-    # What was allocated is what the scheduler counted: the config must not bring another device into the pod.
+    # The scheduler counted the allocated device: the config must not bring another one into the pod.
     for key, named, allocated in (
         ("device", params.device, order.device.if_name),
         ("pciBusID", pci_address(params), order.device.pci_address),
@@ -72,15 +72,16 @@ def find(order: Order, params: HostDeviceParams, site: Site) -> Link:
     if device is not None and not device.pci_address:
         return _by_name(order, device.if_name, site)
     if device is not None:
-        return _one_of(order, device.pci_address, device.if_name, lambda each: each.parent == device.pci_address, site)
+        at = device.pci_address
+        return _one_of(order, at, device.if_name, lambda netdev: netdev.parent == at, site)
     if params.device:
         return _by_name(order, params.device, site)
     wanted = pci_address(params)
     if wanted:
-        return _one_of(order, wanted, "", lambda each: each.parent == wanted, site)
+        return _one_of(order, wanted, "", lambda netdev: netdev.parent == wanted, site)
     if params.hwaddr:
         mac = params.hwaddr.lower()
-        return _one_of(order, mac, "", lambda each: each.address == mac and not each.master, site)
+        return _one_of(order, mac, "", lambda netdev: netdev.address == mac and not netdev.master, site)
     return _by_name(order, _name_at(order, params.kernelpath), site)
 
 
@@ -122,9 +123,9 @@ def _one_of(order: Order, called: str, name: str, fits: Callable[[Link], bool], 
 
 def _not_there(order: Order, called: str, site: Site) -> PermanentError:
     other = site.holder(called)
-    held = f"; sandbox {other} has it" if other else ""
+    holder = f"; sandbox {other} has it" if other else ""
     return PermanentError(
-        f"{order.called}: device {called} is not on the host{held}",
+        f"{order.called}: device {called} is not on the host{holder}",
         hint="see whether it is in another pod, bound to another driver, or gone",
     )
 

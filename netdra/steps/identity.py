@@ -1,7 +1,7 @@
-"""Know a device again, wherever it is and whatever it is called by now. Used by the steps, to undo and to check.
+"""Recognise a device, in any namespace and under any name. Used by the steps, to undo and to check.
 
-A device behind a bus is known by its bus address, another physical one by its permanent MAC, a virtual one by name,
-kind and MAC. Never by its ifindex: the kernel gives those out again.
+A device behind a bus is recognised by its bus address, another physical one by its permanent MAC, a virtual one by
+name, kind and MAC. Never by its ifindex: the kernel gives those out again.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from netdra.kernel.netns import Namespace
 
 
 class Identity(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """What a device is known by. `parent` is its bus address; `kind` is that of a virtual device."""
+    """What a device is recognised by. `parent` is its bus address; `kind` is that of a virtual device."""
 
     parent: str = ""
     permanent_mac: str = ""
@@ -34,7 +34,7 @@ class Identity(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_d
 
     @property
     def key(self) -> str:
-        """What tells the device from all others of the machine; "" for a virtual one, which has only names."""
+        """A text that no other device of the machine has; "" for a virtual device, which has only names."""
         return (self.parent or self.permanent_mac) if self.is_physical else ""
 
 
@@ -48,10 +48,10 @@ def find(sock: Socket, identity: Identity, *names: str, same_mac: bool = True) -
 
     Args:
         sock: a socket in that namespace.
-        identity: what it is known by.
+        identity: what the device is recognised by.
         names: what it may be called; a virtual device is looked for under these alone.
-        same_mac: whether a virtual device must still have the MAC that it had. One that was given to a pod need not:
-            in a namespace of its own the name is enough.
+        same_mac: whether a virtual device must still have the MAC that it had. A device that was given to a pod need
+            not: in a namespace of its own the name is enough.
     """
     for name in names:
         netdev = link.find(sock, name) if name else None
@@ -66,7 +66,7 @@ def find(sock: Socket, identity: Identity, *names: str, same_mac: bool = True) -
 
 
 def await_return(host: Namespace, look: Callable[[], Link | None], deadline: float) -> Link | None:
-    """A device that the kernel is about to give back to the host, or None if it does not in time.
+    """A device that the kernel is about to give back to the host, or None if that does not happen in time.
 
     The kernel cleans a dead namespace up in the background, so right after its end its devices are nowhere.
 

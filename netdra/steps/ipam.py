@@ -1,7 +1,7 @@
-"""IPAM of built-in steps: any of them may carry `ipam`, and its plugin is delegated to as the CNI specification says.
+"""IPAM of built-in steps: any step may carry `ipam`, and delegates to its plugin as the CNI specification says.
 
 Called by `builtin`: ADD after the step has made its interface, DEL before it is undone, with the whole config of the
-step on stdin. The lease is released on every path, since DEL needs nothing but what the plan says.
+step on stdin. The lease is released on every path, since DEL needs nothing but the plan.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def find(lease: Lease, plugins: PluginPath, timeout: float, lock: int = -1) -> P
 
 
 def add(lease: Lease, result: StepResult, site: Site) -> tuple[Lease, StepResult]:
-    """Take a lease: return it with what is to be put on the interface, and what the plugin said.
+    """Take a lease: return it with the addresses and routes for the interface, and the plugin's result.
 
     Raises:
         PluginError: the plugin failed; release the lease all the same.
@@ -77,7 +77,7 @@ def add(lease: Lease, result: StepResult, site: Site) -> tuple[Lease, StepResult
 
 
 def configure(added: Added, site: Site) -> None:
-    """Put leased addresses and routes on the interface; a step that makes no interface has them in its result alone.
+    """Put leased addresses and routes on the interface; a step without an interface has them in its result alone.
 
     Raises:
         KernelError: the kernel refused one.

@@ -1,4 +1,4 @@
-"""What steps that make a virtual interface share: the record of it, and its end. Used by bond and vlan."""
+"""Virtual interfaces that steps make: the record of one, and its end. Used by bond and vlan."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
 """Move a netdev into the pod and give it back as it was. Shared by host-device, sriov and rdma.
 
 The kernel's dev_change_net_namespace() (net/core/dev.c) closes the device, forgets its addresses and routes, lets a
-bridge or bond lose it, and refuses if its name or an alternative name is taken where it goes; so those are written down
-first and alternative names are taken off on the way. Name, MTU, namespace and the way up go in one message, which
-do_setlink() (net/core/rtnetlink.c) takes in that order: the move first, up last.
+bridge or bond lose it, and refuses if its name or an alternative name is taken where it goes. So all of these are
+recorded first, and alternative names are taken off on the way. Name, MTU, namespace and the way up go in one message,
+which do_setlink() (net/core/rtnetlink.c) takes in that order: the move first, up last.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ from netdra.steps import identity
 from netdra.steps.contract import Order, PodSpace, Record, Site
 from netdra.steps.identity import Identity
 
-# What drivers of VFs say when the PF holds the VF to another MAC.
+# The errors of VF drivers when the PF holds the VF to another MAC.
 _HELD_TO_ANOTHER_MAC = (errno.EADDRNOTAVAIL, errno.EPERM)
 _CLEANUP = 2.0  # seconds that the kernel may take to give back what was in a namespace that died
 
 
-class KeptAddress(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class HostAddress(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """An address that the device had on the host."""
 
     text: str
@@ -61,23 +61,23 @@ class Moved(Record, frozen=True, kw_only=True):
     up: bool
     alt_names: tuple[str, ...] = ()
     master: str = ""
-    addresses: tuple[KeptAddress, ...] = ()
+    addresses: tuple[HostAddress, ...] = ()
     routes: tuple[Route, ...] = ()
     settings: Lasting | None = None
 
     @property
     def holds(self) -> tuple[str, ...]:
-        """The device itself; a virtual one by its name on the host, which the next pod's step would take it by."""
+        """The device itself; a virtual one by its name on the host, by which the next pod's step would take it."""
         return (self.key,)
 
     @property
     def key(self) -> str:
-        """What tells the device from all others that a step may take from the host."""
+        """A text that no other device has that a step may take from the host."""
         return self.device.key or f"{self.device.kind or 'virtual'}:{self.name}"
 
 
 def observe(order: Order, netdev: Link, site: Site) -> Moved:
-    """What a netdev of the host is, before it is moved into the pod as the step's interface.
+    """The record of a netdev of the host, before it is moved into the pod as the step's interface.
 
     Raises:
         PermanentError: the pod has an interface of that name already, or the host uses the netdev.
@@ -90,12 +90,12 @@ def observe(order: Order, netdev: Link, site: Site) -> Moved:
 
 
 def seen(pod_name: str, netdev: Link, site: Site, has: Configuration) -> Moved:
-    """What a netdev of the host is just now, and what it has there.
+    """The record of a netdev of the host as it is just now.
 
     Raises:
         KernelError: the kernel refused.
     """
-    kept = [held for held in has.addresses if held.flags & uapi.IFA_F_PERMANENT]
+    permanent = [entry for entry in has.addresses if entry.flags & uapi.IFA_F_PERMANENT]
     return Moved(
         device=identity.identity_of(netdev),
         name=netdev.name,
@@ -105,14 +105,14 @@ def seen(pod_name: str, netdev: Link, site: Site, has: Configuration) -> Moved:
         up=netdev.is_up,
         alt_names=netdev.alt_names,
         master=link.get(site.host, netdev.master).name if netdev.master else "",
-        addresses=tuple(KeptAddress(text=entry.text, scope=entry.scope, flags=entry.flags) for entry in kept),
-        routes=tuple(_lasting_routes(netdev.index, has.routes)) if kept else (),
+        addresses=tuple(HostAddress(text=entry.text, scope=entry.scope, flags=entry.flags) for entry in permanent),
+        routes=tuple(_lasting_routes(netdev.index, has.routes)) if permanent else (),
         settings=lasting(netdev),
     )
 
 
 def lasting(netdev: Link) -> Lasting:
-    """What of a netdev stays with it wherever it goes."""
+    """The settings of a netdev that stay with it wherever it goes."""
     return Lasting(
         txqlen=netdev.txqlen,
         promiscuous=bool(netdev.flags & uapi.IFF_PROMISC),
@@ -122,7 +122,7 @@ def lasting(netdev: Link) -> Lasting:
 
 
 def inside(moved: Moved, pod: PodSpace) -> Link | None:
-    """A netdev in the pod, whatever it is called there. A virtual one of another name is known by its kind and MAC."""
+    """A netdev in the pod, under any name. A virtual one of another name is recognised by its kind and MAC."""
     netdev = identity.find(pod.sock, moved.device, moved.pod_name, moved.name, same_mac=False)
     if netdev is not None or moved.device.is_physical:
         return netdev
@@ -134,14 +134,14 @@ def inside(moved: Moved, pod: PodSpace) -> Link | None:
 def move_in(
     moved: Moved, site: Site, pci_address: str, *, mtu: int | None = None, mac: str | None = None
 ) -> CNIInterface:
-    """Bring the device into the pod under its name there, and up; return it as results tell of it.
+    """Bring the device into the pod under its name there, and up; return it as results have it.
 
     Raises:
         KernelError: the kernel or the driver refused; the device may be anywhere on the way.
     """
     pod, index = site.inside, _without_alt_names(moved, site)
     new_mac = mac.lower() if mac and mac.lower() != moved.mac else None
-    # What is to take another MAC stays down for that.
+    # A device that is to take another MAC stays down for that.
     up = None if new_mac else True
     link.change(site.host, index, netns_fd=pod.namespace.fd, name=moved.pod_name, mtu=mtu, up=up)
     if new_mac:
@@ -162,7 +162,7 @@ def give_back(moved: Moved, site: Site) -> tuple[str, ...]:
     try:
         return _given_back(moved, site)
     except KernelMissingError:
-        # Once it is on the host a virtual device is there for any program that asks for its name, if not for our steps.
+        # Once a virtual device is on the host, any other program may take it by its name, though our steps do not.
         if moved.device.is_physical or (site.pod is not None and inside(moved, site.pod) is not None):
             raise
         return (f'device "{moved.name}" came back and is gone again, to another program or for good',)
@@ -197,14 +197,14 @@ def check_free(order: Order, site: Site) -> None:
 
 
 def check_unused(order: Order, netdev: Link, site: Site, has: Configuration) -> None:
-    """Refuse to take from the host what it uses just now, unless the device's policy allows that (decision D24).
+    """Refuse to take a device from the host that uses it just now, unless its policy allows that (decision D24).
 
-    What was allocated was free when it was offered; between that and this moment an administrator may have made it a
-    port of a bridge, or a router may have given it an address.
+    An allocated device was free when it was offered. Since then an administrator may have made it a port of a bridge,
+    or a router may have given it an address.
 
     Raises:
         PermanentError: the host uses it.
-        KernelError: the kernel refused to tell.
+        KernelError: the kernel refused to list them.
     """
     if order.device is not None and order.device.allow_host_use:
         return
@@ -217,7 +217,7 @@ def check_unused(order: Order, netdev: Link, site: Site, has: Configuration) -> 
 
 
 def interface(netdev: Link, site: Site, pci_address: str = "") -> CNIInterface:
-    """An interface of the pod as a result tells of it."""
+    """An interface of the pod as a result has it."""
     return CNIInterface(
         name=netdev.name, mac=netdev.address, mtu=netdev.mtu, sandbox=site.inside.path, pci_id=pci_address
     )
@@ -255,7 +255,7 @@ def on_host(device: Identity, names: tuple[str, ...], site: Site) -> Link | None
 
 def _without_alt_names(moved: Moved, site: Site) -> int:
     """The index of a device that was seen on the host a moment ago; its alternative names are off."""
-    # With none to take off, its name and its MAC are enough to know it again, and what was seen need not be read anew.
+    # With none to take off, its name and its MAC are enough to recognise it, and the link need not be read anew.
     if not moved.alt_names and unlocked.mac_of(site.host, moved.name) == moved.mac:
         index = unlocked.index_of(site.host, moved.name)
         if index:
@@ -313,7 +313,7 @@ def _move_out(moved: Moved, pod: PodSpace, site: Site) -> Link | None:
 def _arrived(moved: Moved, there: Link, site: Site) -> Link:
     """The device on the host, where it has just come under its old name; `there` is what it was in the pod."""
     sock, name = site.host, moved.name
-    # What has no driver of its own is what it was, without a master: the kernel's lock need not be waited for.
+    # A device without a driver of its own is as it was, without a master: the kernel's lock need not be waited for.
     index = 0 if moved.device.is_physical else unlocked.index_of(sock, name)
     if not index or (unlocked.mac_of(sock, name), unlocked.mtu_of(sock, name)) != (there.address, there.mtu):
         return link.get(sock, name)
@@ -321,7 +321,7 @@ def _arrived(moved: Moved, there: Link, site: Site) -> Link:
 
 
 def restore(moved: Moved, back: Link, site: Site) -> tuple[str, ...]:
-    """Make the device, which is on the host, what it was there, and return what of it could not be had.
+    """Make the device, which is on the host, what it was there, and return what could not be restored, in words.
 
     Raises:
         KernelError: the kernel or the driver refused the MTU or the MAC.
@@ -346,22 +346,23 @@ def restore(moved: Moved, back: Link, site: Site) -> tuple[str, ...]:
         _noted(notes, lambda: link.change(sock, index, master=master.index))
     if moved.up and not unlocked.is_up(sock, name):
         _noted(notes, lambda: link.change(sock, index, up=True))
-    present = {held.text for held in address.dump(sock, index)} if moved.addresses else set()
-    for kept in moved.addresses:
-        if kept.text in present:
+    present = {entry.text for entry in address.dump(sock, index)} if moved.addresses else set()
+    for former in moved.addresses:
+        if former.text in present:
             continue
-        _noted(notes, partial(address.add, sock, index, kept.text, scope=kept.scope, flags=kept.flags))
+        _noted(notes, partial(address.add, sock, index, former.text, scope=former.scope, flags=former.flags))
     for entry in moved.routes:
         _noted(notes, partial(route.add, sock, msgspec.structs.replace(entry, index=index)))
     return tuple(notes)
 
 
 def _take_mac(sock: Socket, which: str | int, mac: str) -> None:
-    """Give a device its MAC; one whose driver refused it at first is down afterwards.
+    """Give a device its MAC; if its driver refused it at first, the device is down afterwards.
 
     Many drivers take another MAC only while the device is down. A VF may not change its MAC once its PF holds it to
-    one, be it the same, nor after its PF was reset. It learns the PF's and is heard again when its driver resets it,
-    which most do when it is brought up, some when it is set down (drivers/net/ethernet/intel/igbvf, igbvf_down).
+    one, be it the same, nor after its PF was reset. It learns the PF's MAC, and may change its own again, when its
+    driver resets it, which most do when it is brought up, some when it is set down (drivers/net/ethernet/intel/igbvf,
+    igbvf_down).
     """
     try:
         link.change(sock, which, mac=mac)
@@ -387,7 +388,7 @@ def _restore_mac(moved: Moved, back: Link, site: Site, notes: list[str]) -> None
                 raise
             notes.append(problem.what)
     if moved.device.permanent_mac != back.permanent_address:
-        # A VF that learned a MAC from its PF calls that one permanent, until its driver resets it again.
+        # A VF that learned a MAC from its PF has it as its permanent MAC, until its driver resets it again.
         link.change(site.host, back.index, up=True)
         link.change(site.host, back.index, up=False)
 

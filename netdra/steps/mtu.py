@@ -1,4 +1,4 @@
-"""Why the kernel refused an interface's MTU: the kernel says a number, here is which interface has less.
+"""Why the kernel refused an interface's MTU: the kernel gives an error number, this module names what has less.
 
 Used by steps that set an MTU, after the kernel has refused it.
 """
@@ -16,8 +16,8 @@ from netdra.model.errors import PermanentError
 
 
 @contextmanager
-def told(called: str, sock: Socket, which: str | int, mtu: int | None) -> Iterator[None]:
-    """Tell of a refused MTU with the interface's name and what limits it.
+def explained(called: str, sock: Socket, which: str | int, mtu: int | None) -> Iterator[None]:
+    """Raise for a refused MTU an error with the interface's name and what limits it.
 
     Args:
         called: the step, for the message.
@@ -43,8 +43,8 @@ def told(called: str, sock: Socket, which: str | int, mtu: int | None) -> Iterat
 
 
 @contextmanager
-def member_told(called: str, sock: Socket, bond: str, member: str, mtu: int) -> Iterator[None]:
-    """Tell of a member that a bond cannot have, where that is because it does not take the bond's MTU.
+def member_explained(called: str, sock: Socket, bond: str, member: str, mtu: int) -> Iterator[None]:
+    """Raise an error with the reason for a member that a bond cannot have because it does not take the bond's MTU.
 
     Raises:
         PermanentError: the kernel refused, and the MTU may be why.
@@ -69,10 +69,10 @@ def limit(netdev: Link, links: Sequence[Link], mtu: int, most: int) -> tuple[str
         mtu: what it is to have.
         most: the greatest that its driver takes, 0 if it does not say.
     """
-    for each in links:
-        if each.master == netdev.index and netdev.kind == "bond" and each.mtu < mtu:
-            return f"its slave {each.name} has {each.mtu}", f"set mtu of {each.name} in the step that brings it"
-        if netdev.stands_on == each.index and each.mtu < mtu:
-            hint = f"raise the MTU of {each.name} first, in the step that makes it"
-            return f"{each.name}, which it stands on, has {each.mtu}", hint
+    for other in links:
+        if other.master == netdev.index and netdev.kind == "bond" and other.mtu < mtu:
+            return f"its slave {other.name} has {other.mtu}", f"set mtu of {other.name} in the step that brings it"
+        if netdev.stands_on == other.index and other.mtu < mtu:
+            hint = f"raise the MTU of {other.name} first, in the step that makes it"
+            return f"{other.name}, which it stands on, has {other.mtu}", hint
     return (f"its device takes at most {most}", f"set at most {most}") if 0 < most < mtu else ("", "")

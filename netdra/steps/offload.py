@@ -1,7 +1,7 @@
 """The ethtool part of tuning: offload features, rings, channels and coalescing of a device.
 
 Features have the kernel's names, or those under which ethtool(8) sums several up ("tcp-segmentation-offload", "tso"). A
-feature that the device has fixed, or cannot have just now, is told of and fails nothing: one topology serves NICs of
+feature that the device has fixed, or cannot have just now, is noted and fails nothing: one topology serves NICs of
 several makes. A name that no device has is refused.
 """
 
@@ -21,7 +21,8 @@ from netdra.model.errors import InvalidInputError
 
 Settings = Mapping[str, Annotated[int, msgspec.Meta(ge=0, le=2**32 - 1)] | bool]
 
-# What `ethtool -k` shows as one line, with the kernel's names of what it sums up (off_flag_def in ethtool's common.c).
+# The lines of `ethtool -k` that sum up several features, with these features' kernel names (off_flag_def in ethtool's
+# common.c).
 _SUMS: Mapping[str, str] = {
     "rx-checksumming": "rx-checksum",
     "tx-checksumming": "tx-checksum-*",
@@ -80,7 +81,7 @@ class Offloads(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 def state(
     params: EthtoolParams, index: int, name: str, space: Namespace, where: str
 ) -> tuple[Offloads, Offloads, list[str]]:
-    """What of the params is to be set on a device, what that is now, and what the device cannot do, in words.
+    """The parameters to be set on a device, their present values, and what the device cannot do, in words.
 
     Raises:
         InvalidInputError: there is no such feature, or the device has no such setting.
@@ -89,9 +90,9 @@ def state(
     if not params.features and not params.groups:
         return Offloads(), Offloads(), []
     with space.socket(NETLINK_GENERIC) as sock:
-        known = ethtool.features(sock, index) if params.features else {}
+        present = ethtool.features(sock, index) if params.features else {}
         now = {group: ethtool.settings(sock, index, group) for group in params.groups}
-    features, lacking = _features(params.features, known, where)
+    features, lacking = _features(params.features, present, where)
     for group, values in params.groups.items():
         for setting in values:
             if setting not in now[group]:
@@ -99,7 +100,7 @@ def state(
     return (
         Offloads(features=features, groups=params.groups),
         Offloads(
-            features={name: known[name].active for name in features},
+            features={name: present[name].active for name in features},
             groups={group: {name: now[group][name] for name in values} for group, values in params.groups.items()},
         ),
         [f'device "{name}" cannot have feature {feature} {_word(value)}' for feature, value in lacking],
@@ -107,7 +108,7 @@ def state(
 
 
 def change(wanted: Offloads, index: int, space: Namespace) -> list[str]:
-    """Set what differs; return what the driver did not do, in words.
+    """Set what differs; return what the driver did not set, in words.
 
     Raises:
         KernelError: the driver refused a setting.
@@ -133,7 +134,7 @@ def change(wanted: Offloads, index: int, space: Namespace) -> list[str]:
 
 
 def without(wanted: Offloads, others: Sequence[Offloads]) -> Offloads:
-    """What of it the others have nothing of."""
+    """The wanted features and settings that none of the others has."""
     return Offloads(
         features={
             name: on for name, on in wanted.features.items() if not any(name in other.features for other in others)
@@ -165,20 +166,20 @@ def drift(wanted: Offloads, now: Offloads, called: str) -> list[str]:
 
 
 def _features(
-    wanted: Mapping[str, bool], known: Mapping[str, Feature], where: str
+    wanted: Mapping[str, bool], present: Mapping[str, Feature], where: str
 ) -> tuple[dict[str, bool], list[tuple[str, bool]]]:
-    """The features that can be set, by the kernel's names, and those that are asked for and cannot be had."""
+    """The features that can be set, by the kernel's names, and the wanted ones that cannot be had."""
     settable: dict[str, bool] = {}
     lacking = []
     for name, value in wanted.items():
         long = _SHORT.get(name, name)
-        parts = fnmatch.filter(known, _SUMS[long]) if long in _SUMS else [name] if name in known else []
+        parts = fnmatch.filter(present, _SUMS[long]) if long in _SUMS else [name] if name in present else []
         if not parts:
             raise InvalidInputError(
                 f'{where}: there is no feature "{name}"', hint="use the names that `ethtool -k` shows"
             )
-        settable |= {part: value for part in parts if not known[part].fixed}
-        if not _can_be(value, [known[part] for part in parts]):
+        settable |= {part: value for part in parts if not present[part].fixed}
+        if not _can_be(value, [present[part] for part in parts]):
             lacking.append((name, value))
     return settable, lacking
 

@@ -1,7 +1,7 @@
-"""What is different of a VF that has a port in Neutron: what of its settings may be refused, its addresses and routes.
+"""What is different for a VF with a port in Neutron: which settings a driver may refuse, its addresses and routes.
 
-Used by `sriov`. Whatever isolates the port must be as Neutron has it: MAC, VLAN, the spoof check, a port that is down.
-What else a driver refuses, the step notes and goes on without.
+Used by `sriov`. Settings that isolate the port must be as Neutron has them: MAC, VLAN, the spoof check, a port that is
+down. If a driver refuses another setting, the step notes it and goes on without.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from netdra.steps.addressing import Added, RouteParams
 from netdra.steps.contract import Order, Site
 
 SETTINGS = ("mac", "vlan", "spoof_check", "trust", "link_state", "min_rate", "max_rate")
-"""What of a VF its PF is asked to hold, as `VF` names it."""
+"""The settings of a VF that its PF is asked for, as `VF` names them."""
 
 
 def split(asked: VF, now: VF) -> tuple[VF, tuple[VF, ...]]:
-    """What of a port's settings must be so, and what may be refused, each of these alone.
+    """The settings of a port that must be set, and those that a driver may refuse, each of the latter alone.
 
-    A driver that does not tell of a setting is not asked to leave it off.
+    A driver that does not report a setting is not asked to leave it off.
     """
     is_down = asked.link_state == "disable"
     needed = msgspec.structs.replace(
@@ -55,7 +55,7 @@ def split(asked: VF, now: VF) -> tuple[VF, tuple[VF, ...]]:
 
 
 def attempt(wanted: VF, now: VF, address: str, pf: Link, site: Site) -> None:
-    """Set what may be refused, and note it if it is.
+    """Set what a driver may refuse, and note it if it does.
 
     Raises:
         KernelError: the PF or the VF is gone, or the driver is busy.
@@ -80,26 +80,26 @@ def attempt(wanted: VF, now: VF, address: str, pf: Link, site: Site) -> None:
 
 
 def is_known(order: Order, address: str, setting: str, value: Any, now: Any) -> bool:
-    """Whether a setting is not as the port has it from the beginning: noted, or its driver does not tell of it."""
+    """Whether a setting has differed from the port's since the start: it is noted, or its driver does not report it."""
     if any(note.startswith(noted(address, setting)) for note in order.noted):
         return True
     return order.port is not None and now is None and value in (False, "auto", 0)
 
 
 def noted(address: str, setting: str) -> str:
-    """How a note on a setting that stays begins."""
+    """How a note on an unchanged setting begins."""
     return f"VF {address}: {setting.replace('_', ' ')} stays "
 
 
 def carried(order: Order, port: PlannedPort, given: int | None, pf: Link, site: Site) -> int | None:
-    """The MTU of the port's network, and at most the PF's: what is longer than that does not get to the wire.
+    """The MTU of the port's network, and at most the PF's: longer packets do not get to the wire.
 
     Args:
         order: the step.
         port: the port.
-        given: the MTU in the step's config, which counts where Neutron says none.
+        given: the MTU in the step's config, which counts where Neutron names none.
         pf: the VF's PF.
-        site: where it is noted that the PF has less.
+        site: gets a note if the PF has less.
     """
     wanted: int = port.settings.mtu
     if not wanted:
@@ -116,7 +116,7 @@ def added(order: Order, port: PlannedPort) -> Added:
     """The addresses and routes of a port, for the step's interface.
 
     Raises:
-        InvalidInputError: one is none.
+        InvalidInputError: a text is no address or route.
     """
     where = f"{order.called}, port {port.port_id}"
     routes = (RouteParams(destination=route.destination, gateway=route.gateway) for route in port.settings.routes)
@@ -128,24 +128,24 @@ def added(order: Order, port: PlannedPort) -> Added:
 
 
 def addressed(order: Order, port: PlannedPort, result: StepResult, site: Site) -> StepResult:
-    """Give the interface the port's addresses and routes, if it is to have them, and tell of them."""
+    """Give the interface the port's addresses and routes, if it is to have them; return the result with them."""
     wanted = added(order, port)
     if not port.assign_addresses:
-        return told_of(port, wanted, result, None)
+        return with_addresses(port, wanted, result, None)
     addressing.add(wanted, link.get(site.inside.sock, order.if_name).index, site.inside)
-    return told_of(port, wanted, result, len(result.interfaces) - 1)
+    return with_addresses(port, wanted, result, len(result.interfaces) - 1)
 
 
-def told_of(port: PlannedPort, wanted: Added, result: StepResult, place: int | None) -> StepResult:
+def with_addresses(port: PlannedPort, wanted: Added, result: StepResult, place: int | None) -> StepResult:
     """A result with a port's addresses, each with its subnet's gateway; with its routes where the interface has them.
 
     A gateway makes no route by itself: the pod's default route is its cluster's.
     """
     gateways = port.settings.gateways
-    told = addressing.described(StepResult(), wanted.addresses, wanted.routes if place is not None else (), place)
-    ips = tuple(msgspec.structs.replace(ip, gateway=_gateway(ip.address, gateways)) for ip in told.ips)
+    own = addressing.described(StepResult(), wanted.addresses, wanted.routes if place is not None else (), place)
+    ips = tuple(msgspec.structs.replace(ip, gateway=_gateway(ip.address, gateways)) for ip in own.ips)
     dns = CNIDNS(nameservers=port.settings.dns) if port.settings.dns else result.dns
-    return msgspec.structs.replace(result, ips=(*result.ips, *ips), routes=(*result.routes, *told.routes), dns=dns)
+    return msgspec.structs.replace(result, ips=(*result.ips, *ips), routes=(*result.routes, *own.routes), dns=dns)
 
 
 def _gateway(text: str, gateways: Sequence[str]) -> str:
@@ -154,7 +154,7 @@ def _gateway(text: str, gateways: Sequence[str]) -> str:
 
 
 def lost_routes(order: Order, port: PlannedPort, site: Site) -> tuple[str, ...]:
-    """In words, which of the port's routes are not on the step's interface."""
+    """The routes of the port that the step's interface does not have, in words."""
     netdev = link.find(site.inside.sock, order.if_name)
     if netdev is None:
         return ()

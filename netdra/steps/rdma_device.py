@@ -1,7 +1,7 @@
 """The rdma step: the pod gets an RDMA device's files, and the device itself where each belongs to one namespace.
 
-After another step it is the RDMA device of the interface that that step brought; as a root step it is the allocated
-one, and a netdev that it has on the host moves along, since RoCE takes its addresses from it.
+A derived step takes the RDMA device of the interface that the step before it brought. A root step takes the allocated
+device, and a netdev that this has on the host moves along, since RoCE takes its addresses from the netdev.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ class RdmaParams(Params, frozen=True, kw_only=True):
 class RdmaMoved(Record, frozen=True, kw_only=True):
     """An RDMA device as it is.
 
-    `netdev` is what moves along with it; `own` tells a root step's device from that of an interface which another step
-    brought and holds.
+    `netdev` moves along with it. `own` is true for a root step's device, and false for that of an interface which
+    another step brought and holds.
     """
 
     rdma_device: str
@@ -53,17 +53,17 @@ class RdmaMoved(Record, frozen=True, kw_only=True):
 
 
 def _prepare(order: Order, params: RdmaParams) -> None:
-    """Nothing can be known before the devices are looked at."""
+    """Nothing can be checked before the devices are looked at."""
 
 
 def _observe(order: Order, params: RdmaParams, site: Site) -> RdmaMoved:
-    known = rdma.devices(site.sysfs)
-    name = _name(order, params, known)
-    if name not in known:
+    devices = rdma.devices(site.sysfs)
+    name = _name(order, params, devices)
+    if name not in devices:
         raise PermanentError(
-            f'{order.called}: the host has no RDMA device "{name}"', hint=f"there are: {', '.join(known) or 'none'}"
+            f'{order.called}: the host has no RDMA device "{name}"', hint=f"there are: {', '.join(devices) or 'none'}"
         )
-    address, netdev_name = known[name]
+    address, netdev_name = devices[name]
     moved = _netdev(order, address, netdev_name, site)
     if moved is not None and not site.sysfs.exists(f"class/infiniband/{name}/device"):
         raise PermanentError(
@@ -131,7 +131,7 @@ def _check(order: Order, _: RdmaParams, final: StepResult, site: Site) -> tuple[
 
 
 def character_devices(name: str, sysfs: Sysfs) -> tuple[str, ...]:
-    """The files of an RDMA device below /dev/infiniband, and the connection manager's that all of them share."""
+    """The files of an RDMA device below /dev/infiniband, and the connection manager's file, which all share."""
     nodes = [
         entry
         for group in ("infiniband_verbs", "infiniband_mad")
@@ -142,7 +142,7 @@ def character_devices(name: str, sysfs: Sysfs) -> tuple[str, ...]:
     return tuple(f"/dev/infiniband/{entry}" for entry in (*nodes, *shared))
 
 
-def _name(order: Order, params: RdmaParams, known: dict[str, tuple[str, str]]) -> str:
+def _name(order: Order, params: RdmaParams, devices: dict[str, tuple[str, str]]) -> str:
     """The RDMA device that is meant."""
     if params.rdma_device:
         return params.rdma_device
@@ -151,7 +151,7 @@ def _name(order: Order, params: RdmaParams, known: dict[str, tuple[str, str]]) -
     address = order.device.pci_address if order.device is not None else _last_address(order.previous)
     netdev = order.device.if_name if order.device is not None else ""
     names = [
-        name for name, (at, parent) in known.items() if (address and at == address) or (netdev and parent == netdev)
+        name for name, (at, parent) in devices.items() if (address and at == address) or (netdev and parent == netdev)
     ]
     if not names:
         raise PermanentError(

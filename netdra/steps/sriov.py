@@ -1,9 +1,9 @@
 """The sriov step: a virtual function is set up through its PF, moves into the pod, and comes back as it was.
 
 Takes the parameters of the CNI plugin of that name too (`vlanQoS`, `vlanProto`, `link_state`, `min_tx_rate` ...). A VF
-without a netdev, because a userspace driver has it, is set up all the same and told of as a device. A step whose VF has
-a port in Neutron takes the port's values (docs/neutron.md): what isolates the port (MAC, VLAN, the spoof check, a port
-that is down) must be as it says, and of the rest the step notes what the driver refuses.
+without a netdev, because a userspace driver has it, is set up all the same, and its result is a device. A step whose VF
+has a port in Neutron takes the port's values (docs/neutron.md). Settings that isolate the port (MAC, VLAN, the spoof
+check, a port that is down) must be as the port has them; if the driver refuses another setting, the step notes it.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _NO_MAC = "00:00:00:00:00:00"
 
 
 class SriovParams(Params, frozen=True, kw_only=True):
-    """What the PF is to hold for the VF; what is not given stays. Rates are Mbit/s."""
+    """The settings that the PF is to have for the VF; a setting that is not given stays. Rates are Mbit/s."""
 
     vlan: VlanNumber | None = None
     qos: Priority | None = None
@@ -63,7 +63,7 @@ class SriovParams(Params, frozen=True, kw_only=True):
 
 
 class VirtualFunction(Record, frozen=True, kw_only=True):
-    """A VF as it is: where it sits, what its PF holds for it of what the step changes, and its netdev if it has one."""
+    """A VF as it is: its address, the settings at its PF that the step changes, and its netdev if it has one."""
 
     address: str
     pf: str
@@ -128,14 +128,14 @@ def _apply(order: Order, params: SriovParams, record: VirtualFunction, site: Sit
     params = _with_port(params, order.port)
     now = next(function for function in vf.read(site.host, pf.index) if function.index == record.index)
     wanted = _wanted(record.index, now, params)
-    # What is so already is not asked for: a driver may lack a setting whose value is the one that it always has.
+    # A setting with the right value is not asked for: a driver may be unable to set even the value that it always has.
     needed = msgspec.structs.replace(_differing(wanted, now), mac=wanted.mac)
     may_fail: tuple[VF, ...] = ()
     if order.port is not None:
         needed, may_fail = ported.split(needed, now)
     vf.change(site.host, pf.index, needed)
-    for each in may_fail:
-        ported.attempt(each, now, record.address, pf, site)
+    for setting in may_fail:
+        ported.attempt(setting, now, record.address, pf, site)
     if record.moved is not None:
         mtu = params.mtu if order.port is None else ported.carried(order, order.port, params.mtu, pf, site)
         inside = moving.move_in(record.moved, site, record.address, mtu=mtu, mac=params.wanted_mac)
@@ -147,7 +147,9 @@ def _apply(order: Order, params: SriovParams, record: VirtualFunction, site: Sit
         device_nodes=device_nodes(record.address, site.sysfs),
     )
     result = msgspec.structs.replace(order.previous, devices=(*order.previous.devices, device))
-    return result if order.port is None else ported.told_of(order.port, ported.added(order, order.port), result, None)
+    if order.port is None:
+        return result
+    return ported.with_addresses(order.port, ported.added(order, order.port), result, None)
 
 
 def _undo(record: VirtualFunction, site: Site) -> tuple[str, ...]:
@@ -174,9 +176,9 @@ def _check(order: Order, params: SriovParams, final: StepResult, site: Site) -> 
     now = next((function for function in vf.read(site.host, pf.index) if function.index == index), VF(index=index))
     wanted = _wanted(index, now, params)
     for name in ported.SETTINGS:
-        value, held = getattr(wanted, name), getattr(now, name)
-        if value not in (None, held) and not ported.is_known(order, address, name, value, held):
-            drift.append(f"VF {address}: {name.replace('_', ' ')} is {held}, not {value}")
+        value, present = getattr(wanted, name), getattr(now, name)
+        if value not in (None, present) and not ported.is_known(order, address, name, value, present):
+            drift.append(f"VF {address}: {name.replace('_', ' ')} is {present}, not {value}")
     if not any(interface.pci_id == address for interface in final.interfaces):
         return tuple(drift)
     drift += check_interface(order.if_name, final, site)
@@ -186,12 +188,12 @@ def _check(order: Order, params: SriovParams, final: StepResult, site: Site) -> 
 
 
 def physical_function(address: str, site: Site) -> Link | None:
-    """The netdev of a PF; its representors in switchdev mode share its address, and are passed over."""
+    """The netdev of a PF; its representors in switchdev mode share its address, and are skipped."""
     return link.of_function(link.dump(site.host), address)
 
 
 def _with_port(params: SriovParams, port: PlannedPort | None) -> SriovParams:
-    """The parameters with what the VF's port in Neutron says; the MTU depends on the PF (`netdra.steps.ported`)."""
+    """The parameters with the values of the VF's port in Neutron; the MTU depends on the PF (`netdra.steps.ported`)."""
     if port is None:
         return params
     settings = port.settings
@@ -208,7 +210,7 @@ def _with_port(params: SriovParams, port: PlannedPort | None) -> SriovParams:
 
 
 def _wanted(index: int, now: VF, params: SriovParams) -> VF:
-    """What is to be set. VLAN with priority and protocol, and the two rates, each go together."""
+    """The settings to set. VLAN with priority and protocol go together, and so do the two rates."""
     vlan = params.vlan
     low, high = _rates(params)
     rated = low is not None or high is not None
@@ -227,13 +229,15 @@ def _wanted(index: int, now: VF, params: SriovParams) -> VF:
 
 
 def _only_wanted(now: VF, wanted: VF) -> VF:
-    """Of what is now, only what will be changed: the rest is not ours to give back."""
-    kept: dict[str, Any] = {name: getattr(now, name) for name in ported.SETTINGS if getattr(wanted, name) is not None}
-    return VF(index=now.index, qos=now.qos, protocol=now.protocol, **kept)
+    """The present settings of those that will be changed: the others are not ours to give back."""
+    settings: dict[str, Any] = {
+        name: getattr(now, name) for name in ported.SETTINGS if getattr(wanted, name) is not None
+    }
+    return VF(index=now.index, qos=now.qos, protocol=now.protocol, **settings)
 
 
 def seen(address: str, site: Site) -> VirtualFunction | None:
-    """What a PF holds for its VF just now, all of it; None for what is no VF, or where the PF tells nothing.
+    """All settings that a PF has for its VF just now; None for a device that is no VF, or if the PF reports none.
 
     Raises:
         KernelError: the kernel refused.
@@ -249,7 +253,7 @@ def seen(address: str, site: Site) -> VirtualFunction | None:
 
 
 def restore_settings(record: VirtualFunction, site: Site) -> tuple[str, ...]:
-    """Have the PF hold for its VF what it held, but for the MAC: that it forgets, and the VF may set its own.
+    """Give the PF back the settings that it had for its VF. The MAC it forgets instead, so that the VF may set its own.
 
     Raises:
         KernelError: the PF's driver refused.
@@ -263,8 +267,8 @@ def restore_settings(record: VirtualFunction, site: Site) -> tuple[str, ...]:
     differing = _differing(record.before, now)
     notes: tuple[str, ...] = ()
     if differing.mac is not None:
-        # Whatever the MAC was, the VF must be able to set its own again, as it must in a bond: the PF forgets its one,
-        # and holds what the VF then sets. Some drivers refuse to forget; whoever has the VF next sets its own.
+        # Whatever the MAC was, the VF must be able to set its own again, as it must in a bond: the PF forgets its MAC,
+        # and takes the one that the VF then sets. Some drivers refuse to forget; the VF's next user sets its own.
         try:
             vf.change(site.host, pf.index, VF(index=record.index, mac=_NO_MAC))
         except KernelError as problem:
@@ -274,7 +278,7 @@ def restore_settings(record: VirtualFunction, site: Site) -> tuple[str, ...]:
 
 
 def restore_mac(record: VirtualFunction, site: Site) -> None:
-    """Let the PF hold the MAC that it held, if that has not come about by the VF's setting it."""
+    """Give the PF back the MAC that it had for its VF, unless the VF has set that MAC by itself."""
     pf = physical_function(record.pf, site)
     if pf is None or record.before.mac in (None, _NO_MAC):
         return
@@ -284,7 +288,7 @@ def restore_mac(record: VirtualFunction, site: Site) -> None:
 
 
 def _differing(before: VF, now: VF) -> VF:
-    """Of what was before, what is not so now."""
+    """The former settings that differ now."""
     same_vlan = (before.vlan, before.qos, before.protocol) == (now.vlan, now.qos, now.protocol)
     same_rates = (before.min_rate, before.max_rate) == (now.min_rate, now.max_rate)
     return VF(

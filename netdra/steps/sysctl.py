@@ -1,6 +1,6 @@
 """Kernel settings of the pod's network namespace, below /proc/sys/net. Used by tuning and by `addressing`.
 
-What is below net/ belongs to the namespace of the thread that opens it, so files are opened by a thread inside.
+A file below net/ belongs to the namespace of the thread that opens it, so files are opened by a thread inside.
 Settings that the kernel has once for the whole machine do not show in a pod's namespace at all, and nothing outside
 net/ is let through: a topology must not change the node.
 """
@@ -43,7 +43,7 @@ def write(space: Namespace, values: Mapping[str, str]) -> None:
 
 
 def restorable(space: Namespace, paths: Sequence[str]) -> dict[str, str]:
-    """The values of settings in a namespace, by path, each of which the kernel takes as it is: it can be given back.
+    """The values of settings in a namespace, by path; the kernel takes each as it is, so each can be given back.
 
     Raises:
         PermanentError: the kernel does not take a value that a setting has, so a change could not be undone.
@@ -63,7 +63,7 @@ def restorable(space: Namespace, paths: Sequence[str]) -> dict[str, str]:
 
 
 def give_back(space: Namespace, values: Mapping[str, str]) -> None:
-    """Set settings as they were, the last first: what one may be can depend on those that were set before it.
+    """Set settings as they were, the last first: which values a setting may have can depend on those set before it.
 
     Raises:
         KernelError: the kernel refused one; all are tried.

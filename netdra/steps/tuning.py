@@ -1,8 +1,8 @@
 """The tuning step: change an interface of the pod: MTU, MAC, flags, sysctls, addresses, routes, ethtool settings.
 
-What it takes is in `tuning_params`. The interface is `dev`, or the one that the step's dependencies made last. Undone
-also when the pod's namespace is gone and the device is back on the host: rings, features, MTU and MAC belong to the
-device, not to the namespace.
+Its parameters are in `tuning_params`. The interface is `dev`, or the one that the step's dependencies made last. The
+step is also undone when the pod's namespace is gone and the device is back on the host: rings, features, MTU and MAC
+belong to the device, not to the namespace.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from netdra.steps.tuning_params import TuningParams, Wanted, wanted_by
 
 
 class Tuned(Record, frozen=True, kw_only=True):
-    """What an interface was before it was tuned; None for what the step does not change."""
+    """An interface as it was before it was tuned; None for values that the step does not change."""
 
     device: Identity
     if_name: str
@@ -84,7 +84,7 @@ def _apply(order: Order, params: TuningParams, tuned: Tuned, site: Site) -> Step
     if wanted.mac and wanted.mac != tuned.mac:
         _set_mac(pod.sock, index, wanted.mac, up=tuned.up)
     if wanted.settings:
-        with mtu.told(order.called, pod.sock, index, wanted.mtu):
+        with mtu.explained(order.called, pod.sock, index, wanted.mtu):
             link.change(pod.sock, index, **wanted.settings)
     offloads, _, lacking = offload.state(params.ethtool, index, tuned.if_name, pod.namespace, order.called)
     site.notes.extend(lacking + offload.change(offloads, index, pod.namespace))
@@ -111,14 +111,14 @@ def _undo(tuned: Tuned, site: Site) -> tuple[str, ...]:
 
 
 def _undo_in_namespace(tuned: Tuned, site: Site) -> None:
-    """What belongs to the namespace and not to the device."""
+    """Undo what belongs to the namespace and not to the device."""
     if tuned.added is not None:
         addressing.remove(tuned.added, site)
     sysctl.give_back(site.inside.namespace, tuned.sysctl)
 
 
 def _undo_on_device(tuned: Tuned, netdev: Link, sock: Socket, space: Namespace) -> tuple[str, ...]:
-    """What belongs to the device; only what differs is set, so doing it twice does nothing."""
+    """Undo what belongs to the device; only differences are set, so a second time does nothing."""
     notes = offload.change(tuned.offloads, netdev.index, space)
     before: dict[str, tuple[Any, Any]] = {
         "mtu": (tuned.mtu, netdev.mtu),
@@ -164,7 +164,7 @@ def _check(order: Order, params: TuningParams, final: StepResult, site: Site) ->
 
 
 def _left(wanted: Wanted, later: Sequence[Tuned]) -> Wanted:
-    """What of it no later step has changed."""
+    """The wanted values that no later step has changed."""
     changed: dict[str, Any] = {
         name: None
         for name in ("promisc", "allmulti", "txqlen")
@@ -186,7 +186,7 @@ def _without(final: StepResult, if_name: str, later: Sequence[Tuned]) -> StepRes
 
 
 def _result(order: Order, wanted: Wanted, now: CNIInterface, site: Site) -> StepResult:
-    """What the step was given, its interface as it is now, and the addresses and routes that it asked for."""
+    """The previous result with the interface as it is now, and with the addresses and routes that the step adds."""
     given = order.previous
     places = [
         place

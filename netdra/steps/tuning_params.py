@@ -1,4 +1,4 @@
-"""What a tuning step is to change: its parameters, in netdra's words and in those of the CNI plugin of that name."""
+"""The parameters of a tuning step, in netdra's words and in those of the CNI plugin of that name."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Wanted(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def settings(self) -> dict[str, Any]:
-        """Those that one message to the kernel sets."""
+        """The settings that one message to the kernel sets."""
         given = {
             "mtu": self.mtu,
             "promiscuous": self.promisc,
@@ -59,7 +59,7 @@ def wanted_by(order: Order, params: TuningParams) -> Wanted:
     """The parameters, checked.
 
     Raises:
-        InvalidInputError: an address, a route, a MAC or a sysctl cannot be meant.
+        InvalidInputError: an address, a route, a MAC or a sysctl is none.
     """
     for_plugins = _arguments(order, params)
     mac = for_plugins.mac or params.mac

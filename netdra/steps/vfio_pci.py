@@ -135,9 +135,9 @@ def _check(order: Order, params: VfioParams, _: StepResult, site: Site) -> tuple
 
 
 def restore_netdev(moved: Moved, site: Site) -> tuple[str, ...]:
-    """The driver makes the netdev anew when it takes the device; it gets its old name and settings.
+    """The driver makes the netdev anew when it takes the device; the netdev gets its old name and settings.
 
-    Returns what of it could not be had.
+    Returns what could not be restored, in words.
 
     Raises:
         KernelError: the kernel or the driver refused the MTU or the MAC.

@@ -1,7 +1,7 @@
 """The vlan step: a VLAN interface in the pod, on an interface of the pod or of the host.
 
-Takes the parameters of the CNI plugin of that name too (`vlanId`, `linkInContainer`). A derived step stands on what its
-dependencies made, a root step on the device of the host that was allocated, unless `linkInContainer` says otherwise.
+Takes the parameters of the CNI plugin of that name too (`vlanId`, `linkInContainer`). A derived step stands on the last
+interface of its dependencies, a root step on the allocated device of the host, unless `linkInContainer` says otherwise.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ VlanId = Annotated[int, msgspec.Meta(ge=1, le=4094)]
 
 
 class VlanParams(Params, frozen=True, kw_only=True):
-    """Which VLAN, and on what."""
+    """Which VLAN, and on which interface."""
 
     id: VlanId | None = None
     vlan_id: VlanId | None = None
@@ -35,7 +35,7 @@ class VlanParams(Params, frozen=True, kw_only=True):
 
     @property
     def number(self) -> int:
-        """The VLAN id, under whichever of its names it was given."""
+        """The VLAN id, by either of its names."""
         return self.id or self.vlan_id or 0
 
 
@@ -121,7 +121,7 @@ def _lower(order: Order, params: VlanParams, site: Site) -> Link:
 
 
 def _last_interface(order: Order, site: Site) -> str:
-    inside = [each.name for each in order.previous.interfaces if each.sandbox == site.inside.path]
+    inside = [entry.name for entry in order.previous.interfaces if entry.sandbox == site.inside.path]
     return inside[-1] if inside else ""
 
 

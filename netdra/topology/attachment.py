@@ -1,7 +1,7 @@
-"""What netdra adds to a step's configuration: the allocated device, or that the pod has what the step names.
+"""What netdra adds to a step's configuration: the allocated device, or that the step's interfaces are in the pod.
 
 A topology's author does not know which device the scheduler will give. Plugins that take a PCI address get it as
-`deviceID`; those that stand on a host interface, or plug into a bridge, want its name under a parameter of their own.
+`deviceID`; plugins that stand on a host interface, or plug into a bridge, want its name under a parameter of their own.
 Called by `bind`.
 """
 
@@ -33,20 +33,20 @@ IN_POD_PARAMETERS: Mapping[str, str] = {
     "macvlan": "linkInContainer",
     "vlan": "linkInContainer",
 }
-"""Plugin -> the parameter that says that the interfaces which it names are in the pod, not on the node.
+"""Plugin -> the parameter that says that its interfaces are in the pod, not on the node.
 
 Without it the programs look on the node, also in a step that stands on what other steps brought into the pod.
 """
 
 
 _BY_ADDRESS = frozenset({"ovs"})
-"""Of these, plugins that look a device with a PCI address up by that."""
+"""The plugins of `INTERFACE_PARAMETERS` that look up a device with a PCI address by that address."""
 
 _DEVICE_IDS = frozenset({"rdma (Binary)"})
 """Plugins that want the PCI address of a device that other steps brought into the pod."""
 
 _ON_WHAT_IS_BEFORE = frozenset({"vlan"})
-"""Types that stand on what the only step before them made, if their config names no master."""
+"""Types that stand on the interface of the only step before them, if their config names no master."""
 
 _DEVICE_KEYS = ("device", "hwaddr", "kernelpath", "pciBusID")
 
@@ -61,14 +61,14 @@ def supplied(graph: Graph, step: Step) -> str:
 
 
 def completed(graph: Graph, step: Step, device: PlannedDevice | None) -> Mapping[str, Any]:
-    """The step's configuration with what its author need not, or must not, say of where its interfaces are.
+    """The step's configuration with the places of its interfaces, which its author need not, or must not, write.
 
-    That is the allocated device's interface for a root step; for a derived step the interface of the only step before
-    it, and for its program that they are in the pod, or the device that came into it. What a program reads otherwise
-    than netdra is translated.
+    A root step gets the interface of its allocated device. A derived step gets the interface of the only step before
+    it. The program of a derived step is also told that its interfaces are in the pod, or which device came into it.
+    Parameters that a program reads otherwise than netdra are translated.
 
     Raises:
-        InvalidInputError: the configuration names another interface than the one that was allocated.
+        InvalidInputError: the configuration names another interface than the allocated one.
     """
     config = step.config if step.is_builtin else translated(step.type, step.config)
     if step.is_root:
@@ -106,7 +106,7 @@ def _standing_on(
 
 
 def _parameter(step: Step, config: Mapping[str, Any], device: PlannedDevice | None) -> str:
-    """The parameter in which a root step is told the name of its device, "" for none."""
+    """The parameter for the name of a root step's device, "" for none."""
     has_address = device is not None and bool(device.pci_address)
     if step.plugin == "host-device (Binary)":
         return "" if has_address or any(config.get(key) for key in _DEVICE_KEYS) else "device"

@@ -1,9 +1,9 @@
-"""What the programs of the types that netdra has built in are given: netdra's names and values in those that they read.
+"""Configs for the programs of netdra's built-in types: netdra's names and values are translated to the programs'.
 
-The programs of containernetworking/plugins, sriov-cni, bond-cni and rdma-cni have a vocabulary of their own, and pass
-over what they do not know: a `vlan` with `id` makes VLAN 0 (decision D28). What they know is in their schemas
-(`schemas/<type>-binary.yaml`); what has another name or form there is translated here. Called by `bind` for plans and
-by `netdra.chain` for plans by hand. Pure.
+The programs of containernetworking/plugins, sriov-cni, bond-cni and rdma-cni have a vocabulary of their own, and ignore
+keys that they do not know: a `vlan` with `id` makes VLAN 0 (decision D28). The keys that they know are in their schemas
+(`schemas/<type>-binary.yaml`); keys and values with another name or form there are translated here. Called by `bind`
+for plans and by `netdra.chain` for plans by hand. Pure.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _NAMES: Mapping[str, Mapping[str, str]] = {
     "tuning": {"txqlen": "txQLen"},
     "vlan": {"id": "vlanId"},
 }
-"""Type -> what netdra calls otherwise -> what the program reads."""
+"""Type -> netdra's key -> the key that the program reads."""
 
 
 def _switch(value: Any) -> Any:
@@ -56,9 +56,9 @@ _VALUES: Mapping[str, Mapping[str, Callable[[Any], Any]]] = {
 
 
 def translated(kind: str, config: Mapping[str, Any]) -> Mapping[str, Any]:
-    """A config as the program of a type reads it; as it is for types that netdra has no words of its own for.
+    """A config as the program of a type reads it; unchanged for types without words of netdra's own.
 
-    What is given under both names stays so, and is refused by the schema. Translating again changes nothing.
+    A parameter that is given under both names stays so, and the schema refuses it. Translating again changes nothing.
     """
     names, values = _NAMES.get(kind, {}), _VALUES.get(kind, {})
     written: dict[str, Any] = {}

@@ -1,7 +1,7 @@
-"""Allocated claims and topologies -> plans: what is run in a pod, with the device that each root step was given.
+"""Allocated claims and topologies -> plans: what is run in a pod, with the device of each root step.
 
-Called at Prepare for a claim and at the pod's start for all of its claims, by the lab and by `netdra render`. What it
-returns is complete: running and undoing a plan asks nobody for anything more (decision D13).
+Called at Prepare for a claim and at the pod's start for all of its claims, by the lab and by `netdra render`. Plans are
+complete: running and undoing one needs no further question to anybody (decision D13).
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ EXTENDED_RESOURCE_CLAIM = "resource.kubernetes.io/extended-resource-claim"
 
 
 def is_for_extended_resources(metadata: ObjectMeta) -> bool:
-    """Whether the scheduler made a claim for a pod's extended resources: it says so, and the claim is that pod's.
+    """Whether the scheduler made a claim for a pod's extended resources: it has the annotation, and a pod owns it.
 
-    Anybody can write the annotation on a claim of their own; the scheduler's belong to the pod that it schedules
+    Any user can write the annotation on a claim. The scheduler's claims belong to the pod that it schedules
     (pkg/scheduler/framework/plugins/dynamicresources, extended resources), and are named after it.
     """
     if metadata.annotations.get(EXTENDED_RESOURCE_CLAIM) != "true":
@@ -42,7 +42,8 @@ def is_for_extended_resources(metadata: ObjectMeta) -> bool:
 
 _MOST_GRAPHS = 256
 _graphs: dict[str, tuple[NetworkTopology, Graph]] = {}
-"""By name, what was compiled last, and of what: each pod's start binds anew, and compiling takes milliseconds."""
+"""By name, the topology that was compiled last, and its graph: each pod's start binds anew, and compiling takes
+milliseconds."""
 
 
 class _Allotted(msgspec.Struct, frozen=True):
@@ -55,7 +56,7 @@ class _Allotted(msgspec.Struct, frozen=True):
 class _Run(msgspec.Struct, frozen=True):
     """A graph that is to be run for a claim, with a device for each of its root steps.
 
-    `network` is what the CNI configurations' networks are called, where that is not the topology and the step.
+    `network` is the name of the CNI configurations' networks, where that is not the topology and the step.
     """
 
     claim: ResourceClaim
@@ -70,13 +71,13 @@ def bind(
     topologies: Mapping[str, NetworkTopology],
     devices: Mapping[DeviceKey, PlannedDevice],
 ) -> Binding:
-    """The plans of one pod's claims, and its devices that no topology speaks of.
+    """The plans of one pod's claims, and its devices that no step attaches.
 
     Only configuration that came from a class counts (decision D10), and a claim's values for parameters that its
-    topology declares (D32). Results of other drivers are passed over; a device
-    with admin access is never a step's. A topology with a single root step is run once for each device that a request
-    of it was allocated; one with several takes exactly one device a root step. A device that no topology speaks of is
-    attached by one step (`netdra.topology.plain`); where nothing says by which, it is among the plain ones.
+    topology declares (D32). Results of other drivers are skipped; a device with admin access is never a step's. A
+    topology with a single root step is run once for each device that was allocated for a request of it; a topology with
+    several takes exactly one device a root step. A device without a topology is attached by one step
+    (`netdra.topology.plain`); where no step is known for it, it is among the plain devices.
 
     Args:
         claims: in the order in which the pod names them, which is the order of net1, net2 …
@@ -109,11 +110,11 @@ def bind(
 
 
 def unbound(topology: NetworkTopology, given: Mapping[str, Any] | None = None) -> Plan:
-    """The plan of a topology that no claim has been allocated for: what can be checked and shown before there is one.
+    """The plan of a topology without an allocated claim: what can be checked and shown before there is one.
 
     Args:
-        topology: what administrators wrote.
-        given: checked values of its parameters; without it the defaults, and references to those that have none stay.
+        topology: as administrators wrote it.
+        given: checked values of its parameters; without it the defaults, and references to parameters without one stay.
 
     Raises:
         InvalidInputError: the topology is unsound, or its interfaces clash.
@@ -193,26 +194,26 @@ def _compiled(claim: ResourceClaim, name: str, topologies: Mapping[str, NetworkT
 
 
 def _parameters(claim: ResourceClaim, graph: Graph, allotted: Sequence[_Allotted]) -> dict[str, Any]:
-    """The values of a topology's parameters, with what the claim's author gives.
+    """The values of a topology's parameters: the claim's, and defaults.
 
     Raises:
         InvalidInputError: a value is missing, does not fit, or is for no parameter.
     """
     origin = _named(claim)
     try:
-        said = [
+        configs = [
             values
-            for requests, values in _said(claim)
+            for requests, values in _claim_values(claim)
             if parameters.covers(requests, (entry.result.request for entry in allotted))
         ]
-        given = parameters.together(said, parameters.ordinal_of(claim.metadata))
+        given = parameters.together(configs, parameters.ordinal_of(claim.metadata))
         return parameters.complete(graph.topology, graph.parameters, given)
     except InvalidInputError as problem:
         raise InvalidInputError(f"{origin}: {problem.what}", hint=problem.hint) from None
 
 
-def _said(claim: ResourceClaim) -> Iterator[tuple[tuple[str, ...], ParameterValues]]:
-    """What the claim's author says of parameters, and for which requests."""
+def _claim_values(claim: ResourceClaim) -> Iterator[tuple[tuple[str, ...], ParameterValues]]:
+    """The claim's values of parameters, each configuration with the requests that it is for."""
     assert claim.status.allocation is not None
     for config in claim.status.allocation.devices.config:
         values = parameters.values_of(config.opaque, _named(claim)) if config.source == "FromClaim" else None
@@ -221,12 +222,12 @@ def _said(claim: ResourceClaim) -> Iterator[tuple[tuple[str, ...], ParameterValu
 
 
 def _check_given(claim: ResourceClaim, groups: Mapping[str | int, Sequence[_Allotted]]) -> None:
-    """Refuse values that no topology gets, unless another alternative of a request could have been one's.
+    """Refuse values that no topology gets, unless another alternative of a request could have been a topology's.
 
     Raises:
-        InvalidInputError: there are such.
+        InvalidInputError: there are such values.
     """
-    for requests, _ in _said(claim):
+    for requests, _ in _claim_values(claim):
         got = [
             key
             for key, allotted in groups.items()
@@ -273,7 +274,7 @@ def _runs(claim: ResourceClaim, graph: Graph, allotted: Sequence[_Allotted]) -> 
 
 
 def _answers(claim: ResourceClaim, request: str, step: str) -> bool:
-    """Whether a request is the one for a step: it, or the alternative that was chosen, has the step's name."""
+    """Whether a request is for a step: the request, or the chosen alternative, has the step's name."""
     return step in request.split("/", 1) or is_for_extended_resources(claim.metadata)
 
 
@@ -316,7 +317,7 @@ def _steps(
 
 
 def filled(graph: Graph, given: Mapping[str, Any]) -> Graph:
-    """A graph with the values of parameters in its steps' configs, and in what they ask of Neutron."""
+    """A graph with the values of parameters in its steps' configs and requests to Neutron."""
     if not any(graph.asked.values()):
         return graph
     replace = msgspec.structs.replace

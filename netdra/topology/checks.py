@@ -1,8 +1,8 @@
-"""What the kernel or the node would refuse of a pod's plans, found before the first step runs.
+"""Parts of a pod's plans that the kernel or the node would refuse, found before the first step runs.
 
 Called with the plans of a pod by `netdra.chain` before it begins, and with the plan of a topology alone by
-`netdra validate`. What is not known, because only running shows it or because no device is allocated yet, is not held
-against a plan.
+`netdra validate`. Values that are not known yet, because only running shows them or because no device is allocated,
+do not count against a plan.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ MIN_BOND_MEMBERS = 2
 # net/8021q, drivers/net/macvlan.c and ipvlan: their MTU cannot be above that of the interface under them.
 _STACKED = frozenset({"vlan", "macvlan", "ipvlan"})
 
-# The plugins of that name call their IPAM plugin whether there is one or not (containernetworking/plugins 1.9).
+# The plugins of these names call their IPAM plugin whether there is one or not (containernetworking/plugins 1.9).
 _IPAM_CALLED = frozenset({"vlan", "ptp", "dummy"})
 
 
 class _Fault(msgspec.Struct, frozen=True):
-    """Something wrong with a step: where in the step, what, and what to do."""
+    """Something wrong with a step: the place in the step, the error, and what to do."""
 
     step: str
     path: Path
@@ -75,7 +75,7 @@ def check_plans(plans: Sequence[Plan], binaries: Collection[str] | None = None) 
 
 
 def check_mtus(plans: Sequence[Plan]) -> tuple[Finding, ...]:
-    """Bonds that are asked for more than a member is known to carry: only some devices let the bond raise it."""
+    """Bonds whose MTU is above that of a member: only some devices let the bond raise it."""
     findings: list[Finding] = []
     for plan in plans:
         mtus = _MTUs({step.name: step.if_name for step in plan.steps})
@@ -118,7 +118,7 @@ _INSTALL = "install it into the CNI path"
 
 
 def _bond(step: PlannedStep, names: Mapping[str, str], members: dict[str, str]) -> Iterator[_Fault]:
-    """A bond with too few members, or with one of another bond. A member of unknown name counts as one of its own."""
+    """A bond with too few members, or with a member of another bond. A member of unknown name is one of its own."""
     if step.type != "bond" or not isinstance(step.config.get("links"), list | tuple):
         return
     own: set[str] = set()
@@ -150,7 +150,7 @@ def _vlan(step: PlannedStep, names: Mapping[str, str], vlans: dict[tuple[str, st
 
 
 class _MTUs:
-    """What the MTU of each interface of a plan will be as its steps run, 0 where nobody knows."""
+    """The MTU that each interface of a plan will have as its steps run, 0 where it is not known."""
 
     def __init__(self, names: Mapping[str, str]) -> None:
         self._names = names
@@ -161,7 +161,7 @@ class _MTUs:
         self._bonds: dict[str, list[str]] = {}
 
     def check(self, step: PlannedStep) -> Iterator[_Fault]:
-        """Follow a step, and say if it asks for more than the interface under its own carries."""
+        """Follow a step; complain if it asks for a larger MTU than that of the interface under its own."""
         asked = step.config.get("mtu")
         asked = asked if isinstance(asked, int) and asked > 0 else 0
         if step.type in _STACKED and step.device is not None:
@@ -179,7 +179,7 @@ class _MTUs:
         self._mtu[step.if_name] = asked or self._inherited(step, limit)
 
     def raised(self, step: PlannedStep) -> Iterator[_Fault]:
-        """Say which members of a bond have less than a step asks for the bond."""
+        """Complain about members of a bond with a smaller MTU than a step asks for the bond."""
         if step.type == "bond":
             self._bonds[step.if_name] = _members(step, self._names)
         asked = step.config.get("mtu")
@@ -206,7 +206,7 @@ class _MTUs:
 
 
 def _members(step: PlannedStep, names: Mapping[str, str]) -> list[str]:
-    """The names of a bond's members, "" for those that only running shows."""
+    """The names of a bond's members, "" for names that only running shows."""
     links = step.config.get("links")
     written = links if isinstance(links, list | tuple) else ()
     return [_interface_name(link.get("name") if isinstance(link, Mapping) else link, names) for link in written]

@@ -1,8 +1,8 @@
 """A claim, or a claim template, against the topologies that its DeviceClasses belong to, before anything is allocated.
 
-A topology needs a device for each of its root steps, so a claim that asks for one of its classes must ask for all; and
-a value for each of its parameters that has no default. Called at admission and by `netdra validate`; `bind` finds the
-same at Prepare, where nobody is looking any more.
+A topology needs a device for each of its root steps, so a claim that asks for one of its classes must ask for all. It
+also needs a value for each of its parameters without a default. Called at admission and by `netdra validate`; `bind`
+finds the same errors at Prepare, when the claim's author is no longer there to see them.
 """
 
 from __future__ import annotations
@@ -54,9 +54,9 @@ def check_claim(
     """What is wrong with a claim's requests, as far as they are for topologies.
 
     Args:
-        claim: what its author wrote.
+        claim: as its author wrote it.
         topologies: by name.
-        classes: DeviceClasses by name; requests for classes that are not among them are passed over.
+        classes: DeviceClasses by name; requests for other classes are skipped.
 
     Raises:
         InvalidInputError: a class's parameters name a topology, but not as a generated class does.
@@ -69,18 +69,18 @@ def check_claim(
     wishes: dict[str, list[_Wish]] = {}
     for wish in _wishes(wanted, classes, path):
         wishes.setdefault(wish.topology, []).append(wish)
-    said, wrong = _said(named, wanted, path)
+    given, wrong = _given(named, wanted, path)
     for name, group in wishes.items():
         against = [*_against(named, name, group, topologies, (*path, "requests"))]
         findings += against
         if not against and not wrong:
-            findings += _values(claim, topologies[name], [entry for entry in said if entry.is_for(group)])
-    findings += [*wrong, *_for_nothing(named, wanted, said, wishes, classes)]
+            findings += _values(claim, topologies[name], [entry for entry in given if entry.is_for(group)])
+    findings += [*wrong, *_for_nothing(named, wanted, given, wishes, classes)]
     return tuple(findings)
 
 
-class _Said(msgspec.Struct, frozen=True):
-    """What one configuration of a claim says of parameters, and where."""
+class _Given(msgspec.Struct, frozen=True):
+    """The values of parameters in one configuration of a claim, and where it is."""
 
     requests: tuple[str, ...]
     values: ParameterValues
@@ -90,9 +90,9 @@ class _Said(msgspec.Struct, frozen=True):
         return parameters_of.covers(self.requests, (name for wish in group for name in (wish.request, wish.whole)))
 
 
-def _said(named: str, wanted: DeviceClaim, path: Path) -> tuple[list[_Said], list[Finding]]:
-    """What a claim says of parameters, and what of it is not to be understood."""
-    said: list[_Said] = []
+def _given(named: str, wanted: DeviceClaim, path: Path) -> tuple[list[_Given], list[Finding]]:
+    """A claim's values of parameters, and the configurations of that kind that are not to be understood."""
+    given: list[_Given] = []
     wrong: list[Finding] = []
     for at, config in enumerate(wanted.config):
         place = (*path, "config", at)
@@ -101,46 +101,46 @@ def _said(named: str, wanted: DeviceClaim, path: Path) -> tuple[list[_Said], lis
         except InvalidInputError as problem:
             wrong.append(Finding(what=problem.what, hint=problem.hint, path=(*place, "opaque", "parameters")))
             continue
-        said += [] if values is None else [_Said(config.requests, values, place)]
-    return said, wrong
+        given += [] if values is None else [_Given(config.requests, values, place)]
+    return given, wrong
 
 
 def _values(
-    claim: ResourceClaim | ResourceClaimTemplate, topology: NetworkTopology, said: Sequence[_Said]
+    claim: ResourceClaim | ResourceClaimTemplate, topology: NetworkTopology, given: Sequence[_Given]
 ) -> Iterator[Finding]:
-    """What is wrong with a claim's values for a topology. Those of each pod of a StatefulSet are looked at."""
-    declared, values = topology.spec.parameters, [entry.values for entry in said]
+    """What is wrong with a claim's values for a topology. The values of each pod of a StatefulSet are looked at."""
+    declared, values = topology.spec.parameters, [entry.values for entry in given]
     if not declared and not values:
         return
     is_template = isinstance(claim, ResourceClaimTemplate)
     lists = [len(every) for value in values for every in value.per_pod.values()]
-    path = said[0].path if said else ("spec",) * (1 + is_template) + ("devices",)
-    given: dict[str, Any] = {}
+    path = given[0].path if given else ("spec",) * (1 + is_template) + ("devices",)
+    complete: dict[str, Any] = {}
     for ordinal in range(min(lists, default=1)) if is_template else (parameters_of.ordinal_of(claim.metadata),):
         try:
-            given = parameters_of.complete(topology.name, declared, parameters_of.together(values, ordinal))
+            complete = parameters_of.complete(topology.name, declared, parameters_of.together(values, ordinal))
         except InvalidInputError as problem:
             which = f", pod {ordinal}" if is_template and lists else ""
             what = f'{claim.kind} "{claim.metadata.name}"{which}: {problem.what}'
             yield Finding(what=what, hint=problem.hint, path=path)
             return
-    # One pod's stand for all: this compiles the topology, and a webhook waits for it.
-    for finding in check_plans([unbound(topology, given)])[:1] if given else ():
+    # One pod's values stand for all: this compiles the topology, and a webhook waits for it.
+    for finding in check_plans([unbound(topology, complete)])[:1] if complete else ():
         yield Finding(what=f'{claim.kind} "{claim.metadata.name}": {finding.what}', hint=finding.hint, path=path)
 
 
 def _for_nothing(
     named: str,
     wanted: DeviceClaim,
-    said: Sequence[_Said],
+    given: Sequence[_Given],
     wishes: Mapping[str, Sequence[_Wish]],
     classes: Mapping[str, DeviceClass],
 ) -> Iterator[Finding]:
-    """Values that no topology gets. Of classes that are not known nothing is said."""
+    """Values that no topology gets; none are reported if a class of the claim is unknown."""
     asked = (choice for request in wanted.requests for choice, _, _ in _choices(request, ()))
     if any(choice.device_class_name not in classes for choice in asked):
         return
-    for entry in said:
+    for entry in given:
         if not any(entry.is_for(group) for group in wishes.values()):
             meant = f"requests {', '.join(entry.requests)}" if entry.requests else "all its requests"
             yield Finding(
@@ -185,7 +185,7 @@ def _wishes(wanted: DeviceClaim, classes: Mapping[str, DeviceClass], path: Path)
 
 
 def _choices(request: DeviceRequest, path: Path) -> Iterator[tuple[ExactDeviceRequest | DeviceSubRequest, str, Path]]:
-    """The ways to answer a request that own their device, each with its name and place."""
+    """The ways to answer a request without admin access, each with its name and place."""
     if request.exactly is not None and not request.exactly.admin_access:
         yield request.exactly, request.name, (*path, "exactly")
     for at, choice in enumerate(request.first_available):

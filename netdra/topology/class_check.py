@@ -1,6 +1,6 @@
-"""What a DeviceClass says to netdra, before any claim names it: what Prepare would refuse, in the same words.
+"""A DeviceClass's parameters for netdra, checked before any claim names it: what Prepare would refuse, in its words.
 
-Called at admission and by `netdra validate`. Pure. Classes that say nothing to netdra are none of its business.
+Called at admission and by `netdra validate`. Pure. Classes without parameters for netdra are none of its business.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ from netdra.topology.values import Path
 
 def check_class(device_class: DeviceClass) -> tuple[Finding, ...]:
     """Why no claim for the class could be prepared, whatever device it is given."""
-    said = [config.opaque for config in device_class.spec.config]
+    configs = [config.opaque for config in device_class.spec.config]
     origin = f'DeviceClass "{device_class.metadata.name}"'
     try:
-        if only_topology(said, origin) is None:
-            plain.only(said, origin)
+        if only_topology(configs, origin) is None:
+            plain.only(configs, origin)
     except InvalidInputError as problem:
         return (Finding(what=problem.what, hint=problem.hint, path=next(_wrong(device_class), ("spec", "config"))),)
     return ()
 
 
 def _wrong(device_class: DeviceClass) -> Iterator[Path]:
-    """Where configurations are that cannot be understood, each by itself."""
+    """The places of configurations that cannot be understood, each by itself."""
     for at, config in enumerate(device_class.spec.config):
         try:
             plain.parameters(config.opaque, "")

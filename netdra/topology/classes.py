@@ -31,12 +31,12 @@ def device_classes(topology: NetworkTopology, features: Features | None = None) 
     """The topology's DeviceClasses, in the order of its root steps.
 
     Each begins with a selector of its own that keeps other drivers' devices, and devices that the step's plugin cannot
-    attach, away from the step's selector. That asks for each key before it reads it: a selector that meets a missing
-    key fails the whole allocation (decision D19).
+    attach, away from the step's selector. This first selector asks for each key before it reads it: a selector that
+    meets a missing key fails the whole allocation (decision D19).
 
     Args:
-        topology: what administrators wrote.
-        features: what the API server takes; it decides how `supportedCNIs` is published and thus asked for.
+        topology: as administrators wrote it.
+        features: what the API server takes; they decide how `supportedCNIs` is published and thus asked for.
 
     Raises:
         InvalidInputError: the topology is unsound, a class's name would be too long, or a selector cannot be used.
@@ -46,7 +46,7 @@ def device_classes(topology: NetworkTopology, features: Features | None = None) 
 
 
 def known_classes(topologies: Iterable[NetworkTopology], given: Iterable[DeviceClass]) -> dict[str, DeviceClass]:
-    """The classes that are there, by name, and those that the controller will make of the topologies."""
+    """The given classes by name, and those that the controller will make of the topologies."""
     made: dict[str, DeviceClass] = {}
     for topology in topologies:
         try:
@@ -82,11 +82,11 @@ def topology_label(topology: str) -> str:
 
 
 def parameters(opaque: OpaqueDeviceConfiguration | None, origin: str) -> TopologyParameters | None:
-    """What an opaque configuration says of a topology, or None if it is another driver's or of something else.
+    """The topology and step in an opaque configuration, or None if it is another driver's or about something else.
 
     Args:
         opaque: from a class or an allocation.
-        origin: whose it is, for errors.
+        origin: where it comes from, for errors.
 
     Raises:
         InvalidInputError: it names a topology, but not as a generated class does.
@@ -98,30 +98,27 @@ def parameters(opaque: OpaqueDeviceConfiguration | None, origin: str) -> Topolog
     return documents.convert(opaque.parameters, TopologyParameters, f"{origin}: opaque parameters")
 
 
-def only_topology(said: Iterable[OpaqueDeviceConfiguration | None], origin: str) -> TopologyParameters | None:
+def only_topology(configs: Iterable[OpaqueDeviceConfiguration | None], origin: str) -> TopologyParameters | None:
     """The one topology and step that a class's opaque configurations name; None if they name none.
 
     Args:
-        said: from a class or an allocation.
-        origin: whose it is, for errors.
+        configs: from a class or an allocation.
+        origin: where they come from, for errors.
 
     Raises:
         InvalidInputError: one is not to be understood, or they name several.
     """
-    told: list[TopologyParameters] = []
-    for opaque in said:
+    steps: list[TopologyParameters] = []
+    for opaque in configs:
         meant = parameters(opaque, origin)
-        told += [meant] if meant is not None and meant not in told else []
-    if len(told) > 1:
-        places = ", ".join(
-            f'step "{topology_parameters.step}" of "{topology_parameters.network_topology_ref.name}"'
-            for topology_parameters in told
-        )
+        steps += [meant] if meant is not None and meant not in steps else []
+    if len(steps) > 1:
+        places = ", ".join(f'step "{entry.step}" of "{entry.network_topology_ref.name}"' for entry in steps)
         raise InvalidInputError(
             f"{origin}: the DeviceClass names several NetworkTopologies: {places}",
             hint="a device can only be one step; use a DeviceClass for each",
         )
-    return told[0] if told else None
+    return steps[0] if steps else None
 
 
 def guard(cni_type: str, features: Features) -> str:

@@ -1,7 +1,7 @@
 """A step's config against its plugin's contract: keys, types, enums, ranges, nested values, references.
 
 Called by `schema_check` for every step whose plugin has a contract. It complains in the words of the schema, with
-what was probably meant.
+the key or value that was probably meant.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ COMMON = frozenset({"name", "ipam", "dns", "runtimeConfig", "capabilities", "arg
 _STRING = Shape(text="string", kind="string")
 _NEVER_EMPTY = frozenset({"cidr", "mac"})
 _LIKE = 0.7
-# What iproute2, netplan and the kernel call parameters that have other names here.
+# The names that iproute2, netplan and the kernel have for parameters that have other names here.
 _ELSEWHERE: Mapping[str, tuple[str, ...]] = {
     **dict.fromkeys(("slaves", "members", "ports", "interfaces"), ("links",)),
     **dict.fromkeys(("via", "nexthop"), ("gateway", "gw")),
@@ -39,7 +39,7 @@ _WORDS = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])|\d+")
 
 
 class Complaint(msgspec.Struct, frozen=True):
-    """Something in a config that the contract does not allow: where, what, and what to do."""
+    """Something in a config that the contract does not allow: the place, the error, and what to do."""
 
     path: Path
     what: str
@@ -50,7 +50,7 @@ def check_config(config: Mapping[str, Any], contract: Contract, supplied: str = 
     """What is wrong with a config; references are resolved nowhere, only allowed where a string may stand.
 
     Args:
-        config: what the topology's author wrote.
+        config: as the topology's author wrote it.
         contract: the plugin's.
         supplied: a parameter that netdra will fill in, so its absence is no mistake.
     """
@@ -78,7 +78,7 @@ def check_config(config: Mapping[str, Any], contract: Contract, supplied: str = 
 
 
 def guess(word: str, words: Iterable[str]) -> str:
-    """`Did you mean …?` for a word that is not known, or the known ones where none is like it."""
+    """`Did you mean …?` for an unknown word, or all known words where none is like it."""
     names = sorted(words)
     meant = (name for name in _ELSEWHERE.get(word, ()) if name in names)
     meant_key = next(meant, "") or suggestions.closest(word, names, _LIKE) or _alike(word, names)
@@ -121,9 +121,9 @@ def _value(value: Any, shape: Shape, path: Path) -> Iterator[Complaint]:
 
 
 def _reference(text: str, shape: Shape, path: Path) -> Iterator[Complaint]:
-    """What is wrong with a text with references, as far as their fields tell what it will be.
+    """What is wrong with a text with references, as far as their fields show what it will be.
 
-    What is no reference at all, and what it points at, is told of the graph.
+    `graph` reports texts that are no references, and references to steps that are not there.
     """
     kinds = {shape.kind, *(part.kind for part in shape.parts if shape.kind == "either")}
     try:
@@ -154,7 +154,7 @@ def _reference(text: str, shape: Shape, path: Path) -> Iterator[Complaint]:
 
 
 def _takes(shape: Shape, element: str) -> bool:
-    """Whether a list of such elements may stand there."""
+    """Whether a list of such elements may stand in a shape's place."""
     lists = (
         part for part in (shape, *shape.parts) if part.kind == "list" and (part is shape or shape.kind == "either")
     )
@@ -219,7 +219,7 @@ def _limits(value: Any, shape: Shape, path: Path) -> Iterator[Complaint]:
 
 
 def _written(value: Any, shape: Shape, path: Path) -> Iterator[Complaint]:
-    """Texts that are not written as the format wants it; those of a list are of the list's format."""
+    """Texts that are not written as the format wants it; the texts of a list have the list's format."""
     form = WRITTEN.get(shape.format, "")
     if not form:
         return

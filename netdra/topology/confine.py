@@ -1,11 +1,11 @@
 """What a step may name of the node: the device that was allocated, interfaces of its own sandbox, and nothing else.
 
 Decision D31. Called with a topology's plan by the checks at admission, with a claim's plans by the node before it
-prepares and attaches, and by `netdra.chain` before anything runs. Which keys name what, plugins' schemas say
-(`format`); those that netdra ships count also where a user's own schema stands above them. Pure but for `allows`.
+prepares and attaches, and by `netdra.chain` before anything runs. Plugins' schemas say which keys name what
+(`format`); the schemas that netdra ships count also where a user's own schema stands above them. Pure but for `allows`.
 
 Most plugins are Go programs, which read `DataDir` as `dataDir`: a key that only differs so from one that counts is
-refused, or it would pass by all that is said here.
+refused, or it would evade these checks.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ Contracts = Mapping[str, Sequence[Contract]]
 
 
 class Permits(msgspec.Struct, frozen=True, kw_only=True):
-    """What of a node those who write topologies may have.
+    """The plugins and paths of a node that topologies may use.
 
     Attributes:
-        plugins: the types of plugins that may be run; those with a contract if it is empty.
+        plugins: the types of plugins that may be run; all types with a contract if it is empty.
         allows: why a step may not be given a path of the node, or "".
     """
 
@@ -48,7 +48,7 @@ class Permits(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _Given(msgspec.Struct, frozen=True):
-    """A value of a config that a schema gives a format: where it is, and what it names; "" is a key misspelt."""
+    """A value of a config for which a schema has a format: its place, and what it names; "" is a misspelt key."""
 
     path: Path
     value: Any
@@ -56,7 +56,7 @@ class _Given(msgspec.Struct, frozen=True):
 
 
 _RUNTIME = "runtimeConfig"
-# What runtimes give to any plugin (CNI's CONVENTIONS.md), as far as it names something of the node.
+# Keys that runtimes give to any plugin (CNI's CONVENTIONS.md) and that name something of the node.
 _ANY_PLUGINS: tuple[tuple[tuple[str, ...], Format], ...] = (
     (("deviceID",), "pciAddress"),
     ((_RUNTIME, "deviceID"), "pciAddress"),
@@ -91,7 +91,7 @@ def contracts_of(plans: Iterable[Plan], own: Iterable[CNIPluginSchema] = ()) -> 
 
 _MOST_COMPILED = 256
 _compiled: dict[str, tuple[CNIPluginSchema, Contract | None]] = {}
-"""By name, what was compiled last, and of what: each pod's start asks anew."""
+"""By name, the schema that was compiled last, and its contract: each pod's start asks anew."""
 
 
 def _contract(schema: CNIPluginSchema) -> Contract | None:
@@ -113,9 +113,9 @@ def check(
     """All that steps name and may not have. Paths begin with `steps` and the step's place.
 
     Args:
-        plans: what is to be run.
+        plans: the plans to be run.
         contracts: as `contracts_of` finds them.
-        permits: what the node lets them have; None where that is not known, or all are an administrator's own.
+        permits: what the node permits; None where that is not known, or all plans are an administrator's own.
         allocated: whether every root step is to have a device, also if the plan does not say which.
     """
     return tuple(
@@ -148,7 +148,7 @@ def _step(
         yield from _within("config", _misspelt(("ipam",), ipam, delegated, {"type"}))
         inner = (part for contract in delegated for part in _given(ipam, contract))
         given += [msgspec.structs.replace(part, path=("ipam", *part.path)) for part in inner]
-    # What two schemas say alike is complained of once.
+    # A value that two schemas give the same format is complained of once.
     for part in {(part.path, part.format): part for part in given}.values():
         yield from _within("config", _value(step, part, permits, steps))
 
@@ -159,14 +159,14 @@ def _within(top: str, complaints: Iterable[Complaint]) -> Iterator[Complaint]:
 
 
 def _ipam_type(step: PlannedStep) -> str:
-    """The plugin that a step's addresses come from; "" if it is not said in plain words."""
+    """The plugin that a step's addresses come from; "" if the config does not name it in plain words."""
     ipam = step.config.get("ipam")
     kind = ipam.get("type") if isinstance(ipam, Mapping) else None
     return kind if isinstance(kind, str) and is_plugin_name(kind) else ""
 
 
 def _plugin(kind: Any, path: Path, contracts: Contracts, permits: Permits | None) -> Iterator[Complaint]:
-    """A program is run only if the node allows it; which one it is must be said, and not made of references."""
+    """A program is run only if the node allows it; its name must be plain text without references."""
     if not isinstance(kind, str) or not is_plugin_name(kind):
         shown = quoted(kind) if isinstance(kind, str) else "not text"
         yield Complaint(path, f"the plugin's type is {shown}", "a type is the name of a program in the CNI path")
@@ -190,7 +190,7 @@ def _is_allowed(kind: str, contracts: Contracts, permits: Permits) -> bool:
 def _misspelt(
     where: Path, config: Mapping[str, Any], contracts: Sequence[Contract], everywhere: Collection[str]
 ) -> Iterator[Complaint]:
-    """Keys that a Go program takes for another one: it compares them without regard to case (encoding/json)."""
+    """Keys that a Go program takes for another key: it compares them without regard to case (encoding/json)."""
     exact = {name for contract in contracts for name in contract.names} | set(everywhere)
     folded = {name.casefold(): name for name in exact}
     seen: dict[str, str] = {}
@@ -215,7 +215,7 @@ def _common(config: Mapping[str, Any]) -> Iterator[_Given]:
 
 
 def _given(config: Mapping[str, Any], contract: Contract) -> Iterator[_Given]:
-    """The values of a config that a contract gives a format, and what the plugin takes where one is missing."""
+    """The values of a config that a contract gives a format, and the defaults of the plugin for missing ones."""
     for key, value in config.items():
         name = contract.names.get(key)
         if name is not None:
@@ -252,7 +252,7 @@ def _in_mapping(value: Mapping[str, Any], shape: Shape, path: Path) -> Iterator[
 
 
 def _element(shape: Shape) -> Shape | None:
-    """What the elements of a list are that stands where a shape is; None if they name nothing."""
+    """The shape of the elements of a list in the place of a shape; None if they name nothing."""
     if shape.kind != "list":
         return shape if shape.format in NAMING else None
     inner = shape.parts[0]
@@ -260,7 +260,7 @@ def _element(shape: Shape) -> Shape | None:
 
 
 def _alternatives(value: Any, shape: Shape) -> Iterator[Shape]:
-    """The alternatives that a value may be one of, all if it is like none; the format counts for those of texts."""
+    """The alternatives that a value fits, or all if it fits none; a format counts for alternatives that are texts."""
     kinds = ("object", "map") if isinstance(value, Mapping) else ("list",) if isinstance(value, list | tuple) else ()
     for part in [part for part in shape.parts if part.kind in kinds] or shape.parts:
         own = part.kind in ("object", "map") or part.format
@@ -268,7 +268,7 @@ def _alternatives(value: Any, shape: Shape) -> Iterator[Shape]:
 
 
 def _in_pod(step: PlannedStep, allocated: bool) -> Iterator[Complaint]:
-    """Where the interfaces are that a step names: the pod's for a derived step, the node's for an allocated device."""
+    """Where a step's interfaces must be: in the pod for a derived step, on the node for an allocated device."""
     parameter = IN_POD_PARAMETERS.get(step.type)
     if parameter is None:
         return
@@ -306,7 +306,7 @@ def _asks(text: str) -> bool:
     try:
         return any(isinstance(part, Reference) and part.is_parameter for part in references.parse(text))
     except ConfigError:
-        return False  # which is told of the graph
+        return False  # `graph` reports it
 
 
 def _host_path(given: _Given, permits: Permits | None) -> Iterator[Complaint]:
@@ -322,9 +322,9 @@ def _host_path(given: _Given, permits: Permits | None) -> Iterator[Complaint]:
 
 
 def _derived(step: PlannedStep, given: _Given, steps: Steps) -> Iterator[Complaint]:
-    """An interface's name counts in the pod; everything else of the node must be what was allocated to the claim alone.
+    """An interface's name counts in the pod; all else that is named must be allocated to the claim alone.
 
-    A device that others have a share of is not the claim's to move or to change as a whole.
+    A shared device is not the claim's to move or to change as a whole.
     """
     if given.format == "interface" or not given.value:
         return

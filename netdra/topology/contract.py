@@ -1,4 +1,4 @@
-"""A CNIPluginSchema compiled to what configs and graphs are checked against: a `Contract`.
+"""A CNIPluginSchema compiled to a `Contract`, by which configs and graphs are checked.
 
 `compile_schema` refuses schemas that contradict themselves, so that the checks (`config_check`, `flow_check`) can
 rely on them. Called with the shipped schemas by `shipped`, with the cluster's by the webhook, and by `netdra validate`.
@@ -41,7 +41,7 @@ class Shape(msgspec.Struct, frozen=True, kw_only=True):
         text: the type as it is written.
         kind: how the value is built; `either` has its alternatives in `parts`, `list` and `map` their element there.
         properties: an object's values; `closed` says that there may be no others.
-        format: what a text, or each text of a list, names; of alternatives, those that are texts.
+        format: what a text, or each text of a list, names; among alternatives it is for those that are texts.
     """
 
     text: str
@@ -63,13 +63,13 @@ class Contract(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         schema: the CNIPluginSchema's name, for errors.
         cni_type: the plugin's name.
-        plugin: what steps are looked up by that it is of (`netdra.model.topology.Step.plugin`).
+        plugin: the key by which its steps are looked up (`netdra.model.topology.Step.plugin`).
         parameters: the config's keys and what they may hold, without aliases.
         names: every key that is accepted, aliases included, and the parameter that it stands for.
         required: the parameters that must be there.
         closed: whether there may be no other keys.
-        defaults: what the plugin takes where a key is missing.
-        input: what it needs of the results before it.
+        defaults: the values that the plugin takes for missing keys.
+        input: what it needs from the results before it.
         output: what it makes.
     """
 
@@ -97,7 +97,7 @@ def compile_schema(schema: CNIPluginSchema) -> Contract:
 
 
 def examine(schema: CNIPluginSchema) -> tuple[Contract, tuple[Finding, ...]]:
-    """A schema's contract, and all that is wrong with it; where something is, the contract is not to be used."""
+    """A schema's contract, and all that is wrong with the schema; with any finding, the contract is not to be used."""
     spec = schema.spec
     shapes: dict[str, Shape] = {}
     names: dict[str, str] = {}
@@ -174,7 +174,7 @@ def _shape(value: Property, where: str, depth: int) -> Shape:
 
 
 def _typed(text: str, value: Property, where: str, depth: int) -> Shape:
-    """The shape that a type's text alone says, with what `items` and `properties` say of its innermost part."""
+    """The shape of a type's text alone, with `items` and `properties` for its innermost part."""
     if depth > MAX_DEPTH:
         raise InvalidInputError(f"{where}: types are nested deeper than {MAX_DEPTH}")
     text = text.strip()
@@ -211,7 +211,7 @@ def _typed(text: str, value: Property, where: str, depth: int) -> Shape:
 
 
 def _alternatives(text: str) -> list[str]:
-    """The parts of a type's text between the `|` that are in no parentheses."""
+    """The parts of a type's text between each `|` outside of parentheses."""
     parts, depth = [""], 0
     for sign in text:
         depth += (sign == "(") - (sign == ")")
@@ -223,7 +223,7 @@ def _alternatives(text: str) -> list[str]:
 
 
 def _element(text: str, value: Property, where: str, depth: int) -> Shape:
-    """The shape of a list's or map's elements: `items` if there are any, else what is said of the whole."""
+    """The shape of a list's or map's elements: `items` if there are any, else the fields of the whole."""
     inner = Property(properties=value.properties, additional_properties=value.additional_properties)
     if value.items is not None:
         inner = _nested(value.items, f"{where}.items")
@@ -245,7 +245,7 @@ _SUITED: dict[str, tuple[Kind, ...]] = {
 
 
 def _texts(shape: Shape) -> bool:
-    """Whether texts, or lists of them, are meant, and nothing else but objects, which say it of their own texts."""
+    """Whether a shape is texts or lists of them; objects beside them do not matter, which have formats of their own."""
     if shape.kind == "either":
         others = [part for part in shape.parts if part.kind != "object"]
         return bool(others) and all(map(_texts, others))
@@ -253,7 +253,7 @@ def _texts(shape: Shape) -> bool:
 
 
 def _check(shape: Shape, value: Property, where: str) -> None:
-    """Refuse limits that go with another type, or that nothing can meet."""
+    """Refuse limits that belong to another type, or that no value can meet."""
     kinds = {part.kind for part in shape.parts} if shape.kind == "either" else {shape.kind}
     for field, suited in _SUITED.items():
         if getattr(shape, field) is not None and not kinds.intersection(suited):

@@ -1,7 +1,7 @@
-"""What published slices say of their devices, as the facts that a plan needs of each.
+"""The devices of published slices, each with the facts that a plan needs.
 
-The command line and the lab bind claims with it; the node daemon may instead take the facts from its own inventory,
-which has those that a slice's 32 attributes leave no room for.
+The command line and the lab bind claims with them. The node daemon may instead take the facts from its own inventory,
+which also has facts that a slice's 32 attributes leave no room for.
 """
 
 from __future__ import annotations
@@ -38,23 +38,23 @@ def from_slices(slices: Iterable[ResourceSlice]) -> dict[DeviceKey, PlannedDevic
 
     An attribute that is missing, or of another type than netdra publishes, leaves its field at the default.
     """
-    pools = newest(one for one in slices if one.spec.driver == names.DRIVER)
+    pools = newest(entry for entry in slices if entry.spec.driver == names.DRIVER)
     return {
         (pool, device.name): _facts(pool, device)
         for pool, current in pools.items()
-        for one in current
-        for device in one.spec.devices
+        for entry in current
+        for device in entry.spec.devices
     }
 
 
 def physnets(slices: Iterable[ResourceSlice]) -> dict[DeviceKey, Any]:
-    """The physical network that each of the driver's devices is of, where one is published, as it is published."""
-    pools = newest(one for one in slices if one.spec.driver == names.DRIVER)
+    """The physical network of each of the driver's devices that has one, as it is published."""
+    pools = newest(entry for entry in slices if entry.spec.driver == names.DRIVER)
     return {
         (pool, device.name): attribute.value
         for pool, current in pools.items()
-        for one in current
-        for device in one.spec.devices
+        for entry in current
+        for device in entry.spec.devices
         for name, attribute in device.attributes.items()
         if names.qualified(name) == names.qualified(names.PHYSNET)
     }

@@ -1,4 +1,4 @@
-"""What a check finds wrong with an object, and where. Made by every check of this package.
+"""Findings: what a check finds wrong with an object, and where. Made by every check of this package.
 
 Callers that must not go on turn findings into one error (`refuse`); `netdra validate` and the webhook show each.
 """
@@ -36,12 +36,12 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def about(topology: str, step: str, what: str, *, hint: str = "", path: Path = ()) -> Finding:
-    """A finding about a step, worded as all of them are."""
+    """A finding about a step, which its text names first."""
     return Finding(what=f"{called(topology, step)}: {what}", hint=hint, path=path)
 
 
 def refuse(findings: Sequence[Finding]) -> None:
-    """Raise what was found, if anything was.
+    """Raise the findings as one error, if there are any.
 
     Raises:
         InvalidInputError: there are findings; the text has all of them.

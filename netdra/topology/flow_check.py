@@ -1,8 +1,8 @@
 """What flows through the graph: how many interfaces, and whether addresses and devices, reach each step.
 
-Called by `schema_check` with the contracts of the steps' plugins. It counts without running anything: interfaces that
-a step adds are told apart by the step that added them, so what two ways of a diamond bring together is counted once. A
-plugin without a contract may make anything, so what comes after it is not refused for lack of something.
+Called by `schema_check` with the contracts of the steps' plugins. It counts without running anything. Each interface is
+counted under the step that added it, so an interface that comes along both ways of a diamond is counted once. A plugin
+without a contract may make anything, so no step after it is refused because it lacks something.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ class Flow(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         certain: the interfaces that are there in any case, each as its step and a number.
-        possible: those that may be there besides.
+        possible: further interfaces that may be there.
         unknown: whether there may be still more, because a plugin without a contract was involved.
         ips: the addresses that there may be, each as its step and a number.
-        more_ips: whether there may be more than these, as many as nobody knows.
+        more_ips: whether there may be further addresses, in an unknown number.
         routes: whether there may be routes.
-        devices: what can be referenced of the step's devices, or None if that is not known.
+        devices: the fields of the step's devices that can be referenced, or None if that is not known.
     """
 
     certain: frozenset[tuple[str, int]] = frozenset()
@@ -79,7 +79,7 @@ def together(several: Sequence[Flow]) -> Flow:
 def check_flow(
     graph: Graph, step: Step, contracts: Mapping[str, Contract], by_step: Mapping[str, Flow]
 ) -> Iterator[Complaint]:
-    """What a step needs and does not get: from its dependencies, and through its references."""
+    """What a step needs and does not get from its dependencies or through its references."""
     contract = contracts.get(step.plugin)
     if contract is not None:
         yield from _input(step, contract, graph, by_step)
@@ -94,7 +94,7 @@ def check_flow(
 
 
 def _too_short(key: str | int, reference: Reference, contract: Contract, flow: Flow) -> Iterator[Complaint]:
-    """A list of all interfaces of a step, where they are fewer than are needed."""
+    """A reference to all interfaces of a step that has fewer interfaces than the parameter needs."""
     shape = contract.parameters.get(contract.names.get(str(key), ""))
     least = shape.min_items if shape is not None else None
     if least is not None and not flow.unknown and flow.most < least:
@@ -111,7 +111,7 @@ def _after(step: Step, contract: Contract | None, given: Flow) -> Flow:
         )
     output = contract.output
     passed = given if output.interfaces.passthrough else Flow()
-    has_port = step.neutron is not None  # whose addresses, and how many, Neutron says
+    has_port = step.neutron is not None  # Neutron decides how many addresses it has
     conditional = output.interfaces.conditional
     count = max(output.interfaces.appends, 1) if conditional else output.interfaces.appends
     added = frozenset((step.name, number) for number in range(count))
@@ -130,7 +130,7 @@ def _after(step: Step, contract: Contract | None, given: Flow) -> Flow:
 
 
 def _addresses(step: Step, contract: Contract) -> int | None:
-    """How many addresses a step adds, or None if that cannot be told before it runs."""
+    """How many addresses a step adds, or None if that is not known before it runs."""
     config = step.config
     if config.get("args") or config.get("runtimeConfig"):
         return None
@@ -144,7 +144,7 @@ def _addresses(step: Step, contract: Contract) -> int | None:
 
 
 def _leased(ipam: Any) -> int | None:
-    """How many addresses an IPAM plugin gives, or None if that cannot be told."""
+    """How many addresses an IPAM plugin gives, or None if that is not known."""
     if not ipam:
         return 0
     kind = ipam.get("type") if isinstance(ipam, Mapping) else None

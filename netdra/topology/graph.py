@@ -140,12 +140,12 @@ def _dependencies(topology: str, steps: Sequence[Step]) -> Iterator[Finding]:
 
 
 def _near(word: str, steps: Iterable[str]) -> str:
-    """The step that may be meant by a name that is none's, or those that there are."""
+    """A hint at the step that may be meant by a name that no step has, or at all steps."""
     return suggestions.hint(word, map(shown_name, sorted(steps)), "its steps are")
 
 
 def _edge(step: str, dependency: str, everyone: set[str], named: set[str]) -> str:
-    """What is wrong with a dependency; `named` are those before it."""
+    """What is wrong with a dependency; `named` are the dependencies before it."""
     if dependency == step:
         return "dependOn names the step itself"
     if dependency not in everyone:
@@ -227,7 +227,7 @@ def _references(
 
 
 def _requests(topology: str, steps: Sequence[Step]) -> tuple[dict[str, References], list[Finding]]:
-    """The references in what steps ask of Neutron, with paths in the step, and those that cannot be resolved there."""
+    """The references in steps' requests to Neutron, with paths in the step, and those that cannot be resolved there."""
     by_step: dict[str, References] = {}
     findings: list[Finding] = []
     for at, step in enumerate(steps):
@@ -255,7 +255,7 @@ def _requests(topology: str, steps: Sequence[Step]) -> tuple[dict[str, Reference
 
 
 def _parameters(topology: NetworkTopology, asked: Mapping[str, References]) -> Iterator[Finding]:
-    """References to parameters that are not declared, or that stand where no claim has a say."""
+    """References to parameters that are not declared, or that stand where no claim may decide."""
     declared = {parameter.name: parameter for parameter in topology.spec.parameters}
     for at, step in enumerate(topology.spec.steps):
         texts = dict(values.strings(step.config)) if asked.get(step.name) else {}

@@ -1,8 +1,8 @@
 """The names of the interfaces that a pod's steps make, settled before anything runs (decision D8).
 
 `assign` gives every step of all topologies of one pod its interface, which becomes CNI_IFNAME. A device's interface is
-net1, net2 … unless its config names it; a derived step that makes an interface is named by `config.name`, one that
-changes an interface takes that interface's name from `config.dev` or from what it depends on. Called by `bind` for a
+net1, net2 … unless its config names it. A derived step that makes an interface is named by `config.name`; a step that
+changes an interface takes that interface's name from `config.dev` or from its dependencies. Called by `bind` for a
 pod's claims, and by the checks for a topology alone.
 """
 
@@ -26,20 +26,20 @@ MAKERS = frozenset({
     "bond", "bridge", "device-file", "dummy", "host-device", "ib-sriov", "ipoib", "ipvlan", "macvlan",
     "ovn-k8s-cni-overlay", "ovs", "ptp", "rdma", "sriov", "tap", "vfio-pci", "vlan",
 })  # fmt: skip
-"""Types that bring an interface of their own even when they come after others; the rest change what is there."""
+"""Types that bring an interface of their own even when they come after others; all others change what is there."""
 
 _NO_MAKERS = frozenset({"rdma (Binary)"})
-"""Programs that make none, though netdra's own step of that type does."""
+"""Programs that make no interface, though netdra's own step of that type does."""
 
 PREDICTABLE = MAKERS | {"bandwidth", "firewall", "portmap", "sbr", "tuning", "vrf"}
 """Types that make no interface that their step does not name."""
 
 DEFAULT_NAMES: Mapping[str, str] = {"bond": "bond0"}
-"""What an interface that its step does not name is called, by type; others are numbered."""
+"""The names of interfaces that their steps do not name, by type; others are numbered."""
 
 # "all" and "default" are directories beside the interfaces' under /proc/sys/net (net/ipv4/devinet.c refuses them too).
 _TAKEN = frozenset({"lo", "eth0", "all", "default", ".", ".."})
-# What dev_valid_name() of net/core/dev.c refuses, and %, which it replaces by a number.
+# Signs that dev_valid_name() of net/core/dev.c refuses, and %, which it replaces by a number.
 _NEVER = frozenset("/:%")
 
 
@@ -55,7 +55,7 @@ def assign(graphs: Sequence[Graph]) -> tuple[dict[str, str], ...]:
 
 
 def examine(graphs: Sequence[Graph]) -> tuple[tuple[dict[str, str], ...], tuple[Finding, ...]]:
-    """As `assign`, with what is wrong beside the names instead of raised."""
+    """As `assign`, but returns the errors beside the names instead of raising them."""
     given = (step.config.get("name") for graph in graphs for step in graph.steps)
     numbers = _numbers({name for name in given if isinstance(name, str)})
     named: tuple[dict[str, str], ...] = tuple({} for _ in graphs)
@@ -81,10 +81,10 @@ def makes_interface(step: Step | PlannedStep) -> bool:
 
 
 def text_with_names(text: str, names: Mapping[str, str]) -> str | None:
-    """A text with its references to interface names replaced, or None where it depends on what only running shows.
+    """A text with its references to interface names replaced, or None if it depends on results of running steps.
 
     Raises:
-        BadReferenceError: it holds what is no reference.
+        BadReferenceError: a text in braces is no reference.
     """
     parts = references.parse(text)
     if any(isinstance(part, Reference) and part.field != "interfaceName" for part in parts):
@@ -93,11 +93,11 @@ def text_with_names(text: str, names: Mapping[str, str]) -> str | None:
 
 
 def foreseen(steps: Sequence[PlannedStep]) -> dict[Reference, Any]:
-    """What is known of the results of a plan's steps before anything runs, by reference.
+    """The parts of the steps' results that are known before anything runs, by reference.
 
-    That is the names of interfaces, the PCI address that was allocated, if the plan says it, and the static addresses
-    of a step that comes after no other. The interface of a result is its last one: a step that changes another
-    interface passes it on.
+    These are the names of interfaces, the allocated PCI address, if the plan has it, and the static addresses of a step
+    that comes after no other. The interface of a result is its last one: a step that changes another interface passes
+    that interface on.
     """
     values: dict[Reference, Any] = {}
     for step in steps:
@@ -116,7 +116,7 @@ def foreseen(steps: Sequence[PlannedStep]) -> dict[Reference, Any]:
 
 
 def _static(config: Mapping[str, Any]) -> list[str]:
-    """The addresses that IPAM will put on the interface, as far as they are in plain words from the first one on."""
+    """The addresses that IPAM will put on the interface, up to the first that is not in plain words."""
     ipam = config.get("ipam")
     if not isinstance(ipam, Mapping) or ipam.get("type") != "static" or config.get("args"):
         return []
@@ -131,9 +131,9 @@ def _static(config: Mapping[str, Any]) -> list[str]:
 
 
 def last_maker(graph: Graph, step: Step) -> str:
-    """The step whose interface is the last one that a step is given, "" where its dependencies do not tell.
+    """The step whose interface is the last one in a step's previous result, "" where the graph does not show it.
 
-    Steps that change interfaces pass on what they are given.
+    Steps that change interfaces pass on their previous result.
     """
     steps = {step.name: step for step in graph.steps}
     while len(step.depend_on) == 1:
@@ -192,14 +192,14 @@ def _given(step: Step, names: Mapping[str, str]) -> str:
 
 
 def _default(step: Step, names: Mapping[str, str]) -> str:
-    """What a step is called without a name in its config, or "" if it is to be numbered."""
+    """The interface's name without a name in the step's config, or "" if it is to be numbered."""
     if step.is_root:
         return ""
     return DEFAULT_NAMES.get(step.type, "") if makes_interface(step) else names[step.depend_on[-1]]
 
 
 def _clashes(graphs: Sequence[Graph], named: Sequence[Mapping[str, str]]) -> Iterator[Finding]:
-    """Interfaces that two steps make, and steps that change one before it is there or that is never there."""
+    """Interfaces that two steps make, and steps that change an interface before it is there, or one that never is."""
     owners: dict[str, tuple[str, str]] = {}
     changes: list[tuple[Graph, Step, str]] = []
     for graph, names in zip(graphs, named, strict=True):

@@ -1,7 +1,7 @@
 """The results of several dependencies as one `prevResult` (decision D9). Used by `netdra.chain` before each step.
 
-Like list concatenation in the order of `dependOn`, but what is seen along two ways (the top of a diamond) is kept
-once, at its first place. Merging is associative, so a result may itself be a merge.
+Like list concatenation in the order of `dependOn`, but an entry that comes along two ways (the top of a diamond) is
+there once, at its first place. Merging is associative, so a result may itself be a merge.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ T = TypeVar("T")
 def merge(results: Sequence[StepResult]) -> StepResult:
     """One result for many: a single one as it is, none as the empty result.
 
-    An interface is the same if name and sandbox are; addresses, routes and devices are the same if all of them is.
+    Interfaces with the same name and sandbox are one; addresses, routes and devices are one if all their fields agree.
     `ips[].interface` counts in the merged list of interfaces.
 
     Raises:
-        InvalidInputError: an address names an interface that its result has not.
+        InvalidInputError: an address names an interface that its result does not have.
     """
     if len(results) == 1:
         return results[0]

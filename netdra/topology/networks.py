@@ -1,4 +1,4 @@
-"""The networks that steps are on: what each is called, and which of them hand out one address twice (decision D33).
+"""The networks of steps: the name of each, and the networks that hand out one address twice (decision D33).
 
 IPAM plugins keep leases by the network's name, so two steps on one wire with one range must be on one network. `bind`
 asks for the name; admission and `netdra validate` warn of ranges that overlap. Pure.
@@ -18,8 +18,8 @@ from netdra.topology.findings import Finding, about
 from netdra.topology.values import Path
 
 SHARED = "netdra_"
-"""What names of shared networks begin with: no topology's name has an underscore, and no other user of the node's IPAM
-plugins is likely to; GC of a network frees what netdra does not know of."""
+"""The prefix of shared networks' names: no topology's name has an underscore, and no other user of the node's IPAM
+plugins is likely to have one; GC of a network frees what netdra does not know of."""
 
 _Wire = tuple[int | None, ...]
 """The VLAN tags on the way to the device, None where one is not known."""
@@ -29,11 +29,11 @@ class Range(msgspec.Struct, frozen=True, kw_only=True):
     """Addresses that a step hands out.
 
     Attributes:
-        store: what keeps the leases: the plugin, the network and the folder. Ranges of one store never clash.
+        store: where the leases are kept: the plugin, the network and the folder. Ranges of one store never clash.
         first: the first address; `last` the last one.
         wire: where the addresses are used.
-        step: whose they are; `at` is its place in `spec.steps`.
-        path: where in the config.
+        step: the step that hands them out; `at` is its place in `spec.steps`.
+        path: the place in the config.
     """
 
     topology: str
@@ -64,32 +64,34 @@ def network_name(topology: str, step: Step) -> str:
 
 
 def overlaps(topologies: Iterable[NetworkTopology]) -> Iterator[tuple[str, Finding]]:
-    """Steps of different networks that hand out addresses of one range, told of the later one, once for each step.
+    """Steps of different networks that hand out addresses of one range: a finding about each later step, once.
 
     Yields:
         the later topology, and what its author should know.
     """
-    told: set[tuple[str, str]] = set()
+    reported: set[tuple[str, str]] = set()
     every = [entry for topology in topologies for entry in ranges(topology)]
-    for one, other in combinations(every, 2):
-        key = other.topology, other.step
-        if key in told or not one.clashes(other):
+    for earlier, later in combinations(every, 2):
+        key = later.topology, later.step
+        if key in reported or not earlier.clashes(later):
             continue
-        told.add(key)
-        where = f'step "{one.step}"' if one.topology == other.topology else f'step "{one.step}" of "{one.topology}"'
+        reported.add(key)
+        where = f'step "{earlier.step}"'
+        if earlier.topology != later.topology:
+            where += f' of "{earlier.topology}"'
         low, high = (
-            str(ipaddress.ip_address(number) if other.version == 4 else ipaddress.IPv6Address(number))
-            for number in (max(one.first, other.first), min(one.last, other.last))
+            str(ipaddress.ip_address(number) if later.version == 4 else ipaddress.IPv6Address(number))
+            for number in (max(earlier.first, later.first), min(earlier.last, later.last))
         )
         what = f"{f'addresses {low} to {high} are' if low != high else f'address {low} is'} handed out by {where} too"
         finding = about(
-            other.topology,
-            other.step,
+            later.topology,
+            later.step,
             f"{what}, which is another network: on one wire two pods will have one address",
             hint='say the same "network" in both steps, or divide the range',
-            path=("spec", "steps", other.at, "config", *other.path),
+            path=("spec", "steps", later.at, "config", *later.path),
         )
-        yield other.topology, finding
+        yield later.topology, finding
 
 
 def ranges(topology: NetworkTopology) -> Iterator[Range]:
@@ -138,7 +140,7 @@ def _ranges(network: str, ipam: Mapping[str, Any]) -> Iterator[_Assigned]:
                 address = ipaddress.ip_interface(text).ip  # type: ignore[arg-type]
             except (ValueError, TypeError):
                 continue
-            # One pod has it, by its author's will: that two topologies say the same address is for them to know.
+            # One pod has it, as its author wants: whether two topologies may name one address is for their authors.
             yield ("static", "", ""), ("addresses", at, "address"), address, address
 
 
@@ -153,7 +155,7 @@ def _host_local(ipam: Mapping[str, Any]) -> Iterator[tuple[Path, Mapping[str, An
 
 
 def _bounds(written: Mapping[str, Any], subnet: str, first: str, last: str) -> tuple[_Address, _Address] | None:
-    """The first and last address of a range; None if it is not to be understood, which is told elsewhere."""
+    """The first and last address of a range; None if it is not to be understood, which another check reports."""
     try:
         network = ipaddress.ip_network(written.get(subnet, ""), strict=False)
         size = network.num_addresses

@@ -1,8 +1,8 @@
-"""What a root step may ask of Neutron, and what of it a claim may say: checked where it is written, filled when bound.
+"""A root step's request to Neutron, with parameters that a claim may give: checked when written, filled when bound.
 
 Neutron is asked before any step runs, so a request has no results of steps in it, only values of parameters. Called
 by `step_check` for the request beside the step's config, by `graph` for its references, by `validation` with each
-value that a claim may give, and by `bind` with those that a claim gave. Pure.
+value that a claim may give, and by `bind` with the claim's values. Pure.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _OF_THE_PORT: Mapping[str, str] = {
     "trust": "it is the port's: openstack port set --binding-profile trusted=true, and name it by neutron.port",
     "ipam": "addresses are the port's: choose them by neutron.subnet or neutron.fixedIPs",
 }
-"""What of a step's config the port says, and how it is had otherwise."""
+"""Keys of a step's config that the port decides, and where to set them instead."""
 _OF_RUNTIMES: Mapping[str, str] = {
     "mac": _OF_THE_PORT["mac"], "ips": _OF_THE_PORT["ipam"], "bandwidth": _RATE, "ipRanges": _OF_THE_PORT["ipam"]
 }  # fmt: skip
@@ -71,7 +71,7 @@ def examine(step: Step) -> Iterator[Problem]:
 
 
 def check(request: NeutronRequest) -> Iterator[Problem]:
-    """What Neutron would take for no id, name or address; what still has references is let pass."""
+    """Texts that Neutron would not take for an id, name or address; texts that still have references pass."""
     for path, text in values.strings(_plain(request)):
         place = ("neutron", *path)
         called = dotted(path, "")[1:]
@@ -93,7 +93,7 @@ def find(request: NeutronRequest) -> list[tuple[Path, Reference]]:
     """All references in a request, with the path of the text that they are in.
 
     Raises:
-        ConfigError: what stands between braces is no reference; the text names the path.
+        ConfigError: the text between braces is no reference; the error names the path.
     """
     pairs: list[tuple[Path, Reference]] = []
     for path, text in values.strings(_plain(request)):
@@ -135,7 +135,7 @@ def _flat(items: Sequence[Any]) -> Iterator[str]:
 
 
 def _beside(config: Mapping[str, Any]) -> Iterator[Problem]:
-    """Keys of a config for what a port says."""
+    """Keys of a config that the port decides."""
     for key, instead in _OF_THE_PORT.items():
         if config.get(key) not in (None, {}):
             yield Problem(("config", key), f"config.{key} does not go with neutron", instead)

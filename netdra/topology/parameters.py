@@ -1,8 +1,8 @@
 """The values that claims give to a topology: declared by its author, checked, and put into its steps (decision D32).
 
-A claim's author is trusted with nothing but the choice among values that the topology's author allowed. So each is
-typed and bounded, is written in one way, and never holds what could be read as a reference. Where they may stand is
-said by `misplaced`, and by the plugins' schemas (`confine`). Called when a topology or a claim is written (`graph`,
+A claim's author is trusted with nothing but the choice among values that the topology's author allowed. So each value
+is typed and bounded, is written in one way, and never holds a text that could be read as a reference. `misplaced` and
+the plugins' schemas (`confine`) say where parameters may stand. Called when a topology or a claim is written (`graph`,
 `claims`) and again when a claim is bound (`bind`). Pure.
 """
 
@@ -35,7 +35,7 @@ _PREFIX = re.compile(r"/(0|[1-9][0-9]{0,2})\Z")
 _INTEGERS = range(-(2**63), 2**63)
 _ADDRESSES = frozenset({"cidr", "ip", "subnet"})
 _NEVER = frozenset({"name", "dev", "deviceid", "runtimeconfig", "capabilities", "args", "type"})
-"""Keys, in small letters, of what no claim decides: which program runs, on which interface, and what runtimes give."""
+"""Keys, in small letters, that no claim decides: which program runs, on which interface, and what runtimes give."""
 
 _EXPECTED: Mapping[str, str] = {
     "cidr": "an address with its prefix length, as 10.0.0.5/24",
@@ -100,7 +100,7 @@ def checked(parameter: DeclaredParameter, value: Any) -> Any:
 
 
 def examples(parameter: DeclaredParameter) -> tuple[Any, ...]:
-    """Values that a claim may give, those at the bounds among them; what suits them suits all others."""
+    """Values that a claim may give, those at the bounds among them; a config that suits them suits all others."""
     match parameter.type:
         case "boolean":
             return (True, False)
@@ -140,15 +140,15 @@ def complete(topology: str, declared: Sequence[DeclaredParameter], given: Mappin
 
 
 def defaults(declared: Iterable[DeclaredParameter]) -> dict[str, Any]:
-    """The values of those parameters that have one without a claim."""
+    """The defaults of the parameters that have one."""
     return {entry.name: checked(entry, entry.default) for entry in declared if entry.default is not None}
 
 
 def values_of(opaque: OpaqueDeviceConfiguration | None, origin: str) -> ParameterValues | None:
-    """What an opaque configuration of a claim says of parameters; None if it is another driver's or something else.
+    """The values of parameters in a claim's opaque configuration; None if it is another driver's or something else.
 
     Raises:
-        InvalidInputError: it is meant so, and not to be understood.
+        InvalidInputError: it is of that kind, and not to be understood.
     """
     if opaque is None or opaque.driver != names.DRIVER or not isinstance(opaque.parameters, dict):
         return None
@@ -165,18 +165,18 @@ def covers(requests: Sequence[str], named: Iterable[str]) -> bool:
     return not requests or any(name in requests or name.split("/", 1)[0] in requests for name in named)
 
 
-def together(said: Iterable[ParameterValues], ordinal: int | None) -> dict[str, Any]:
+def together(configs: Iterable[ParameterValues], ordinal: int | None) -> dict[str, Any]:
     """The values of several configurations of one claim for one topology.
 
     Args:
-        said: the configurations.
+        configs: the configurations.
         ordinal: the pod's in its StatefulSet; None if it has none.
 
     Raises:
-        InvalidInputError: one is given twice, or there is none for the pod.
+        InvalidInputError: a value is given twice, or there is none for the pod.
     """
     values: dict[str, Any] = {}
-    for entry in said:
+    for entry in configs:
         for name in (*entry.values, *entry.per_pod):
             if name in values:
                 raise InvalidInputError(f"parameter {quoted(name)} is given twice", hint="remove one of the values")
@@ -186,7 +186,7 @@ def together(said: Iterable[ParameterValues], ordinal: int | None) -> dict[str, 
 
 
 def ordinal_of(metadata: ObjectMeta) -> int | None:
-    """Which pod of a StatefulSet a claim was made for, by the name of the pod that owns it; None if it is none's."""
+    """The ordinal of the StatefulSet's pod that owns a claim, by the pod's name; None if no such pod owns it."""
     owners = [owner_reference for owner_reference in metadata.owner_references if owner_reference.controller]
     if [(owner.api_version, owner.kind) for owner in owners] != [("v1", "Pod")]:
         return None
@@ -209,7 +209,7 @@ def _of_pod(name: str, values: Sequence[Any], ordinal: int | None) -> Any:
 
 
 def _declaration(parameter: DeclaredParameter) -> Iterator[tuple[str, str, str]]:
-    """What is wrong with one declaration: the field, what, and what to do."""
+    """The errors of one declaration, each with the field, the error, and what to do."""
     kind, form = parameter.type, parameter.format
     is_text, is_list, is_number = "string" in kind, kind == "[]string", kind == "integer"
     for field, value, suits in (
@@ -337,7 +337,7 @@ def _within(network: str, form: str) -> str:
 
 
 def _shown(value: Any) -> str:
-    """A value of a claim for an error; what is nested may be so without end."""
+    """A value of a claim for an error; a nested value may be nested without end."""
     if isinstance(value, str):
         return quoted(value)
     if isinstance(value, list | tuple):

@@ -1,7 +1,7 @@
-"""Devices that no NetworkTopology speaks of: which one step attaches each, as a graph of that step alone.
+"""Devices without a NetworkTopology: the one step that attaches each, as a graph of that step alone.
 
-The step is what the device's DeviceClass says in its `DeviceParameters`, else the first usable one of those that the
-device's policy lists. Called by `bind`; what a class says is also checked when it is written (`class_check`). Pure.
+The step comes from the `DeviceParameters` of the device's DeviceClass, else it is the first usable one of those that
+the device's policy lists. Called by `bind`; a class is also checked when it is written (`class_check`). Pure.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from netdra.topology.step_check import RESERVED_KEYS, is_plugin_name
 from netdra.topology.values import ConfigError, quoted
 
 DEFAULT_TYPES = ("sriov", "host-device", "macvlan", "ipvlan", "bridge", "vfio-pci", "rdma", DEVICE_FILE)
-"""The steps that a device can be attached with when nobody gives a configuration, in the order of preference."""
+"""The steps that can attach a device without a configuration, in the order of preference."""
 
 _ONLY_VFS = frozenset({"sriov"})
 _ANY_DEVICE = Selector(cel="true")
@@ -37,11 +37,11 @@ _step = msgspec.json.Decoder(DeviceStep)
 
 
 def parameters(opaque: OpaqueDeviceConfiguration | None, origin: str) -> DeviceParameters | None:
-    """What a class's opaque configuration says of its devices; None if it is another driver's or a topology's.
+    """The `DeviceParameters` of a class's opaque configuration; None if it is another driver's or a topology's.
 
     Args:
         opaque: from a class or an allocation.
-        origin: whose it is, for errors.
+        origin: where it comes from, for errors.
 
     Raises:
         InvalidInputError: it is for this driver, and not to be understood.
@@ -60,17 +60,17 @@ def parameters(opaque: OpaqueDeviceConfiguration | None, origin: str) -> DeviceP
     return converted
 
 
-def only(said: Iterable[OpaqueDeviceConfiguration | None], origin: str) -> DeviceParameters | None:
-    """The one thing that a class's opaque configurations say of its devices; None if they say nothing.
+def only(configs: Iterable[OpaqueDeviceConfiguration | None], origin: str) -> DeviceParameters | None:
+    """The only `DeviceParameters` of a class's opaque configurations; None if they have none.
 
     Args:
-        said: from a class or an allocation.
-        origin: whose it is, for errors.
+        configs: from a class or an allocation.
+        origin: where they come from, for errors.
 
     Raises:
-        InvalidInputError: one is not to be understood, or they say several things.
+        InvalidInputError: one is not to be understood, or they differ.
     """
-    read = [value for opaque in said if (value := parameters(opaque, origin)) is not None]
+    read = [value for opaque in configs if (value := parameters(opaque, origin)) is not None]
     if any(value != read[0] for value in read):
         raise InvalidInputError(
             f"{origin}: it carries several DeviceParameters", hint="a device can only be attached by one step"
@@ -82,16 +82,16 @@ def graph_of(device: PlannedDevice, given: DeviceParameters | None, origin: str)
     """The graph of the device's one step, whose name is the request's; its `topology` is "".
 
     Args:
-        device: what was allocated, `request` included.
-        given: what its class says.
-        origin: whose it is, for errors.
+        device: the allocated device, `request` included.
+        given: its class's parameters.
+        origin: where these come from, for errors.
 
     Returns:
-        None if nothing says how the device could be attached: its policy lists no plugin, or none that needs no
+        None if it is open how the device could be attached: its policy lists no plugin, or none that needs no
         configuration.
 
     Raises:
-        InvalidInputError: the class says a step that the device's policy does not list.
+        InvalidInputError: the class names a step that the device's policy does not list.
     """
     if given is None:
         kind = default_type(device)
@@ -118,7 +118,7 @@ def _compiled(name: str, step: bytes) -> Graph:
 
 
 def default_type(device: PlannedDevice) -> str:
-    """The step that a device is attached with when its class says nothing; "" if there is none."""
+    """The step that attaches a device whose class names none; "" if there is no such step."""
     listed = device.supported_cnis
     return next(
         (kind for kind in DEFAULT_TYPES if kind in listed and (device.type == "vf" or kind not in _ONLY_VFS)), ""

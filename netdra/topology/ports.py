@@ -1,7 +1,7 @@
-"""Steps whose VF has a port in Neutron: which of a pod's plans have such, and the plans with these ports in them. Pure.
+"""Steps whose VF has a port in Neutron: those of a pod's plans, and the plans with these ports in them. Pure.
 
-The ports are in the claims' records since they were prepared (`netdra.node.claims`). What a step makes of its port is
-`netdra.steps.sriov`'s.
+The ports are in the claims' records since they were prepared (`netdra.node.claims`). `netdra.steps.sriov` carries them
+out.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def device_of(plan: Plan, step: PlannedStep) -> PlannedDevice:
     """The VF of a step that has a port.
 
     Raises:
-        InvalidInputError: what was allocated for it is no VF that it has for itself.
+        InvalidInputError: its device is no VF, or is shared.
     """
     device = step.device
     if device is None or not device.pci_address or device.share_id:

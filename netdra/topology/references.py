@@ -23,7 +23,7 @@ MAX_RESOLVED = 1024 * 1024
 _MAX_LENGTH = 160
 
 PARAMETERS = "params"
-"""What stands in a step's place where the topology's parameters are meant: `{{ params.address }}`."""
+"""The word in a step's place that means the topology's parameters: `{{ params.address }}`."""
 
 _INSIDE = re.compile(
     r"[ \t]*([a-z0-9](?:[-a-z0-9]{0,61}[a-z0-9])?)\.([A-Za-z][A-Za-z0-9]*)(?:\[(\d{1,3})\]\.([a-z]+))?[ \t]*\Z"
@@ -41,7 +41,7 @@ _MEANT |= {"hwaddr": 'did you mean "mac"?', "pciBusID": 'did you mean "pciAddres
 
 
 class BadReferenceError(ConfigError):
-    """A text between `{{` and `}}` is no reference, or names what is not there."""
+    """A text between `{{` and `}}` is no reference, or names something that is not there."""
 
 
 class Reference(msgspec.Struct, frozen=True):
@@ -81,7 +81,7 @@ def _of_last_interface(attribute: str) -> Callable[[StepResult], Any]:
     return lambda result: getattr(result.interfaces[-1], attribute) if result.interfaces else None
 
 
-# `mac` and `interfaceName` are the last interface's alone; a path or an address is taken where it can be had.
+# `mac` and `interfaceName` are the last interface's alone; a path or an address is that of the last entry that has one.
 _FIELDS: dict[str, Callable[[StepResult], Any]] = {
     "interfaceName": _of_last_interface("name"),
     "mac": _of_last_interface("mac"),
@@ -110,7 +110,7 @@ _SAMPLES: Mapping[str, tuple[str, str]] = {
 
 
 def sample(parts: Sequence[str | Reference]) -> str:
-    """What a text with references may become: right in how it is written."""
+    """An example of what a text with references may become, in the right form."""
     texts = (part if isinstance(part, str) else _SAMPLES.get(part.field, ("", ""))[0] for part in parts)
     return "".join(texts)
 
@@ -119,7 +119,7 @@ def parse(text: str) -> tuple[str | Reference, ...]:
     """A text as the literal parts and references that it is made of, in order; linear in its length.
 
     Raises:
-        BadReferenceError: what stands between braces is no reference, or the braces are not closed.
+        BadReferenceError: the text between braces is no reference, or the braces are not closed.
     """
     parts: list[str | Reference] = []
     position = 0
@@ -165,7 +165,7 @@ def resolve(
     Args:
         config: a step's config.
         results: the results of the step's ancestors, by step.
-        addresses: the PCI addresses of the devices that were allocated for them, by step. Few plugins tell theirs.
+        addresses: the PCI addresses of their allocated devices, by step. Few plugins have the address in their result.
 
     Raises:
         ConfigError: the config or a reference is malformed, a step has no result or its result lacks the field, or
@@ -253,7 +253,7 @@ def _reference(inside: str) -> Reference:
 
 
 def _rewritten(inside: str) -> str:
-    """What may be meant by a text that is no reference, as a hint."""
+    """A hint at the reference that may be meant by a text that is none."""
     parts = [part.partition("[")[0] for part in inside.strip(" \t").removeprefix("steps.").split(".")]
     if len(parts) > 1 and _INSIDE.match(f"{parts[0]}.mac"):
         if parts[1] in ("ip", "ips", "address", "addresses"):

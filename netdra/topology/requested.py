@@ -1,6 +1,6 @@
-"""What claims, templates and classes ask for: their CEL selectors, each at its place, and what is wrong with them.
+"""The CEL selectors of claims, templates and classes, each at its place, and what is wrong with them.
 
-Called by `netdra validate` on files. In a cluster the API server compiles these itself before anybody else is asked.
+Called by `netdra validate` on files. In a cluster the API server compiles selectors itself, before any webhook.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def check_selectors(value: Written) -> Iterator[Finding]:
 
 
 def device_claim(claim: ResourceClaim | ResourceClaimTemplate) -> tuple[DeviceClaim, Path]:
-    """What a claim, or a claim made from a template, asks for, and where it says so."""
+    """The requests of a claim, or of a claim made from a template, and their place in the object."""
     if isinstance(claim, ResourceClaimTemplate):
         return claim.spec.spec.devices, ("spec", "spec", "devices")
     return claim.spec.devices, ("spec", "devices")

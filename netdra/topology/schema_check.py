@@ -1,8 +1,8 @@
 """A compiled topology against the schemas of its plugins: wrong configs and graphs that cannot work.
 
-Called at admission and by `netdra validate`. Steps whose plugin has no schema pass, and nothing that comes after them
-is refused for what they might have made. Of a claim's plans, the node and `netdra.chain` have looked at what programs
-would pass over (decision D28).
+Called at admission and by `netdra validate`. Steps whose plugin has no schema pass, and no step after them is refused
+for want of something that they might make. The node and `netdra.chain` have a claim's plans checked for parameters that
+programs would ignore (decision D28).
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ from netdra.topology.step_check import RESERVED_KEYS, is_plugin_name
 from netdra.topology.values import quoted
 
 MAX_COMPLAINTS = 50
-"""How many things are said of one step; what follows from a thousand equal mistakes helps nobody."""
+"""How many complaints there are about one step; more of the same mistake help nobody."""
 
 
 def check(graph: Graph, contracts: Mapping[str, Contract]) -> tuple[Finding, ...]:
-    """All that the plugins' contracts have against a topology.
+    """All complaints of the plugins' contracts about a topology.
 
     Args:
         graph: the compiled topology.
@@ -49,12 +49,12 @@ def check(graph: Graph, contracts: Mapping[str, Contract]) -> tuple[Finding, ...
 
 
 def check_programs(plans: Sequence[Plan], own: Iterable[CNIPluginSchema] = ()) -> tuple[Finding, ...]:
-    """What the programs of types that are built in would pass over, or not understand, of the configs of some plans.
+    """Parameters of plans that the programs of built-in types would ignore or not understand.
 
     Args:
         plans: of one pod.
-        own: the cluster's plugin schemas, which stand above those that netdra ships; one that contradicts itself
-            counts for nothing.
+        own: the cluster's plugin schemas, which stand above those that netdra ships; a schema that contradicts itself
+            does not count.
 
     Returns:
         Paths begin with `steps` and the step's place.
@@ -86,7 +86,7 @@ def _is_program(step: PlannedStep) -> bool:
 
 
 def _parameters(step: Step | PlannedStep, contract: Contract, given: str = "") -> Iterator[Complaint]:
-    """What is wrong with a step's parameters; what only netdra's own step would heed is said to be so."""
+    """What is wrong with a step's parameters; the hint names those that only netdra's own step has."""
     config = {key: value for key, value in step.config.items() if key not in RESERVED_KEYS}
     inner = shipped.contracts([step.type]).get(step.type) if step.plugin != step.type else None
     for complaint in check_config(config, contract, given):

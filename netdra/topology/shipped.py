@@ -1,9 +1,10 @@
 """The plugin schemas that netdra brings along, as contracts: `schemas/<type>.yaml` of this package.
 
-Of the programs that have the name of a type that is built in, `schemas/<type>-binary.yaml` (decision D28).
+A program that has the name of a built-in type has `schemas/<type>-binary.yaml` (decision D28).
 
-The one place of `netdra.topology` that reads: package data, which is as unchanging as code, and only the schemas that
-are asked for. Called at the edges (command line, webhook, controller), which put the cluster's own schemas over them.
+The one place of `netdra.topology` that reads files: package data, which changes no more than code does, and only the
+schemas that are asked for. Called at the edges (command line, webhook, controller), which put the cluster's own schemas
+over them.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ def names() -> tuple[str, ...]:
 
 
 def of_type(kind: str) -> tuple[Contract, ...]:
-    """The contracts that are shipped for a type: of netdra's own step, and of the program."""
+    """The contracts that are shipped for a type: for netdra's own step, and for the program."""
     plugins = dict.fromkeys(described(kind, is_builtin=builtin) for builtin in (True, False))
     return tuple(contracts(plugins).values())
 
@@ -68,9 +69,9 @@ def objects() -> Mapping[str, CNIPluginSchema]:
 
 
 def own_of(schemas: Iterable[CNIPluginSchema]) -> Iterator[CNIPluginSchema]:
-    """Of a cluster's schemas those that count: its administrators' and vendors' own (decision D35).
+    """The schemas of a cluster that count: its administrators' and vendors' own (decision D35).
 
-    What netdra ships counts as this process brings it along, not as an object shows it.
+    Shipped schemas count as this process brings them along, not as an object shows them.
     """
     return (entry for entry in schemas if not entry.is_shipped)
 
@@ -83,8 +84,8 @@ def _labelled(shipped_one: CNIPluginSchema) -> CNIPluginSchema:
 def contracts(plugins: Iterable[str], own: Iterable[CNIPluginSchema] = ()) -> dict[str, Contract]:
     """The contracts of plugins, by plugin: the user's own schema where there is one, else the shipped one.
 
-    Objects that only show what is shipped are passed over: another version of netdra may have written them. Of several
-    schemas for one plugin the one whose name comes first counts.
+    Objects that only show shipped schemas are skipped: another version of netdra may have written them. Of several
+    schemas for one plugin, the first by name counts.
 
     Raises:
         InvalidInputError: one of the user's schemas contradicts itself.

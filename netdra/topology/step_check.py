@@ -1,6 +1,6 @@
-"""What can be wrong with a step of a topology by itself: its name, its type, its reserved keys, its kind of step.
+"""The errors of a topology's step by itself: in its name, its type, its reserved keys, its kind of step.
 
-The first thing that `netdra.topology.graph` asks of each step, before it looks at how they hang together.
+`netdra.topology.graph` asks for them first, before it looks at how the steps depend on each other.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ def _root_or_derived(topology: str, shown: str, step: Step, path: Path) -> Itera
 
 
 def is_plugin_name(text: str) -> bool:
-    """Whether it can be the name of a program in the CNI path: no path, and no letter that only looks like one."""
+    """Whether a text can be the name of a program in the CNI path: no path, and no sign outside of ASCII."""
     return _TYPE.match(text) is not None and ".." not in text
 
 
@@ -113,5 +113,5 @@ def is_extended_resource(name: str) -> bool:
 
 
 def shown_name(name: str) -> str:
-    """A topology's or step's name for an error, also where it is none."""
+    """A topology's or step's name for an error, also if it is not valid."""
     return name if names.is_subdomain(name) else quoted(name)[1:-1]

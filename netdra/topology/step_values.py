@@ -1,8 +1,8 @@
-"""What a step would refuse of its config, beyond what its plugin's schema says: values that do not go together.
+"""Values that a step would refuse beyond what its plugin's schema says: values that do not go together.
 
 Called by `checks` with the plans of a pod. It asks the same rules as the steps themselves (`netdra.model.texts`), so
-that a step which begins has a config that can be carried out. What depends on a reference is let pass, unless every
-value of it would be refused.
+that a step which begins has a config that can be carried out. A value with a reference passes, unless the step would
+refuse it whatever the reference becomes.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _MOVERS: Mapping[str, tuple[str, ...]] = {
 
 
 class Problem(msgspec.Struct, frozen=True):
-    """Something wrong with a step's config: where in the step, what, and what to do."""
+    """Something wrong with a step's config: the place in the step, the error, and what to do."""
 
     path: Path
     what: str
@@ -47,7 +47,7 @@ def check_values(step: PlannedStep, name_of: Callable[[str], str]) -> Iterator[P
 
     Args:
         step: the step.
-        name_of: an interface's name as far as it is known before anything runs, or "".
+        name_of: gives an interface's name if it is known before anything runs, else "".
     """
     yield from _file(step)
     yield from _runtime(step)
@@ -101,9 +101,9 @@ class Addresses:
         self._owners: dict[str, tuple[str, str]] = {}
 
     def check(self, step: PlannedStep) -> Iterator[Problem]:
-        """Say which of a step's addresses are on an interface of the pod already.
+        """The addresses of a step that are on an interface of the pod already.
 
-        Link-local ones may be on any number of interfaces.
+        Link-local addresses may be on any number of interfaces.
         """
         for path, text in _written(step):
             try:
@@ -178,14 +178,14 @@ def _routes(step: PlannedStep) -> Iterator[Problem]:
             texts.network(destination, *values[1:])
         except ValueError:
             if not all(value == "" or texts.fits(value, "ip") for value in values[1:]):
-                continue  # which its schema tells
+                continue  # the schema's check reports it
             by = f" by {quoted(gateway)}" if gateway else ""
             hint = "destination is a network as 10.0.0.0/8, gateway an address of the same family"
             yield Problem(path, f"no route can be made to {quoted(destination)}{by}", hint)
 
 
 def _numbers(config: Mapping[str, Any]) -> Iterator[Problem]:
-    """Numbers that no setting of the kernel can have; those of sysctls are texts, those of IPAM plugins not ours."""
+    """Numbers that no setting of the kernel can have; sysctls are texts, and IPAM plugins' numbers are not ours."""
     for key, value in config.items():
         if key in _ANY_NUMBERS:
             continue

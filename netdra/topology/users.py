@@ -1,4 +1,4 @@
-"""Who uses a topology: the claims that were allocated through its DeviceClasses.
+"""The users of a topology: the claims that were allocated through its DeviceClasses.
 
 A claim keeps the configuration of its classes from the moment of its allocation, so it names its topology whatever
 becomes of the classes later. Asked at admission, before a topology is changed, and by the controller for its status.
@@ -24,16 +24,16 @@ def topologies_of(claim: ClaimUse) -> frozenset[str]:
         try:
             meant = parameters(config.opaque, "claim")
         except InvalidInputError:
-            continue  # no generated class says such a thing, and at Prepare it is refused
+            continue  # no generated class has such parameters, and Prepare refuses them
         if meant is not None:
             topologies.add(meant.network_topology_ref.name)
     return frozenset(topologies)
 
 
 def is_attached(claim: ClaimState) -> bool:
-    """Whether a pod has a claim's network, by what its node's driver says in its status.
+    """Whether a pod has a claim's network, by the status that its node's driver wrote.
 
-    Where some of the pods that share a claim failed, it is not ready, but has the others' interface.
+    Where some of the pods that share a claim failed, the status is not ready, but has the interface of the others.
     """
     return any(
         device.network_data is not None

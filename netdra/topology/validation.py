@@ -1,7 +1,7 @@
-"""All checks of a topology that its author can be told about, in one call: at admission and by `netdra validate`.
+"""All checks of a topology that its author gets to see, in one call: at admission and by `netdra validate`.
 
 In the order in which one builds on another: structure, selectors, interface names, plugin schemas, what the kernel
-would refuse. A topology whose structure is unsound is not checked further: what would be said of it would not be true.
+would refuse. A topology whose structure is unsound is not checked further: further findings would not be true.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def check_topology(topology: NetworkTopology, schemas: Sequence[CNIPluginSchema]
     """All that is wrong with a topology.
 
     Args:
-        topology: what administrators wrote.
+        topology: as administrators wrote it.
         schemas: the cluster's plugin schemas, which stand above those that netdra ships.
 
     Raises:
@@ -47,24 +47,24 @@ def check_topology(topology: NetworkTopology, schemas: Sequence[CNIPluginSchema]
     contracts = shipped.contracts(schema_check.plugins(compiled.steps), schemas)
     _, clashes = interfaces.examine([compiled])
     configs = _configs(compiled, contracts)
-    told = {finding.path for finding in configs}
+    paths = {finding.path for finding in configs}
     return (
         *_selectors(compiled),
         *_class_names(compiled),
         *clashes,
         *configs,
-        *(finding for finding in (() if clashes else _plan(topology, compiled, schemas)) if finding.path not in told),
+        *(finding for finding in (() if clashes else _plan(topology, compiled, schemas)) if finding.path not in paths),
     )
 
 
 def check_configs(topology: NetworkTopology, described: Collection[str] = ()) -> tuple[Finding, ...]:
-    """What netdra itself knows to be wrong with a topology's graph and configs.
+    """What is wrong with a topology's graph and configs by netdra's own schemas.
 
     Asked when a claim is prepared: the webhook may have been away. A schema of the cluster does not count against a
-    topology that was there before it, so plugins that have one are passed over, but for the built-in steps.
+    topology that was there before it, so plugins with such a schema are skipped, except for the built-in steps.
 
     Args:
-        topology: what administrators wrote.
+        topology: as administrators wrote it.
         described: the plugins that the cluster's own schemas describe.
     """
     compiled, findings = graph.examine(topology)
@@ -73,22 +73,22 @@ def check_configs(topology: NetworkTopology, described: Collection[str] = ()) ->
     contracts = shipped.contracts(schema_check.plugins(compiled.steps) - (set(described) - BUILTIN_TYPES))
     _, clashes = interfaces.examine([compiled])
     configs = _configs(compiled, contracts)
-    told = {finding.path for finding in configs}
+    paths = {finding.path for finding in configs}
     planned = () if clashes else _plan(topology, compiled, ())
-    return (*clashes, *configs, *(entry for entry in planned if entry.path not in told))
+    return (*clashes, *configs, *(entry for entry in planned if entry.path not in paths))
 
 
 def check_names(topology: NetworkTopology, added: Added) -> Iterator[tuple[Finding, bool]]:
-    """What a topology's selectors say that cannot be meant, and what its author should know; for admission alone.
+    """Errors in a topology's selectors that compile, and warnings for its author; for admission alone.
 
     Args:
-        topology: what administrators wrote; of selectors that do not compile nothing is said here.
+        topology: as administrators wrote it; selectors that do not compile are skipped.
         added: what policies and CustomDevices add to devices.
 
     Yields:
-        what was found, and whether it must be refused.
+        a finding, and whether it must be refused.
     """
-    # Authors are told at admission; a node, which checks configs only, does without a megabyte of analysis.
+    # Authors see these at admission; a node, which checks configs only, does without a megabyte of analysis.
     from netdra.cel.analysis import examine
     from netdra.cel.vocabulary import of_devices
 
@@ -102,7 +102,7 @@ def check_names(topology: NetworkTopology, added: Added) -> Iterator[tuple[Findi
 
 
 def check_unwise(topology: NetworkTopology) -> Iterator[Finding]:
-    """What a sound topology asks for that only some devices can have, or that is hardly meant; for warnings."""
+    """Requests of a sound topology that only some devices can meet, or that are hardly meant; for warnings."""
     compiled, _ = graph.examine(topology)
     if compiled is None or interfaces.examine([compiled])[1]:
         return
@@ -152,7 +152,7 @@ _PHYSNET = re.compile(r"\bphysnet\b")
 
 
 def _configs(compiled: Graph, contracts: Mapping[str, Contract]) -> tuple[Finding, ...]:
-    """What plugins' contracts have against the topology, whichever of its values a claim gives."""
+    """The complaints of plugins' contracts about the topology, for all values that claims may give."""
     samples = {parameter.name: parameters.examples(parameter) for parameter in compiled.parameters}
     variants = min(max(map(len, samples.values()), default=1), _MOST_VARIANTS)
     by_place: dict[tuple[Path, str], Finding] = {}
@@ -165,14 +165,14 @@ def _configs(compiled: Graph, contracts: Mapping[str, Contract]) -> tuple[Findin
 
 
 def _requests(filled: Graph) -> Iterator[Finding]:
-    """What Neutron would not understand of what steps ask of it."""
+    """Parts of steps' requests that Neutron would not understand."""
     for step in filled.roots:
         for problem in neutron_request.check(step.neutron) if step.neutron is not None else ():
             yield filled.about(step.name, problem.what, hint=problem.hint, path=problem.path)
 
 
 def _because(compiled: Graph, finding: Finding, given: Mapping[str, Any]) -> Finding:
-    """A finding that says which values of parameters it is about, if it is about any."""
+    """A finding that names the values of parameters that it is about, if it is about any."""
     at, place = finding.path[2], finding.path[3:]
     step = next(name for name, position in compiled.positions.items() if position == at)
     named = {
@@ -185,7 +185,7 @@ def _because(compiled: Graph, finding: Finding, given: Mapping[str, Any]) -> Fin
 
 
 def _of_ports(compiled: Graph) -> Iterator[Finding]:
-    """Steps with a port of Neutron whose VFs may have no physical network, or whose addresses go where none can be."""
+    """Steps with a port of Neutron whose VFs may have no physical network, or get addresses as members of a bond."""
     with_ports = {step.name: step for step in compiled.roots if step.neutron is not None}
     for step in with_ports.values():
         assert step.selector is not None
@@ -223,14 +223,14 @@ def _class_names(compiled: Graph) -> Iterator[Finding]:
 
 
 def _plan(topology: NetworkTopology, compiled: Graph, schemas: Sequence[CNIPluginSchema]) -> Iterator[Finding]:
-    """What the plan shows, at the places of the topology."""
+    """The findings about the topology's plan, at the places of the topology."""
     plan = bind.unbound(topology)
     named = confine.check([plan], confine.contracts_of([plan], schemas), allocated=True)
     yield from _placed((*_true(check_plans([plan]), plan, compiled), *named), plan, compiled)
 
 
 def _true(findings: Iterable[Finding], plan: Plan, compiled: Graph) -> Iterator[Finding]:
-    """Without what is said of the text of a reference to a parameter, which is not true of its value."""
+    """The findings without those about the text of a reference to a parameter, which are not true of its value."""
     for finding in findings:
         _, at, *rest = finding.path
         assert isinstance(at, int)

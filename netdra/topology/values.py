@@ -1,8 +1,8 @@
-"""The bounded walk over a step's `config`, which everything that reads one goes through.
+"""The bounded walk over a step's `config`, through which all code reads it.
 
-A config is what JSON can hold, written by somebody else: it may be nested without end, share its parts so that a
-kilobyte of YAML becomes a gigabyte, or carry bytes that no kernel name may have. The walk meets at most
-`MAX_VALUES` values, `MAX_DEPTH` deep, and says where it stopped. Used by `references` and `schema_check`.
+A config is any JSON that a user writes. It may be nested without end, share its parts so that a kilobyte of YAML
+becomes a gigabyte, or carry bytes that no kernel name may have. The walk visits at most `MAX_VALUES` values,
+`MAX_DEPTH` deep, and says where it stopped. Used by `references` and `schema_check`.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def dotted(path: Path, top: str = "config") -> str:
 
 
 def quoted(text: str, limit: int = 80) -> str:
-    """A text for an error: in quotes, on one line, cut, with what cannot be printed written out."""
+    """A text for an error: in quotes, on one line, cut, with unprintable characters as escapes."""
     cut = text if len(text) <= limit else text[:limit] + "…"
     return '"' + "".join(sign if sign.isprintable() else f"\\u{ord(sign):04x}" for sign in cut) + '"'
 
@@ -66,7 +66,7 @@ def copy(value: Any, visit: Callable[[Path, str], Any]) -> Any:
     """A copy of a config in which every string value is what `visit` makes of it; keys stay.
 
     Raises:
-        ConfigError: the config breaks a limit or holds what JSON has not; also what `visit` raises.
+        ConfigError: the config breaks a limit or holds a value that is not JSON; also what `visit` raises.
     """
     return _copy(value, (), visit, _Budget())
 

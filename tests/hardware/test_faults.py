@@ -188,7 +188,7 @@ def test_virtual_devices_come_back_as_they_were_though_their_namespace_was_remov
 
     ip("netns", "delete", losing_pod.netns)
     assert namespaces.lost() == (losing_pod.netns,)
-    report = detach(losing_pod.netns, losing_pod.settings, held=namespaces.path(losing_pod.netns))
+    report = detach(losing_pod.netns, losing_pod.settings, held_netns=namespaces.path(losing_pod.netns))
 
     assert report.is_clean, str(report)
     assert report.namespace_gone
@@ -217,7 +217,7 @@ def test_a_vf_is_taken_out_of_a_namespace_that_is_held_and_need_not_be_waited_fo
     ip("netns", "delete", losing_pod.netns)
     assert [vf.name] == [""]  # it is in the namespace that only we have
 
-    report = detach(losing_pod.netns, losing_pod.settings, held=namespaces.path(losing_pod.netns))
+    report = detach(losing_pod.netns, losing_pod.settings, held_netns=namespaces.path(losing_pod.netns))
 
     assert report.is_clean, str(report)
     assert vf.name

@@ -222,7 +222,8 @@ class Network:
         try:
             claims = claims or self._recorded_claims(sandbox)
             held = self.table.namespaces.path(sandbox)
-            report = detach(sandbox, self._within(deadline), netns, held=held, give_up=give_up, keep_stranded=True)
+            settings = self._within(deadline)
+            report = detach(sandbox, settings, netns, held_netns=held, give_up=give_up, keep_stranded=True)
         except NetdraError as problem:
             return Undone(claims=claims, trouble="\n".join((*trouble, problem.what)))
         metrics.detached(report)

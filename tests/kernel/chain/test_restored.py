@@ -159,7 +159,7 @@ def test_a_namespace_that_the_driver_holds_is_where_the_device_is_found(bed: Bed
     mac = bed.link("eth7")["address"]
     attach(mine(), bed.container, bed.pod.path, bed.settings)
     netns.delete(Path(bed.pod.path).name)
-    report = detach(bed.container.sandbox, bed.settings, held=f"/proc/self/fd/{bed.pod.fd}")
+    report = detach(bed.container.sandbox, bed.settings, held_netns=f"/proc/self/fd/{bed.pod.fd}")
     assert report.is_clean
     assert report.namespace_gone
     assert (bed.link("eth7")["address"], bed.link("eth7")["mtu"]) == (mac, 1450)
@@ -381,7 +381,7 @@ def lived(bed: Bed, plugin: Recorder, gives: Sequence[str], where: str) -> list[
         reports = []
         for script in (*gives, "true"):
             plugin.does("DEL", script)
-            reports.append(detach(pod.sandbox, bed.settings, held=held))
+            reports.append(detach(pod.sandbox, bed.settings, held_netns=held))
         if where == "there":
             netns.delete(name)
     return reports

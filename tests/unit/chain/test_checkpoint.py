@@ -180,8 +180,8 @@ def test_who_waited_for_a_checkpoint_that_is_then_removed_finds_none(tmp_path: P
 def test_a_program_that_acts_for_a_step_is_waited_for_beyond_our_end(tmp_path: Path) -> None:
     journal = checkpoint.create(tmp_path, HEADER, 1)
     journal.hold()
-    inherited = os.dup(journal.held)
-    os.close(journal.held)  # as a process that is killed closes its files
+    inherited = os.dup(journal.inherited)
+    os.close(journal.inherited)  # as a process that is killed closes its files
     os.close(journal._lock)
     again = checkpoint.open_existing(tmp_path, "s1", 0)
     assert again is not None
@@ -198,8 +198,8 @@ def test_a_program_that_undoes_a_step_is_waited_for_too(tmp_path: Path) -> None:
     journal = checkpoint.open_existing(tmp_path, "s1", 0)
     assert journal is not None
     assert journal.await_programs(0)
-    inherited = os.dup(journal.held)
-    os.close(journal.held)
+    inherited = os.dup(journal.inherited)
+    os.close(journal.inherited)
     os.close(journal._lock)
     again = checkpoint.open_existing(tmp_path, "s1", 0)
     assert again is not None
@@ -212,7 +212,7 @@ def test_a_program_that_undoes_a_step_is_waited_for_too(tmp_path: Path) -> None:
 def test_what_a_program_left_running_after_its_end_is_not_waited_for(tmp_path: Path) -> None:
     journal = checkpoint.create(tmp_path, HEADER, 1)
     journal.hold()
-    daemons = os.dup(journal.held)
+    daemons = os.dup(journal.inherited)
     journal.close()
     again = checkpoint.open_existing(tmp_path, "s1", 0)
     assert again is not None
