@@ -271,19 +271,22 @@ def test_whoever_stops_waiting_leaves_the_plugin_to_others_and_the_end_leaves_no
     pid = tmp_path / "runs.pid"
     text = "open(count + '.pid', 'w').write(str(os.getpid()))\ntime.sleep(60 if runs == 2 else 0.5); said(token='t')"
 
+    def runs() -> bool:
+        return pid.exists() and pid.read_text() != ""  # it is there before its text is
+
     async def story() -> None:
         async with serving(authority) as server:
             user = plugin(tmp_path, text)
             async with Client(connect(config(server, authority, user))) as client:
                 first, second = (asyncio.create_task(client.read("/version", "version")) for _ in range(2))
-                await until_async(lambda: pid.exists(), "the plugin to run")
+                await until_async(runs, "the plugin to run")
                 first.cancel()
                 await second
                 assert ran(tmp_path) == 1
                 pid.unlink()
                 server.allowed = {"none"}
                 third = asyncio.create_task(client.read("/version", "version"))
-                await until_async(lambda: pid.exists(), "the plugin to run again")
+                await until_async(runs, "the plugin to run again")
                 third.cancel()
 
     asyncio.run(story())
