@@ -101,13 +101,13 @@ def _pytest(*paths: str, waits: bool = False, options: Sequence[str] = ()) -> Ma
 
     Args:
         paths: its tests.
-        waits: whether they wait more than they work: one process more than the machine has cores, since those that
+        waits: whether they wait more than they work: two processes more than the machine has cores, since those that
             others use now are free later.
         options: further ones of pytest.
     """
 
     def make(call: Call) -> Sequence[str]:
-        workers = call.machine + 1 if waits and call.machine > 1 else call.cores
+        workers = call.machine + 2 if waits and call.machine > 1 else call.cores
         spread = ("-n", str(workers), "--dist=loadscope", "--no-loadscope-reorder") if workers > 1 else ()
         place = (f"--basetemp={call.temporary}",) if call.temporary is not None else ()
         return (PYTHON, "-m", "pytest", *place, *options, *spread, *_with_paths(call.arguments, paths))

@@ -56,7 +56,7 @@ def test_a_level_is_spread_over_its_cores() -> None:
     assert "-n" not in LEVELS["unit"].make(Call())
     assert " ".join(LEVELS["unit"].make(Call(cores=2, machine=4))).count("-n 2") == 1
     # What waits more than it works has processes for the cores that others use meanwhile.
-    assert " ".join(LEVELS["cluster"].make(Call(cores=1, machine=2))).count("-n 3") == 1
+    assert " ".join(LEVELS["cluster"].make(Call(cores=1, machine=2))).count("-n 4") == 1
     assert "-n" not in LEVELS["cluster"].make(Call(["tests/cluster/test_crds.py::test_x"]))
 
 
