@@ -101,14 +101,14 @@ def _registered(path: Path, files: dict[str, DeviceFile]) -> Iterator[Registrati
     Raises:
         TemporaryError: nobody answers there.
     """
-    from netdra.node.registry.service import registration
+    from netdra.node.registry.service import from_request
     from netdra.registry_client import RegistryClient
 
     with RegistryClient(path=str(path)) as client:
         for entry in client.registrations():
             if not entry.custom_device:
                 files[entry.device_file] = DeviceFile(problem=entry.device_file_problem)
-                yield registration(entry, adds=entry.adds, device_file=entry.device_file)
+                yield from_request(entry, adds=entry.adds, device_file=entry.device_file)
 
 
 def _decisions(wanted: str, inventory: Inventory, result: ExposureResult) -> list[Decision]:
