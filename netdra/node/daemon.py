@@ -58,7 +58,7 @@ async def run(client: Client, process: Process, settings: Settings) -> None:
         client,
         settings.node,
         lambda: Watcher(Node(name=settings.node, physnets=settings.physnets), sysfs=sysfs),
-        held=lambda: parts.pods.network.held if parts is not None else (),
+        held_devices=lambda: parts.pods.network.held if parts is not None else (),
         plugins=settings.plugins,
         leased=lambda: leases.registrations if leases is not None else (),
         files=settings.device_files,
