@@ -129,8 +129,8 @@ def compare(
         ]
         compared = _Node(report, published.get(report.name, {}), Foresight(now.policies, removed, here))
         lines += compared.lines()
-        if compared.untold:
-            many = f"{compared.untold} interface{'s' * (compared.untold != 1)}"
+        if compared.unknown:
+            many = f"{compared.unknown} interface{'s' * (compared.unknown != 1)}"
             notes.append(
                 f"node {report.name}: of {many} its report tells too little, so what becomes of them is unknown"
             )
@@ -153,7 +153,7 @@ class _Node:
         self._groups = report.status.interfaces if report.status is not None else ()
         self._pools = pools
         self._foresight = foresight
-        self.untold = 0
+        self.unknown = 0
 
     def lines(self) -> Iterator[Line]:
         reported: set[str] = set()
@@ -162,7 +162,7 @@ class _Node:
                 for line in self._of(group, name):
                     reported.add(line.device)
                     yield line
-            self.untold += group.count if not group.names and group.devices else 0
+            self.unknown += group.count if not group.names and group.devices else 0
         # Published, and not in the report yet, or no longer.
         for device, pool in self._pools.items():
             if device not in reported:
@@ -174,7 +174,7 @@ class _Node:
         plain = {key: value for key, value in facts.items() if not isinstance(value, tuple)}
         seen = Seen(plain, tuple(sorted(unknown)), unreadable, group.policies, group.devices)
         change = self._foresight.of(seen)
-        self.untold += change is None
+        self.unknown += change is None
         gone = change.gone if change is not None else ()
         taken = change.taken if change is not None else {}
         for device in group.devices:
