@@ -1,4 +1,4 @@
-"""`netdra registrations`: what is said of this node's devices, by whom, and what became of it."""
+"""`netdra registrations`: the providers' registrations of this node's devices, and their outcomes."""
 
 from __future__ import annotations
 

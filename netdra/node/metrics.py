@@ -134,7 +134,7 @@ RESTORED = NODE.counter(
     OUTCOME,
 )
 step_type = Values()
-"""The `type` label of a step: a CNI type, of which there are few unless somebody makes many."""
+"""The `type` label of a step: a CNI type; the number of its values is bounded."""
 
 
 class Watched(Protocol):

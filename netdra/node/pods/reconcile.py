@@ -61,7 +61,7 @@ class Reconciler:
             self._queue.add(sandbox)
 
     async def recover(self) -> None:
-        """Before the runtime has listed anything: containers may be made again whose pod's network stands.
+        """Before the runtime has listed anything: let containers be made again in pods whose network stands.
 
         All other CDI specifications of a former process are removed. Specifications that it had not written wait until
         it is known which of the running sandboxes have those claims.

@@ -284,7 +284,7 @@ class Offering:
     def _left(self, inventory: Inventory, kernel: KernelView) -> Callable[[Interface], bool]:
         """Tells of an interface without a PCI device whether it is in another namespace.
 
-        Nobody saw where an interface went that was away already when this process began: it counts as being there.
+        An interface that was away already when this process began counts as being there: where it went was not seen.
         """
         if self._away_from_the_start is None:
             here = {interface.if_name for interface in inventory.interfaces}

@@ -273,7 +273,7 @@ def _group(members: Sequence[Row]) -> InterfaceGroup:
 
 
 def _offerable(interface: Interface) -> Interface:
-    """A device file that no pod may be given is reported without its path, so that nobody expects it to be offered."""
+    """A device file that no pod may be given is reported without its path, so that readers do not expect an offer."""
     return msgspec.structs.replace(interface, device_file="") if interface.file_problem else interface
 
 

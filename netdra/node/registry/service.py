@@ -82,7 +82,7 @@ class View(Protocol):
 
     @property
     def outcomes(self) -> Sequence[Outcome]:
-        """What became of each registration, of sockets and CustomDevices."""
+        """The outcome of each registration, of sockets and CustomDevices."""
 
 
 class Registry:
