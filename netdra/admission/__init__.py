@@ -1,8 +1,8 @@
-"""The validating webhook `validate.networking.dra.io`: what breaks a rule is refused when it is written.
+"""The validating webhook `validate.networking.dra.io`: an object that breaks a rule is refused when it is written.
 
-`messages` what the API server sends and wants back · `review` one request -> a verdict, by `topologies`, `policies`,
-`schemas`, `custom_devices` and `claims`, all pure · `copy` the cluster's objects that verdicts stand on, `cluster` what
-of them a review needs · `workers` where untrusted expressions are compiled, in time and memory that are limited ·
-`server` HTTPS · `serving` its TLS and certificates that it is given · `certificates` and `keeper` those that it makes
-itself.
+`messages` requests and answers of the API server · `review` one request -> a verdict, by `topologies`, `policies`,
+`schemas`, `custom_devices` and `claims`, all pure · `copy` the cluster's objects, `nodes` the nodes' reports, `cluster`
+the part of them that a review needs · `workers` compile untrusted expressions, in limited time and memory · `server`
+HTTPS, `door` its connections · `serving` its TLS and mounted certificates · `certificates` and `keeper` certificates
+that it makes itself.
 """

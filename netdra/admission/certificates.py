@@ -1,7 +1,7 @@
 """Certificates that netdra makes for its own webhook: an authority for each, whose key is thrown away at once.
 
-Pure but for the randomness of keys; called by `netdra.admission.keeper`, which stores what is made. Whoever holds the
-stored key can serve as the webhook and sign nothing else.
+Pure but for the randomness of keys; called by `netdra.admission.keeper`, which stores the certificates. With a stored
+key one can serve as the webhook, and sign no other certificate.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ from netdra.ops.health import Finding
 
 LIFETIME = timedelta(days=90)
 SETTLED = timedelta(hours=1)
-"""After how long everybody who is asked serves with a new certificate."""
+"""After how long every replica that is called serves with a new certificate."""
 _CLOCK_SKEW = timedelta(minutes=5)
 _FORMER = 8
 
 
 class Certificate(msgspec.Struct, frozen=True):
-    """What to serve with, and what to trust it by, as PEM.
+    """A serving certificate, and the authorities to trust it by, as PEM.
 
     Attributes:
         chain: the serving certificate.
         key: its private key.
-        authorities: every authority that a serving certificate in use may be of, the newest first.
+        authorities: the authorities of all serving certificates that may be in use, the newest first.
     """
 
     chain: str
@@ -46,7 +46,7 @@ def make(hosts: Sequence[str], now: datetime, before: Certificate | None = None)
     Args:
         hosts: the names and addresses that it is for.
         now: the time, with its zone.
-        before: the one that is replaced; its authorities are trusted as long as they are valid.
+        before: the certificate that it replaces, whose authorities are trusted as long as they are valid.
     """
     authority, signing_key = _authority(now)
     key = ec.generate_private_key(ec.SECP256R1())
@@ -69,7 +69,7 @@ def make(hosts: Sequence[str], now: datetime, before: Certificate | None = None)
 
 
 def verify(certificate: Certificate) -> None:
-    """Look whether it is one to serve with; nothing but the texts is looked at, no file and no clock.
+    """Check whether one can serve with a certificate, by its texts alone, without a file or a clock.
 
     Raises:
         ValueError: it cannot be read, the key is another certificate's, or none of its authorities has signed it.
@@ -99,16 +99,16 @@ def _has_signed(authority: x509.Certificate, certificate: x509.Certificate) -> b
 
 
 def bundle(certificate: Certificate, trusted: str, now: datetime) -> str:
-    """Whom to trust while some may serve with a certificate and others with the one before it.
+    """The authorities to trust while some replicas serve with a certificate and others with the one before it.
 
     Args:
-        certificate: what is to be served with.
-        trusted: PEM, the authorities that are trusted at present; what cannot be read counts for nothing.
+        certificate: the certificate to serve with.
+        trusted: PEM, the authorities that are trusted at present; unreadable text counts as none.
         now: the time, with its zone.
 
     Returns:
         PEM: the certificate's own authorities, and behind them those that are trusted at present, as long as they are
-        valid and for an hour after the certificate was made. By then who cannot serve it is asked no more.
+        valid and for an hour after the certificate was made. By then a replica that cannot serve it is not called.
     """
     own = x509.load_pem_x509_certificates(certificate.authorities.encode())
     try:
@@ -122,13 +122,13 @@ def bundle(certificate: Certificate, trusted: str, now: datetime) -> str:
 
 
 def settled_at(certificate: Certificate) -> datetime:
-    """When everybody who is asked serves with it."""
+    """When every replica that is called serves with a certificate."""
     begin = x509.load_pem_x509_certificate(certificate.chain.encode()).not_valid_before_utc
     return begin + _CLOCK_SKEW + SETTLED
 
 
 def names(certificate: Certificate) -> tuple[str, ...]:
-    """The names and addresses that it is for.
+    """The names and addresses that a certificate is for.
 
     Raises:
         ValueError: it cannot be read.
@@ -137,7 +137,7 @@ def names(certificate: Certificate) -> tuple[str, ...]:
 
 
 def renew_at(certificate: Certificate) -> datetime:
-    """When two thirds of its life are over.
+    """When two thirds of a certificate's life are over.
 
     Raises:
         ValueError: it cannot be read.
@@ -162,7 +162,7 @@ def check(end: datetime | None, now: datetime) -> Finding:
     """Whether there is a certificate to serve with, as a check of the process's health.
 
     Args:
-        end: when the one in use ends, None if there is none.
+        end: when the certificate in use ends, None if there is none.
         now: the time, with its zone.
     """
     if end is None:
@@ -171,7 +171,7 @@ def check(end: datetime | None, now: datetime) -> Finding:
 
 
 def is_for(certificate: Certificate, hosts: Sequence[str]) -> bool:
-    """Whether it is valid for all of these names and addresses.
+    """Whether a certificate is valid for all of these names and addresses.
 
     Raises:
         ValueError: it cannot be read.

@@ -1,7 +1,7 @@
 """A ResourceClaim or a template that is about to be written, as far as it asks for devices of topologies.
 
-Claims are everybody's, so what none of our classes concerns is let through before it is even read whole, and so is
-whatever cannot be read: the API server itself judges that.
+Any driver's users write claims, so a claim that is for none of our classes is let through before its check, and so is a
+claim that cannot be read: the API server itself judges that.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from netdra.topology.requested import device_claim
 from netdra.topology.values import Path
 
 MAX_GUESSES, MAX_COMPARED, MAX_DIFFERENCE = 8, 200, 3
-"""How many unknown classes of a claim are told of, and with how many others, not much longer, each is compared."""
+"""How many unknown classes of a claim are named, with how many others each is compared, and by how much longer ones."""
 _NEAR = 0.8
 _CLAIM = msgspec.json.Decoder(ResourceClaim)
 _TEMPLATE = msgspec.json.Decoder(ResourceClaimTemplate)
 
 
 def review(request: AdmissionRequest, cluster: Cluster) -> Verdict:
-    """What stands against a claim, and what its author should know."""
+    """The errors of a claim, or the warnings for its author."""
     try:
         claim: ResourceClaim | ResourceClaimTemplate = _reader(request.kind.kind).decode(request.object)
     except UNREADABLE:
@@ -47,13 +47,13 @@ def review(request: AdmissionRequest, cluster: Cluster) -> Verdict:
 
 
 def decisive(request: AdmissionRequest, cluster: Cluster) -> frozenset[str]:
-    """Of the DeviceClasses that a claim names those whose content decides why it is refused.
+    """The DeviceClasses of a claim whose content decides why it is refused.
 
-    These are the classes that carry something for netdra; and of the others those whose request is named like a root
-    step of the topologies that the claim is for, since they alone could be what it lacks.
+    These are the classes with configuration for netdra; and other classes whose request is named like a root step of
+    the topologies that the claim is for, because only such a class could be the one that the claim lacks.
 
     Raises:
-        msgspec.DecodeError: it cannot be read.
+        msgspec.DecodeError, UnicodeDecodeError: the claim cannot be read.
     """
     wanted, _ = device_claim(_reader(request.kind.kind).decode(request.object))
     ours = {name for name in _classes(wanted) if name in cluster.classes and _is_for_us(cluster.classes[name])}
@@ -84,7 +84,7 @@ def _classes(wanted: DeviceClaim) -> Iterator[str]:
 
 
 def _named_classes(wanted: DeviceClaim) -> Iterator[tuple[str, str]]:
-    """Each class that is named, with every name by which a step could be bound to its request."""
+    """Each class that a claim names, with every name by which a step could be bound to its request."""
     for request in wanted.requests:
         if request.exactly is not None:
             yield request.name, request.exactly.device_class_name
@@ -94,24 +94,24 @@ def _named_classes(wanted: DeviceClaim) -> Iterator[tuple[str, str]]:
 
 
 def _guesses(claim: ResourceClaim | ResourceClaimTemplate, cluster: Cluster) -> Iterator[Finding]:
-    """Classes that are not there: those of steps that are no devices, and those that are almost another's name."""
+    """Findings on missing classes: of steps that are no devices, and of names that are almost another class's."""
     wanted, path = device_claim(claim)
     for name in [class_name for class_name in _classes(wanted) if class_name not in cluster.classes][:MAX_GUESSES]:
         place = next(_places(wanted, name, path))
-        said = f'{claim.kind} "{claim.metadata.name}": there is no DeviceClass "{name}"'
+        missing = f'{claim.kind} "{claim.metadata.name}": there is no DeviceClass "{name}"'
         derived = False
         for topology, written in cluster.topologies.items():
             if name.startswith(topology) and any(name == f"{topology}-{step.name}" for step in written.spec.steps):
                 roots = ", ".join(f"{topology}-{step.name}" for step in written.spec.steps if step.is_root)
-                what = f'{said}, because that step of NetworkTopology "{topology}" is no device'
+                what = f'{missing}, because that step of NetworkTopology "{topology}" is no device'
                 yield Finding(what=what, hint=f"request {roots}", path=place)
                 derived = True
         if not derived and (meant := _meant(name, cluster)):
-            yield Finding(what=said, hint=f'did you mean "{meant}"?', path=place)
+            yield Finding(what=missing, hint=f'did you mean "{meant}"?', path=place)
 
 
 def _meant(name: str, cluster: Cluster) -> str:
-    """The class of a topology that may be meant by a name that is no class's; a few that are alike are compared."""
+    """The class of a topology whose name is closest to an unknown one; a few similar names are compared."""
     alike = (
         class_name
         for class_name in cluster.classes
@@ -123,7 +123,7 @@ def _meant(name: str, cluster: Cluster) -> str:
 
 
 def _places(wanted: DeviceClaim, name: str, path: Path) -> Iterator[Path]:
-    """Where a claim names a class."""
+    """The places where a claim names a class."""
     for at, request in enumerate(wanted.requests):
         if request.exactly is not None and request.exactly.device_class_name == name:
             yield (*path, "requests", at, "exactly", "deviceClassName")
@@ -133,7 +133,7 @@ def _places(wanted: DeviceClaim, name: str, path: Path) -> Iterator[Path]:
 
 
 def warnings(claim: ResourceClaim | ResourceClaimTemplate, cluster: Cluster) -> Iterator[Finding]:
-    """What the author of a claim should know though nothing stands against it."""
+    """The warnings for the author of a claim without errors."""
     wanted, path = device_claim(claim)
     named = f'{claim.kind} "{claim.metadata.name}"'
     for at, request in enumerate(wanted.requests):

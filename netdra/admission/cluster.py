@@ -1,8 +1,8 @@
-"""What a verdict stands on: the object that is written, and the other objects of the cluster that bear on it.
+"""The cluster that a verdict goes by: the other objects that matter for the object that is written.
 
-Made by `netdra.admission.copy`, read by the reviews. A worker is sent only what the review of the object looks at
-(`narrowed`): it reads that anew for each object, and a cluster may have a thousand topologies. The verdict is the same
-as with the whole cluster.
+Made by `netdra.admission.copy`, read by the reviews. A worker gets only the part that the review of the object needs
+(`narrowed`): it decodes that part for each object, and a cluster may have a thousand topologies. The verdict is the
+same as with the whole cluster.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ class Cluster(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     Attributes:
         classes: the DeviceClasses that are there, and those that the controller will make of the topologies.
         users: of the topology that is written: the claims that pods are attached with.
-        waiting: how many others are allocated through its classes.
-        reported: what nodes report, as far as the policy that is written or deleted asks for it.
-        nowhere: why the CustomDevice that is written is applied on no node now; "" if it is, or nobody knows.
-        added: the names that policies and CustomDevices add to devices, for what selectors may ask for.
+        waiting: how many other claims are allocated through its classes.
+        reported: the nodes' reports, as far as the policy that is written or deleted asks for attributes.
+        nowhere: why the CustomDevice that is written is applied on no node now; "" if it is, or that is unknown.
+        added: the names that policies and CustomDevices add to devices, which selectors may use.
     """
 
     topologies: Mapping[str, NetworkTopology] = {}
@@ -58,7 +58,7 @@ NOTHING = Cluster()
 
 
 def topologies_of_class(device_class: DeviceClass) -> frozenset[str]:
-    """The topologies that a class brings; none if it is not one of ours."""
+    """The topologies of a class; none if the class is not ours."""
     named: set[str] = set()
     for config in device_class.spec.config:
         try:
@@ -71,7 +71,7 @@ def topologies_of_class(device_class: DeviceClass) -> frozenset[str]:
 
 
 def narrowed(request: AdmissionRequest, cluster: Cluster) -> Cluster:
-    """What of the cluster an object is held against; nothing for one that cannot be read, which is refused anyway."""
+    """The part of the cluster that the review of an object needs; none if the object cannot be read: it is refused."""
     narrow = _KINDS.get(request.kind.kind)
     try:
         return NOTHING if narrow is None or request.too_deep else narrow(request, cluster)
@@ -110,9 +110,9 @@ def _of_custom_device(_: AdmissionRequest, cluster: Cluster) -> Cluster:
 
 
 def _clashing(new: NetworkTopology, topologies: Topologies) -> dict[str, NetworkTopology]:
-    """The topologies that can have a DeviceClass's or an extended resource's name of a new one, or its addresses.
+    """The topologies that may share a DeviceClass's or an extended resource's name, or addresses, with a new one.
 
-    A class is named `<topology>-<step>`, so of two topologies with a class of one name one's name begins the other's.
+    A class is named `<topology>-<step>`, so if two topologies share a class's name, one's name begins the other's.
     """
     begin, resources = f"{new.name}-", {step.extended_resource_name for step in new.spec.steps} - {""}
     handed = [*ranges(new)]
@@ -122,7 +122,7 @@ def _clashing(new: NetworkTopology, topologies: Topologies) -> dict[str, Network
         if name.startswith(begin)
         or new.name.startswith(f"{name}-")
         or (resources and any(step.extended_resource_name in resources for step in topology.spec.steps))
-        or (handed and any(one.clashes(other) for other in ranges(topology) for one in handed))
+        or (handed and any(own.clashes(other) for other in ranges(topology) for own in handed))
     }
 
 

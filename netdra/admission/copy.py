@@ -1,10 +1,10 @@
-"""The copy of the cluster's objects that verdicts stand on, and the few questions that the copy is not enough for.
+"""The copy of the cluster's objects that verdicts go by, and the few questions for which the copy is not enough.
 
 Kept current by reflectors while `run` runs. A claim is refused only after the API server itself was asked: an object
-that was made a moment ago may not have come here yet. Such a read is begun after it was asked for: who asks for an
-object while it is being read waits for the next read, because the answer that is under way may be from before the write
-that made the question, and all who wait share that next read. So a storm of claims for one topology costs the API
-server one request at a time, and no claim waits for more than two.
+that was made a moment ago may not be in the copy yet. A caller that asks for an object while it is being read waits for
+the next read, because the answer under way may be from before the write that caused the question; all such callers
+share that next read. So a storm of claims for one topology costs the API server one request at a time, and no claim
+waits for more than two.
 """
 
 from __future__ import annotations
@@ -53,11 +53,11 @@ class Source(Protocol):
     """Where objects are read."""
 
     async def get(self, resource: Resource[T], name: str) -> T:
-        """One object; raises NotFoundError if there is none, ApiError if it is not to be had."""
+        """One object; raises NotFoundError if there is none, ApiError if the API server did not answer."""
 
 
 class Reads:
-    """The reads that are under way, and those that are to come. One event loop's."""
+    """The reads that are under way, and the next ones. One event loop's."""
 
     def __init__(self, source: Source) -> None:
         self._source = source
@@ -68,7 +68,7 @@ class Reads:
         """An object as it is at some moment from now on; None if there is none.
 
         Raises:
-            ApiError: it is not to be had.
+            ApiError: the API server did not answer.
         """
         key = resource.plural, name
         reading: asyncio.Task[T | None] | None = self._next.get(key)
@@ -120,7 +120,7 @@ class Copy:
                     self._reflected(following, POLICIES, self.policies),
                     self._reflected(following, CUSTOM_DEVICES, self.custom_devices),
                     self._reflected(following, DEVICE_CLASSES, self.classes),
-                    # Warnings alone stand on these: where the server does not know the kind, verdicts do without.
+                    # Warnings alone need these: where the server does not know the kind, verdicts do without.
                     Reflector(self._client, NODE_INTERFACES, self.nodes.reports, vital=False).run(),
                     Reflector(self._client, NODES, self.nodes.nodes, vital=False).run(),
                 )
@@ -139,7 +139,7 @@ class Copy:
 
     @property
     def cluster(self) -> Cluster:
-        """The cluster as it is known now."""
+        """The cluster as the copy has it now."""
         if self._cluster is None:
             self._cluster = Cluster(
                 topologies=dict(self.topologies.objects),
@@ -152,21 +152,21 @@ class Copy:
         return self._cluster
 
     async def with_users(self, topology: str) -> Cluster:
-        """The cluster, with the claims that use a topology and have it in a pod, as the API server knows them now.
+        """The cluster, with the claims that use a topology and have it in a pod, as the API server has them now.
 
         Raises:
-            ApiError: it cannot be asked.
+            ApiError: the API server did not answer.
         """
         using = [claim for claim in await self._client.list(CLAIM_STATES) if topology in topologies_of(claim)]
         attached = users(claim for claim in using if is_attached(claim)).get(topology, ())
         return replace(self.cluster, users=attached, waiting=len(using) - len(attached))
 
     async def with_reports(self, new: DeviceExposurePolicy | None, *, trusted: bool) -> Cluster:
-        """The cluster, with what nodes report as far as a policy asks for it that is written or deleted.
+        """The cluster, with the nodes' reports as far as a policy that is written or deleted asks for attributes.
 
         Args:
             new: the policy as it will be, None if it is deleted.
-            trusted: whether it is the API server that asks; else what is published must do.
+            trusted: whether the API server asks; other clients learn of published attributes alone.
         """
         asked = asked_for([] if new is None else [new.spec.selector.cel], published=not trusted)
         reported = await self.nodes.reported(asked, new)
@@ -175,15 +175,15 @@ class Copy:
         return replace(self.cluster, reported=reported)
 
     async def confirmed(self, classes: Iterable[str]) -> Cluster:
-        """The cluster, with these DeviceClasses and their topologies as the API server knows them now.
+        """The cluster, with these DeviceClasses and their topologies as the API server has them now.
 
-        It is `cluster` itself, as it was when this was called, where that is right.
+        It is `cluster` itself, as it was when this was called, if that is up to date.
 
         Raises:
-            ApiError: it cannot be asked.
+            ApiError: the API server did not answer.
         """
         cluster, asked = self.cluster, tuple(classes)
-        # In one go with the topologies that the classes are thought to be of, for somebody waits.
+        # In one go with the topologies that the copy has for these classes, because the claim's author waits.
         supposed = _named(asked, cluster.classes)
         stored = _some(self.classes.objects, asked), _some(cluster.topologies, supposed)
         present, topologies = await asyncio.gather(
@@ -212,13 +212,13 @@ class Copy:
             self._added = None
 
     def _made_added(self) -> Added:
-        """What policies and CustomDevices add to devices; there may be thousands of these, and few change."""
+        """The names that policies and CustomDevices add to devices; there may be thousands of these, and few change."""
         if self._added is None:
             self._added = added(self.policies.objects.values(), self.custom_devices.objects.values())
         return self._added
 
     def _made_classes(self) -> dict[str, DeviceClass]:
-        """The classes that the controller makes of the topologies; of those that did not change, as computed before."""
+        """The classes that the controller makes of the topologies; those of unchanged topologies are computed once."""
         before, self._made = self._made, {}
         merged: dict[str, DeviceClass] = {}
         for name, topology in self.topologies.objects.items():
@@ -235,7 +235,7 @@ def _some(objects: Mapping[str, T], names: Iterable[str]) -> dict[str, T]:
 
 
 def _named(classes: Iterable[str], by_name: Classes) -> frozenset[str]:
-    """The topologies that these DeviceClasses bring."""
+    """The topologies of these DeviceClasses."""
     return frozenset(
         name
         for device_class in classes

@@ -1,4 +1,4 @@
-"""A CustomDevice that is about to be written: whether what it adds can be published, and whose it would be."""
+"""A CustomDevice that is about to be written: whether its facts can be published, and on which devices."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from netdra.topology.findings import Finding
 
 
 def review(new: CustomDevice, custom_devices: Mapping[str, CustomDevice], nowhere: str = "") -> Verdict:
-    """What stands against a CustomDevice, and what its author should know.
+    """The errors of a CustomDevice, or the warnings for its author.
 
     Args:
         new: as it will be.
         custom_devices: all of them, by name.
-        nowhere: why no node has what it speaks of; "" if one has, or nobody knows.
+        nowhere: why no node has its device; "" if one has, or that is unknown.
     """
     named = f'CustomDevice "{new.name}"'
     if wrong := tuple(f"{named}: {text}" for text in problems(new)):
@@ -30,7 +30,7 @@ def review(new: CustomDevice, custom_devices: Mapping[str, CustomDevice], nowher
 
 
 def warnings(new: CustomDevice, custom_devices: Mapping[str, CustomDevice]) -> Iterator[Finding]:
-    """What the author of a CustomDevice should know though nothing stands against it."""
+    """The warnings for the author of a CustomDevice without errors."""
     same = sorted(
         name for name, other in custom_devices.items() if name != new.name and _subject(other) == _subject(new)
     )
@@ -40,7 +40,7 @@ def warnings(new: CustomDevice, custom_devices: Mapping[str, CustomDevice]) -> I
 
 
 def problems(new: CustomDevice) -> Iterator[str]:
-    """What stands against a CustomDevice by itself, each with its place before it."""
+    """The errors of a CustomDevice by itself, each with its place before it."""
     spec = new.spec
     if not names.is_label(spec.device):
         yield f'spec.device: "{spec.device}" is no device\'s name: a DNS label of up to {names.MAX_LABEL} characters'

@@ -29,12 +29,12 @@ class Settings:
     """How the webhook serves.
 
     Attributes:
-        address, port: where.
-        hosts: the names that the API server calls it by.
+        address, port: where to listen.
+        hosts: the names by which the API server calls it.
         folder: a mounted certificate; without it netdra makes one.
-        clients: who may ask.
-        namespace, secret: where the one that netdra makes is stored.
-        configurations: the webhook configurations that are to trust that one.
+        clients: the clients that may ask.
+        namespace, secret: where the certificate that netdra makes is stored.
+        configurations: the webhook configurations that are to trust that certificate.
     """
 
     address: str

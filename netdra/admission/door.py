@@ -1,9 +1,9 @@
-"""The webhook's port: how many connections, how long each may take to ask, and how much all of them may hold.
+"""The webhook's port: how many connections, how long each may take to ask, and how many bytes all of them may hold.
 
-Whoever can route a packet to the port can connect. So every connection is on the clock, from its first byte until its
-question is read, and what room there is, is taken from the address that has most of it: a flood from one address ends
-its own connections, and those of the API server go on. `netdra.admission.server` opens the door and tells it which
-question has been read and answered; the requests themselves are aiohttp's.
+Any host that can route a packet to the port can connect. So a connection has limited time from its first byte until its
+request is read, and if there is no room, the address that uses most of it gives way: a flood from one address ends its
+own connections, and those of the API server go on. `netdra.admission.server` opens the door and reports each request
+that was read and answered; the requests themselves are aiohttp's.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ IDLE_SECONDS = 120.0
 """Without a request; the API server closes its idle connections after 90 s."""
 MAX_CONNECTIONS = 256
 MAX_HELD = 32 * 1024 * 1024
-"""Bytes of requests that are not answered yet, of all connections."""
+"""Bytes of unanswered requests, of all connections."""
 
 Handler = Callable[[], asyncio.Protocol]
 
@@ -37,10 +37,10 @@ class Connection(asyncio.Protocol):
     """One connection, between the transport and the handler of its requests.
 
     Attributes:
-        address: whose it is.
+        address: the peer's address.
         trusted: whether it has shown a certificate that the door trusts.
-        answering: whether it has asked, and waits for the answer.
-        gone: whether it counts for nothing any more.
+        answering: whether its request was read, and waits for the answer.
+        gone: whether it no longer counts.
         held: bytes of the request that is being read or answered.
     """
 
@@ -60,7 +60,7 @@ class Connection(asyncio.Protocol):
         self.address = str(peer[0]) if peer else ""
 
     async def enter(self, tls: ssl.SSLContext) -> None:
-        """Shake hands, and hand on what comes from now on."""
+        """Shake hands, and hand on the bytes that come from now on."""
         loop = asyncio.get_running_loop()
         try:
             made = await loop.start_tls(
@@ -85,7 +85,7 @@ class Connection(asyncio.Protocol):
         self._before.clear()
 
     def data_received(self, data: bytes) -> None:
-        """Count what comes, and hand it on."""
+        """Count the bytes, and hand them on."""
         if not self._entered:
             self._before.append(data)
             return
@@ -98,7 +98,7 @@ class Connection(asyncio.Protocol):
         self._door.holds(len(data))
 
     def read(self) -> None:
-        """The request is complete; what is left of its time is the webhook's own."""
+        """The request is complete; the peer's time no longer runs."""
         self.answering = True
         self._ahead = 0
         self._wait(None)
@@ -113,7 +113,7 @@ class Connection(asyncio.Protocol):
         self._wait(REQUEST_SECONDS if self.held else IDLE_SECONDS)
 
     def eof_received(self) -> bool | None:
-        """The other side has said all."""
+        """The peer sends no more."""
         return self._handler.eof_received() if self._entered else None
 
     def connection_lost(self, problem: Exception | None) -> None:
@@ -124,11 +124,11 @@ class Connection(asyncio.Protocol):
         self._door.left(self)
 
     def pause_writing(self) -> None:
-        """The other side reads too slowly."""
+        """The peer reads too slowly."""
         self._handler.pause_writing()
 
     def resume_writing(self) -> None:
-        """It reads again."""
+        """The peer reads again."""
         self._handler.resume_writing()
 
     def end(self, reason: str) -> None:
@@ -138,7 +138,7 @@ class Connection(asyncio.Protocol):
 
     @property
     def handler(self) -> asyncio.Protocol:
-        """What handles its requests."""
+        """The handler of its requests."""
         return self._handler
 
     def _wait(self, seconds: float | None) -> None:
@@ -156,7 +156,7 @@ class _Entrance(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         raw = cast(asyncio.Transport, transport)
-        raw.pause_reading()  # until the handshake, which reads what comes
+        raw.pause_reading()  # until the handshake, which reads the bytes
         self._door.came(Connection(self._door, raw))
 
 
@@ -172,8 +172,8 @@ class Door(web.BaseSite):
             runner: handles requests.
             address: where to listen.
             port: likewise.
-            tls: what to serve with; a client that shows a certificate must show one that it trusts.
-            names: which common names are the API server's; any, if none is named.
+            tls: the context to serve with; a client that shows a certificate must show one that it trusts.
+            names: the common names of the API server; any name, if none is given.
         """
         super().__init__(runner)
         self._where = (address, port)
@@ -186,7 +186,7 @@ class Door(web.BaseSite):
 
     @property
     def name(self) -> str:
-        """Where it is."""
+        """The door's URL."""
         return f"https://{self._where[0]}:{self._where[1]}"
 
     async def start(self) -> None:
@@ -205,15 +205,15 @@ class Door(web.BaseSite):
         return self._runner.server()
 
     def of(self, request: web.Request) -> Connection | None:
-        """The connection that a request came by; None if it is gone."""
+        """The connection of a request; None if it is gone."""
         return self.handlers.get(request.protocol)
 
     def trusts(self, certificate: dict[str, object] | None) -> bool:
-        """Whether a connection is the API server's, by what it has shown; OpenSSL has verified that already."""
+        """Whether a connection is the API server's, by its certificate, which OpenSSL has verified already."""
         return bool(certificate) and (not self._names or not self._names.isdisjoint(_common_names(certificate or {})))
 
     def came(self, connection: Connection) -> None:
-        """Somebody connected: who has most connections makes room, if there is none."""
+        """A client connected: if there is no room, the address with most connections gives way."""
         self._open[connection] = None
         task = asyncio.get_running_loop().create_task(connection.enter(self._tls))
         self._entering.add(task)
@@ -222,7 +222,7 @@ class Door(web.BaseSite):
             self._make_room("too many", lambda connection: 1)
 
     def holds(self, more: int) -> None:
-        """What is held of requests has become more, or less."""
+        """The bytes of unanswered requests have become more, or less."""
         self._held += more
         if self._held > MAX_HELD:
             self._make_room("too much", lambda connection: connection.held)
@@ -235,14 +235,14 @@ class Door(web.BaseSite):
             self._held -= connection.held
 
     def _make_room(self, reason: str, share: Callable[[Connection], int]) -> None:
-        """End the connection that takes most, of the address that takes most; those that are being answered stay."""
+        """End the largest connection of the address that uses most; connections that are being answered stay."""
         waiting = [connection for connection in self._open if not connection.answering and share(connection)]
         if not waiting:
             return
         takes: Counter[tuple[bool, str]] = Counter()
         for connection in waiting:
             takes[not connection.trusted, connection.address] += share(connection)
-        most = max(takes, key=lambda who: (who[0], takes[who]))
+        most = max(takes, key=lambda client: (client[0], takes[client]))
         ended = max(
             (connection for connection in waiting if (not connection.trusted, connection.address) == most), key=share
         )

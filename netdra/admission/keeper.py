@@ -1,8 +1,8 @@
 """Keeps the webhook's own certificate: made where there is none, stored in a Secret, trusted first and then served.
 
 Run by every replica of `netdra webhook`; the replica that writes the Secret first has made the certificate, and the
-others take it from there. The webhook configurations are told to trust its authority before anybody serves with it, and
-go on to trust the one before, so that no call of the API server fails while certificates change (docs/decisions/D44).
+others take it from there. The webhook configurations trust its authority before any replica serves with it, and go on
+to trust the former one, so that no call of the API server fails while certificates change (docs/decisions/D44).
 """
 
 from __future__ import annotations
@@ -33,20 +33,20 @@ from netdra.ops.health import Finding
 log = logging.getLogger(__name__)
 
 SETTLE_SECONDS = 5.0
-"""How long the API server is given to see whom to trust, before it meets the new certificate."""
+"""How long the API server has to learn of the new authority, before it meets the new certificate."""
 LONGEST_WAIT = 3600.0
 REPAIRED = "networking.dra.io/repaired-at"
-"""The annotation of the Secret that says when a bad one was last replaced."""
+"""The annotation of the Secret with the time when a broken certificate was last replaced."""
 REPAIR_EVERY = timedelta(hours=1)
 BEHIND = timedelta(minutes=30)
-"""How long a replica that cannot serve with the Secret's certificate is asked with the one before."""
+"""How long a replica that cannot serve with the Secret's certificate goes on with the former one."""
 _SOON = 1.0
 TYPE = "kubernetes.io/tls"
 MANAGER = "netdra-certificates"
 
 
 class Secret(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """Where the certificate is stored; values are in base64."""
+    """The Secret of the certificate; values are in base64."""
 
     metadata: ObjectMeta
     type: str
@@ -69,7 +69,7 @@ class Webhook(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class WebhookConfiguration(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """What the API server asks the webhook about."""
+    """A configuration by which the API server calls the webhook."""
 
     metadata: ObjectMeta
     webhooks: tuple[Webhook, ...] = ()
@@ -80,7 +80,7 @@ CONFIGURATIONS = Resource("admissionregistration.k8s.io/v1", "validatingwebhookc
 
 
 def configurations(name: str) -> tuple[str, ...]:
-    """The webhook configurations of an installation, by what its objects are called."""
+    """The webhook configurations of an installation, by the name of its objects."""
     return (name, f"{name}-claims")
 
 
@@ -95,9 +95,9 @@ class Keeper:
 
     Attributes:
         namespace, name: of the Secret.
-        hosts: what the certificate is to be valid for.
+        hosts: the names that the certificate is to be valid for.
         configurations: the webhook configurations that are to trust it.
-        tls: what is served with.
+        tls: the context that the webhook serves with.
         not_after: when the certificate in use ends, None while there is none.
     """
 
@@ -117,7 +117,7 @@ class Keeper:
     _work: asyncio.Event = field(default_factory=asyncio.Event)
 
     async def run(self) -> None:
-        """Go on until cancelled; what the API server refuses is tried again."""
+        """Go on until cancelled; a request that the API server refuses is tried again."""
         chosen = Selection(namespace=self.namespace, field_selector=f"metadata.name={self.name}")
         self._trusting = tuple(Store() for _ in self.configurations)
         with ExitStack() as following:
@@ -143,7 +143,7 @@ class Keeper:
             except ApiError as problem:
                 log.warning("certificate: %s", problem)
                 wait = backoff.next(problem.retry_after)
-            except OSError as problem:  # of this process, be it no more open files; an SSLError is an OSError
+            except OSError as problem:  # of this process, such as too many open files; an SSLError is an OSError
                 self._behind_since = self._behind_since or self.clock()
                 log.warning("cannot serve with the certificate of secret %s/%s: %s", self.namespace, self.name, problem)
                 wait = backoff.next()
@@ -152,9 +152,9 @@ class Keeper:
                     await self._work.wait()
 
     async def _sync(self) -> float:
-        """Do what is to be done now; the seconds until there is something to do again."""
+        """Do the work that is due; returns the seconds until more is due."""
         stored = next(iter(self._secrets.objects.values()), None)
-        with suppress(ConflictError, AlreadyExistsError):  # somebody was first, and the store brings what they wrote
+        with suppress(ConflictError, AlreadyExistsError):  # another replica was first, and the store brings its Secret
             if stored is None:
                 await self._create()
                 return LONGEST_WAIT
@@ -163,7 +163,7 @@ class Keeper:
             except ValueError as problem:
                 return await self._repair(stored, str(problem))
             if not certificates.is_for(certificate, self.hosts):
-                # Who serves it by other names goes on to be content with it, or the two would take turns.
+                # Replicas with other names can go on with it, or the two would replace it in turns.
                 hosts = dict.fromkeys((*self.hosts, *certificates.names(certificate)))
                 await self._replace(stored, certificates.make(tuple(hosts), self.clock(), certificate))
             elif self.clock() >= certificates.renew_at(certificate):
@@ -174,7 +174,7 @@ class Keeper:
         return _SOON
 
     async def _serve(self, certificate: Certificate) -> float:
-        """Have it trusted, and serve with it; the seconds until there is something to do again."""
+        """Have a certificate trusted, and serve with it; returns the seconds until more is due."""
         if await self._trust(certificate) or (certificate != self._current and self._current is not None):
             await asyncio.sleep(self.settle)
         if certificate != self._current:
@@ -190,15 +190,15 @@ class Keeper:
         return min(LONGEST_WAIT, *((time - now).total_seconds() for time in coming))
 
     def check(self, now: datetime) -> Finding:
-        """Whether there is a certificate to be asked with, as a check of the process's health."""
+        """Whether there is a certificate to serve with, as a check of the process's health."""
         if self._behind_since is not None and now - self._behind_since >= BEHIND:
             return Finding(ok=False, detail=f"cannot serve with that of secret {self.namespace}/{self.name}")
         return certificates.check(self.not_after, now)
 
     async def _repair(self, stored: Secret, problem: str) -> float:
-        """Replace a broken certificate, unless that was done a moment ago; return the seconds until it may be done.
+        """Replace a broken certificate, unless that was done a moment ago; returns the seconds until more is due.
 
-        A replica that serves goes on with its certificate, and stores that one again.
+        A replica that serves goes on with its own certificate, and stores that again.
         """
         what = f"secret {self.namespace}/{self.name} holds no certificate: {problem}"
         since = _time(stored.metadata.annotations.get(REPAIRED, ""))
@@ -216,28 +216,28 @@ class Keeper:
         return LONGEST_WAIT
 
     async def _create(self) -> None:
-        """Store a certificate where there is none.
+        """Store the first certificate.
 
         Raises:
-            ApiError: somebody was first, or the server refuses.
+            ApiError: another replica was first, or the server refuses.
         """
         made = certificates.make(self.hosts, self.clock())
         metadata = ObjectMeta(name=self.name, namespace=self.namespace)
         await self.client.create(SECRETS, Secret(metadata=metadata, type=TYPE, data=_data(made)))
 
     async def _replace(self, stored: Secret, made: Certificate) -> None:
-        """Store another certificate in the place of what was seen; the store's next change brings it here.
+        """Store another certificate in the place of the one that was seen; the store's next change brings it here.
 
         Raises:
-            ApiError: somebody was first, or the server refuses.
+            ApiError: another replica was first, or the server refuses.
         """
         await self.client.replace(SECRETS, msgspec.structs.replace(stored, data=_data(made)))
 
     async def _trust(self, certificate: Certificate) -> bool:
-        """Have every configuration trust the certificate's authorities; whether one trusted others alone before.
+        """Have every configuration trust the certificate's authorities; returns whether one trusted only others.
 
         Raises:
-            ApiError: somebody changed one meanwhile, or the server refuses.
+            ApiError: a configuration was changed meanwhile, or the server refuses.
         """
         changed = False
         for store in self._trusting:
@@ -269,7 +269,7 @@ def read(stored: Secret) -> Certificate:
     """The certificate in a Secret.
 
     Raises:
-        ValueError: there is none that anybody could serve with.
+        ValueError: there is none, or none to serve with.
     """
     try:
         stored_certificate = Certificate(
@@ -290,7 +290,7 @@ def _data(made: Certificate) -> dict[str, str]:
 
 
 def _time(text: str) -> datetime | None:
-    """The time that an annotation says, None if that is none with a zone."""
+    """The time of an annotation; None if its text is no time with a zone."""
     with suppress(ValueError):
         moment = datetime.fromisoformat(text)
         return moment if moment.tzinfo is not None else None
@@ -302,5 +302,5 @@ def _encoded(text: str) -> str:
 
 
 def _decoded(text: str) -> str:
-    """PEM of base64; what is neither comes to nothing."""
+    """The text of base64; bytes that are no UTF-8 are replaced, and are no PEM then."""
     return base64.b64decode(text).decode(errors="replace")

@@ -1,6 +1,6 @@
-"""AdmissionReview (admission.k8s.io/v1): what the API server sends to a webhook, and what it wants back.
+"""AdmissionReview (admission.k8s.io/v1): the API server's request to a webhook, and the answer.
 
-Decoded and encoded by `netdra.admission.server`. Objects stay bytes until somebody knows their kind.
+Decoded and encoded by `netdra.admission.server`. Objects stay bytes until the review of their kind.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ MAX_WARNING = 256
 
 
 class Kind(msgspec.Struct, frozen=True):
-    """What an object is."""
+    """An object's kind."""
 
     group: str
     version: str
@@ -29,13 +29,13 @@ class AdmissionRequest(msgspec.Struct, frozen=True, rename="camel", kw_only=True
     """One write that is about to happen.
 
     Attributes:
-        uid: what the answer must repeat.
+        uid: the answer must repeat it.
         kind: of the object, as converted for the webhook's rules.
-        operation: what is done to it.
-        name: its name; empty where the server is to make one.
+        operation: the write.
+        name: the object's name; empty if the server is to make one.
         object: as it will be; null for DELETE.
         old_object: as it is; null for CREATE.
-        too_deep: whether both are without what was nested too deeply to be read.
+        too_deep: whether the parts of both that were nested too deeply to be read are left out.
     """
 
     uid: str
@@ -57,14 +57,14 @@ class AdmissionReview(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class Verdict(msgspec.Struct, frozen=True):
-    """Why a write is refused, if it is, and what its author should know in any case."""
+    """The errors for which a write is refused, and the warnings for its author."""
 
     errors: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
 
     @property
     def allowed(self) -> bool:
-        """Whether nothing stands against the write."""
+        """Whether the write has no errors."""
         return not self.errors
 
 
@@ -76,7 +76,7 @@ def read(body: bytes) -> AdmissionRequest:
     """The request of an AdmissionReview.
 
     Raises:
-        msgspec.DecodeError: it is none.
+        msgspec.DecodeError, UnicodeDecodeError: the bytes are no AdmissionReview.
     """
     try:
         return _reader.decode(body).request

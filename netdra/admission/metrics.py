@@ -1,4 +1,4 @@
-"""What is measured of the webhook. Counted on by its server, its workers and the keeper of its certificate."""
+"""The webhook's metrics, counted by its server, its door, its workers and the keepers of its certificate."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ RENEWALS = WEBHOOK.counter("netdra_webhook_certificates_total", "Certificates th
 
 
 def serves(end: datetime) -> datetime:
-    """Note that the process serves with another certificate from now on, and return when that one ends."""
+    """Note that the process serves with another certificate from now on, and return its end."""
     NOT_AFTER.set(end.timestamp())
     RENEWALS.inc()
     return end

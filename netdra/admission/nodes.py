@@ -1,8 +1,8 @@
-"""What nodes report of their interfaces, ready to be asked what a policy would change.
+"""The nodes' reports of their interfaces, counted so that the effect of a policy can be worked out fast.
 
-Kept by `netdra.admission.copy`, asked by `netdra.admission.server`, which sends the answer to a worker with the policy.
-Most interfaces of a cluster are alike in all that one selector asks for, so they are counted together: 50 nodes of 400
-interfaces come to a few dozen entries. What was made of a node is kept until the node reports anew.
+Part of `netdra.admission.copy`; `netdra.admission.server` sends the counts to a worker with the policy. Most interfaces
+of a cluster have the same values of all attributes that one selector asks for, so they are counted together: 50 nodes
+of 400 interfaces come to a few dozen entries. A node's counts are used until the node reports anew.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ from netdra.model.policy import DeviceExposurePolicy
 SLICE_SECONDS = 0.002
 """How long one look may keep other requests waiting before it lets them go first."""
 MOST_SECONDS = 0.1
-"""How long a look may take altogether; nodes that are not reached by then are not counted."""
+"""How long a look may take altogether; nodes that are left then are not counted."""
 MOST_SEEN = 1500
 KEPT = 32
-"""For how many selections of attributes the work is kept."""
+"""How many selections of attributes are remembered."""
 
 Key = tuple[Any, ...]
 
 
 class _Kind:
-    """Interfaces that are alike, wherever they are: one object for each key, which is compared by identity."""
+    """Interfaces that are alike, on any node: one object for each key, which is compared by identity."""
 
     __slots__ = ("key",)
 
@@ -41,7 +41,7 @@ class _Kind:
         self.key = key
 
     def seen(self, count: int, nodes: int, *, holds: bool) -> Seen:
-        """So many of them, on these nodes."""
+        """A number of such interfaces, on these nodes."""
         facts, unknown, unreadable, standings, devices = self.key
         return Seen(dict(facts), unknown, unreadable, dict(standings), devices, count, f"{nodes:x}", holds)
 
@@ -51,13 +51,13 @@ Part = tuple[_Kind, int]
 
 
 class _Selection:
-    """All nodes' interfaces, as far as some attributes go.
+    """All nodes' interfaces, by some attributes.
 
     Attributes:
-        of_nodes: what was made of each node.
-        counts: of each kind how many interfaces all nodes have together.
-        nodes: of each kind the nodes that have it, a bit for each.
-        stale: the nodes that have reported since.
+        of_nodes: the counts of each node.
+        counts: by kind, how many interfaces all nodes have together.
+        nodes: by kind, the nodes that have it, a bit for each.
+        stale: the nodes that have reported since they were counted.
     """
 
     def __init__(self, nodes: Iterable[str]) -> None:
@@ -76,7 +76,7 @@ class _Selection:
         return self._seen
 
     def count(self, node: str, bit: int, groups: Iterable[InterfaceGroup], asked: frozenset[str]) -> None:
-        """Count a node's interfaces, in the place of those that were counted for it."""
+        """Count a node's interfaces, in the place of its former ones."""
         self._seen = None
         for kind, count in self.of_nodes.pop(node, ()):
             self.counts[kind] -= count
@@ -104,11 +104,11 @@ class Nodes:
         self._selections: dict[frozenset[str], _Selection] = {}
 
     def following(self) -> AbstractContextManager[None]:
-        """Notice what nodes report anew, while this is entered."""
+        """Note the nodes that report anew, while this is entered."""
         return self.reports.following(self._outdate)
 
     async def reported(self, asked: frozenset[str], policy: DeviceExposurePolicy | None) -> Reported:
-        """What nodes report, as far as these attributes go.
+        """The nodes' reports, by these attributes.
 
         Args:
             asked: attributes by qualified name.
@@ -134,9 +134,10 @@ class Nodes:
         return Reported(tuple(self._apart(selection, chosen)), nodes - left, left)
 
     def nowhere(self, device: CustomDevice) -> str:
-        """Why a CustomDevice is applied on no node as they are now; "" if it is on some, or nothing is known.
+        """Why a CustomDevice is applied on no present node; "" if it is applied on some, or that is unknown.
 
-        Of an interface that it registers itself nobody can say: those that no policy matches are only counted.
+        It is unknown for an interface that the CustomDevice itself registers: interfaces that no policy matches are
+        only counted.
         """
         selector = device.spec.selector or CustomDeviceSelector()
         nodes = self.nodes.objects
@@ -157,7 +158,7 @@ class Nodes:
         )
 
     async def _refresh(self, selection: _Selection, asked: frozenset[str]) -> None:
-        """Count what nodes have reported since; other requests go first now and then."""
+        """Count the nodes that have reported since; other requests go first now and then."""
         begun = turn = time.monotonic()
         while selection.stale:
             node, _ = selection.stale.popitem()
@@ -172,22 +173,21 @@ class Nodes:
                 turn = time.monotonic()
 
     def _apart(self, selection: _Selection, chosen: Container[str]) -> Iterator[Seen]:
-        """The interfaces of chosen nodes and those of the others."""
+        """The interfaces of chosen nodes, and those of the others."""
         counts: dict[tuple[_Kind, bool], list[int]] = {}
         for node, parts in selection.of_nodes.items():
-            held = node in chosen
             for kind, count in parts:
-                entry = counts.setdefault((kind, held), [0, 0])
+                entry = counts.setdefault((kind, node in chosen), [0, 0])
                 entry[0] += count
                 entry[1] |= self._bit(node)
-        return (kind.seen(count, mask, holds=held) for (kind, held), (count, mask) in counts.items())
+        return (kind.seen(count, mask, holds=holds) for (kind, holds), (count, mask) in counts.items())
 
     def _bit(self, node: str) -> int:
         return 1 << self._bits.setdefault(node, len(self._bits))
 
     def _outdate(self, change: Change[NodeInterfaces]) -> None:
         if len(self._bits) > 2 * len(self.reports.objects) + KEPT:
-            # Many of them are of nodes that are no more.
+            # Many bits are of nodes that are gone.
             self._bits, self._selections = {}, {}
         for selection in self._selections.values():
             selection.stale[change.key] = None
@@ -206,7 +206,7 @@ def _has(groups: Iterable[InterfaceGroup], wanted: str) -> bool:
 
 
 def _parts(group: InterfaceGroup, asked: frozenset[str]) -> Iterator[tuple[Key, int]]:
-    """A group's interfaces by what is asked for of them, and how many they are."""
+    """A group's interfaces by the attributes that are asked for, and their numbers."""
     common, unknown = group.facts()
     facts = {name: common[name] for name in asked if name in common}
     missing = asked & unknown
@@ -215,7 +215,7 @@ def _parts(group: InterfaceGroup, asked: frozenset[str]) -> Iterator[tuple[Key, 
     if not missing:
         yield _key(facts, missing, rest), group.count
         return
-    # Those that are only counted are pods' own, and no policy has matched them: nothing is said of them.
+    # Interfaces that are only counted are pods' own, and no policy has matched them: they are left out.
     for name in group.names:
         own = {key: value for key, value in group.told_by(name, common, unknown).items() if key in asked}
         yield _key({**facts, **own}, missing - own.keys(), rest), 1

@@ -1,6 +1,6 @@
-"""A DeviceExposurePolicy that is about to be written: whether it can be used, and whether it says what was meant.
+"""A DeviceExposurePolicy that is about to be written: whether it can be used, and whether it is likely meant so.
 
-What it will do to the devices of the nodes that report is told in one sentence, as far as there is time. Pure.
+One sentence has its effect on the devices of the nodes that report, as far as there is time. Pure.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ _TOO_MUCH = "takes too long to be tried on all that nodes report; `netdra plan -
 def review(
     new: DeviceExposurePolicy, old: DeviceExposurePolicy | None, cluster: Cluster, in_time: Callable[[], bool]
 ) -> Verdict:
-    """What stands against a policy, and what its author should know.
+    """The errors of a policy, or the warnings for its author.
 
     Args:
         new: the policy as it will be.
         old: the policy as it is; None if it is new.
-        cluster: what else is there.
-        in_time: whether there is time to tell what the policy will do.
+        cluster: the other objects.
+        in_time: whether there is time to work out the policy's effect.
     """
     named = f'DeviceExposurePolicy "{new.name}"'
     if errors := check(new):
@@ -37,30 +37,30 @@ def review(
     if wrong := [f"{named}: spec.selector.cel: {remark.what}" for remark in remarks if remark.wrong]:
         return Verdict(tuple(wrong))
     try_out(new.spec.selector.cel)
-    told = [f"spec.selector.cel: {remark.what}" for remark in remarks]
-    told += warnings(new, cluster.policies.values())
+    texts = [f"spec.selector.cel: {remark.what}" for remark in remarks]
+    texts += warnings(new, cluster.policies.values())
     if done := effect(cluster.policies.values(), old, new, cluster.reported, in_time):
-        told.insert(0, done)
-    return Verdict((), tuple(f"{named}: {text}" for text in told))
+        texts.insert(0, done)
+    return Verdict((), tuple(f"{named}: {text}" for text in texts))
 
 
 def review_deletion(old: DeviceExposurePolicy, cluster: Cluster, in_time: Callable[[], bool]) -> Verdict:
-    """What its deletion will do; nothing stands against one."""
+    """The effect of a policy's deletion, which is never refused."""
     done = effect(cluster.policies.values(), old, None, cluster.reported, in_time)
     return Verdict((), (f'DeviceExposurePolicy "{old.name}": its deletion {done}',) if done else ())
 
 
 class _Effect:
-    """What the policy comes to on all interfaces that were looked at."""
+    """The effect of a policy on all interfaces that were looked at."""
 
     def __init__(self, policy: str) -> None:
         self._policy = policy
-        self.hidden = self.allocated = self.offered = self.taken = self.left = self.untold = self.matched = 0
+        self.hidden = self.allocated = self.offered = self.taken = self.left = self.unknown = self.matched = 0
         self.hidden_on = self.offered_on = self.taken_on = self.left_on = 0
 
     def add(self, seen: Seen, change: Change | None) -> None:
         if change is None:
-            self.untold += seen.count
+            self.unknown += seen.count
             return
         if change is UNCHANGED:
             return
@@ -86,13 +86,13 @@ def effect(
     reported: Reported,
     in_time: Callable[[], bool],
 ) -> str:
-    """What a policy will do, "" if it does nothing or nobody reports.
+    """The effect of a policy in one sentence; "" if it has none, or no node reports.
 
     Args:
-        policies: those that are there.
+        policies: the present policies.
         old: the policy as it is; None if it is new.
         new: the policy as it will be; None if it is deleted.
-        reported: what nodes report, as far as the policy asks for it.
+        reported: the nodes' reports, by the attributes that the policy asks for.
         in_time: whether there is time to go on.
     """
     if not reported.nodes:
@@ -108,26 +108,26 @@ def effect(
         if not in_time():
             return _TOO_MUCH
         outcome.add(seen, (here if seen.holds else elsewhere).of(seen))
-    return _told(outcome, reported, written=new is not None)
+    return _sentence(outcome, reported, written=new is not None)
 
 
-def _told(change: _Effect, reported: Reported, *, written: bool) -> str:
+def _sentence(change: _Effect, reported: Reported, *, written: bool) -> str:
     parts = []
     if change.hidden:
-        held = f", {change.allocated} of them allocated" if change.allocated else ""
-        parts.append(f"hides {_counted(change.hidden, 'device')} on {_nodes(change.hidden_on)}{held}")
+        allocated = f", {change.allocated} of them allocated" if change.allocated else ""
+        parts.append(f"hides {_counted(change.hidden, 'device')} on {_nodes(change.hidden_on)}{allocated}")
     if change.offered:
         parts.append(f"offers {_counted(change.offered, 'device')} more on {_nodes(change.offered_on)}")
     if change.taken:
         parts.append(f"takes {_counted(change.taken, 'device')} on {_nodes(change.taken_on)} over from other policies")
     if change.left:
         parts.append(f"leaves {_counted(change.left, 'device')} on {_nodes(change.left_on)} to other policies")
-    if written and not change.matched and not change.untold and not reported.left:
+    if written and not change.matched and not change.unknown and not reported.left:
         parts.append(
             f"matches no interface that {_counted(reported.nodes, 'node')} report{'s' * (reported.nodes == 1)}"
         )
-    if change.untold:
-        parts.append(f"unknown for {_counted(change.untold, 'interface')}, of which nodes report too little")
+    if change.unknown:
+        parts.append(f"unknown for {_counted(change.unknown, 'interface')}, of which nodes report too little")
     if parts and reported.left:
         parts.append(f"{_counted(reported.left, 'node')} more were not looked at")
     return "; ".join(parts)

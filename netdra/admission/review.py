@@ -1,7 +1,7 @@
-"""One admission request to its verdict: which kind it is of, and whether it can be read.
+"""One admission request to its verdict, by the object's kind; an object of ours that cannot be read is refused.
 
 Pure. Called by `netdra.admission.server` for claims and classes, and by `netdra.admission.worker` for the kinds whose
-authors' expressions are compiled.
+expressions are compiled.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ _GROUPS = {"networking.dra.io", "cni.networking.k8s.io", "resource.k8s.io"}
 
 
 def review(request: AdmissionRequest, cluster: Cluster, in_time: Callable[[], bool] = lambda: True) -> Verdict:
-    """Whether a write may happen. What is none of ours, and every deletion, may.
+    """Whether a write may happen. Writes of other kinds, and every deletion, may.
 
     Args:
         request: the write.
-        cluster: what it is held against.
-        in_time: whether there is time for what is good to know and decides nothing.
+        cluster: the other objects.
+        in_time: whether there is time for warnings, which decide nothing.
     """
     kind = request.kind.kind
     if request.kind.group not in _GROUPS:
@@ -67,9 +67,9 @@ def review(request: AdmissionRequest, cluster: Cluster, in_time: Callable[[], bo
 
 
 def _class(request: AdmissionRequest) -> Verdict:
-    """What stands against a DeviceClass, as far as it says something to netdra.
+    """The errors of a DeviceClass, as far as it has configuration for netdra.
 
-    Classes are every driver's, so what cannot be read is let through: the API server itself judges that.
+    Classes are every driver's, so a class that cannot be read is let through: the API server itself judges that.
     """
     try:
         device_class = _read(request.object, DeviceClass)
@@ -79,7 +79,7 @@ def _class(request: AdmissionRequest) -> Verdict:
 
 
 def is_reshaped(request: AdmissionRequest) -> bool:
-    """Whether a topology is about to get other steps; only then it matters who uses it."""
+    """Whether a topology is about to get other steps; only then its users matter."""
     if request.operation != "UPDATE" or request.too_deep:
         return False
     try:
@@ -91,7 +91,7 @@ def is_reshaped(request: AdmissionRequest) -> bool:
 
 
 def policies_of(request: AdmissionRequest) -> tuple[DeviceExposurePolicy | None, DeviceExposurePolicy | None]:
-    """The policy as it is and as it will be; None where there is none, or one that cannot be read."""
+    """The policy as it is and as it will be; None if there is none, or if it cannot be read."""
     if request.too_deep:
         return None, None
     return _read_old(request, DeviceExposurePolicy), _read_any(request.object, DeviceExposurePolicy)
@@ -103,7 +103,7 @@ def _topology(request: AdmissionRequest, cluster: Cluster) -> Verdict:
 
 
 def _deletion(request: AdmissionRequest, cluster: Cluster, in_time: Callable[[], bool]) -> Verdict:
-    """What the deletion of a policy will do; others, and other operations, bring nothing."""
+    """The effect of a policy's deletion; other kinds and operations have no verdict of their own."""
     old = policies_of(request)[0] if request.operation == "DELETE" and request.kind.kind == POLICY else None
     return ALLOWED if old is None else policies.review_deletion(old, cluster, in_time)
 
@@ -134,7 +134,7 @@ def _read(raw: msgspec.Raw, kind: type[T]) -> T:
 
 
 def _misfits(request: AdmissionRequest) -> Iterator[str]:
-    """All that is wrong with an object that cannot be read as what it is; of a topology's steps what can be told."""
+    """All errors of an object that does not fit its kind; of a topology also its steps' errors, where they are read."""
     value = msgspec.json.decode(request.object)
     if isinstance(value, dict):
         value.setdefault("kind", request.kind.kind)
@@ -145,7 +145,7 @@ def _misfits(request: AdmissionRequest) -> Iterator[str]:
 
 
 def _read_old(request: AdmissionRequest, kind: type[T]) -> T | None:
-    """What is there already; None if nothing is, or something that cannot be read and so is in nobody's use."""
+    """The present object; None if there is none, or if it cannot be read, because then nothing uses it."""
     return _read_any(request.old_object, kind)
 
 

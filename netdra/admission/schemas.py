@@ -1,4 +1,4 @@
-"""A CNIPluginSchema that is about to be written: whether it contradicts itself, or topologies that are there."""
+"""A CNIPluginSchema that is about to be written: whether it contradicts itself, or present topologies."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from netdra.topology.findings import Finding
 
 
 def review(new: CNIPluginSchema, cluster: Cluster) -> Verdict:
-    """What stands against a schema, and what its author should know."""
+    """The errors of a schema, or the warnings for its author."""
     _, findings = contract.examine(new)
     if findings:
         return Verdict(tuple(finding.text for finding in findings))
@@ -23,7 +23,7 @@ def review(new: CNIPluginSchema, cluster: Cluster) -> Verdict:
 
 
 def warnings(new: CNIPluginSchema, cluster: Cluster) -> Iterator[Finding]:
-    """What the author of a schema should know though nothing stands against it."""
+    """The warnings for the author of a schema without errors."""
     name, plugin = new.metadata.name, new.spec.plugin
     if new.is_shipped:
         yield from _not_shipped(new)
@@ -45,7 +45,7 @@ def warnings(new: CNIPluginSchema, cluster: Cluster) -> Iterator[Finding]:
 
 
 def _not_shipped(new: CNIPluginSchema) -> Iterator[Finding]:
-    """That an object shows something else than what is shipped under its name."""
+    """A warning for an object that differs from the schema that is shipped under its name."""
     name = new.metadata.name
     own = shipped.objects().get(name)
     if own is not None and own.spec == new.spec:

@@ -1,7 +1,7 @@
-"""The webhook's HTTP side: AdmissionReviews in, verdicts out, and whether it is well.
+"""The webhook's HTTP side: AdmissionReviews in, verdicts out, and its health.
 
-Run by `netdra.admission.daemon`. Claims are answered from the copy, here and now, since every pod may bring some, and
-so are classes, in which nothing is compiled; the other kinds, which only administrators write, go to the workers.
+Run by `netdra.admission.daemon`. Claims are reviewed at once in this process, because every pod may bring some, and so
+are classes, which have no expressions to compile; the other kinds, which only administrators write, go to the workers.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ _KINDS, _OPERATIONS = Values(16), Values(4)
 
 
 class Asker(NamedTuple):
-    """Who asks: from which address, and whether it has shown that it is the API server."""
+    """A client that asks: its address, and whether its certificate is the API server's."""
 
     address: str
     trusted: bool
@@ -59,7 +59,7 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
 class Server:
-    """What answers requests."""
+    """Answers requests."""
 
     def __init__(self, copy: Copy, workers: Workers, process: Process, clients: Clients) -> None:
         self._copy = copy
@@ -105,7 +105,7 @@ class Server:
             except ApiError as problem:
                 what = f'NetworkTopology "{request.name}": its users are unknown; try again: {problem}'
                 return Verdict((what,))
-            if not asker.trusted:  # whose claims these are is nobody's business who only reaches the port
+            if not asker.trusted:  # a client that only reaches the port must not learn the claims' names
                 cluster = replace(cluster, users=tuple("" for _ in cluster.users))
         if request.kind.kind == POLICY:
             if request.operation not in {"CREATE", "UPDATE", "DELETE"}:
@@ -122,10 +122,10 @@ class Server:
     async def _of_claim(self, request: AdmissionRequest) -> Verdict:
         cluster = self._copy.cluster
         verdict = review(request, cluster)
-        # What is refused beside no other object is refused for what it says itself.
+        # A claim that is refused even without other objects is refused for its own content.
         if verdict.allowed or not review(request, NOTHING).allowed:
             return verdict
-        # What is refused because of other objects may have been put right a moment ago, and the copy be behind.
+        # Else another object may have been put right a moment ago, and the copy be behind.
         asked: frozenset[str] = frozenset()
         try:
             while more := claims.decisive(request, cluster) - asked:
@@ -143,7 +143,7 @@ class Server:
         return verdict
 
     async def _guarded(self, http: web.Request, handler: Handler) -> web.StreamResponse:
-        """Read a request while it is on the clock; a question of nobody who may ask is not read at all."""
+        """Read a request while its time runs; a review for a client that may not ask is not read at all."""
         connection = self._door.of(http)
         if connection is None:
             raise ConnectionResetError("the connection was broken off")
@@ -185,7 +185,7 @@ class Server:
 
 
 async def _read(http: web.Request) -> None:
-    """Have the whole request. What was read of one that does not come is given back now, and not with the next GC."""
+    """Read the whole request. The memory of a cut-off request is freed at once, and not by the next GC."""
     try:
         await http.read()
     except Exception as problem:
@@ -194,7 +194,7 @@ async def _read(http: web.Request) -> None:
 
 
 def _of_aiohttp() -> logging.Logger:
-    """Where aiohttp tells of its requests: what a client did wrong is no error of the webhook's."""
+    """The logger for aiohttp's requests: a client's fault is no error of the webhook's."""
     chosen = logging.getLogger(f"{__name__}.http")
     chosen.filters = [
         lambda record: not isinstance((record.exc_info or (None, None))[1], HttpProcessingError | OSError)

@@ -1,7 +1,8 @@
 """The TLS context that the webhook serves with, and how its certificate is changed while connections are open.
 
-Filled by `netdra.admission.keeper`, or by `Mounted` with a certificate that somebody else keeps (cert-manager); used by
-`netdra.admission.server`. A connection keeps the certificate that it began with; the next one gets the new.
+Filled by `netdra.admission.keeper`, or by `Mounted` with a certificate that another program renews (cert-manager); used
+by `netdra.admission.server`. A connection keeps the certificate that it began with; the next connection gets the new
+one.
 """
 
 from __future__ import annotations
@@ -22,16 +23,16 @@ from netdra.ops.health import Finding
 log = logging.getLogger(__name__)
 
 LOOK_SECONDS = 10.0
-"""How often a mounted folder is looked at."""
+"""Seconds between two looks at a mounted folder."""
 
 
 @dataclass(frozen=True)
 class Clients:
-    """Who may ask: clients with a certificate of an authority; without an authority, all that reach the port.
+    """The clients that may ask: those with a certificate of an authority; without an authority, all.
 
     Attributes:
         authority: the file with the authority's certificates.
-        names: common names that are the API server's; any of that authority, if none is named.
+        names: the common names of the API server; any name of that authority, if none is given.
     """
 
     authority: Path | None = None
@@ -39,7 +40,7 @@ class Clients:
 
     @property
     def identified(self) -> bool:
-        """Whether it can be told who asks."""
+        """Whether clients show who they are."""
         return self.authority is not None
 
 
@@ -49,7 +50,7 @@ ANYBODY = Clients()
 def context(clients: Clients = ANYBODY) -> ssl.SSLContext:
     """A server's context without a certificate: no connection succeeds before `use` gives it one.
 
-    The kubelet asks about health without a certificate, so none is asked for where there may be no authority to it.
+    The kubelet asks for health without a certificate, so a client's certificate is optional.
 
     Raises:
         InvalidInputError: the authority of clients cannot be read.
@@ -72,15 +73,15 @@ def use(serving: ssl.SSLContext, chain: str, key: str) -> None:
     """Serve with another certificate from now on.
 
     Raises:
-        ssl.SSLError: the two do not belong together or cannot be read; what was served with before stays.
-        OSError: this process cannot have a file just now, which says nothing about the certificate; the same.
+        ssl.SSLError: certificate and key do not belong together or cannot be read; the former certificate stays.
+        OSError: this process cannot open a file just now, which is no fault of the certificate; the former one stays.
     """
-    # OpenSSL reads these from files only. This one is in memory: it needs no disk, and nobody else can open it.
+    # OpenSSL reads these from files only. This file is in memory: it needs no disk, and no other process can open it.
     with closing(os.fdopen(os.memfd_create("netdra-tls"), "w")) as file:
         file.write(f"{chain}\n{key}\n")
         file.flush()
         path = f"/proc/self/fd/{file.fileno()}"
-        # A context takes a certificate before it sees that the key is not its own, so another one tries first.
+        # A context takes a certificate before it sees that the key is another's, so another context tries first.
         for tls in (context(), serving):
             tls.load_cert_chain(path)
 
@@ -89,7 +90,7 @@ class Mounted:
     """The folder with `tls.crt` and `tls.key`, as it was last seen.
 
     The kubelet swaps a mounted secret whole, by a symbolic link, so a certificate and a key that do not belong together
-    are seen for a moment at most, and the next look gets the right ones.
+    are there for a moment at most, and the next look has the right ones.
 
     Attributes:
         not_after: when the certificate in use ends, None while there is none.
@@ -102,7 +103,7 @@ class Mounted:
         self._loaded: tuple[str, str] | None = None
 
     def load(self) -> bool:
-        """Serve with what is in the folder now; whether that is something new.
+        """Serve with the certificate that is in the folder now; returns whether that is a new one.
 
         Raises:
             InvalidInputError: it cannot be read, or is no certificate with its key.
@@ -122,11 +123,11 @@ class Mounted:
         return True
 
     def check(self, now: datetime) -> Finding:
-        """Whether there is a certificate to be asked with, as a check of the process's health."""
+        """Whether there is a certificate to serve with, as a check of the process's health."""
         return certificates.check(self.not_after, now)
 
     async def run(self, seconds: float = LOOK_SECONDS) -> None:
-        """Look again and again until cancelled; what cannot be used changes nothing."""
+        """Look again and again until cancelled; a certificate that cannot be used changes nothing."""
         while True:
             await asyncio.sleep(seconds)
             try:

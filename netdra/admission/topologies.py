@@ -1,4 +1,4 @@
-"""A NetworkTopology that is about to be written: by itself, beside the others, and before those who use it."""
+"""A NetworkTopology that is about to be written: by itself, beside the others, and with its users."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SHOWN = 5
 
 
 def review(new: NetworkTopology, old: NetworkTopology | None, cluster: Cluster) -> Verdict:
-    """What stands against a topology, and what its author should know."""
+    """The errors of a topology, or the warnings for its author."""
     if used := _frozen(new, old, cluster.users):
         return Verdict((used.text,))
     schemas = sound(cluster.schemas)
@@ -29,15 +29,15 @@ def review(new: NetworkTopology, old: NetworkTopology | None, cluster: Cluster) 
     others = {name: topology for name, topology in cluster.topologies.items() if name != new.name}
     findings += [finding for name, finding in check_together({**others, new.name: new}) if name == new.name]
     findings += [finding for finding, wrong in check_names(new, cluster.added) if wrong]
-    near = overlaps([*others.values(), new])
-    told = [*_waiting(new, cluster), *warnings(new, cluster), *(finding for name, finding in near if name == new.name)]
+    near = [finding for name, finding in overlaps([*others.values(), new]) if name == new.name]
+    remarks = [*_waiting(new, cluster), *warnings(new, cluster), *near]
     return Verdict(
-        tuple(finding.text for finding in findings), () if findings else tuple(finding.text for finding in told)
+        tuple(finding.text for finding in findings), () if findings else tuple(remark.text for remark in remarks)
     )
 
 
 def warnings(new: NetworkTopology, cluster: Cluster) -> Iterator[Finding]:
-    """What the author of a topology should know though nothing stands against it."""
+    """The warnings for the author of a topology without errors."""
     yield from _foreign(new, cluster)
     yield from _unchecked(new, sound(cluster.schemas))
     yield from check_unwise(new)
@@ -45,12 +45,12 @@ def warnings(new: NetworkTopology, cluster: Cluster) -> Iterator[Finding]:
 
 
 def sound(schemas: Mapping[str, CNIPluginSchema]) -> list[CNIPluginSchema]:
-    """The schemas of the cluster's own that do not contradict themselves; the others count for nothing."""
+    """The cluster's own schemas that do not contradict themselves; the others do not count."""
     return [schema for schema in shipped.own_of(schemas.values()) if not contract.examine(schema)[1]]
 
 
 def shape(topology: NetworkTopology) -> NetworkTopologySpec:
-    """All of a topology that pods which run with it stand on: everything but which devices are chosen for new ones."""
+    """The part of a topology that running pods depend on: all but the choice of devices for new pods."""
     steps = tuple(replace(step, selector=None, extended_resource_name="") for step in topology.spec.steps)
     return replace(topology.spec, steps=steps)
 
@@ -82,7 +82,7 @@ def _foreign(new: NetworkTopology, cluster: Cluster) -> Iterator[Finding]:
         name = class_name(new.name, step.name)
         device_class = cluster.classes.get(name) if step.is_root else None
         brought = frozenset() if device_class is None else topologies_of_class(device_class)
-        # Two topologies with classes of one name are told of as what is wrong between them.
+        # Two topologies with classes of one name are an error of their own.
         if device_class is not None and not brought & {new.name, *cluster.topologies}:
             what = f'there is a DeviceClass "{name}" already that is not netdra\'s, and it is left as it is'
             hint = "rename the step, or delete the class"

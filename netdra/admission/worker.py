@@ -1,4 +1,4 @@
-"""A process that reviews objects whose expressions nobody has compiled yet, one at a time (`netdra.workers.process`).
+"""A process that reviews objects whose expressions were never compiled yet, one at a time (`netdra.workers.process`).
 
 Started by `netdra.admission.workers` as `python -m netdra.admission.worker`.
 """
@@ -18,14 +18,14 @@ from netdra.workers import process
 
 
 class Task(msgspec.Struct, frozen=True):
-    """A request, and what of the cluster it is to be held against."""
+    """A request, and the part of the cluster that its review needs."""
 
     request: AdmissionRequest
     cluster: Cluster
 
 
 EXTRA_SECONDS = 0.1
-"""How long a worker takes for what decides nothing: what a policy will do to the devices of all nodes."""
+"""How long a worker takes for the effect of a policy on the devices of all nodes, which decides nothing."""
 _reader = msgspec.json.Decoder(Task)
 _TOPOLOGY = b"""{
     "apiVersion": "networking.dra.io/v1alpha1", "kind": "NetworkTopology", "metadata": {"name": "sample"},
@@ -49,7 +49,7 @@ def answer(body: bytes) -> Verdict:
 
 
 def samples() -> tuple[Task, ...]:
-    """Sound objects of the two kinds whose expressions are compiled."""
+    """Sound objects of two kinds with expressions."""
     texts = (("NetworkTopology", _TOPOLOGY), ("DeviceExposurePolicy", _POLICY))
     kinds = ((Kind("networking.dra.io", "v1alpha1", kind), text) for kind, text in texts)
     return tuple(
@@ -59,7 +59,7 @@ def samples() -> tuple[Task, ...]:
 
 
 def load() -> None:
-    """Load what reviews may need."""
+    """Load all modules and schemas that reviews may need."""
     cel.load_all()
     shipped.load_all()
 

@@ -1,6 +1,6 @@
-"""Verdicts on what is untrusted and costly to review: they come in time, or the object is refused.
+"""Verdicts on untrusted objects that are costly to review: a verdict comes in time, or the object is refused.
 
-Used by `netdra.admission.server` for all kinds but claims; the processes are `netdra.workers.pool`'s.
+Used by `netdra.admission.server` for all kinds but claims and classes; the processes are `netdra.workers.pool`'s.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ log = logging.getLogger(__name__)
 COMMAND = command("netdra.admission.worker")
 COUNT = 2
 TURN_SECONDS = 1.5
-"""How long one of an asker's questions waits for the others; with the pool's times less than the API server waits."""
+"""How long an asker's request waits for its others; with the pool's times less than the API server waits."""
 
 _verdict = msgspec.json.Decoder(Verdict)
 
@@ -39,7 +39,7 @@ class Workers:
         Args:
             count: how many objects are reviewed at the same time.
             seconds: how long a review may take.
-            command: what a worker is.
+            command: the workers' command.
         """
         self.pool = Pool(command, count, seconds=seconds)
         self._most = max(1, count - 1)
@@ -55,12 +55,12 @@ class Workers:
         await self.pool.__aexit__(kind, problem, trace)
 
     async def review(self, request: AdmissionRequest, cluster: Cluster, asker: str = "") -> Verdict:
-        """The verdict on one object; a refusal where there is none in time.
+        """The verdict on one object; a refusal if there is none in time.
 
         Args:
-            request: what is asked.
-            cluster: what it is held against.
-            asker: whose questions are never put to all workers at once; "" for whom that does not matter.
+            request: the request.
+            cluster: the part of the cluster that its review needs.
+            asker: the client, whose requests never go to all workers at once; "" if they may.
         """
         named = f'{request.kind.kind} "{request.name}"'
         try:
@@ -78,7 +78,7 @@ class Workers:
         """Leave a worker to others.
 
         Raises:
-            BusyError: it takes too long until the asker's other questions are answered.
+            BusyError: it takes too long until the asker's other requests are answered.
         """
         if not asker:
             yield

@@ -1,4 +1,4 @@
-"""What `netdra attach`, `detach` and `check` share: how chains are run here, and how results are printed."""
+"""Shared by `netdra attach`, `detach`, `check` and `gc`: how chains are run here, and how results are printed."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ MAX_TIMEOUT = 24 * 3600.0
 
 
 def _a_number(seconds: float) -> float:
-    """The value as it is, unless it is NaN, which no range of numbers keeps out."""
+    """The value as it is, unless it is NaN, which no range of numbers refuses."""
     if math.isnan(seconds):
         raise click.BadParameter(f"{seconds} is no number of seconds.")
     return seconds
@@ -87,7 +87,7 @@ def plans(path: str) -> list[Plan]:
     """The plans in a file, or those of the topologies in it as they are written.
 
     Raises:
-        InvalidInputError: it holds neither, or a topology needs values that only a claim gives.
+        InvalidInputError: the file holds neither, or a topology needs values that only a claim gives.
     """
     return planned(path)[0]
 
@@ -96,7 +96,7 @@ def planned(path: str) -> tuple[list[Plan], list[CNIPluginSchema]]:
     """As `plans`, with the plugin schemas that stand beside the topologies.
 
     Raises:
-        InvalidInputError: it holds no plan and no topology.
+        InvalidInputError: the file holds no plan and no topology.
     """
     text = inputs.text(path)
     if "NetworkTopology" not in text:
@@ -113,10 +113,10 @@ def planned(path: str) -> tuple[list[Plan], list[CNIPluginSchema]]:
 
 
 def sandbox_of(netns: str) -> str:
-    """What a sandbox is known by that was given no name: the last part of its namespace's path.
+    """The id of a sandbox without a given one: the last part of its namespace's path.
 
     Raises:
-        InvalidInputError: the path has none.
+        InvalidInputError: the path has no such part.
     """
     if not Path(netns).name:
         raise InvalidInputError(

@@ -1,7 +1,7 @@
 """`netdra plan --cluster`: every node's devices as they are published now, and as they would be after some policies.
 
-Called by `plan`. What nodes have is read from their NodeNetworks, what they publish from their ResourceSlices; nothing
-is written. What a node's report does not tell is not guessed, but said on stderr.
+Called by `plan`. The nodes' interfaces are read from their NodeNetworks, their devices from their ResourceSlices;
+nothing is written. Facts that a node's report lacks are not guessed, but named on stderr.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ class Line(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename
     """One device of one node, as it is printed in JSON and YAML.
 
     Attributes:
-        now: the policy that offers it today, "" if it is not published, "?" if nobody knows.
+        now: the policy that offers it today, "" if it is not published, "?" if that is unknown.
         after: the same after the policies.
-        allocated: whether a claim has it; it stays published, tainted, until the claim lets go of it.
+        allocated: whether a claim has it; it stays published, tainted, until the claim gives it back.
     """
 
     node: str
@@ -50,12 +50,12 @@ class Line(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename
 
     @property
     def differs(self) -> bool:
-        """Whether the policies change something about it."""
+        """Whether the policies change whether it is offered, or by which policy."""
         return self.now != self.after
 
 
 class ClusterNow(msgspec.Struct, frozen=True, kw_only=True):
-    """What a cluster has: nodes with their labels, their reports, the policies, and the slices of netdra's driver."""
+    """A cluster: nodes with their labels, their reports, the policies, and the slices of netdra's driver."""
 
     labels: Mapping[str, Mapping[str, str]]
     reports: Sequence[NodeNetwork]
@@ -76,15 +76,15 @@ def show(
 
     Args:
         written: the policies that would be written.
-        without: the names of those that would be deleted.
+        without: the names of the policies that would be deleted.
         where: the kubeconfig and its context.
         nodes: the nodes that are looked at; none means all of them.
-        diff: whether only what changes is printed.
+        diff: whether only changes are printed.
         output: "table", or "json" or "yaml".
 
     Raises:
         InvalidInputError: there is no such policy or node, or the cluster cannot be found.
-        ApiError: it cannot be read.
+        ApiError: the cluster cannot be read.
     """
     for policy in written:
         for text in check(policy):
@@ -113,7 +113,7 @@ def show(
 def compare(
     now: ClusterNow, written: Sequence[DeviceExposurePolicy], without: Sequence[str] = ()
 ) -> tuple[list[Line], list[str]]:
-    """Every device of every node now and after policies are written or deleted, and what cannot be told. Pure."""
+    """Every device of every node now and after policies are written or deleted, and notes on unknown facts. Pure."""
     stands = {policy.name: policy for policy in now.policies}
     changed = [entry for entry in written if entry.name not in stands or stands[entry.name].spec != entry.spec]
     removed = [stands[name] for name in {*without, *(policy.name for policy in changed)} if name in stands]
@@ -129,8 +129,8 @@ def compare(
         ]
         compared = _Node(report, published.get(report.name, {}), Foresight(now.policies, removed, here))
         lines += compared.lines()
-        if compared.untold:
-            many = f"{compared.untold} interface{'s' * (compared.untold != 1)}"
+        if compared.unknown:
+            many = f"{compared.unknown} interface{'s' * (compared.unknown != 1)}"
             notes.append(
                 f"node {report.name}: of {many} its report tells too little, so what becomes of them is unknown"
             )
@@ -153,19 +153,19 @@ class _Node:
         self._groups = report.status.interfaces if report.status is not None else ()
         self._pools = pools
         self._foresight = foresight
-        self.untold = 0
+        self.unknown = 0
 
     def lines(self) -> Iterator[Line]:
-        told: set[str] = set()
+        reported: set[str] = set()
         for group in self._groups:
             for name in group.names:
                 for line in self._of(group, name):
-                    told.add(line.device)
+                    reported.add(line.device)
                     yield line
-            self.untold += group.count if not group.names and group.devices else 0
+            self.unknown += group.count if not group.names and group.devices else 0
         # Published, and not in the report yet, or no longer.
         for device, pool in self._pools.items():
-            if device not in told:
+            if device not in reported:
                 yield Line(node=self._node, pool=pool, device=device, now="?", after="?")
 
     def _of(self, group: InterfaceGroup, name: str) -> Iterator[Line]:
@@ -174,7 +174,7 @@ class _Node:
         plain = {key: value for key, value in facts.items() if not isinstance(value, tuple)}
         seen = Seen(plain, tuple(sorted(unknown)), unreadable, group.policies, group.devices)
         change = self._foresight.of(seen)
-        self.untold += change is None
+        self.unknown += change is None
         gone = change.gone if change is not None else ()
         taken = change.taken if change is not None else {}
         for device in group.devices:
@@ -193,7 +193,7 @@ class _Node:
             yield Line(node=self._node, pool=self._pool(group, name, called), device=called, after=policy)
 
     def _pool(self, group: InterfaceGroup, name: str, device: str) -> str:
-        """The pool that a device is in, or would be; what may stand on a NIC, in the NIC's pool, is not told so."""
+        """The pool that a device is in, or would be; "?" for interfaces that may be on a NIC, and so in its pool."""
         if device in self._pools:
             return self._pools[device]
         if group.type not in _ROOTS and group.type != "vf":
@@ -222,9 +222,9 @@ def _print(lines: Sequence[Line]) -> None:
     differing = [line for line in lines if line.differs]
     hidden = [line for line in differing if not line.after]
     offered = [line for line in differing if not line.now]
-    held = sum(line.allocated for line in hidden)
+    in_use = sum(line.allocated for line in hidden)
     parts = [
-        f"{len(hidden)} hidden{f' ({held} in use)' if held else ''}",
+        f"{len(hidden)} hidden{f' ({in_use} in use)' if in_use else ''}",
         f"{len(offered)} offered",
         f"{len(differing) - len(hidden) - len(offered)} by another policy",
     ]

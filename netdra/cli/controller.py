@@ -82,7 +82,7 @@ def command(
 
 
 def _cloud(clouds: Path | None, name: str, physnets: Path | None, interval: float) -> Cloud | None:
-    """The cloud that is meant, as far as it can be known now: its file is read again at each login.
+    """The cloud of the options, as far as it can be known now: its file is read again at each login.
 
     Raises:
         click.UsageError: an option makes no sense without another one.

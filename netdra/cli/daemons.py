@@ -1,7 +1,7 @@
 """What the commands that run in a cluster share: the way to the API server, log, health, and an end in good order.
 
 Used by `netdra webhook`, `netdra controller` and `netdra node`. `cluster_options` gathers their options into one
-`Options`, which `run` is given back with the work.
+`Options`, which the command passes to `run` with the work.
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ class Options:
         kubeconfig, context: the way to the API server.
         log_format, log_level: of `netdra.ops.logs`.
         health_address: where /metrics, /healthz and /readyz are; "" for nowhere.
-        health_socket: a unix socket that they are on too.
-        drain_seconds: how long it works on after SIGTERM, not ready any more.
-        stop_seconds: how long what has begun may take then, and the end after it.
+        health_socket: a unix socket that serves them too.
+        drain_seconds: how long the daemon works on after SIGTERM, not ready any more.
+        stop_seconds: how long the work in hand may take then, and the end after it.
     """
 
     kubeconfig: Path | None
@@ -131,7 +131,7 @@ def run(
 
     Args:
         name: controller, webhook or node.
-        catalogues: what it measures beside what every process does.
+        catalogues: its metrics beside those of every process.
         work: the process's work, until cancelled.
         options: the command's.
 
@@ -166,24 +166,24 @@ async def _run(
     INFO.labels(__version__, name).set(1)
     async with AsyncExitStack() as opened:
         client = await opened.enter_async_context(Client(connect(find_config(options.kubeconfig, options.context))))
-        told = server.Told(process.health, (PROCESS, KUBE, *catalogues), os.environ.get("POD_UID", ""))
+        pages = server.Told(process.health, (PROCESS, KUBE, *catalogues), os.environ.get("POD_UID", ""))
         if options.health_socket is not None:
-            await opened.enter_async_context(server.serving(options.health_socket, told))
+            await opened.enter_async_context(server.serving(options.health_socket, pages))
         if where is not None:
             serving = server.serving if options.health_socket is None else server.serving_when_free
-            await opened.enter_async_context(serving(where, told))
+            await opened.enter_async_context(serving(where, pages))
         try:
             await process.run(lambda: work(client, process), Bounds(options.drain_seconds, options.stop_seconds))
         except TemporaryError as problem:
             if not process.stopping:
                 raise
-            # Whatever does not let itself be cancelled would keep the event loop from closing too.
+            # Work that cannot be cancelled would keep the event loop from closing too.
             terminal.tell(str(problem))
             sys.stderr.flush()
             os._exit(4)
 
 
 def _limit(options: Options) -> None:
-    """Have the kernel end the process (SIGALRM) where its event loop does not turn any more."""
+    """Have the kernel end the process (SIGALRM) if its event loop stands still."""
     signal.signal(signal.SIGALRM, signal.SIG_DFL)
     signal.alarm(int(options.drain_seconds + 2 * options.stop_seconds) + _SPARE_SECONDS)

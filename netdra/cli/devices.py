@@ -14,12 +14,12 @@ UNKNOWN_HINTS: Mapping[Hidden | None, tuple[str, str]] = {
     "uplink-unknown": ("what carries the node's own traffic", "tell with --uplink NAME, or --uplink none"),
     "host-use-unknown": ("what the host uses", "tell with --host-use NAME, or --host-use none"),
 }
-"""What may be unknown of a recorded tree, and the option that says it."""
+"""The facts that may be unknown of a recorded tree, and the option that gives them."""
 _NAMED = 5
 
 
 def kind(device: ExposedDevice) -> str:
-    """Whether one claim has it, or several."""
+    """Whether one claim may have it, or several."""
     return "shared" if device.shared else "exclusive"
 
 
@@ -30,12 +30,12 @@ def plugins(device: ExposedDevice) -> str:
 
 
 def capacity(device: ExposedDevice) -> str:
-    """What it has, and how much of it a claim gets that does not say."""
+    """Its capacity, and how much of it a claim gets by default."""
     return ", ".join(f"{_short(name)} {_amount(amount)}" for name, amount in device.capacity.items())
 
 
 def taken(device: ExposedDevice) -> str:
-    """What it takes from the counters of its NIC while it is allocated."""
+    """The amounts that it takes from the counters of its NIC while it is allocated."""
     return ", ".join(f"{name} {amount}" for counters in device.consumes.values() for name, amount in counters.items())
 
 
@@ -44,26 +44,26 @@ def amounts(counters: Mapping[str, int]) -> str:
     return ", ".join(f"{name} {amount}" for name, amount in counters.items())
 
 
-def told(problem: Problem) -> str:
-    """A problem on one line or more, beginning with the policy that it is of."""
+def problem_text(problem: Problem) -> str:
+    """A problem on one line or more, beginning with its policy."""
     return f'policy "{problem.policy}": {problem.message}' if problem.policy else problem.message
 
 
-def told_together(problems: Iterable[Problem]) -> Iterator[str]:
-    """Problems as `told`; a policy that fails alike on several interfaces is told once, with their names."""
+def problem_texts(problems: Iterable[Problem]) -> Iterator[str]:
+    """Problems as texts; a policy's failure that is alike on several interfaces comes once, with their names."""
     alike: dict[tuple[str, str], list[Problem]] = {}
     for number, problem in enumerate(problems):
         failure = problem.message.partition(" ")[2] if problem.left_out == "policy-failed" else f"{number}"
         alike.setdefault((problem.policy, failure), []).append(problem)
     for first, *others in alike.values():
-        yield told(first)
+        yield problem_text(first)
         if others:
             named = listed((other.message.partition(" ")[0] for other in others), _NAMED)
             yield f'policy "{first.policy}": the same of {named}'
 
 
-def kept(decisions: Iterable[Decision]) -> Iterator[str]:
-    """What is kept only because something is unknown of a recorded tree, and the option that says it."""
+def unknown_use(decisions: Iterable[Decision]) -> Iterator[str]:
+    """Interfaces of a recorded tree that are hidden only because their use is unknown, and the option that gives it."""
     hidden = Counter(decision.hidden for decision in decisions)
     for why, (what, hint) in UNKNOWN_HINTS.items():
         count = hidden[why]
@@ -77,10 +77,10 @@ def nothing_offered(decisions: Sequence[Decision]) -> str:
     if not decisions:
         return "nothing is offered: the inventory has no interfaces"
     reasons = Counter(decision.reason.removeprefix("hidden: ") for decision in decisions)
-    told = [f"{count} interface{'s' * (count != 1)}: {reason}" for reason, count in reasons.most_common(_NAMED)]
+    lines = [f"{count} interface{'s' * (count != 1)}: {reason}" for reason, count in reasons.most_common(_NAMED)]
     rest = sum(reasons.values()) - sum(count for _, count in reasons.most_common(_NAMED))
     more = [f"{rest} more for other reasons, see `netdra explain`"] if rest else []
-    return "\n  ".join(["nothing is offered:", *told, *more])
+    return "\n  ".join(["nothing is offered:", *lines, *more])
 
 
 def _short(name: str) -> str:

@@ -50,7 +50,7 @@ def command(output: str, root: str | None, watch: bool) -> None:
 
 
 def facts(interface: Interface) -> dict[str, Any]:
-    """An interface as it is printed: attributes by name (ours without domain), lists as lists, and what is none."""
+    """An interface as it is printed: attributes by name (ours without domain), lists as lists, and further facts."""
     shown: dict[str, Any] = {"deviceName": interface.device_name}
     shown |= {name.removeprefix(f"{names.DRIVER}/"): value for name, value in attributes(interface).items()}
     for name, field in (*_LISTS, *_RELATIONS, *_PLACE):
@@ -61,7 +61,7 @@ def facts(interface: Interface) -> dict[str, Any]:
 
 
 def report(inventory: Inventory) -> None:
-    """Tell on stderr what could not be read, if anything."""
+    """Print on stderr which facts could not be read, if any."""
     for what, count in inventory.unreadable.items():
         named = f": {', '.join(inventory.vanished)}" if what == VANISHED else ""
         terminal.tell(f"could not be read ({'once' if count == 1 else f'{count} times'}): {what}{named}")
@@ -97,7 +97,7 @@ def _row(interface: Interface) -> tuple[str, ...]:
 
 
 def _more(interface: Interface) -> Iterator[str]:
-    """What only some interfaces have, in a few words."""
+    """Facts that only some interfaces have, in a few words."""
     if interface.host_uplink:
         yield "uplink"
     if interface.sriov_capable:
@@ -126,7 +126,7 @@ def _relations(interface: Interface) -> Iterator[str]:
 
 
 def _watch(output: str) -> None:
-    """Print what is there and then each change, until the user has seen enough."""
+    """Print all interfaces and then each change, until Ctrl-C."""
     from netdra.discovery.watch import Watcher
 
     try:
@@ -174,14 +174,14 @@ def _print_lines(change: Change) -> None:
     for before, after in change.changed:
         old, new = facts(before), facts(after)
         differing = [name for name in {**old, **new} if old.get(name) != new.get(name)]
-        told = [f"{name} {_told(old.get(name))} -> {_told(new.get(name))}" for name in differing]
-        _print_line(f"~ {before.device_name}: {', '.join(told) or 'a fact that is not published'}")
+        changes = [f"{name} {_shown(old.get(name))} -> {_shown(new.get(name))}" for name in differing]
+        _print_line(f"~ {before.device_name}: {', '.join(changes) or 'a fact that is not published'}")
 
 
 def _print_line(text: str) -> None:
     click.echo(terminal.printable(text))
 
 
-def _told(value: Any) -> str:
+def _shown(value: Any) -> str:
     text = ",".join(value) if isinstance(value, list) else "" if value is None else str(value)
     return text or "none"

@@ -103,9 +103,9 @@ def command(
 def _cluster(
     kubeconfig: Path | None, context: str | None, where: tuple[str, str], node: str, *, wanted: bool, with_nodes: bool
 ) -> tuple[list[Finding], tuple[WiredNode, ...] | Unseen]:
-    """What the cluster lacks, with netdra in a namespace and under a name; and, if wanted, its nodes that are wired.
+    """The findings on the cluster, with netdra in a namespace and under a name; and, if wanted, its wired nodes.
 
-    Where the user has not asked for it, that there is none is no error.
+    If the user has not asked for the cluster, its absence is no error.
     """
     from netdra.doctor import cluster_verdicts, neutron_verdicts
     from netdra.doctor.cluster_verdicts import Unseen
@@ -144,7 +144,7 @@ def _cluster(
 def _cloud(
     clouds: Path, name: str, defaults: Mapping[str, PhysnetDefault], nodes: tuple[WiredNode, ...] | Unseen
 ) -> list[Finding]:
-    """What a cloud lacks for the ports of the nodes' VFs."""
+    """The findings on a cloud, for the ports of the nodes' VFs."""
     from netdra.doctor import neutron_look, neutron_verdicts
     from netdra.neutron.client import Neutron
 

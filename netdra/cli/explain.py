@@ -30,7 +30,7 @@ OUTCOMES = {
 
 
 class Explanation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
-    """Everything that was decided about one interface: as it is printed in JSON and YAML."""
+    """All decisions on one interface, as they are printed in JSON and YAML."""
 
     decision: Decision
     devices: tuple[ExposedDevice, ...] = ()
@@ -76,11 +76,11 @@ def command(
 
     features = inputs.features(gates)
     inventory = inputs.inventory(inventory_path, node_name, uplinks, used, physnets)
-    policies, said = inputs.policies(policy_paths, inventory.node.labels)
+    policies, registrations = inputs.policies(policy_paths, inventory.node.labels)
     files: dict[str, DeviceFile] = {}
     if registry_socket is not None:
-        said = (*said, *_registered(registry_socket, files))
-    registered = Registered(said)
+        registrations = (*registrations, *_registered(registry_socket, files))
+    registered = Registered(registrations)
     devices_of_files = registered.file_devices(inventory.interfaces, lambda path: files[path])
     inventory = msgspec.structs.replace(inventory, interfaces=(*inventory.interfaces, *devices_of_files))
     result = expose(inventory, policies, features=features, registered=registered)
@@ -94,21 +94,21 @@ def command(
 
 
 def _registered(path: Path, files: dict[str, DeviceFile]) -> Iterator[Registration]:
-    """What the node's device registry was told; CustomDevices are read from the files.
+    """The registrations of the node's device registry; CustomDevices are read from the files.
 
-    What it says of device files is put into `files`: the driver alone knows which are allowed.
+    The registry's verdicts on device files are put into `files`: only the driver knows which are allowed.
 
     Raises:
-        TemporaryError: nobody answers there.
+        TemporaryError: the registry does not answer.
     """
-    from netdra.node.registry.service import registration
+    from netdra.node.registry.service import from_request
     from netdra.registry_client import RegistryClient
 
     with RegistryClient(path=str(path)) as client:
         for entry in client.registrations():
             if not entry.custom_device:
                 files[entry.device_file] = DeviceFile(problem=entry.device_file_problem)
-                yield registration(entry, adds=entry.adds, device_file=entry.device_file)
+                yield from_request(entry, adds=entry.adds, device_file=entry.device_file)
 
 
 def _decisions(wanted: str, inventory: Inventory, result: ExposureResult) -> list[Decision]:
@@ -133,7 +133,7 @@ def _decisions(wanted: str, inventory: Inventory, result: ExposureResult) -> lis
 
 
 def _meant(wanted: str, interface_names: Sequence[str], there: Sequence[str]) -> str:
-    """What may be meant by a name that is none, as a hint."""
+    """The likeliest names for an unknown one, as a hint."""
     close = difflib.get_close_matches(wanted, interface_names, n=3)
     if close:
         return f"did you mean {' or '.join(close)}?"
@@ -199,17 +199,19 @@ def _lines(explanation: Explanation) -> Iterator[str]:
         yield ""
         yield "Said by others"
         yield from map(_outcome_line, explanation.registered)
-    # A policy that fails on the interface has said so in its verdict.
-    said = tuple(entry.problem for entry in explanation.registered if entry.problem)
-    told = [
+    # A policy's failure on the interface is in its verdict, and a registration's problem in its outcome.
+    registered = tuple(outcome.problem for outcome in explanation.registered if outcome.problem)
+    problems = [
         problem
         for problem in explanation.problems
-        if problem.interface and problem.left_out != "policy-failed" and not (said and problem.message.endswith(said))
+        if problem.interface
+        and problem.left_out != "policy-failed"
+        and not (registered and problem.message.endswith(registered))
     ]
-    if told:
+    if problems:
         yield ""
         yield "Problems"
-        yield from (f"  {devices.told(problem)}" for problem in told)
+        yield from (f"  {devices.problem_text(problem)}" for problem in problems)
 
 
 def _outcome_line(outcome: Outcome) -> str:

@@ -1,4 +1,4 @@
-"""What several commands read: files of objects, an inventory, the API server's features.
+"""The inputs of several commands: files of objects, an inventory, the API server's features.
 
 Used by the modules beside it. "-" is standard input.
 """
@@ -35,7 +35,7 @@ MAX_BYTES = 4 * yaml_text.MAX_TEXT
 SUFFIXES = (".yaml", ".yml", ".json")
 
 ALLOCATABLE = {"pods": "110"}
-"""What policies can read of a node of which nobody knows: the kubelet's own default."""
+"""The resources that policies can read of a node without its own: the kubelet's default."""
 
 OURS = (f"{names.GROUP}/", f"{names.SCHEMA_GROUP_VERSION.split('/')[0]}/", "resource.k8s.io/")
 """The API groups whose objects are checked; all others are passed over, so that whole manifests can be given."""
@@ -80,10 +80,10 @@ feature_option = click.option(
 
 
 def text(path: str) -> str:
-    """What a file holds, or standard input for "-".
+    """The text of a file, or of standard input for "-".
 
     Raises:
-        InvalidInputError: it cannot be read, is longer than is read, or is no text.
+        InvalidInputError: it cannot be read, is too long, or is no text.
     """
     shown = name(path)
     try:
@@ -110,7 +110,7 @@ def _unread(problem: OSError) -> str:
 
 
 def name(path: str) -> str:
-    """How a path is called in messages."""
+    """A path's name in messages."""
     return "standard input" if path == "-" else terminal.path(path)
 
 
@@ -118,7 +118,7 @@ def objects(paths: Sequence[str], kind: type[Kind]) -> list[Kind]:
     """The objects of one kind in files and in folders of files; other kinds that netdra knows are passed over.
 
     Raises:
-        InvalidInputError: a file cannot be read, or holds an object that breaks its schema; there is none of the kind.
+        InvalidInputError: a file cannot be read, or holds an object that breaks its schema; or none is of the kind.
     """
     there = everything(paths)
     chosen: list[Kind] = [item for item in there if isinstance(item, kind)]
@@ -130,7 +130,7 @@ def objects(paths: Sequence[str], kind: type[Kind]) -> list[Kind]:
 def policies(
     paths: Sequence[str], labels: Mapping[str, str]
 ) -> tuple[list[DeviceExposurePolicy], tuple[Registration, ...]]:
-    """The policies in files, and what the CustomDevices beside them say on a node.
+    """The policies in files, and the registrations of the CustomDevices beside them for a node.
 
     Args:
         paths: files and folders.
@@ -145,17 +145,17 @@ def policies(
     written = [policy for policy in there if isinstance(policy, DeviceExposurePolicy)]
     if not written:
         raise InvalidInputError(f"{sources(paths)}: no DeviceExposurePolicy", hint=holding(there))
-    said = (of_custom_device(device, labels) for device in there if isinstance(device, CustomDevice))
-    return written, tuple(one for one in said if one is not None)
+    chosen = (of_custom_device(device, labels) for device in there if isinstance(device, CustomDevice))
+    return written, tuple(registration for registration in chosen if registration is not None)
 
 
 def sources(paths: Sequence[str]) -> str:
-    """How the files are called together, in messages."""
+    """The files' names, in messages."""
     return ", ".join(map(name, paths))
 
 
 def holding(there: Sequence[documents.Document]) -> str:
-    """What was found where something else was looked for, as a hint."""
+    """The kinds that are there instead of the wanted one, as a hint."""
     kinds = sorted({item.kind for item in there})
     return f"found there: {', '.join(kinds)}" if kinds else "there is no object at all"
 
@@ -164,13 +164,13 @@ def everything(paths: Sequence[str]) -> list[documents.Document]:
     """The objects of all kinds that netdra knows in files and in folders of files, in their order.
 
     Raises:
-        InvalidInputError: a file cannot be read, or holds an object of another kind or that breaks its schema.
+        InvalidInputError: a file cannot be read, or holds an object of another kind, or one that breaks its schema.
     """
     return [document for path in files(paths) for document in documents.read(text(path), name(path))]
 
 
 def is_foreign(value: object) -> bool:
-    """Whether a document is an object of an API group that is none of ours."""
+    """Whether a document is an object of an API group that is not ours."""
     version = value.get("apiVersion") if isinstance(value, dict) else None
     return isinstance(version, str) and bool(version) and not version.startswith(OURS)
 
@@ -187,12 +187,12 @@ def inventory(
     Args:
         path: of the file; this machine's inventory without it.
         node: the name.
-        uplinks: what is told of the uplinks of a recorded tree.
-        used: what is told of the interfaces of a recorded tree that the host uses.
-        physnets: to which physical networks NICs are wired, `PHYSNET=NIC,NIC`; the inventory's own if none is given.
+        uplinks: the uplinks of a recorded tree, from `--uplink`.
+        used: the interfaces of a recorded tree that the host uses, from `--host-use`.
+        physnets: the physical networks of NICs, `PHYSNET=NIC,NIC`; the inventory's own if none is given.
 
     Raises:
-        InvalidInputError: the file cannot be read, or holds none; the name is none that a node can have.
+        InvalidInputError: the file cannot be read, or holds no inventory; a node cannot have the name.
         NetdraError: this machine's interfaces cannot be listed.
     """
     if node is not None and not names.is_subdomain(node):
@@ -242,7 +242,7 @@ def _scanned() -> Inventory:
 
 
 def files(paths: Sequence[str]) -> list[str]:
-    """The files that paths name: themselves, those of a folder by their names, "-" for standard input."""
+    """The files of paths: a file itself, those of a folder by their names, "-" for standard input."""
     return [file for path in paths for file in ([path] if path == "-" or not Path(path).is_dir() else _inside(path))]
 
 

@@ -58,7 +58,7 @@ def _tell(chapter: Chapter, number: int) -> None:
 
 
 def _paragraph(text: str) -> str:
-    """A text in lines as long as the terminal is wide; as it is where there is none."""
+    """A text in lines as long as the terminal is wide; unchanged without a terminal."""
     if not sys.stdout.isatty():
         return text
     width = shutil.get_terminal_size().columns

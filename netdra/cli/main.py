@@ -72,7 +72,7 @@ class LazyGroup(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """The command that is meant; a name that is none gets the likeliest ones beside it."""
+        """The command of the arguments; the error of an unknown name has the likeliest commands."""
         if args and args[0] not in COMMANDS and not args[0].startswith("-"):
             import difflib  # costs `netdra --help` some milliseconds
 
@@ -110,7 +110,7 @@ def cli() -> None:
 
 
 def exit_code(problem: NetdraError) -> int:
-    """The exit code that says what kind of error it is."""
+    """The exit code of a kind of error."""
     if isinstance(problem, InvalidInputError):
         return 2
     return 4 if isinstance(problem, TemporaryError) else 3

@@ -18,13 +18,13 @@ _PART = re.compile(r"\.?([^.\[\]]+)|\[(\d+)\]|\[\.\.\.\]")
 
 
 class Document(msgspec.Struct, frozen=True):
-    """One document of a file, or one item of a list in it: its value, and the node that knows its lines."""
+    """One document of a file, or one item of a list in it: its value, and the YAML node that has its lines."""
 
     value: Any
     node: Any
 
     def line(self, path: Sequence[str | int] = ()) -> int:
-        """The line, from 1, of the place that a path names, or of the nearest thing around it that is there."""
+        """The line, from 1, of a path's place, or of the nearest place around it that is there."""
         node, line = self.node, self.node.start_mark.line
         for part in path:
             inner = _step(node, part)

@@ -1,6 +1,6 @@
-"""Writes docs/metrics.md from what the processes declare: `python -m netdra.cli.metrics_page` prints it.
+"""Writes docs/metrics.md from the processes' declarations: `python -m netdra.cli.metrics_page` prints it.
 
-Called by `make docs`; a test holds the page against it.
+Called by `make docs`; a test compares the page with it.
 """
 
 from __future__ import annotations

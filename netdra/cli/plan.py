@@ -89,12 +89,12 @@ def _plan(policy_paths: tuple[str, ...], inventory: Inventory, features: Feature
     from netdra.exposure.registered import Registered
     from netdra.slices.pack import layout
 
-    policies, said = inputs.policies(policy_paths, inventory.node.labels)
-    result = expose(inventory, policies, features=features, registered=Registered(said))
+    policies, registrations = inputs.policies(policy_paths, inventory.node.labels)
+    result = expose(inventory, policies, features=features, registered=Registered(registrations))
     packed = layout(result, node=inventory.node.name, features=features)
-    for text in devices.told_together((*result.problems, *packed.problems)):
+    for text in devices.problem_texts((*result.problems, *packed.problems)):
         terminal.tell(text)
-    for text in devices.kept(result.decisions):
+    for text in devices.unknown_use(result.decisions):
         terminal.tell(text)
     if not packed.slices:
         terminal.tell(devices.nothing_offered(result.decisions))

@@ -63,9 +63,9 @@ class Pod(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         called: the object of the file, as messages call it.
-        name: of the pod; of a StatefulSet's pods the first one's, and one that nobody can have where it ends at random.
-        claims: what it names, in its order.
-        made: by its name for a claim, the ResourceClaim that was made for it.
+        name: of the pod; of a StatefulSet's pods the first one's; an impossible name if the name ends at random.
+        claims: the entries of its claims, in its order.
+        made: by the pod's name for a claim, the ResourceClaim that was made for it.
     """
 
     called: str
@@ -76,7 +76,7 @@ class Pod(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PodClaim(msgspec.Struct, frozen=True, kw_only=True):
-    """One of a pod's claims: what the pod calls it, the object that it is in the files, and the claim that it becomes.
+    """One of a pod's claims: the pod's name for it, its object in the files, and the claim that is made of that.
 
     Entries that name one object have one claim.
     """
@@ -104,7 +104,7 @@ def read(path: str, others: Sequence[str]) -> tuple[Pod, list[Document]]:
         others: files, and folders of files. Pods there, and objects of other API groups anywhere, are passed over.
 
     Raises:
-        InvalidInputError: a file cannot be read, or holds what breaks its schema; there is not exactly one pod.
+        InvalidInputError: a file cannot be read, or holds an object that breaks its schema; or there is not one pod.
     """
     pods: list[Pod] = []
     parsed: list[Document] = []
@@ -157,7 +157,7 @@ def claims(pod: Pod, objects: Sequence[Document]) -> list[PodClaim]:
     """The claims of a pod, in its order.
 
     Raises:
-        InvalidInputError: it names one that is not among the objects.
+        InvalidInputError: the pod names an object that is not there.
     """
     written: dict[tuple[str, str], ResourceClaim] = {}
     listed: list[PodClaim] = []
@@ -181,7 +181,7 @@ def of_template(template: ResourceClaimTemplate, pod: str, name: str, namespace:
 
 
 def _meant(pod: Pod, at: int, entry: _Named, objects: Sequence[Document]) -> tuple[str, str]:
-    """The kind and the name of the object that an entry is of; the claim that was made, if the files have it."""
+    """The kind and the name of an entry's object; that of the claim that was made, if the files have it."""
     if entry.resource_claim_name:
         return ResourceClaim.__name__, entry.resource_claim_name
     made = pod.made.get(entry.name, "")
@@ -212,7 +212,7 @@ def _object(
 def _candidates(
     kind: str, name: str, namespace: str, objects: Sequence[Document]
 ) -> Iterator[ResourceClaim | ResourceClaimTemplate]:
-    """The objects that a pod can mean. What has no namespace in a file is created where the pod is."""
+    """The objects that a pod can mean. An object without a namespace in a file is created where the pod is."""
     for item in objects:
         if (
             isinstance(item, ResourceClaim | ResourceClaimTemplate)

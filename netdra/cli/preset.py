@@ -87,10 +87,10 @@ def command(
 async def _created(policy: DeviceExposurePolicy, kubeconfig: Path | None, context: str | None) -> bool:
     """Make a policy; False if there is one of its name.
 
-    After an installation the API server learns of the kind and of the webhook in its own time.
+    After an installation the API server needs a while to know the kind and the webhook.
 
     Raises:
-        ApiError: the API server refuses it, or cannot take it for two minutes.
+        ApiError: the API server refuses the policy, or cannot take it for two minutes.
     """
     from netdra.kube.backoff import Backoff
     from netdra.kube.client import Client

@@ -52,9 +52,9 @@ def command(
     """
     from netdra.registry_client import RegistryClient
 
-    said = dict(_pair("--attribute", attribute) for attribute in attributes)
+    texts = dict(_pair("--attribute", attribute) for attribute in attributes)
     capacity = dict(_pair("--capacity", amount) for amount in amounts)
-    if remove and (said or capacity or add or file):
+    if remove and (texts or capacity or add or file):
         raise click.UsageError(
             "--remove takes back everything: it goes without --attribute, --capacity, --add and --file"
         )
@@ -66,7 +66,7 @@ def command(
         if remove:
             message = client.deregister(device)
         else:
-            values = {name: _value(text) for name, text in said.items()}
+            values = {name: _value(text) for name, text in texts.items()}
             message = client.register(device, values, capacity, ttl=_ttl(ttl), adds=add, file=file)
     if message:
         click.echo(message, err=True)

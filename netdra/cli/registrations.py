@@ -1,4 +1,4 @@
-"""`netdra registrations`: what is said of this node's devices, by whom, and what became of it."""
+"""`netdra registrations`: the providers' registrations of this node's devices, and their outcomes."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ def command(provider: str, output: str, socket: Path, token_file: Path | None) -
 
 
 def _row(registration: Mapping[str, Any]) -> tuple[str, ...]:
-    said = [
+    facts = [
         f"{name}={next(iter(value.values()), '')}" for name, value in sorted(registration.get("attributes", {}).items())
     ]
-    said += [f"{name}={value.get('value', '')}" for name, value in sorted(registration.get("capacity", {}).items())]
+    facts += [f"{name}={value.get('value', '')}" for name, value in sorted(registration.get("capacity", {}).items())]
     outcomes = [
         f"{outcome['device']}: {outcome['problem']}" if outcome.get("problem") else outcome["device"]
         for outcome in registration.get("outcomes", ())
@@ -45,7 +45,7 @@ def _row(registration: Mapping[str, Any]) -> tuple[str, ...]:
     return (
         registration.get("provider", ""),
         registration.get("device", ""),
-        ", ".join((*_added(registration), *said)),
+        ", ".join((*_added(registration), *facts)),
         f'CustomDevice "{registration["customDevice"]}"'
         if "customDevice" in registration
         else registration.get("owner", ""),

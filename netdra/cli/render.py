@@ -1,4 +1,4 @@
-"""`netdra render`: what each plugin of a claim's topologies will be given, without running any."""
+"""`netdra render`: the configuration of each plugin of a claim's topologies, without running any."""
 
 from __future__ import annotations
 
@@ -42,16 +42,16 @@ class Rendered(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, re
     """One step's call, as it is printed in JSON and YAML.
 
     Attributes:
-        claim: `<namespace>/<name>` of the claim, or "" where there is none.
+        claim: `<namespace>/<name>` of the claim, or "" without a claim.
         interface: CNI_IFNAME.
         execution: `Builtin` or `Binary`.
         device: the allocated device of a root step.
         prev_result_of: the steps whose merged results are the `prevResult`.
         stdin: the plugin's configuration but for `prevResult`; references are resolved when those steps have run.
-        pod_claim: what the pod that is shown calls the claim.
-        unknown: of a pod that is shown, the references whose values only running shows.
-        neutron: what is asked of Neutron for the device's port.
-        from_neutron: what the step is given of that port at Prepare, beside `stdin`.
+        pod_claim: the claim's name in the pod that is shown.
+        unknown: with a pod that is shown, the references whose values are known only when the steps have run.
+        neutron: the request to Neutron for the device's port.
+        from_neutron: the settings of that port that the step gets at Prepare, beside `stdin`.
     """
 
     topology: str
@@ -136,7 +136,7 @@ def command(
 
 
 def _print(bound: Binding, listed: Sequence[pod.PodClaim], output: str) -> None:
-    """The plans, in one of the forms of `--output`; of a pod's claims with what is known in place."""
+    """The plans, in one of the forms of `--output`; with a pod, known values are put in place of references."""
     called = {entry.claim.reference: entry.name for entry in reversed(listed)}
     if output == "plan":
         click.echo(msgspec.json.format(msgspec.json.encode(bound.plans)))
@@ -159,7 +159,7 @@ def _print(bound: Binding, listed: Sequence[pod.PodClaim], output: str) -> None:
 
 
 def _print_claims(listed: Sequence[pod.PodClaim], bound: Binding) -> None:
-    """The pod's claims, with the interfaces that each one brings."""
+    """The pod's claims, each with its interfaces."""
     rows = []
     for entry in listed:
         steps = [step for plan in bound.plans if plan.claim == entry.claim.reference for step in plan.steps]
@@ -172,7 +172,7 @@ def _print_claims(listed: Sequence[pod.PodClaim], bound: Binding) -> None:
 
 
 def _foreseen(plan: Plan, step: PlannedStep, called: str) -> Rendered:
-    """A step's call, with the references whose values are known in their places."""
+    """A step's call, with known values in the place of references."""
     config = references.put(step.config, interfaces.foreseen(plan.steps))
     left = dict.fromkeys(str(reference) for _, reference in references.find(config))
     call = _rendered(plan, msgspec.structs.replace(step, config=config))
@@ -195,7 +195,7 @@ def _bound(
     *,
     of_pod: bool = False,
 ) -> Binding:
-    """What claims ask for. Those of a pod may be other drivers', whose classes nobody knows here."""
+    """The plans of claims. A pod's claims may be other drivers', whose classes are not known here."""
     made = (device_class for topology in topologies.values() for device_class in device_classes(topology))
     classes = {entry.metadata.name: entry for entry in made}
     classes |= {
@@ -225,7 +225,7 @@ def _claims(objects: Sequence[Document], paths: Sequence[str]) -> Iterator[Resou
             yield item
         elif isinstance(item, ResourceClaimTemplate):
             is_any = True
-            # Of a StatefulSet's pods the first one's is shown.
+            # As for the first pod of a StatefulSet.
             yield pod.of_template(item, f"{item.metadata.name}-0", item.metadata.name)
     if not is_any:
         what = f"{inputs.sources(paths)}: no ResourceClaim and no ResourceClaimTemplate"
@@ -245,10 +245,10 @@ def _allocated(
     classes: Sequence[DeviceClass],
     slices: Sequence[ResourceSlice],
 ) -> tuple[ResourceClaim, ...]:
-    """The claims with what the scheduler would give them together.
+    """The claims as the scheduler would allocate them together.
 
     Raises:
-        InvalidInputError: they do not fit.
+        InvalidInputError: the claims do not fit.
     """
     from netdra.slices.allocator import Allocation, Allocator
 
@@ -259,7 +259,7 @@ def _allocated(
 
 
 def _imagined(claim: ResourceClaim, classes: Mapping[str, DeviceClass]) -> ResourceClaim:
-    """The claim as if each request for one of the topologies had got what it asks for, the first choice of several."""
+    """The claim as if each request for one of the topologies had its devices, of several choices the first one."""
     results: list[DeviceRequestAllocationResult] = []
     configs: list[DeviceAllocationConfiguration] = []
     for wish in claim.spec.devices.requests:
@@ -290,7 +290,7 @@ def _imagined(claim: ResourceClaim, classes: Mapping[str, DeviceClass]) -> Resou
 
 
 def _unknown(claims: Sequence[ResourceClaim]) -> dict[DeviceKey, PlannedDevice]:
-    """The claims' devices, of which nothing but the names is known."""
+    """The claims' devices, whose names alone are known."""
     allocations = (claim.status.allocation for claim in claims)
     results = itertools.chain.from_iterable(
         allocation.devices.results for allocation in allocations if allocation is not None
@@ -325,7 +325,7 @@ def _rendered(plan: Plan, step: PlannedStep) -> Rendered:
 
 
 def _of_port(asked: NeutronRequest | None) -> tuple[str, ...]:
-    """What a step is given of its device's port."""
+    """The settings of its device's port that a step gets."""
     if asked is None:
         return ()
     return (*_OF_PORTS, "addresses", "routes") if asked.assign_addresses else _OF_PORTS

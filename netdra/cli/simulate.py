@@ -1,4 +1,4 @@
-"""`netdra simulate`: which devices claims would get from ResourceSlices, and why some would get none."""
+"""`netdra simulate`: the devices that claims would get from ResourceSlices, and why some would get none."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ _COLUMNS = ("CLAIM", "RESULT", "NODE", "REQUEST", "DEVICE", "POOL", "CONSUMES")
 
 
 class Outcome(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
-    """What became of one claim: as it is printed in JSON and YAML.
+    """The outcome of one claim, as it is printed in JSON and YAML.
 
     Attributes:
-        result: `allocated` now, `held` as its status said in the file, or `refused`.
-        allocation: what the scheduler would write into its status.
-        reason: why it was refused, in one sentence; `why` in several, with who is in the way.
+        result: `allocated` now, `held` by its status in the file, or `refused`.
+        allocation: the allocation that the scheduler would write into its status.
+        reason: why it was refused, in one sentence; `why` in several, with the claims that are in the way.
         nodes: the same as data, node by node.
     """
 
@@ -151,7 +151,7 @@ def _claim_of(template: ResourceClaimTemplate) -> ResourceClaim:
 
 
 def _checked(nodes: Sequence[str], slices: Sequence[ResourceSlice]) -> Sequence[str]:
-    """The nodes that were asked for; one that no slice names can only be meant where a slice is not for one node."""
+    """The wanted nodes; a node that no slice names makes sense only if a slice is not for one node."""
     named_in_slices = {resource_slice.spec.node_name for resource_slice in slices}
     for node in nodes:
         if node not in named_in_slices and None not in named_in_slices:

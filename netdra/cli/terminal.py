@@ -1,6 +1,6 @@
-"""What people read: tables, messages on stderr, and text in which nothing is left that a terminal would obey.
+"""Output for people: tables, messages on stderr, and text without control characters that a terminal would obey.
 
-Used by all commands. Tables are as wide as the terminal, or as PLAIN_WIDTH where stdout is none. They are laid out
+Used by all commands. Tables are as wide as the terminal, or as PLAIN_WIDTH if stdout is no terminal. They are laid out
 here, because importing a library for it takes longer than all the rest of `netdra discover`.
 """
 
@@ -44,8 +44,8 @@ def tell(message: str) -> None:
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[str]], right: Collection[str] = ()) -> None:
     """A table on stdout; the columns of `right` hold numbers.
 
-    Cells are wrapped between words where the terminal is too narrow. A table whose words alone are wider is left to the
-    terminal to wrap, so that an address can still be copied.
+    Cells are wrapped between words if the terminal is too narrow. The terminal itself wraps a table whose words alone
+    are wider, so that an address can still be copied.
     """
     cells = [[printable(cell) for cell in row] + [""] * (len(columns) - len(row)) for row in rows]
     width = shutil.get_terminal_size().columns if sys.stdout.isatty() else PLAIN_WIDTH
@@ -60,7 +60,7 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[str]], right: Co
 
 
 def _widths(columns: Sequence[Sequence[str]], limit: int) -> list[int]:
-    """How wide each column is, so that all fit into the limit: the one with the most room to wrap gives way first."""
+    """The width of each column, so that all fit into the limit: the column with the most room to wrap shrinks first."""
     wanted = [max(_cells(line) for cell in column for line in cell.split("\n")) for column in columns]
     least = [min(MAX_WORD, max(_cells(word) for cell in column for word in cell.split() or [""])) for column in columns]
     excess = sum(wanted) + len(_GAP) * (len(columns) - 1) - limit
@@ -83,12 +83,12 @@ def _wrapped(cell: str, width: int) -> list[str]:
 
 
 def _cells(text: str) -> int:
-    """How many columns of the terminal a text takes."""
+    """The number of the terminal's columns that a text takes."""
     return len(text) + _wide(text)
 
 
 def _wide(text: str) -> int:
-    """By how many columns a text is wider than it has characters."""
+    """The number of columns by which a text is wider than its number of characters."""
     if text.isascii():
         return 0
     return sum(unicodedata.east_asian_width(character) in "WF" for character in text) - sum(

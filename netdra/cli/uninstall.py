@@ -124,7 +124,7 @@ def _show(left: Holders, output: str) -> None:
         terminal.print_table(("CNIPLUGIN",), [(name,) for name in left.plugins])
     if left.neutron_ports:
         terminal.print_table(("NEUTRONPORT",), [(name,) for name in left.neutron_ports])
-    sys.stdout.flush()  # before what is told of it, where both go to one log
+    sys.stdout.flush()  # before the messages on stderr, if both go to one log
 
 
 def _print(value: Any, output: str) -> None:

@@ -26,7 +26,7 @@ Written = ResourceClaim | ResourceClaimTemplate | DeviceClass
 
 
 class Problem(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One thing that is wrong, or only unwise, as it is printed in JSON and YAML; `path` is the place in the object."""
+    """One error or warning as it is printed in JSON and YAML; `path` is the place in the object."""
 
     file: str
     line: int
@@ -37,7 +37,7 @@ class Problem(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     @property
     def text(self) -> str:
-        """The problem in the form that editors and CI know from compilers; what follows the first line is indented."""
+        """The problem in the form that editors and CI know from compilers; further lines are indented."""
         first, *rest = Finding(what=self.message, hint=self.hint).text.splitlines()
         place = f" [{self.path}]" if self.path else ""
         severity = "" if self.severity == "error" else "warning: "
@@ -45,7 +45,7 @@ class Problem(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class _Object(msgspec.Struct, frozen=True):
-    """An object of a file, with what knows its lines."""
+    """An object of a file, with the document that has its lines."""
 
     file: str
     marked: marks.Document
@@ -109,7 +109,7 @@ def command(context: click.Context, paths: tuple[str, ...], output: str, strict:
 
 
 def _read(path: str, file: str) -> Iterator[_Object | Problem]:
-    """The objects of a file, and what cannot be read as one; `file` is how the path is shown."""
+    """The objects of a file, and the problems of documents that are none; `file` is the path as it is shown."""
     text = inputs.text(path)
     try:
         for marked in marks.read(text):
@@ -165,7 +165,7 @@ def _of(objects: Iterable[_Object], kind: type[Kind]) -> list[tuple[_Object, Kin
 
 
 def _findings(objects: Sequence[_Object]) -> Iterator[tuple[_Object, Finding]]:
-    """What is wrong with the objects, each by itself and all together."""
+    """The errors of the objects, each by itself and all together."""
     from netdra.admission import custom_devices
     from netdra.topology import contract, validation
 
@@ -188,7 +188,7 @@ def _findings(objects: Sequence[_Object]) -> Iterator[tuple[_Object, Finding]]:
 
 
 def _named(objects: Sequence[_Object]) -> Iterator[tuple[_Object, Finding, bool]]:
-    """What the selectors of policies and topologies say that is wrong, and what of policies' is only unwise."""
+    """The errors of the selectors of policies and topologies, and the warnings for those of policies."""
     from netdra.cel import CelCompileError
     from netdra.cel.analysis import examine
     from netdra.cel.vocabulary import added, of_interfaces
@@ -197,7 +197,7 @@ def _named(objects: Sequence[_Object]) -> Iterator[tuple[_Object, Finding, bool]
     policies, custom = _of(objects, DeviceExposurePolicy), _of(objects, CustomDevice)
     given = added((policy for _, policy in policies), (device for _, device in custom))
     for item, policy in policies:
-        with contextlib.suppress(CelCompileError):  # which has been told
+        with contextlib.suppress(CelCompileError):  # `_findings` has it
             for remark in examine(policy.spec.selector.cel, of_interfaces(given)):
                 what = f'DeviceExposurePolicy "{policy.name}": {remark.what}'
                 yield item, Finding(what=what, path=("spec", "selector", "cel")), remark.wrong
@@ -206,19 +206,19 @@ def _named(objects: Sequence[_Object]) -> Iterator[tuple[_Object, Finding, bool]
 
 
 def _unwise(objects: Sequence[_Object]) -> Iterator[Problem]:
-    """What policies say that is legal and hardly meant."""
+    """Warnings for policies that are legal and hardly meant so."""
     from netdra.exposure.check import check
     from netdra.exposure.unwise import warnings
 
     policies = _of(objects, DeviceExposurePolicy)
     for entry, policy in policies:
         if not check(policy):
-            told = warnings(policy, (other for _, other in policies))
-            yield from (entry.problem(finding, "warning") for finding in _placed(policy, told))
+            texts = warnings(policy, (other for _, other in policies))
+            yield from (entry.problem(finding, "warning") for finding in _placed(policy, texts))
 
 
 def _warned(objects: Sequence[_Object], let_through: Sequence[_Object]) -> Iterator[Problem]:
-    """What the webhook would warn of as it lets objects through, if all objects of the files were there."""
+    """The webhook's warnings for objects that it lets through, if all objects of the files were there."""
     from netdra.admission import claims, custom_devices, schemas, topologies
     from netdra.admission.cluster import Cluster
     from netdra.cel.vocabulary import added
@@ -243,14 +243,14 @@ def _warned(objects: Sequence[_Object], let_through: Sequence[_Object]) -> Itera
         classes=known_classes(written.values(), classes),
         added=added(policies.values(), devices.values()),
     )
-    told: list[tuple[_Object, Iterator[Finding]]] = [
+    warned: list[tuple[_Object, Iterator[Finding]]] = [
         *((item, topologies.warnings(value, cluster)) for item, value in _of(let_through, NetworkTopology)),
         *((item, schemas.warnings(value, cluster)) for item, value in _of(let_through, CNIPluginSchema)),
         *((item, custom_devices.warnings(value, devices)) for item, value in _of(let_through, CustomDevice)),
         *((item, claims.warnings(value, cluster)) for item, value in _of(let_through, ResourceClaim)),
         *((item, claims.warnings(value, cluster)) for item, value in _of(let_through, ResourceClaimTemplate)),
     ]
-    for entry, findings in told:
+    for entry, findings in warned:
         yield from (entry.problem(finding, "warning") for finding in findings)
     places = {value.name: item for item, value in _of(let_through, NetworkTopology)}
     for name, finding in overlaps(value for _, value in _of(let_through, NetworkTopology)):
@@ -258,7 +258,7 @@ def _warned(objects: Sequence[_Object], let_through: Sequence[_Object]) -> Itera
 
 
 def _claims(objects: Sequence[_Object], topologies: Mapping[str, NetworkTopology]) -> Iterator[tuple[_Object, Finding]]:
-    """What is wrong with claims, templates and classes, and with claims against topologies."""
+    """The errors of claims, templates and classes, and of claims with their topologies."""
     from netdra.topology.claims import check_claim
     from netdra.topology.class_check import check_class
     from netdra.topology.classes import known_classes
@@ -278,14 +278,14 @@ def _claims(objects: Sequence[_Object], topologies: Mapping[str, NetworkTopology
 
 
 def _policy(policy: DeviceExposurePolicy) -> Iterator[Finding]:
-    """What is wrong with a policy."""
+    """The errors of a policy."""
     from netdra.exposure.check import check
 
     return _placed(policy, check(policy))
 
 
 def _placed(value: DeviceExposurePolicy | CustomDevice, texts: Iterable[str]) -> Iterator[Finding]:
-    """What is said of a policy or a custom device, at the place that each text begins with."""
+    """The errors or warnings of a policy or a custom device, at the place with which a text begins."""
     for text in texts:
         place, _, what = text.partition(": ")
         path = marks.parsed(place) if place.startswith("spec") else ()

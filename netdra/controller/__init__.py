@@ -1,7 +1,8 @@
-"""The controller: DeviceClasses of topologies, shipped schemas, and what is said in the statuses of netdra's kinds.
+"""The controller: DeviceClasses of topologies, shipped schemas, CNI plugins, NeutronPorts, statuses of netdra's kinds.
 
-`classes`, `schemas` and `status` say what should be, and are pure · `state` is the cluster as it is, and puts
-what changed on a work queue · `controller` compares, and has `writing` write what differs · `daemon` one of several at
-a time.
-It keeps nothing: a new leader finds everything in the cluster.
+`classes`, `schemas`, `installers`, `neutron_ports` and `status` work out the desired state, and are pure · `state` is
+the cluster as it is, and puts changed objects on a work queue · `controller`, `plugins` and `neutron` compare, and
+have `writing` write the differences · `checks` has a `worker` check expressions · `uninstall` takes netdra off a
+cluster · `daemon` is the process, one of several at a time. It stores nothing: a new leader finds everything in the
+cluster.
 """

@@ -1,7 +1,7 @@
-"""What is wrong with policies and topologies, found by a worker process and remembered until they change.
+"""The errors of policies and topologies, found by a worker process and remembered until the objects change.
 
-Asked by `netdra.controller.controller` at each look, so almost every answer is one that is known. An expression that
-takes too long costs its object a few seconds once, and never the process that leads.
+Asked by `netdra.controller.controller` at each look, so almost every answer is remembered. An expression that takes too
+long costs its object a few seconds once, and never holds up the process that leads.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ _texts = msgspec.json.Decoder(tuple[str, ...])
 
 
 class Checks:
-    """The worker, and what it said last of each object; it runs while this is entered."""
+    """The worker, and its last answer for each object; it runs while this is entered."""
 
     def __init__(self, *, seconds: float = SECONDS, command: tuple[str, ...] = COMMAND) -> None:
         """Start nothing yet.
 
         Args:
             seconds: how long the check of one object may take.
-            command: what a worker is.
+            command: the worker's command.
         """
         self.pool = Pool(command, 1, seconds=seconds)
         self._checked: dict[_Key, tuple[Any, tuple[str, ...]]] = {}
@@ -47,30 +47,30 @@ class Checks:
         await self.pool.__aexit__(kind, problem, trace)
 
     async def policy(self, policy: DeviceExposurePolicy) -> tuple[str, ...]:
-        """What is wrong with a policy; nothing if it can be used.
+        """The errors of a policy; none if it can be used.
 
         Raises:
-            BusyError: nobody can say just now.
+            BusyError: the worker cannot answer just now.
         """
         bare = msgspec.structs.replace(policy, status=None)
         return await self._ask(("policy", policy.name), policy.spec, PolicyTask(bare))
 
     async def topology(self, topology: NetworkTopology, schemas: Iterable[CNIPluginSchema]) -> tuple[str, ...]:
-        """What is wrong with a topology, held against the cluster's schemas.
+        """The errors of a topology, by the cluster's schemas.
 
         Raises:
-            BusyError: nobody can say just now.
+            BusyError: the worker cannot answer just now.
         """
-        held = tuple(schemas)
-        subject = (topology.spec, *((schema.metadata.name, schema.spec) for schema in held))
+        own = tuple(schemas)
+        subject = (topology.spec, *((schema.metadata.name, schema.spec) for schema in own))
         bare = msgspec.structs.replace(topology, status=None)
-        return await self._ask(("topology", topology.name), subject, TopologyTask(bare, held))
+        return await self._ask(("topology", topology.name), subject, TopologyTask(bare, own))
 
     def forget(self, policies: Iterable[str], topologies: Iterable[str]) -> None:
-        """Remember only what was said of these, by name."""
-        kept = {*(("policy", name) for name in policies), *(("topology", name) for name in topologies)}
-        self._checked = {key: value for key, value in self._checked.items() if key in kept}
-        self._late = {key: value for key, value in self._late.items() if key in kept}
+        """Forget the answers for all objects but these, by name."""
+        present = {*(("policy", name) for name in policies), *(("topology", name) for name in topologies)}
+        self._checked = {key: value for key, value in self._checked.items() if key in present}
+        self._late = {key: value for key, value in self._late.items() if key in present}
 
     async def _ask(self, key: _Key, subject: Any, task: PolicyTask | TopologyTask) -> tuple[str, ...]:
         checked = self._checked.get(key)
@@ -79,7 +79,7 @@ class Checks:
         try:
             texts = _texts.decode(await self.pool.ask(task))
         except LateError as problem:
-            # Once, it may be that the machine stood still; what is said of an object stands until it changes.
+            # The first time, the machine may have stood still; an answer stays until its object changes.
             if self._late.get(key) != subject:
                 self._late[key] = subject
                 raise BusyError(f"{' '.join(map(str, key))}: {problem.what}") from None

@@ -1,7 +1,7 @@
-"""A topology's DeviceClasses as they should be against those that are there: what to create, change and delete.
+"""A topology's desired DeviceClasses against the current ones: the classes to create, change and delete.
 
-Pure. Called by `netdra.controller.controller`. A class is ours if a NetworkTopology of this name owns it; every other
-one of the same name is somebody's, and is left as it is.
+Pure. Called by `netdra.controller.controller`. A class is ours if a NetworkTopology of this name owns it; another class
+of the same name is not netdra's, and is left as it is.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ KIND = NetworkTopology.__name__
 
 
 class Changes(msgspec.Struct, frozen=True):
-    """What it takes to have the classes as they should be.
+    """The writes that a topology's classes need.
 
     Attributes:
-        names: the classes that should be there, in the order of the root steps.
+        names: the desired classes, in the order of the root steps.
         create: classes that are missing.
         replace: classes of ours that are not as they should be, as they are to be.
-        delete: classes of ours that should not be there, or are those of a topology that had the name before.
-        foreign: classes that somebody else made under a name that we want.
+        delete: classes of ours that are not desired, or are those of a topology that had the name before.
+        foreign: classes of other owners under a desired name.
     """
 
     names: tuple[str, ...] = ()
@@ -45,12 +45,12 @@ class Changes(msgspec.Struct, frozen=True):
 
 
 def changes(topology: NetworkTopology, present: Mapping[str, DeviceClass], features: Features) -> Changes:
-    """What is to be done for one topology; one that is being deleted should have no classes.
+    """The writes for one topology; a topology that is being deleted should have no classes.
 
     Args:
-        topology: a sound one, as it is stored.
+        topology: a sound topology, as it is stored.
         present: all DeviceClasses by name.
-        features: what the API server takes.
+        features: the API server's.
 
     Raises:
         InvalidInputError: the topology is unsound.
@@ -59,12 +59,12 @@ def changes(topology: NetworkTopology, present: Mapping[str, DeviceClass], featu
     wanted = {entry.metadata.name: _owned(entry, topology) for entry in made}
     own = {name: device_class for name, device_class in present.items() if _owner(device_class) == topology.name}
     stale = [entry for entry in own.values() if not _belongs(entry, topology) or entry.metadata.name not in wanted]
-    kept = {name: entry for name, entry in own.items() if entry not in stale}
-    # One that is being deleted still has its name: the new one is made when it is gone.
+    current = {name: entry for name, entry in own.items() if entry not in stale}
+    # A class that is being deleted still has its name: the new class is made when it is gone.
     return Changes(
         names=tuple(wanted),
         create=tuple(entry for name, entry in wanted.items() if name not in present),
-        replace=tuple(merged for name, entry in kept.items() if (merged := _merged(entry, wanted[name])) != entry),
+        replace=tuple(merged for name, entry in current.items() if (merged := _merged(entry, wanted[name])) != entry),
         delete=tuple(device_class for device_class in stale if not device_class.metadata.deletion_timestamp),
         foreign=tuple(name for name in wanted if name in present and name not in own),
     )
@@ -76,7 +76,7 @@ def is_generated(device_class: DeviceClass) -> bool:
 
 
 def owner_reference(topology: NetworkTopology) -> OwnerReference:
-    """What makes an object go with its topology."""
+    """The reference by which an object is deleted with its topology."""
     return OwnerReference(
         api_version=GROUP_VERSION, kind=KIND, name=topology.name, uid=topology.metadata.uid, controller=True
     )
@@ -87,7 +87,7 @@ def _owned(made: DeviceClass, topology: NetworkTopology) -> DeviceClass:
 
 
 def _owner(device_class: DeviceClass) -> str:
-    """The topology that a class is said to be of, or ""."""
+    """The topology that owns a class by its metadata, or ""."""
     for owner in device_class.metadata.owner_references:
         if (
             owner.controller
@@ -103,6 +103,6 @@ def _belongs(device_class: DeviceClass, topology: NetworkTopology) -> bool:
 
 
 def _merged(present: DeviceClass, wanted: DeviceClass) -> DeviceClass:
-    """The class with everything of ours as it should be; labels and annotations that others added stay."""
+    """The class with all that is ours as it should be; labels and annotations of other clients stay."""
     metadata = replace(present.metadata, labels={**present.metadata.labels, **wanted.metadata.labels})
     return replace(present, metadata=metadata, spec=wanted.spec)

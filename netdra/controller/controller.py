@@ -1,7 +1,7 @@
-"""Looks at one object after the other, compares what should be with what is there, and writes what differs.
+"""Looks at one object after the other, compares the desired with the current state, and writes the differences.
 
-Run by `netdra.controller.daemon` while this process leads. What should be is said by the pure modules beside it, what
-is wrong with an object by a worker process; a second look at the same state writes nothing.
+Run by `netdra.controller.daemon` while this process leads. The pure modules beside it work out the desired state, and a
+worker process checks an object's expressions. A second look at the same state writes nothing.
 """
 
 from __future__ import annotations
@@ -19,7 +19,16 @@ from netdra.controller.classes import Changes, changes
 from netdra.controller.schemas import change
 from netdra.controller.state import CUSTOM_DEVICE, FEATURES, POLICY, SCHEMA, TOPOLOGY, Key, State, published
 from netdra.controller.status import Seen
-from netdra.controller.writing import Status, WithStatus, drift, hold, reference, say, ship, write
+from netdra.controller.writing import (
+    Status,
+    WithStatus,
+    drift,
+    finalize_topology,
+    reference,
+    ship,
+    write,
+    write_status,
+)
 from netdra.kube.client import Client
 from netdra.kube.errors import ConflictError, NotFoundError
 from netdra.kube.events import Recorder
@@ -51,8 +60,8 @@ class Controller:
         """Begin nothing yet.
 
         Args:
-            client: the way to the API server.
-            recorder: who writes events.
+            client: the API server.
+            recorder: writes events.
             in_hand: entered around each look, which the end of the process waits for.
         """
         self._client = client
@@ -76,15 +85,15 @@ class Controller:
             await self.state.run(lambda: asyncio.ensure_future(self._work()))
 
     async def _work(self) -> None:
-        # Before anything else: classes would be written in one form now and in the other a moment later.
+        # First of all, or classes would be written in one form now and in the other a moment later.
         await self._learn_features("")
         await self.work.run()
 
     async def _look(self, key: Key) -> float | None:
-        """Look at one object, and write what differs.
+        """Look at one object, and write the differences.
 
         Raises:
-            NetdraError: it cannot be written, or nobody can say just now what is wrong with it.
+            NetdraError: it cannot be written, or cannot be checked just now.
         """
         try:
             with self._in_hand(), measured(metrics.LOOK_SECONDS, key.kind):
@@ -103,12 +112,12 @@ class Controller:
         deleted = bool(topology.metadata.deletion_timestamp)
         planned = Changes() if findings and not deleted else self._changes(topology)
         problem = await write(self._client, planned)
-        self._tell_of_drift(topology, planned)
+        self._report_drift(topology, planned)
         users = self.state.users(name)
-        await hold(self._client, topology, held=bool(users))
+        await finalize_topology(self._client, topology, wanted=bool(users))
         seen = Seen(findings=findings, changes=planned, problem=problem, users=users)
         if (users or not deleted) and not status.is_interim(topology, seen):
-            await self._say(TOPOLOGIES, topology, status.of_topology(topology, seen, now()))
+            await self._write_status(TOPOLOGIES, topology, status.of_topology(topology, seen, now()))
 
     def _changes(self, topology: NetworkTopology) -> Changes:
         try:
@@ -117,8 +126,8 @@ class Controller:
             log.warning("%s", problem)
             return Changes()
 
-    def _tell_of_drift(self, topology: NetworkTopology, planned: Changes) -> None:
-        """Tell of classes that were as they should be, and then were changed by somebody."""
+    def _report_drift(self, topology: NetworkTopology, planned: Changes) -> None:
+        """Report classes that were as they should be, and then were changed by another client."""
         if not planned.replace or not status.is_ready(topology):
             return
         other = changes(
@@ -136,33 +145,33 @@ class Controller:
             self._forget()
             return
         if not self.state.nodes.synced and policy.status is not None:
-            return  # what nodes say is not known yet: what stands there is likelier than nothing
+            return  # the nodes' reports are not read yet: the present status is likelier than one without reports
         wrong = await self._checks.policy(policy)
         reports = self.state.policy_reports.of(name)
-        said = status.of_policy(policy, self.state.policies.objects, wrong, reports, now())
-        await self._say(POLICIES, policy, said)
+        desired = status.of_policy(policy, self.state.policies.objects, wrong, reports, now())
+        await self._write_status(POLICIES, policy, desired)
 
     async def _schema(self, name: str) -> None:
         schema = self.state.schemas.objects.get(name)
         if (planned := change(name, schema)) is not None:
             await ship(self._client, planned)
         elif schema is not None:
-            await self._say(SCHEMAS, schema, status.of_schema(schema, self.state.schemas.objects, now()))
+            await self._write_status(SCHEMAS, schema, status.of_schema(schema, self.state.schemas.objects, now()))
 
     async def _custom_device(self, name: str) -> None:
         device = self.state.custom_devices.objects.get(name)
         if device is not None and (self.state.nodes.synced or device.status is None):
             reports = self.state.custom_device_reports.of(name)
-            await self._say(CUSTOM_DEVICES, device, status.of_custom_device(device, reports, now()))
+            await self._write_status(CUSTOM_DEVICES, device, status.of_custom_device(device, reports, now()))
 
-    async def _say(self, resource: Resource[Any], about: WithStatus, wanted: Status) -> None:
-        await say(self._client, self._recorder, resource, about, wanted)
+    async def _write_status(self, resource: Resource[Any], about: WithStatus, desired: Status) -> None:
+        await write_status(self._client, self._recorder, resource, about, desired)
 
     def _forget(self) -> None:
         self._checks.forget(self.state.policies.objects, self.state.topologies.objects)
 
     async def _learn_features(self, _: str) -> None:
-        """See in which form nodes publish supportedCNIs, and ask for it in that form (decision D6)."""
+        """Learn in which form nodes publish supportedCNIs, so that classes ask for it in that form (decision D6)."""
         features = published(self.state.nodes.objects.values())
         if features is not None and features != self._features:
             self._features = features

@@ -1,4 +1,4 @@
-"""The controller's process: take part in the election, work while it leads, and say whether it is well.
+"""The controller's process: takes part in the election, works while it leads, and reports its health.
 
 Called by `netdra controller`, which gives it an API client.
 """
@@ -34,14 +34,14 @@ FLUSH_SECONDS = 2.0
 
 @dataclass(frozen=True)
 class Settings:
-    """Which controller this is.
+    """The controller's settings.
 
     Attributes:
         namespace: where the lease is.
-        identity: this process; no other may have it.
+        identity: this process; no other may have the same.
         image: netdra's image, which installs CNI plugins; "" if none are to be installed.
         cni_folder: the folder of CNI plugins on the nodes.
-        neutron: the cloud that VFs have ports of; without it, nothing asks Neutron.
+        neutron: the cloud of VFs' ports; without it, Neutron is not asked.
     """
 
     namespace: str
@@ -58,15 +58,15 @@ async def run(client: Client, process: Process, settings: Settings, terms: Terms
     process.health.ready("api-server", reachable(client))
     process.health.ready("caches", _caches(client, election))
     recorder = Recorder(client, REPORTER, settings.identity)
-    telling = asyncio.create_task(recorder.run())
+    recording = asyncio.create_task(recorder.run())
     try:
         await election.run(lambda: _lead(client, recorder, process, settings))
     finally:
-        # After the work has ended, for what it did last is to be told too.
+        # After the work has ended, because its last events are to be written too.
         with suppress(TimeoutError):
             async with asyncio.timeout(FLUSH_SECONDS):
                 await recorder.flush()
-        telling.cancel()
+        recording.cancel()
 
 
 async def _lead(client: Client, recorder: Recorder, process: Process, settings: Settings) -> None:
@@ -84,6 +84,6 @@ async def _lead(client: Client, recorder: Recorder, process: Process, settings: 
 
 
 def _caches(client: Client, election: Election) -> Check:
-    """The copies of the leader; the others keep none."""
+    """The copies of the leader; other processes have none."""
     copies = synced(client)
     return lambda: copies() if election.leads else Finding(ok=True, detail="none, it does not lead")

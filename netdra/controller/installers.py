@@ -1,7 +1,7 @@
 """How a CNIPlugin is carried out: the DaemonSet that installs or removes it, its schema, and its status. Pure.
 
-Asked by `netdra.controller.plugins`. A DaemonSet's pods run netdra's own image with the vendor's as an image volume, so
-that a vendor's image needs no shell and nothing of it runs but the plugin (decision D46).
+Called by `netdra.controller.plugins`. A DaemonSet's pods run netdra's own image with the vendor's as an image volume,
+so that a vendor's image needs no shell and only its plugin is run (decision D46).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any, Literal
 import msgspec
 from msgspec.structs import replace
 
-from netdra.controller.status import Said, conditions
+from netdra.controller.status import Desired, conditions
 from netdra.model import names
 from netdra.model.cni_plugin import CNIPlugin, CNIPluginFailure, CNIPluginStatus, CNIPluginVersion, DescribedPlugin
 from netdra.model.meta import MAX_REPORTED, ObjectMeta, OwnerReference
@@ -26,7 +26,7 @@ from netdra.topology import contract
 
 PLUGIN_LABEL = f"{names.GROUP}/cni-plugin"
 TEMPLATE_LABEL = f"{names.GROUP}/template"
-"""On pods: which of a DaemonSet's templates they are of."""
+"""On pods: the DaemonSet's template that they are of."""
 Mode = Literal["install", "remove"]
 
 _DESCRIBE, _INSTALL = "describe", "install"
@@ -35,7 +35,7 @@ _MAX_TEXT = 512
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
-    """What the pods that install plugins run.
+    """The settings of the pods that install plugins.
 
     Attributes:
         image: netdra's image; "" if plugins are not to be installed.
@@ -91,12 +91,12 @@ class InstallerPod(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def is_ready(self) -> bool:
         """Whether the plugin is installed there, or removed."""
-        told = any(condition.type == "Ready" and condition.status == "True" for condition in self.status.conditions)
-        return told and not self.metadata.deletion_timestamp
+        ready = any(condition.type == "Ready" and condition.status == "True" for condition in self.status.conditions)
+        return ready and not self.metadata.deletion_timestamp
 
     @property
     def described(self) -> DescribedPlugin | None:
-        """What it tells of the image's binary; None as long as it does not."""
+        """The image's binary as the pod reports it; None before that."""
         for init_container_status in self.status.init_container_statuses:
             if init_container_status.name == _DESCRIBE and init_container_status.state.terminated is not None:
                 return DescribedPlugin.of_text(init_container_status.state.terminated.message)
@@ -104,7 +104,7 @@ class InstallerPod(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def problem(self) -> str:
-        """Why it is not ready, in the words of netdra or the kubelet."""
+        """Why the pod is not ready, as netdra or the kubelet says."""
         containers = (*self.status.init_container_statuses, *self.status.container_statuses)
         for container in containers:
             waiting, ended = container.state.waiting, container.state.terminated or container.last_state.terminated
@@ -135,12 +135,12 @@ class DaemonSet(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Seen(msgspec.Struct, frozen=True, kw_only=True):
-    """What is there of a plugin.
+    """The current state of a plugin.
 
     Attributes:
         template: the template that its pods are to be of.
         daemon_set: its DaemonSet, if there is one.
-        pods: its pods, of whatever template.
+        pods: its pods, of any template.
         users: the topologies that use it.
     """
 
@@ -151,7 +151,7 @@ class Seen(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def desired(self) -> int | None:
-        """On how many nodes it is to be; None while that is not known of the present spec."""
+        """The number of nodes that are to have it; None while that is not known for the present spec."""
         applied = self.daemon_set
         if applied is None or applied.status.observed_generation != applied.metadata.generation:
             return None
@@ -175,12 +175,12 @@ class Seen(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def described(self) -> DescribedPlugin | None:
-        """What the image's binary is, as the first node tells it."""
-        return next((told for pod in self.current if (told := pod.described) is not None), None)
+        """The image's binary as the first node reports it."""
+        return next((binary for pod in self.current if (binary := pod.described) is not None), None)
 
 
 def daemon_set_name(plugin: str) -> str:
-    """What the DaemonSet of a plugin is called."""
+    """The name of a plugin's DaemonSet."""
     return f"netdra-cni-{plugin}"
 
 
@@ -189,8 +189,8 @@ def daemon_set(plugin: CNIPlugin, settings: Settings, mode: Mode) -> dict[str, A
 
     Args:
         plugin: the plugin.
-        settings: what its pods run.
-        mode: whether it is to be there, or gone.
+        settings: the pods' settings.
+        mode: whether the plugin is to be installed or removed.
     """
     labels = {"app.kubernetes.io/part-of": "netdra", "app.kubernetes.io/component": "cni-plugin"}
     own = {**labels, PLUGIN_LABEL: plugin.name}
@@ -234,7 +234,7 @@ def _pod(plugin: CNIPlugin, settings: Settings, mode: Mode) -> dict[str, Any]:
         {"name": "run", "emptyDir": {"medium": "Memory", "sizeLimit": "1Mi"}},
     ]
     pod: dict[str, Any] = {
-        # Without an interface of its own: the plugin may be what the cluster's network needs.
+        # Without an interface of its own: the cluster's network may need the plugin.
         "hostNetwork": True,
         "automountServiceAccountToken": False,
         "enableServiceLinks": False,
@@ -291,7 +291,7 @@ def _container(settings: Settings, name: str, arguments: Sequence[str]) -> dict[
 
 
 def users_of(plugin: str, topologies: Iterable[NetworkTopology]) -> tuple[str, ...]:
-    """The topologies that run a plugin's program, as a step or for the addresses of one, in order."""
+    """The topologies that run a plugin's program, as a step or as a step's IPAM plugin, in order."""
     return tuple(sorted(topology.name for topology in topologies if _uses(topology, plugin)))
 
 
@@ -306,50 +306,50 @@ def _uses(topology: NetworkTopology, plugin: str) -> bool:
 
 
 class PlannedSchema(msgspec.Struct, frozen=True, kw_only=True):
-    """What is to be done with the schema of a plugin, and what is to be said of it.
+    """The write that a plugin's schema needs, and the condition of it.
 
     Attributes:
-        verb: what is to be done.
-        schema: the object as it is to be, or as it is if it is to go.
-        said: what the condition says.
+        condition: the condition SchemaApplied.
+        verb: the write; "" for none.
+        schema: the object as it is to be, or as it is if it is to be deleted.
     """
 
-    said: Said
+    condition: Desired
     verb: Literal["", "create", "update", "delete"] = ""
     schema: CNIPluginSchema | None = None
 
 
 def schema_name(plugin: str) -> str:
-    """What the schema of a plugin's program is called, as netdra's own are."""
+    """The name of the schema of a plugin's program, made like those of netdra's own schemas."""
     return f"{plugin}-binary" if plugin in BUILTIN_TYPES else plugin
 
 
 def planned_schema(
-    plugin: CNIPlugin, told: DescribedPlugin | None, present: CNIPluginSchema | None, schemas: Iterable[str]
+    plugin: CNIPlugin, binary: DescribedPlugin | None, present: CNIPluginSchema | None, schemas: Iterable[str]
 ) -> PlannedSchema:
-    """What is to be done with a plugin's schema.
+    """The write that a plugin's schema needs.
 
     Args:
         plugin: the plugin.
-        told: what the image's binary is, if a node has told it.
+        binary: the image's binary, if a node has reported it.
         present: the object of the schema's name, if there is one.
-        schemas: the plugins that schemas of others describe.
+        schemas: the plugins that other schemas describe.
     """
     name = schema_name(plugin.name)
     ours = present is not None and present.metadata.labels.get(PLUGIN_LABEL) == plugin.name
-    spec = plugin.spec.schema or (told.schema if told is not None else None)
+    spec = plugin.spec.schema or (binary.schema if binary is not None else None)
     if spec is not None and present is not None and not ours and not present.is_shipped:
         message = f"CNIPluginSchema \"{name}\" is somebody's own, and counts in the place of the plugin's"
-        return PlannedSchema(said=Said("SchemaApplied", True, "Own", message))
+        return PlannedSchema(condition=Desired("SchemaApplied", True, "Own", message))
     if spec is None:
-        return _without_schema(plugin, told, present if ours else None, schemas)
+        return _without_schema(plugin, binary, present if ours else None, schemas)
     wanted = _schema(plugin, name, spec)
     wrong = _wrong(plugin, wanted)
     if wrong:
-        return PlannedSchema(said=Said("SchemaApplied", False, "Contradictory", wrong))
-    said = Said("SchemaApplied", True, "Applied", f'CNIPluginSchema "{name}" describes it')
+        return PlannedSchema(condition=Desired("SchemaApplied", False, "Contradictory", wrong))
+    condition = Desired("SchemaApplied", True, "Applied", f'CNIPluginSchema "{name}" describes it')
     if present is None:
-        return PlannedSchema(said=said, verb="create", schema=wanted)
+        return PlannedSchema(condition=condition, verb="create", schema=wanted)
     labels = {key: value for key, value in present.metadata.labels.items() if key != names.SHIPPED_LABEL}
     metadata = replace(
         present.metadata,
@@ -357,27 +357,31 @@ def planned_schema(
         owner_references=wanted.metadata.owner_references,
     )
     changed = replace(present, spec=spec, metadata=metadata)
-    return PlannedSchema(said=said) if changed == present else PlannedSchema(said=said, verb="update", schema=changed)
+    if changed == present:
+        return PlannedSchema(condition=condition)
+    return PlannedSchema(condition=condition, verb="update", schema=changed)
 
 
 def _without_schema(
-    plugin: CNIPlugin, told: DescribedPlugin | None, ours: CNIPluginSchema | None, schemas: Iterable[str]
+    plugin: CNIPlugin, binary: DescribedPlugin | None, ours: CNIPluginSchema | None, schemas: Iterable[str]
 ) -> PlannedSchema:
     meant = described(plugin.name, is_builtin=False)
-    if told is None:
-        said = Said("SchemaApplied", False, "Pending", "no node has told yet what is in the image")
+    if binary is None:
+        condition = Desired("SchemaApplied", False, "Pending", "no node has told yet what is in the image")
         if ours is not None:
-            said = Said("SchemaApplied", True, "Applied", f'CNIPluginSchema "{ours.metadata.name}" describes it')
-        return PlannedSchema(said=said)
+            message = f'CNIPluginSchema "{ours.metadata.name}" describes it'
+            condition = Desired("SchemaApplied", True, "Applied", message)
+        return PlannedSchema(condition=condition)
     if meant in schemas:
-        said = Said("SchemaApplied", True, "Present", f"the cluster has a schema of {meant}, and the image none")
+        message = f"the cluster has a schema of {meant}, and the image none"
+        condition = Desired("SchemaApplied", True, "Present", message)
     else:
         message = (
             f"neither the image nor the cluster has a schema of {meant}, and nodes run no plugin without one: put "
             "schema.yaml beside the binary, set spec.schema, or start the nodes' drivers with --allow-plugin"
         )
-        said = Said("SchemaApplied", False, "NoSchema", message)
-    return PlannedSchema(said=said, verb="delete" if ours is not None else "", schema=ours)
+        condition = Desired("SchemaApplied", False, "NoSchema", message)
+    return PlannedSchema(condition=condition, verb="delete" if ours is not None else "", schema=ours)
 
 
 def _schema(plugin: CNIPlugin, name: str, spec: CNIPluginSchemaSpec) -> CNIPluginSchema:
@@ -408,63 +412,67 @@ def status(plugin: CNIPlugin, seen: Seen | None, schema: PlannedSchema, now: dat
 
     Args:
         plugin: the plugin.
-        seen: what is there of it; None if the controller is not to install plugins.
-        schema: what becomes of its schema.
+        seen: its current state; None if the controller is not to install plugins.
+        schema: the write and the condition of its schema.
         now: the time, with its zone.
     """
     before = plugin.status or CNIPluginStatus()
     generation = plugin.metadata.generation
     if seen is None:
         message = "the controller was started without --image, netdra's own image, so it installs no plugins"
-        only = Said("Installed", False, "NotConfigured", message)
+        only = Desired("Installed", False, "NotConfigured", message)
         return CNIPluginStatus(
             observed_generation=generation, conditions=conditions((only,), before.conditions, generation, now)
         )
     users = ", ".join(f'"{name}"' for name in seen.users[:MAX_REPORTED])
-    in_use = Said("InUse", False, "Unused")
+    in_use = Desired("InUse", False, "Unused")
     if users:
-        in_use = Said("InUse", True, "Topologies", f"used by NetworkTopology {users}")
+        in_use = Desired("InUse", True, "Topologies", f"used by NetworkTopology {users}")
     if users and plugin.metadata.deletion_timestamp:
-        in_use = Said("InUse", True, "DeletionWaits", f"deletion waits until NetworkTopology {users} no longer uses it")
+        in_use = Desired(
+            "InUse", True, "DeletionWaits", f"deletion waits until NetworkTopology {users} no longer uses it"
+        )
     failures = tuple(
         CNIPluginFailure(node=pod.spec.node_name, message=pod.problem)
         for pod in seen.current
         if not pod.is_ready and pod.problem and pod.spec.node_name
     )
-    digests = [told for pod in seen.pods if pod.is_ready and (told := pod.described) is not None]
-    counts = Counter(digest.digest for digest in digests)
-    speaks = {digest.digest: digest.cni_versions for digest in digests}
+    binaries = [binary for pod in seen.pods if pod.is_ready and (binary := pod.described) is not None]
+    counts = Counter(binary.digest for binary in binaries)
+    cni_versions = {binary.digest: binary.cni_versions for binary in binaries}
     versions = [
-        CNIPluginVersion(digest=digest, nodes=counts[digest], cni_versions=speaks[digest]) for digest in sorted(counts)
+        CNIPluginVersion(digest=digest, nodes=counts[digest], cni_versions=cni_versions[digest])
+        for digest in sorted(counts)
     ]
-    said = (_installed(plugin, seen, failures), schema.said, in_use)
+    desired = (_installed(plugin, seen, failures), schema.condition, in_use)
     return CNIPluginStatus(
         observed_generation=generation,
         desired_nodes=seen.desired if seen.desired is not None else before.desired_nodes,
         ready_nodes=len(seen.ready),
         versions=tuple(versions[:MAX_REPORTED]),
-        schema=schema_name(plugin.name) if schema.said.reason == "Applied" else "",
-        conditions=conditions(said, before.conditions, generation, now),
+        schema=schema_name(plugin.name) if schema.condition.reason == "Applied" else "",
+        conditions=conditions(desired, before.conditions, generation, now),
         failures=failures[:MAX_REPORTED],
     )
 
 
-def _installed(plugin: CNIPlugin, seen: Seen, failures: Sequence[CNIPluginFailure]) -> Said:
+def _installed(plugin: CNIPlugin, seen: Seen, failures: Sequence[CNIPluginFailure]) -> Desired:
     removing = bool(plugin.metadata.deletion_timestamp) and not seen.users
     named = ", ".join(failure.node for failure in failures[:MAX_REPORTED])
     if failures:
         first = failures[0]
-        return Said("Installed", False, "Failing", f"on {len(failures)} nodes ({named}); {first.node}: {first.message}")
+        message = f"on {len(failures)} nodes ({named}); {first.node}: {first.message}"
+        return Desired("Installed", False, "Failing", message)
     if seen.desired is None:
-        return Said("Installed", False, "Pending", "the DaemonSet is being made")
+        return Desired("Installed", False, "Pending", "the DaemonSet is being made")
     if removing:
         missing = len(seen.ready) - seen.desired
-        return Said("Installed", False, "Removing", f"it is being removed; {-missing} nodes are left")
+        return Desired("Installed", False, "Removing", f"it is being removed; {-missing} nodes are left")
     if seen.desired == 0:
-        return Said("Installed", False, "NoNodes", "no node has the labels of spec.nodeSelector")
+        return Desired("Installed", False, "NoNodes", "no node has the labels of spec.nodeSelector")
     if not seen.is_complete:
-        return Said("Installed", False, "Installing", f"{len(seen.ready)} of {seen.desired} nodes have it")
-    return Said("Installed", True, "Installed", f"{seen.desired} nodes have it")
+        return Desired("Installed", False, "Installing", f"{len(seen.ready)} of {seen.desired} nodes have it")
+    return Desired("Installed", True, "Installed", f"{seen.desired} nodes have it")
 
 
 def _clipped(text: str) -> str:

@@ -1,4 +1,4 @@
-"""What is measured of the controller's work. Counted on by `netdra.controller.controller`."""
+"""The controller's metrics, counted by `controller`, `writing` and `neutron`."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""Keeps the ports of claims' VFs in Neutron: made, bound, told, and deleted with their claims (decision D50).
+"""Keeps the ports of claims' VFs in Neutron: made, bound, reported, and deleted with their claims (decision D50).
 
-Run by `netdra.controller.daemon` while this process leads and knows a cloud. What should be is said by
-`netdra.controller.neutron_ports`, what Neutron says by `netdra.neutron.client`. A NeutronPort is written before its
-port is asked for, and goes after its port went, so no death of this process leaves a port that nobody knows; what is
-left all the same, for somebody took an object's finalizer away, is found by looking through the cluster's ports.
+Run by `netdra.controller.daemon` while this process leads and knows a cloud. `netdra.controller.neutron_ports` works
+out the desired state, `netdra.neutron.client` talks to Neutron. A NeutronPort is written before its port is asked for,
+and deleted after its port, so a death of this process leaves no unknown port. A port that is left because an object's
+finalizer was taken away is found by looking through the cluster's ports.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ import msgspec
 from netdra.controller import metrics, neutron_ports
 from netdra.controller.neutron_ports import Node
 from netdra.controller.state import State
-from netdra.controller.writing import MANAGER, keep, notices
+from netdra.controller.writing import MANAGER, finalize_port, notices
 from netdra.kube.client import Client, Selection
 from netdra.kube.errors import AlreadyExistsError, ConflictError, NotFoundError
 from netdra.kube.events import ObjectReference, Recorder
@@ -55,11 +55,11 @@ from netdra.topology.users import topologies_of
 log = logging.getLogger(__name__)
 
 LOOK_THROUGH_SECONDS = 600.0
-"""How often all ports of the cluster are looked through."""
+"""Seconds between two looks through all ports of the cluster."""
 AGENT_SECONDS = 30.0
-"""How often a port is offered again to a host on which no agent took it."""
+"""Seconds until a port is offered again to a host on which no agent took it."""
 AGAIN_SECONDS = 60.0
-"""How often what Neutron refused is tried again: an administrator may have changed it."""
+"""Seconds until a request that Neutron refused is tried again: an administrator may have changed the reason."""
 FIRST_SECONDS, MOST_SECONDS = 1.0, 60.0
 """The first and the longest back-off while Neutron or Keystone does not answer."""
 
@@ -75,13 +75,13 @@ NAMESPACES = Resource("v1", "namespaces", Namespace)
 
 @dataclass(frozen=True)
 class Settings:
-    """Which cloud, and what is chosen where a topology leaves it open.
+    """The cloud, and the networks of topologies that name none.
 
     Attributes:
         clouds: the clouds.yaml, read at each login.
-        cloud: which of its clouds; the only one if it is "".
-        physnets: by physical network, the network whose ports VFs get for which none is named.
-        look_through_seconds: how often the cluster's ports are looked through.
+        cloud: the name of one of its clouds; the only one if it is "".
+        physnets: by physical network, the network whose ports VFs get if their topology names none.
+        look_through_seconds: seconds between two looks through the cluster's ports.
     """
 
     clouds: Path
@@ -104,15 +104,15 @@ class NeutronPorts:
         """Begin nothing yet.
 
         Args:
-            client: the way to the API server.
-            recorder: who writes events.
+            client: the API server.
+            recorder: writes events.
             state: the controller's copies of claims and topologies.
-            settings: which cloud.
+            settings: the cloud.
             in_hand: entered around each look, which the end of the process waits for.
         """
         self._client, self._recorder, self._state = client, recorder, state
         self._settings, self._in_hand = settings, in_hand
-        self._neutron = Neutron(settings.clouds, settings.cloud, told=_told)
+        self._neutron = Neutron(settings.clouds, settings.cloud, told=_measure)
         self._ports: Store[NeutronPort] = Store()
         self._by_claim: dict[str, set[str]] = {}
         self._cluster = ""
@@ -171,7 +171,7 @@ class NeutronPorts:
             self._by_claim[claim].discard(change.key)
             if not self._by_claim[claim]:
                 del self._by_claim[claim]
-            self.claims.add(claim)  # somebody may have deleted the port of a claim that has its VF
+            self.claims.add(claim)  # a user may have deleted the NeutronPort of a claim that still has its VF
             return
         self._by_claim.setdefault(key_of(after.metadata.namespace, after.spec.claim.name), set()).add(change.key)
         if before is None or before.metadata.deletion_timestamp != after.metadata.deletion_timestamp:
@@ -181,7 +181,7 @@ class NeutronPorts:
         """Make the NeutronPorts that a claim should have, and delete the others.
 
         Raises:
-            NetdraError: the claim does not fit its topology, or something cannot be written just now.
+            NetdraError: the claim does not fit its topology, or a NeutronPort cannot be written just now.
         """
         with self._in_hand():
             claim = await self._read(key)
@@ -223,7 +223,7 @@ class NeutronPorts:
         return {port.name: port for port in neutron_ports.wanted(claim, self._state.topologies.objects, node)}
 
     async def _port(self, key: str) -> float | None:
-        """Have one port be in Neutron what it should be, and say so.
+        """Have one port in Neutron as it should be, and write its status.
 
         Raises:
             UnreachableError, UnauthorizedError: Neutron or Keystone gives no answer just now.
@@ -237,7 +237,7 @@ class NeutronPorts:
                 if port.metadata.deletion_timestamp:
                     await self._delete(port)
                 elif FINALIZER not in port.metadata.finalizers:  # netdra was uninstalled meanwhile
-                    await keep(self._client, port, kept=True)
+                    await finalize_port(self._client, port, wanted=True)
                     return AGAIN
                 elif not neutron_ports.is_bound(port):
                     answer, network, given = await self._ensure(port)
@@ -256,12 +256,12 @@ class NeutronPorts:
         """Have Neutron bind a port, which is made if it is not there.
 
         Raises:
-            NeutronError: why it is not.
+            NeutronError: the port is not bound.
         """
         neutron, spec = self._neutron, port.spec
         condition = port.bound
         if condition is not None and condition.reason == LostError.reason and port.status is not None:
-            # Another one would be another MAC address and other addresses under a running pod.
+            # A new port would have another MAC address and other addresses under a running pod.
             bound = await neutron.port(port.status.port_id)
             network = await neutron.network(bound.network_id)
             return bound, network, await neutron.describe(bound, network)
@@ -329,10 +329,10 @@ class NeutronPorts:
             there = await self._neutron.find(port.name, uid, await self._cluster_uid())
             for port_id in sorted(port_ids | {item.id for item in there}):
                 await self._neutron.delete(port_id)
-        await keep(self._client, port, kept=False)
+        await finalize_port(self._client, port, wanted=False)
 
     async def _write(self, port: NeutronPort, status: NeutronPortStatus) -> None:
-        """Write a status, unless it stands there already, and tell what is new in it as an event of the claim."""
+        """Write a status, unless the object has it already; its news become events of the claim."""
         if status == port.status:
             return
         metadata = port.metadata
@@ -364,12 +364,12 @@ class NeutronPorts:
                 log.warning("the cluster's ports in Neutron were not looked through: %s", problem)
 
     async def _look_through(self) -> None:
-        """Delete the ports of claims that are gone, and say which ports are gone or changed.
+        """Delete the ports of claims that are gone, and write the statuses of ports that are gone or changed.
 
-        A port is deleted that nothing knew in two looks: between them its object may have come.
+        A port is deleted if it had no object in two looks: the object may have come between them.
 
         Raises:
-            NeutronError: Neutron does not tell.
+            NeutronError: Neutron gives no answer.
         """
         there = {port.id: port for port in await self._neutron.ports(await self._cluster_uid())}
         by_name = {port.name: port for port in self._ports.objects.values()}
@@ -385,7 +385,7 @@ class NeutronPorts:
                 await self._check(port, there)
 
     async def _check(self, port: NeutronPort, there: Mapping[str, Port]) -> None:
-        """Hold a bound port against what Neutron has now."""
+        """Compare a bound port with the port in Neutron as it is now."""
         assert port.status is not None
         assert port.status.settings is not None
         try:
@@ -397,14 +397,14 @@ class NeutronPorts:
             await self._write(port, status)
 
     async def _cluster_uid(self) -> str:
-        """By which the ports of this cluster are known among those of others in a project."""
+        """The uid that marks the ports of this cluster among those of others in a project."""
         if not self._cluster:
             self._cluster = (await self._client.get(NAMESPACES, "kube-system")).metadata.uid
         return self._cluster
 
 
 def _is_orphan(port: Port, neutron_port: NeutronPort | None, claims: set[str]) -> bool:
-    """Whether nothing of the cluster has a port: its claim is gone, or the object has another one."""
+    """Whether no object of the cluster has a port: its claim is gone, or its NeutronPort has another port."""
     if neutron_port is None:
         return port.device_id not in claims
     return (
@@ -422,5 +422,5 @@ def _now() -> datetime:
     return datetime.now(UTC)
 
 
-def _told(server: str, method: str, status: int, seconds: float) -> None:
+def _measure(server: str, method: str, status: int, seconds: float) -> None:
     metrics.NEUTRON_SECONDS.labels(server, method, str(status)).observe(seconds)

@@ -1,6 +1,6 @@
-"""Which NeutronPorts a claim should have, and what each one's status is. Pure.
+"""The NeutronPorts that a claim should have, and their statuses. Pure.
 
-`netdra.controller.neutron` compares it with what is there, asks Neutron, and writes what differs.
+`netdra.controller.neutron` compares them with the present objects, asks Neutron, and writes the differences.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from netdra.controller.status import Said, conditions
+from netdra.controller.status import Desired, conditions
 from netdra.model import names
 from netdra.model.claim import ResourceClaim
 from netdra.model.errors import InvalidInputError
@@ -41,7 +41,7 @@ from netdra.topology.devices import DeviceKey, from_slices, physnets
 
 
 class Node(msgspec.Struct, frozen=True):
-    """The node that a claim was allocated on: its name, what its NIC switch agent calls it, and its slices."""
+    """The node that a claim was allocated on: its name, the host name of its NIC switch agent, and its slices."""
 
     name: str
     host: str
@@ -73,7 +73,7 @@ def wanted(claim: ResourceClaim, topologies: Mapping[str, NetworkTopology], node
 
     Raises:
         InvalidInputError: a device that is to have a port is of no physical network, or is no VF.
-        NetdraError: the claim does not fit its topology; its node says so to the pod.
+        NetdraError: the claim does not fit its topology; its node reports that to the pod.
     """
     binding = bind([claim], topologies, from_slices(node.slices))
     wired = physnets(node.slices)
@@ -138,51 +138,51 @@ def bound(port: NeutronPort, answer: Port, network: Network, given: Settings, no
         port: the object.
         answer: the port in Neutron.
         network: its network.
-        given: what the VF gets.
+        given: the VF's settings.
         now: the time, with its zone.
     """
     text = f"port {answer.id} is bound on host {answer.host}"
     if network.physnet is None:
         # Neutron itself binds ports of any physical network that the host's agent has.
         text += f"; the user may not see whether network {network.name or network.id} is of {port.spec.physnet}"
-    said = [Said(BOUND, holds=True, reason="Bound", message=text)]
+    desired = [Desired(BOUND, holds=True, reason="Bound", message=text)]
     return replace(
         _about(port),
         port_id=answer.id,
         network_id=network.id,
         network_name=network.name,
         settings=_settings(given),
-        conditions=conditions(said, _conditions(port), port.metadata.generation, now),
+        conditions=conditions(desired, _conditions(port), port.metadata.generation, now),
     )
 
 
 def failed(port: NeutronPort, problem: NeutronError | CloudsError, now: datetime) -> NeutronPortStatus:
-    """The status of a port that is not as it should be; what is known of it stays."""
+    """The status of a port that is not as it should be; its former facts stay."""
     text = f"{problem.what}\n{problem.hint}" if problem.hint else problem.what
-    said = [Said(BOUND, holds=False, reason=problem.reason, message=text)]
-    return replace(_about(port), conditions=conditions(said, _conditions(port), port.metadata.generation, now))
+    desired = [Desired(BOUND, holds=False, reason=problem.reason, message=text)]
+    return replace(_about(port), conditions=conditions(desired, _conditions(port), port.metadata.generation, now))
 
 
 def changed(port: NeutronPort, what: str, now: datetime) -> NeutronPortStatus:
-    """The status of a bound port after Neutron was asked again: whether its VF still has what Neutron says.
+    """The status of a bound port after Neutron was asked again: whether its VF still has the port's settings.
 
     A running pod's VF is left as it is: another MAC address or VLAN under it would be worse than the old one.
 
     Args:
         port: the object.
-        what: what is otherwise; "" if nothing is.
+        what: the differences; "" for none.
         now: the time, with its zone.
     """
     others = (condition for condition in _conditions(port) if condition.type != CURRENT)
     text = f"{what}: the VF keeps what it was given; delete the pod and its claim for the port's new settings"
-    said = [Said(CURRENT, holds=False, reason="ChangedInNeutron", message=text)] if what else []
+    desired = [Desired(CURRENT, holds=False, reason="ChangedInNeutron", message=text)] if what else []
     return replace(
-        _about(port), conditions=(*others, *conditions(said, _conditions(port), port.metadata.generation, now))
+        _about(port), conditions=(*others, *conditions(desired, _conditions(port), port.metadata.generation, now))
     )
 
 
 def reason_of(port: NeutronPort) -> str:
-    """In which state a port is, as one word."""
+    """A port's state, as one word."""
     if port.metadata.deletion_timestamp:
         return "Deleting"
     condition = port.bound
@@ -196,7 +196,7 @@ def is_bound(port: NeutronPort) -> bool:
 
 
 def difference(given: PortSettings, now: Port) -> str:
-    """What of a port is otherwise in Neutron than its VF was given; "" if nothing is."""
+    """The differences between a port in Neutron and the settings that its VF was given; "" for none."""
     addresses = {address.partition("/")[0] for address in given.addresses}
     there = {address.ip_address for address in now.fixed_ips}
     parts = [

@@ -1,7 +1,7 @@
 """Carries CNIPlugins out: a DaemonSet for each, its schema, its status, and its end.
 
 Run by `netdra.controller.daemon` while this process leads, beside the controller, whose copies of topologies and
-schemas it reads. What should be is said by `netdra.controller.installers`.
+schemas it reads. `netdra.controller.installers` works out the desired state.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from typing import Any
 from netdra.controller import installers
 from netdra.controller.installers import PLUGIN_LABEL, DaemonSet, InstallerPod, PlannedSchema, Seen, Settings
 from netdra.controller.state import State
-from netdra.controller.status import Said
-from netdra.controller.writing import MANAGER, say
+from netdra.controller.status import Desired
+from netdra.controller.writing import MANAGER, write_status
 from netdra.kube.client import Client, Selection
 from netdra.kube.errors import AlreadyExistsError, ConflictError, NotFoundError
 from netdra.kube.events import Recorder
@@ -54,10 +54,10 @@ class Plugins:
         """Begin nothing yet.
 
         Args:
-            client: the way to the API server.
-            recorder: who writes events.
+            client: the API server.
+            recorder: writes events.
             state: the controller's copies of topologies and schemas.
-            settings: what the pods run.
+            settings: the pods' settings.
             in_hand: entered around each look, which the end of the process waits for.
         """
         self._client, self._recorder, self._state = client, recorder, state
@@ -113,7 +113,7 @@ class Plugins:
         plugin = self._plugins.objects.get(name)
         if plugin is None:
             self._applied.pop(name, None)
-            return None  # what is its own goes with it
+            return None  # its DaemonSet and its schema are deleted with it
         try:
             with self._in_hand():
                 await self._carry_out(plugin)
@@ -124,9 +124,9 @@ class Plugins:
 
     async def _carry_out(self, plugin: CNIPlugin) -> None:
         if not self._settings.image:
-            pending = PlannedSchema(said=Said("SchemaApplied", False, "Pending"))
+            pending = PlannedSchema(condition=Desired("SchemaApplied", False, "Pending"))
             await finalize(self._client, plugin, wanted=False)
-            await self._say(plugin, None, pending)
+            await self._write_status(plugin, None, pending)
             return
         users = installers.users_of(plugin.name, self._state.topologies.objects.values())
         removing = bool(plugin.metadata.deletion_timestamp) and not users
@@ -147,11 +147,11 @@ class Plugins:
             return
         planned = self._planned_schema(plugin, seen, removing=removing)
         await self._write_schema(planned)
-        await self._say(plugin, seen, planned)
+        await self._write_status(plugin, seen, planned)
 
-    async def _say(self, plugin: CNIPlugin, seen: Seen | None, planned: PlannedSchema) -> None:
-        wanted = installers.status(plugin, seen, planned, datetime.now(UTC))
-        await say(self._client, self._recorder, CNI_PLUGINS, plugin, wanted)
+    async def _write_status(self, plugin: CNIPlugin, seen: Seen | None, planned: PlannedSchema) -> None:
+        desired = installers.status(plugin, seen, planned, datetime.now(UTC))
+        await write_status(self._client, self._recorder, CNI_PLUGINS, plugin, desired)
 
     def _key(self, plugin: CNIPlugin) -> str:
         return f"{self._settings.namespace}/{installers.daemon_set_name(plugin.name)}"
@@ -160,7 +160,7 @@ class Plugins:
         return tuple(item for item in self._pods.objects.values() if item.metadata.labels.get(PLUGIN_LABEL) == name)
 
     async def _apply(self, plugin: CNIPlugin, mode: installers.Mode) -> str:
-        """Put a changed DaemonSet right; one that is as it was applied is not written again."""
+        """Put a changed DaemonSet right; a DaemonSet that is as it was applied is not written again."""
         manifest = installers.daemon_set(plugin, self._settings, mode)
         template = installers.template_of(manifest)
         wanted = f"{template} {manifest['spec']['updateStrategy']} {plugin.metadata.uid}"
@@ -172,7 +172,7 @@ class Plugins:
         return template
 
     def _as_applied(self, plugin: CNIPlugin) -> DaemonSet | None:
-        """The DaemonSet, once it is known as it was applied: what an older one says is of other nodes and pods."""
+        """The DaemonSet, once the store has it as it was applied: an older one's status is of other nodes and pods."""
         daemon_set = self._daemon_sets.objects.get(self._key(plugin))
         _, uid, generation = self._applied[plugin.name]
         is_as_applied = daemon_set is not None and (daemon_set.metadata.uid, daemon_set.metadata.generation) == (
@@ -188,8 +188,8 @@ class Plugins:
             for schema in shipped.own_of(self._state.schemas.objects.values())
             if schema.metadata.labels.get(PLUGIN_LABEL) != plugin.name
         }
-        told = None if removing else seen.described
-        return installers.planned_schema(plugin, told, present, own | set(shipped.names()))
+        binary = None if removing else seen.described
+        return installers.planned_schema(plugin, binary, present, own | set(shipped.names()))
 
     async def _write_schema(self, planned: PlannedSchema) -> None:
         if planned.schema is None:
@@ -204,10 +204,10 @@ class Plugins:
 
 
 async def finalize(client: Client, plugin: CNIPlugin, *, wanted: bool) -> None:
-    """Keep a CNIPlugin from going while nodes have its program, or let it go.
+    """Set the finalizer of a CNIPlugin whose program nodes have, or remove it.
 
     Raises:
-        ApiError: it was changed meanwhile, or cannot be written just now.
+        ApiError: the object was changed meanwhile, or cannot be written just now.
     """
     present = plugin.metadata.finalizers
     if wanted == (FINALIZER in present):

@@ -1,7 +1,7 @@
-"""The CNIPluginSchemas that netdra ships, as objects of the cluster: what is to be done with one of them.
+"""The CNIPluginSchemas that netdra ships, as objects of the cluster: the write that one of them needs.
 
-Pure. Called by `netdra.controller.controller`. An object is netdra's if its label says so (decision D35); every other
-one of the same name is somebody's own, and is left as it is.
+Pure. Called by `netdra.controller.controller`. An object is netdra's if its label says so (decision D35); another
+object of the same name is its author's own, and is left as it is.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from netdra.topology import shipped
 
 
 class Change(msgspec.Struct, frozen=True):
-    """What it takes to have an object as it should be.
+    """The write that an object needs.
 
     Attributes:
-        verb: what is to be done.
-        schema: the object as it is to be, or as it is if it is to go.
+        verb: the write.
+        schema: the object as it is to be, or as it is if it is to be deleted.
     """
 
     verb: Literal["create", "update", "delete"]
@@ -28,7 +28,7 @@ class Change(msgspec.Struct, frozen=True):
 
 
 def change(name: str, present: CNIPluginSchema | None) -> Change | None:
-    """What is to be done with the object of a name; None if it is as it should be, or not netdra's.
+    """The write that the object of a name needs; None if it is as it should be, or not netdra's.
 
     Args:
         name: the object's.
@@ -37,7 +37,7 @@ def change(name: str, present: CNIPluginSchema | None) -> Change | None:
     wanted = shipped.objects().get(name)
     if present is None:
         return Change("create", wanted) if wanted is not None else None
-    # One that is being deleted still has its name: the new one is made when it is gone.
+    # An object that is being deleted still has its name: the new one is made when it is gone.
     if not present.is_shipped or present.metadata.deletion_timestamp:
         return None
     if wanted is None:

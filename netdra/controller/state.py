@@ -1,7 +1,7 @@
-"""The cluster as the controller knows it, and which objects a change concerns.
+"""The cluster as the controller knows it, and the objects that a change concerns.
 
-The stores are kept by reflectors; from them come indexes: who uses each topology, and what nodes report of each policy
-and custom device. `netdra.controller.controller` reads all of it.
+Reflectors keep the stores current; from them come indexes: the users of each topology, and the nodes' reports of each
+policy and custom device. `netdra.controller.controller` reads all of it.
 """
 
 from __future__ import annotations
@@ -59,35 +59,35 @@ class Key(NamedTuple):
 
 
 def published(nodes: Iterable[NodeReport]) -> Features | None:
-    """The form that most nodes publish it in; None if none says so.
+    """The form in which most nodes publish attributes; None if no node reports it.
 
-    All of them ask one API server; while its replicas or theirs are being replaced they may differ for a while.
+    All nodes ask one API server; while its replicas or the nodes' drivers are being replaced they may differ.
     """
-    said = [node.status.features for node in nodes if node.status is not None and node.status.features]
-    forms = Counter(LIST_ATTRIBUTES in features for features in said)
+    reported = [node.status.features for node in nodes if node.status is not None and node.status.features]
+    forms = Counter(LIST_ATTRIBUTES in features for features in reported)
     if not forms:
         return None
     return Features(list_attributes=forms[True] > forms[False])
 
 
 class Reported(Generic[R]):
-    """Reports by what they are about, and by node."""
+    """Reports by their object, and by node."""
 
     def __init__(self, read: Callable[[NodeReport], Mapping[str, R]]) -> None:
         """Begin empty.
 
         Args:
-            read: a node's reports, by what they are about.
+            read: a node's reports, by their object.
         """
         self._read = read
         self._reports: dict[str, dict[str, R]] = {}
 
     def of(self, name: str) -> Iterator[tuple[str, R]]:
-        """What nodes report of an object: the node, and what it says."""
+        """The reports of an object, each with its node."""
         return iter(self._reports.get(name, {}).items())
 
     def changed(self, change: Change[NodeReport]) -> Iterator[str]:
-        """Take a node's change; the names of what is reported otherwise than before."""
+        """Take a node's change; returns the names of the objects whose reports have changed."""
         before = self._read(change.old) if change.old is not None else {}
         after = self._read(change.new) if change.new is not None else {}
         for name in before.keys() - after.keys():
@@ -101,7 +101,7 @@ class Reported(Generic[R]):
 
 
 class State:
-    """The stores and indexes; what changes is added to `work`."""
+    """The stores and indexes; the keys of changed objects are added to `work`."""
 
     def __init__(self, client: Client, work: WorkQueue[Key]) -> None:
         self._client = client
@@ -119,14 +119,14 @@ class State:
         self._failing: set[str] = set()
 
     async def run(self, work: Callable[[], asyncio.Future[None]]) -> None:
-        """Keep the stores current, and run the work once all of them have been equal to the server; until cancelled."""
+        """Keep the stores current, and run the work once all of them have been synced; until cancelled."""
         with ExitStack() as following:
             async with asyncio.TaskGroup() as tasks:
 
                 def reflect(
-                    resource: Resource[T], store: Store[T], told: Callable[[Change[T]], None], *, vital: bool = True
+                    resource: Resource[T], store: Store[T], follow: Callable[[Change[T]], None], *, vital: bool = True
                 ) -> None:
-                    following.enter_context(store.following(told))
+                    following.enter_context(store.following(follow))
                     tasks.create_task(Reflector(self._client, resource, store, vital=vital).run())
 
                 reflect(TOPOLOGIES, self.topologies, self._topology_changed)
@@ -152,7 +152,7 @@ class State:
         return (*own, self.classes, self.claims)
 
     async def _look_at_reported(self) -> None:
-        """Have statuses that are made of reports written as soon as there are reports."""
+        """Have statuses of policies and custom devices written as soon as there are reports."""
         await self.nodes.wait_synced()
         for name in self.policies.objects:
             self._work.add(Key(POLICY, name))
@@ -181,7 +181,7 @@ class State:
             return
         self._work.add(Key(SCHEMA, change.key))
         if all(shown):
-            return  # it counts for nothing, so nothing else is to be looked at
+            return  # a shipped schema's object is only shown, so no other object depends on it
         for name in self.schemas.objects:
             self._work.add(Key(SCHEMA, name))
         for name in self.topologies.objects:
@@ -205,7 +205,7 @@ class State:
         for name in after - before:
             self._users.setdefault(name, set()).add(change.key)
         for name in before ^ after:
-            # The first user and the last one matter at once: they decide on the finalizer.
+            # The first user and the last one are looked at at once: they decide on the finalizer.
             self._work.add(Key(TOPOLOGY, name), SETTLE_SECONDS if len(self._users.get(name, ())) > 1 else 0.0)
 
     def _node_changed(self, change: Change[NodeReport]) -> None:
@@ -217,7 +217,7 @@ class State:
             self._work.add(Key(FEATURES, ""), FEATURES_SECONDS)
 
     def _is_bad_news(self, policy: str, node: NodeReport | None) -> bool:
-        """Whether a node is the first that reports a problem of a policy: that is told before others are waited for."""
+        """Whether a node is the first that reports a problem of a policy: the status then does not wait for others."""
         if node is not None and (report := policies_of(node).get(policy)) is not None and report.problems:
             first = policy not in self._failing
             self._failing.add(policy)
@@ -232,7 +232,7 @@ def _features(node: NodeReport | None) -> tuple[str, ...] | None:
 
 
 def _is_status_alone(change: Change[Any]) -> bool:
-    """Whether a status was written, by this controller as a rule: no reason to look before anything else changes."""
+    """Whether only a status was written, as a rule by this controller: no reason to look at once."""
     old, new = change.old, change.new
     if old is None or new is None:
         return False

@@ -1,8 +1,8 @@
 """Taking netdra off a cluster: the users of its devices, and the objects that its processes leave behind.
 
 Called by `netdra uninstall`, which the chart runs before and after `helm uninstall`. A pod with a claim cannot end once
-its node has no driver, and nobody takes an installed CNI plugin from the nodes once there is no controller, so an
-uninstall looks for such users first. What people wrote stays: their objects and their kinds.
+its node has no driver, and an installed CNI plugin stays on the nodes once there is no controller, so an uninstall
+looks for such users first. Objects that users wrote stay, and so do their kinds.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from netdra.controller.daemon import LEASE
 from netdra.controller.installers import PLUGIN_LABEL
 from netdra.controller.plugins import DAEMON_SETS, finalize
 from netdra.controller.plugins import FINALIZER as INSTALLED
-from netdra.controller.writing import FINALIZER, hold, keep
+from netdra.controller.writing import FINALIZER, finalize_port, finalize_topology
 from netdra.kube.client import Client, Selection
 from netdra.kube.errors import NotFoundError
 from netdra.kube.resources import (
@@ -44,7 +44,7 @@ MAX_CLAIMS = 20
 
 
 class AllocatedDevice(msgspec.Struct, frozen=True, kw_only=True):
-    """Whose device was allocated."""
+    """An allocated device, and its driver."""
 
     driver: str
     pool: str
@@ -64,21 +64,21 @@ class Allocation(msgspec.Struct, frozen=True):
 
 
 class HeldStatus(msgspec.Struct, frozen=True, rename="camel"):
-    """What a claim has, and who uses it."""
+    """A claim's allocation, and its users."""
 
     allocation: Allocation | None = None
     reserved_for: tuple[ResourceClaimConsumerReference, ...] = ()
 
 
 class HeldClaim(msgspec.Struct, frozen=True, kw_only=True):
-    """As much of a ResourceClaim as tells whose devices it has."""
+    """A ResourceClaim, as far as its allocated devices and its users."""
 
     metadata: ObjectMeta
     status: HeldStatus = HeldStatus()
 
 
 class Removable(msgspec.Struct, frozen=True, kw_only=True):
-    """Whatever is only deleted."""
+    """An object that is only deleted."""
 
     metadata: ObjectMeta
 
@@ -98,10 +98,10 @@ class Holder(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class Holders(msgspec.Struct, frozen=True, kw_only=True):
-    """What still needs netdra.
+    """The objects that still need netdra.
 
     Attributes:
-        count: of all claims that have devices of netdra's.
+        count: the number of all claims that have devices of netdra's.
         claims: the first `MAX_CLAIMS` of them.
         plugins: the CNIPlugins whose programs are on nodes, by name.
         neutron_ports: the NeutronPorts that are being deleted and whose ports are still in Neutron.
@@ -114,7 +114,7 @@ class Holders(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Removed(msgspec.Struct, frozen=True, kw_only=True, order=True):
-    """One object that was removed, or that nothing keeps from going any more."""
+    """One object that was removed, or whose finalizer was."""
 
     kind: str
     name: str
@@ -122,7 +122,7 @@ class Removed(msgspec.Struct, frozen=True, kw_only=True, order=True):
 
 @dataclass(frozen=True)
 class Installation:
-    """Where netdra is: its namespace, and what its objects are called."""
+    """Where netdra is: its namespace, and the name of its objects."""
 
     namespace: str
     name: str
@@ -135,18 +135,18 @@ _OURS: tuple[tuple[Resource[Any], Callable[[Any], bool]], ...] = (
     (DEVICE_CLASSES, is_generated),
     (SCHEMAS, lambda schema: schema.is_shipped),
     (NODE_NETWORKS, lambda _: True),
-    (RESOURCE_SLICES, lambda one: one.spec.driver == names.DRIVER),
+    (RESOURCE_SLICES, lambda resource_slice: resource_slice.spec.driver == names.DRIVER),
 )
-"""Which of a kind's objects only netdra's processes make."""
+"""Kinds, and whether an object of the kind is one that only netdra's processes make."""
 
 
 async def holders(client: Client) -> Holders:
-    """Which claims have devices of netdra's, which CNI plugins it has installed, which ports are left in Neutron.
+    """The claims that have devices of netdra's, the CNI plugins on nodes, and the ports that are left in Neutron.
 
     Raises:
         ApiError: they cannot be read.
     """
-    left = held(await client.list(_CLAIMS))
+    left = holders_of(await client.list(_CLAIMS))
     plugins = (plugin for plugin in await _present(client.list(CNI_PLUGINS)) if INSTALLED in plugin.metadata.finalizers)
     names_of_plugins = tuple(sorted(plugin.name for plugin in plugins))
     ports = sorted(
@@ -162,8 +162,8 @@ async def holders(client: Client) -> Holders:
     )
 
 
-def held(claims: Iterable[HeldClaim]) -> list[Holder]:
-    """Of claims those that have devices of netdra's, in the order of their names. Pure."""
+def holders_of(claims: Iterable[HeldClaim]) -> list[Holder]:
+    """The claims that have devices of netdra's, in the order of their names. Pure."""
     return sorted(
         (
             Holder(
@@ -185,15 +185,14 @@ def _devices(claim: HeldClaim) -> tuple[str, ...]:
 
 
 async def clean(client: Client, installation: Installation) -> AsyncIterator[Removed]:
-    """Remove what the processes made and only they would have removed; they must be gone.
+    """Remove the objects that netdra's processes made and only they would have removed; the processes must be gone.
 
     DeviceClasses of topologies, schemas that only show what netdra ships, reports and slices of nodes, the lease and
-    the webhook's certificate are deleted, and the DaemonSets of CNIPlugins; a topology that was kept while it was used,
-    and a CNIPlugin that was kept while nodes have its program, are not kept any more. An object that is gone already,
-    or a kind that is, is none to remove.
+    the webhook's certificate are deleted, and the DaemonSets of CNIPlugins. Topologies, CNIPlugins and NeutronPorts
+    lose their finalizers. An object or a kind that is gone already is passed over.
 
     Raises:
-        ApiError: something cannot be removed just now.
+        ApiError: an object cannot be removed just now.
     """
     async for released in _released(client):
         yield released
@@ -212,15 +211,15 @@ async def clean(client: Client, installation: Installation) -> AsyncIterator[Rem
 
 
 async def _released(client: Client) -> AsyncIterator[Removed]:
-    """Keep no object of somebody's from being deleted any more."""
+    """Remove netdra's finalizers from the objects of users."""
     for topology in await _present(client.list(TOPOLOGIES)):
-        if FINALIZER in topology.metadata.finalizers and await _done(hold(client, topology, held=False)):
+        if FINALIZER in topology.metadata.finalizers and await _done(finalize_topology(client, topology, wanted=False)):
             yield Removed(kind="finalizer of NetworkTopology", name=topology.name)
     for plugin in await _present(client.list(CNI_PLUGINS)):
         if INSTALLED in plugin.metadata.finalizers and await _done(finalize(client, plugin, wanted=False)):
             yield Removed(kind="finalizer of CNIPlugin", name=plugin.name)
     for port in await _present(client.list(NEUTRON_PORTS)):
-        if IN_NEUTRON in port.metadata.finalizers and await _done(keep(client, port, kept=False)):
+        if IN_NEUTRON in port.metadata.finalizers and await _done(finalize_port(client, port, wanted=False)):
             port_id = f", {port.status.port_id} in Neutron" if port.status is not None and port.status.port_id else ""
             yield Removed(kind="finalizer of NeutronPort", name=f"{port.metadata.namespace}/{port.name}{port_id}")
 
@@ -233,7 +232,7 @@ async def _present(reading: Awaitable[list[T]]) -> list[T]:
 
 
 async def _done(writing: Awaitable[None]) -> bool:
-    """Whether something was there to be removed."""
+    """Whether the object was there."""
     try:
         await writing
     except NotFoundError:

@@ -1,7 +1,7 @@
 """A process that compiles the expressions of policies and topologies, one object at a time (`netdra.workers.process`).
 
-Started by `netdra.controller.checks` as `python -m netdra.controller.worker`. The webhook has seen these objects, as a
-rule; but it may have been installed after them, or be another version's.
+Started by `netdra.controller.checks` as `python -m netdra.controller.worker`. As a rule the webhook has checked these
+objects; but it may have been installed after them, or be of another version.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from netdra.workers import process
 
 
 class PolicyTask(msgspec.Struct, frozen=True, tag="policy"):
-    """What is wrong with a policy?"""
+    """Check a policy."""
 
     policy: DeviceExposurePolicy
 
 
 class TopologyTask(msgspec.Struct, frozen=True, tag="topology"):
-    """What is wrong with a topology, held against the cluster's schemas?"""
+    """Check a topology by the cluster's schemas."""
 
     topology: NetworkTopology
     schemas: tuple[CNIPluginSchema, ...]
@@ -36,7 +36,7 @@ _reader: msgspec.json.Decoder[Task] = msgspec.json.Decoder(Task)
 
 
 def answer(body: bytes) -> tuple[str, ...]:
-    """All that is wrong, in words; nothing if the object can be used."""
+    """All errors of an object, as texts; none if it can be used."""
     task = _reader.decode(body)
     if isinstance(task, PolicyTask):
         return check(task.policy)
@@ -45,7 +45,7 @@ def answer(body: bytes) -> tuple[str, ...]:
 
 
 def load() -> None:
-    """Load what reviews may need."""
+    """Load all modules and schemas that checks may need."""
     cel.load_all()
     shipped.load_all()
 

@@ -1,8 +1,8 @@
-"""Writes what the controller makes: DeviceClasses, shipped schemas, finalizers, statuses and their events.
+"""Writes the controller's objects: DeviceClasses, shipped schemas, finalizers, statuses and their events.
 
-Used by `netdra.controller.controller`, which knows what is to be written. The status is what was told: a condition is
-told of by an event when it is written for the first time, so a restart tells nothing again. What changes in the message
-only is told again only if the object was changed too.
+Used by `controller`, `plugins`, `neutron` and `uninstall`, which decide what is to be written. A condition has an event
+when it is written into the status for the first time, so a restart repeats no event. A change of the message alone is
+a new event only if the object was changed too.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ FINALIZER = f"{names.GROUP}/in-use"
 def notices(
     regarding: ObjectReference, before: Sequence[Condition], after: Sequence[Condition]
 ) -> Iterator[Occurrence]:
-    """What there is to tell after a status was written.
+    """The events after a status was written.
 
     Args:
         regarding: the object.
@@ -88,7 +88,7 @@ def notices(
 
 
 def drift(regarding: ObjectReference, classes: Sequence[str]) -> Occurrence:
-    """What there is to tell when somebody else had changed DeviceClasses of a topology."""
+    """The event for DeviceClasses of a topology that another client had changed."""
     named = ", ".join(f'"{name}"' for name in classes)
     note = f"DeviceClass {named} had been changed and is as the topology says again; change the topology instead"
     return Occurrence(regarding=regarding, type="Warning", reason="DriftCorrected", action=_ACTIONS["Ready"], note=note)
@@ -116,30 +116,32 @@ def _occurrence(regarding: ObjectReference, condition: Condition, *, warning: bo
 
 
 class Status(Protocol):
-    """Whatever has conditions."""
+    """A status with conditions."""
 
     @property
     def conditions(self) -> tuple[Condition, ...]:
-        """What holds and what does not."""
+        """Its conditions."""
 
 
 class WithStatus(Protocol):
-    """Whatever has metadata and a status."""
+    """An object with metadata and a status."""
 
     @property
     def metadata(self) -> ObjectMeta:
-        """Its name and what hangs on it."""
+        """Its metadata."""
 
     @property
     def status(self) -> Any:
-        """What was said of it last, or None."""
+        """Its present status, or None."""
 
 
-async def say(client: Client, recorder: Recorder, resource: Resource[Any], about: WithStatus, status: Status) -> None:
-    """Write a status, unless it stands there already, and tell what is new in it.
+async def write_status(
+    client: Client, recorder: Recorder, resource: Resource[Any], about: WithStatus, status: Status
+) -> None:
+    """Write a status, unless the object has it already; its news become events.
 
     Raises:
-        ApiError: it cannot be written just now; nothing is told.
+        ApiError: it cannot be written just now; there is no event.
     """
     if status == about.status:
         return
@@ -152,8 +154,8 @@ async def say(client: Client, recorder: Recorder, resource: Resource[Any], about
     await client.apply(resource, wanted, manager=MANAGER, subresource="status")
     metrics.STATUS_WRITES.labels(resource.plural).inc()
     before: Sequence[Condition] = () if about.status is None else about.status.conditions
-    for told in notices(reference(resource, about), before, status.conditions):
-        recorder.emit(told)
+    for occurrence in notices(reference(resource, about), before, status.conditions):
+        recorder.emit(occurrence)
 
 
 def reference(resource: Resource[Any], about: WithStatus) -> ObjectReference:
@@ -165,10 +167,10 @@ def reference(resource: Resource[Any], about: WithStatus) -> ObjectReference:
 
 
 async def write(client: Client, planned: Changes) -> str:
-    """Write what is planned; what the API server refuses of it, or "".
+    """Write the planned changes; returns the API server's refusals, or "".
 
     Raises:
-        ApiError: it cannot be written just now.
+        ApiError: a change cannot be written just now.
     """
     refused: list[str] = []
     for entry in planned.delete:
@@ -183,20 +185,20 @@ async def write(client: Client, planned: Changes) -> str:
                     await send(DEVICE_CLASSES, entry)
                 log.info('wrote DeviceClass "%s"', entry.metadata.name)
             except AlreadyExistsError:
-                continue  # the store will learn of it, and it is looked at again
+                continue  # the store will have it soon, and the topology is looked at again
             except RefusedError as problem:
                 refused.append(problem.what)
     return "\n".join(refused)
 
 
 async def ship(client: Client, planned: Change) -> None:
-    """Make, put right or delete an object that shows a schema which netdra ships; never one that came in between.
+    """Make, put right or delete an object that shows a shipped schema; an object that came in between is left alone.
 
     Raises:
-        ApiError: it was changed meanwhile, or cannot be written just now.
+        ApiError: the object was changed meanwhile, or cannot be written just now.
     """
     with counted(metrics.SCHEMA_WRITES, planned.verb), suppress(AlreadyExistsError):
-        # Of one that is there already the store will learn, and it is looked at again.
+        # An object that is there already will be in the store soon, and is looked at again.
         match planned.verb:
             case "create":
                 await client.create(SCHEMAS, planned.schema)
@@ -207,28 +209,28 @@ async def ship(client: Client, planned: Change) -> None:
         log.info('%sd CNIPluginSchema "%s", which shows what netdra ships', planned.verb, planned.schema.metadata.name)
 
 
-async def hold(client: Client, topology: NetworkTopology, *, held: bool) -> None:
-    """Keep a topology from going while it is used.
+async def finalize_topology(client: Client, topology: NetworkTopology, *, wanted: bool) -> None:
+    """Set the finalizer of a topology that is used, or remove it.
 
     Raises:
-        ApiError: it was changed meanwhile, or cannot be written just now.
+        ApiError: the object was changed meanwhile, or cannot be written just now.
     """
     present = topology.metadata.finalizers
-    if held == (FINALIZER in present) or (held and topology.metadata.deletion_timestamp):
+    if wanted == (FINALIZER in present) or (wanted and topology.metadata.deletion_timestamp):
         return
-    kept = [name for name in present if name != FINALIZER]
-    wanted = [*kept, FINALIZER] if held else kept
+    others = [name for name in present if name != FINALIZER]
+    finalizers = [*others, FINALIZER] if wanted else others
     version = topology.metadata.resource_version
-    await client.merge(TOPOLOGIES, topology.name, {"metadata": {"finalizers": wanted, "resourceVersion": version}})
+    await client.merge(TOPOLOGIES, topology.name, {"metadata": {"finalizers": finalizers, "resourceVersion": version}})
 
 
-async def keep(client: Client, port: NeutronPort, *, kept: bool) -> None:
-    """Keep a NeutronPort from going while its port may be in Neutron.
+async def finalize_port(client: Client, port: NeutronPort, *, wanted: bool) -> None:
+    """Set the finalizer of a NeutronPort whose port may be in Neutron, or remove it.
 
     Raises:
-        ApiError: it was changed meanwhile, or cannot be written just now.
+        ApiError: the object was changed meanwhile, or cannot be written just now.
     """
     others = [name for name in port.metadata.finalizers if name != IN_NEUTRON]
-    wanted = [*others, IN_NEUTRON] if kept else others
-    patch = {"metadata": {"finalizers": wanted, "resourceVersion": port.metadata.resource_version}}
+    finalizers = [*others, IN_NEUTRON] if wanted else others
+    patch = {"metadata": {"finalizers": finalizers, "resourceVersion": port.metadata.resource_version}}
     await client.merge(NEUTRON_PORTS, port.name, patch, port.metadata.namespace)

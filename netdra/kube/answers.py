@@ -1,6 +1,6 @@
-"""What the API server answered: typed objects out of bytes, errors out of refusals, and both counted.
+"""The API server's answers: typed objects out of bytes, errors out of refusals, and both counted.
 
-Used by `netdra.kube.client` for requests and by the reflector for what it watches.
+Used by `netdra.kube.client` for requests and by the reflector for watches.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ T = TypeVar("T", bound=KubernetesObject)
 
 
 class ListMeta(msgspec.Struct, frozen=True, rename="camel"):
-    """Of when a list is, and where it goes on."""
+    """The moment of a list, and where it goes on."""
 
     resource_version: str = ""
     continue_: str = msgspec.field(default="", name="continue")
@@ -63,11 +63,11 @@ def one(resource: Resource[T], body: bytes | msgspec.Raw) -> T:
     """An object of a kind.
 
     Raises:
-        InvalidInputError: it does not have the form that the kind has here.
+        InvalidInputError: the object does not have the form of the kind here.
     """
     try:
         decoded: T = depth.decode(decoder(resource.type), body)
-    # Opaque parameters can be nested as deep as 10 KiB go.
+    # Opaque parameters can be nested as deep as 10 KiB allow.
     except (*UNREADABLE, RecursionError) as problem:
         raise InvalidInputError(
             f"API server: an object of {resource.plural} cannot be read: {problem}",
@@ -77,10 +77,10 @@ def one(resource: Resource[T], body: bytes | msgspec.Raw) -> T:
 
 
 def refusal(what: str, code: int, body: bytes, retry_after: str) -> Exception:
-    """The error that a refusal is.
+    """The error for a refusal.
 
     Args:
-        what: what was asked.
+        what: the request.
         code: the HTTP status.
         body: the Status object, as a rule.
         retry_after: the header of that name, "" without one.
@@ -111,5 +111,5 @@ class Asked:
         REQUESTS.labels(self._verb, self._resource, str(code)).inc()
 
     def failed(self) -> None:
-        """Count that there was none."""
+        """Count a request without an answer."""
         REQUESTS.labels(self._verb, self._resource, "none").inc()

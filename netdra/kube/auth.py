@@ -1,9 +1,9 @@
-"""Who we are to the API server, as kubectl takes it: tokens, token files, certificates, and programs that print them.
+"""Our credentials for the API server, as kubectl takes them: tokens, token files, certificates, and exec plugins.
 
 Made by `netdra.kube.connection` of a `netdra.kube.kubeconfig.Config`. Credentials that can change are looked for again
-when their time is over, and after the server has refused them. Exec plugins follow KEP-541 and the API
-client.authentication.k8s.io (v1 and v1beta1, 1.37). What a plugin prints, and what it is given, is never told in an
-error or a log line.
+when their time is over, and after the server has refused them. Exec plugins, programs that print credentials, follow
+KEP-541 and the API client.authentication.k8s.io (v1 and v1beta1, 1.37). A plugin's output on stdout, its arguments and
+its environment are never in an error or a log line.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ from netdra.model.errors import UNREADABLE, InvalidInputError
 from netdra.ops.logs import clean
 
 TOKEN_SECONDS = 60.0
-"""How long a token is believed that was read from a file."""
+"""How long a token that was read from a file is used before the file is read again."""
 PLUGIN_SECONDS = 60.0
-"""How long a plugin may take of which nobody is asked anything."""
+"""How long a plugin may take without a user at a terminal."""
 PERSON_SECONDS = 600.0
-"""How long it may take where somebody may have to log in."""
+"""How long a plugin may take if a user may have to log in."""
 MAX_OUTPUT = 1024 * 1024
-_MAX_SAID = 500
+_MAX_SHOWN = 500
 _MAX_TOKEN = 64 * 1024
 _END_SECONDS = 1.0
 _PLAIN = "!#$&'*+-.^_`|~"
@@ -49,11 +49,11 @@ _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 
 @dataclass(frozen=True, repr=False, eq=False)
 class Credentials:
-    """What a request is sent with.
+    """The credentials of a request.
 
     Attributes:
-        headers: what says who we are.
-        tls: whom to trust, and our certificate; None where the server is not asked by TLS.
+        headers: the headers with our identity.
+        tls: the authorities to trust, and our certificate; None for a server without TLS.
     """
 
     headers: tuple[tuple[str, str], ...]
@@ -64,15 +64,15 @@ class Auth(Protocol):
     """A source of credentials."""
 
     async def current(self) -> Credentials:
-        """What to send a request with.
+        """The credentials to send a request with.
 
         Raises:
             InvalidInputError: the configuration does not lead to credentials.
-            UnavailableError: they are not to be had now.
+            UnavailableError: there are no credentials just now.
         """
 
     async def renewed(self, refused: Credentials) -> bool:
-        """Look for others, since the server did not take these; whether there are some.
+        """Look for other credentials, because the server did not take these; returns whether there are some.
 
         Raises:
             InvalidInputError, UnavailableError: as `current`.
@@ -118,7 +118,7 @@ def _with(base: Credentials, authorization: str) -> Credentials:
 
 
 def _impersonation(user: User) -> tuple[tuple[str, str], ...]:
-    """The headers of somebody else whom we ask as."""
+    """The headers of another user as whom we ask."""
     headers = [("Impersonate-User", user.as_), ("Impersonate-Uid", user.as_uid)]
     headers += [("Impersonate-Group", group) for group in user.as_groups]
     for name, values in user.as_user_extra.items():
@@ -144,7 +144,7 @@ class _Tls:
         if not self._is_used:
             return None
         made = ssl.create_default_context(cadata=self._trusted or None)
-        # Go, by which clusters make their certificates, does not ask for all that RFC 5280 does.
+        # Clusters make their certificates with Go, which does not do all that RFC 5280 asks for.
         made.verify_flags &= ~ssl.VERIFY_X509_STRICT
         if self._cluster.insecure_skip_tls_verify:
             made.check_hostname = False
@@ -155,26 +155,27 @@ class _Tls:
 
 
 def _load(context: ssl.SSLContext, certificate: bytes, key: bytes) -> None:
-    """Show a certificate. OpenSSL reads files only: these are in memory, and nobody else's."""
-    held = []
+    """Show a certificate. OpenSSL reads files only: these are in memory, and no other process can open them."""
+    descriptors: list[int] = []
     try:
         for name, data in (("certificate", certificate), ("key", key)):
-            held.append(os.memfd_create(f"netdra-{name}"))
-            with open(held[-1], "wb", closefd=False) as file:
+            descriptors.append(os.memfd_create(f"netdra-{name}"))
+            with open(descriptors[-1], "wb", closefd=False) as file:
                 file.write(data)
-        # Without a password it would ask on the terminal for that of an encrypted key.
-        context.load_cert_chain(f"/proc/self/fd/{held[0]}", f"/proc/self/fd/{held[1]}", password=lambda: b"-")
+        paths = [f"/proc/self/fd/{descriptor}" for descriptor in descriptors]
+        # Without a password OpenSSL would ask on the terminal for that of an encrypted key.
+        context.load_cert_chain(paths[0], paths[1], password=lambda: b"-")
     finally:
-        for entry in held:
-            os.close(entry)
+        for descriptor in descriptors:
+            os.close(descriptor)
 
 
 def _pem(data: str, path: str) -> bytes:
-    """What a field holds as Base64, or else the file that another one names.
+    """The content of a field in Base64, or else that of a file.
 
     Raises:
         OSError: the file cannot be read.
-        ValueError: it is no Base64.
+        ValueError: the field is no Base64.
     """
     if data:
         try:
@@ -209,7 +210,7 @@ class _Fixed:
 
 
 class _TokenFile:
-    """A token that somebody else writes anew, such as the kubelet."""
+    """A token in a file that another program writes anew, such as the kubelet."""
 
     def __init__(self, config: Config, base: Credentials) -> None:
         self._where = config.where
@@ -234,7 +235,7 @@ class _TokenFile:
         pass
 
     def _read(self) -> None:
-        """Take the token that is in the file now; while it cannot be read, the last one counts."""
+        """Take the token that is in the file now; while the file cannot be read, the last token counts."""
         try:
             token = self._path.read_text()[:_MAX_TOKEN].strip()
             reason = "is empty"
@@ -251,7 +252,7 @@ class _TokenFile:
             self._credentials = _with(self._base, f"Bearer {token}")
 
 
-class _Said(msgspec.Struct, frozen=True, rename="camel"):
+class _ExecStatus(msgspec.Struct, frozen=True, rename="camel"):
     """`status` of an ExecCredential."""
 
     expiration_timestamp: datetime | None = None
@@ -263,7 +264,7 @@ class _Said(msgspec.Struct, frozen=True, rename="camel"):
 class _ExecCredential(msgspec.Struct, frozen=True, rename="camel"):
     api_version: str = ""
     kind: str = ""
-    status: _Said | None = None
+    status: _ExecStatus | None = None
 
 
 _printed = msgspec.json.Decoder(_ExecCredential)
@@ -274,7 +275,7 @@ class _Printed(NamedTuple):
 
     credentials: Credentials
     until: datetime | None
-    said: _Said
+    status: _ExecStatus
 
     @property
     def holds(self) -> bool:
@@ -319,7 +320,7 @@ class _Exec:
         if self._run is run:
             self._run = None
         if not run.cancelled():
-            run.exception()  # seen, also where nobody waits any more
+            run.exception()  # seen, also if no caller waits any more
 
     async def _asked(self) -> _Printed:
         interactive = self._is_interactive()
@@ -327,11 +328,11 @@ class _Exec:
         try:
             credential = _printed.decode(printed)
         except (*UNREADABLE, RecursionError):
-            said = "nothing" if not printed.strip() else "something else"
-            raise self._fault(f"it must print an ExecCredential, and printed {said}") from None
+            content = "nothing" if not printed.strip() else "something else"
+            raise self._fault(f"it must print an ExecCredential, and printed {content}") from None
         fresh = self._credentials(credential)
         before = self._printed
-        if before is not None and before.said == fresh.said:
+        if before is not None and before.status == fresh.status:
             fresh = before  # the same as before: a refused caller need not try again
         self._printed = fresh
         return fresh
@@ -342,22 +343,22 @@ class _Exec:
             raise self._fault(
                 f"it must print an ExecCredential of {wanted}, and printed one of another kind or version"
             )
-        said = printed.status or _Said()
-        pair = said.client_certificate_data, said.client_key_data
+        status = printed.status or _ExecStatus()
+        pair = status.client_certificate_data, status.client_key_data
         if bool(pair[0]) != bool(pair[1]):
             raise self._fault("it printed a certificate without its key, or a key without its certificate")
-        if not said.token and not pair[0]:
+        if not status.token and not pair[0]:
             raise self._fault("it printed neither a token nor a certificate: status must have one")
-        if said.token and not (said.token.isascii() and said.token.isprintable()):
+        if status.token and not (status.token.isascii() and status.token.isprintable()):
             raise self._fault("it printed a token that is not one line of ASCII")
-        made = _with(self._base, f"Bearer {said.token}") if said.token else self._base
+        made = _with(self._base, f"Bearer {status.token}") if status.token else self._base
         if pair[0] and pair[1]:
             try:
                 made = Credentials(made.headers, self._tls.context((pair[0].encode(), pair[1].encode())))
             except OSError as problem:
                 raise self._fault(f"it printed a pair that is of no use: {_of_certificates(problem)}") from None
-        until = said.expiration_timestamp
-        return _Printed(made, until.replace(tzinfo=until.tzinfo or UTC) if until else None, said)
+        until = status.expiration_timestamp
+        return _Printed(made, until.replace(tzinfo=until.tzinfo or UTC) if until else None, status)
 
     def _is_interactive(self) -> bool:
         mode = self._plugin.interactive_mode or "IfAvailable"
@@ -367,11 +368,11 @@ class _Exec:
         return terminal and mode != "Never"
 
     async def _output(self, interactive: bool) -> bytes:
-        """What the program prints.
+        """The program's output.
 
         Raises:
             InvalidInputError: there is no such program.
-            UnavailableError: it fails, or does not come to an end.
+            UnavailableError: it fails, or does not end in time.
         """
         pipe = asyncio.subprocess.PIPE
         try:
@@ -390,7 +391,7 @@ class _Exec:
         seconds = PERSON_SECONDS if interactive else PLUGIN_SECONDS
         try:
             async with asyncio.timeout(seconds):
-                printed, told, code = await asyncio.gather(_all(process.stdout), _all(process.stderr), process.wait())
+                printed, stderr, code = await asyncio.gather(_all(process.stdout), _all(process.stderr), process.wait())
         except TimeoutError:
             await _end(process, whole=not interactive)
             raise self._away(f"it gave no answer within {seconds:g} s") from None
@@ -398,7 +399,7 @@ class _Exec:
             await _end(process, whole=not interactive)
             raise
         if code:
-            raise self._away(f"it failed with {code}{self._blotted(told)}")
+            raise self._away(f"it failed with {code}{self._blotted(stderr)}")
         if len(printed) > MAX_OUTPUT:
             raise self._fault(f"it printed more than {MAX_OUTPUT} bytes")
         return printed
@@ -412,22 +413,22 @@ class _Exec:
         own = {variable.name: variable.value for variable in plugin.env}
         return {**os.environ, **own, "KUBERNETES_EXEC_INFO": json.dumps(info)}
 
-    def _blotted(self, told: bytes) -> str:
-        """What the program said on stderr, without what the kubeconfig gave to it."""
-        text = told[-8192:].decode(errors="replace").strip()
+    def _blotted(self, stderr: bytes) -> str:
+        """The program's stderr, without the values that the kubeconfig gave to it."""
+        text = stderr[-8192:].decode(errors="replace").strip()
         values = [variable.value for variable in self._plugin.env]
         values += [part for argument in self._plugin.args for part in (argument, argument.partition("=")[2])]
         for value in sorted(filter(None, values), key=len, reverse=True):
             if len(value) > 3:
                 text = text.replace(value, "[given]")
-        text = clean(text)[-_MAX_SAID:].strip()
+        text = clean(text)[-_MAX_SHOWN:].strip()
         return f": {text}" if text else ""
 
     def _what(self, text: str) -> str:
         return f'{self._config.where}: exec plugin "{self._plugin.command}": {text}'
 
     def _fault(self, text: str, *, hint: str = "") -> InvalidInputError:
-        return InvalidInputError(self._what(text), hint=hint or self._plugin.install_hint.strip()[: _MAX_SAID * 2])
+        return InvalidInputError(self._what(text), hint=hint or self._plugin.install_hint.strip()[: _MAX_SHOWN * 2])
 
     def _away(self, text: str) -> UnavailableError:
         return UnavailableError(self._what(text), Status(message=text), hint=self._plugin.install_hint.strip())
@@ -449,7 +450,7 @@ def _for_plugin(cluster: Cluster) -> dict[str, Any]:
 
 
 async def _all(stream: asyncio.StreamReader | None) -> bytes:
-    """All that comes, but no more of it than is too much."""
+    """All bytes of a stream, up to more than `MAX_OUTPUT`; further ones are dropped."""
     content = bytearray()
     while stream is not None and (chunk := await stream.read(64 * 1024)):
         if len(content) <= MAX_OUTPUT:
@@ -458,7 +459,7 @@ async def _all(stream: asyncio.StreamReader | None) -> bytes:
 
 
 async def _end(process: asyncio.subprocess.Process, *, whole: bool) -> None:
-    """Leave nothing of a program running: neither itself, nor what it began in its session."""
+    """End a program; `whole` with all processes of its session."""
     kill: Callable[[int, int], None] = os.killpg if whole else os.kill
     with suppress(ProcessLookupError, PermissionError):
         kill(process.pid, signal.SIGKILL)

@@ -1,4 +1,4 @@
-"""How long to wait before trying again: longer each time, never long, and not for everybody at the same moment.
+"""How long to wait before trying again: longer each time, never long, and with jitter, so that clients spread out.
 
 Used by the reflector, the leader election and others that repeat a request. It counts attempts, not time: a clock that
 jumps changes nothing.
@@ -29,7 +29,7 @@ class Backoff:
         Args:
             first: the first wait's upper bound, in seconds.
             most: the upper bound of all others.
-            chance: where the jitter comes from: numbers from 0 to below 1.
+            chance: the source of the jitter: numbers from 0 to below 1.
         """
         self._first = first
         self._most = most
@@ -40,12 +40,12 @@ class Backoff:
         """The seconds to wait after one more failure.
 
         Args:
-            at_least: what the server asked for (Retry-After); jitter comes on top, so that not all come back at once.
+            at_least: the server's wish (Retry-After); jitter comes on top, so that not all clients come back at once.
         """
         bound = min(self._most, self._first * 2.0 ** min(self._failures, 30))
         self._failures += 1
         return min(at_least, MOST_ASKED_SECONDS) + bound * (0.5 + self._chance() / 2)
 
     def reset(self) -> None:
-        """Something went well."""
+        """Begin with the shortest wait again, after a success."""
         self._failures = 0

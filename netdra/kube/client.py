@@ -1,6 +1,6 @@
 """Requests to the API server: typed objects in, typed objects out, every refusal an error of `netdra.kube.errors`.
 
-Used by every process that talks to the cluster. One request is one attempt: who asks decides whether to ask again
+Used by every process that talks to the cluster. One request is one attempt: the caller decides whether to ask again
 (`netdra.kube.backoff`). Follows the API conventions of Kubernetes 1.37 (server-side apply, preconditions, paging).
 """
 
@@ -26,7 +26,7 @@ FIELD_MANAGER = "netdra"
 PAGE = 500
 """How many objects are asked for at a time."""
 LISTS = 3
-"""How often a list is begun whose next page the server does not have any more."""
+"""How often a list is begun if the server no longer has its next page."""
 _APPLY = "application/apply-patch+yaml"
 _MERGE = "application/merge-patch+json"
 _JSON = "application/json"
@@ -38,7 +38,7 @@ T = TypeVar("T", bound=KubernetesObject)
 
 @dataclass(frozen=True)
 class Selection:
-    """Which objects of a kind; everything that is given must hold."""
+    """A selection of a kind's objects; all given conditions must hold."""
 
     namespace: str = ""
     field_selector: str = ""
@@ -51,7 +51,7 @@ class Selection:
 
 
 class Following(Protocol):
-    """Whoever keeps a copy of a kind's objects by this client."""
+    """A reflector, which keeps a copy of a kind's objects by this client."""
 
     @property
     def plural(self) -> str:
@@ -63,7 +63,7 @@ class Following(Protocol):
 
     @property
     def problem(self) -> str:
-        """What keeps the copy from being current just now, "" if nothing does."""
+        """Why the copy is not current just now, "" if it is."""
 
 
 class Client:
@@ -86,10 +86,10 @@ class Client:
         await self._connection.close()
 
     async def read(self, path: str, what: str) -> bytes:
-        """What the server says on a path that is no object's, such as `/version`.
+        """The server's answer on a path that is no object's, such as `/version`.
 
         Raises:
-            ApiError: it is not to be had.
+            ApiError: the server refuses, or does not answer.
         """
         return await self._send("GET", path, f"get {what}")
 
@@ -97,7 +97,7 @@ class Client:
         """One object.
 
         Raises:
-            ApiError: there is none, or it is not to be had.
+            ApiError: there is no such object, or the server does not answer.
         """
         path = resource.path(namespace, name)
         return answers.one(resource, await self._send("GET", path, f'get {resource.plural} "{name}"'))
@@ -107,12 +107,12 @@ class Client:
 
         Args:
             resource: the kind.
-            selection: which of its objects.
+            selection: the objects of the kind.
             limit: how many at most; 0 for all.
             continue_: the mark of the page before.
 
         Raises:
-            ApiError: the list is not to be had; GoneError if it must be begun anew.
+            ApiError: the server refuses, or does not answer; GoneError if the list must be begun anew.
         """
         parameters = selection.parameters() | ({"limit": str(limit)} if limit else {})
         if continue_:
@@ -122,12 +122,12 @@ class Client:
         return answers.page(what, body)
 
     async def list(self, resource: Resource[T], selection: Selection = Selection()) -> list[T]:
-        """All objects of a selection, as they were at one moment from now on; others have their turn between pages.
+        """All objects of a selection, as they were at one moment from now on; other tasks have turns between pages.
 
-        A list whose moment the server has forgotten before the last page (410) is begun anew.
+        If the server has forgotten the list's moment before the last page (410), the list is begun anew.
 
         Raises:
-            ApiError: the list is not to be had; GoneError if it was begun `LISTS` times.
+            ApiError: the server refuses, or does not answer; GoneError if the list was begun `LISTS` times.
         """
         for _ in range(LISTS - 1):
             with suppress(GoneError):
@@ -135,7 +135,7 @@ class Client:
         return await _whole(self, resource, selection)
 
     async def create(self, resource: Resource[T], new: T, *, dry_run: bool = False) -> T:
-        """Create an object, and return it as the server keeps it.
+        """Create an object, and return it as the server stores it.
 
         Raises:
             ApiError: AlreadyExistsError, RefusedError …
@@ -146,7 +146,7 @@ class Client:
         return answers.one(resource, await self._send("POST", path, what, parameters=parameters, body=new))
 
     async def replace(self, resource: Resource[T], changed: T, *, subresource: str = "") -> T:
-        """Put an object in the place of the one of its name; with a resourceVersion, only if that is still current.
+        """Put an object in the place of that of its name; with a resourceVersion, only if that is still current.
 
         Raises:
             ApiError: ConflictError, NotFoundError, RefusedError …
@@ -165,12 +165,12 @@ class Client:
         manager: str = FIELD_MANAGER,
         subresource: str = "",
     ) -> T:
-        """Make the fields that are given be as they are given (server-side apply), also those of other managers.
+        """Set the given fields (server-side apply), also those of other managers.
 
         Args:
             resource: the kind.
             wanted: the object, or a part of it as plain data with apiVersion, kind and metadata.name.
-            manager: the field manager: what this one no longer names, and nobody else does, is removed.
+            manager: the field manager: fields that it no longer gives, and no other manager has, are removed.
             subresource: `status` to apply that instead.
 
         Raises:
@@ -184,7 +184,7 @@ class Client:
         return answers.one(resource, sent)
 
     async def merge(self, resource: Resource[T], name: str, patch: Mapping[str, Any], namespace: str = "") -> T:
-        """Change the fields that are given, and remove those that are given as None (merge patch).
+        """Change the given fields, and remove those that are given as None (merge patch).
 
         Raises:
             ApiError: NotFoundError, RefusedError …
@@ -196,7 +196,7 @@ class Client:
         return answers.one(resource, sent)
 
     async def delete(self, resource: Resource[T], seen: T) -> None:
-        """Delete an object if it is still the one, in the state, that was seen.
+        """Delete an object if it is still the one that was seen, in the same state.
 
         Raises:
             ApiError: NotFoundError, ConflictError …
@@ -216,7 +216,7 @@ class Client:
 
         Args:
             path: the URL's path.
-            what: what is asked, for errors.
+            what: the request's name, for errors.
             parameters: the URL's parameters.
             idle_seconds: how long no byte may come before the connection counts as broken.
 

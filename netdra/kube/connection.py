@@ -1,7 +1,7 @@
-"""The connections to the API server: one aiohttp session, with what a cluster's network and kubectl's files ask for.
+"""The connections to the API server: aiohttp sessions, with all that a cluster's network and kubectl's files ask for.
 
-Made by the daemons' and commands' start, used by `netdra.kube.client`. HTTP, TLS and proxies are aiohttp's (D34); here
-is which server, with which credentials, and how a peer that vanished is noticed: by TCP itself, because a watch waits
+Made at the start of daemons and commands, used by `netdra.kube.client`. HTTP, TLS and proxies are aiohttp's (D34); this
+module has the server, the credentials, and how a peer that vanished is noticed: by TCP itself, because a watch waits
 for minutes without a byte in either direction.
 """
 
@@ -34,24 +34,24 @@ __all__ = ["ANSWER_SECONDS", "Connection", "connect", "find_config", "reason"]
 
 CONNECT_SECONDS = 5.0
 ANSWER_SECONDS = 15.0
-"""How long no byte of an answer may come."""
+"""How long an answer may bring no byte."""
 PROXY_SECONDS = 30.0
-"""How long it may take until a proxy has opened the way, with the turn of others before."""
+"""How long it may take until a proxy has opened the way, with the wait for a free connection before."""
 MAX_REQUESTS = 16
 """Connections for requests: a burst of fifty writes takes turns on them."""
 MAX_STREAMS = 84
-"""Connections for what is read for minutes."""
+"""Connections for answers that are read for minutes."""
 TLS_BUFFER = 32 * 1024
-"""Bytes that are read of a TLS connection at a time; so many are set aside for each."""
+"""Bytes that are read of a TLS connection at a time, and so the size of its buffer."""
 KEEP_IDLE_SECONDS = 30.0
 """After once to twice this time an unused connection is closed; the API server closes it after 90 s."""
 _TURNS_TO_END = 20
-"""Of the event loop, that a connection needs at most to end after its socket was shut down (four with TLS)."""
+"""The most turns of the event loop that a connection needs to end after its socket was shut down (four with TLS)."""
 _UNAUTHORIZED = 401
 _AT_ONCE = 1024 * 1024
 _LATE = "the server did not answer in time"
 
-# A peer that does not acknowledge within 15 s and three probes is gone; one that is merely stopped still does.
+# A peer that does not acknowledge within 15 s and three probes is gone; a peer that is merely stopped still does.
 _SOCKET_OPTIONS = (
     (socket.IPPROTO_TCP, socket.TCP_NODELAY, 1),
     (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
@@ -62,8 +62,8 @@ _SOCKET_OPTIONS = (
 )
 
 
-# aiohttp reads the system's authorities at its import, for requests that say nothing of whom to trust: 2 MiB that stay.
-# Every request here says it; one that did not would trust nobody.
+# aiohttp reads the system's authorities at its import, for requests that name no authorities: 2 MiB that stay. Every
+# request here names them; a request that did not would trust no server.
 aiohttp.connector._SSL_CONTEXT_VERIFIED = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)  # noqa: SLF001
 # asyncio sets 256 KiB aside for each TLS connection that is open, and a watch has one: 5 MiB of a node's daemon.
 # A TLS record has 16 KiB at most (RFC 8446, 5.1): two of them are read at a time.
@@ -108,15 +108,14 @@ class Connection:
     ) -> AsyncIterator[aiohttp.ClientResponse]:
         """Send a request, and have its answer when its head is there.
 
-        It is sent once; a second time only if the server says that it does not know us (401), and others credentials
-        are to be had.
+        It is sent once; a second time only if the server does not know us (401) and there are other credentials.
 
         Args:
             method: GET …
             target: path and query, quoted.
-            body: what is sent.
+            body: the request's body.
             headers: beside those of every request.
-            idle_seconds: for a stream: how long no byte may come.
+            idle_seconds: for a stream: how long it may bring no byte.
 
         Raises:
             aiohttp.ClientError: there is no answer; `reason` says why.
@@ -154,7 +153,7 @@ class Connection:
 
 
 class _Resolver(aiohttp.ThreadedResolver):
-    """Asks for addresses, which aiohttp has no limit of time for."""
+    """Asks for addresses, for which aiohttp has no limit of time."""
 
     async def resolve(
         self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_INET
@@ -164,7 +163,7 @@ class _Resolver(aiohttp.ThreadedResolver):
 
 
 class _Session:
-    """An aiohttp session that begins when it is first used, in the event loop that it is used in."""
+    """An aiohttp session that begins when it is first used, in the event loop of that time."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
@@ -180,7 +179,7 @@ class _Session:
             connector = aiohttp.TCPConnector(
                 limit=self._limit,
                 keepalive_timeout=KEEP_IDLE_SECONDS,
-                happy_eyeballs_delay=None,  # one address after the other: of two, the one that is late may be lost
+                happy_eyeballs_delay=None,  # one address after the other: of two at once, the later may be lost
                 resolver=_Resolver(),
                 socket_factory=self._socket,
             )
@@ -195,8 +194,8 @@ class _Session:
     async def close(self) -> None:
         """Close its connections; none is left when this returns.
 
-        aiohttp waits for those that it still has. One whose request was left within its answer, as every watch is, ends
-        by itself, after TLS has said goodbye: here the event loop may end before.
+        aiohttp waits for the connections that it still has. A connection whose request was left within its answer, as
+        every watch is, ends by itself, after TLS has said goodbye: here the event loop may end before.
         """
         self._closed = True
         if self._session is None:
@@ -221,7 +220,7 @@ class _Session:
 
 
 async def _once(request: aiohttp.ClientRequest, handler: aiohttp.ClientHandlerType) -> aiohttp.ClientResponse:
-    """Send a request once: whether to ask again is decided by who asks."""
+    """Send a request once: the caller decides whether to ask again."""
     try:
         return await handler(request)
     except aiohttp.ClientConnectorError:
@@ -243,7 +242,7 @@ def _socket(address: Any) -> socket.socket:
 
 
 def reason(problem: Exception) -> str:
-    """Why there was no answer, in words that hold no credentials and no addresses of memory."""
+    """Why there was no answer, as a text without credentials and addresses of memory."""
     if isinstance(problem, TimeoutError):
         return _LATE
     if isinstance(problem, aiohttp.ClientConnectorCertificateError):
@@ -270,7 +269,7 @@ def _words(problem: BaseException) -> str:
 
 
 def connect(config: Config, *, user_agent: str = f"netdra/{__version__}") -> Connection:
-    """The connections to a server; none is made yet.
+    """The connections to a server; nothing is connected yet.
 
     Raises:
         InvalidInputError: the certificates or the proxy of the configuration cannot be used.
@@ -282,7 +281,7 @@ def proxy_of(config: Config) -> str:
     """The proxy of the configuration, or that of the environment, as a URL; "" for none.
 
     Raises:
-        InvalidInputError: it is no proxy that can be used.
+        InvalidInputError: the proxy cannot be used.
     """
     cluster = config.cluster
     proxy = cluster.proxy_url
@@ -303,7 +302,7 @@ def proxy_of(config: Config) -> str:
 
 
 def is_direct(host: str, port: int, without: str) -> bool:
-    """Whether a host is reached without a proxy, by the rules that Go has for NO_PROXY.
+    """Whether a host is reached without a proxy, by Go's rules for NO_PROXY.
 
     Args:
         host: a name or an address.

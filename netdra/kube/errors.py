@@ -1,6 +1,6 @@
-"""What the API server answers when it does not do what was asked, as errors that say whether to try again.
+"""The API server's refusals as errors, whose types say whether to try again.
 
-Raised by `netdra.kube.client`; every one carries the server's own `Status`
+Raised by `netdra.kube.client`; every error has the server's own `Status`
 (k8s.io/apimachinery/pkg/apis/meta/v1/types.go).
 """
 
@@ -16,7 +16,7 @@ MAX_TEXT = 2048
 
 
 class StatusCause(msgspec.Struct, frozen=True):
-    """One reason among several: which field, and what is wrong with it."""
+    """One reason among several: a field, and its error."""
 
     reason: str = ""
     message: str = ""
@@ -24,7 +24,7 @@ class StatusCause(msgspec.Struct, frozen=True):
 
 
 class StatusDetails(msgspec.Struct, frozen=True, rename="camel"):
-    """What the status is about, and when to come back."""
+    """The status's object, its causes, and when to come back."""
 
     name: str = ""
     kind: str = ""
@@ -33,7 +33,7 @@ class StatusDetails(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class Status(msgspec.Struct, frozen=True):
-    """The server's answer in place of an object. `code` is 0 where there was no answer at all."""
+    """The server's answer in place of an object. `code` is 0 if there was no answer at all."""
 
     code: int = 0
     reason: str = ""
@@ -42,11 +42,11 @@ class Status(msgspec.Struct, frozen=True):
 
 
 class ApiError(NetdraError):
-    """The server did not do what was asked.
+    """The server did not do a request.
 
     Attributes:
-        status: what it said.
-        retry_after: seconds that it wants to be left alone; 0 if it did not say.
+        status: its answer.
+        retry_after: seconds that it wants to be left alone; 0 if it gave none.
     """
 
     def __init__(self, what: str, status: Status, *, retry_after: float = 0.0, hint: str = "") -> None:
@@ -93,8 +93,8 @@ def api_error(what: str, status: Status, *, retry_after: float = 0.0) -> ApiErro
     """The error for a status.
 
     Args:
-        what: what was asked, e.g. `create resourceslices`.
-        status: what the server answered.
+        what: the request, e.g. `create resourceslices`.
+        status: the server's answer.
         retry_after: the seconds of a Retry-After header.
     """
     kind = _BY_CODE.get(

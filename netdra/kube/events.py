@@ -1,8 +1,8 @@
-"""Tell users what happened to an object as events of events.k8s.io/v1, without flooding the server.
+"""Writes events of events.k8s.io/v1 about objects, without flooding the server.
 
-Used by the daemons. `Recorder.emit` returns at once. What is told again within minutes becomes the series of the first
-event, written now and then; an object that has too much to say is cut short. Events are a courtesy: what cannot be
-written is dropped after a while, and nobody waits for it.
+Used by the daemons. `Recorder.emit` returns at once. An occurrence that repeats within minutes becomes the series of
+the first event, written now and then; an object with too many events gets no more. Events are a courtesy: an event that
+cannot be written is dropped after a while, and the daemon does not wait for it.
 """
 
 from __future__ import annotations
@@ -49,14 +49,14 @@ class ObjectReference(msgspec.Struct, frozen=True, kw_only=True, rename="camel",
 
 
 class EventSeries(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """How often it happened, and when last."""
+    """How often an event occurred, and when last."""
 
     count: int
     last_observed_time: str
 
 
 class Event(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """What happened to an object: `reason` and `action` are words for programs, `note` is for people."""
+    """An event about an object: `reason` and `action` are words for programs, `note` is for people."""
 
     metadata: ObjectMeta
     event_time: str | None = None
@@ -74,7 +74,7 @@ EVENTS = Resource("events.k8s.io/v1", "events", Event, namespaced=True)
 
 
 class Occurrence(msgspec.Struct, frozen=True, kw_only=True):
-    """What is told: equal ones are one event."""
+    """An occurrence; equal ones are one event."""
 
     regarding: ObjectReference
     type: Literal["Normal", "Warning"]
@@ -85,7 +85,7 @@ class Occurrence(msgspec.Struct, frozen=True, kw_only=True):
 
 @dataclass
 class Entry:
-    """An event that may yet become a series. Times are in seconds of the recorder's clock."""
+    """An event that may still become a series. Times are in seconds of the recorder's clock."""
 
     occurrence: Occurrence
     first: str
@@ -106,20 +106,20 @@ class Book:
     """The events of the last minutes. It reads no clock and writes nothing.
 
     Attributes:
-        dropped: how many occurrences were not and will not be told.
+        dropped: how many occurrences were not and will not be written.
     """
 
     dropped: int = 0
     _entries: dict[Occurrence, Entry] = field(default_factory=dict)
 
     def note(self, occurrence: Occurrence, now: float, time_text: str) -> Entry | None:
-        """Something happened; its entry, or None if nothing will be told of it."""
+        """Note an occurrence; returns its entry, or None if it will not be written."""
         self._forget(now)
         entry = self._entries.get(occurrence)
         if entry is not None:
             entry.count += 1
             entry.last, entry.last_at = time_text, now
-        elif len(self._entries) >= MAX_OPEN or self._told_of(occurrence.regarding) >= MAX_OF_AN_OBJECT:
+        elif len(self._entries) >= MAX_OPEN or self._count_of(occurrence.regarding) >= MAX_OF_AN_OBJECT:
             self.dropped += 1
             return None
         else:
@@ -127,11 +127,11 @@ class Book:
         return entry
 
     def entry(self, occurrence: Occurrence) -> Entry | None:
-        """What there is to tell of an occurrence, if there is anything."""
+        """The entry of an occurrence, if there is one."""
         return self._entries.get(occurrence)
 
     def unwritten(self) -> list[Entry]:
-        """What is not written as it is now, in the order in which it was first told."""
+        """The entries that are not written as they are now, in the order of their first occurrence."""
         return [entry for entry in self._entries.values() if entry.count > entry.written]
 
     def drop(self, entry: Entry) -> None:
@@ -143,7 +143,7 @@ class Book:
         for entry in [entry for entry in self._entries.values() if now - entry.last_at >= SERIES_SECONDS]:
             self.drop(entry)
 
-    def _told_of(self, regarding: ObjectReference) -> int:
+    def _count_of(self, regarding: ObjectReference) -> int:
         return sum(occurrence.regarding == regarding for occurrence in self._entries)
 
 
@@ -152,8 +152,8 @@ class Recorder:
     """Takes events from the process and writes them while `run` runs.
 
     Attributes:
-        controller: who reports, e.g. `dra.networking/node`.
-        instance: which of several, e.g. the node's name.
+        controller: the reporting controller, e.g. `dra.networking/node`.
+        instance: one of several, e.g. the node's name.
     """
 
     client: Client
@@ -167,7 +167,7 @@ class Recorder:
         self._queue = WorkQueue("events", self._write, first=WRITE_AGAIN_SECONDS, most=MOST_WAIT)
 
     def emit(self, occurrence: Occurrence) -> None:
-        """Note that something happened; it is written soon."""
+        """Note an occurrence; it is written soon."""
         short = msgspec.structs.replace(occurrence, note=occurrence.note[:MAX_NOTE])
         now = self.clock()
         entry = self.book.note(short, now, _now())
@@ -175,7 +175,7 @@ class Recorder:
             self._queue.add(short, entry.due_in(now))
 
     async def run(self) -> None:
-        """Write what is due, until cancelled."""
+        """Write due events, until cancelled."""
         await self._queue.run()
 
     async def flush(self) -> None:
@@ -185,7 +185,7 @@ class Recorder:
         await self._queue.drained()
 
     async def _write(self, occurrence: Occurrence) -> float | None:
-        """Write what is not written yet of an occurrence."""
+        """Write an occurrence's event or series, if it has changed."""
         entry = self.book.entry(occurrence)
         if entry is None or entry.count == entry.written:
             return None
@@ -200,7 +200,8 @@ class Recorder:
             entry.written = count
             EVENTS_WRITTEN.labels("ok").inc()
         except NotFoundError:
-            # The server keeps events for an hour only: what goes on after that is told anew, if its namespace is there.
+            # The server keeps events for an hour only: a series that goes on after that begins anew, if its namespace
+            # is there.
             if entry.name:
                 entry.name = ""
                 return AGAIN
@@ -214,19 +215,19 @@ class Recorder:
         return None
 
     def _event(self, entry: Entry) -> Event:
-        told = entry.occurrence
-        name = names.subdomain(told.regarding.name)[: names.MAX_SUBDOMAIN - 17]
+        occurrence = entry.occurrence
+        name = names.subdomain(occurrence.regarding.name)[: names.MAX_SUBDOMAIN - 17]
         series = EventSeries(count=entry.count, last_observed_time=entry.last) if entry.count > 1 else None
         return Event(
-            metadata=ObjectMeta(name=f"{name}.{secrets.token_hex(8)}", namespace=_home(told.regarding)),
+            metadata=ObjectMeta(name=f"{name}.{secrets.token_hex(8)}", namespace=_home(occurrence.regarding)),
             event_time=entry.first,
             reporting_controller=self.controller,
             reporting_instance=self.instance,
-            action=told.action,
-            reason=told.reason,
-            regarding=told.regarding,
-            note=told.note,
-            type=told.type,
+            action=occurrence.action,
+            reason=occurrence.reason,
+            regarding=occurrence.regarding,
+            note=occurrence.note,
+            type=occurrence.type,
             series=series,
         )
 

@@ -1,8 +1,8 @@
-"""Which fields of a ResourceSlice the API server keeps, found out by asking it and by looking at what it kept.
+"""The fields of a ResourceSlice that the API server stores, found out by a dry run and by comparing stored slices.
 
-Asked by the node daemon before it publishes (`probe`) and after each write (`dropped`). A server with a feature gate
-off drops the gate's fields without a word, but for list attributes, of which it leaves nothing and then refuses the
-slice (decisions D1, D6).
+Used by the node daemon before it publishes (`probe`) and after each write (`dropped`). A server with a feature gate off
+drops the gate's fields without a word, but for list attributes: these it empties, and then refuses the slice (decisions
+D1, D6).
 """
 
 from __future__ import annotations
@@ -49,20 +49,20 @@ _GATES: tuple[tuple[re.Pattern[str], str], ...] = (
 
 
 class Dropped(msgspec.Struct, frozen=True):
-    """A field that the server did not keep, and the feature gate that is off; "" if that cannot be told."""
+    """A field that the server did not store, and the feature gate that is off; "" if that is unknown."""
 
     path: str
     gate: str
 
 
 def dropped(sent: ResourceSliceSpec, stored: ResourceSliceSpec) -> tuple[Dropped, ...]:
-    """What a server did not keep of what it was sent."""
+    """The fields of a sent slice that a server did not store."""
     missing = _missing(msgspec.to_builtins(sent), msgspec.to_builtins(stored), "")
     return tuple(Dropped(path, _gate_of(path)) for path in missing)
 
 
 def without(features: Features, fields: Iterable[Dropped]) -> Features:
-    """The features that are left where a server dropped fields."""
+    """The features that are left after a server dropped fields."""
     off = {field.gate for field in fields}
     return Features(
         partitionable_devices=features.partitionable_devices and PARTITIONABLE_DEVICES not in off,
@@ -73,7 +73,7 @@ def without(features: Features, fields: Iterable[Dropped]) -> Features:
 
 
 def off(features: Features) -> tuple[str, ...]:
-    """The feature gates that a server with these features has off, but for those that a release has off by itself."""
+    """The feature gates that a server with these features has off, without those that a release has off by default."""
     taken_by_gate = {
         PARTITIONABLE_DEVICES: features.partitionable_devices,
         CONSUMABLE_CAPACITY: features.consumable_capacity,
@@ -94,27 +94,27 @@ def on(features: Features) -> tuple[str, ...]:
 
 
 async def probe(client: Client, node: str) -> Features:
-    """What the server takes, by two dry runs of a slice of the node; nothing is written.
+    """The server's features, by two dry runs of a slice of the node; nothing is written.
 
     Raises:
         PermanentError: it has no resource.k8s.io/v1, or does not let this process make slices of the node.
-        ApiError: it cannot be asked just now.
+        ApiError: it does not answer just now.
     """
     sent = _slice_of(node, _EVERYTHING)
     try:
-        kept = await client.create(RESOURCE_SLICES, sent, dry_run=True)
+        stored = await client.create(RESOURCE_SLICES, sent, dry_run=True)
     except NotFoundError as problem:
         raise PermanentError(
             f"API server: {problem.status.message or 'not found'}: it does not serve resource.k8s.io/v1",
             hint="netdra needs Kubernetes 1.34 or later; node names must be those of existing nodes",
         ) from None
-    features = without(Features(list_attributes=True), dropped(sent.spec, kept.spec))
+    features = without(Features(list_attributes=True), dropped(sent.spec, stored.spec))
     listed = _slice_of(node, _LISTED)
     try:
-        kept = await client.create(RESOURCE_SLICES, listed, dry_run=True)
+        stored = await client.create(RESOURCE_SLICES, listed, dry_run=True)
     except RefusedError:
         return msgspec.structs.replace(features, list_attributes=False)
-    return without(features, dropped(listed.spec, kept.spec))
+    return without(features, dropped(listed.spec, stored.spec))
 
 
 _EVERYTHING = Device(
@@ -142,17 +142,17 @@ def _slice_of(node: str, device: Device) -> ResourceSlice:
 
 
 def _missing(sent: Any, stored: Any, path: str) -> Iterator[str]:
-    """The paths of what is in the one and not in the other; values that differ are not missing."""
-    kept = dict(_parts(stored, path))
+    """The paths that the sent value has and the stored one does not; values that differ are not missing."""
+    parts = dict(_parts(stored, path))
     for step, value in _parts(sent, path):
-        if step in kept:
-            yield from _missing(value, kept[step], step)
+        if step in parts:
+            yield from _missing(value, parts[step], step)
         else:
             yield step
 
 
 def _parts(value: Any, path: str) -> Iterator[tuple[str, Any]]:
-    """What is directly in an object or a list, by its path."""
+    """The parts of an object or a list, by their paths."""
     if isinstance(value, dict):
         yield from ((f"{path}.{name}" if path else name, below) for name, below in value.items())
     elif isinstance(value, list | tuple):

@@ -1,6 +1,6 @@
-"""What a process's way to the API server tells of its health, as checks for `netdra.ops.health`.
+"""Checks of a process's health by its reflectors, for `netdra.ops.health`.
 
-Used by the daemons. All reflectors that run on a client are asked.
+Used by the daemons. They ask all reflectors that run on a client.
 """
 
 from __future__ import annotations

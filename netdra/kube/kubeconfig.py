@@ -1,9 +1,9 @@
-"""Kubeconfig files, and a pod's service account, as one configuration: which server, whom to trust, who we are.
+"""Kubeconfig files, and a pod's service account, as one configuration: server, authorities, our identity.
 
 Read at the start of daemons and commands; `netdra.kube.auth` makes credentials of it, `netdra.kube.connection` the
 connections. The form and the rules of merging are kubectl's (k8s.io/client-go/tools/clientcmd, 1.37): of several files
-in $KUBECONFIG the first one that names a thing counts, and paths are relative to the file that they stand in. No value
-of such a file is ever told in an error: it has credentials.
+in $KUBECONFIG the first one that names a thing counts, and paths are relative to their file. No value of such a file is
+ever in an error: it has credentials.
 """
 
 from __future__ import annotations
@@ -28,21 +28,21 @@ _EXEC_EXTENSION = "client.authentication.k8s.io/exec"
 
 
 class _Secretive(msgspec.Struct, frozen=True, kw_only=True):
-    """What must not be shown as a whole, since parts of it are secret."""
+    """A part of a kubeconfig, which must not be shown as a whole, because parts of it are secret."""
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__}>"
 
 
 class Extension(_Secretive, frozen=True, kw_only=True):
-    """What somebody else than kubectl keeps beside a cluster."""
+    """Data of other programs than kubectl beside a cluster."""
 
     name: str
     extension: Any = None
 
 
 class Cluster(_Secretive, frozen=True, kw_only=True, rename="kebab"):
-    """An API server, and whom to trust; `*_data` is Base64 of PEM, and comes before the file."""
+    """An API server, and the authority to trust; `*_data` is Base64 of PEM, and comes before the file."""
 
     server: str = ""
     tls_server_name: str = ""
@@ -55,7 +55,7 @@ class Cluster(_Secretive, frozen=True, kw_only=True, rename="kebab"):
 
     @property
     def for_plugins(self) -> Any:
-        """What the file keeps for an exec plugin."""
+        """The cluster's data for an exec plugin."""
         return next((extension.extension for extension in self.extensions if extension.name == _EXEC_EXTENSION), None)
 
 
@@ -79,7 +79,7 @@ class Plugin(_Secretive, frozen=True, kw_only=True, rename="camel"):
 
 
 class User(_Secretive, frozen=True, kw_only=True, rename="kebab"):
-    """Who we are."""
+    """Our identity."""
 
     client_certificate: str = ""
     client_certificate_data: str = ""
@@ -98,7 +98,7 @@ class User(_Secretive, frozen=True, kw_only=True, rename="kebab"):
 
 
 class Context(_Secretive, frozen=True, kw_only=True):
-    """Which user of which cluster."""
+    """A user of a cluster."""
 
     cluster: str = ""
     user: str = ""
@@ -139,10 +139,10 @@ class Config(_Secretive, frozen=True, kw_only=True):
     """One way to an API server.
 
     Attributes:
-        cluster: where it is.
-        user: who we are.
-        namespace: where objects are that nobody said a namespace of.
-        context: what the file calls this, for errors; "" for a pod's service account.
+        cluster: the server.
+        user: our identity.
+        namespace: the namespace of objects that name none.
+        context: the context's name in the file, for errors; "" for a pod's service account.
     """
 
     cluster: Cluster
@@ -152,7 +152,7 @@ class Config(_Secretive, frozen=True, kw_only=True):
 
     @property
     def where(self) -> str:
-        """What an error is about."""
+        """The configuration's name in errors."""
         return f'kubeconfig, context "{self.context}"' if self.context else "service account"
 
 
@@ -166,11 +166,11 @@ def find_config(
 
     Args:
         kubeconfig: a kubeconfig file.
-        context: which of its contexts; the current one if it is not named. Whoever names one means a file.
+        context: one of its contexts; the current one if none is given. With a context, a file is meant.
         service_account: the folder in which a pod finds its token.
 
     Raises:
-        InvalidInputError: there is none, it cannot be read, or what it says contradicts itself.
+        InvalidInputError: there is none, it cannot be read, or it contradicts itself.
     """
     if kubeconfig is not None:
         return _chosen(_read(kubeconfig), context)
@@ -194,7 +194,7 @@ def _of_service_account(folder: Path) -> Config:
 
 
 def _read(path: Path, *, alone: bool = True) -> Kubeconfig:
-    """A file, its paths made absolute; an empty one among others says nothing."""
+    """A file, its paths made absolute; an empty file among others is passed over."""
     try:
         plain = _plain(path.expanduser().read_bytes().decode())
         if plain is None and not alone:
@@ -227,7 +227,7 @@ def _converted(plain: Any) -> Kubeconfig:
 
 
 def _unread(problem: Exception) -> str:
-    """Why a kubeconfig cannot be read, in words that hold nothing of the file."""
+    """Why a kubeconfig cannot be read, as a text without values of the file."""
     if isinstance(problem, yaml.MarkedYAMLError):
         place = problem.problem_mark or problem.context_mark
         return f"not YAML{f': line {place.line + 1}, column {place.column + 1}' if place is not None else ''}"
@@ -241,7 +241,7 @@ def _unread(problem: Exception) -> str:
 
 
 def _kind_of_fault(text: str) -> str:
-    """What msgspec says of a value, where it names types and the place alone."""
+    """The text of msgspec on a value, if it has only types and the place."""
     place = text.rpartition(" - at ")[2].strip("`")
     if text.startswith(("Expected ", "Object missing")):
         return text
@@ -249,7 +249,7 @@ def _kind_of_fault(text: str) -> str:
 
 
 def _without_nulls(value: Any) -> Any:
-    """A key without a value is as good as none."""
+    """A key without a value counts as none."""
     if isinstance(value, dict):
         return {key: _without_nulls(inner) for key, inner in value.items() if inner is not None}
     if isinstance(value, list):
@@ -288,11 +288,11 @@ def _merged(configs: Sequence[Kubeconfig]) -> Kubeconfig:
 
 
 def _first(lists: Iterable[tuple[Named, ...]]) -> Iterable[Named]:
-    """Of those with one name the first one."""
+    """The first entry of each name."""
     by_name: dict[str, Named] = {}
     for listed in lists:
-        for one in listed:
-            by_name.setdefault(one.name, one)
+        for entry in listed:
+            by_name.setdefault(entry.name, entry)
     return by_name.values()
 
 

@@ -1,8 +1,8 @@
 """Elect one of several equal processes by a Lease (coordination.k8s.io/v1), and run its work while it leads.
 
-Used by the controller. The rules are client-go's: the holder of the lease renews it; when it has not for as long as the
-lease says, another may take it, and the write decides between two that try (resourceVersion). Only durations seen by
-one's own clock count, never the times in the lease, so skewed clocks do no harm.
+Used by the controller. The rules are client-go's: the holder of the lease renews it; if it has not done so for the
+lease's duration, another process may take it, and the write decides between two that try (resourceVersion). Only
+durations on the process's own clock count, never the times in the lease, so skewed clocks do no harm.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ RELEASE_SECONDS = 3.0
 
 
 class LeaseSpec(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """Who holds the lease, for how long after the last renewal, and since when."""
+    """The lease's holder, for how long after the last renewal, and since when."""
 
     holder_identity: str = ""
     lease_duration_seconds: int = 0
@@ -42,7 +42,7 @@ class LeaseSpec(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_
 
 
 class Lease(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """What the processes pass from hand to hand."""
+    """The object by which the processes elect their leader."""
 
     metadata: ObjectMeta
     spec: LeaseSpec = LeaseSpec()
@@ -53,9 +53,9 @@ LEASES = Resource("coordination.k8s.io/v1", "leases", Lease, namespaced=True)
 
 @dataclass(frozen=True)
 class Terms:
-    """In seconds: how long a lease holds, within what a leader must renew it, and how often is tried.
+    """In seconds: how long a lease holds, the deadline for its renewal, and the wait between tries.
 
-    A leader that could not renew gives up before others may take over, so that there are never two at work.
+    A leader that could not renew gives up before other processes may take over, so that two never work at one time.
     """
 
     duration: float = 15.0
@@ -64,7 +64,7 @@ class Terms:
 
 
 def since_boot() -> float:
-    """Seconds since boot, those of a suspension included: a leader that slept must not believe that it still leads."""
+    """Seconds since boot, with those of a suspension: a leader that slept must not believe that it still leads."""
     return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
@@ -73,9 +73,9 @@ class Election:
     """One process's part in an election.
 
     Attributes:
-        client: where the lease is.
-        namespace, name: which lease.
-        identity: this process, e.g. its pod's name; no other may have it.
+        client: the API server.
+        namespace, name: of the lease.
+        identity: this process, e.g. its pod's name; no other may have the same.
     """
 
     client: Client
@@ -92,14 +92,14 @@ class Election:
 
     @property
     def leads(self) -> bool:
-        """Whether this process leads for certain; ask before a write that two must not do.
+        """Whether this process leads for certain; ask before a write that two processes must not do.
 
         It is false for a moment after a suspension, until the lease could be renewed.
         """
         return self.clock() - self._renewed < self.terms.deadline
 
     def check(self) -> Finding:
-        """Whether the lease can be had or is another's, as a check of the process's health: both are well."""
+        """Whether this process leads or another one holds the lease, as a check of its health: both are well."""
         if self.leads:
             return Finding(ok=True, detail=f"leads {self.namespace}/{self.name}")
         holder = self._lease.spec.holder_identity if self._lease is not None else ""
@@ -132,7 +132,7 @@ class Election:
             await asyncio.sleep(self.terms.retry * random.uniform(1.0, 1.2))  # noqa: S311 (not all at once)
 
     async def _lead(self, work: Callable[[], Awaitable[None]]) -> bool:
-        """Run the work and renew the lease beside it; whether the work came to its end."""
+        """Run the work and renew the lease beside it; returns whether the work has ended."""
         working = asyncio.ensure_future(work())
         renewing = asyncio.create_task(self._renew())
         try:
@@ -149,7 +149,7 @@ class Election:
                 await working
 
     async def _renew(self) -> None:
-        """Renew the lease; returns when it is another's, or could not be renewed within the deadline."""
+        """Renew the lease; returns when it is another process's, or could not be renewed within the deadline."""
         while (left := self._renewed + self.terms.deadline - self.clock()) > 0:
             with suppress(TimeoutError):
                 async with asyncio.timeout(left):
@@ -158,7 +158,7 @@ class Election:
                         return
 
     async def _try(self) -> bool | None:
-        """Take or renew the lease if that is allowed; whether it is ours now, None if nobody can say."""
+        """Take or renew the lease if that is allowed; returns whether it is ours now, None if that is unknown."""
         asked = self.clock()
         try:
             if self._lease is None or self._lease.spec.holder_identity != self.identity:
@@ -173,13 +173,13 @@ class Election:
                 self._lease = await self.client.replace(LEASES, self._ours(self._lease))
             self._writing = False
         except (ConflictError, AlreadyExistsError, NotFoundError):
-            # Somebody was quicker; the next try looks at what they wrote.
+            # Another process was quicker; the next try reads its lease.
             self._lease = None
             return None
         except ApiError as problem:
             log.warning("%s", problem)
             return None
-        # Others count from when they saw the renewal, which was after it was asked for.
+        # Other processes count from the time when they saw the renewal, which is after the request.
         self._renewed = asked
         return True
 
@@ -214,10 +214,10 @@ class Election:
         return msgspec.structs.replace(lease, spec=spec)
 
     async def _release(self) -> None:
-        """Let others take the lease at once instead of when it runs out.
+        """Let other processes take the lease at once instead of when it runs out.
 
-        A write whose answer did not come, because this process ends or the connection broke, may have been done: then
-        the lease is not what was last seen of it, and is read anew.
+        A write without an answer, because this process ends or the connection broke, may have been done: then the lease
+        is no longer as it was last seen, and is read anew.
         """
         with suppress(ApiError, TimeoutError):
             async with asyncio.timeout(RELEASE_SECONDS):
@@ -225,7 +225,7 @@ class Election:
                     self._writing = True
 
     async def _is_released(self) -> bool:
-        """Give the lease up if it is ours; False if it was written meanwhile."""
+        """Give the lease up if it is ours; returns False if it was written meanwhile."""
         if self._writing:
             await self._look()
         if self._lease is None or self._lease.spec.holder_identity != self.identity:

@@ -1,6 +1,6 @@
-"""What is measured of the way to the API server.
+"""The metrics of requests to the API server, of reflectors, elections, events and work queues.
 
-Counted on by `netdra.kube.client`, `netdra.kube.reflector`, `netdra.kube.leader` and `netdra.kube.queue`.
+Counted by the modules of this package.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""A queue of keys that are worked on until it succeeds: who watches adds keys, a bounded number of workers takes them.
+"""A queue of keys, each worked on until it succeeds: watchers add keys, a bounded number of workers takes them.
 
-Used by the daemons for everything that is brought up to date and may fail. The rules are those of client-go's workqueue
+Used by the daemons for all work that may fail and is repeated. The rules are those of client-go's workqueue
 (k8s.io/client-go/util/workqueue): a key that waits is there once, however often it is added; it is never worked on by
-two workers at a time; added while it is worked on, it is worked on again afterwards; one that failed comes again after
-a back-off of its own, which a success forgets. All keys together are not repeated faster than a rate, until one
-succeeds again. Unlike there, adding a key does not end a back-off after a temporary error: a server that is away is not
-asked at the pace of the changes. One event loop's.
+two workers at a time; a key that is added while it is worked on is worked on again afterwards; a key that failed comes
+again after a back-off of its own, which a success forgets. All keys together are not repeated faster than a rate, until
+one succeeds again. Unlike there, adding a key does not end a back-off after a temporary error: a server that is away is
+not asked at the pace of the changes. One event loop's.
 """
 
 from __future__ import annotations
@@ -26,21 +26,21 @@ log = logging.getLogger(__name__)
 K = TypeVar("K", bound=Hashable)
 
 AGAIN = 0.0
-"""What work returns that has to be done again, though nothing is wrong."""
+"""Returned by work that has to be done again without an error."""
 
 REFUSED_SECONDS = 30.0
-"""After how long a key is worked on again that failed for good: rights and rules may change."""
+"""Seconds until a key that failed for good is worked on again: rights and rules may change."""
 RETRIES_PER_SECOND = 10.0
 RETRIES_AT_ONCE = 100
-"""How fast all keys of a queue are repeated together, and how many before that counts: client-go's defaults."""
+"""The rate at which all keys of a queue are repeated, and how many are repeated before it counts: client-go's."""
 
 
 async def _no_gate() -> None:
-    """Nothing goes first."""
+    """A gate that is always open."""
 
 
 def _no_fields(_: object) -> Fields:
-    """The log lines of a key name nothing beside what they say."""
+    """The log lines of a key have no fields."""
     return {}
 
 
@@ -62,15 +62,16 @@ class WorkQueue(Generic[K]):
         """Begin nothing yet.
 
         Args:
-            name: what the queue is called in metrics and logs.
-            work: brings a key up to date and returns None, or the seconds after which it is to be done again, before
-                the back-off. An error has it done again, too: a temporary one after the server's Retry-After.
+            name: the queue's name in metrics and logs.
+            work: brings a key up to date and returns None, or the seconds after which it is to be done again, to which
+                the back-off is added. After an error it is done again, too: after a temporary one with the server's
+                Retry-After.
             workers: how many keys are worked on at a time.
             first: a key's first back-off, in seconds.
             most: its longest back-off.
             refused: how long it waits after an error that is not temporary, in seconds.
-            gate: awaited before a key is taken; what is added meanwhile is still the same key.
-            fields: what the log lines of a key are about.
+            gate: awaited before a key is taken; a key that is added again meanwhile is taken once.
+            fields: the fields of a key's log lines.
         """
         self._name = name
         self._work = work
@@ -97,7 +98,7 @@ class WorkQueue(Generic[K]):
         self._work_seconds = metrics.WORK_SECONDS.labels(name)
 
     def __len__(self) -> int:
-        """The keys that are to be worked on, now or later, without those that are worked on."""
+        """The number of keys that are to be worked on, now or later, without those that are worked on."""
         return len(self._ready) + len(self._waiting)
 
     @property
@@ -119,7 +120,7 @@ class WorkQueue(Generic[K]):
 
         Args:
             key: the key.
-            after: not before so many seconds; of several waits the one that ends first counts.
+            after: seconds to wait before; of several waits the one that ends first counts.
         """
         if key in self._ready:
             return
@@ -145,7 +146,7 @@ class WorkQueue(Generic[K]):
         Args:
             key: the key.
             at_least: the seconds that the server asked for; the back-off comes on top.
-            whole: whether the back-off lasts to its end though the key is added meanwhile, or was already.
+            whole: whether the back-off lasts to its end though the key is added meanwhile, or was added already.
         """
         self._retries.inc()
         now = _now()
@@ -184,7 +185,7 @@ class WorkQueue(Generic[K]):
             self._tasks.create_task(self._take_keys(), name=f"{self._name} worker")
 
     async def _take_keys(self) -> None:
-        """Work on one key after the other until there is none left that nobody works on."""
+        """Work on one key after the other until no key is left that no worker has."""
         try:
             while True:
                 await self._gate()
@@ -192,7 +193,7 @@ class WorkQueue(Generic[K]):
                 if key is None:
                     return
                 await self._take(key)
-                await asyncio.sleep(0)  # there may be thousands of keys, and others have work to do too
+                await asyncio.sleep(0)  # there may be thousands of keys, and other tasks have work to do too
         finally:
             self._running -= 1
 
@@ -231,7 +232,7 @@ class WorkQueue(Generic[K]):
             log.warning("%s: %s: what it waited for was cancelled", self._name, key)
             self.retry(key, whole=True)
         except Exception:
-            # One key that nobody thought of must not keep all others from being worked on.
+            # A defect in the work of one key must not keep all other keys from being worked on.
             log.exception("%s: %s: a defect of netdra", self._name, key)
             self.retry(key, self._refused)
         else:
@@ -241,7 +242,7 @@ class WorkQueue(Generic[K]):
                 self.retry(key, wait)
 
     def _succeeded(self, key: K) -> None:
-        """Forget a key's back-off; what waits for the common rate alone waits for it no longer."""
+        """Forget a key's back-off; keys that wait for the common rate alone wait for it no longer."""
         self._backoffs.pop(key, None)
         self._rated = float("-inf")
         limited, self._limited = self._limited, {}

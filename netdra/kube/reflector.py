@@ -1,8 +1,8 @@
-"""Keeps a store equal to the server: list once, watch from there, and after any trouble what is right and cheapest.
+"""Keeps a store equal to the server: lists once, watches from there, and recovers from any trouble by the cheapest way.
 
 Run by the daemons, one for each kind. After a broken connection or the end of a watch comes a watch from the last
-resourceVersion seen; after a version that is too old, or an error that says nothing better, a list whose difference to
-the store makes up the deletes that nobody saw. What brings nothing is repeated after a wait that grows.
+resourceVersion seen. After a version that is too old, or any other error, comes a list, whose difference to the store
+makes up for deletes that were missed. A list or watch that brings nothing is repeated after a wait that grows.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class _Metadata(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class _Head(msgspec.Struct, frozen=True):
-    """As much of any object as is needed to know which one it is, and whether it is known already."""
+    """The part of any object that has its key and its version."""
 
     metadata: _Metadata
 
@@ -52,7 +52,7 @@ _status = msgspec.json.Decoder(Status)
 
 @dataclass
 class Counts:
-    """What a reflector did so far: for metrics, and for tests that nothing spins."""
+    """A reflector's counts so far: for metrics, and for tests that it does not spin."""
 
     lists: int = 0
     watches: int = 0
@@ -62,12 +62,12 @@ class Counts:
 
 @dataclass(frozen=True)
 class Timing:
-    """How long things may take, in seconds.
+    """A reflector's times, in seconds.
 
     Attributes:
         watch: after how long the server is to end a watch, drawn from this range.
         idle: how long a watch may bring no byte; bookmarks come about once a minute.
-        healthy: a watch that lasted this long went well, even if it brought nothing.
+        healthy: a watch that lasted this long was a success, even if it brought nothing.
     """
 
     watch: tuple[int, int] = (300, 600)
@@ -80,8 +80,8 @@ class Reflector(Generic[T]):
     """Keeps one store equal to one selection of one kind.
 
     Attributes:
-        vital: whether the process is not well without it.
-        problem: what keeps it from doing so just now, "" if nothing does.
+        vital: whether the process's health depends on it.
+        problem: why the store is not current just now, "" if it is.
     """
 
     client: Client
@@ -129,7 +129,7 @@ class Reflector(Generic[T]):
                 await self._pause(no_answer(self._what, problem))
 
     async def _list(self) -> None:
-        """Take every object of the server's list; what is not in it is gone."""
+        """Take every object of the server's list; all others are gone."""
         self.counts.lists += 1
         metrics.LISTS.labels(self.plural).inc()
         present: set[str] = set()
@@ -150,7 +150,7 @@ class Reflector(Generic[T]):
         self._recovered()
 
     async def _watch_again(self) -> None:
-        """Watch until the stream ends or breaks; whatever can be gone on from here without a list is no error.
+        """Watch until the stream ends or breaks; trouble after which a watch can go on without a list is no error.
 
         Raises:
             NetdraError: the store has to be listed anew.
@@ -170,8 +170,8 @@ class Reflector(Generic[T]):
             trouble = no_answer(self._what, ConnectionError("the server ended the watch at once"))
         if trouble is None:
             return
-        # A server that refuses may not like the version. One that is silent where bookmarks are due may have been
-        # restored from a backup: it says nothing at all about a version that it has not reached.
+        # A server that refuses may not like the version. A server that is silent where bookmarks are due may have been
+        # restored from a backup: it sends nothing at all after a version that it has not reached.
         self._refusals += trouble.status.code != 0
         if self._refusals >= REFUSALS_BEFORE_LIST or (silent and lasted >= self.timing.idle):
             self._refusals = 0
@@ -197,7 +197,7 @@ class Reflector(Generic[T]):
         """Take one event into the store.
 
         Raises:
-            ApiError: it is an error, or makes no sense; the store has to be listed anew.
+            ApiError: the event is an error, or makes no sense; the store has to be listed anew.
         """
         if event.type == "ERROR":
             problem = api_error(self._what, _status.decode(event.object))
@@ -249,7 +249,7 @@ class Reflector(Generic[T]):
         self._show(len(self.store.objects), len(self.store.unreadable))
 
     def _show(self, objects: int, unreadable: int) -> None:
-        """Have the gauges be right by this store's share of them: several stores may keep one kind."""
+        """Set this store's share of the gauges: several stores may have objects of one kind."""
         before, self._shown = self._shown, (objects, unreadable)
         metrics.OBJECTS.labels(self.plural).inc(objects - before[0])
         metrics.UNREADABLE.labels(self.plural).inc(unreadable - before[1])

@@ -1,4 +1,4 @@
-"""What can be asked of the API server: each kind's place in its URLs and the type that its objects are read into."""
+"""The API server's kinds that netdra uses: each kind's place in its URLs and the type of its objects."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from netdra.model.topology import NetworkTopology
 
 
 class KubernetesObject(Protocol):
-    """Whatever has metadata."""
+    """An object with metadata."""
 
     @property
     def metadata(self) -> ObjectMeta:
-        """Its name and what hangs on it."""
+        """Its metadata."""
 
 
 T = TypeVar("T", bound=KubernetesObject)
@@ -36,7 +36,7 @@ class Resource(Generic[T]):
     Attributes:
         group_version: `v1` or `<group>/<version>`.
         plural: its name in URLs.
-        type: what its objects are read into; fields that the type lacks are not kept.
+        type: the type of its objects; fields that the type lacks are dropped.
         namespaced: whether its objects are in namespaces.
     """
 
@@ -46,7 +46,7 @@ class Resource(Generic[T]):
     namespaced: bool = False
 
     def path(self, namespace: str = "", name: str = "", subresource: str = "") -> str:
-        """The URL's path; without a namespace a namespaced kind's objects of all namespaces are meant."""
+        """The URL's path; without a namespace it is that of a namespaced kind's objects in all namespaces."""
         parts = ["/api" if "/" not in self.group_version else "/apis", self.group_version]
         if self.namespaced and namespace:
             parts += ["namespaces", namespace]
@@ -54,34 +54,34 @@ class Resource(Generic[T]):
 
 
 class ClusterNodeStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """As much of a Node's status as policies can read values of."""
+    """A Node's status, as far as policies can read values of it."""
 
     allocatable: dict[str, str] = {}
 
 
 class ClusterNode(msgspec.Struct, frozen=True, kw_only=True):
-    """A Node, as far as netdra looks at it: its uid, which slices belong to, its labels, what is allocatable."""
+    """A Node, as far as netdra reads it: its uid, which owns slices, its labels, its allocatable resources."""
 
     metadata: ObjectMeta
     status: ClusterNodeStatus = ClusterNodeStatus()
 
 
 class TokenReviewSpec(msgspec.Struct, frozen=True, kw_only=True):
-    """A token, and for whom it must have been made out."""
+    """A token, and the audiences that it must be for."""
 
     token: str
     audiences: tuple[str, ...] = ()
 
 
 class TokenUser(msgspec.Struct, frozen=True, kw_only=True):
-    """Whose a token is; `extra` names the pod and its node."""
+    """A token's user; `extra` names the pod and its node."""
 
     username: str = ""
     extra: dict[str, tuple[str, ...]] = {}
 
 
 class TokenReviewStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """What the API server says of a token."""
+    """The API server's answer on a token."""
 
     authenticated: bool = False
     user: TokenUser = TokenUser()
@@ -90,7 +90,7 @@ class TokenReviewStatus(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TokenReview(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """A question about a token (authentication.k8s.io/v1), which is answered and not stored."""
+    """A review of a token (authentication.k8s.io/v1), which is answered and not stored."""
 
     spec: TokenReviewSpec
     metadata: ObjectMeta = ObjectMeta()
@@ -120,4 +120,4 @@ NEUTRON_PORTS = _custom(kinds.NEUTRON_PORT, NeutronPort)
 NODE_NETWORKS = _custom(kinds.NODE_NETWORK, NodeNetwork)
 NODE_REPORTS = Resource(NODE_NETWORKS.group_version, NODE_NETWORKS.plural, NodeReport)
 NODE_INTERFACES = Resource(NODE_NETWORKS.group_version, NODE_NETWORKS.plural, NodeInterfaces)
-"""The same kind, read by the controller and the webhook as far as each needs it."""
+"""NodeNetworks, as far as the controller and the webhook need them."""

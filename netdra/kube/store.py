@@ -1,4 +1,4 @@
-"""The copy of a kind's objects that a reflector keeps, and its followers, who are told of changes.
+"""The copy of a kind's objects that a reflector keeps, and the callbacks for its changes.
 
 Filled by `netdra.kube.reflector`, read by the daemons. Readers and writer are on one event loop, so a reader that does
 not await sees one state. A callback is called after the change is in the store; it should note that there is work and
@@ -21,7 +21,7 @@ T = TypeVar("T", bound=KubernetesObject)
 
 @dataclass(frozen=True)
 class Change(Generic[T]):
-    """What happened to one object: it came (`old` is None), changed, or went (`new` is None)."""
+    """A change of one object: it came (`old` is None), changed, or went (`new` is None)."""
 
     key: str
     old: T | None
@@ -29,20 +29,20 @@ class Change(Generic[T]):
 
 
 def key_of(namespace: str, name: str) -> str:
-    """How an object is called in its store."""
+    """An object's key in its store."""
     return f"{namespace}/{name}" if namespace else name
 
 
 def order(version: str) -> int:
-    """A resourceVersion as a number: Kubernetes promises since 1.35 that those of one kind are integers that rise."""
+    """A resourceVersion as a number: since 1.35 Kubernetes promises that those of one kind are rising integers."""
     return int(version or 0)
 
 
 class Store(Generic[T]):
-    """Objects by key, and those that are there but cannot be read.
+    """Objects by key, and the objects that cannot be read.
 
     Attributes:
-        version: the resourceVersion that the store is of, "" before the first list.
+        version: the store's resourceVersion, "" before the first list.
     """
 
     def __init__(self) -> None:
@@ -59,7 +59,7 @@ class Store(Generic[T]):
 
     @property
     def unreadable(self) -> Mapping[str, str]:
-        """Objects of the server that break the model's types, with the reason; a view that follows the store."""
+        """Objects of the server that do not fit the model's types, with the reason; a view that follows the store."""
         return MappingProxyType(self._unreadable)
 
     @property
@@ -72,7 +72,7 @@ class Store(Generic[T]):
         return self.synced and order(self.version) >= order(version)
 
     async def until(self, met: Callable[[], bool]) -> None:
-        """Wait until something is true of the store; it is asked again after each change."""
+        """Wait until a condition is met; it is tried again after each change of the store."""
         while not met():
             await self._turn.wait()
 
@@ -82,7 +82,7 @@ class Store(Generic[T]):
 
     @contextmanager
     def following(self, callback: Callable[[Change[T]], None]) -> Iterator[None]:
-        """Have every change told, as long as this is entered."""
+        """Call a function with every change, as long as this is entered."""
         self._callbacks.append(callback)
         try:
             yield
@@ -97,7 +97,7 @@ class Store(Generic[T]):
         self._tell(Change(key, old, new))
 
     def put_unreadable(self, key: str, reason: str) -> None:
-        """An object came or changed that cannot be read: what was known of it holds no longer."""
+        """An object came or changed that cannot be read: its former state holds no longer."""
         self._unreadable[key] = reason
         self._forget(key)
 

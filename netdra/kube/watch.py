@@ -46,15 +46,15 @@ async def watch(
     """The changes after a version, until the server ends the stream in good order; entered when the server agreed.
 
     Args:
-        client: where to ask.
+        client: the API server.
         resource: the kind.
-        selection: which of its objects.
-        version: the resourceVersion of what is known already.
+        selection: the objects of the kind.
+        version: the resourceVersion after which changes are wanted.
         seconds: after how long the server is to end the stream.
-        idle_seconds: how long no byte may come; bookmarks come about once a minute.
+        idle_seconds: how long the stream may bring no byte; bookmarks come about once a minute.
 
     Raises:
-        ApiError: GoneError if the version is too old, or what comes makes no sense; UnavailableError if the connection
+        ApiError: GoneError if the version is too old, or an event makes no sense; UnavailableError if the connection
             breaks.
     """
     parameters = selection.parameters() | {

@@ -1,7 +1,7 @@
-"""JSON that is nested deeper than a decoder goes, made readable: what lies deeper than anybody needs becomes null.
+"""JSON that is nested deeper than a decoder goes, made readable: parts that lie deeper than any kind needs become null.
 
-Used wherever objects come from that any user may write: a claim's opaque parameters may be nested 5,000 levels deep in
-10 KiB, which the API server takes and msgspec does not, so that one claim would keep a whole list from being read.
+Used for all objects that any user may write: a claim's opaque parameters may be nested 5,000 levels deep in 10 KiB,
+which the API server takes and msgspec does not, so that one claim would keep a whole list from being read.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ T = TypeVar("T")
 
 
 def decode(decoder: msgspec.json.Decoder[T], text: bytes | msgspec.Raw) -> T:
-    """What a decoder reads; of what is nested too deeply for it, the part that is not deeper than `MOST`.
+    """The value of a text; of a text that is nested too deeply for the decoder, the part that is not below `MOST`.
 
     Raises:
-        msgspec.DecodeError: it cannot be read.
+        msgspec.DecodeError, UnicodeDecodeError: the text cannot be read.
     """
     try:
         return decoder.decode(text)
@@ -36,16 +36,16 @@ def shallow(text: bytes, most: int = MOST) -> bytes:
         text: the document.
         most: how many arrays and objects may lie in one another.
     """
-    kept: list[bytes] = []
+    parts: list[bytes] = []
     depth = begin = 0
     for token in _TOKEN.finditer(text):
         mark = token.group()
         if mark in b"[{":
             depth += 1
             if depth == most + 1:
-                kept += (text[begin : token.start()], b"null")
+                parts += (text[begin : token.start()], b"null")
         elif mark in b"]}":
             if depth == most + 1:
                 begin = token.end()
             depth -= 1
-    return b"".join((*kept, text[begin:])) if depth <= most else b""
+    return b"".join((*parts, text[begin:])) if depth <= most else b""

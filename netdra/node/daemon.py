@@ -3,13 +3,13 @@
 Called by `netdra node`, which gives it an API client. The order of the start is decided here, that of the imports with
 it:
 
-- Where no daemon has left anything, nothing can be held: the node is published first, and only then the parts that
-  keep pods are imported and begin. Imported before, they would be a third of the time until the first slice.
-- Where one has, pods come first: the slices are there already, what its pods hold must be known before they are
-  touched, and the pods wait for the process that serves the kubelet and the runtime.
+- Where no former daemon has left state, no device can be held: the node is published first, and only then the parts
+  that keep pods are imported and begin. Imported before, they would be a third of the time until the first slice.
+- Where a former daemon has left state, pods come first: the slices are there already, the devices that pods hold must
+  be known before the slices are touched, and the pods wait for the process that serves the kubelet and the runtime.
 
-Each part goes on while the others cannot: a part asks another by `netdra.node.view`. The ResourceSlices
-stay when the daemon ends: the next one finds them, and the kubelet removes those of a driver that does not come back.
+Each part goes on while the others cannot: a part asks another by `netdra.node.view`. The ResourceSlices stay when the
+daemon ends: the next daemon finds them, and the kubelet removes those of a driver that does not come back.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ async def run(client: Client, process: Process, settings: Settings) -> None:
         client,
         settings.node,
         lambda: Watcher(Node(name=settings.node, physnets=settings.physnets), sysfs=sysfs),
-        held=lambda: parts.pods.network.held if parts is not None else (),
+        held_devices=lambda: parts.pods.network.held if parts is not None else (),
         plugins=settings.plugins,
         leased=lambda: leases.registrations if leases is not None else (),
         files=settings.device_files,
@@ -89,7 +89,7 @@ async def run(client: Client, process: Process, settings: Settings) -> None:
 
 
 def _look_around(settings: Settings) -> None:
-    """Say what would otherwise be said of a pod that fails, deep in a plugin or a step."""
+    """Log the troubles of the host that would otherwise appear only when a plugin or a step of a pod fails."""
     mounts.make_sysctls_writable()
     for trouble in (root_trouble(str(settings.cni_root)), mounts.sysctl_trouble()):
         if trouble is not None:
@@ -103,7 +103,7 @@ async def _first_slices(publishing: Publishing) -> None:
 
 
 def _leases(settings: Settings) -> Leases | None:
-    """What programs on the node registered before this process began: it is known before anything is published."""
+    """The registrations of programs on the node, read from the journal before anything is published."""
     if settings.registry_socket is None:
         return None
     return Leases(settings.state_dir / FILE, pinned=settings.registry_providers)
@@ -130,7 +130,7 @@ def _parts(client: Client, settings: Settings, publishing: Publishing, leases: L
 
 
 def _add_checks(process: Process, client: Client, publishing: Publishing) -> None:
-    """Ready only when all is; the parts that keep pods replace theirs when they begin."""
+    """Ready only when all parts are ready; the parts that keep pods replace their checks when they begin."""
     ready = process.health.ready
     ready("api-server", reachable(client))
     ready("caches", synced(client))

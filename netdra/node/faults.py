@@ -1,4 +1,4 @@
-"""Points at which a test may let the daemon die or hang, so that what happens then is seen and not guessed.
+"""Points at which a test may let the daemon die or hang, to see what happens then.
 
 Called at each named point of prepare, attach, detach and unprepare; the names are in docs/crashes.md. Only the
 environment variable `NETDRA_FAULT`, which no installation sets, makes a point do anything: `NAME=kill` ends the process
@@ -20,7 +20,7 @@ def point(name: str) -> None:
     if name != _NAME:
         return
     if _ACT == "hang":
-        # To this thread: sent to the process, another one might have to run first to take it, and this one went on.
+        # To this thread: a signal to the process may be taken by another thread, later, while this one goes on.
         signal.pthread_kill(threading.get_ident(), signal.SIGSTOP)
     else:
         os.kill(os.getpid(), signal.SIGKILL)

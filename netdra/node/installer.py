@@ -1,12 +1,12 @@
 """Puts one CNI plugin's binary where a node's plugins are, whole or not at all, and takes it away again.
 
-Run by `netdra cni-plugin`, in a pod of its own on each node. Below the CNI folder, `.netdra/<plugin>/<digest>/<plugin>`
-holds what was installed, and the plugin itself is a hard link to it: changing it is one rename, which no program that
-runs and no runtime that looks can see half done, and the way back is another one. A file that is not among these is
-somebody else's, and is neither replaced nor removed (decision D46).
+Run by `netdra cni-plugin`, in a pod of its own on each node. `.netdra/<plugin>/<digest>/<plugin>` below the CNI folder
+is an installed version, and the plugin itself is a hard link to it: a change is one rename, which no running program
+and no runtime can see half done, and the way back is another rename. A file that has none of these versions' digests is
+not netdra's, and is neither replaced nor removed (decision D46).
 
-Whatever point this process or the machine dies at, the plugin is the one before, or the new one, and calling again
-finishes what was begun.
+If this process or the machine dies at any point, the plugin is the former version or the new one, and the next call
+finishes the work.
 """
 
 from __future__ import annotations
@@ -52,12 +52,12 @@ _MACHINES = {"x86_64": 62, "aarch64": 183, "riscv64": 243, "ppc64le": 21, "s390x
 
 
 class Wanted(msgspec.Struct, frozen=True, kw_only=True):
-    """What is to be installed.
+    """A plugin that is to be installed.
 
     Attributes:
         source: the binary in the vendor's image.
         folder: the node's folder of CNI plugins.
-        name: what it is called there, which is the type of steps.
+        name: its name there, which is the type of steps.
         digest: the SHA-256 that the binary must have, in hexadecimal; "" for any.
     """
 
@@ -89,7 +89,7 @@ class _Store:
         """The digest of the plugin as it stands in the folder; "" if there is none.
 
         Raises:
-            PermanentError: it is somebody else's.
+            PermanentError: the file there is not netdra's.
         """
         try:
             status = self.target.lstat()
@@ -106,10 +106,10 @@ class _Store:
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Alone with this plugin on this node.
+        """Keep other processes of this node from changing the plugin meanwhile.
 
         Raises:
-            TemporaryError: another process has been at it for too long.
+            TemporaryError: another process has held the lock for too long.
         """
         deadline = time.monotonic() + LOCK_SECONDS
         while time.monotonic() < deadline:
@@ -127,22 +127,22 @@ class _Store:
     def _has_lock(self, descriptor: int) -> bool:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            # Whoever removes the last plugin of a node removes the folder.
+            # The process that removes a node's last plugin removes the folder.
             return os.path.samestat(os.fstat(descriptor), self.root.stat())
         except (BlockingIOError, FileNotFoundError):
             return False
 
 
 def describe(wanted: Wanted, schema: Path | None = None) -> DescribedPlugin:
-    """What a binary is, and the schema that comes with it, without installing it.
+    """A binary's digest and CNI versions, and the schema that comes with it, without installing it.
 
     Args:
         wanted: the plugin.
         schema: its CNIPluginSchema as YAML; None for `schema.yaml` beside the binary, if there is one.
 
     Raises:
-        NetdraError: it is not there, is not the one that was asked for, or is no plugin for this machine; or its
-            schema is not to be used.
+        NetdraError: the binary is not there, has another digest, or is no plugin for this machine; or its schema
+            cannot be used.
     """
     with _named(wanted):
         digest = _checked(wanted)
@@ -166,10 +166,10 @@ def _schema(path: Path, name: str) -> CNIPluginSchemaSpec:
 
 
 def install(wanted: Wanted) -> str:
-    """Have the plugin in the folder, and return its digest; one that is there already is left alone.
+    """Have the plugin in the folder, and return its digest; a plugin that is there already is left alone.
 
     Raises:
-        NetdraError: it cannot be; what was there before is still there.
+        NetdraError: it cannot be installed; a former version is still there.
     """
     with _named(wanted):
         digest = _checked(wanted)
@@ -184,10 +184,10 @@ def install(wanted: Wanted) -> str:
 
 
 class Keeper:
-    """Has a plugin installed for as long as it is asked, also if the file is deleted meanwhile.
+    """Keeps a plugin installed until it is stopped, also if the file is deleted meanwhile.
 
     Attributes:
-        digest: the SHA-256 of what is installed; "" before.
+        digest: the SHA-256 of the installed plugin; "" before it is installed.
     """
 
     def __init__(self, wanted: Wanted, ready: Path | None) -> None:
@@ -206,11 +206,11 @@ class Keeper:
         """Keep the plugin installed until a descriptor is readable.
 
         Raises:
-            NetdraError: it cannot be, or somebody has put another file in its place.
+            NetdraError: it cannot be installed, or another file was put in its place.
         """
         with ExitStack() as closing:
             changes = None
-            with suppress(KernelError):  # there are no more of them: the folder is looked at more often
+            with suppress(KernelError):  # the kernel has no watches left: the folder is looked at more often
                 changes = closing.enter_context(FolderChanges())
             poll = select.poll()
             for source in (stop, *([changes.fileno()] if changes is not None else [])):
@@ -228,7 +228,7 @@ class Keeper:
         """Have the plugin installed now.
 
         Raises:
-            NetdraError: it cannot be.
+            NetdraError: it cannot be installed.
         """
         if changes is not None:
             with plugins.folders(PluginPath(directories=(str(self._wanted.folder),))) as folders:
@@ -245,7 +245,7 @@ class Keeper:
         self._mark(ready=True)
 
     def _seen(self) -> tuple[int, ...]:
-        """What tells the file in the plugin's place from every other one, and from itself after a change."""
+        """The identity of the file in the plugin's place, which also differs after a change of the file."""
         try:
             status = (self._wanted.folder / self._wanted.name).lstat()
         except OSError:
@@ -270,7 +270,7 @@ def remove(folder: Path, name: str) -> bool:
     with _named(wanted):
         store = _Store(folder, name)
         if not store.path.exists():
-            with suppress(OSError):  # killed just before that, or there are others
+            with suppress(OSError):  # a former call was killed just before this, or other plugins are there
                 store.root.rmdir()
             return False
         with store.locked():
@@ -290,7 +290,7 @@ def remove(folder: Path, name: str) -> bool:
 
 @contextmanager
 def _named(wanted: Wanted) -> Iterator[None]:
-    """Errors of files are told with the plugin, and with what can be done."""
+    """Errors of files name the plugin and the next thing to do."""
     try:
         yield
     except OSError as problem:
@@ -323,7 +323,7 @@ def _checked(wanted: Wanted) -> str:
     """The digest of the source, if that can be installed.
 
     Raises:
-        NetdraError: it cannot.
+        NetdraError: it cannot be installed.
     """
     _check_name(wanted.name)
     status = wanted.source.stat()
@@ -361,11 +361,11 @@ def _keep_version(store: _Store, digest: str, source: Path) -> None:
     """Have a complete copy of the source in the store, which answers VERSION.
 
     Raises:
-        NetdraError: it does not, and is not in the store.
+        NetdraError: the copy does not answer, and is removed from the store.
     """
     path = store.file(digest)
     path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
-    # One that was written over in place has the name of another file's content.
+    # A file that was overwritten in place no longer has the content of its digest.
     if not (path.is_file() and _digest(path) == digest):
         part = path.parent / _NEW
         part.unlink(missing_ok=True)
@@ -397,10 +397,10 @@ def _copy(source: Path, target: Path, digest: str) -> None:
 
 
 def _versions(folder: Path, name: str) -> tuple[str, ...]:
-    """The versions of CNI that a binary says it speaks.
+    """The versions of CNI that a binary supports by its own word.
 
     Raises:
-        NetdraError: it does not answer, or speaks none that is spoken here.
+        NetdraError: it does not answer, or supports no version that netdra supports.
     """
     where = PluginPath(directories=(str(folder),))
     try:
@@ -422,7 +422,7 @@ def _link(store: _Store, digest: str) -> None:
 
 
 def _prune(store: _Store, present: str, before: str) -> None:
-    """Forget all versions but the present one and the one before it, and what was begun and not completed."""
+    """Remove all versions but the present one and the one before it, and incomplete files."""
     others = sorted(set(store.digests()) - {present}, key=lambda digest: store.file(digest).stat().st_mtime_ns)
     former = before if before in others else (others or [""])[-1]
     for path in store.path.iterdir():

@@ -1,7 +1,7 @@
-"""What is measured of the node daemon, and how what other parts count by themselves is carried over.
+"""The node daemon's metrics, and how the counts of other parts are carried over.
 
-Counted on where things happen; docs/metrics.md has them all. The functions are called after each reading of the kernel,
-after each attachment and after each publication.
+Most are counted in the module where the event happens; docs/metrics.md lists them. The functions here are called after
+each reading of the kernel, after each attachment and after each publication.
 """
 
 from __future__ import annotations
@@ -52,10 +52,12 @@ OVERTAKEN = NODE.counter("netdra_publisher_overtaken_total", "Pools whose writes
 DROPPED = NODE.counter(
     "netdra_publisher_dropped_fields_total", "Fields that the API server did not keep, by its feature gate.", "gate"
 )
-REGISTRATIONS = NODE.counter(
-    "netdra_registry_calls_total", "Registrations by the device registry's socket, by what was said to them.", "outcome"
+REGISTRY_CALLS = NODE.counter(
+    "netdra_registry_calls_total",
+    "Registrations by the device registry's socket; outcome is granted or refused.",
+    "outcome",
 )
-REGISTERED = NODE.gauge("netdra_registry_registrations", "Registrations of the device registry that hold.")
+REGISTRY_REGISTRATIONS = NODE.gauge("netdra_registry_registrations", "Registrations of the device registry that hold.")
 REPORTS = NODE.counter("netdra_reports_total", "Writes of this node's NodeNetwork.")
 REPORT_FAILURES = NODE.counter("netdra_report_failures_total", "Writes of this node's NodeNetwork that failed.")
 PUBLISH_SECONDS = NODE.histogram(
@@ -134,7 +136,7 @@ RESTORED = NODE.counter(
     OUTCOME,
 )
 step_type = Values()
-"""The `type` label of a step: a CNI type, of which there are few unless somebody makes many."""
+"""The `type` label of a step: a CNI type; the number of its values is bounded."""
 
 
 class Watched(Protocol):
@@ -154,7 +156,7 @@ class Discovered:
         self._types: set[str] = set()
 
     def update(self, inventory: Inventory) -> None:
-        """Count what was read since the last call, and show what is known now."""
+        """Count the readings since the last call, and show the present inventory."""
         watcher = self._watcher
         before, self._counted = self._counted, (watcher.rescans, watcher.events, watcher.overflows)
         counters = (SCANS, KERNEL_EVENTS, OVERFLOWS)
@@ -168,18 +170,18 @@ class Discovered:
 
 
 class Delay:
-    """How long it takes from a change of the kernel until the API server has what came of it."""
+    """The time from a change of the kernel until the API server has all slices that follow from it."""
 
     def __init__(self) -> None:
         self._since: float | None = None
 
     def begins(self) -> None:
-        """A change was read; if one is on its way already, that one's time counts."""
+        """A change was read; if an earlier change is on its way already, the time since that one counts."""
         if self._since is None:
             self._since = time.monotonic()
 
     def ends(self, *, published: bool) -> None:
-        """All that came of it is there, or nothing came of it."""
+        """All slices that follow from the change are there, or none follow."""
         if published and self._since is not None:
             PUBLISH_SECONDS.observe(time.monotonic() - self._since)
         self._since = None
@@ -191,12 +193,12 @@ def on_scrape(
     namespaces: Callable[[], int],
     registered: Callable[[], bool],
 ) -> None:
-    """Have what is on the disk or in another part's hand looked up when somebody asks.
+    """Have gauges look up their values, on the disk or in another part, when they are scraped.
 
     Args:
         prepared: how many claims are prepared.
         attached: how many sandboxes have a network.
-        namespaces: of how many sandboxes the namespace is held.
+        namespaces: how many sandboxes' namespaces are held.
         registered: whether the kubelet has the driver.
     """
     PREPARED.set_function(prepared)
@@ -212,11 +214,11 @@ def held(devices: Sequence[HeldDevice]) -> None:
 
 
 def published(slices: Sequence[ResourceSlice], left_out: Mapping[LeftOut, int]) -> None:
-    """Show what is to be published.
+    """Show the slices that are to be published.
 
     Args:
         slices: all of the node's.
-        left_out: how often devices are left out of them, and why.
+        left_out: how many devices are left out of them, by reason.
     """
     devices = [device for resource_slice in slices for device in resource_slice.spec.devices]
     POOLS.set(len({resource_slice.spec.pool.name for resource_slice in slices}))
@@ -228,7 +230,7 @@ def published(slices: Sequence[ResourceSlice], left_out: Mapping[LeftOut, int]) 
 
 
 def attached(report: AttachReport | FailedAttachReport) -> None:
-    """Count the steps of an attachment that was done now, whether it came about or not."""
+    """Count the steps of an attachment that was just done, whether it succeeded or failed."""
     if isinstance(report, FailedAttachReport):
         for failure in report.failures:
             outcome = "temporary" if failure.temporary else "defect" if failure.kind == "defect" else "permanent"

@@ -1,7 +1,7 @@
 """The parts of the daemon that keep pods and their claims, put together: the kubelet's services, the runtime's hooks.
 
-Imported by `netdra.node.daemon` when it is their turn, and by nobody else: with gRPC, protobuf, the chain and its steps
-it is a third of all that the daemon imports.
+Imported by `netdra.node.daemon` when it is their turn, and by no other module: with gRPC, protobuf, the chain and its
+steps it is a third of all that the daemon imports.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from netdra.ops.health import Finding, Health
 
 @dataclass(frozen=True)
 class Parts:
-    """What keeps pods, connected with what publishes; nothing runs yet."""
+    """The parts that keep pods, connected with the publishing part; nothing runs yet."""
 
     pods: Pods
     kubelet: KubeletPlugin
@@ -51,7 +51,7 @@ class Parts:
         health.ready("runtime", lambda: Finding(plugin.connected.is_set(), plugin.problem or str(plugin.runtime)))
 
     def work(self) -> Iterator[tuple[str, Coroutine[Any, Any, None]]]:
-        """What is to run, by name, after `pods.recover` has returned."""
+        """The tasks to run, by name, after `pods.recover` has returned."""
         yield "events", self.recorder.run()
         yield "pods", self.pods.run()
         yield "kubelet", self.kubelet.run()
@@ -84,7 +84,7 @@ def _registry(client: Client, settings: Settings, publishing: Publishing, leases
         return None
     place = Place(path=settings.registry_socket, mode=settings.registry_mode, group=settings.registry_group)
     callers = Callers(client, settings.node, tokens_only=settings.registry_tokens_only)
-    metrics.REGISTERED.set_function(lambda: len(leases.ledger))
+    metrics.REGISTRY_REGISTRATIONS.set_function(lambda: len(leases.ledger))
     return Registry(place, leases, callers, publishing, publishing.health.states, settings.device_files)
 
 

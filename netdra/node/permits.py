@@ -1,7 +1,7 @@
-"""What those who write topologies may have of this node: which plugins are run, and which of its folders they name.
+"""What authors of topologies may use of this node: the plugins that it runs, and its folders that configs may name.
 
-Asked at Prepare and before a pod is attached (decision D31): what admission let through, because the webhook was away
-or the node is stricter than others, is refused here.
+Asked at Prepare and before a pod is attached (decision D31): a topology that admission let through, because the webhook
+was away or the node is stricter than others, is refused here.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class NodePermits:
     """What this node allows.
 
     Attributes:
-        plugins: the types of plugins that may be run, `*` for all; without any, those with a CNIPluginSchema.
+        plugins: the types of plugins that may be run, `*` for all; if empty, those with a CNIPluginSchema.
         folders: the folders of the node that a plugin's config may name.
         root: the root of the file system that plugins see.
         schemas: the cluster's CNIPluginSchemas, or None while they are not known.
@@ -43,10 +43,10 @@ class NodePermits:
         return frozenset(schema.spec.plugin for schema in shipped.own_of(self.schemas() or ()))
 
     def check(self, plans: Sequence[Plan]) -> None:
-        """Refuse plans that name what their authors may not have.
+        """Refuse plans that name plugins or folders that their authors may not use.
 
         Raises:
-            InvalidInputError: they do; the text says what, and which option of the node's driver allows it.
+            InvalidInputError: a plan names one; the text has it, and the option of the node's driver that allows it.
             TemporaryError: the cluster's schemas are not known yet, and one of them might allow it.
         """
         schemas = self.schemas()
@@ -69,17 +69,17 @@ class NodePermits:
 
 
 EVERYTHING = NodePermits(plugins=(confine.ANY_PLUGIN,), folders=(Path("/"),))
-"""For who is root on the node in any case."""
+"""For callers that are root on the node in any case."""
 
 
 def lies_in(path: str, folders: Iterable[str], root: str = "/") -> bool:
-    """Whether an absolute path is one of the folders or below one, links of both followed; False where that is unclear.
+    """Whether an absolute path is one of the folders or below one, links of both followed; False if that is unclear.
 
     Links are followed by hand in the root that plugins see, because what is below `/proc/1/root` has absolute links of
     its own, and because the last parts of a path may not be there yet: a plugin makes its folder.
 
     Args:
-        path: as a plugin would be given it.
+        path: the path in a plugin's config.
         folders: absolute paths.
         root: the root of the file system that plugins see.
     """

@@ -1,8 +1,9 @@
-"""Lets what pods wait for go first: hooks of the runtime and calls of the kubelet before publishing and statuses.
+"""The priority gate: the runtime's hooks and the kubelet's calls, which pods wait for, go before all other work.
 
-All of the daemon shares one interpreter, and the event of a link that a hook moves is work for other parts in just that
-moment: a thread that has to take the interpreter back after each call of the kernel loses milliseconds to them. So work
-that can wait awaits the gate first. Entered by `netdra.node.pods` and `netdra.node.kubelet`; one event loop's.
+All parts of the daemon share one interpreter, and the event of a link that a hook moves is work for other parts at just
+that moment: a thread that has to take the interpreter back after each call of the kernel loses milliseconds to them. So
+publishing, statuses and other work that can wait await the gate first. Entered by `netdra.node.pods` and
+`netdra.node.kubelet`; one event loop's.
 """
 
 from __future__ import annotations
@@ -13,14 +14,14 @@ from contextlib import asynccontextmanager, contextmanager, suppress
 from contextvars import ContextVar
 
 MOST_SECONDS = 0.5
-"""How long work that can wait is held up at most, by however many hooks, unless it says otherwise."""
+"""How long other work is held up at most, by however many hooks, unless it waits with a limit of its own."""
 MAX_SIDE_BY_SIDE = 8
 """How many of the kubelet's claims are worked on at one time."""
-_AFTERWARDS = 0.003  # seconds: the answer is on its way, and the next one in a row may be there
+_AFTERWARDS = 0.003  # seconds: the answer is on its way, and the next call in a row may come
 
 
 class PriorityGate:
-    """What is in hand that a pod waits for."""
+    """The hooks and calls in hand, which pods wait for."""
 
     def __init__(self) -> None:
         self._in_hand = 0
@@ -30,12 +31,12 @@ class PriorityGate:
 
     @property
     def busy(self) -> bool:
-        """Whether something is in hand, or just was."""
+        """Whether a hook or call is in hand, or just was."""
         return not self._clear.is_set()
 
     @contextmanager
     def in_hand(self) -> Iterator[None]:
-        """Something that a pod waits for is in hand until the context ends."""
+        """A hook or call is in hand until the context ends."""
         self._taken()
         try:
             yield
@@ -44,7 +45,7 @@ class PriorityGate:
 
     @contextmanager
     def out_of_hand(self) -> Iterator[None]:
-        """What is in hand waits for something else until the context ends, so nothing is held up for it meanwhile."""
+        """The hook or call waits for something else until the context ends, and holds up nothing meanwhile."""
         self._left()
         try:
             yield
@@ -93,7 +94,7 @@ class Turns:
 
     @asynccontextmanager
     async def aside(self) -> AsyncIterator[None]:
-        """Let others have the turn that the task has, if it has one, while it waits for something outside of the node.
+        """Give other tasks this task's turn, if it has one, while it waits for something outside of the node.
 
         At its end the task waits for a turn again.
         """

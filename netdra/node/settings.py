@@ -1,4 +1,4 @@
-"""Which node the daemon is for, and where things are on it: what `netdra node` takes as options."""
+"""The daemon's node, and where things are on it: the options of `netdra node`."""
 
 from __future__ import annotations
 
@@ -13,24 +13,24 @@ from netdra.kernel.sysfs import Sysfs
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
-    """Which node this is, and where things are on it.
+    """The node, and where things are on it.
 
     Attributes:
         node: its name in Kubernetes.
-        instance: what tells this daemon from the one that it takes over from: its pod's uid, or "".
+        instance: the mark by which this daemon differs from the one that it takes over from: its pod's uid, or "".
         sysfs_root: the folder that stands for /sys.
-        state_dir: what has to outlive the daemon: checkpoints, prepared claims.
+        state_dir: the state that outlives the daemon: checkpoints, prepared claims.
         kubelet_root: the kubelet's root folder, with `plugins` and `plugins_registry`.
         nri_socket: the container runtime's socket for NRI plugins.
         nri_index: two digits: where netdra stands among the runtime's plugins.
         cdi_dir: where CDI files are written.
         cni_path: the folders of CNI plugin binaries, in the order in which they are searched.
         cni_root: the root of the file system that they are in and see.
-        registry_socket, registry_mode, registry_group: where the device registry serves, and who may open that; nowhere
-            without a path.
-        registry_tokens_only: whether who calls it must show a token.
-        registry_providers: by provider, the one who may register under its name.
-        allow_plugins, allow_host_paths: what those who write topologies may have of the node (`netdra.node.permits`).
+        registry_socket, registry_mode, registry_group: the device registry's socket with its permissions and group;
+            without a path there is no registry.
+        registry_tokens_only: whether callers of the registry must show a token.
+        registry_providers: by provider, the owner who may register under its name.
+        allow_plugins, allow_host_paths: what authors of topologies may use of the node (`netdra.node.permits`).
         allow_device_files: patterns of device files that providers may register and pods be given.
         physnets: by physical network, the NICs that are wired to it, by name or PCI address.
     """
@@ -71,5 +71,5 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         return DeviceFiles(self.allow_device_files, Sysfs(self.sysfs_root))
 
     def is_used(self) -> bool:
-        """Whether a daemon has left anything here that pods or claims may hold."""
+        """Whether a former daemon has left state here, of pods or of claims."""
         return any(path.is_file() for path in self.state_dir.glob("*/[!.]*"))

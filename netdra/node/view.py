@@ -1,7 +1,7 @@
-"""What preparing and publishing know of each other: the node's devices one way, which of them are held the other.
+"""The view of each other that the daemon's halves have: the node's devices one way, the held devices the other.
 
-The publishing half of the daemon is a `NodeView`, and tells the kubelet's services of each `DeviceHealth`; the half
-that keeps pods and claims is a `Holder`.
+The publishing half of the daemon is a `NodeView`, and gives the kubelet's services each `DeviceHealth`; the half that
+keeps pods and claims is a `Holder`.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ class NodeView(Protocol):
 
     @property
     def devices(self) -> Mapping[DeviceKey, PlannedDevice]:
-        """The facts of each device that is published, by pool and name; of one that is held, also after it is gone."""
+        """The facts of each published device, by pool and name; of a held device also after it is gone."""
 
     @property
     def slices(self) -> Sequence[ResourceSlice]:
-        """What is to be published: counter sets, and devices with what they consume of them."""
+        """The slices that are to be published: counter sets, and devices with the counters that they consume."""
 
     @property
     def topologies(self) -> Mapping[str, NetworkTopology]:
@@ -34,7 +34,7 @@ class NodeView(Protocol):
 
     @property
     def ready(self) -> bool:
-        """Whether the kernel has been read once and policies and topologies are known; before it, nobody can say."""
+        """Whether the kernel has been read once, and policies and topologies are known: the view is complete."""
 
 
 class HeldDevice(msgspec.Struct, frozen=True, kw_only=True):
@@ -43,7 +43,7 @@ class HeldDevice(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         key: pool and name.
         claim: the claim's uid.
-        trouble: why it cannot be given back yet, "" while it can: it is tainted with this.
+        trouble: why it cannot be given back yet, which its taint has too; "" while it can.
     """
 
     key: DeviceKey
@@ -52,7 +52,7 @@ class HeldDevice(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class DeviceHealth(msgspec.Struct, frozen=True):
-    """How a published device is; `message` says what is wrong with one that is not healthy."""
+    """The health of a published device; `message` has the problem of one that is not healthy."""
 
     pool: str
     device: str
@@ -61,8 +61,8 @@ class DeviceHealth(msgspec.Struct, frozen=True):
 
 
 class Holder(Protocol):
-    """Who knows which devices are held."""
+    """The part that knows the held devices."""
 
     @property
     def held(self) -> Sequence[HeldDevice]:
-        """Devices that claims of this node's pods were allocated, and those that could not be given back."""
+        """Devices that claims of this node's pods were allocated, and devices that could not be given back."""

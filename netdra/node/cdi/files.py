@@ -2,11 +2,12 @@
 
 `prepared` and `unprepared` are called by `netdra.node.claims`; `attached` by the pods' attachments once the chain has
 succeeded, `detached` before it is undone. A container cannot be made without the specification, so it is written last
-and removed first (decision D12). All calls can be repeated, and none asks the API server. They block on disk alone, and
-do not wait for it: no pod outlives a power failure, after which every claim is prepared and attached anew.
+and removed first (decision D12). All calls can be repeated, and none asks the API server. They block on file system
+calls alone, and do not wait until data is on the disk: no pod outlives a power failure, after which every claim is
+prepared and attached anew.
 
-Metadata (KEP-5304) is what a container can read of its devices, in the API's own words: what was published at Prepare,
-and the network's facts after the chain. It follows metadata.resource.k8s.io/v1alpha1 and the paths of
+Metadata (KEP-5304) is what a container can read of its devices, in the API's own words: the published attributes from
+Prepare on, and the network's facts after the chain. It follows metadata.resource.k8s.io/v1alpha1 and the paths of
 k8s.io/dynamic-resource-allocation.
 """
 
@@ -42,7 +43,7 @@ _LOCK_SECONDS = 5.0
 
 
 class MetadataName(Wire, frozen=True):
-    """Which claim the metadata is of, and how often it was written."""
+    """The claim of the metadata, and how often the metadata was written."""
 
     name: str
     namespace: str
@@ -51,7 +52,7 @@ class MetadataName(Wire, frozen=True):
 
 
 class DescribedDevice(Wire, frozen=True):
-    """A device as containers read of it."""
+    """A device as containers read it."""
 
     driver: str
     pool: str
@@ -83,13 +84,13 @@ def device_metadata(prepared: PreparedClaim, request: str, outcomes: Sequence[De
     Args:
         prepared: the claim.
         request: its request.
-        outcomes: what each of its devices became; none before they have become anything.
+        outcomes: the outcome of each of its devices; none before the chain.
     """
     claim = prepared.claim
     devices = tuple(
-        _described(kept, outcomes[place].network if outcomes else None)
-        for place, kept in enumerate(prepared.devices)
-        if kept.request == request
+        _described(device, outcomes[place].network if outcomes else None)
+        for place, device in enumerate(prepared.devices)
+        if device.request == request
     )
     return DeviceMetadata(
         metadata=MetadataName(
@@ -106,9 +107,9 @@ def _text(metadata: DeviceMetadata) -> bytes:
 
 
 def container_path(prepared: PreparedClaim, request: str) -> str:
-    """Where a container finds the file: by the name that its pod knows the claim by.
+    """Where a container finds the file: by the name by which its pod knows the claim.
 
-    That name is an annotation, which whoever makes a claim can write: one that is none of Kubernetes' counts as none.
+    That name is an annotation, which any author of a claim can write: a name that Kubernetes does not allow is ignored.
     """
     kind, name = (
         ("resourceclaimtemplates", prepared.pod_claim_name)
@@ -125,30 +126,30 @@ def _mount(prepared: PreparedClaim, request: str, host_path: str) -> Mount:
     )
 
 
-def _described(kept: KeptDevice, network: NetworkDeviceData | None) -> DescribedDevice:
+def _described(device: KeptDevice, network: NetworkDeviceData | None) -> DescribedDevice:
     return DescribedDevice(
         driver=names.DRIVER,
-        pool=kept.told.pool,
-        name=kept.told.device,
-        attributes={**kept.attributes, **_port_attributes(kept.port)},
+        pool=device.told.pool,
+        name=device.told.device,
+        attributes={**device.attributes, **_port_attributes(device.port)},
         network_data=network,
     )
 
 
 def _port_attributes(port: PlannedPort | None) -> Mapping[str, DeviceAttribute]:
-    """What a container reads of its VF's port in Neutron, beside the attributes that were published of the VF.
+    """The attributes of a VF's port in Neutron, which a container reads beside the published attributes of the VF.
 
-    The addresses are there though they may be for an interface that is made of the VF.
+    The addresses are among them though they may be for an interface that is made of the VF.
     """
     if port is None:
         return {}
     texts = {"neutronPortID": port.port_id, "neutronNetworkID": port.network_id, "neutronNetwork": port.network_name}
-    known = {names.qualified(name): DeviceAttribute(string=text) for name, text in texts.items() if text}
-    known[names.qualified("neutronMAC")] = DeviceAttribute(string=port.settings.mac)
-    known[names.qualified("neutronVLAN")] = DeviceAttribute(int_=port.settings.vlan)
+    attributes = {names.qualified(name): DeviceAttribute(string=text) for name, text in texts.items() if text}
+    attributes[names.qualified("neutronMAC")] = DeviceAttribute(string=port.settings.mac)
+    attributes[names.qualified("neutronVLAN")] = DeviceAttribute(int_=port.settings.vlan)
     if port.settings.addresses:
-        known[names.qualified("neutronAddresses")] = DeviceAttribute(strings=port.settings.addresses)
-    return known
+        attributes[names.qualified("neutronAddresses")] = DeviceAttribute(strings=port.settings.addresses)
+    return attributes
 
 
 class ClaimFiles(msgspec.Struct, frozen=True, kw_only=True):
@@ -164,7 +165,7 @@ class ClaimFiles(msgspec.Struct, frozen=True, kw_only=True):
     cdi: Path = CDI_FOLDER
 
     def prepared(self, claim: PreparedClaim) -> None:
-        """Write what can be said of a claim before any pod has it; what its pod's containers read is left as it is.
+        """Write a claim's metadata before any pod has the claim; files that a pod's containers read stay as they are.
 
         Raises:
             NetdraError: a name cannot be a file's, or the file system does not take it.
@@ -178,24 +179,24 @@ class ClaimFiles(msgspec.Struct, frozen=True, kw_only=True):
 
         Args:
             claim: the claim.
-            outcomes: what devices became; those of other claims may be among them.
+            outcomes: the outcomes of devices; those of other claims may be among them.
 
         Raises:
             NetdraError: a name cannot be a file's, or the file system does not take it; no container can be made.
         """
-        became = spec.of_claim(claim, outcomes)
-        mounts = self._describe(claim, became)
-        written = spec.encode(spec.render(claim, became, mounts))
+        own = spec.of_claim(claim, outcomes)
+        mounts = self._describe(claim, own)
+        text = spec.encode(spec.render(claim, own, mounts))
         path = self.spec_path(claim.claim.uid)
         if not self.cdi.is_dir():
             self._make_folder()
-        files.place(path, written, _LOCK_SECONDS, mode=_READABLE)
+        files.place(path, text, _LOCK_SECONDS, mode=_READABLE)
 
     def detached(self, uid: str) -> None:
         """Let no further container be made with a claim's devices.
 
-        A claim that several pods share keeps its specification as long as one of them has its network: whoever calls
-        knows that.
+        A claim that several pods share keeps its specification as long as one of them has its network; the caller sees
+        to that.
 
         Raises:
             NetdraError: the file is there and cannot be removed.
@@ -206,10 +207,10 @@ class ClaimFiles(msgspec.Struct, frozen=True, kw_only=True):
         """Remove all files of a claim.
 
         Raises:
-            NetdraError: something is there and cannot be removed.
+            NetdraError: a file is there and cannot be removed.
         """
         self.detached(uid)
-        mine = f"{_uid(uid)}."
+        prefix = f"{_uid(uid)}."
         try:
             listed = os.listdir(self._folder)  # noqa: PTH208 (the kubelet waits for it)
         except FileNotFoundError:
@@ -217,7 +218,7 @@ class ClaimFiles(msgspec.Struct, frozen=True, kw_only=True):
         except OSError as problem:
             raise _stuck(self._folder, problem) from None
         for name in listed:
-            if name.startswith(mine):
+            if name.startswith(prefix):
                 _remove(self._folder / name)
 
     def specified(self) -> tuple[str, ...]:
@@ -255,7 +256,7 @@ class ClaimFiles(msgspec.Struct, frozen=True, kw_only=True):
     def metadata_path(self, uid: str, request: str) -> Path:
         """Where the metadata of a claim's request is.
 
-        By uid, since a claim may be gone, and another one of its name be there, before it is unprepared.
+        By uid, because a claim may be gone and another claim have its name before it is unprepared.
 
         Raises:
             InvalidInputError: uid or request cannot be part of a file's name.
@@ -268,13 +269,13 @@ class ClaimFiles(msgspec.Struct, frozen=True, kw_only=True):
         except OSError as problem:
             raise files.unwritable(self.cdi, problem) from None
 
-    def _describe(self, claim: PreparedClaim, became: Sequence[DeviceOutcome]) -> list[tuple[str, spec.Mount]]:
+    def _describe(self, claim: PreparedClaim, outcomes: Sequence[DeviceOutcome]) -> list[tuple[str, spec.Mount]]:
         mounts = []
         for request in claim.requests:
             path = self.metadata_path(claim.claim.uid, request)
-            # No container has it now by this name, and a file that takes another one's place is waited for by ext4
-            # (auto_da_alloc), which is a quarter of what all files of a pod take.
-            files.appear(path, _text(device_metadata(claim, request, became)), _LOCK_SECONDS, mode=_READABLE)
+            # The old file is removed first: no container has it by this name now, and ext4 writes out a file that is
+            # renamed over another one (auto_da_alloc), which is a quarter of the time that all files of a pod take.
+            files.appear(path, _text(device_metadata(claim, request, outcomes)), _LOCK_SECONDS, mode=_READABLE)
             mounts.append((request, _mount(claim, request, str(path))))
         return mounts
 

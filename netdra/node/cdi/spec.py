@@ -1,4 +1,4 @@
-"""A claim's CDI specification: one CDI device for each of its requests, with what containers that use it are given.
+"""A claim's CDI specification: one CDI device for each of its requests, with the edits of containers that use it.
 
 Pure; `files` writes it. Follows the Container Device Interface specification 1.0
 (github.com/cncf-tags/container-device-interface, SPEC.md); the version that a file names is the lowest that has all of
@@ -23,34 +23,34 @@ _LEADING_DIGIT_VERSION = "0.5.0"
 
 
 def of_claim(prepared: PreparedClaim, outcomes: Sequence[DeviceOutcome]) -> tuple[DeviceOutcome, ...]:
-    """What a claim's devices became, in the order of its allocation.
+    """The outcomes of a claim's devices, in the order of its allocation.
 
-    A device that nothing was run for, such as one with admin access, is there as it was prepared.
+    A device without a step, such as one with admin access, is listed as it was prepared.
 
     Args:
         prepared: the claim.
-        outcomes: what devices became, of other claims too.
+        outcomes: the outcomes of devices, of other claims too.
     """
-    became = {
+    by_device = {
         (outcome.device.pool, outcome.device.device, outcome.device.share_id): outcome
         for outcome in outcomes
         if outcome.claim.uid == prepared.claim.uid and outcome.steps
     }
     return tuple(
-        became.get((*kept.key, kept.told.share_id), DeviceOutcome(claim=prepared.claim, device=kept.facts))
-        for kept in prepared.devices
+        by_device.get((*device.key, device.told.share_id), DeviceOutcome(claim=prepared.claim, device=device.facts))
+        for device in prepared.devices
     )
 
 
 def environment(prepared: PreparedClaim, request: str, outcomes: Sequence[DeviceOutcome]) -> tuple[str, ...]:
-    """The variables of a request, as `NAME=value`; lists are joined by commas, what is empty is left out.
+    """The variables of a request, as `NAME=value`; lists are joined by commas, a variable without value is left out.
 
-    Always one at least, since a CDI device without any edit is none.
+    There is always one at least, because a CDI device needs an edit.
 
     Args:
         prepared: the claim.
         request: its request.
-        outcomes: what the request's devices became.
+        outcomes: the outcomes of the request's devices.
     """
     prefix = variable_prefix(prepared, request)
     values = {
@@ -64,13 +64,13 @@ def environment(prepared: PreparedClaim, request: str, outcomes: Sequence[Device
 
 
 def variable_prefix(prepared: PreparedClaim, request: str) -> str:
-    """What a request's variables begin with: the name that the pod knows the claim by, and the request's."""
+    """The prefix of a request's variables: the name by which the pod knows the claim, and the request's name."""
     claim = prepared.pod_claim_name or prepared.claim.name
     return "_".join(("NETDRA", *(_UNFIT.sub("_", name.upper()) for name in (claim, request))))
 
 
 class DeviceNode(Wire, frozen=True):
-    """A device file; without kind and numbers, they are those of the host's file of that path."""
+    """A device file; without type and numbers it has those of the host's file of that path."""
 
     path: str
     permissions: str
@@ -88,7 +88,7 @@ class Mount(Wire, frozen=True):
 
 
 class ContainerEdits(Wire, frozen=True):
-    """What a container is given."""
+    """The edits of a container."""
 
     env: tuple[str, ...] = ()
     device_nodes: tuple[DeviceNode, ...] = ()
@@ -117,7 +117,7 @@ def render(
 
     Args:
         prepared: the claim.
-        outcomes: what its devices became.
+        outcomes: the outcomes of its devices.
         metadata: the metadata file of each request that has one.
     """
     devices = tuple(_device(prepared, request, outcomes, metadata) for request in prepared.requests)

@@ -1,5 +1,5 @@
 """Claims that the kubelet prepares: read, checked against the node as it is, written down, and given up again.
 
-`prepare` is the `ClaimHandler`; `checks` and `exclusion` say why a claim is refused; `store` keeps what was prepared.
-docs/claims.md has every refusal.
+`prepare` is the `ClaimHandler` · `checks` the reasons to refuse a claim · `ports` waits for ports in Neutron · `store`
+the prepared claims on disk. docs/claims.md has every refusal.
 """

@@ -1,7 +1,7 @@
-"""Why a claim is refused at Prepare, as far as the claim itself, its plans and its pods say. Pure; docs/claims.md.
+"""The reasons to refuse a claim at Prepare that lie in the claim itself, its plans and its pods. Pure; docs/claims.md.
 
 Called by `prepare`. The second pod of a shared claim brings no Prepare (decision D11): there `netdra.chain` finds that
-a device is in a pod already. What the node says is in `netdra.slices.exclusion`, what the topology says in `bind`.
+a device is in a pod already. Reasons in the node are in `netdra.slices.exclusion`, reasons in the topology in `bind`.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ def named(claim: ResourceClaim | ClaimReference) -> str:
 
 
 def check_identity(claim: ResourceClaim, wanted: ClaimReference) -> None:
-    """The claim is the one that the kubelet means, and not another one of its name.
+    """The claim is the one that the kubelet means, and not another claim of that name.
 
     Raises:
-        TemporaryError: it is another one; the kubelet finds that out by itself.
+        TemporaryError: it is another claim; the kubelet finds that out by itself.
     """
     if claim.metadata.uid != wanted.uid:
         raise TemporaryError(
@@ -44,8 +44,8 @@ def allocation_of(claim: ResourceClaim, node: str) -> AllocationResult:
     """The claim's allocation, which is for this node.
 
     Raises:
-        TemporaryError: it has none.
-        PermanentError: it is for another node.
+        TemporaryError: the claim is not allocated.
+        PermanentError: the allocation is for another node.
     """
     allocation = claim.status.allocation
     if allocation is None:
@@ -74,7 +74,7 @@ def ours(claim: ResourceClaim) -> tuple[DeviceRequestAllocationResult, ...]:
 
 
 def check_config(claim: ResourceClaim) -> None:
-    """Only a class says what is done with a device (decision D10); a claim gives values of parameters alone (D32).
+    """Only a class configures a device (decision D10); a claim gives values of parameters alone (D32).
 
     Raises:
         InvalidInputError: the claim's author brings other configuration for this driver.
@@ -93,10 +93,10 @@ def check_config(claim: ResourceClaim) -> None:
 
 
 def check_steps(binding: Binding) -> None:
-    """Every device that the claim owns is attached by something, so that no pod starts without one.
+    """Every device that the claim owns has a step, so that no pod starts without the device.
 
     Raises:
-        InvalidInputError: nothing says how a device could be attached.
+        InvalidInputError: a device has no step: neither a topology nor its policy gives one.
     """
     for plain in binding.plain:
         if not plain.admin_access:
@@ -110,20 +110,20 @@ def check_steps(binding: Binding) -> None:
 
 
 def check_configs(binding: Binding, topologies: Mapping[str, NetworkTopology], described: Collection[str]) -> None:
-    """What a pod's start would refuse of the claim's topologies is refused now, while no pod waits for it.
+    """The claim's topologies pass the checks of a pod's start now, while no pod waits for them.
 
     Args:
-        binding: what is run for the claim.
+        binding: the claim's plans.
         topologies: by name.
         described: the plugins that the cluster's own schemas describe.
 
     Raises:
-        InvalidInputError: a topology cannot be attached; all that is wrong with it is in the text.
+        InvalidInputError: a topology cannot be attached; the text has all of its errors.
     """
-    named = dict.fromkeys(plan.topology for plan in binding.plans)
+    topology_names = dict.fromkeys(plan.topology for plan in binding.plans)
     findings = [
         finding
-        for name in named
+        for name in topology_names
         if name in topologies
         for finding in validation.check_configs(topologies[name], described)
     ]
@@ -135,7 +135,7 @@ def check_shared(claim: ResourceClaim, plans: Sequence[Plan], pods: Sequence[str
 
     Args:
         claim: the claim.
-        plans: what is run for it; those of other claims are passed over.
+        plans: its plans; plans of other claims are passed over.
         pods: the pods that have the claim now, as messages call them.
 
     Raises:

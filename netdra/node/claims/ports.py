@@ -1,7 +1,7 @@
 """Wait until the VFs of a claim have their ports in Neutron: until netdra's controller has bound their NeutronPorts.
 
-Imported by `prepare` for claims whose topology has `neutron`, and by nobody else. The node reads NeutronPorts and asks
-no cloud (decision D49); of one that is not exactly of the VF that was allocated, nothing is taken.
+Imported by `prepare` for claims whose topology has `neutron`, and by no other module. The node reads NeutronPorts and
+asks no cloud (decision D49). A NeutronPort that is not exactly of the allocated VF is refused.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _SEE_CONTROLLER = (
 
 @dataclass
 class _Awaited:
-    """A VF whose port is waited for, and what was last seen to be lacking."""
+    """A VF whose port is waited for, and the reason why it has none yet."""
 
     claim: ClaimReference
     device: PlannedDevice
@@ -55,12 +55,12 @@ class _Awaited:
         return f'NeutronPort "{self.claim.namespace}/{self.name}"'
 
     def taken(self, port: NeutronPort | None) -> PlannedPort | None:
-        """What the VF gets of its NeutronPort as it is now; None if it is not bound (yet), which `lacking` says.
+        """The VF's port as its NeutronPort is now; None if that is not bound (yet), and `lacking` then has the reason.
 
         Raises:
-            NetdraError: it is of another VF, or says what no VF can be set to.
+            NetdraError: the NeutronPort is of another VF, or has settings that no VF can have.
         """
-        # One that is being deleted is of an earlier allocation: the next one gets its name.
+        # A NeutronPort that is being deleted is of an earlier allocation: the next one gets its name.
         if port is None or port.metadata.deletion_timestamp is not None:
             self.lacking = TemporaryError(f"{self.called} is not there", hint=_SEE_CONTROLLER)
             return None
@@ -88,7 +88,7 @@ class _Awaited:
         """The NeutronPort is of the VF that the claim was allocated, on this node.
 
         Raises:
-            PermanentError: it is not.
+            PermanentError: it is of another claim, VF or node.
         """
         spec, device = port.spec, self.device
         differing = [
@@ -120,8 +120,8 @@ async def bound(client: Client, node: str, plans: Sequence[Plan], seconds: float
         seconds: for how long to wait.
 
     Raises:
-        TemporaryError: one is not bound in time; the text says which and why.
-        NetdraError: one is of another VF, or a step cannot have one.
+        TemporaryError: a port is not bound in time; the text names it, and the reason.
+        NetdraError: a NeutronPort is of another VF, or a step cannot have a port.
     """
     awaited = []
     for plan, step in asked_for(plans):
@@ -153,7 +153,7 @@ async def bound(client: Client, node: str, plans: Sequence[Plan], seconds: float
 
 
 def problems(settings: PortSettings) -> Iterator[str]:
-    """What of a port's settings no VF can be set to."""
+    """The settings of a port that no VF can have."""
     if not texts.fits(settings.mac, "mac"):
         yield f'mac "{settings.mac[:80]}" is not that of a single interface'
     if not 0 <= settings.vlan <= _MOST_VLAN:
@@ -186,7 +186,7 @@ async def _bound(client: Client, waiting: _Awaited) -> PlannedPort:
     """One VF's port, once it is bound; goes on until cancelled.
 
     Raises:
-        NetdraError: it is of another VF, or says what no VF can be set to.
+        NetdraError: the NeutronPort is of another VF, or has settings that no VF can have.
     """
     backoff = Backoff()
     while True:
@@ -203,7 +203,7 @@ async def _watched(client: Client, waiting: _Awaited) -> PlannedPort:
     """One VF's port, once it is bound, by a list and a watch of its one NeutronPort.
 
     Raises:
-        ApiError: the API server does not tell, or ended the watch.
+        ApiError: the API server did not answer, or ended the watch.
         NetdraError: as `_bound`.
     """
     selection = Selection(namespace=waiting.claim.namespace, field_selector=f"metadata.name={waiting.name}")
@@ -220,7 +220,7 @@ async def _watched(client: Client, waiting: _Awaited) -> PlannedPort:
 
 
 def _after(event: WatchEvent, waiting: _Awaited) -> PlannedPort | None:
-    """The port after a change of its NeutronPort, if it is bound then."""
+    """The port after a change of its NeutronPort, if that is bound then."""
     if event.type == "DELETED":
         return waiting.taken(None)
     if event.type in ("ADDED", "MODIFIED"):

@@ -1,10 +1,10 @@
 """Prepare and unprepare claims: the `ClaimHandler` of the kubelet's services.
 
-Prepare reads the claim, refuses what could not be attached, and writes down what it told the kubelet; the network
+Prepare reads the claim, refuses it if it could not be attached, and writes down its answer to the kubelet; the network
 itself is made when a pod begins (decision D11). A claim whose VFs have ports in Neutron waits for them here (`ports`),
-and what they say is written down with the rest. Unprepare goes by what was written down and asks no API server. The
-checks against other claims and the writing are one at a time on the node, whichever daemon does them. Faults that pass
-are waited out inside a call, which the kubelet gives 45 seconds: it asks again only after a minute.
+and the ports are written down with the rest. Unprepare goes by the written claim and asks no API server. The checks
+against other claims and the writing are one at a time on the node, also with two daemons. Faults that pass are waited
+out inside a call, which the kubelet gives 45 seconds: it asks again only after a minute.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ T = TypeVar("T")
 
 
 class WatchedPods(Protocol):
-    """What is known of pods and their claims without asking the API server: `netdra.node.pods.tracker`."""
+    """Pods and their claims without asking the API server: `netdra.node.pods.tracker`."""
 
     def on_host_network(self, namespace: str, name: str, uid: str) -> bool | None:
         """Whether a pod is on the host's network; None if the pod is not known."""
@@ -74,14 +74,14 @@ _PODS = Resource("v1", "pods", _Pod, namespaced=True)
 
 
 async def patiently(attempt: Callable[[], Awaitable[T]], seconds: float) -> T:
-    """What an attempt yields, repeated while it fails for a reason that may pass.
+    """An attempt's result, repeated while it fails for a reason that may pass.
 
     Args:
-        attempt: what to do.
-        seconds: for how long to go on; what the last attempt takes is not counted.
+        attempt: the work.
+        seconds: for how long to go on; the time of the last attempt is not counted.
 
     Raises:
-        NetdraError: of the last attempt, or of one that failed for good.
+        NetdraError: of the last attempt, or of an attempt that failed for good.
     """
     backoff, clock = Backoff(), asyncio.get_running_loop().time
     deadline = clock() + seconds
@@ -100,8 +100,8 @@ async def get_claim(client: Client, wanted: ClaimReference) -> ResourceClaim:
     """The claim as the API server has it now.
 
     Raises:
-        ApiError: it is not to be had.
-        PermanentError: there is none.
+        ApiError: the API server did not answer.
+        PermanentError: there is no such claim.
     """
     try:
         return await client.get(RESOURCE_CLAIMS, wanted.name, wanted.namespace)
@@ -112,12 +112,12 @@ async def get_claim(client: Client, wanted: ClaimReference) -> ResourceClaim:
 
 
 async def pods_of(client: Client, claim: ResourceClaim, watched: WatchedPods) -> tuple[tuple[str, bool], ...]:
-    """The pods that a claim is reserved for: each one's name, and whether it is on the host's network.
+    """The pods that a claim is reserved for: a pod's name, and whether it is on the host's network.
 
-    A pod that is gone or was replaced has no say. One that is watched is not asked for: its network never changes.
+    A pod that is gone or was replaced does not count. A watched pod is not asked for: its network never changes.
 
     Raises:
-        ApiError: one is not to be had.
+        ApiError: the API server did not answer.
     """
     pods = []
     for user in claim.status.reserved_for:
@@ -139,21 +139,21 @@ async def pods_of(client: Client, claim: ResourceClaim, watched: WatchedPods) ->
 API_SECONDS = 30.0
 VIEW_SECONDS = 5.0
 PORTS_UNTIL = 36.0
-"""Until when after its beginning a call waits for ports in Neutron, so that it can say why it is not done in time."""
+"""Seconds after a call's beginning until which it waits for ports in Neutron, so that it can still give the reason."""
 
 _Share = tuple[str, str, str, str]
 """Pool, device, share and request of an allocation's result."""
 
 
 _Checked = tuple[PreparedClaim, tuple[Plan, ...]]
-"""A claim as it is to be written down, and those of its plans whose VFs have ports in Neutron."""
+"""A claim to be written down, and those of its plans whose VFs have ports in Neutron."""
 
 
 class SideFiles(Protocol):
     """The files of a claim beside its record: `netdra.node.cdi.files`."""
 
     def prepared(self, claim: PreparedClaim) -> None:
-        """Write what can be said of a claim before any pod has it."""
+        """Write a claim's files before any pod has the claim."""
 
     def unprepared(self, uid: str) -> None:
         """Remove all files of a claim."""
@@ -181,13 +181,13 @@ class Claims:
             client: for claims and their pods.
             node: the node's name.
             view: the node's devices, slices and topologies.
-            holder: who holds which devices.
+            holder: the held devices.
             store: where claims are written down.
-            files: what else is written of a claim.
-            watched: what is known of pods and their claims without asking the API server.
-            permits: what those who write topologies may have of the node.
+            files: the claims' other files.
+            watched: pods and their claims without asking the API server.
+            permits: what authors of topologies may use of the node.
             settle: takes down what is left of a claim's pods, before the claim is given up.
-            turns: whose turn others have while a claim waits for a cloud.
+            turns: the turns that other claims have while a claim waits for a cloud.
         """
         self._client, self._node, self._view, self._holder = client, node, view, holder
         self._store, self._files = store, files
@@ -197,7 +197,7 @@ class Claims:
         """Make a claim ready; see `ClaimHandler`.
 
         Raises:
-            NetdraError: it is refused, or could not be checked or written down.
+            NetdraError: the claim is refused, or could not be checked or written down.
         """
         began = asyncio.get_running_loop().time()
         before = await asyncio.to_thread(self._store.get, claim.uid) if self._store.has(claim.uid) else None
@@ -218,7 +218,7 @@ class Claims:
         """Forget a claim and remove its files; see `ClaimHandler`.
 
         Raises:
-            NetdraError: something could not be removed.
+            NetdraError: a pod's network could not be taken down, or a file not be removed.
         """
         await self._settle_pods(claim.uid)
         await asyncio.to_thread(self._forget, claim.uid)
@@ -226,20 +226,20 @@ class Claims:
     async def _still(self, prepared: PreparedClaim) -> bool:
         """Whether a claim is prepared as it is allocated now, in this boot.
 
-        Its pods may have its devices, so nothing else of it is looked at again. A claim that was never unprepared,
-        because the kubelet lost its state, may have been allocated other devices meanwhile.
+        Its pods may have its devices, so nothing else is checked again. A claim that was never unprepared, because the
+        kubelet lost its state, may have been allocated other devices meanwhile.
         """
         if prepared.boot_id != boot_id():
             return False
         claim = await patiently(lambda: get_claim(self._client, prepared.claim), API_SECONDS)
         checks.check_identity(claim, prepared.claim)
         now = [_share(result) for result in checks.ours(claim)]
-        return now == [(*kept.key, kept.told.share_id, kept.told.requests[0]) for kept in prepared.devices]
+        return now == [(*device.key, device.told.share_id, device.told.requests[0]) for device in prepared.devices]
 
     async def _of_just_read(self, wanted: ClaimReference) -> _Checked | None:
-        """What is to be written down of a claim that was read for its pod already; None if that does not do.
+        """The claim to be written down, from a claim that was read for its pod already; None if it is refused so.
 
-        Why it does not is said of the claim as the API server then has it, whole.
+        The reason is then given for the claim as the API server has it, whole.
         """
         claim = await self._watched.just_read(wanted) if self._view.ready else None
         try:
@@ -248,7 +248,7 @@ class Claims:
             return None
 
     async def _read(self, wanted: ClaimReference) -> tuple[ResourceClaim, tuple[str, ...]]:
-        """The claim as it is now and the names of its pods; what speaks against it by itself is refused here."""
+        """The claim as it is now and the names of its pods, checked for reasons that lie in the claim itself."""
         if not self._view.ready:
             raise TemporaryError(
                 "netdra has not read this node's devices and the cluster's topologies yet",
@@ -268,7 +268,7 @@ class Claims:
         return claim, tuple(name for name, _ in pods)
 
     async def _checked(self, claim: ResourceClaim, pods: Sequence[str]) -> _Checked:
-        """The claim as it is to be written down, held against the node as it is."""
+        """The claim to be written down, checked against the node as it is."""
         binding = bind([claim], self._view.topologies, self._view.devices)
         checks.check_steps(binding)
         self._permits.check(binding.plans)
@@ -277,7 +277,7 @@ class Claims:
         made = PreparedClaim(
             boot_id=boot_id(),
             claim=claim.reference,
-            devices=tuple(self._kept(claim, binding)),
+            devices=tuple(self._devices(claim, binding)),
             pod_claim_name=claim.metadata.annotations.get(POD_CLAIM_NAME, ""),
         )
         return made, tuple(plan for plan in binding.plans if any(step.neutron is not None for step in plan.steps))
@@ -288,10 +288,10 @@ class Claims:
         Args:
             made: the claim without them.
             plans: those of its plans whose VFs have ports.
-            until: when to say what is lacking at the latest, on the event loop's clock.
+            until: when to give up at the latest, on the event loop's clock.
 
         Raises:
-            NetdraError: one is not bound in time, or is not of its VF.
+            NetdraError: a port is not bound in time, or is not of its VF.
         """
         from netdra.node.claims import ports  # a node without such claims never needs it
 
@@ -301,18 +301,18 @@ class Claims:
         return msgspec.structs.replace(
             made,
             devices=tuple(
-                kept if kept.admin_access else msgspec.structs.replace(kept, port=bound.get(kept.key))
-                for kept in made.devices
+                device if device.admin_access else msgspec.structs.replace(device, port=bound.get(device.key))
+                for device in made.devices
             ),
         )
 
-    def _kept(self, claim: ResourceClaim, binding: Binding) -> Iterator[KeptDevice]:
+    def _devices(self, claim: ResourceClaim, binding: Binding) -> Iterator[KeptDevice]:
         attributes = _published(self._view)
         facts = _facts(binding)
         named: set[str] = set()
         for result in checks.ours(claim):
             request = base_request(result.request)
-            # Once a request is enough: a container that has the request is given the edits of all its devices.
+            # One CDI id per request is enough: a container with the request gets the edits of all its devices.
             first = request not in named
             named.add(request)
             yield KeptDevice(
@@ -329,26 +329,26 @@ class Claims:
             )
 
     def _settle(self, made: PreparedClaim) -> None:
-        """Hold a claim against what others have, and write it down, as one act.
+        """Check a claim against the devices of other claims and write it down, as one act.
 
         Raises:
-            NetdraError: it excludes what another claim has, or cannot be written down.
+            NetdraError: its devices exclude those of another claim, or it cannot be written down.
         """
         with self._store.locked():
             claims = self._store.all()
-            held = [*_recorded(claims, made), *self._stuck(claims, made.claim.uid)]
-            for kept in made.devices:
-                if kept.admin_access:
+            holdings = [*_recorded(claims, made), *self._stuck(claims, made.claim.uid)]
+            for device in made.devices:
+                if device.admin_access:
                     continue
-                wanted = _holding(kept, made)
-                problem = conflict(self._view.slices, wanted, held)
+                wanted = _holding(device, made)
+                problem = conflict(self._view.slices, wanted, holdings)
                 if problem:
                     raise PermanentError(
-                        f'{checks.named(made.claim)}, request "{kept.request}": device "{kept.told.device}" of pool '
-                        f'"{kept.told.pool}" cannot be used: {problem}',
+                        f'{checks.named(made.claim)}, request "{device.request}": device "{device.told.device}" '
+                        f'of pool "{device.told.pool}" cannot be used: {problem}',
                         hint="delete the pod so that it is scheduled anew",
                     )
-                held.append(wanted)
+                holdings.append(wanted)
             faults.point("prepare-begun")
             self._files.prepared(made)
             faults.point("prepare-described")
@@ -356,7 +356,7 @@ class Claims:
         faults.point("prepare-done")
 
     def _stuck(self, claims: Iterable[PreparedClaim], uid: str) -> Iterator[Holding]:
-        """Devices that others hold though nothing that can be read says so: not given back, or the record is bad."""
+        """Devices of other claims that no readable record has: not given back yet, or their record is bad."""
         recorded = {claim.claim.uid for claim in claims}
         unreadable = self._store.uids() - recorded
         for device in self._holder.held:
@@ -373,18 +373,18 @@ class Claims:
 
 
 def _recorded(claims: Iterable[PreparedClaim], made: PreparedClaim) -> Iterator[Holding]:
-    """What other claims have. What was prepared before the machine's last start is in no pod now."""
+    """The devices of other claims. A claim that was prepared before the machine's last start is in no pod now."""
     for claim in claims:
         if claim.claim.uid != made.claim.uid and claim.boot_id == made.boot_id:
-            yield from (_holding(kept, claim) for kept in claim.devices if not kept.admin_access)
+            yield from (_holding(device, claim) for device in claim.devices if not device.admin_access)
 
 
-def _holding(kept: KeptDevice, claim: PreparedClaim) -> Holding:
+def _holding(device: KeptDevice, claim: PreparedClaim) -> Holding:
     return Holding(
-        key=kept.key,
+        key=device.key,
         holder=checks.named(claim.claim),
-        share_id=kept.told.share_id,
-        consumed=kept.facts.consumed_capacity,
+        share_id=device.told.share_id,
+        consumed=device.facts.consumed_capacity,
     )
 
 

@@ -2,7 +2,7 @@
 
 A claim's file has enough to answer the kubelet again, and to clean up without the API server. It is written and read
 by `prepare`, also by two daemons at once during a rolling update, and read by `netdra.node.cdi` and `netdra.node.pods`.
-What another daemon wrote counts at once: only a file that has not changed is not read again.
+A file that another daemon wrote counts at once: only an unchanged file is not read again.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ class PreparedDevice(msgspec.Struct, frozen=True, kw_only=True, rename="camel", 
     """An allocated device as the kubelet is told of it.
 
     Attributes:
-        requests: the requests of the claim that it is for, as they stand in the allocation ("main" or "main/sub").
+        requests: the claim's requests for the device, as they stand in the allocation ("main" or "main/sub").
         pool: the pool of its ResourceSlice.
         device: its name there.
         cdi_ids: CDI devices, by qualified name, that containers with these requests are given.
-        share_id: which share of a device with multiple allocations, "" for a device that is had whole.
+        share_id: the share of a device with multiple allocations, "" for a device that is allocated whole.
     """
 
     requests: tuple[str, ...]
@@ -52,10 +52,10 @@ class KeptDevice(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit
     """An allocated device of ours.
 
     Attributes:
-        told: what the kubelet was told of it.
-        facts: what it was then.
-        admin_access: its owner is somebody else and keeps it.
-        attributes: what was published of it, for the container's metadata.
+        told: the device as the kubelet was told of it.
+        facts: its facts at that time.
+        admin_access: another claim owns it and keeps it.
+        attributes: its published attributes, for the container's metadata.
         port: its port in Neutron, if its step has one; attaching and taking down go by it.
     """
 
@@ -72,7 +72,7 @@ class KeptDevice(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit
 
     @property
     def request(self) -> str:
-        """The claim's request that it answers, whichever of its alternatives was chosen."""
+        """The claim's request for the device, without the alternative that was chosen."""
         return base_request(self.told.requests[0])
 
 
@@ -80,10 +80,10 @@ class PreparedClaim(msgspec.Struct, frozen=True, kw_only=True, rename="camel", o
     """A claim that is prepared on this node.
 
     Attributes:
-        boot_id: the boot in which it was; after another one the devices are to be looked at anew.
-        claim: which claim.
+        boot_id: the boot in which it was prepared; after another boot the devices are to be checked anew.
+        claim: the claim.
         devices: its devices of ours, in the order of its allocation.
-        pod_claim_name: what the pods of its template call it, "" for a claim that was made by hand.
+        pod_claim_name: its name in the pods of its template, "" for a claim that was made by hand.
         version: of this format.
     """
 
@@ -100,17 +100,17 @@ class PreparedClaim(msgspec.Struct, frozen=True, kw_only=True, rename="camel", o
 
     @property
     def told(self) -> tuple[PreparedDevice, ...]:
-        """What the kubelet was told."""
+        """The devices as the kubelet was told of them."""
         return tuple(device.told for device in self.devices)
 
 
 def cdi_device(uid: str, request: str) -> str:
-    """The CDI device of a claim's request: letters, digits and dashes only, as both are, and never used again."""
+    """The CDI device of a claim's request: letters, digits and dashes only, like its parts, and never used again."""
     return f"{uid}-{request}"
 
 
 def cdi_id(uid: str, request: str) -> str:
-    """The qualified name by which the kubelet hands it to the runtime."""
+    """The qualified name by which the kubelet hands a request's CDI device to the runtime."""
     return f"{CDI_KIND}={cdi_device(uid, request)}"
 
 
@@ -152,7 +152,7 @@ class ClaimStore(msgspec.Struct, frozen=True):
         """Keep every other daemon from preparing or unpreparing meanwhile; short work only.
 
         Raises:
-            TemporaryError: another one has it for too long, or the file system does not take the lock's file.
+            TemporaryError: another daemon holds the lock for too long, or the lock's file cannot be made.
         """
         path, flags = self.folder / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
         try:
@@ -175,10 +175,10 @@ class ClaimStore(msgspec.Struct, frozen=True):
                 _one_at_a_time.release()
 
     def get(self, uid: str) -> PreparedClaim | None:
-        """A prepared claim, or None if it is not; a file that cannot be read is put aside and counts as none.
+        """A prepared claim, or None if it is not prepared; a file that cannot be read is put aside and counts as none.
 
         Raises:
-            NetdraError: the uid cannot be a claim's, the disk cannot be read, or a newer netdra has written it.
+            NetdraError: the uid cannot be a claim's, the disk cannot be read, or a newer netdra wrote the file.
         """
         path = self._path(uid)
         try:
@@ -205,12 +205,12 @@ class ClaimStore(msgspec.Struct, frozen=True):
         return self._path(uid).exists()
 
     def all(self) -> list[PreparedClaim]:
-        """Every prepared claim that can be read; files that cannot be are put aside."""
+        """Every prepared claim that can be read; files that cannot be read are put aside."""
         claims = []
         uids = self._uids()
         _cache.forget_all_but(self.folder, [f"{uid}{_SUFFIX}" for uid in uids])
         for uid in uids:
-            # One that another daemon just put aside, or that cannot be read just now, does not stop the others.
+            # A file that another daemon just put aside, or that cannot be read just now, does not stop the others.
             with suppress(NetdraError):
                 claim = self.get(uid)
                 claims += [claim] if claim is not None else []
@@ -222,20 +222,20 @@ class ClaimStore(msgspec.Struct, frozen=True):
         return frozenset(parts[0] for parts in split if len(parts) == 2 and parts[0])
 
     def put(self, claim: PreparedClaim) -> None:
-        """Write a claim down, in place of what may be there; readers see the old one or the new one, whole.
+        """Write a claim down, in place of its former file; readers see the old file or the new one, whole.
 
-        Nothing waits for the disk: after a power failure nothing is in a pod, and the kubelet has every claim prepared
-        anew. An empty file may be left then, which counts as one that cannot be read.
+        Nothing waits for the disk: after a power failure no device is in a pod, and the kubelet has every claim
+        prepared anew. An empty file may be left then; it counts as a file that cannot be read.
 
         Raises:
             NetdraError: the uid cannot be a claim's, or the file system does not take it.
         """
         path = self._path(claim.claim.uid)
-        # What it says is asked for next when its pod's sandbox begins, which need not wait for it to be decoded.
+        # The claim is read next when its pod's sandbox begins, which then need not wait for the file to be decoded.
         _cache.remember(path, files.replace(path, msgspec.json.encode(claim), _LOCK_SECONDS, lasting=False), claim)
 
     def remove(self, uid: str) -> None:
-        """Forget a claim, and what was put aside of it; one that is not there is no error.
+        """Forget a claim, and its files that were put aside; a claim that is not there is no error.
 
         Raises:
             NetdraError: the uid cannot be a claim's, or its file cannot be removed.

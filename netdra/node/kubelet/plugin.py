@@ -1,8 +1,8 @@
 """The kubelet plugin: its sockets, taken over from daemons that are no more, and its services, served on them.
 
-Run by the node daemon. With an instance of its own in their names, the sockets of an old and a new daemon are there
-side by side, and the kubelet goes over to the new one (Kubernetes 1.33). Without one, there must be one daemon at a
-time. Stopping takes the registration away first, so that the kubelet brings no new claims, and then lets those end that
+Run by the node daemon. With an instance in their names, the sockets of an old and a new daemon are there side by side,
+and the kubelet goes over to the new daemon (Kubernetes 1.33). Without an instance, there must be one daemon at a time.
+Stopping takes the registration away first, so that the kubelet brings no new claims, and then lets the calls end that
 have begun.
 """
 
@@ -31,9 +31,9 @@ from netdra.node.kubelet.services import HEALTH_VERSIONS, ClaimServices, HealthS
 log = logging.getLogger(__name__)
 
 GRACE_SECONDS = 10.0
-"""What calls have to end when the plugin stops."""
+"""The time that calls have to end when the plugin stops."""
 KUBELET_ROOT = Path("/var/lib/kubelet")
-MAX_PATH = 107  # struct sockaddr_un: 108 bytes with the one that ends it
+MAX_PATH = 107  # struct sockaddr_un: 108 bytes with the null byte at the end
 _LOCK = ".lock"
 _LOCK_SECONDS = 5.0
 
@@ -44,7 +44,7 @@ class Sockets(msgspec.Struct, frozen=True):
     Attributes:
         plugin: the plugin's own folder.
         dra: the socket of the DRA service.
-        registration: the socket by which the kubelet finds it.
+        registration: the socket by which the kubelet finds the plugin.
     """
 
     plugin: Path
@@ -57,7 +57,7 @@ def sockets(root: Path = KUBELET_ROOT, instance: str = "") -> Sockets:
 
     Args:
         root: the kubelet's `--root-dir`.
-        instance: what tells this daemon from others on the node: its pod's uid; "" where only one can be there.
+        instance: the mark by which this daemon differs from others on the node: its pod's uid; "" for the only daemon.
 
     Raises:
         InvalidInputError: the instance cannot be part of a file's name, or the root's path is too long for sockets.
@@ -77,7 +77,7 @@ def sockets(root: Path = KUBELET_ROOT, instance: str = "") -> Sockets:
 
 @contextmanager
 def taking(wanted: Sockets) -> Iterator[None]:
-    """Make the folders, remove what dead daemons left, and keep others from doing so until the sockets are there.
+    """Make the folders, remove dead daemons' sockets, and keep others from doing so until the sockets are there.
 
     Raises:
         PermanentError: a folder is missing or cannot be written.
@@ -111,7 +111,7 @@ def taking(wanted: Sockets) -> Iterator[None]:
 
 
 def answers(path: Path) -> bool:
-    """Whether somebody listens on a socket."""
+    """Whether a process listens on a socket."""
     with closing(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)) as probe:
         outcome = probe.connect_ex(str(path))
     return outcome not in (errno.ECONNREFUSED, errno.ENOENT)
@@ -141,18 +141,18 @@ async def serving(wanted: Sockets, claims: ClaimServices, health: HealthSource) 
     Args:
         wanted: the sockets.
         claims: answers for claims.
-        health: who knows the devices' health.
+        health: gives the devices' health.
 
     Yields:
-        What the kubelet says of the registration, for readiness.
+        The registration with the kubelet's answer, for readiness.
 
     Raises:
         NetdraError: the sockets cannot be made.
     """
-    told = HealthService(health)
+    healths = HealthService(health)
     registration = Registration(str(wanted.dra), (*claims.versions, *HEALTH_VERSIONS))
     with taking(wanted):
-        dra = await _started(wanted.dra, {**claims.methods(), **told.methods()})
+        dra = await _started(wanted.dra, {**claims.methods(), **healths.methods()})
         try:
             registrar = await _started(wanted.registration, registration.methods())
         except BaseException:
@@ -165,7 +165,7 @@ async def serving(wanted: Sockets, claims: ClaimServices, health: HealthSource) 
         # The kubelet takes the socket's removal for the end of the registration.
         wanted.registration.unlink(missing_ok=True)
         await registrar.stop(0)
-        told.close()
+        healths.close()
         await dra.stop(GRACE_SECONDS)
         wanted.dra.unlink(missing_ok=True)
         log.info("no longer serving the kubelet")
@@ -183,7 +183,7 @@ async def _started(path: Path, methods: Methods) -> Server:
 
 
 class KubeletPlugin:
-    """Serves the kubelet whenever it can be served, and tries again when it cannot."""
+    """Serves the kubelet, and tries again when the sockets cannot be made."""
 
     def __init__(self, wanted: Sockets, claims: ClaimServices, health: HealthSource) -> None:
         self._wanted, self._claims, self._health = wanted, claims, health
@@ -197,11 +197,11 @@ class KubeletPlugin:
 
     @property
     def problem(self) -> str:
-        """Why it has not, for people; "" while it has."""
+        """Why the kubelet has not registered the driver, for people; "" while it has."""
         if self.registered:
             return ""
-        said = self._registration.problem if self._registration is not None else self._trouble
-        return said or "the kubelet has not registered the driver yet"
+        problem = self._registration.problem if self._registration is not None else self._trouble
+        return problem or "the kubelet has not registered the driver yet"
 
     async def run(self) -> None:
         """Serve until cancelled.

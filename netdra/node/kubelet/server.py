@@ -1,8 +1,7 @@
 """gRPC on a unix socket, by grpclib: services are paths and functions of messages, which know nothing of the wire.
 
-Used by `plugin`, by its services for the shape of their methods, and by `netdra.node.registry`. Here is what grpclib's
-server does not do when it ends: it lets calls end that have begun, takes no others meanwhile, and closes its
-connections.
+Used by `plugin`, by its services for the shape of their methods, and by `netdra.node.registry`. Unlike grpclib's own
+server, this one lets calls end that have begun when it stops, takes no others meanwhile, and closes its connections.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ Methods = Mapping[str, Handler]
 """By their paths: `/package.Service/Method`."""
 Stream = grpclib.server.Stream[Any, Any]
 MAX_REQUEST = 4 * 1024 * 1024
-"""Bytes: what gRPC servers in Go take if they are not told otherwise, as DRA drivers in Go are not."""
+"""Bytes: the limit of gRPC servers in Go unless they are configured otherwise, as DRA drivers in Go are not."""
 _CLOSE_SECONDS = 1.0
 _READING_SECONDS = 10.0
 _HEAD = struct.Struct(">?I")
@@ -45,7 +44,7 @@ def unary(takes: type[Message], gives: type[Message], call: Callable[[Any], Awai
 def streaming(
     takes: type[Message], gives: type[Message], call: Callable[[Any], AsyncGenerator[Message, None]]
 ) -> Handler:
-    """A method whose answers to one request come until they end."""
+    """A method with a stream of answers to one request."""
 
     async def answer(stream: Stream) -> None:
         async with asyncio.timeout(_READING_SECONDS):
@@ -58,9 +57,9 @@ def streaming(
 
 
 async def received(takes: type[Message], stream: Stream, most: int = MAX_REQUEST) -> Message:
-    """The request of a call, if it is not too large: grpclib itself takes what comes, whole.
+    """The request of a call, if it is not too large: grpclib itself takes a request of any size.
 
-    The framing is gRPC's: whether it is compressed, its length in four bytes, and the message.
+    The framing is gRPC's: whether the message is compressed, its length in four bytes, and the message.
     """
     data = stream._stream  # noqa: SLF001 (its own recv_message has no limit)
     head = await data.recv_data(_HEAD.size)
@@ -90,7 +89,7 @@ class ClosingServer(grpclib.server.Server):
         return self.remembered(super()._protocol_factory())
 
     def remembered(self, protocol: H2Protocol) -> H2Protocol:
-        """A connection that is closed with the server."""
+        """Note a connection, which is then closed with the server, and return it."""
         self._connections.add(protocol)
         return protocol
 
@@ -101,7 +100,7 @@ class ClosingServer(grpclib.server.Server):
     async def end(self) -> None:
         """Cancel the calls, close the connections, and wait for both."""
         self.close()
-        await asyncio.sleep(0)  # what has just been accepted is among the others after that
+        await asyncio.sleep(0)  # connections that have just been accepted are among the others after that
         with suppress(TimeoutError):
             async with asyncio.timeout(_CLOSE_SECONDS):
                 for connection in tuple(self._connections):
@@ -118,8 +117,8 @@ class Server:
         """Begin nothing yet.
 
         Args:
-            methods: what is called.
-            serving: makes the server below, of grpclib's arguments.
+            methods: the methods to serve.
+            serving: makes grpclib's server, of its arguments.
         """
         self._methods = methods
         self._server = serving([self], codec=ProtoCodec())
@@ -129,14 +128,14 @@ class Server:
         self._idle.set()
 
     def __mapping__(self) -> dict[str, Handler]:
-        """The methods as grpclib asks for them."""
+        """The methods, by the name that grpclib calls."""
         return {path: method._replace(func=self._counted(method.func)) for path, method in self._methods.items()}
 
     async def start(self, path: Path | socket.socket) -> None:
-        """Make the socket and serve on it, or on one that listens already.
+        """Make the socket and serve on it, or serve on a socket that listens already.
 
         Raises:
-            OSError: it cannot be made.
+            OSError: the socket cannot be made.
         """
         if isinstance(path, socket.socket):
             await self._server.listen(path)
@@ -144,10 +143,10 @@ class Server:
             await self._server.start(path=str(path))
 
     async def stop(self, grace: float) -> None:
-        """Take no more calls, and let those end that have begun.
+        """Take no more calls, and let the calls end that have begun.
 
         Args:
-            grace: seconds that they have; then they are cancelled, and their callers find the connection closed.
+            grace: seconds that these calls have; then they are cancelled, and their connections are closed.
         """
         self._ending = True
         with suppress(TimeoutError):

@@ -1,8 +1,8 @@
-"""What the kubelet asks of the driver: its claims prepared and given up, its devices' health, who it is.
+"""The services that the kubelet calls: to prepare claims and give them up, for the devices' health, and to register.
 
-Served by `plugin`. Follows k8s.io/kubelet/pkg/apis: `dra` and `dra-health` in both versions that kubelets speak, and
-`pluginregistration`. Every claim of a call has its own outcome in time, and none of them fails the call. What is no
-`NetdraError` is a defect: the kubelet is told "internal", the log the rest.
+Served by `plugin`. Follows k8s.io/kubelet/pkg/apis: `dra` and `dra-health` in both versions that kubelets use, and
+`pluginregistration`. Every claim of a call has its own outcome in time, and none of them fails the call. An exception
+other than `NetdraError` is a defect: the kubelet's answer is "internal", and the log has the rest.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ INTERNAL = "internal"
 _SECONDS = {"prepare": metrics.PREPARE_SECONDS, "unprepare": metrics.UNPREPARE_SECONDS}
 
 CLAIM_SECONDS = 40.0
-"""What one claim may take, waiting for its turn included: the kubelet gives the whole call 45 seconds, and after that
-hears of none of its claims."""
+"""The time of one claim, waiting for its turn included: the kubelet gives the whole call 45 seconds, and takes no
+claim's outcome after that."""
 
 HEALTH_V1 = "v1.DRAResourceHealth"
 HEALTH_VERSIONS = (HEALTH_V1, "v1alpha1.DRAResourceHealth")
@@ -59,21 +59,21 @@ HealthSource = Callable[[], AsyncIterator[Sequence[DeviceHealth]]]
 
 
 class ClaimHandler(Protocol):
-    """Who prepares claims. Both calls are idempotent: the kubelet repeats them, also with two daemons at once."""
+    """Prepares claims. Both calls are idempotent: the kubelet repeats them, also with two daemons at once."""
 
     async def prepare(self, claim: ClaimReference) -> tuple[PreparedDevice, ...]:
-        """Make a claim of a pod on this node ready; asked again, answer the same.
+        """Make a claim of a pod on this node ready; the same claim gets the same answer again.
 
         Raises:
-            NetdraError: it is not; its text becomes the pod's event. The kubelet asks again only after a minute or
-                so, so transient faults are retried inside, for at most 30 of its 45 seconds.
+            NetdraError: it is not ready; the text becomes the pod's event. The kubelet asks again only after a minute
+                or so, so transient faults are retried inside, for at most 30 of its 45 seconds.
         """
 
     async def unprepare(self, claim: ClaimReference) -> None:
-        """The last pod that used a claim is gone. One that was never prepared, or no longer is, is no error.
+        """The last pod that used a claim is gone. A claim that was never prepared, or no longer is, is no error.
 
         Raises:
-            NetdraError: something could not be undone; the kubelet asks again.
+            NetdraError: not all could be undone; the kubelet asks again.
         """
 
 
@@ -81,15 +81,15 @@ class ClaimServices:
     """Claims from calls of any version; as many are worked on at one time as have a turn."""
 
     versions = tuple(_SERVICES)
-    """What the kubelet calls the services, the one to prefer first."""
+    """The services by the kubelet's names, the preferred one first."""
 
     def __init__(self, claims: ClaimHandler, changed: Callable[[], None], turns: Turns) -> None:
         """Begin.
 
         Args:
-            claims: who prepares them.
-            changed: told after each call that other devices may be held than before.
-            turns: how many claims are worked on at one time.
+            claims: prepares them.
+            changed: called after each call: the held devices may have changed.
+            turns: the turns of claims that are worked on at one time.
         """
         self._claims, self._changed, self._turns = claims, changed, turns
 
@@ -108,8 +108,8 @@ class ClaimServices:
         async def prepare(request: wire.PrepareRequest) -> wire.PrepareResponse:
             async def one(claim: ClaimReference) -> wire.PreparedClaim:
                 devices, error = await self._outcome("prepare", claim, self._claims.prepare)
-                told = [_told(device, with_shares=with_shares) for device in devices or ()]
-                return wire.PreparedClaim(devices=told, error=error)
+                listed = [_device(device, with_shares=with_shares) for device in devices or ()]
+                return wire.PreparedClaim(devices=listed, error=error)
 
             return wire.PrepareResponse(claims=await _all_at_once(request.claims, one))
 
@@ -125,7 +125,7 @@ class ClaimServices:
     async def _outcome(
         self, what: str, claim: ClaimReference, act: Callable[[ClaimReference], Awaitable[T]]
     ) -> tuple[T | None, str]:
-        """What became of a claim: the result, or what the kubelet is told instead."""
+        """The outcome of a claim: the result, or the error for the kubelet."""
         named = f"{claim.namespace}/{claim.name}"
         try:
             async with asyncio.timeout(CLAIM_SECONDS), self._turns.taken():
@@ -152,7 +152,7 @@ async def _all_at_once(claims: Iterable[wire.Claim], one: Callable[[ClaimReferen
     return dict(zip(wanted, entries, strict=True))
 
 
-def _told(device: PreparedDevice, *, with_shares: bool) -> wire.Device:
+def _device(device: PreparedDevice, *, with_shares: bool) -> wire.Device:
     # Containers name requests, never the alternative that the scheduler chose.
     requests = dict.fromkeys(map(base_request, device.requests))
     return wire.Device(
@@ -167,8 +167,8 @@ def _told(device: PreparedDevice, *, with_shares: bool) -> wire.Device:
 class HealthService:
     """Streams of the devices' health.
 
-    Each message tells of all devices, and the kubelet forgets a state that it has not heard of for the time that the
-    message says.
+    Each message has all devices. The kubelet forgets a state that is not repeated within the time that the message
+    gives.
     """
 
     def __init__(self, source: HealthSource) -> None:
@@ -233,12 +233,12 @@ def _health(healths: Sequence[DeviceHealth], now: int) -> wire.WatchResponse:
 
 
 class Registration:
-    """What the kubelet is told of the driver, by its registration socket, and what it said to that.
+    """The driver's registration with the kubelet, by the registration socket.
 
     Attributes:
-        registered: whether the kubelet has last said that it took the driver.
-        problem: why it did not, "" where it did or has not said anything yet.
-        times: how often it took it; once more after each restart of the kubelet.
+        registered: whether the kubelet's last answer was that it registered the driver.
+        problem: why it did not, "" if it did or has not answered yet.
+        times: how often it registered the driver; once more after each restart of the kubelet.
     """
 
     def __init__(self, endpoint: str, versions: Sequence[str]) -> None:
@@ -246,7 +246,7 @@ class Registration:
 
         Args:
             endpoint: the path of the DRA service's socket, as the kubelet sees it.
-            versions: the services there, as the kubelet calls them.
+            versions: the services there, by the kubelet's names.
         """
         self.registered, self.problem, self.times = False, "", 0
         self._info = wire.PluginInfo(

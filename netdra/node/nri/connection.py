@@ -1,7 +1,7 @@
-"""Calls both ways on one socket: serves what the runtime asks, and asks the runtime.
+"""Calls both ways on one socket: serves the runtime's requests, and calls the runtime.
 
 Run by `netdra.node.nri.plugin` for as long as the runtime keeps the connection. Each request has a task of its own, so
-that a slow one holds up no other. Whatever breaks the protocol ends the connection with the reason.
+that a slow one holds up no other. A breach of the protocol ends the connection with the reason.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from netdra.node.nri.framing import CallError, Code, Demux, Frame, Kind, Protoco
 from netdra.node.wire import ttrpc_pb2
 
 MOST_CALLS = 256
-"""Requests that may be open at once: what the runtime's queue holds, if each is answered by one frame."""
+"""Requests that may be open at once: as many as the runtime's queue has room for, one frame for each answer."""
 MOST_TEXT = 1000
-"""Characters of an error's text: they fit into one frame, and an event that shows them has room for no more."""
+"""Characters of an error's text: they fit into one frame, and an event that shows the text has room for no more."""
 MOST_UNSENT = 4 << 20
 """Bytes that may wait because the runtime does not read its answers."""
 _READ = 64 << 10
@@ -32,7 +32,7 @@ class ConnectionLostError(TemporaryError):
 
 
 class Request(msgspec.Struct, frozen=True):
-    """What the runtime asks.
+    """A request of the runtime.
 
     Attributes:
         service: the service's full name.
@@ -72,7 +72,7 @@ class Connection:
 
         Raises:
             ConnectionLostError: the runtime closed the connection; every end is one of these two.
-            ProtocolError: what it sent is no ttrpc, or it does not read what it asked for.
+            ProtocolError: the runtime sent bytes that are no ttrpc, or does not read the answers to its requests.
         """
         demux = Demux()
         try:
@@ -90,10 +90,10 @@ class Connection:
             self.close()
 
     async def call(self, service: str, method: str, payload: bytes, seconds: float) -> bytes:
-        """Ask the runtime, and wait for its answer.
+        """Call the runtime, and wait for its answer.
 
         Raises:
-            CallError: it answered by an error.
+            CallError: it answered with an error.
             ConnectionLostError: the connection ended first.
             TimeoutError: there was no answer within `seconds`.
         """
@@ -114,12 +114,12 @@ class Connection:
         return response.payload
 
     async def drain(self, seconds: float) -> None:
-        """Wait until what is being served is answered, at most `seconds`."""
+        """Wait until the open requests are answered, at most `seconds`."""
         if self._open:
             await asyncio.wait(self._open, timeout=seconds)
 
     def close(self) -> None:
-        """End it; calls that wait for an answer fail."""
+        """End the connection; calls that wait for an answer fail."""
         self._writer.close()
         for answer in self._calls.values():
             if not answer.done():
@@ -184,7 +184,7 @@ class Connection:
 
 
 def _refusal(problem: CallError) -> ttrpc_pb2.Response:
-    # A name that the kernel gave may hold bytes that are no text, which protobuf refuses.
+    # A name from the kernel may have bytes that are no text, which protobuf refuses.
     text = problem.message[:MOST_TEXT].encode(errors="replace").decode()
     status = ttrpc_pb2.Status(code=problem.code, message=text)
     return ttrpc_pb2.Response(status=status)

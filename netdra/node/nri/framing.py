@@ -42,7 +42,7 @@ def frames(stream: int, message: bytes) -> bytes:
 
 
 class Demux:
-    """Takes the socket's bytes however they are split, and says of which stream they are. It keeps at most a header."""
+    """Takes the socket's bytes however they are split, and gives their streams. It keeps at most a header."""
 
     def __init__(self) -> None:
         self._header = b""
@@ -50,10 +50,10 @@ class Demux:
         self._left = 0
 
     def feed(self, data: bytes) -> list[tuple[int, bytes]]:
-        """Take what was read.
+        """Take bytes of the socket.
 
         Returns:
-            Pairs of a stream and bytes of it, in order. A frame's payload may come in several.
+            Pairs of a stream and bytes of it, in order. A frame's payload may come in several pairs.
 
         Raises:
             ProtocolError: a frame is longer than any that the runtime sends.
@@ -91,17 +91,17 @@ _HEADER = struct.Struct(">IIBB")
 
 
 class Kind(IntEnum):
-    """What a frame is."""
+    """A frame's kind."""
 
     REQUEST = 1
     RESPONSE = 2
 
 
 class Code(IntEnum):
-    """Those of gRPC's status codes that occur here.
+    """gRPC's status codes, as far as they occur here.
 
-    The runtime passes an error of RunPodSandbox on to the kubelet, code and all. DEADLINE_EXCEEDED and UNAVAILABLE are
-    not among these: they would read as the runtime's own.
+    The runtime passes an error of RunPodSandbox on to the kubelet, with its code. DEADLINE_EXCEEDED and UNAVAILABLE are
+    not among these: they would read as the runtime's own errors.
     """
 
     OK = 0
@@ -115,10 +115,10 @@ class Code(IntEnum):
 
 
 class CallError(Exception):
-    """A call that was answered by an error; both what a server raises and what a caller gets.
+    """A call that was answered with an error; a server raises it, and a caller gets it.
 
     Attributes:
-        code: a `Code`, or another number from a server that has more of them.
+        code: a `Code`, or another number from a server that has more codes.
         message: the text.
     """
 
@@ -146,7 +146,7 @@ def encode(frame: Frame) -> bytes:
     """A frame as it goes onto the stream.
 
     Raises:
-        ProtocolError: it is longer than the other end takes.
+        ProtocolError: the frame is longer than the other end takes.
     """
     if len(frame.data) > MOST_DATA:
         raise ProtocolError(f"a message of {len(frame.data)} bytes; {MOST_DATA} are the most")
@@ -162,7 +162,7 @@ class Reader:
         self._pending = bytearray()
 
     def feed(self, data: bytes) -> list[Frame]:
-        """Take what came; returns the frames that are whole with it.
+        """Take bytes of the stream; returns the frames that are whole with them.
 
         Raises:
             ProtocolError: a frame is too long, of another kind, or its call has no client's number.

@@ -1,9 +1,9 @@
-"""What the runtime tells of pod sandboxes, who wants to know, and how a hook is answered in time.
+"""The hooks of pod sandboxes, and how a hook is answered in time.
 
 `plugin` calls a `SandboxHooks` through a `Runner`; the daemon's attachments are one. Hooks are called at least once:
-two daemons during a rolling update, a reconnect or a retry of the runtime call them again for the same sandbox. A hook
-is never cancelled because it is late: what it has begun it must end or undo, and a runtime that waits in vain lets the
-pod go on without it. This is the one place that answers in time (docs/nri.md).
+two daemons during a rolling update, a reconnect or a retry of the runtime call them again for the same sandbox. A late
+hook is never cancelled: it must end or undo its work, and a runtime that waits in vain lets the pod go on without it.
+This is the one place that answers in time (docs/nri.md).
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ class Sandbox(msgspec.Struct, frozen=True, kw_only=True):
     """A pod's sandbox as the runtime knows it. A pod may have several over its life, an old and a new one at once.
 
     Attributes:
-        id: the runtime's id of it, which keys everything that netdra keeps of a pod's network.
+        id: the runtime's id of it, which is the key of everything that netdra keeps of a pod's network.
         name: the pod's name.
         namespace: the pod's namespace.
         uid: the pod's uid.
-        netns: the path of its network namespace. "" for a pod on the host's network and for one that has stopped, or,
-            as of CRI-O, a path of the host's and one at which there is nothing any more.
-        pid: a process in it; 0 once it has stopped, and always where a sandbox has no process of its own.
+        netns: the path of its network namespace. For a pod on the host's network and for a stopped sandbox it is "";
+            CRI-O gives the path of the host's namespace, and a path at which there is nothing any more.
+        pid: a process in it; 0 once it has stopped, and always if a sandbox has no process of its own.
     """
 
     id: str
@@ -43,12 +43,12 @@ class Sandbox(msgspec.Struct, frozen=True, kw_only=True):
     pid: int = 0
 
     def is_of_pod_of(self, other: Sandbox) -> bool:
-        """Whether two sandboxes are of one pod: anybody who can make a sandbox can give it a uid."""
+        """Whether two sandboxes are of one pod. The uid alone proves nothing: a sandbox's maker chooses it."""
         return (self.namespace, self.name, self.uid) == (other.namespace, other.name, other.uid)
 
 
 class SandboxHooks(Protocol):
-    """Who acts when a sandbox begins, stops and goes."""
+    """Acts when a sandbox begins, stops and goes."""
 
     async def synchronize(self, sandboxes: Sequence[Sandbox]) -> None:
         """All sandboxes that the runtime has, stopped ones too: after each (re)connection, before any other call.
@@ -61,38 +61,38 @@ class SandboxHooks(Protocol):
 
         Args:
             sandbox: the pod's.
-            budget: seconds until the answer must be there, what has to be undone included. Past it the runtime lets
-                the pod go on without us, so this raises in time instead.
+            budget: seconds until the answer must be there, undoing included. After that the runtime lets the pod go on
+                without us, so this raises in time instead.
 
         Raises:
             NetdraError: the pod must not start; the runtime tears the sandbox down and the kubelet tries anew.
         """
 
     async def stop(self, sandbox: Sandbox, budget: float) -> None:
-        """A sandbox's containers have ended and its namespace goes next; may come late, again, or without one.
+        """A sandbox's containers have ended and its namespace goes next; may come late, again, or without a namespace.
 
         Raises:
-            NetdraError: something could not be undone yet. The runtime goes on all the same.
+            NetdraError: not all could be undone yet. The runtime goes on all the same.
         """
 
     async def remove(self, sandbox: Sandbox) -> None:
-        """A sandbox is gone for good; whatever is left of it is cleaned.
+        """A sandbox is gone for good; all that is left of it is cleaned.
 
         Raises:
-            NetdraError: something could not be undone yet.
+            NetdraError: not all could be undone yet.
         """
 
 
 log = logging.getLogger(__name__)
 
 DEFAULT_TIMEOUT = 2.0
-"""What runtimes wait if they are not configured otherwise, in seconds."""
+"""How long runtimes wait if they are not configured otherwise, in seconds."""
 WORK_SHARE = 3 / 4
 ANSWER_SHARE = 7 / 8
 LOOKUP_SHARE = 2 / 5
-"""What part of the time for the work may be spent on asking the API server for a pod's claims."""
+"""The part of the time for the work that asking the API server for a pod's claims may take."""
 REMOVE_SECONDS = 5.0
-"""For the hook of a sandbox that is gone: nobody waits for it."""
+"""For the hook of a sandbox that is gone: no pod waits for it."""
 MOST_HOOKS = 256
 """Hooks that may run at once, the late ones included."""
 
@@ -101,8 +101,8 @@ class Budget(msgspec.Struct, frozen=True):
     """How long a request may take from now on, in seconds.
 
     Attributes:
-        work: for the hook, what it has to undo included.
-        answer: until the answer is given without it.
+        work: for the hook, undoing included.
+        answer: until the answer is given without the hook's end.
     """
 
     work: float
@@ -117,7 +117,7 @@ def budget(configured: float, asked: float, spent: float) -> Budget:
         asked: the timeout of this request in seconds, 0 if it has none.
         spent: the seconds since the request came.
     """
-    timeout = min((told for told in (configured, asked) if told > 0), default=DEFAULT_TIMEOUT)
+    timeout = min((seconds for seconds in (configured, asked) if seconds > 0), default=DEFAULT_TIMEOUT)
     return Budget(max(timeout * WORK_SHARE - spent, 0.0), max(timeout * ANSWER_SHARE - spent, 0.0))
 
 
@@ -127,11 +127,11 @@ def one_line(problem: NetdraError) -> str:
 
 
 class LateError(TemporaryError):
-    """A hook has not ended when its answer was due; it goes on."""
+    """A hook had not ended when its answer was due; it goes on."""
 
 
 class BusyError(TemporaryError):
-    """Too many hooks run already; this one was not begun."""
+    """Too many hooks run already; another hook was not begun."""
 
 
 class StoppingError(TemporaryError):
@@ -139,7 +139,7 @@ class StoppingError(TemporaryError):
 
 
 class DefectError(PermanentError):
-    """A hook failed in a way that nobody thought of."""
+    """A hook failed by a defect of netdra."""
 
 
 class Runner:
@@ -149,7 +149,7 @@ class Runner:
         """Begin with none.
 
         Args:
-            gate: other work waits for it while a hook is waited for.
+            gate: the priority gate; other work waits for it while a hook runs.
         """
         self._gate = gate
         self._running: set[asyncio.Task[None]] = set()
@@ -160,11 +160,11 @@ class Runner:
         Args:
             name: the hook's, for metrics.
             what: the hook and its object, for texts.
-            hook: what to run.
-            seconds: when to answer without it. It goes on then, and only the log tells how it ended.
+            hook: the hook.
+            seconds: when to answer without its end. It goes on then, and only the log has its outcome.
 
         Raises:
-            NetdraError: it failed, it is late, or too many run already.
+            NetdraError: the hook failed or is late, or too many run already.
         """
         if len(self._running) >= MOST_HOOKS:
             hook.close()
@@ -181,13 +181,13 @@ class Runner:
             raise problem
 
     async def finish(self, seconds: float) -> None:
-        """Wait for all hooks at most `seconds`. One that still runs goes on: what it has begun it must end."""
+        """Wait for all hooks at most `seconds`. A hook that still runs goes on: it must end its work."""
         if self._running:
             await asyncio.wait(self._running, timeout=seconds)
 
 
 def _outcome(task: asyncio.Task[None]) -> str:
-    """The metrics' word for how a hook was answered."""
+    """The metrics' word for a hook's outcome."""
     if not task.done():
         return "timeout"
     if task.cancelled():
@@ -197,7 +197,7 @@ def _outcome(task: asyncio.Task[None]) -> str:
 
 
 def _problem(what: str, task: asyncio.Task[None]) -> NetdraError | None:
-    """Why a hook that has ended failed; None if it went well."""
+    """Why a hook failed that has ended; None if it succeeded."""
     if task.cancelled():
         return StoppingError(f"{what}: netdra is stopping")
     problem = task.exception()

@@ -1,9 +1,9 @@
-"""Keeps netdra registered with the container runtime, and turns what the runtime asks into hooks.
+"""Keeps netdra registered with the container runtime, and turns the runtime's requests into hooks.
 
 Run by the node daemon for as long as it lives: it connects, registers, and begins anew whenever the runtime goes. While
-there is no connection, pods begin without netdra's hooks: the daemon is not ready then, and Synchronize brings what was
-missed. A runtime with NRI before 0.12 tells all events of pods by StateChange, later ones have a method for each; both
-lead to the same hook. Field by field the messages are `protos/nri.proto`.
+there is no connection, pods begin without netdra's hooks: the daemon is not ready then, and the next Synchronize has
+the sandboxes that were missed. A runtime with NRI before 0.12 reports all events of pods by StateChange, later ones
+have a method for each event; both lead to the same hook. Field by field the messages are `protos/nri.proto`.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class Runtime(msgspec.Struct, frozen=True, kw_only=True):
         name: e.g. "containerd".
         version: e.g. "v2.4.2".
         nri_version: of the NRI module in it; "" before 0.12.
-        request_timeout: the seconds that it waits for an answer; 0 from one that does not tell.
+        request_timeout: the seconds that it waits for an answer; 0 if it does not say.
     """
 
     name: str
@@ -75,7 +75,7 @@ class Runtime(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def runtime(configure: nri_pb2.ConfigureRequest) -> Runtime:
-    """Who asks to be told which events are wanted."""
+    """The runtime that asks which events are wanted."""
     return Runtime(
         name=configure.runtime_name,
         version=configure.runtime_version,
@@ -85,12 +85,12 @@ def runtime(configure: nri_pb2.ConfigureRequest) -> Runtime:
 
 
 def subscription() -> nri_pb2.ConfigureResponse:
-    """Pods' events alone, of those kinds that every runtime has: one that is new to a runtime would be refused."""
+    """Pods' events alone, of the kinds that every runtime has: a kind that a runtime does not know would be refused."""
     return nri_pb2.ConfigureResponse(events=sum(1 << (event - 1) for event in POD_EVENTS))
 
 
 def sandbox(pod: nri_pb2.PodSandbox) -> Sandbox:
-    """A sandbox; one without a network namespace of its own has no `network` entry, or one without a path."""
+    """A sandbox; without a network namespace of its own it has no `network` entry, or an entry without a path."""
     paths = (namespace.path for namespace in pod.linux.namespaces if namespace.type == "network")
     return Sandbox(id=pod.id, name=pod.name, namespace=pod.namespace, uid=pod.uid, netns=next(paths, ""), pid=pod.pid)
 
@@ -99,7 +99,7 @@ class PluginService:
     """The plugin's side of one connection.
 
     Attributes:
-        runtime: who is at the other end, once it has said so.
+        runtime: the runtime at the other end, once Configure has come.
         synchronized: set once the hooks know all sandboxes; events follow.
     """
 
@@ -117,7 +117,7 @@ class PluginService:
             "RunPodSandbox": self._run,
             "StopPodSandbox": self._stop,
             "RemovePodSandbox": self._remove,
-            # Not subscribed to; answered all the same.
+            # Not subscribed to, but answered.
             "UpdatePodSandbox": self._ignore,
             "PostUpdatePodSandbox": self._ignore,
         }
@@ -126,7 +126,7 @@ class PluginService:
         """Answer one request.
 
         Raises:
-            CallError: the answer is this error.
+            CallError: the error to answer with.
         """
         method = self._methods.get(request.method) if request.service == PLUGIN_SERVICE else None
         if method is None:
@@ -206,7 +206,7 @@ class PluginService:
 
 
 def _code(problem: NetdraError) -> Code:
-    """The status by which an error of a hook is answered."""
+    """The status of the answer for an error of a hook."""
     match problem:
         case InvalidInputError():
             return Code.INVALID_ARGUMENT
@@ -240,7 +240,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     socket: Path = Path("/var/run/nri/nri.sock")
 
     def __post_init__(self) -> None:
-        """Hold the name and the index to the runtime's rules."""
+        """Check the name and the index by the runtime's rules."""
         if not _NAME.fullmatch(self.name):
             raise InvalidInputError(
                 f'NRI plugin name "{self.name}" is refused by runtimes', hint="use letters, digits and _ . + -"
@@ -254,8 +254,8 @@ class Plugin:
 
     Attributes:
         connected: set while netdra is registered and knows all sandboxes: pods do not begin without its hooks.
-        problem: why it is not, "" while it is.
-        runtime: who was at the other end last; None before the first time.
+        problem: why it is not connected, "" while it is.
+        runtime: the runtime of the last connection; None before the first one.
     """
 
     def __init__(
@@ -266,12 +266,12 @@ class Plugin:
         gate: PriorityGate | None = None,
         backoff: Backoff | None = None,
     ) -> None:
-        """Prepare; `run` does it.
+        """Prepare; `run` registers.
 
         Args:
-            hooks: who acts on a sandbox's events.
+            hooks: act on a sandbox's events.
             settings: how to register, and where.
-            gate: other work waits for it while a hook is waited for.
+            gate: the priority gate; other work waits for it while a hook runs.
             backoff: how long to wait between attempts.
         """
         self.connected = asyncio.Event()
@@ -283,7 +283,7 @@ class Plugin:
         self._runner = Runner(gate or PriorityGate())
 
     async def run(self) -> None:
-        """Stay registered until cancelled; requests that are being served by then are answered first."""
+        """Stay registered until cancelled; open requests are answered first."""
         clock = asyncio.get_running_loop().time
         try:
             while True:
@@ -299,12 +299,12 @@ class Plugin:
             await self._runner.finish(self._patience)
 
     async def _session(self) -> None:
-        """One connection, from its beginning to its end, which is always one of these.
+        """One connection, from its beginning to its end, which is always one of these errors.
 
         Raises:
             TemporaryError: there is no runtime, it went, or it broke the protocol.
-            CallError: it refused the registration.
-            TimeoutError: it did not finish the handshake.
+            CallError: the runtime refused the registration.
+            TimeoutError: the runtime did not finish the handshake.
         """
         reader, writer = await self._dial(self._settings.socket)
         service = PluginService(self._hooks, self._runner)
@@ -337,7 +337,7 @@ class Plugin:
             ) from problem
 
     async def _register(self, connection: Connection, service: PluginService) -> None:
-        """Register, and wait until the runtime has told of all its sandboxes."""
+        """Register, and wait until the runtime has listed all its sandboxes."""
         request = nri_pb2.RegisterPluginRequest(plugin_name=self._settings.name, plugin_idx=self._settings.index)
         async with asyncio.timeout(HANDSHAKE_SECONDS):
             await connection.call(RUNTIME_SERVICE, "RegisterPlugin", request.SerializeToString(), HANDSHAKE_SECONDS)
@@ -367,5 +367,5 @@ class Plugin:
 
     @property
     def _patience(self) -> float:
-        """How long a runtime waits for an answer; nobody waits for a hook longer."""
+        """How long a runtime waits for an answer; a hook is not waited for longer."""
         return (self.runtime.request_timeout if self.runtime else 0.0) or DEFAULT_TIMEOUT

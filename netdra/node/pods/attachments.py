@@ -1,8 +1,8 @@
-"""What the runtime's hooks come to: a sandbox gets its network before its first container, and gives it back after.
+"""Answers the runtime's hooks: a sandbox gets its network before its first container, and gives it back after the last.
 
 `netdra.node.nri` calls it as its `SandboxHooks`, and answers in time (decision D12): a hook that is late goes on until
 its work is done or undone, because the kernel cannot be interrupted, and keeps its turn of the sandbox (`table`) until
-then. Blocking work is done in threads, of three kinds, so that nobody waits for what another may hang in.
+then. Blocking work is done in threads of three kinds, so that no work waits for another kind that may hang.
 """
 
 from __future__ import annotations
@@ -42,11 +42,11 @@ UNDO_SECONDS = 5.0
 MOST_TRIES = 5  # of taking a sandbox down whose namespace is gone, or whose plugins refuse to (decision D13)
 WORKERS = 8
 UNDO_WORKERS = 2
-"""Of sandboxes whose plugins do not answer so many are undone at once, and nobody else waits for them."""
+"""How many sandboxes whose plugins do not answer are undone at once; other sandboxes do not wait for them."""
 
 
 class StoppedError(TemporaryError):
-    """A sandbox is not attached, since it was stopped first, or another one of its pod has begun."""
+    """A sandbox is not attached, because it was stopped first, or another sandbox of its pod has begun."""
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ class Threads:
 
     Attributes:
         work: attaching and taking down.
-        undoing: taking down what a plugin does not answer for.
+        undoing: taking down sandboxes whose plugin does not answer.
         looking: looks at the kernel that take microseconds, which a pod without claims may need.
     """
 
@@ -65,7 +65,7 @@ class Threads:
 
     @classmethod
     def made(cls, initializer: Callable[[], object] | None = None) -> Threads:
-        """New ones.
+        """New threads.
 
         Args:
             initializer: is called in each thread before its first work.
@@ -77,7 +77,7 @@ class Threads:
         )
 
     def shutdown(self) -> None:
-        """Wait for what is being done."""
+        """Wait for the work in hand."""
         for pool in (self.work, self.looking):
             pool.shutdown()
 
@@ -87,13 +87,13 @@ class Attachments:
     """Attaches the sandboxes of this node and takes them down.
 
     Attributes:
-        network: what is done to a sandbox.
-        threads: where it is done.
-        changed: is called when other devices are held, or with other trouble.
-        listed: is called when the runtime has said which sandboxes there are.
-        ended_unseen: is called when a sandbox may have ended without our being told (`netdra.node.pods.orphans`).
-        permits: what those who write topologies may have of the node.
-        circuits: the plugins that do not answer, so that nobody waits for them.
+        network: acts on a sandbox.
+        threads: do the blocking work.
+        changed: called when the held devices, or their troubles, have changed.
+        listed: called when the runtime has listed its sandboxes.
+        ended_unseen: called when a sandbox may have ended without a hook (`netdra.node.pods.orphans`).
+        permits: what authors of topologies may use of the node.
+        circuits: the plugins that do not answer, so that no hook waits for them.
     """
 
     tracker: Tracker
@@ -115,7 +115,7 @@ class Attachments:
         return self.network.table
 
     async def synchronize(self, sandboxes: Sequence[Sandbox]) -> None:
-        """Take down which sandboxes there are; `reconcile` compares them with what is really there."""
+        """Note which sandboxes there are; `reconcile` compares them with their networks."""
         alive = await self.in_thread(lambda: self.network.alive(sandboxes))
         self.table.listed(alive, self.network.sandboxes_on_disk())
         self.listed()
@@ -124,7 +124,7 @@ class Attachments:
         """Give a sandbox the network of its claims, or refuse it.
 
         Raises:
-            NetdraError: it has none, and nothing of it is left.
+            NetdraError: the sandbox has no network, and nothing of one is left.
         """
         deadline = time.monotonic() + budget
         self.table.begins(sandbox)
@@ -142,7 +142,7 @@ class Attachments:
         """Take a sandbox down, from its checkpoint alone.
 
         Raises:
-            TemporaryError: something could not be undone yet; `orphans` goes on with it.
+            TemporaryError: not all could be undone yet; `orphans` goes on with it.
         """
         self.table.ended(sandbox.id)
         if not self.table.is_busy(sandbox.id) and not self.has_anything(sandbox.id):
@@ -159,7 +159,7 @@ class Attachments:
         """Take down what is left of a sandbox.
 
         Raises:
-            TemporaryError: something could not be undone yet; `orphans` goes on with it.
+            TemporaryError: not all could be undone yet; `orphans` goes on with it.
         """
         await self.stop(sandbox, REMOVE_SECONDS)
         self.events.recovered(sandbox)
@@ -169,7 +169,7 @@ class Attachments:
         return self.circuits.is_open(self.table.plugins(sandbox))
 
     def undo_later(self, sandbox: Sandbox) -> None:
-        """Take a sandbox down without anybody waiting for it, in a share of the threads; `orphans` goes on with it."""
+        """Take a sandbox down in the background, in a share of the threads; `orphans` goes on with it."""
         if sandbox.id in self._background:
             return
         with _about(sandbox):
@@ -177,19 +177,19 @@ class Attachments:
         task.add_done_callback(lambda _: self._background.pop(sandbox.id, None))
 
     async def aclose(self) -> None:
-        """Wait for what has begun: nothing is left half done."""
-        # No more is begun of what may hang: it is in checkpoints.
+        """Wait for the work in hand: nothing is left half done."""
+        # No more work is begun that may hang: checkpoints have it.
         self.threads.undoing.shutdown(wait=False, cancel_futures=True)
         await self.table.at_rest()
         self.threads.shutdown()
         self.table.namespaces.close()
 
     def has_anything(self, sandbox: str) -> bool:
-        """Whether there is anything of a sandbox that would have to be undone."""
+        """Whether a sandbox has anything to undo."""
         return self.table.has_anything(sandbox) or self.network.has_checkpoint(sandbox)
 
     async def attach(self, sandbox: Sandbox, claims: Sequence[ResourceClaim], deadline: float) -> None:
-        """Attach a sandbox whose turn one has.
+        """Attach a sandbox whose turn the caller has.
 
         Raises:
             NetdraError: it is not attached; claim, pod and log say why.
@@ -197,7 +197,7 @@ class Attachments:
         try:
             outcomes = await self._attached(sandbox, claims, deadline)
         except StoppedError:
-            raise  # of a pod that has ended, or has another sandbox by now, nothing is to be said
+            raise  # the pod has ended, or has another sandbox by now: it gets no status and no event
         except NetdraError as problem:
             if self.network.has_checkpoint(sandbox.id):
                 self.table.explain(sandbox.id, message_of(problem))
@@ -212,8 +212,8 @@ class Attachments:
         """Take a sandbox down, when its turn comes.
 
         Raises:
-            TemporaryError: something could not be undone yet.
-            PermanentError: it never could, and is given up (decision D13).
+            TemporaryError: not all could be undone yet.
+            PermanentError: not all could be undone, and the rest is given up (decision D13).
         """
         deadline = time.monotonic() + seconds
         async with self.table.turn(sandbox):
@@ -229,11 +229,11 @@ class Attachments:
 
     async def in_thread(self, work: Callable[[], T], threads: ThreadPoolExecutor | None = None) -> T:
         """Do blocking work in the pool, or in other threads."""
-        context = contextvars.copy_context()  # what log lines are about goes along
+        context = contextvars.copy_context()  # the fields of log lines go along
         return await asyncio.get_running_loop().run_in_executor(threads or self.threads.work, lambda: context.run(work))
 
     def _report(self, sandbox: Sandbox, undone: Undone) -> None:
-        """Say what became of taking a sandbox down.
+        """Report the outcome of taking a sandbox down.
 
         Raises:
             NetdraError: not all could be undone.
@@ -256,7 +256,7 @@ class Attachments:
             claims = await self.tracker.claims_of(sandbox, max(0.0, left * LOOKUP_SHARE))
         except TemporaryError as problem:
             if await self.in_thread(lambda: self.network.is_on_hosts(sandbox), self.threads.looking):
-                return  # it has no network to be attached to, and no CDI specification either
+                return  # it is on the host's network: nothing is attached, and there is no CDI specification either
             self.events.failed(sandbox, problem)
             raise
         if claims:
@@ -301,10 +301,11 @@ class Attachments:
             self.ended_unseen()
 
     def _plans(self, sandbox: Sandbox, claims: Sequence[ResourceClaim]) -> tuple[Plan, ...]:
-        """What the claims come to on this node, as it is now.
+        """The claims' plans on this node, as it is now.
 
         Raises:
-            NetdraError: they fit no topology, another pod has what can only be in one, or what they need is not known.
+            NetdraError: the claims fit no topology, another pod has a device that only one can have, or the node's
+                devices or the cluster's objects are not known.
         """
         if not self.view.ready:
             raise TemporaryError(
@@ -318,7 +319,7 @@ class Attachments:
         return plans
 
     def _pods_of(self, claim: ResourceClaim, sandbox: Sandbox) -> tuple[str, ...]:
-        """The pods that have a claim now, and the one that is to have it too."""
+        """The pods that have a claim now, and the sandbox's pod, which is to have it too."""
         users = map(self.table.running, self.table.users(claim.metadata.uid))
         others = (user.name for user in users if user is not None and user.uid != sandbox.uid)
         return (*dict.fromkeys(others), sandbox.name)
@@ -334,6 +335,6 @@ class Attachments:
 
 @contextmanager
 def _about(sandbox: Sandbox) -> Iterator[None]:
-    """Name a sandbox and its pod in the log lines of what is done meanwhile."""
+    """Name a sandbox and its pod in the log lines of work that is done meanwhile."""
     with about(sandbox=sandbox.id, pod=f"{sandbox.namespace}/{sandbox.name}"):
         yield

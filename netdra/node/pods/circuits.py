@@ -1,8 +1,9 @@
 """Plugins that do not answer are left alone for a while: their pods are refused at once instead of after a timeout.
 
-A runtime asks about one sandbox after the other, so a hook that waits in vain holds up every pod of the node. Asked by
-`netdra.node.pods.attachments` before a sandbox is attached, and told how that ended; one circuit a plugin type, opened
-by a timeout for 5 s, then twice as long each time up to 5 minutes. When that is over one sandbox is let through to try.
+A runtime calls hooks for one sandbox after the other, so a hook that waits in vain holds up every pod of the node.
+Called by `netdra.node.pods.attachments` before a sandbox is attached, and after it with the outcome. A plugin type has
+one circuit, which a timeout opens for 5 s, then for twice as long each time up to 5 minutes. When that is over one
+sandbox is let through to try.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ MOST_SECONDS = 300.0
 
 
 class NotAnsweringError(TemporaryError):
-    """A plugin that a sandbox needs did not answer lately, so nothing was begun."""
+    """A plugin that a sandbox needs did not answer lately, so the sandbox was not begun."""
 
 
 @dataclass
@@ -39,7 +40,7 @@ class Circuits:
     """The plugins that timed out. One event loop's.
 
     Attributes:
-        opened: told of a plugin that is left alone from now on, and for how many seconds.
+        opened: called with a plugin that is left alone from now on, and for how many seconds.
         clock: seconds that never go back.
     """
 
@@ -48,7 +49,7 @@ class Circuits:
     _circuits: dict[str, _Circuit] = field(default_factory=dict)
 
     def admit(self, plugins: Collection[str]) -> None:
-        """Let a sandbox try its plugins; say by `ended` how that went.
+        """Let a sandbox try its plugins; the caller reports the outcome by `ended`.
 
         Raises:
             NotAnsweringError: one of them is left alone, or another sandbox tries it just now.
@@ -66,7 +67,7 @@ class Circuits:
                 self._circuits[plugin].trying = True
 
     def ended(self, plugins: Collection[str], problem: NetdraError | None) -> None:
-        """What was admitted has ended: all of its plugins answered, or `problem` says which did not."""
+        """An admitted sandbox is done: all of its plugins answered, or `problem` names those that did not."""
         hung = hung_of(problem) if problem is not None else ()
         for plugin in plugins:
             circuit = self._circuits.get(plugin)
@@ -83,7 +84,7 @@ class Circuits:
         for plugin in plugins:
             circuit = self._circuits.get(plugin)
             if circuit is not None and now < circuit.until:
-                continue  # several began before the first one was known to hang
+                continue  # several sandboxes began before the first one's plugin was known to hang
             seconds = min(MOST_SECONDS, circuit.seconds * 2) if circuit is not None else FIRST_SECONDS
             self._circuits[plugin] = _Circuit(seconds, now + seconds)
             CIRCUITS_OPEN.labels(step_type(plugin)).set(1)
@@ -96,7 +97,7 @@ class Circuits:
 
 
 def programs(plans: Iterable[Plan]) -> frozenset[str]:
-    """The plugins that plans run as programs, those that give addresses included."""
+    """The plugins that plans run as programs, IPAM plugins included."""
     return frozenset(_programs(plans))
 
 
@@ -110,7 +111,7 @@ def _programs(plans: Iterable[Plan]) -> Iterator[str]:
 
 
 def hung_of(problem: NetdraError) -> tuple[str, ...]:
-    """The plugins that an error says did not answer in time."""
+    """The plugins that did not answer in time, by an error."""
     hung: Iterable[str] = ()
     if isinstance(problem, AttachError):
         report = problem.report

@@ -1,7 +1,7 @@
 """The events of pods whose network failed, was restored or came late, each with a line in the log.
 
-Made by `netdra.node.pods.attachments` and `reconcile`. The runtime tries a refused pod anew every dozen seconds, each
-time with another sandbox; an event that says the same but for the sandbox is not emitted again.
+Used by `netdra.node.pods.attachments` and `reconcile`. The runtime tries a refused pod anew every dozen seconds, each
+time with another sandbox; an event with the same text but for the sandbox is not emitted again.
 """
 
 from __future__ import annotations
@@ -42,23 +42,23 @@ class PodEvents:
             self._emit_of(sandbox, "Warning", "NetworkNotAttached", "Attach", text)
 
     def not_undone(self, sandbox: Sandbox, trouble: str) -> None:
-        """Something of a sandbox could not be given back yet."""
+        """A sandbox's network could not be given back yet, or not whole."""
         if self._is_new(sandbox, trouble):
             log.warning("not given back yet: %s", trouble, extra=_about(sandbox))
             self._emit_of(sandbox, "Warning", "NetworkNotDetached", "Detach", trouble)
 
     def not_restored(self, sandbox: Sandbox, notes: str) -> None:
-        """All of a sandbox is undone, and something of the node is not as it was before: a virtual device is lost."""
+        """A sandbox is undone, and the node is not as it was before: a virtual device is lost."""
         log.warning("not as it was before: %s", notes, extra=_about(sandbox))
         self._emit_of(sandbox, "Warning", "NetworkNotRestored", "Detach", notes)
 
     def restored(self, sandbox: Sandbox, restored: str) -> None:
-        """A plugin left a device of the node otherwise than it was, and netdra made it that again."""
+        """A plugin left a device of the node otherwise than it was, and netdra restored it."""
         log.warning("restored, as its plugin had not: %s", restored, extra=_about(sandbox))
         self._emit_of(sandbox, "Normal", "DeviceRestored", "Detach", restored)
 
     def given_up(self, sandbox: Sandbox, trouble: str) -> None:
-        """What could not be given back is tried no more, and left for a person."""
+        """A network that could not be given back is tried no more, and left for a person."""
         log.error('pod "%s/%s", sandbox %s: %s', sandbox.namespace, sandbox.name, sandbox.id, trouble)
         self._emit_of(sandbox, "Warning", "NetworkGivenUp", "Detach", trouble)
 
@@ -82,7 +82,7 @@ class PodEvents:
         self._emit(Occurrence(regarding=node, type="Warning", reason="PluginNotAnswering", action="Attach", note=text))
 
     def recovered(self, sandbox: Sandbox) -> None:
-        """Nothing is wrong with a pod, or it is gone: what is wrong next is news."""
+        """A pod has no problem, or is gone: its next problem is a new event."""
         self._last.pop(sandbox.uid, None)
 
     def _is_new(self, sandbox: Sandbox, text: str) -> bool:
@@ -104,19 +104,19 @@ class PodEvents:
 
 
 def message_of(problem: NetdraError) -> str:
-    """What went wrong, for people: of a chain, the step that failed and what became of the others."""
+    """A problem's text for people: of a chain, the step that failed and the outcome of the other steps."""
     return str(problem.report) if isinstance(problem, AttachError) else str(problem)
 
 
 def reason_of(problem: NetdraError) -> str:
-    """The same as one word for programs."""
+    """A problem as one word for programs."""
     if isinstance(problem, AttachError):
         return "StepFailed"
     return "NotYet" if isinstance(problem, TemporaryError) else "Refused"
 
 
 def _about(sandbox: Sandbox, problem: NetdraError | None = None) -> dict[str, object]:
-    """What a line is about: the pod, and the first step that failed."""
+    """The fields of a log line: the pod, and the first step that failed."""
     about = Fields(pod=f"{sandbox.namespace}/{sandbox.name}", sandbox=sandbox.id)
     if isinstance(problem, AttachError) and problem.report.failures:
         first = problem.report.failures[0]

@@ -1,11 +1,11 @@
 """Holds the network namespaces of sandboxes until netdra's devices are out of them, whatever the runtime does first.
 
-CRI-O removes a sandbox's namespace before it tells of the stop, and a containerd that was restarted tells of no stop of
-an older sandbox. What is virtual in a namespace ends with it (default_device_exit_batch() in net/core/dev.c), so
+CRI-O removes a sandbox's namespace before it reports the stop, and a containerd that was restarted reports no stop of
+an older sandbox. Virtual devices in a namespace end with it (default_device_exit_batch() in net/core/dev.c), so
 `netdra.node.pods.network` holds it from before the first device is moved in until the last one is out.
 
-It is held by a descriptor and by nothing else (decision D22): all of them end with the process, so none is held for a
-pod that ends while there is no daemon. The next daemon holds those of the checkpoints that are still there.
+It is held by a descriptor and by nothing else (decision D22): descriptors end with the process, so no namespace is held
+for a pod that ends while there is no daemon. The next daemon holds those of the checkpoints that are still there.
 """
 
 from __future__ import annotations
@@ -27,19 +27,19 @@ from netdra.kernel.netns import Namespace
 log = logging.getLogger(__name__)
 
 LOOK_SECONDS = 1.0
-"""How long after a namespace was gone it is looked at again. Its sandbox is looked for if it is still gone: CRI-O tells
-of the stop in between."""
+"""How long after a namespace was gone it is looked at again. If it is still gone, ended sandboxes are looked for: CRI-O
+reports the stop in between."""
 DAMPING_SECONDS = 0.1
 """How long after mounts changed further changes are awaited: a runtime unmounts several things of a sandbox. While they
 go on changing, all are looked at every LOOK_SECONDS: a node that starts pods mounts all the time."""
 IDLE_SECONDS = 30.0
-"""How often all are looked at although no mount has changed, as a check."""
+"""Seconds between two looks at all namespaces although no mount has changed, as a check."""
 _PROCESSES = "/proc/"
 
 
 @dataclass(frozen=True)
 class _Held:
-    """A namespace, open, the path by which the runtime and others know it, and the device and inode that it has."""
+    """An open namespace, the path by which the runtime knows it, and its device and inode."""
 
     namespace: Namespace
     path: str
@@ -47,7 +47,7 @@ class _Held:
 
     @property
     def is_lost(self) -> bool:
-        """Whether the path leads to it no longer. One system call: all are asked at once."""
+        """Whether the path no longer leads to the namespace. One system call: all are looked at in one go."""
         try:
             status = os.stat(self.path)  # noqa: PTH116
         except OSError:
@@ -70,7 +70,7 @@ class Namespaces:
     def hold(self, sandbox: str, path: str) -> None:
         """Hold the namespace at a path, in place of another one that is held for the sandbox.
 
-        A missing namespace is not held, and nobody is told: the next action in it fails.
+        A missing namespace is not held, without an error: the next action in it fails.
         """
         try:
             namespace = Namespace.open(path)
@@ -89,75 +89,75 @@ class Namespaces:
             self._look()
 
     def release(self, sandbox: str) -> None:
-        """Hold a sandbox's namespace no longer; done already is no error."""
+        """Hold a sandbox's namespace no longer; a sandbox without one is no error."""
         with self._lock:
-            held = self._held.pop(sandbox, None)
-            if held is not None:
-                held.namespace.close()
+            former = self._held.pop(sandbox, None)
+            if former is not None:
+                former.namespace.close()
 
     def has(self, sandbox: str) -> bool:
         """Whether a namespace is held for a sandbox."""
         return sandbox in self._held
 
     def sandboxes(self) -> tuple[str, ...]:
-        """The sandboxes that a namespace is held for."""
+        """The sandboxes whose namespaces are held."""
         with self._lock:
             return tuple(self._held)
 
     def path(self, sandbox: str) -> str:
-        """A path of the namespace that is held for a sandbox, for us and the programs that we run; "" for none."""
+        """The path of a sandbox's held namespace for this process and the programs that it runs; "" for none."""
         with self._lock:
-            held = self._held.get(sandbox)
-            return f"/proc/{os.getpid()}/fd/{held.namespace.fd}" if held is not None else ""
+            entry = self._held.get(sandbox)
+            return f"/proc/{os.getpid()}/fd/{entry.namespace.fd}" if entry is not None else ""
 
     def lost(self) -> tuple[str, ...]:
-        """The sandboxes whose namespace is there for nobody but us: no longer at its path."""
+        """The sandboxes whose namespace is no longer at its path: only this process still has it."""
         return tuple(sandbox for sandbox, _ in self._lost())
 
     def close(self) -> None:
-        """Hold none any more."""
+        """Release all."""
         for sandbox in tuple(self._held):
             self.release(sandbox)
 
     async def follow(self, lost: Callable[[], None]) -> None:
-        """Until cancelled, have those looked for that ended without our being told.
+        """Until cancelled, have sandboxes looked for that ended without a hook.
 
-        A namespace's path ends with an unmount, which the kernel tells of; the paths themselves are not watched: the
-        programs of a node may have used up all that can be watched (fs.inotify). Below /proc a path ends with a
-        process, and nothing tells of that: while one is held there, the paths are looked at all the time.
+        A namespace's path ends with an unmount, which the kernel reports. The paths themselves are not watched: the
+        programs of a node may have used up all watches (fs.inotify). Below /proc a path ends with a process, and the
+        kernel reports nothing: while such a namespace is held, the paths are looked at all the time.
 
         Args:
-            lost: called once for each sandbox of which nothing has been heard for a while since its namespace went.
+            lost: called once for each namespace that is still held a while after it went.
         """
         before: set[tuple[str, int]] = set()
-        told: set[tuple[str, int]] = set()
+        reported: set[tuple[str, int]] = set()
         with _Unmounts() as unmounts:
             self._look = unmounts.look
             while True:
                 now = self._lost()
-                told &= now
-                if (now & before) - told:
-                    told |= now & before
+                reported &= now
+                if (now & before) - reported:
+                    reported |= now & before
                     lost()
                 before = now
-                if before - told or self._has_processes():
+                if before - reported or self._has_processes():
                     await asyncio.sleep(LOOK_SECONDS)
                 else:
                     await unmounts.wait()
 
     def _has_processes(self) -> bool:
         with self._lock:
-            return any(held.path.startswith(_PROCESSES) for held in self._held.values())
+            return any(entry.path.startswith(_PROCESSES) for entry in self._held.values())
 
     def _lost(self) -> set[tuple[str, int]]:
-        """The same with the namespaces' numbers."""
+        """The lost sandboxes with their namespaces' inode numbers."""
         with self._lock:
-            held = list(self._held.items())
-        return {(sandbox, namespace.file[1]) for sandbox, namespace in held if namespace.is_lost}
+            entries = list(self._held.items())
+        return {(sandbox, entry.file[1]) for sandbox, entry in entries if entry.is_lost}
 
 
 class _Unmounts:
-    """Waits until mounts change; where the kernel does not let us hear of that, for as long as between two looks."""
+    """Waits until mounts change; where the kernel does not report that, for as long as between two looks."""
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
@@ -182,7 +182,7 @@ class _Unmounts:
         self._stack.close()
 
     def look(self) -> None:
-        """Let who waits go on. Any thread may call, also when nobody waits any more."""
+        """End the wait. Any thread may call, also when there is no wait any more."""
         with suppress(RuntimeError):  # the loop has ended
             self._loop.call_soon_threadsafe(self._heard.set)
 

@@ -1,6 +1,6 @@
 """A sandbox's network and its claims' CDI specifications: both there, or neither. Blocking; called in worker threads.
 
-Called by `netdra.node.pods.attachments`, `reconcile` and `orphans`, who have the sandbox's turn (`table`).
+Called by `netdra.node.pods.attachments`, `reconcile` and `orphans`, which have the sandbox's turn (`table`).
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from netdra.topology.devices import DeviceKey
 from netdra.topology.ports import with_ports
 
 COLLECT_SECONDS = 2.0  # no sandbox begins for half of it, which is less than a hook has
-_AFTERWARDS = 0.05  # seconds of a budget that are kept for what follows the chain
+_AFTERWARDS = 0.05  # seconds of a budget that are reserved for the work after the chain
 
 
 class Network:
@@ -47,21 +47,21 @@ class Network:
     def held(self) -> Sequence[HeldDevice]:
         """Each device that a claim has, once for each claim, as `netdra.node.view.Holder`.
 
-        Read from the disk: what another daemon of this node wrote counts at once.
+        Read from the disk: the files of another daemon of this node count at once.
         """
-        troubles = self.table.troubles
-        held: dict[tuple[DeviceKey, str], str] = {}
+        of_sandboxes = self.table.troubles
+        troubles: dict[tuple[DeviceKey, str], str] = {}
         for claim in self.table.prepared.all():
             for device in claim.devices:
                 if not device.admin_access:
-                    held[device.key, claim.claim.uid] = ""
+                    troubles[device.key, claim.claim.uid] = ""
         for saved in self.checkpoints():
             for key, uid in _devices_of(saved):
-                held[key, uid] = held.get((key, uid), "") or troubles.get(saved.header.pod.sandbox, "")
-        return tuple(HeldDevice(key=key, claim=uid, trouble=trouble) for (key, uid), trouble in held.items())
+                troubles[key, uid] = troubles.get((key, uid), "") or of_sandboxes.get(saved.header.pod.sandbox, "")
+        return tuple(HeldDevice(key=key, claim=uid, trouble=trouble) for (key, uid), trouble in troubles.items())
 
     def has_checkpoint(self, sandbox: str) -> bool:
-        """Whether anything was ever begun for a sandbox, and not undone. Takes microseconds.
+        """Whether a chain was ever begun for a sandbox, and not undone. Takes microseconds.
 
         Raises:
             InvalidInputError: the id cannot be a sandbox's.
@@ -69,10 +69,10 @@ class Network:
         return checkpoint.path_of(self.settings.state, sandbox).exists()
 
     def alive(self, sandboxes: Sequence[Sandbox]) -> tuple[Sandbox, ...]:
-        """Those that have a network namespace of their own now; of those of one pod, the newest.
+        """The sandboxes that have a network namespace of their own now; of one pod's sandboxes the newest.
 
-        A runtime may list a sandbox that has stopped by the path that its namespace had, and one on the host's network
-        by a path of the host's (CRI-O does both): the kernel is asked what is there. A pod has one sandbox at a time.
+        A runtime may list a stopped sandbox by the path that its namespace had, and a sandbox on the host's network by
+        a path of the host's (CRI-O does both), so the kernel is asked. A pod has one sandbox at a time.
         """
         host = netns.inode_at()
         newest: dict[tuple[str, str, str], tuple[int, Sandbox]] = {}
@@ -86,11 +86,11 @@ class Network:
         return tuple(sandbox for _, sandbox in newest.values())
 
     def is_on_hosts(self, sandbox: Sandbox) -> bool:
-        """Whether a sandbox is on the host's network: some runtimes tell of no namespace then, others of the host's."""
+        """Whether a sandbox is on the host's network: some runtimes give no namespace then, others the host's."""
         return not sandbox.netns or netns.inode_at(sandbox.netns) == netns.inode_at()
 
     def hold(self, saved: Saved) -> None:
-        """Hold the namespace of a sandbox that a former process has left, if it is there."""
+        """Hold the namespace of a sandbox that a former process left, if it is there."""
         namespace = saved.header.namespace
         if checks.is_there(namespace):
             self.table.hold(sandbox_of(saved))
@@ -100,17 +100,17 @@ class Network:
         return checks.standing(self.settings.state, sandbox.id, sandbox.netns)
 
     def with_ports(self, plans: Sequence[Plan]) -> tuple[Plan, ...]:
-        """Plans with the ports in Neutron that their claims' records say that their VFs have.
+        """Plans with the ports in Neutron of their VFs, as the prepared claims have them.
 
         Raises:
-            NetdraError: a record has none, or cannot be read.
+            NetdraError: a prepared claim has none, or cannot be read.
         """
 
-        def recorded(claim: ClaimReference, device: PlannedDevice) -> PlannedPort | None:
+        def recorded(claim: ClaimReference, planned: PlannedDevice) -> PlannedPort | None:
             prepared = self.table.prepared.get(claim.uid)
-            kept = prepared.devices if prepared is not None else ()
-            wanted = (device.pool, device.device, device.pci_address)
-            return next((one.port for one in kept if (*one.key, one.facts.pci_address) == wanted), None)
+            devices = prepared.devices if prepared is not None else ()
+            wanted = (planned.pool, planned.device, planned.pci_address)
+            return next((device.port for device in devices if (*device.key, device.facts.pci_address) == wanted), None)
 
         return with_ports(plans, recorded)
 
@@ -127,13 +127,13 @@ class Network:
         Args:
             sandbox: the pod's.
             claims: all of its claims that have devices of ours.
-            plans: what they come to; none if no topology speaks of their devices.
+            plans: their plans; none if no topology names their devices.
             deadline: when all must be done, undoing included, on the monotonic clock.
             schemas: the cluster's plugin schemas.
 
         Raises:
-            InvalidInputError: it is on the host's network.
-            NetdraError: it is not attached.
+            InvalidInputError: the sandbox is on the host's network.
+            NetdraError: the sandbox is not attached.
         """
         if self.is_on_hosts(sandbox):
             raise _host_network(sandbox, claims)
@@ -153,7 +153,7 @@ class Network:
         return outcomes
 
     def confirm(self, sandbox: Sandbox, claims: Sequence[ResourceClaim], saved: Saved) -> tuple[Outcome, ...]:
-        """Let the containers of a sandbox whose network stands be created, and say what it has.
+        """Let the containers of a sandbox whose network stands be created; returns the outcomes of its claims.
 
         Raises:
             NetdraError: a CDI specification cannot be written.
@@ -164,7 +164,7 @@ class Network:
         return outcomes
 
     def drift(self, sandbox: Sandbox) -> tuple[str, ...]:
-        """In words, what of a sandbox's network is no longer as it was made; nothing of one that ends just now.
+        """The drift of a sandbox's network as texts; none of a sandbox that ends just now.
 
         Raises:
             TemporaryError: the sandbox is just being attached or detached by another process.
@@ -174,7 +174,7 @@ class Network:
         return drift if self.alive((sandbox,)) else ()
 
     def undo(self, sandbox: str, deadline: float, netns: str = "", *, give_up: bool = False) -> Undone:
-        """Take a sandbox down: no container more, then its network. Tries everything, and says what is left.
+        """Take a sandbox down: no further container, then its network. Tries everything, and returns what is left.
 
         Args:
             sandbox: its id.
@@ -216,14 +216,14 @@ class Network:
             deadline: when it must be done, on the monotonic clock.
             netns: where its namespace is now.
             give_up: try for the last time.
-            trouble: what else could not be done before.
-            claims: those that it had, as far as they are known; else the checkpoint is asked.
+            trouble: the problems before.
+            claims: its claims, as far as they are known; else the checkpoint is read.
         """
         try:
             claims = claims or self._recorded_claims(sandbox)
-            held = self.table.namespaces.path(sandbox)
+            path = self.table.namespaces.path(sandbox)
             settings = self._within(deadline)
-            report = detach(sandbox, settings, netns, held_netns=held, give_up=give_up, keep_stranded=True)
+            report = detach(sandbox, settings, netns, held_netns=path, give_up=give_up, keep_stranded=True)
         except NetdraError as problem:
             return Undone(claims=claims, trouble="\n".join((*trouble, problem.what)))
         metrics.detached(report)
@@ -249,7 +249,7 @@ class Network:
         return checkpoint.sandboxes(self.settings.state)
 
     def checkpoints(self) -> list[Saved]:
-        """All checkpoints that can be read; what cannot is put aside when its sandbox is next spoken of."""
+        """All checkpoints that can be read; others are put aside when their sandbox is next acted on."""
         return checkpoint.load_all(self.settings.state)[0]
 
     def is_of_a_lost_namespace(self, saved: Saved) -> bool:
@@ -260,7 +260,7 @@ class Network:
         return not checks.is_there(header.namespace)
 
     def collect(self, plans: Sequence[Plan]) -> CollectReport:
-        """Have plugins free what belongs to no sandbox of this node any more; see `netdra.chain.collect`.
+        """Have plugins free leases that belong to no sandbox of this node any more; see `netdra.chain.collect`.
 
         Args:
             plans: of networks that may have no sandbox any more.
@@ -289,7 +289,7 @@ class Network:
 
 
 def sandbox_of(saved: Saved) -> Sandbox:
-    """The sandbox of a checkpoint, as far as that knows it."""
+    """The sandbox of a checkpoint, as far as the checkpoint has it."""
     pod = saved.header.pod
     return Sandbox(
         id=pod.sandbox, name=pod.name, namespace=pod.namespace, uid=pod.uid, netns=saved.header.namespace.path
@@ -305,10 +305,10 @@ def _devices_of(saved: Saved) -> Iterator[tuple[DeviceKey, str]]:
 
 
 def _releases_namespace(report: DetachReport, *, give_up: bool) -> bool:
-    """Whether a namespace is held no longer: nothing is left in it, or only we have it and all was tried.
+    """Whether a namespace is held no longer: no device is left in it, or only this process has it and all was tried.
 
-    What could not be taken out of it then goes the way of every namespace: the kernel gives back what is physical.
-    Longer it is not held, or a pod that has ended would go on answering on the network.
+    Devices that could not be taken out end as with every namespace: the kernel gives back physical ones. It is not held
+    longer, or a pod that has ended would go on answering on the network.
     """
     return report.is_undone or (report.namespace_gone and (report.is_tried or give_up))
 

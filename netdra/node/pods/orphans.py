@@ -1,12 +1,13 @@
 """Gives back what is left of pods that are gone: checkpoints, prepared claims, CDI files. At start, and now and then.
 
-Run by `netdra.node.pods.service`. What is whose is told by the checkpoints and the prepared claims alone; what cannot
-be given back is kept, tried again and reported, and the devices are tainted with it. What only plugins know of, such
-as leases, they are told to free by themselves: at start, when something was given up, and seldom else.
+Run by `netdra.node.pods.service`. Checkpoints and prepared claims alone have the owners. A network that cannot be given
+back is kept, tried again and reported, and its devices are tainted. Plugins are asked to free by themselves what they
+alone know, such as leases: at start, after a sandbox was given up, and seldom otherwise.
 
-A containerd that was restarted tells of no end of a sandbox that is older than itself (`needsStopping` in its
-internal/nri/nri.go knows what it saw begin). So sandboxes that have ended are also looked for when one may matter: at
-once and to the end before a claim is given up (`settle`), and soon when a pod has a new one (`look_at_sandboxes`).
+A containerd that was restarted reports no end of a sandbox that is older than itself (`needsStopping` in its
+internal/nri/nri.go knows only sandboxes that it saw begin). So sandboxes that have ended are also looked for when one
+may matter: at once and to the end before a claim is given up (`settle`), and soon when a pod has a new sandbox
+(`look_at_sandboxes`).
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ _EVERYTHING, _SANDBOXES = "everything", "sandboxes"
 
 @dataclass
 class Orphans:
-    """Looks for what nobody will ask us to give back any more.
+    """Looks for sandboxes, claims and files that neither the runtime nor the kubelet will ask us to give back any more.
 
     Attributes:
         claims: gives a prepared claim up.
@@ -66,11 +67,11 @@ class Orphans:
         self._queue.add(_EVERYTHING)
 
     def look_at_sandboxes(self) -> None:
-        """Look soon for sandboxes that have ended without our being told."""
+        """Look soon for sandboxes that have ended without a hook."""
         self._queue.add(_SANDBOXES)
 
     async def run(self) -> None:
-        """Look around until cancelled: at once, now and then, and sooner while something could not be given back."""
+        """Look around until cancelled: at once, now and then, and sooner while there is trouble with a sandbox."""
         self.look()
         await self._queue.run()
 
@@ -110,7 +111,7 @@ class Orphans:
                 await self._sandboxes(frozenset(users))
 
     async def _sandboxes(self, only: frozenset[str] | None = None) -> None:
-        """Take down sandboxes that do not run any more: by what the runtime said, or since their namespace is gone.
+        """Take down sandboxes that run no more: the runtime said so, or their namespace is gone.
 
         Args:
             only: the sandboxes to look at; None for all.
@@ -141,17 +142,17 @@ class Orphans:
                 await self._take_down(sandbox)
 
     async def _take_down(self, sandbox: Sandbox) -> None:
-        """Take a sandbox down; what fails is reported, and kept as a trouble or given up."""
+        """Take a sandbox down; a failure is reported, and kept as a trouble or given up."""
         try:
             with counted(ORPHANS, "sandbox"):
                 await self.attachments.take_down(sandbox, SECONDS_EACH)
         except PermanentError:
-            self._collect_at = -math.inf  # the plugin may know better by itself what to free
+            self._collect_at = -math.inf  # the plugin may know by itself what to free
         except NetdraError:
             pass
 
     async def _collect(self) -> None:
-        """Have plugins free what nothing here speaks of any more, when it is time.
+        """Have plugins free what no checkpoint has any more, when it is time.
 
         Raises:
             TemporaryError: sandboxes are just beginning; it is tried in the next round.
@@ -173,7 +174,7 @@ class Orphans:
                 log.warning('plugin "%s", network "%s": %s', network.plugin, network.network, network.problem)
 
     async def _claims(self) -> None:
-        """Give up prepared claims that are gone, or that no pod of this node has: seen so twice, as a watch may lag."""
+        """Give up prepared claims that were gone, or without a pod of this node, twice in a row: a watch may lag."""
         attachments = self.attachments
         prepared = await attachments.in_thread(attachments.table.prepared.all)
         idle = [claim.claim for claim in prepared if not attachments.table.users(claim.claim.uid)]

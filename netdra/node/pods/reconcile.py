@@ -1,8 +1,8 @@
-"""Compares the sandboxes that run with what is really in them, and finishes, confirms or undoes (decision D12).
+"""Compares the sandboxes that run with their networks, and finishes, confirms or undoes these (decision D12).
 
-Woken by `netdra.node.pods.attachments` when the runtime has said which sandboxes there are; works in the background on
-a queue of sandboxes, several at a time, each in its turn, so a hook for one waits for its turn. What stands is left
-as it is, whatever its topology says today: a pod that runs keeps the network that it was given.
+Woken by `netdra.node.pods.attachments` when the runtime has listed its sandboxes; works in the background on a queue of
+sandboxes, several at a time, each in its turn, so a hook for one waits for its turn. A standing network is left as it
+is, whatever its topology says today: a pod that runs keeps the network that it was given.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Reconciler:
     """Brings every sandbox that runs to the network of its claims.
 
     Attributes:
-        _unseen: the sandboxes that may yet turn out to wait for a claim's network; None until the runtime has spoken.
+        _unseen: the sandboxes that may still wait for a claim's network; None until the runtime has listed them.
     """
 
     attachments: Attachments
@@ -61,10 +61,10 @@ class Reconciler:
             self._queue.add(sandbox)
 
     async def recover(self) -> None:
-        """Before the runtime has said anything: let the containers go on being made whose network is seen to stand.
+        """Before the runtime has listed anything: let containers be made again in pods whose network stands.
 
-        Everything else that a former process may have let pass is taken back, and what it did not let pass waits until
-        it is known which of the sandboxes that run have those claims.
+        All other CDI specifications of a former process are removed. Specifications that it had not written wait until
+        it is known which of the running sandboxes have those claims.
         """
         attachments, network, table = self.attachments, self.attachments.network, self.attachments.table
         stand: list[Saved] = []
@@ -109,7 +109,7 @@ class Reconciler:
         async with attachments.table.turn(listed):
             sandbox = attachments.table.running(key)
             if sandbox is None or not await attachments.in_thread(lambda: attachments.network.alive((sandbox,))):
-                attachments.table.ended(key)  # told or not, or it has no network of its own
+                attachments.table.ended(key)  # with or without a hook; or it has no network of its own
                 return True
             try:
                 return await self._settle(sandbox)
@@ -144,14 +144,14 @@ class Reconciler:
         return True
 
     def _seen(self, sandbox: str) -> None:
-        """It has its network, or no claim whose specification is withheld."""
+        """A sandbox has its network, or no claim whose specification is withheld."""
         if self._unseen is not None:
             self._unseen.discard(sandbox)
 
     def _release(self) -> None:
-        """Once all sandboxes are seen that ran when the runtime first said which do, withhold nothing any more.
+        """Withhold no specification once all sandboxes are seen that ran when the runtime first listed them.
 
-        All others begin by a hook, and a claim's specification is away while it attaches one.
+        All other sandboxes begin by a hook, and a claim's specification is away while a hook attaches a sandbox of it.
         """
         if not self._unseen and self.attachments.table.stop_withholding():
             self.look()
@@ -162,7 +162,7 @@ class Reconciler:
         attachments.writer.update(outcomes)
 
     async def _report_drift(self, sandbox: Sandbox) -> None:
-        """Tell what a pod's network no longer is. It is left so: what changed it may have been the pod itself."""
+        """Report the drift of a pod's network. It is left so: the pod itself may have changed its network."""
         attachments = self.attachments
         drift = await attachments.in_thread(lambda: attachments.network.drift(sandbox))
         if drift:

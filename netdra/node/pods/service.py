@@ -1,7 +1,7 @@
 """The half of the node's daemon that keeps pods and their claims, put together.
 
 Started by `netdra.node.daemon`, which hands `hooks` to the runtime's connection, `claims` to the kubelet's services and
-`network`, which knows the devices that are held, to the publishing half.
+`network`, which knows the held devices, to the publishing half.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ _SWITCH_SECONDS = 0.0005
 
 @dataclass(frozen=True)
 class Pods:
-    """What runs for a node's pods.
+    """The parts that run for a node's pods.
 
     Attributes:
-        hooks: what the runtime's connection calls.
-        claims: what the kubelet's calls are handed to.
-        network: what is done to sandboxes; it knows which devices are held.
+        hooks: answers the runtime's hooks.
+        claims: answers the kubelet's calls.
+        network: acts on sandboxes; it knows the held devices.
     """
 
     hooks: Attachments
@@ -53,7 +53,7 @@ class Pods:
     orphans: Orphans
 
     async def run(self) -> None:
-        """Work until cancelled, then end what has begun. Hooks may be called from the time `recover` has returned."""
+        """Work until cancelled, then end the work in hand. Hooks may be called from the time `recover` has returned."""
         # A hook's thread gives the interpreter away at each call of the kernel. While the event loop works on the very
         # events that the hook causes, it would have it back only after 5 ms, each time.
         sys.setswitchinterval(_SWITCH_SECONDS)
@@ -76,7 +76,7 @@ class Pods:
             self.writer.pod_gone(change.old.metadata.uid)
 
     async def recover(self) -> None:
-        """Take up what a former process left, from the disk alone: to be awaited before anything else is started.
+        """Take up a former process's state, from the disk alone: to be awaited before anything else is started.
 
         Raises:
             NetdraError: the state folder or a CDI specification cannot be written.
@@ -86,7 +86,7 @@ class Pods:
 
 @dataclass(frozen=True)
 class Dependencies:
-    """What the half that keeps pods is given by the daemon.
+    """What the half that keeps pods gets from the daemon.
 
     Attributes:
         node: the node's name.
@@ -95,11 +95,11 @@ class Dependencies:
         prepared: the claims that are prepared here.
         view: the node's devices and topologies.
         emit: takes an event.
-        changed: told each time that other devices are held than before, or with other trouble.
-        gate: what statuses wait for.
-        turns: what claims are worked on.
-        threads: where blocking work is done, in the host's network namespace.
-        permits: what those who write topologies may have of the node.
+        changed: called when the held devices, or their troubles, have changed.
+        gate: the priority gate; statuses wait for it.
+        turns: the turns of the kubelet's claims.
+        threads: do blocking work, in the host's network namespace.
+        permits: what authors of topologies may use of the node.
     """
 
     client: Client

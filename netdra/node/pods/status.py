@@ -1,8 +1,8 @@
-"""What became of a claim in each sandbox, and what its status says of it: `status.devices[]` of a ResourceClaim. Pure.
+"""The outcome of a claim in each sandbox, and the status that follows: `status.devices[]` of a ResourceClaim. Pure.
 
 Outcomes are made by `netdra.node.pods.attachments` after each attempt, and from checkpoints when the daemon comes back;
-`writer` writes the status, and the claim's CDI specification is made of them too. One entry an allocated device, also
-where pods share the claim: the entry then speaks of all of them. Limits are the API server's (k8s.io/api/resource/v1,
+`writer` writes the status, and the claim's CDI specification is made of outcomes too. An allocated device has one
+entry, which is about all pods that share the claim. Limits are the API server's (k8s.io/api/resource/v1,
 AllocatedDeviceStatus).
 """
 
@@ -28,16 +28,16 @@ MAX_MESSAGE = 32 * 1024
 READY = "Ready"
 
 DeviceId = tuple[str, str, str]
-"""Pool, device and share of a device: what tells a claim's entries apart."""
+"""Pool, device and share of a device: the key of a claim's entries."""
 
 
 class Outcome(msgspec.Struct, frozen=True, kw_only=True):
-    """What became of a claim in one sandbox.
+    """The outcome of a claim in one sandbox.
 
     Attributes:
         claim: the claim.
-        sandbox: where.
-        devices: its devices of ours and what they became, those that nothing was run for too.
+        sandbox: the sandbox.
+        devices: the outcomes of its devices of ours, those without a step too.
         reason: one word for programs: `Attached`, or why it is not.
         message: the same for people; of a failure, the step that failed.
     """
@@ -59,12 +59,12 @@ Use = tuple[Outcome, DeviceOutcome]
 
 
 def attached(sandbox: Sandbox, claims: Sequence[ResourceClaim], done: Sequence[DeviceOutcome]) -> tuple[Outcome, ...]:
-    """What became of each claim of a sandbox whose network is complete, in the order of the claims.
+    """The outcome of each claim of a sandbox whose network is complete, in the order of the claims.
 
     Args:
         sandbox: the pod's.
-        claims: its claims, as far as they are known; those whose network was run need not be among them.
-        done: what devices became; nothing if there was nothing to run.
+        claims: its claims, as far as they are known; claims whose network was run need not be among them.
+        done: the outcomes of devices; none if there was nothing to run.
     """
     allocated = {claim.reference: _allocated(claim) for claim in claims}
     outcomes: list[Outcome] = []
@@ -78,7 +78,7 @@ def attached(sandbox: Sandbox, claims: Sequence[ResourceClaim], done: Sequence[D
 
 
 def failed(sandbox: Sandbox, claims: Sequence[ResourceClaim], reason: str, message: str) -> tuple[Outcome, ...]:
-    """What became of the claims of a sandbox that was refused."""
+    """The outcomes of the claims of a sandbox that was refused."""
     return tuple(
         Outcome(claim=claim.reference, sandbox=sandbox, devices=_allocated(claim), reason=reason, message=message)
         for claim in claims
@@ -86,7 +86,7 @@ def failed(sandbox: Sandbox, claims: Sequence[ResourceClaim], reason: str, messa
 
 
 def _allocated(claim: ResourceClaim) -> tuple[DeviceOutcome, ...]:
-    """The devices of a claim of this driver's, as the scheduler names them, with nothing run for them."""
+    """This driver's devices of a claim, as the scheduler names them, without a step."""
     allocation = claim.status.allocation
     return tuple(
         DeviceOutcome(
@@ -110,8 +110,8 @@ def device_statuses(
     """The entries of a claim's devices; none once no sandbox has the claim any more.
 
     Args:
-        outcomes: what became of the claim in each sandbox that it is in.
-        former: what the status says of our devices now; a condition that does not change keeps its time.
+        outcomes: the outcomes of the claim in its sandboxes.
+        former: the present entries of our devices; a condition that does not change keeps its time.
         now: the time, in RFC 3339.
     """
     since = {(entry.pool, entry.device, entry.share_id or ""): entry.conditions for entry in former}
@@ -151,20 +151,20 @@ def _condition(outcomes: Sequence[Outcome], former: Mapping[str, Any], now: str)
     """`Ready`: whether every pod that is to have the device has it."""
     failed = [outcome for outcome in outcomes if not outcome.is_attached]
     status = "False" if failed else "True"
-    told = failed or outcomes
+    shown = failed or outcomes
     message = "; ".join(
-        _told(outcome, named=len(outcomes) > 1) for outcome in told if outcome.message or len(outcomes) > 1
+        _text(outcome, named=len(outcomes) > 1) for outcome in shown if outcome.message or len(outcomes) > 1
     )
     return {
         "type": READY,
         "status": status,
-        "reason": told[0].reason,
+        "reason": shown[0].reason,
         "message": message[:MAX_MESSAGE],
         "lastTransitionTime": former["lastTransitionTime"] if former.get("status") == status else now,
     }
 
 
-def _told(outcome: Outcome, *, named: bool) -> str:
+def _text(outcome: Outcome, *, named: bool) -> str:
     pod = f'pod "{outcome.sandbox.name}"'
     if not named:
         return outcome.message
@@ -189,7 +189,7 @@ def _network_data(uses: Sequence[Use]) -> NetworkDeviceData | None:
 
 
 def _data(uses: Sequence[Use]) -> dict[str, Any] | None:
-    """The results step by step, as much as there is room for: all, then the device's own step alone, then names."""
+    """The results by step, as many details as fit: all steps, else the device's own step alone, else names."""
     for detail in (_all_steps, _own_step, _names):
         for pods in (uses, uses[:1]):
             listed = [_pod(outcome, device, detail(device)) for outcome, device in pods]
@@ -201,10 +201,10 @@ def _data(uses: Sequence[Use]) -> dict[str, Any] | None:
 
 def _pod(outcome: Outcome, device: DeviceOutcome, steps: list[dict[str, Any]]) -> dict[str, Any]:
     sandbox = outcome.sandbox
-    told: dict[str, Any] = {"name": sandbox.name, "uid": sandbox.uid, "sandbox": sandbox.id}
+    pod: dict[str, Any] = {"name": sandbox.name, "uid": sandbox.uid, "sandbox": sandbox.id}
     if device.port is not None:
-        told["neutron"] = _port(device.port)
-    return told | ({"steps": steps} if steps else {})
+        pod["neutron"] = _port(device.port)
+    return pod | ({"steps": steps} if steps else {})
 
 
 def _port(port: PlannedPort) -> dict[str, Any]:

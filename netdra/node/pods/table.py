@@ -1,14 +1,14 @@
 """The sandboxes that netdra knows of on this node, each with the phase that its network is in.
 
 One record a sandbox, in which the hooks, the reconciler and the search for orphans (`attachments`, `reconcile`,
-`orphans`) meet. It is changed by the methods of `Table` alone, and three things follow from it:
+`orphans`) meet. It is changed by the methods of `Table` alone, and three rules follow from it:
 
-- One acts on a sandbox at a time: who acts has its turn (`Table.turn`).
+- A sandbox is acted on by one task at a time: that task has its turn (`Table.turn`).
 - A claim's CDI specification is there only while every sandbox of the claim that has begun is attached (decision D12).
   A container that asks for a CDI device whose specification is missing is not created. Pods that share a claim share
   its specification: it is taken away while one of them is being attached, or a crash in that moment would let that
-  pod's containers through. That it is away is then all that is left of that moment, so the next process does not write
-  it before it has seen who has the claim (`Table.withhold`).
+  pod's containers through. After such a crash only the missing specification is left of that moment, so the next
+  process does not write it before it has seen which sandboxes have the claim (`Table.withhold`).
 - The sandbox's network namespace is held from before the first device is moved in until the last one is out (decision
   D22, `namespaces`).
 
@@ -21,11 +21,11 @@ One record a sandbox, in which the hooks, the reconciler and the search for orph
     DETACHING                                detached    EXPECTED, or LEFT if something could not be given back
 ```
 
-A sandbox that has a checkpoint and is not known when the runtime says which ones run is LEFT too: a former process left
+A sandbox that has a checkpoint and is not known when the runtime lists its sandboxes is LEFT too: a former process left
 it.
 
-What the runtime says of a sandbox, whether it runs, is apart from that (`Life`): a sandbox may end while it is being
-attached, and one that runs may be being detached because it was refused.
+Whether a sandbox runs, as the runtime says, is apart from that (`Life`): a sandbox may end while it is being attached,
+and a running one may be being detached because it was refused.
 """
 
 from __future__ import annotations
@@ -49,10 +49,10 @@ from netdra.node.pods.status import Outcome
 
 
 class Phase(Enum):
-    """How far a sandbox's network is.
+    """The phase of a sandbox's network.
 
     Attributes:
-        EXPECTED: nothing of it is there, as far as this process knows: its checkpoint may say otherwise.
+        EXPECTED: nothing of it is there, as far as this process knows; its checkpoint may say otherwise.
         ATTACHING: its chain runs, and no container of its claims can be created.
         ATTACHED: its network is complete.
         DETACHING: its network is being taken down, and no container of its own can be created.
@@ -67,13 +67,13 @@ class Phase(Enum):
 
 
 class Life(Enum):
-    """What the runtime says of a sandbox.
+    """A sandbox's life, as the runtime says.
 
     Attributes:
-        UNKNOWN: nothing yet: a former daemon has left something of it, or another one that serves this node has it.
+        UNKNOWN: it has said nothing yet: a former daemon left the sandbox, or another daemon of this node has it.
         RUNNING: it runs.
-        ENDED: it runs no more: its stop was told, it was refused, its pod has a newer one, its namespace is gone, or
-            the runtime did not list it.
+        ENDED: it runs no more: it was stopped or refused, its pod has a newer sandbox, its namespace is gone, or the
+            runtime did not list it.
     """
 
     UNKNOWN = "unknown"
@@ -92,15 +92,15 @@ _BEFORE: Mapping[Phase, frozenset[Phase]] = {
 
 
 class Undone(msgspec.Struct, frozen=True, kw_only=True):
-    """What became of taking a sandbox down.
+    """The outcome of taking a sandbox down.
 
     Attributes:
         claims: the claims whose network was run in it, as far as its checkpoint says.
-        trouble: what could not be undone yet, "" if all is.
+        trouble: what could not be undone yet, "" if all is undone.
         notes: what was undone and could not be given back as it was.
-        restored: what of devices plugins had left otherwise than it was, and netdra restored.
-        is_hopeless: trying again in the same way changes nothing: its namespace is gone for all but us, or all that is
-            left is refused by its plugins as it was when it was to be done.
+        restored: the changes of devices that plugins had left, and netdra restored.
+        is_hopeless: another try would fail in the same way: its namespace is gone for all but us, or its plugins refuse
+            to undo all that is left, which they had refused to do.
         is_given_up: what could not be undone is in a file that was put aside, and is tried no more.
         releases_namespace: nothing is to be done in its namespace any more.
         hung: the plugins that did not answer in time.
@@ -121,14 +121,14 @@ class _Record:
     """A sandbox.
 
     Attributes:
-        sandbox: as the runtime, or its checkpoint, last told of it.
-        claims: what became of each of its claims, by uid; None for one whose containers must not be created because of
-            this sandbox. In another phase than ATTACHED all count as None.
+        sandbox: as the runtime, or its checkpoint, last had it.
+        claims: the outcome of each of its claims, by uid; None for a claim whose containers must not be created because
+            of this sandbox. In another phase than ATTACHED all count as None.
         trouble: what could not be given back, or is wrong with its network; "" for nothing.
         tries: how often it was taken down without hope.
         plugins: the programs that its plans run.
-        turn: whose turn it is to act on it.
-        interested: how many have the turn or wait for it.
+        turn: held by the task that acts on it.
+        interested: how many tasks have the turn or wait for it.
     """
 
     sandbox: Sandbox
@@ -143,7 +143,7 @@ class _Record:
 
     @property
     def is_needless(self) -> bool:
-        """Whether there is nothing to remember of it."""
+        """Whether the record has nothing to remember."""
         return (
             self.life is not Life.RUNNING
             and self.phase is Phase.EXPECTED
@@ -154,8 +154,8 @@ class _Record:
 class Table:
     """The sandboxes of one node.
 
-    What is said of a sandbox's life and its turn belongs to the event loop; what is done to its network may be said by
-    any thread.
+    Methods for a sandbox's life and its turn belong to the event loop; methods for its network may be called by any
+    thread.
     """
 
     def __init__(self, files: ClaimFiles, prepared: ClaimStore) -> None:
@@ -174,13 +174,13 @@ class Table:
     # What the runtime says.
 
     def listed(self, running: Sequence[Sandbox], left: Collection[str]) -> None:
-        """The runtime has said which sandboxes there are: these run, and all others that are known have ended.
+        """The runtime has listed its sandboxes: these run, and all other known sandboxes have ended.
 
-        One that another process of this node attaches from now on is not among them, and is not taken for ended.
+        A sandbox that another process of this node attaches from now on is in neither, and is not taken for ended.
 
         Args:
-            running: those that run.
-            left: the ids of all that have a checkpoint.
+            running: the sandboxes that run.
+            left: the ids of all sandboxes that have a checkpoint.
         """
         ids = {sandbox.id for sandbox in running}
         for key in {*self._records, *left, *self.namespaces.sandboxes()} - ids:
@@ -199,7 +199,7 @@ class Table:
         record.sandbox, record.life = sandbox, Life.RUNNING
 
     def ended(self, sandbox: str) -> None:
-        """A sandbox does not run, as the runtime or the kernel says; one that is not known is no error."""
+        """A sandbox does not run, as the runtime or the kernel says; an unknown sandbox is no error."""
         record = self._records.get(sandbox)
         if record is not None:
             record.life = Life.ENDED
@@ -219,7 +219,7 @@ class Table:
 
     @asynccontextmanager
     async def turn(self, sandbox: Sandbox) -> AsyncIterator[None]:
-        """Wait until nobody else acts on a sandbox, and keep everybody else from it as long as this is entered."""
+        """Wait until no other task acts on a sandbox, and keep all others from it as long as the context is open."""
         record = self._record(sandbox)
         record.interested += 1
         try:
@@ -230,17 +230,17 @@ class Table:
             self._forget(sandbox.id)
 
     def is_busy(self, sandbox: str) -> bool:
-        """Whether somebody acts on a sandbox, or waits to."""
+        """Whether a task acts on a sandbox, or waits to."""
         record = self._records.get(sandbox)
         return record is not None and bool(record.interested)
 
     async def at_rest(self) -> None:
-        """Wait until nobody acts on any sandbox."""
+        """Wait until no task acts on any sandbox."""
         while busy := [record.sandbox for record in self._all() if record.interested]:
             async with self.turn(busy[0]):
                 pass
 
-    # How far its network is. A transition that is not in `_BEFORE`, or by somebody whose turn it is not, is a defect.
+    # The phase of its network. A transition that is not in `_BEFORE`, or of a task without the turn, is a defect.
 
     def attaching(self, sandbox: Sandbox, claims: Iterable[ClaimReference]) -> None:
         """A sandbox with these claims is about to be attached: from now on none of their containers is created.
@@ -255,7 +255,7 @@ class Table:
                 self.files.detached(uid)
 
     def attached(self, sandbox: Sandbox, outcomes: Iterable[Outcome]) -> None:
-        """A sandbox has its whole network: it was attached, or its network is seen to stand.
+        """A sandbox has its whole network: it was attached, or its network stands.
 
         Raises:
             NetdraError: a specification cannot be written; the pod's containers cannot be created yet.
@@ -269,7 +269,7 @@ class Table:
                 self._specify(uid)
 
     def detaching(self, sandbox: str) -> None:
-        """A sandbox is about to be taken down: it is refused, has ended, or something of it is left.
+        """A sandbox is about to be taken down: it is refused, has ended, or was left by a former process.
 
         Raises:
             NetdraError: a specification cannot be removed, or written anew for the claim's other sandboxes. It is tried
@@ -307,15 +307,15 @@ class Table:
         return tuple(outcome.claim for outcome in outcomes if outcome is not None)
 
     def hold(self, sandbox: Sandbox) -> None:
-        """Hold the namespace of a sandbox whose turn one has, if it is there."""
+        """Hold the namespace of a sandbox whose turn the caller has, if it is there."""
         self.namespaces.hold(sandbox.id, sandbox.netns)
 
     def explain(self, sandbox: str, trouble: str) -> None:
-        """Say what is wrong with a sandbox's network, or of what is left of it, in other words than before."""
+        """Set the trouble of a sandbox's network, or of what is left of it, anew."""
         self._records[sandbox].trouble = trouble
 
     def uses(self, sandbox: str, plugins: frozenset[str]) -> None:
-        """A sandbox whose turn one has needs these programs, to be attached and to be taken down."""
+        """A sandbox whose turn the caller has needs these programs, to be attached and to be taken down."""
         self._records[sandbox].plugins = plugins
 
     def plugins(self, sandbox: str) -> frozenset[str]:
@@ -339,7 +339,7 @@ class Table:
         return {record.sandbox.id: record.trouble for record in self._all() if record.trouble}
 
     def has_anything(self, sandbox: str) -> bool:
-        """Whether anything of a sandbox is known that would have to be undone; its checkpoint may say more."""
+        """Whether a sandbox is known to have anything to undo; its checkpoint may say more."""
         record = self._records.get(sandbox)
         recorded = record is not None and bool(record.claims or record.trouble or record.phase is not Phase.EXPECTED)
         return recorded or self.namespaces.has(sandbox)
@@ -355,14 +355,14 @@ class Table:
     # The claims' CDI specifications.
 
     def users(self, uid: str) -> tuple[str, ...]:
-        """The sandboxes that have a claim, or are just being attached."""
+        """The sandboxes that have a claim, or are just being attached with it."""
         return tuple(record.sandbox.id for record in self._all() if uid in record.claims)
 
     def withhold(self, uids: Iterable[str]) -> None:
         """Until `stop_withholding`, write no specification of these claims that is not there now.
 
-        A former process died before it wrote it, or took it away for another sandbox, which may still wait for its
-        network.
+        A former process died before it wrote the specification, or took it away for another sandbox, which may still
+        wait for its network.
         """
         with self._lock:
             self._withheld = frozenset(uids) - frozenset(self.files.specified())
@@ -372,26 +372,26 @@ class Table:
         return not self._withheld.isdisjoint(uids)
 
     def stop_withholding(self) -> bool:
-        """Withhold nothing any more; whether anything was: its sandboxes are to be confirmed again."""
+        """Withhold no specification any more; returns whether any was: its sandboxes are to be confirmed again."""
         with self._lock:
             withheld, self._withheld = self._withheld, frozenset()
             return bool(withheld)
 
     def remove_unattached(self) -> tuple[str, ...]:
-        """Remove the specifications of claims that no sandbox has, as far as is known here; return the claims' uids.
+        """Remove the specifications of claims that no known sandbox has; returns the claims' uids.
 
         Raises:
-            NetdraError: one cannot be removed.
+            NetdraError: a specification cannot be removed.
         """
         with self._lock:
             attached = {uid for record in self._all() if record.phase is Phase.ATTACHED for uid in record.claims}
             return self.files.retain(attached)
 
     def remove_unprepared(self) -> tuple[str, ...]:
-        """Remove the specifications of claims that are not prepared here, and return the claims' uids.
+        """Remove the specifications of claims that are not prepared here; returns the claims' uids.
 
         Raises:
-            NetdraError: one cannot be removed.
+            NetdraError: a specification cannot be removed.
         """
         with self._lock:
             return self.files.retain(self.prepared.uids())
@@ -414,7 +414,7 @@ class Table:
                 f'ResourceClaim "{claim.namespace}/{claim.name}" is not prepared on this node',
                 hint="see the kubelet's log for what became of NodePrepareResources",
             )
-        # Pods that share a claim have the same device files and, but for what they name themselves, interfaces.
+        # Pods that share a claim have the same device files and, but for names of their own, the same interfaces.
         self.files.attached(prepared, outcome.devices)
 
     def _moved(self, sandbox: str, phase: Phase) -> _Record:
@@ -435,4 +435,4 @@ class Table:
             del self._records[sandbox]
 
     def _all(self) -> tuple[_Record, ...]:
-        return tuple(self._records.values())  # at once: another thread may add one
+        return tuple(self._records.values())  # at once: another thread may add a record

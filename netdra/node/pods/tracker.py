@@ -1,8 +1,8 @@
-"""Who a pod's claims are (decision D11): a watch of this node's pods, and the claims that they name.
+"""The claims of pods (decision D11): a watch of this node's pods, and the claims that they name.
 
 Asked by `netdra.node.pods.attachments` when a sandbox begins. A claim is read once, when a pod that names it comes, and
-kept as long as a pod does: while it is reserved for a pod, its allocation cannot change. Whoever asks before the watch
-has told of the pod is answered from the API server; what cannot be known is refused (decision D12).
+remembered as long as a pod names it: while it is reserved for a pod, its allocation cannot change. If the watch does
+not have the pod yet, the API server is asked; a sandbox whose claims cannot be known is refused (decision D12).
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class _Marks(msgspec.Struct, frozen=True):
 
 
 class PodMeta(ObjectMeta, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """A pod's metadata without what people hang on it, which may be kilobytes for each of hundreds of pods."""
+    """A pod's metadata without labels, annotations, finalizers and owners: kilobytes for each of hundreds of pods."""
 
     labels: Mapping[str, str] = msgspec.field(default_factory=dict, name=f"{_NEVER}labels")
     annotations: Mapping[str, str] = msgspec.field(default_factory=dict, name=f"{_NEVER}annotations")
@@ -54,7 +54,7 @@ class PodMeta(ObjectMeta, frozen=True, kw_only=True, rename="camel", omit_defaul
 
 
 class PodClaim(Wire, frozen=True):
-    """A claim that a pod names: one that is there, or one that is made for it from a template."""
+    """A claim that a pod names: an existing one, or one that is made for it from a template."""
 
     name: str
     resource_claim_name: str | None = None
@@ -68,7 +68,7 @@ class PodSpec(Wire, frozen=True):
 
 
 class MadeClaim(Wire, frozen=True):
-    """The claim that was made from a template; none, if the template turned out not to be needed."""
+    """The claim that was made from a template; no name if the template was not needed."""
 
     name: str
     resource_claim_name: str | None = None
@@ -81,7 +81,7 @@ class ExtendedClaim(Wire, frozen=True):
 
 
 class PodStatus(Wire, frozen=True):
-    """Which claims were made for a pod."""
+    """The claims that were made for a pod."""
 
     resource_claim_statuses: tuple[MadeClaim, ...] | None = None
     extended_resource_claim_status: ExtendedClaim | None = None
@@ -95,7 +95,7 @@ class WatchedPod(msgspec.Struct, frozen=True, kw_only=True):
     status: PodStatus = PodStatus()
 
     def is_of(self, uid: str) -> bool:
-        """Whether it is the pod that the kubelet knows by this uid, which for a static pod is its mirror's mark."""
+        """Whether this is the pod that the kubelet knows by a uid, which for a static pod is its mirror's mark."""
         return bool(uid) and uid in (self.metadata.uid, self.metadata.marks.mirror)
 
 
@@ -103,7 +103,7 @@ PODS = Resource("v1", "pods", WatchedPod, namespaced=True)
 
 
 def claim_names(pod: WatchedPod) -> tuple[str, ...] | None:
-    """The names of a pod's ResourceClaims, the one for extended resources last; None while one is still to be made."""
+    """The names of a pod's ResourceClaims, that for extended resources last; None while a claim is still to be made."""
     made = {status.name: status.resource_claim_name or "" for status in pod.status.resource_claim_statuses or ()}
     named: dict[str, None] = {}
     for claim in pod.spec.resource_claims or ():
@@ -146,7 +146,7 @@ def needed(claim: ResourceClaim) -> ResourceClaim:
 
 
 def is_ours(claim: ResourceClaim) -> bool:
-    """Whether a claim that was kept has devices of ours."""
+    """Whether a claim, as `needed` returns it, has devices of ours."""
     return claim.status.allocation is not None and bool(claim.status.allocation.devices.results)
 
 
@@ -159,7 +159,7 @@ log = logging.getLogger(__name__)
 
 FRESH_SECONDS = 10.0
 TURN_SECONDS = 1.0
-AT_ONCE = 3  # of many pods that come together: else each step of the first ones' hooks would wait for all of these
+AT_ONCE = 3  # claims of many pods that come together: else the first pods' hooks would wait for all of them
 
 
 def pods_of(node: str) -> Selection:
@@ -173,7 +173,7 @@ class Tracker:
 
     Attributes:
         any_prepared: whether any claim is prepared on this node. The kubelet prepares a pod's claims before its
-            sandbox begins, so where none is, a pod has none of ours, whatever else is not known of it.
+            sandbox begins, so without a prepared claim no pod has one of ours, known to the watch or not.
     """
 
     client: Client
@@ -191,12 +191,12 @@ class Tracker:
 
     @property
     def pods(self) -> Store[WatchedPod]:
-        """The pods of the node as the watch knows them."""
+        """The pods of the node as the watch has them."""
         return self.reflector.store
 
     @property
     def claims(self) -> tuple[ResourceClaim, ...]:
-        """The claims of the pods that are known, those of other drivers without their allocation."""
+        """The claims of the known pods, those of other drivers without their allocation."""
         return tuple(self._claims.values())
 
     async def run(self) -> None:
@@ -211,14 +211,14 @@ class Tracker:
     async def claims_of(self, sandbox: Sandbox, seconds: float) -> tuple[ResourceClaim, ...]:
         """The pod's claims that have devices of ours, in the order in which the pod names them.
 
-        A pod that the watch knows, and that names no claim, is answered without waiting for anything.
+        For a pod that the watch has, and that names no claim, nothing is waited for.
 
         Args:
             sandbox: the pod's.
-            seconds: how long it may take to find out.
+            seconds: how long it may take.
 
         Raises:
-            TemporaryError: it cannot be known now.
+            TemporaryError: the pod's claims cannot be known now.
         """
         pod = self.pods.objects.get(key_of(sandbox.namespace, sandbox.name))
         named = claim_names(pod) if pod is not None and pod.is_of(sandbox.uid) else None
@@ -235,9 +235,10 @@ class Tracker:
         return tuple(claim for claim in claims if is_ours(claim))
 
     async def just_read(self, wanted: ClaimReference) -> ResourceClaim | None:
-        """A claim as it has just been read for a pod that the watch knows; None if the caller must read it.
+        """A claim as it has just been read for a pod that the watch has; None if the caller must read it.
 
-        Once for each reading: what is prepared a second time may have been given back and allocated anew in between.
+        Once for each reading: a claim that is prepared a second time may have been given back and allocated anew in
+        between.
         """
         key = key_of(wanted.namespace, wanted.name)
         if key in self._reading:
@@ -255,7 +256,7 @@ class Tracker:
         return pod is not None and pod.is_of(sandbox.uid) and claim_names(pod) == ()
 
     def on_host_network(self, namespace: str, name: str, uid: str) -> bool | None:
-        """Whether a pod is on the host's network; None if the watch has not told of it."""
+        """Whether a pod is on the host's network; None if the watch does not have the pod."""
         pod = self.pods.objects.get(key_of(namespace, name))
         return pod.spec.host_network if pod is not None and pod.metadata.uid == uid else None
 
@@ -283,7 +284,7 @@ class Tracker:
         begun_before = key in self._reading
         claim = await self._read(key)
         if begun_before and not is_for(claim, sandbox.uid):
-            claim = await self._read(key)  # what was read for another pod may be from before this one's reservation
+            claim = await self._read(key)  # a reading for another pod may be from before this pod's reservation
         if claim.status.allocation is None:
             raise _unknown(sandbox, f'ResourceClaim "{key}" is not allocated')
         if is_ours(claim) and not is_for(claim, sandbox.uid):
@@ -291,7 +292,7 @@ class Tracker:
         return claim
 
     async def _read(self, key: str) -> ResourceClaim:
-        """Read a claim and keep it; who asks for one that is just being read waits for the same answer."""
+        """Read and remember a claim; all callers for a claim that is just being read wait for the same answer."""
         return await asyncio.shield(self._begin_reading(key))
 
     def _begin_reading(self, key: str) -> asyncio.Task[ResourceClaim]:
@@ -311,7 +312,7 @@ class Tracker:
 
     @asynccontextmanager
     async def _turn(self) -> AsyncIterator[None]:
-        """Wait until few others are reading, but not for those that hang."""
+        """Wait until few others are reading, but not long: others may hang."""
         taken = False
         with suppress(TimeoutError):
             async with asyncio.timeout(TURN_SECONDS):
@@ -329,7 +330,7 @@ class Tracker:
             log.log(level, 'ResourceClaim "%s" is not read: %s', key, problem)
 
     def _changed(self, change: Change[WatchedPod]) -> None:
-        """A new pod's claims are read before they are asked for; a gone pod's are forgotten unless others have them."""
+        """A new pod's claims are read before its sandbox begins; a gone pod's are forgotten unless others name them."""
         if change.new is None:
             self._forget()
             return

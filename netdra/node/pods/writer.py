@@ -1,9 +1,9 @@
-"""Writes what `status` says into the claims, outside of the hooks: a work queue of claims (`netdra.kube.queue`).
+"""Writes the claims' statuses of `status`, outside of the hooks: a work queue of claims (`netdra.kube.queue`).
 
-Told by `netdra.node.pods.attachments`. Written is the whole status subresource under the resourceVersion that was just
-read, not a patch: the API server of Kubernetes 1.37 refuses every patch of the status of a claim whose own opaque
-parameters were written with blanks ("status.allocation: field cannot be modified once set"). Nothing is written where
-the status says so already.
+Called by `netdra.node.pods.attachments`. The whole status subresource is written under the resourceVersion that was
+just read, not a patch: the API server of Kubernetes 1.37 refuses every patch of the status of a claim whose own opaque
+parameters were written with blanks ("status.allocation: field cannot be modified once set"). A status that has the
+same entries already is not written.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _DEVICES = "devices"
 
 
 class StoredClaim(Wire, frozen=True, omit_defaults=False):
-    """A claim whose status is put back as it was read, byte for byte, but for what is changed."""
+    """A claim whose status is put back as it was read, byte for byte, but for changed entries."""
 
     metadata: ObjectMeta
     status: Mapping[str, msgspec.Raw] = {}
@@ -66,11 +66,11 @@ def _now() -> str:
 
 @dataclass
 class StatusWriter:
-    """The claims that have something to be told.
+    """The claims whose statuses are to be written.
 
     Attributes:
         clock: the time, in RFC 3339.
-        gate: what goes before writing.
+        gate: the priority gate; writes wait for it.
         failures: writes that failed so far, for metrics.
     """
 
@@ -92,13 +92,13 @@ class StatusWriter:
         )
 
     def update(self, outcomes: Sequence[Outcome]) -> None:
-        """Note what became of claims in a sandbox, in place of what became of them in the pod's last; written soon."""
+        """Note the outcomes of claims in a sandbox, in place of those in the pod's former one; written soon."""
         for outcome in outcomes:
             self._outcomes.setdefault(outcome.claim.uid, {})[outcome.sandbox.uid] = outcome
             self._queue.add(outcome.claim)
 
     def forget(self, sandbox: str, claims: Sequence[ClaimReference] = ()) -> None:
-        """A sandbox is gone: what it had is taken back. Why it was refused stays, until its pod has another or is gone.
+        """A sandbox is gone: its attached outcomes are dropped. A refusal stays until its pod has another, or is gone.
 
         Args:
             sandbox: its id.
@@ -109,11 +109,11 @@ class StatusWriter:
             self._queue.add(claim)
 
     def pod_gone(self, uid: str) -> None:
-        """A pod is gone: nothing is told of it any more."""
+        """A pod is gone: its outcomes are dropped."""
         self._drop(lambda outcome: outcome.sandbox.uid == uid)
 
     def of_pod(self, uid: str) -> tuple[Outcome, ...]:
-        """What is told of a pod now."""
+        """A pod's present outcomes."""
         return tuple(by_pod[uid] for by_pod in self._outcomes.values() if uid in by_pod)
 
     def _drop(self, is_over: Callable[[Outcome], bool]) -> None:
@@ -126,7 +126,7 @@ class StatusWriter:
                 del self._outcomes[claim_uid]
 
     async def settled(self) -> None:
-        """Wait until all that was told is written, or cannot be."""
+        """Wait until all outcomes are written, or cannot be."""
         await self._queue.drained()
 
     async def run(self) -> None:
@@ -134,7 +134,7 @@ class StatusWriter:
         await self._queue.run()
 
     async def _bring_up_to_date(self, claim: ClaimReference) -> float | None:
-        """Have a claim's status say what was told last, unless it never will.
+        """Bring a claim's status up to date, unless the claim is gone or the API server refuses the status.
 
         Raises:
             NetdraError: it cannot be written just now.
@@ -142,7 +142,7 @@ class StatusWriter:
         try:
             await self._write(claim, tuple(self._outcomes.get(claim.uid, {}).values()))
         except ConflictError:
-            return AGAIN  # somebody else wrote, which is no failure
+            return AGAIN  # another client wrote first, which is no failure
         except NotFoundError:
             self._outcomes.pop(claim.uid, None)
         except RefusedError as problem:
@@ -156,7 +156,7 @@ class StatusWriter:
     async def _write(self, claim: ClaimReference, outcomes: Sequence[Outcome]) -> None:
         stored = await self.client.get(STORED_CLAIMS, claim.name, claim.namespace)
         if stored.metadata.uid != claim.uid or "allocation" not in stored.status:
-            self._outcomes.pop(claim.uid, None)  # another claim by now, or given back: its devices say nothing any more
+            self._outcomes.pop(claim.uid, None)  # another claim by now, or given back: its devices have no status
             return
         entries = _parts.decode(stored.status[_DEVICES]) if _DEVICES in stored.status else ()
         drivers = _heads.decode(stored.status[_DEVICES]) if _DEVICES in stored.status else ()

@@ -1,6 +1,7 @@
-"""The publishing half of the node daemon: what the node offers, kept in ResourceSlices as the kernel changes.
+"""The publishing half of the node daemon: the devices that the node offers, in ResourceSlices that follow the kernel.
 
-`interfaces` follows the kernel · `offering` works out what is to be published, with `facts` of what is away and
-`retain` of what must stay · `reconcile` decides which slices to write · `publisher` keeps the slices as they should
-be · `reports` and `reporter` say so in the NodeNetwork, `announce` elsewhere · `service` runs all of it.
+`interfaces` follows the kernel · `plugins` the CNI path · `registered` the providers · `offering` works out the slices
+to publish, with `facts` for interfaces that are away and `retain` for devices that must stay · `reconcile` decides
+which slices to write · `publisher` writes them · `reports` and `reporter` keep the NodeNetwork, `announce` writes
+events and tells the kubelet · `service` runs all of it.
 """

@@ -1,8 +1,8 @@
-"""Tells others of what a node publishes: administrators of problems by events, the kubelet of the devices' health.
+"""Tells administrators of problems with publishing, by events, and the kubelet of the devices' health.
 
-Called by `netdra.node.publishing.service`. Each cause is told once, as an event, for as long as it lasts: what belongs
-to a policy is an event of the policy, the rest of the node; a problem that went and comes again is told again. A device
-with one of netdra's taints is not well.
+Called by `netdra.node.publishing.service`. A cause is one event for as long as it lasts: a policy's problem is an event
+of the policy, other problems are events of the node. A problem that went and comes again is a new event. A device with
+one of netdra's taints is not healthy.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ log = logging.getLogger(__name__)
 
 ACTION = "Publish"
 MAX_AT_ONCE = 8
-"""How many new causes of one policy are told."""
+"""How many new causes of one policy become events."""
 MAX_NAMED = 3
-"""How many of the interfaces are named that a cause was seen on."""
+"""How many of a cause's interfaces are named."""
 
 
 class Health:
@@ -45,7 +45,7 @@ class Health:
         self._turn = asyncio.Event()
 
     def publish(self, pools: Mapping[str, Iterable[ResourceSlice]]) -> None:
-        """These pools are published like this from now on; one without slices is not any more."""
+        """These pools are published like this from now on; a pool without slices is no longer published."""
         changed = False
         for pool, slices in pools.items():
             healths = tuple(_health(pool, device) for one in slices for device in one.spec.devices)
@@ -59,18 +59,18 @@ class Health:
             turn.set()
 
     async def states(self) -> AsyncIterator[tuple[DeviceHealth, ...]]:
-        """Every device at once, and again whenever one changes, without end; who is slow misses steps between.
+        """Every device at once, and again whenever one changes, without end; a slow reader misses steps between.
 
-        A device that is no longer published is told once more, as one that is gone.
+        A device that is no longer published comes once more, as gone.
         """
-        told: frozenset[DeviceKey] = frozenset()
+        before: frozenset[DeviceKey] = frozenset()
         while True:
             turn = self._turn
             now = tuple(device for pool in self._pools.values() for device in pool)
             keys = frozenset((device.pool, device.device) for device in now)
-            if keys or told:
-                yield (*now, *(_gone(*key) for key in sorted(told - keys)))
-            told = keys
+            if keys or before:
+                yield (*now, *(_gone(*key) for key in sorted(before - keys)))
+            before = keys
             await turn.wait()
 
 
@@ -88,14 +88,14 @@ def _health(pool: str, device: Device) -> DeviceHealth:
 
 
 class Emitter(Protocol):
-    """Who writes events."""
+    """Writes events."""
 
     def emit(self, occurrence: Occurrence) -> None:
-        """Note that something happened."""
+        """Note an occurrence."""
 
 
 class ProblemEvents:
-    """What was told and still holds."""
+    """The problems that had their event and still hold."""
 
     def __init__(self, emitter: Emitter, node: str) -> None:
         self._emitter = emitter
@@ -105,15 +105,15 @@ class ProblemEvents:
         self._gates: set[str] = set()
 
     def problems(self, problems: Iterable[Problem]) -> None:
-        """These are the problems now; those that are new are told."""
+        """Take the present problems; new ones become events."""
         causes: dict[tuple[str, str], list[Problem]] = {}
         for problem in problems:
             causes.setdefault((problem.policy, problem.cause or problem.message), []).append(problem)
-        told: Counter[str] = Counter()
+        fresh: Counter[str] = Counter()
         for (policy, cause), seen in causes.items():
             if (policy, cause) not in self._problems:
-                told[policy] += 1
-                if told[policy] <= MAX_AT_ONCE:
+                fresh[policy] += 1
+                if fresh[policy] <= MAX_AT_ONCE:
                     note = (
                         seen[0].message if len(seen) == 1 else f"{cause}\n(on {len(seen)} interfaces, {_named(seen)})"
                     )
@@ -125,7 +125,7 @@ class ProblemEvents:
         return self._refused.get(key, "")
 
     def written(self, pool: str, written: Written) -> None:
-        """A pool was written: what the server did not take of it is told."""
+        """A pool was written: devices and fields that the server did not take become events."""
         for refusal in written.refusals:
             if self._refused.get((pool, refusal.device)) != refusal.reason:
                 self._refused[pool, refusal.device] = refusal.reason
@@ -166,5 +166,5 @@ def _reason(problem: Problem) -> str:
 
 
 def _named(seen: Sequence[Problem]) -> str:
-    """Some of the interfaces that problems are about."""
+    """Some of the interfaces that have these problems."""
     return listed((problem.device for problem in seen), MAX_NAMED)

@@ -1,9 +1,9 @@
-"""What is known of published devices beyond their slices: what is behind each, what is only away, what is gone.
+"""The facts of published devices beyond their slices: the interface of each, whether it is only away, or gone.
 
 Called by `netdra.node.publishing.offering`. Pure. A PF or a NIC that was moved into a pod is still there for the node:
-exposing it as it was keeps its pool, its counters and the names of its VFs as they were, and costs no write. Only one
-that went away altogether is gone; then, and when a claim's device is withdrawn or in trouble, taints say so. After a
-restart the same is read back from what was published, as far as it is written there.
+exposing it as it was keeps its pool, its counters and the names of its VFs as they were, and costs no write. Only an
+interface that has left the node is gone. A device whose interface is gone, that is withdrawn or in trouble while a
+claim has it, has a taint. After a restart the facts are read back from the slices, as far as the slices have them.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ from netdra.topology.devices import DeviceKey, supported_cnis
 _TYPES: dict[str, type] = {field.name: field.type for field in msgspec.structs.fields(Interface)}
 
 Gone = Mapping[DeviceKey, TaintEffect]
-"""The devices whose interface is gone, and what their taint does."""
+"""The devices whose interface is gone, and their taint's effect."""
 _DEFAULT = Taints().gone
 _OURS = frozenset({names.GONE, names.WITHDRAWN, names.TROUBLE})
 
 
 class DeviceFacts(msgspec.Struct, frozen=True):
-    """A device's interface, as it was when it was there last, and the policy that offers it.
+    """A device's interface, as it was when it was there last, and the policy that offers the device.
 
     Attributes:
         allow_host_use: whether that policy allows that the device is taken from the host while the host uses it.
-        plugins: the CNI plugins that it lists, whether the node has them or not.
+        plugins: the CNI plugins that the policy lists, whether the node has them or not.
     """
 
     interface: Interface
@@ -54,7 +54,7 @@ def of_part(part: ExposureResult, by_identity: Mapping[str, Interface]) -> dict[
 
 
 def of_slices(slices: Iterable[ResourceSlice], reported: NodeNetworkStatus) -> dict[DeviceKey, DeviceFacts]:
-    """What slices say of their devices' interfaces, and the node's report of the policies that made them."""
+    """The facts of devices as slices have them, with the policies that the node's report has."""
     policies = {name: device.policy for group in reported.interfaces for name, device in group.published()}
     return {
         (one.spec.pool.name, device.name): DeviceFacts(
@@ -104,7 +104,7 @@ def _interface(device: Device) -> Interface:
     published = {names.qualified(name): attribute.value for name, attribute in device.attributes.items()}
     values = {field: published.get(name) for name, field in PUBLISHED_FIELDS}
     fields: dict[str, Any] = {field: value for field, value in values.items() if type(value) is _TYPES[field]}
-    # What its provider called it is in the device's name alone.
+    # Only the device's name has its provider's name for it.
     return Interface(**fields, called=device.name) if fields.get("device_file") else Interface(**fields)
 
 
@@ -119,7 +119,7 @@ class PfNames:
     """The names of PFs by their PCI address, for the time when their netdev is elsewhere."""
 
     def __init__(self, published: Iterable[DeviceFacts] = ()) -> None:
-        """Begin with what was published before this process."""
+        """Begin with the devices that were published before this process."""
         self._by_vf = {
             device.interface.pci_address: device.interface.pf_name
             for device in published
@@ -128,11 +128,11 @@ class PfNames:
         self._by_pf: dict[str, str] = {}
 
     def complete(self, interfaces: Sequence[Interface], frozen: Mapping[str, str]) -> tuple[Interface, ...]:
-        """The interfaces with names of PFs that are known, or that must stay.
+        """The interfaces with the names of PFs that are known, or that must stay.
 
         Args:
             interfaces: as the kernel has them.
-            frozen: by PCI address, names that devices in use are published under.
+            frozen: by PCI address, the names by which devices in use are published.
         """
         return tuple([self._named(interface, frozen) for interface in interfaces])
 
@@ -149,10 +149,10 @@ class PfNames:
         return interface if name == interface.pf_name else msgspec.structs.replace(interface, pf_name=name)
 
 
-def frozen_names(held: Iterable[DeviceFacts]) -> dict[str, str]:
-    """The names of netdevs, by PCI address, that the pools and devices of what is held are called after."""
+def frozen_names(held_devices: Iterable[DeviceFacts]) -> dict[str, str]:
+    """The names of netdevs, by PCI address, after which held devices and their pools are called."""
     names: dict[str, str] = {}
-    for device in held:
+    for device in held_devices:
         interface = device.interface
         if interface.type == "vf":
             names[interface.pf_pci_address] = interface.pf_name
@@ -163,27 +163,27 @@ def frozen_names(held: Iterable[DeviceFacts]) -> dict[str, str]:
 
 def recall(
     interfaces: Sequence[Interface],
-    held: Mapping[DeviceKey, DeviceFacts],
+    held_devices: Mapping[DeviceKey, DeviceFacts],
     *,
     left: Callable[[Interface], bool],
     on_the_bus: Callable[[str], bool],
 ) -> Recalled:
-    """Put back what is only away.
+    """Put back interfaces that are only away.
 
     Args:
         interfaces: those that are here.
-        held: the facts of the devices that claims have.
+        held_devices: the facts of the devices that claims have.
         left: whether an interface without a PCI device went to another namespace.
         on_the_bus: whether there is a PCI device of that address.
     """
-    if not held:
+    if not held_devices:
         return Recalled(tuple(interfaces), frozenset())
     names = {interface.if_name for interface in interfaces}
     files = {interface.device_file for interface in interfaces if not interface.file_problem}
     functions = {(interface.pci_address, interface.dev_port) for interface in interfaces}
     away: dict[str, Interface] = {}
     gone: set[DeviceKey] = set()
-    for key, device in held.items():
+    for key, device in held_devices.items():
         last = device.interface
         if last.device_file:
             if last.device_file not in files:
@@ -200,16 +200,16 @@ def recall(
 
 
 def gone_effects(gone: Mapping[DeviceKey, DeviceFacts], exposer: Exposer, before: Gone) -> Gone:
-    """What the taint of each gone device does.
+    """The effect of each gone device's taint.
 
-    The policy that offered the device last decides, as it reads now; the default holds once that policy is deleted.
-    After a restart the policy may be unknown: then the policy decides that would offer the device if its interface
-    were still there; without such a policy the published effect stays.
+    It is that of the policy that offered the device last, as the policy reads now; the default holds once that policy
+    is deleted. After a restart the policy may be unknown: then it is that of the policy that would offer the device if
+    its interface were still there. Without such a policy the published effect stays.
 
     Args:
         gone: the devices' facts.
         exposer: the policies.
-        before: what was decided, or published, until now.
+        before: the effects that were decided, or published, until now.
     """
     effects: dict[DeviceKey, TaintEffect] = {}
     for key, device in gone.items():
@@ -232,7 +232,7 @@ def published_gone(published: Iterable[Sequence[ResourceSlice]]) -> Gone:
 
 
 def marked(device: Device, *, here: bool, gone: TaintEffect | None, withdrawn: bool, trouble: str) -> Device:
-    """A device with the taints of its state; a present device keeps those of its policy, too."""
+    """A device with the taints of its state; a present device keeps its policy's taints, too."""
     taints = [taint for taint in device.taints if here and taint.key not in _OURS]
     if gone:
         taints.append(DeviceTaint(key=names.GONE, effect=gone))

@@ -1,10 +1,10 @@
 """The kernel's interfaces: read in a thread of their own, and damped where a fact comes and goes by itself.
 
-`Interfaces` is run by `netdra.node.publishing.service`: the kernel is read while the event loop goes on, and nothing is
-read without an event or a full reading that is due. A `Damper` is asked by `netdra.node.publishing.offering` before
-each pass: a link that flaps would otherwise cost a write for each flap, on every node with such a cable. The first
-changes of a link's state, its speed or addresses pass at once; what is withheld is told as soon as there is a token for
-it. Interfaces that come and go, and all other facts, are never withheld.
+`Interfaces` is run by `netdra.node.publishing.service`: the kernel is read while the event loop goes on, and only after
+an event or when a full reading is due. `netdra.node.publishing.offering` asks a `Damper` before each pass: a link that
+flaps would otherwise cost a write for each flap, on every node with such a cable. The first changes of a link's state,
+its speed or addresses pass at once; a withheld change passes as soon as there is a token for it. Interfaces that come
+and go, and all other facts, are never withheld.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Bucket(msgspec.Struct, frozen=True):
         return min(self.most, self.tokens + (now - self.at) / self.seconds)
 
     def wait(self, now: float) -> float:
-        """Seconds until there is a token; 0.0 if there is one, which a clock's last digits do not put off."""
+        """Seconds until there is a token; 0.0 if there is one, also if a clock's last digits are missing to it."""
         missing = 1 - self.now(now)
         return missing * self.seconds if missing > _LAST_DIGITS else 0.0
 
@@ -55,7 +55,7 @@ class Bucket(msgspec.Struct, frozen=True):
 
 
 class Damper:
-    """What was let through of each interface, and a bucket for each that changed lately."""
+    """Each interface as it was let through last, and a bucket for each that changed lately."""
 
     def __init__(self) -> None:
         self._shown: dict[_Key, Interface] = {}
@@ -64,14 +64,14 @@ class Damper:
 
     @property
     def due(self) -> float | None:
-        """When the first of what is withheld may be told; None if nothing is."""
+        """When the first withheld change may pass; None if none is withheld."""
         return self._due
 
     def damp(self, interfaces: Sequence[Interface], now: float) -> tuple[Interface, ...]:
         """The interfaces as they are to be published now, in the same order.
 
         Args:
-            interfaces: as they are.
+            interfaces: as the kernel has them.
             now: seconds of a clock that never goes back.
         """
         shown: dict[_Key, Interface] = {}
@@ -113,10 +113,10 @@ def _settled(interface: Interface, before: Interface) -> Interface:
 
 
 class Interfaces:
-    """A watcher and its thread. What is no coroutine is for that thread alone.
+    """A watcher and its thread. Methods that are no coroutines are for that thread alone.
 
     Attributes:
-        watcher: whose counts anybody may read.
+        watcher: any thread may read its counts.
     """
 
     def __init__(self, watcher: Watcher, thread: ThreadPoolExecutor, files: DeviceFiles) -> None:
@@ -132,7 +132,7 @@ class Interfaces:
 
         Args:
             watch: opens the kernel.
-            files: which device files pods may be given.
+            files: the device files that pods may be given.
 
         Raises:
             KernelError: the links cannot be listed.
@@ -144,10 +144,10 @@ class Interfaces:
                 yield cls(watcher, thread, files)
 
     async def next(self, clear: Callable[[], Awaitable[None]]) -> bool:
-        """Wait for events of the kernel, or for a full reading that is due, and tell whether to look at it again.
+        """Wait for events of the kernel or until a full reading is due; returns whether another pass is needed.
 
         Args:
-            clear: waited for before anything is read.
+            clear: awaited before the kernel is read.
 
         Raises:
             KernelError: the links cannot be listed.
@@ -157,7 +157,7 @@ class Interfaces:
         return await self.run(self._handle)
 
     def _handle(self) -> bool:
-        # A full reading also finds what no event tells of, such as hardware that went while it was in a pod.
+        # A full reading also finds changes without an event, such as hardware that went while it was in a pod.
         rescans, began = self.watcher.rescans, time.perf_counter()
         changed = bool(self.watcher.handle())
         scanned = self.watcher.rescans != rescans
@@ -180,17 +180,17 @@ class Interfaces:
         return self.watcher.sysfs.is_folder(f"bus/pci/devices/{address}")
 
     def device_file(self, path: str) -> DeviceFile:
-        """What there is at the path of a device file."""
+        """The device file at a path."""
         file = self._seen[path] = self._files.look(path)
         return file
 
     def files_changed(self, paths: Sequence[str]) -> bool:
-        """Whether a device file is another than it was when it was looked at last, or was never looked at."""
+        """Whether a device file has changed since it was looked at last, or was never looked at."""
         self._seen = {path: file for path, file in self._seen.items() if path in paths}
         return any(self._seen.get(path) != self._files.look(path) for path in paths)
 
     async def run(self, work: Callable[[], T]) -> T:
-        """Do something in the watcher's thread, one thing after the other."""
+        """Do work in the watcher's thread, one piece after the other."""
         return await asyncio.get_running_loop().run_in_executor(self._thread, work)
 
 

@@ -1,7 +1,7 @@
 """What the node is to publish now: interfaces, policies and held devices → each pool's slices, and the node's report.
 
-Asked by `netdra.node.publishing.service` after each change, in the thread that reads the kernel. A pass costs what has
-changed: of a pool in which nothing did, neither devices nor slices are made anew.
+Called by `netdra.node.publishing.service` after each change, in the thread that reads the kernel. The cost of a pass
+grows with the changes: the devices and slices of an unchanged pool are not made anew.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ Slices = tuple[ResourceSlice, ...]
 
 
 class KernelView(Protocol):
-    """What the kernel can be asked of interfaces that are not here."""
+    """What the kernel says of interfaces that are not here, and of device files."""
 
     def left(self, interface: Interface) -> bool:
         """Whether an interface was seen going to another namespace."""
@@ -45,19 +45,19 @@ class KernelView(Protocol):
         """Whether there is a PCI device of that address."""
 
     def device_file(self, path: str) -> DeviceFile:
-        """What there is at the path of a device file."""
+        """The device file at a path."""
 
 
 class Offered(msgspec.Struct, frozen=True):
-    """What a pass found different.
+    """The changes that a pass found.
 
     Attributes:
-        slices: by pool, those that are new or other than before; none for a pool that goes.
+        slices: the slices of each pool that is new or changed; none for a pool that goes.
         devices: the facts of the devices of these pools.
-        problems: all that an administrator should mend, now.
-        left_out: why devices of all pools are not published, and how often.
-        outcomes: what became of what providers say, of all devices.
-        followed: whether other policies, or labels of the node, were looked at than by the pass before.
+        problems: all present problems that an administrator should mend.
+        left_out: how many devices of all pools are not published, by reason.
+        outcomes: the outcomes of the providers' registrations, of all devices.
+        followed: whether policies or the node's labels differ from those of the pass before.
     """
 
     slices: dict[str, Slices]
@@ -69,19 +69,19 @@ class Offered(msgspec.Struct, frozen=True):
 
 
 class _Source(msgspec.Struct, frozen=True):
-    """What a pool is made from: exposure's result, the devices that claims hold, and those of them that are gone."""
+    """The source of a pool: exposure's result, the devices that claims hold, and those of them that are gone."""
 
     part: ExposureResult
     holding: tuple[HeldDevice, ...]
     gone: Gone
 
     def is_as(self, other: _Source) -> bool:
-        """Whether the same would come out."""
+        """Whether the same pool would come out."""
         return self.part is other.part and (self.holding, self.gone) == (other.holding, other.gone)
 
 
 class _Made(msgspec.Struct, frozen=True):
-    """A pool as it was made last: its slices, what is known of them, and how many devices others keep out."""
+    """A pool as it was made last: its slices, their devices' facts, and how many devices held ones keep out."""
 
     source: _Source
     slices: Slices
@@ -94,15 +94,15 @@ _NOTHING = ExposureResult()
 
 
 class Offering:
-    """What was made of each pool so far. For one thread."""
+    """The pools as they were made last. For one thread."""
 
     def __init__(self, node: str, published: Mapping[str, Slices], reported: NodeNetworkStatus | None = None) -> None:
         """Begin.
 
         Args:
             node: the node's name.
-            published: what it publishes already, by pool: claims may hold some of it.
-            reported: what it reports already: which policy made which device.
+            published: the slices that it publishes already, by pool: claims may hold some of their devices.
+            reported: the status that it reports already: it has the policy of each device.
         """
         self._node = node
         self._exposer: Exposer | None = None
@@ -113,7 +113,8 @@ class Offering:
         self._made: dict[str, _Made] = {}
         self._previous = dict(published)
         restored = facts.of_slices(
-            (one for slices in published.values() for one in slices), reported or NodeNetworkStatus()
+            (resource_slice for slices in published.values() for resource_slice in slices),
+            reported or NodeNetworkStatus(),
         )
         self._last: dict[DeviceKey, DeviceFacts] = restored
         self._gone = facts.published_gone(published.values())
@@ -125,15 +126,16 @@ class Offering:
 
     @property
     def due(self) -> float | None:
-        """When another pass is worth it though nothing happens; None if never."""
+        """When another pass is needed though nothing happens; None if never."""
         return self._damper.due
 
     def follow(
         self, policies: Sequence[DeviceExposurePolicy], features: Features, presence: Presence | None = None
     ) -> None:
-        """From now on these policies hold, the API server takes this, and the node has these CNI plugins.
+        """From now on these policies hold, the API server has these features, and the node these CNI plugins.
 
-        What the controller writes in their statuses is no other policy: all devices would be made anew for nothing.
+        A change of a policy's status alone, which the controller writes, does not count: all devices would be made anew
+        for nothing.
         """
         programs = presence.programs if presence is not None else None
         asked = (
@@ -151,7 +153,7 @@ class Offering:
         self,
         inventory: Inventory,
         labels: Mapping[str, str],
-        held: Sequence[HeldDevice],
+        held_devices: Sequence[HeldDevice],
         kernel: KernelView,
         now: float,
         registered: Registered = NOTHING,
@@ -160,16 +162,16 @@ class Offering:
         """One pass.
 
         Args:
-            inventory: what the kernel has.
+            inventory: the kernel's interfaces.
             labels: the node's.
-            held: the devices that claims have.
-            kernel: what else the kernel can be asked.
+            held_devices: the devices that claims have.
+            kernel: answers further questions to the kernel.
             now: seconds of a clock that never goes back.
-            registered: what providers say of the node's devices.
-            allocatable: what the node has of the resources that policies read.
+            registered: the providers' registrations of the node's devices.
+            allocatable: the node's amounts of the resources that policies read.
         """
         assert self._exposer is not None, "follow comes first"
-        claimed = {one.key: self._last[one.key] for one in held if one.key in self._last}
+        claimed = {device.key: self._last[device.key] for device in held_devices if device.key in self._last}
         named = self._pf_names.complete(inventory.interfaces, frozen_names(claimed.values()))
         left = self._left(inventory, kernel)
         others = (last.interface for last in claimed.values() if not last.interface.device_file)
@@ -177,18 +179,18 @@ class Offering:
         recalled = recall(named, claimed, left=left, on_the_bus=kernel.on_the_bus)
         here_now = recalled.interfaces
         if wired := inventory.node.wired:
-            # Discovery does not know the name of a PF that is away, nor what becomes of a name that is frozen.
+            # Discovery knows neither the name of a PF that is away nor the names that are frozen.
             here_now = tuple(wire(wired, interface) for interface in here_now)
         gone = {key: claimed[key] for key in recalled.gone}
         self._bare = frozenset(entry.pci_address for entry in named if entry.type == "vf" and not entry.if_name)
         interfaces = self._damper.damp(here_now, now)
-        in_use = {one.key[0] for one in held if one.key[0] in self._previous}
+        in_use = {device.key[0] for device in held_devices if device.key[0] in self._previous}
         node = Node(name=self._node, labels=labels, allocatable=allocatable, physnets=inventory.node.physnets)
         here = Inventory(node=node, interfaces=interfaces)
         pinned = {device.interface.identity: key[0] for key, device in claimed.items()}
         parts = self._exposer.pools(here, in_use, pinned, registered)
         self._gone = facts.gone_effects(gone, self._exposer, self._gone)
-        changed = self._make_all(parts, held, interfaces)
+        changed = self._make_all(parts, held_devices, interfaces)
         self._interfaces = interfaces
         before, self._followed = self._followed, (self._asked, dict(labels))
         return Offered(
@@ -201,7 +203,7 @@ class Offering:
         )
 
     def report(self, refused: Mapping[DeviceKey, str] = MappingProxyType({})) -> NodeNetworkStatus:
-        """What the node is to say of itself after the last pass.
+        """The status that the node is to report after the last pass.
 
         Args:
             refused: devices that the API server does not take, with its reason.
@@ -245,10 +247,10 @@ class Offering:
         """The CNI plugins that policies list for devices of this node."""
         listed: dict[str, Listed] = {}
         for made in self._made.values():
-            held = {one.key[1] for one in made.source.holding}
+            held_names = _held_names(made.source)
             for device in made.source.part.devices:
                 for plugin in device.plugins:
-                    listed[plugin] = listed.get(plugin, Listed()).with_one(allocated=device.name in held)
+                    listed[plugin] = listed.get(plugin, Listed()).with_one(allocated=device.name in held_names)
         return listed
 
     def _left_out(self, problems: Iterable[Problem]) -> Mapping[LeftOut, int]:
@@ -259,11 +261,11 @@ class Offering:
     def _rows(
         self, pool: str, interfaces: Mapping[tuple[str, str], Interface], refused: Container[DeviceKey]
     ) -> Iterator[Row]:
-        """The interfaces of a pool, and those that are gone and whose devices claims have."""
+        """The interfaces of a pool, and interfaces that are gone and whose devices claims have."""
         made = self._made[pool]
-        held = {one.key[1] for one in made.source.holding}
+        held_names = _held_names(made.source)
         devices: dict[str, list[tuple[str, DeviceFacts]]] = {}
-        for name in (device.name for one in made.slices for device in one.spec.devices):
+        for name in (device.name for resource_slice in made.slices for device in resource_slice.spec.devices):
             last = made.devices.get(name) or self._last.get((pool, name))
             if last is not None and (pool, name) not in refused:
                 devices.setdefault(last.interface.identity, []).append((name, last))
@@ -271,16 +273,19 @@ class Offering:
             suffixes = {verdict.suffix for verdict in decision.verdicts}
             base = decision.device_name
             published = tuple(
-                reports.device(base, name, last.policy, suffixes, allocated=name in held)
+                reports.device(base, name, last.policy, suffixes, allocated=name in held_names)
                 for name, last in devices.pop(decision.interface, ())
             )
             yield Row(interfaces[decision.interface, base], decision, published)
         for name, last in (entry for entries in devices.values() for entry in entries):
-            gone = reports.device(last.interface.device_name, name, last.policy, (), allocated=name in held)
+            gone = reports.device(last.interface.device_name, name, last.policy, (), allocated=name in held_names)
             yield Row(last.interface, None, (gone,))
 
     def _left(self, inventory: Inventory, kernel: KernelView) -> Callable[[Interface], bool]:
-        """Of what was away already when this process began, nobody saw where it went: it is believed as published."""
+        """Tells of an interface without a PCI device whether it is in another namespace.
+
+        An interface that was away already when this process began counts as being there: where it went was not seen.
+        """
         if self._away_from_the_start is None:
             here = {interface.if_name for interface in inventory.interfaces}
             away = {last.interface.if_name for key, last in self._last.items() if key not in self._gone}
@@ -289,13 +294,13 @@ class Offering:
         return lambda interface: kernel.left(interface) or interface.if_name in begun
 
     def _make_all(
-        self, parts: Mapping[str, ExposureResult], held: Sequence[HeldDevice], interfaces: Sequence[Interface]
+        self, parts: Mapping[str, ExposureResult], held_devices: Sequence[HeldDevice], interfaces: Sequence[Interface]
     ) -> list[str]:
-        """Make the pools that have to be made anew, and tell which came out differently."""
+        """Make the pools that have to be made anew; returns those that have changed."""
         by_pool: dict[str, list[HeldDevice]] = {}
-        for one in held:
-            by_pool.setdefault(one.key[0], []).append(one)
-        # A pool without a part is only there for what is held of it.
+        for device in held_devices:
+            by_pool.setdefault(device.key[0], []).append(device)
+        # A pool without a part is only there for its held devices.
         pools = sorted({*parts, *(pool for pool in by_pool if pool in self._previous)})
         identities: dict[str, Interface] = {}
         changed = set(self._previous).difference(pools)
@@ -303,7 +308,7 @@ class Offering:
             self._forget(pool)
         for pool in pools:
             holding = tuple(by_pool.get(pool, ()))
-            gone = {one.key: self._gone[one.key] for one in holding if one.key in self._gone}
+            gone = {device.key: self._gone[device.key] for device in holding if device.key in self._gone}
             source = _Source(parts.get(pool, _NOTHING), holding, gone)
             made = self._made.get(pool)
             if made is not None and source.is_as(made.source):
@@ -314,27 +319,27 @@ class Offering:
         return sorted(changed)
 
     def _make(self, pool: str, source: _Source, identities: Mapping[str, Interface]) -> bool:
-        """Make a pool anew, and tell whether it came out differently."""
+        """Make a pool anew; returns whether it has changed."""
         packed = layout(source.part, node=self._node, features=self._features)
         devices = facts.of_part(source.part, identities)
-        slices = self._held(pool, packed.slices, source) if source.holding else packed.slices
+        slices = self._retained(pool, packed.slices, source) if source.holding else packed.slices
         before = self._made.get(pool)
         kept_out = len(_device_names(packed.slices) - _device_names(slices))
         problems = (*source.part.problems, *packed.problems)
         made = self._made[pool] = _Made(source, slices, devices, problems, kept_out)
-        held = {one.key[1] for one in source.holding}
+        held_names = _held_names(source)
         for name in _device_names(self._previous.get(pool, ())):
-            if name not in devices and name not in held:
+            if name not in devices and name not in held_names:
                 self._last.pop((pool, name), None)
         for name, device in devices.items():
-            last = self._last.get((pool, name)) if name in held else None
+            last = self._last.get((pool, name)) if name in held_names else None
             self._last[pool, name] = facts.still(last, device) if last is not None else device
         self._previous[pool] = slices
         return before is None or (before.slices, before.devices, before.problems) != (slices, devices, made.problems)
 
-    def _held(self, pool: str, slices: Slices, source: _Source) -> Slices:
-        held = {one.key[1]: one.trouble for one in source.holding}
-        kept = retain(_flat(self._previous.get(pool, ())), held, _flat(slices))
+    def _retained(self, pool: str, slices: Slices, source: _Source) -> Slices:
+        troubles = {device.key[1]: device.trouble for device in source.holding}
+        retained = retain(_flat(self._previous.get(pool, ())), troubles, _flat(slices))
         if self._features.device_taints:
             present = _device_names(slices)
             devices = tuple(
@@ -343,22 +348,23 @@ class Offering:
                     here=device.name in present,
                     gone=source.gone.get((pool, device.name)),
                     withdrawn=device.name not in present and not self._is_bare((pool, device.name)),
-                    trouble=held.get(device.name, ""),
+                    trouble=troubles.get(device.name, ""),
                 )
-                for device in kept.devices
+                for device in retained.devices
             )
-            kept = Pool(kept.sets, devices)
-        return tuple(arrange(pool, kept.sets, kept.devices, node=self._node))
+            retained = Pool(retained.sets, devices)
+        return tuple(arrange(pool, retained.sets, retained.devices, node=self._node))
 
     def _is_bare(self, key: DeviceKey) -> bool:
-        """Whether a device is a VF without a netdev here, of which policies cannot say whether they want it."""
+        """Whether a device is a VF without a netdev here, so that policies cannot match it."""
         return key in self._last and self._last[key].interface.pci_address in self._bare
 
     def _planned(self, pool: str, claimed: Mapping[DeviceKey, DeviceFacts]) -> dict[DeviceKey, PlannedDevice]:
         if pool not in self._made:
             return {}
         planned: dict[DeviceKey, PlannedDevice] = {}
-        for device in (device for one in self._made[pool].slices for device in one.spec.devices):
+        slices = self._made[pool].slices
+        for device in (device for resource_slice in slices for device in resource_slice.spec.devices):
             key = pool, device.name
             last = self._last.get(key) or claimed.get(key)
             if last is not None:
@@ -368,18 +374,18 @@ class Offering:
     def _forget(self, pool: str) -> None:
         made = self._made.pop(pool, None)
         for slices in (self._previous.pop(pool, ()), made.slices if made else ()):
-            for one in slices:
-                for device in one.spec.devices:
+            for resource_slice in slices:
+                for device in resource_slice.spec.devices:
                     self._last.pop((pool, device.name), None)
 
 
 def _published(made: _Made) -> Iterator[Outcome]:
-    """What became of what providers say of a pool's devices: one that a claim has may have to wait for it."""
+    """The outcomes of registrations of a pool's devices: one of a device that a claim has may have to wait."""
     outcomes = made.source.part.outcomes
     if not outcomes:
         return
     wanted = {device.name: device for device in made.source.part.devices}
-    there = {device.name: device for one in made.slices for device in one.spec.devices}
+    there = {device.name: device for resource_slice in made.slices for device in resource_slice.spec.devices}
     for outcome in outcomes:
         device, published = wanted.get(outcome.device), there.get(outcome.device)
         if outcome.problem or device is None:
@@ -397,10 +403,14 @@ def _published(made: _Made) -> Iterator[Outcome]:
 def _flat(slices: Iterable[ResourceSlice]) -> Pool:
     packed = tuple(slices)
     return Pool(
-        tuple(one for resource_slice in packed for one in resource_slice.spec.shared_counters),
+        tuple(counter_set for resource_slice in packed for counter_set in resource_slice.spec.shared_counters),
         tuple(device for resource_slice in packed for device in resource_slice.spec.devices),
     )
 
 
 def _device_names(slices: Iterable[ResourceSlice]) -> set[str]:
-    return {device.name for one in slices for device in one.spec.devices}
+    return {device.name for resource_slice in slices for device in resource_slice.spec.devices}
+
+
+def _held_names(source: _Source) -> set[str]:
+    return {device.key[1] for device in source.holding}

@@ -1,9 +1,9 @@
-"""Which CNI plugins the node has: programs in the CNI path that answer VERSION, followed as they come and go.
+"""The node's CNI plugins: programs in the CNI path that answer VERSION, followed as they come and go.
 
-Run by `netdra.node.publishing.service`, which publishes of a policy's plugins those that are there (decision D45). The
-folders are watched; a program is asked once for as long as it is the same file, by a thread that nobody waits for, so a
-plugin that hangs costs the others nothing. What does not answer is left out, with the reason, and asked again after a
-while.
+Run by `netdra.node.publishing.service`, which publishes those of a policy's plugins that the node has (decision D45).
+The folders are watched. A program is asked once for as long as it is the same file, by a thread of its own, so a plugin
+that hangs costs the others nothing. A program that does not answer is left out, with the reason, and asked again after
+a while.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ from netdra.model import decoders
 from netdra.model.errors import NetdraError
 
 SETTLING_SECONDS = 0.1
-"""How long after a change the next one is waited for: an installer does several things at once."""
+"""How long after a change the next one is waited for: an installer makes several changes at once."""
 LOOK_SECONDS = 60.0
-"""After how many seconds the folders are looked at though nothing was seen to change, as through a link's target."""
+"""Seconds between two looks at the folders without an event: some changes have none, such as of a link's target."""
 UNWATCHED_SECONDS = 2.0
-"""The same where the kernel watches nothing for this process."""
+"""The same where the kernel has no watch for this process."""
 FIRST_SECONDS = 2.0
 """How long the first slices wait for plugins that do not answer."""
 ASKED_AT_ONCE = 4
 ANSWER_SECONDS = protocol.VERSION_TIMEOUT
 RETRY_SECONDS, MOST_RETRY_SECONDS = 30.0, 3600.0
-"""After how many seconds a program that did not answer is asked again; each time it is twice as long."""
+"""Seconds until a program that did not answer is asked again; they double each time."""
 
 log = logging.getLogger(__name__)
 
@@ -48,9 +48,9 @@ class Presence(msgspec.Struct, frozen=True):
     """The CNI plugins of a node.
 
     Attributes:
-        programs: those that answer, by name in order.
-        unusable: by name, why one that is there does not count.
-        lost: by name, why one that did count does not any more.
+        programs: the names of those that answer, in order.
+        unusable: by name, why a program that is there does not count.
+        lost: by name, why a plugin that counted before no longer does.
     """
 
     programs: tuple[str, ...] = ()
@@ -59,7 +59,7 @@ class Presence(msgspec.Struct, frozen=True):
 
 
 class _Answer(msgspec.Struct, frozen=True):
-    """What came of asking a program: "" if it answers, else why not; when and after how long it is asked again."""
+    """A program's answer: no problem if it answered, else why not; when and after how long it is asked again."""
 
     binary: Binary
     problem: str
@@ -71,7 +71,7 @@ class Plugins:
     """The plugins of one node.
 
     Attributes:
-        presence: which are there now.
+        presence: the present plugins.
     """
 
     def __init__(self, where: PluginPath, changed: Callable[[], None]) -> None:
@@ -92,7 +92,7 @@ class Plugins:
         self._looked = asyncio.Event()
 
     async def first(self) -> None:
-        """Wait until what there is at the start is known, or the time for that is over."""
+        """Wait until the plugins that are there at the start are known, or the time for that is over."""
         with suppress(TimeoutError):
             async with asyncio.timeout(FIRST_SECONDS):
                 await self._looked.wait()
@@ -135,10 +135,10 @@ class Plugins:
         await asyncio.sleep(SETTLING_SECONDS)
 
     async def _look(self, changes: FolderChanges | None, tasks: asyncio.TaskGroup) -> bool:
-        """See what is there, and ask what has not answered yet.
+        """List the programs, and ask those that have not answered yet.
 
         Returns:
-            Whether the kernel tells of the next change.
+            Whether the kernel watches the folders for the next change.
         """
         programs, watched = await _apart(partial(self._read, changes))
         self._installed = {binary.name: binary for binary in programs}
@@ -155,7 +155,7 @@ class Plugins:
         return watched
 
     def _read(self, changes: FolderChanges | None) -> tuple[tuple[Binary, ...], bool]:
-        """What is installed, read after the watches stand, so that nothing comes between."""
+        """The installed programs, read after the watches stand, so that no change is missed."""
         watched = False
         if changes is not None:
             with plugins.folders(self._where) as folders:
@@ -163,7 +163,7 @@ class Plugins:
         return plugins.installed(self._where), watched
 
     async def _ask(self, name: str) -> None:
-        """Ask a program until what it said is about the file that is there."""
+        """Ask a program until its answer is of the file that is there."""
         try:
             async with self._slots:
                 while (binary := self._installed.get(name)) is not None:
@@ -179,7 +179,7 @@ class Plugins:
             self._turn.set()
 
     def _take(self) -> None:
-        """Work out what is there now."""
+        """Work out the present plugins."""
         answers = {name: self._answers[name] for name in sorted(self._answers) if name in self._installed}
         unusable = {name: answer.problem for name, answer in answers.items() if answer.problem}
         # A program that is being replaced counts until the new one has answered.
@@ -199,7 +199,7 @@ class Plugins:
 
 
 def missing(where: PluginPath) -> str:
-    """Why a plugin is not there that is not there."""
+    """The reason for a plugin that is not there."""
     return f"there is no program of that name in {':'.join(where.directories)}"
 
 
@@ -211,7 +211,7 @@ def _answer(binary: Binary, problem: str, patience: float) -> _Answer:
 
 
 def _asked(name: str, where: PluginPath) -> str:
-    """Why a plugin cannot be used; "" if it speaks a version of CNI that is spoken here."""
+    """Why a plugin cannot be used; "" if it supports a version of CNI that netdra supports."""
     try:
         protocol.find(name, where, timeout=ANSWER_SECONDS)
     except NetdraError as problem:
@@ -220,7 +220,10 @@ def _asked(name: str, where: PluginPath) -> str:
 
 
 async def _apart(work: Callable[[], T]) -> T:
-    """What work returns that may hang for ever, as in a file system that is away: in a thread that ends with us."""
+    """The result of work that may hang for ever, as in a file system that is away: a thread of its own does it.
+
+    The process does not wait for the thread when it ends.
+    """
     loop = asyncio.get_running_loop()
     future: asyncio.Future[T] = loop.create_future()
 

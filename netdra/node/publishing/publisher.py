@@ -1,10 +1,10 @@
-"""Keeps a node's ResourceSlices as they should be: when what is wanted changes, and when somebody else changes them.
+"""Keeps a node's ResourceSlices as they should be: when the wanted slices change, and when others change the stored.
 
-Run by `netdra.node.publishing.service`. Each pool is for itself, a key of a work queue: what is wanted of it or stored
-of it changed, so it is compared, written where it differs, and left alone until the reflector has seen those writes, so
-that the next look begins from the truth and makes nothing twice. If what it then has is what was written, there is no
-next look. The kubelet wipes a driver's slices when it restarts; that is a change like any other. A write that somebody
-else's change overtook ends the pool's round: the next one begins from what is there then.
+Run by `netdra.node.publishing.service`. Each pool is a key of a work queue, for itself: after a change of its wanted or
+stored slices it is compared, written where it differs, and left alone until the reflector has seen those writes, so
+that the next look begins from the stored slices and makes none twice. If the store then has the written slices, there
+is no next look. The kubelet wipes a driver's slices when it restarts; that is a change like any other. If another
+client's change comes before a write, the pool's round ends: the next one begins from the slices that are there then.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ log = logging.getLogger(__name__)
 AT_ONCE = 12
 """How many pools are written at one time; more would only wait in the API server."""
 MAX_ADOPTED = 64
-"""How many contents of a pool are remembered that the server keeps otherwise."""
+"""How many of a pool's contents are remembered of which the server stores another content."""
 
 Slices = Sequence[ResourceSlice]
 
@@ -49,15 +49,15 @@ class Refusal(msgspec.Struct, frozen=True):
 
 
 class Written(msgspec.Struct, frozen=True):
-    """What became of a pool's writes.
+    """The outcome of a pool's writes.
 
     Attributes:
-        versions: the resourceVersions of what was written, by the slices' names.
+        versions: the resourceVersions of the written slices, by the slices' names.
         deleted: the names of the slices that are gone.
-        adopted: digest of what was sent -> digest of what the server kept of it, where they differ.
-        dropped: the fields that it did not keep.
-        refusals: the devices that it refused; the pool is not whole until they are left out.
-        overtaken: whether somebody else's change came first, so that the pool has to be looked at anew.
+        adopted: digest of a sent content -> digest of the stored one, where they differ.
+        dropped: the fields that the server did not store.
+        refusals: the devices that the server refused; the pool is not whole until they are left out.
+        overtaken: whether another client's change came first, so that the pool has to be looked at anew.
     """
 
     versions: dict[str, str] = {}
@@ -89,7 +89,7 @@ class _PoolName(msgspec.Struct, frozen=True):
 
 
 class _OfPool(msgspec.Struct, frozen=True):
-    """As much of a slice's content as says which pool it is of."""
+    """The part of a slice's content that has its pool."""
 
     pool: _PoolName
 
@@ -102,21 +102,21 @@ _DEVICE = re.compile(r"spec\.devices\[(\d+)\]")
 
 
 def of_node(node: str) -> Selection:
-    """Which slices are this driver's on a node."""
+    """This driver's slices of a node."""
     return Selection(field_selector=f"spec.driver={names.DRIVER},spec.nodeName={node}")
 
 
 def _no_report(_pool: str, _written: Written) -> None:
-    """Nobody wants to know."""
+    """Without a report the outcome of writes is dropped."""
 
 
 @dataclass
 class _Pool:
-    """What is known of one pool.
+    """One pool.
 
     Attributes:
         wanted: the slices that should be there.
-        stored: those that are, by name.
+        stored: the slices that are there, by name.
         adopted: see `reconcile`.
         refused: devices that the server does not take, as they were when it refused them.
     """
@@ -127,14 +127,15 @@ class _Pool:
     refused: dict[str, Device] = field(default_factory=dict)
 
     def legal(self) -> list[ResourceSlice]:
-        """What is wanted without the devices that the server refused, as long as they are as they were."""
+        """The wanted slices without the devices that the server refused, as long as these are unchanged."""
         if not self.refused:
             return list(self.wanted)
         sound = []
-        for one in self.wanted:
-            devices = tuple(device for device in one.spec.devices if self.refused.get(device.name) != device)
-            if devices or one.spec.shared_counters:
-                sound.append(msgspec.structs.replace(one, spec=msgspec.structs.replace(one.spec, devices=devices)))
+        for wanted in self.wanted:
+            devices = tuple(device for device in wanted.spec.devices if self.refused.get(device.name) != device)
+            if devices or wanted.spec.shared_counters:
+                spec = msgspec.structs.replace(wanted.spec, devices=devices)
+                sound.append(msgspec.structs.replace(wanted, spec=spec))
         return sound
 
     @property
@@ -142,32 +143,35 @@ class _Pool:
         """The devices that are left out because the server refused them as they are."""
         if not self.refused:
             return []
-        devices = (device for one in self.wanted for device in one.spec.devices)
+        devices = (device for resource_slice in self.wanted for device in resource_slice.spec.devices)
         return [device.name for device in devices if self.refused.get(device.name) == device]
 
     @property
     def versions(self) -> dict[str, str]:
         """The stored slices' resourceVersions, by name."""
-        return {name: one.metadata.resource_version for name, one in self.stored.items()}
+        return {name: stored.metadata.resource_version for name, stored in self.stored.items()}
 
     def learn(self, written: Written) -> None:
-        """Remember what the server made of a write."""
+        """Remember the outcome of the pool's writes."""
         if len(self.adopted) > MAX_ADOPTED:
             self.adopted.clear()
         self.adopted |= written.adopted
         refused = {refusal.device for refusal in written.refusals}
         self.refused |= {
-            device.name: device for one in self.wanted for device in one.spec.devices if device.name in refused
+            device.name: device
+            for resource_slice in self.wanted
+            for device in resource_slice.spec.devices
+            if device.name in refused
         }
 
 
 class _Unseen(msgspec.Struct, frozen=True):
-    """A pool's writes that the store has not seen yet, and what it will have of the pool when it has.
+    """A pool's writes that the store has not seen yet.
 
     Attributes:
         version: see `Written`.
         deleted: see `Written`.
-        versions: the resourceVersions of the pool's slices, by name.
+        versions: the resourceVersions of the pool's slices once the store has seen the writes, by name.
     """
 
     version: str
@@ -180,10 +184,10 @@ class Publisher:
     """Publishes one node's slices.
 
     Attributes:
-        client: where to.
+        client: the API server.
         store: the node's slices of this driver, kept by a reflector.
-        owner: the node that they go with.
-        report: told of each pool's writes, and what became of them.
+        owner: the node, with which the slices are deleted.
+        report: called after each pool's writes, with their outcome.
     """
 
     client: Client
@@ -202,14 +206,14 @@ class Publisher:
         self._all_seen.set()
 
     def want(self, slices: Slices) -> None:
-        """From now on these are to be there, and no others; names, generations and sizes do not matter."""
+        """From now on these slices are to be there, and no others; names, generations and sizes do not matter."""
         by_pool: dict[str, list[ResourceSlice]] = {pool: [] for pool in self._pools}
-        for one in slices:
-            by_pool.setdefault(one.spec.pool.name, []).append(one)
+        for wanted in slices:
+            by_pool.setdefault(wanted.spec.pool.name, []).append(wanted)
         self.want_pools(by_pool)
 
     def want_pools(self, pools: Mapping[str, Slices]) -> None:
-        """From now on these pools are to be so; one without slices is to go. The others stay as they are wanted."""
+        """From now on these pools are to have these slices; a pool without slices is to go. Other pools stay wanted."""
         for pool, slices in pools.items():
             state = self._pools.setdefault(pool, _Pool())
             state.wanted = tuple(slices)
@@ -218,11 +222,11 @@ class Publisher:
 
     @property
     def is_settled(self) -> bool:
-        """Whether the server has what is wanted, as far as is known."""
+        """Whether the server has the wanted slices, as far as is known."""
         return self._wanted.is_set() and self.store.synced and not self._unseen and self._queue.is_idle
 
     async def settled(self) -> None:
-        """Wait until the server has what is wanted, as far as is known."""
+        """Wait until the server has the wanted slices, as far as is known."""
         while not self.is_settled:
             await self._wanted.wait()
             await self.store.wait_synced()
@@ -247,7 +251,7 @@ class Publisher:
                 tasks.create_task(self._queue.run())
 
     async def _look_at(self, name: str) -> float | None:
-        """Compare a pool and write what differs; until the store has seen that, it is not looked at again.
+        """Compare a pool and write the differing slices; until the store has seen these, it is not looked at again.
 
         Raises:
             ApiError: the server is away, or refuses the pool as a whole.
@@ -266,7 +270,8 @@ class Publisher:
         if written is None:
             self._end(name, before)
             return None
-        after = {one: version for one, version in before.items() if one not in written.deleted} | written.versions
+        left = {slice_name: version for slice_name, version in before.items() if slice_name not in written.deleted}
+        after = left | written.versions
         self._unseen[name] = _Unseen(written.version, written.deleted, after)
         self._all_seen.clear()
         if written.refusals:
@@ -275,12 +280,12 @@ class Publisher:
         return AGAIN if written.overtaken else None
 
     async def _mend(self, name: str, pool: _Pool) -> Written | None:
-        """Compare a pool once and write what differs; None if nothing does.
+        """Compare a pool once and write the differing slices; None if none differs.
 
         Raises:
             ApiError: the server is away, or refuses the pool as a whole.
         """
-        stored = [one.read() for one in pool.stored.values()]
+        stored = [stored_slice.read() for stored_slice in pool.stored.values()]
         writes = reconcile(pool.legal(), stored, self.owner, adopted=pool.adopted).get(name)
         if writes is None:
             return None
@@ -293,9 +298,9 @@ class Publisher:
         return written
 
     async def _see(self) -> None:
-        """Follow what the store sees."""
+        """End rounds as the store sees their writes."""
         while True:
-            await self.store.until(lambda: any(self._has_seen(one) for one in self._unseen.values()))
+            await self.store.until(lambda: any(self._has_seen(unseen) for unseen in self._unseen.values()))
             self._let_go()
 
     def _let_go(self) -> None:
@@ -317,15 +322,15 @@ class Publisher:
             del self._pools[name]
 
     def _left_out(self) -> int:
-        """How many devices the server refuses now; counted when somebody asks, in any thread."""
+        """How many devices the server refuses now; counted when the metric is scraped, in any thread."""
         return len(self.refused)
 
     def _changed(self, change: Change[StoredSlice]) -> None:
-        for one in filter(None, (change.old, change.new)):
-            pool = _pool_of.decode(one.spec).pool.name
+        for stored in filter(None, (change.old, change.new)):
+            pool = _pool_of.decode(stored.spec).pool.name
             state = self._pools.setdefault(pool, _Pool())
-            if one is change.new:
-                state.stored[change.key] = one
+            if stored is change.new:
+                state.stored[change.key] = stored
             else:
                 state.stored.pop(change.key, None)
             if pool not in self._unseen and not self._queue.is_busy(pool):
@@ -342,7 +347,7 @@ async def write(client: Client, writes: Writes) -> Written:
     Raises:
         ApiError: the server is away, or refuses for a reason that is no single device's.
     """
-    kept: list[tuple[ResourceSlice, ResourceSlice]] = []
+    answered: list[tuple[ResourceSlice, ResourceSlice]] = []
     deleted: list[str] = []
     for stale in writes.deletes:
         try:
@@ -350,30 +355,30 @@ async def write(client: Client, writes: Writes) -> Written:
         except NotFoundError:
             pass
         except ConflictError:
-            return _learned(kept, deleted, overtaken=True)
+            return _learned(answered, deleted, overtaken=True)
         deleted.append(stale.metadata.name)
         SLICE_WRITES.labels("delete").inc()
     for sent in (*writes.updates, *writes.creates):
         send = client.replace if sent.metadata.uid else client.create
         try:
-            kept.append((sent, await send(RESOURCE_SLICES, sent)))
+            answered.append((sent, await send(RESOURCE_SLICES, sent)))
             SLICE_WRITES.labels("update" if sent.metadata.uid else "create").inc()
         except ConflictError:
-            return _learned(kept, deleted, overtaken=True)
+            return _learned(answered, deleted, overtaken=True)
         except NotFoundError:
             if not sent.metadata.uid:
                 raise
-            return _learned(kept, deleted, overtaken=True)
+            return _learned(answered, deleted, overtaken=True)
         except RefusedError as problem:
             refusals = refused_devices(problem.status, sent)
             if not refusals:
                 raise
-            return _learned(kept, deleted, refusals=refusals)
-    return _learned(kept, deleted)
+            return _learned(answered, deleted, refusals=refusals)
+    return _learned(answered, deleted)
 
 
 def refused_devices(status: Status, sent: ResourceSlice) -> tuple[Refusal, ...]:
-    """The devices that a refusal speaks of; none if it is about the slice as a whole."""
+    """The devices that a refusal names; none if it is about the slice as a whole."""
     causes = status.details.causes if status.details else None
     reasons: dict[int, str] = {}
     for cause in causes or ():
@@ -389,7 +394,7 @@ def refused_devices(status: Status, sent: ResourceSlice) -> tuple[Refusal, ...]:
 
 
 def _learned(
-    kept: Sequence[tuple[ResourceSlice, ResourceSlice]],
+    answered: Sequence[tuple[ResourceSlice, ResourceSlice]],
     deleted: Sequence[str],
     *,
     refusals: tuple[Refusal, ...] = (),
@@ -397,7 +402,7 @@ def _learned(
 ) -> Written:
     adopted: dict[bytes, bytes] = {}
     missing: list[Dropped] = []
-    for sent, stored in kept:
+    for sent, stored in answered:
         if sent.spec == stored.spec:
             continue
         digests = digest(sent.spec), digest(stored.spec)
@@ -405,7 +410,7 @@ def _learned(
             adopted[digests[0]] = digests[1]
             missing += dropped(content(sent.spec), content(stored.spec))
     return Written(
-        versions={stored.metadata.name: stored.metadata.resource_version for _, stored in kept},
+        versions={stored.metadata.name: stored.metadata.resource_version for _, stored in answered},
         deleted=tuple(deleted),
         adopted=adopted,
         dropped=tuple(dict.fromkeys(missing)),

@@ -1,10 +1,10 @@
-"""Which ResourceSlices to delete, update and create so that a node's pools become what they should be.
+"""The ResourceSlices to delete, update and create so that a node's pools become as they should be.
 
 Called by `netdra.node.publishing.publisher` with what `netdra.slices.layout` wants and what the API server has. Pure.
 The rules are those of k8s.io/dynamic-resource-allocation/resourceslice: a pool counts only when all slices of its
 highest generation are there, so a change of more than one slice is a new generation of all of them, and a reader
-in the middle of it sees an incomplete pool, never a mixed one. Slices are compared by what they say: the API server
-writes quantities in its own way and stamps taints with the time, and both are no difference.
+in the middle of it sees an incomplete pool, never a mixed one. Slices are compared by their meaning: the API server
+writes quantities in its own way and stamps taints with the time, and neither is a difference.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ from netdra.model.resource import (
 _NO_POOL = ResourcePool(name="", generation=0, resource_slice_count=0)
 
 FORMER_REPORT = f"{names.GROUP}/policies"
-"""An annotation in which slices carried what is in a NodeNetwork now; it is taken off."""
+"""An annotation in which slices had what is in a NodeNetwork now; it is taken off."""
 
 Adopted = Mapping[bytes, bytes]
-"""Digest of what was sent -> digest of what the server kept of it, which is then to be left as it is."""
+"""Digest of a sent content -> digest of the content that the server stored for it, which is then to stay."""
 
 Slices = Sequence[ResourceSlice]
 _TaintId = tuple[str, str, str, str]
@@ -60,7 +60,7 @@ def digest(spec: ResourceSliceSpec) -> bytes:
 
 
 def _device(device: Device) -> Device:
-    """The device in one way of writing it; most have nothing to rewrite, and are returned as they are."""
+    """The device in one way of writing it; most devices have nothing to rewrite, and are returned as they are."""
     rewritten: dict[str, object] = {}
     if device.capacity:
         rewritten["capacity"] = {name: _capacity(capacity) for name, capacity in device.capacity.items()}
@@ -105,14 +105,14 @@ def _text_or_none(text: QuantityText | None) -> str | None:
 
 
 class Writes(msgspec.Struct, frozen=True):
-    """What to do, in this order: deletes, updates, creates. The objects carry what their preconditions need."""
+    """A pool's writes, in this order: deletes, updates, creates. The objects have what their preconditions need."""
 
     deletes: tuple[ResourceSlice, ...] = ()
     updates: tuple[ResourceSlice, ...] = ()
     creates: tuple[ResourceSlice, ...] = ()
 
     def __bool__(self) -> bool:
-        """Whether there is anything to do."""
+        """Whether there is any write."""
         return bool(self.deletes or self.updates or self.creates)
 
 
@@ -125,20 +125,20 @@ class _Pair(msgspec.Struct, frozen=True):
 
     @property
     def littered(self) -> bool:
-        """Whether the stored one carries what is no part of the pool and has no place there any more."""
+        """Whether the stored slice has an annotation of former versions that is to be taken off."""
         return self.stored is not None and FORMER_REPORT in self.stored.metadata.annotations
 
 
 def reconcile(
     wanted: Slices, stored: Slices, owner: OwnerReference, *, adopted: Adopted | None = None
 ) -> dict[str, Writes]:
-    """What to do for each pool that is not as it should be; nothing when all are.
+    """The writes of each pool that is not as it should be; none when all are.
 
     Args:
         wanted: the slices of all pools, a pool's in their order; names, generations and sizes do not matter.
         stored: the node's slices of this driver as the API server has them; pools that are not wanted are deleted.
-        owner: the node that the slices go with.
-        adopted: what the server is known to keep of some contents.
+        owner: the node, with which the slices are deleted.
+        adopted: the contents of which the server stores another content.
     """
     wanted_by_pool, stored_by_pool = _by_pool(wanted), _by_pool(stored)
     writes = {
@@ -155,15 +155,15 @@ def owner_of(node: str, uid: str) -> OwnerReference:
 
 def _by_pool(slices: Slices) -> dict[str, list[ResourceSlice]]:
     pools: dict[str, list[ResourceSlice]] = {}
-    for one in slices:
-        pools.setdefault(one.spec.pool.name, []).append(one)
+    for resource_slice in slices:
+        pools.setdefault(resource_slice.spec.pool.name, []).append(resource_slice)
     return pools
 
 
 def _reconcile_pool(wanted: Slices, stored: Slices, owner: OwnerReference, adopted: Adopted) -> Writes:
-    # What is being deleted already can neither be used nor deleted again; its generation still counts.
-    usable = [one for one in stored if one.metadata.deletion_timestamp is None]
-    generation = max((one.spec.pool.generation for one in stored), default=0)
+    # A slice that is being deleted already can neither be used nor deleted again; its generation still counts.
+    usable = [present for present in stored if present.metadata.deletion_timestamp is None]
+    generation = max((_generation(present) for present in stored), default=0)
     pairs = _paired(wanted, usable, owner, adopted)
     changed = [index for index, pair in enumerate(pairs) if not pair.same]
     if len(changed) > 1 or not all(_is_of(pair.stored, generation, len(wanted)) for pair in pairs):
@@ -176,37 +176,37 @@ def _reconcile_pool(wanted: Slices, stored: Slices, owner: OwnerReference, adopt
     stamps = _taint_times(usable)
     written = [_written(pairs[index], index, generation, len(wanted), owner, stamps) for index in changed]
     # The oldest first: an old generation must not become the highest one in between.
-    stale = sorted((one for one in usable if one.metadata.uid not in used), key=_generation)
+    stale = sorted((present for present in usable if present.metadata.uid not in used), key=_generation)
     return Writes(
         deletes=tuple(stale),
-        updates=tuple(one for one in written if one.metadata.uid),
-        creates=tuple(one for one in written if not one.metadata.uid),
+        updates=tuple(sent for sent in written if sent.metadata.uid),
+        creates=tuple(sent for sent in written if not sent.metadata.uid),
     )
 
 
 def _paired(wanted: Slices, usable: Slices, owner: OwnerReference, adopted: Adopted) -> list[_Pair]:
-    """Each wanted slice with the stored one that says the same, else with one that has some of its members."""
-    free = {one.metadata.uid: one for one in sorted(usable, key=_generation, reverse=True)}
-    contents = {uid: digest(one.spec) for uid, one in free.items()}
+    """Each wanted slice with the stored one of the same content, else with one that has some of its members."""
+    free = {stored.metadata.uid: stored for stored in sorted(usable, key=_generation, reverse=True)}
+    contents = {uid: digest(stored.spec) for uid, stored in free.items()}
     pairs: dict[int, _Pair] = {}
-    for index, one in enumerate(wanted):
-        sent = digest(one.spec)
+    for index, resource_slice in enumerate(wanted):
+        sent = digest(resource_slice.spec)
         expected = {sent, adopted.get(sent, sent)}
         twin = next((free[uid] for uid in free if contents[uid] in expected), None)
         if twin is not None:
             del free[twin.metadata.uid]
-            pairs[index] = _Pair(one, twin, same=twin.metadata.owner_references == (owner,))
-    for index, one in enumerate(wanted):
+            pairs[index] = _Pair(resource_slice, twin, same=twin.metadata.owner_references == (owner,))
+    for index, resource_slice in enumerate(wanted):
         if index not in pairs:
-            members = _members(one)
-            shared = {uid: len(members & _members(other)) for uid, other in free.items()}
+            members = _members(resource_slice)
+            shared = {uid: len(members & _members(stored)) for uid, stored in free.items()}
             best = max(shared, key=lambda uid: shared[uid], default=None)
-            pairs[index] = _Pair(one, free.pop(best) if best is not None and shared[best] else None)
+            pairs[index] = _Pair(resource_slice, free.pop(best) if best is not None and shared[best] else None)
     return [pairs[index] for index in range(len(wanted))]
 
 
-def _generation(one: ResourceSlice) -> int:
-    return one.spec.pool.generation
+def _generation(resource_slice: ResourceSlice) -> int:
+    return resource_slice.spec.pool.generation
 
 
 def _is_of(stored: ResourceSlice | None, generation: int, count: int) -> bool:
@@ -216,10 +216,10 @@ def _is_of(stored: ResourceSlice | None, generation: int, count: int) -> bool:
     )
 
 
-def _members(one: ResourceSlice) -> set[tuple[str, str]]:
-    """What the slice holds: names of devices and of counter sets."""
-    devices = {("device", device.name) for device in one.spec.devices}
-    return devices | {("counters", counters.name) for counters in one.spec.shared_counters}
+def _members(resource_slice: ResourceSlice) -> set[tuple[str, str]]:
+    """The names of a slice's devices and counter sets."""
+    devices = {("device", device.name) for device in resource_slice.spec.devices}
+    return devices | {("counters", counters.name) for counters in resource_slice.spec.shared_counters}
 
 
 def _written(
@@ -230,7 +230,7 @@ def _written(
     owner: OwnerReference,
     stamps: Mapping[_TaintId, str],
 ) -> ResourceSlice:
-    """The object to send: the wanted content in the stored object's place, or as a new one."""
+    """The object to send: the wanted content in the stored object's place, or as a new object."""
     pool = ResourcePool(name=pair.wanted.spec.pool.name, generation=generation, resource_slice_count=count)
     devices = tuple(_stamped(device, stamps) for device in pair.wanted.spec.devices)
     if pair.stored is not None:
@@ -245,11 +245,11 @@ def _written(
 
 
 def _taint_times(stored: Iterable[ResourceSlice]) -> dict[_TaintId, str]:
-    """When the server saw each taint first: an update that does not say so would begin its time anew."""
+    """When the server saw each taint first: an update without that time would begin it anew."""
     return {
         _taint_id(device.name, taint): taint.time_added
-        for one in stored
-        for device in one.spec.devices
+        for resource_slice in stored
+        for device in resource_slice.spec.devices
         for taint in device.taints
         if taint.time_added is not None
     }

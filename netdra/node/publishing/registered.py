@@ -1,7 +1,7 @@
-"""What providers say of this node's devices: the CustomDevices that select it, and what its device registry was told.
+"""The registrations of this node's devices: CustomDevices that select the node, and those of its device registry.
 
-Kept by `netdra.node.publishing.service`, which gives each pass the one value of it, `Registered`. Of 5,000 objects few
-are for one node, so each is looked at when it changes, and again when the node's labels do.
+Used by `netdra.node.publishing.service`, which gives each pass all of them as one `Registered`. Of 5,000 objects few
+are for one node, so an object is looked at when it changes, and again when the node's labels change.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from netdra.model.registration import Registration
 
 
 class Facts:
-    """What is said now. One event loop's."""
+    """The registrations that hold now. One event loop's."""
 
     def __init__(self, leased: Callable[[], tuple[Registration, ...]]) -> None:
         """Begin without objects.
 
         Args:
-            leased: what the device registry was told; the same object while nothing changes.
+            leased: the device registry's registrations; the same object while nothing changes.
         """
         self._leased = leased
         self._objects: dict[str, CustomDevice] = {}
@@ -30,7 +30,7 @@ class Facts:
         self._made: tuple[tuple[Registration, ...], Registered] | None = None
 
     def changed(self, change: Change[CustomDevice], labels: Mapping[str, str]) -> bool:
-        """Take a change of an object; whether it means anything on the node.
+        """Take a change of an object; returns whether it changes the node's registrations.
 
         Args:
             change: the object, before and after.
@@ -50,7 +50,7 @@ class Facts:
         return True
 
     def registered(self, labels: Mapping[str, str]) -> Registered:
-        """All that is said; the same object while nothing changes."""
+        """All registrations; the same object while nothing changes."""
         if labels != self._labels:
             chosen = {name: of_custom_device(item, labels) for name, item in self._objects.items()}
             self._chosen = {name: entry for name, entry in chosen.items() if entry is not None}

@@ -1,9 +1,9 @@
 """Keeps a node's NodeNetwork as it should be, and writes it as seldom as slices are written.
 
-Run by `netdra.node.publishing.service`. What is offered, wrong or followed is reported at once, as slices are written
-at once, though not without end; what comes and goes with pods (who has a device, links' states, veths) waits for the
-next report, but no longer than half a minute. Nothing is written that stands there already, and publishing waits for
-none of it: a server that does not know the kind, or refuses, is told of once.
+Run by `netdra.node.publishing.service`. Changes of offered devices, problems and policies are reported at once, as
+slices are written at once, within a limit. Facts that come and go with pods (allocations, links' states, veths) wait
+for the next report, but no longer than half a minute. A report that is there already is not written again, and
+publishing never waits for reports: a server that does not know the kind, or refuses, is logged once.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ log = logging.getLogger(__name__)
 
 BURST = 20
 SECONDS_PER_REPORT = 2.0
-"""How many reports may follow each other, and how often one may come after that, also if others write the object."""
+"""How many reports may follow each other, and the seconds per report after that, also if others write the object."""
 QUIET_SECONDS = 30.0
-"""How long what comes and goes with pods waits after a report, so that it is told together."""
+"""How long facts that come and go with pods wait after a report, so that they are reported together."""
 LONGEST_WAIT = 60.0
 """The most seconds between two tries where the server does not take reports."""
 
@@ -47,7 +47,7 @@ class Reporter:
         Args:
             client: the API server.
             owner: the node that the object is named after and belongs to.
-            make: what is to be reported, now.
+            make: makes the status to report.
         """
         self._client = client
         self._owner = owner
@@ -60,7 +60,7 @@ class Reporter:
         self._problem = ""
 
     def note(self, *, urgent: bool) -> None:
-        """There may be something new; what is not urgent waits for something that is, or for its time."""
+        """There may be a new status; if it is not urgent, it waits for an urgent one, or for its time."""
         now = asyncio.get_running_loop().time()
         self._queue.add(self._owner.name, 0.0 if urgent else self._reported + QUIET_SECONDS - now)
 
@@ -75,7 +75,7 @@ class Reporter:
                 tasks.create_task(self._work())
 
     def _changed(self, change: Change[NodeNetwork]) -> None:
-        """Whoever changes or deletes it: it is to be as it was."""
+        """The object was changed or deleted: if that was not this process, it is written again."""
         if change.new is None or self._written is None or change.new.status != self._written.status:
             self.note(urgent=True)
 
@@ -98,7 +98,7 @@ class Reporter:
         return None
 
     async def _report(self, status: NodeNetworkStatus) -> None:
-        """Write a status, unless it stands there.
+        """Write a status, unless the object has it.
 
         Raises:
             ApiError: it cannot be written just now, or is refused.
@@ -120,14 +120,14 @@ class Reporter:
 
     @property
     def _present(self) -> NodeNetwork | None:
-        """The object as the server has it, as far as is known: what was written may not have come back yet."""
+        """The object as the server has it, as far as is known: the last write may not have come back yet."""
         stored, written = self._store.objects.get(self._owner.name), self._written
         if written is not None and not self._store.reached(written.metadata.resource_version):
             return written
         return stored
 
     def _tell(self, problem: NetdraError) -> None:
-        """Say once what keeps the node from reporting; that the object was changed or went meanwhile is no problem."""
+        """Log once why the node cannot report; that the object was changed or deleted meanwhile is no problem."""
         self._written = None
         if isinstance(problem, ConflictError | AlreadyExistsError):
             return

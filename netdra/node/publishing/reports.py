@@ -1,8 +1,8 @@
-"""What a node reports of itself, its NodeNetwork's status: interfaces and what became of them, policies, problems.
+"""The report of a node, its NodeNetwork's status: interfaces and their outcomes, policies, problems.
 
 Made by `netdra.node.publishing.offering`, written by `netdra.node.publishing.reporter`. Pure. Interfaces that are
-alike, and of which the same became, are one entry; the larger a node is, the more counts as alike, so that the status
-stays below its limit (decision D18).
+alike, and have the same outcome, are one entry; the larger a node is, the more interfaces count as alike, so that the
+status stays below its limit (decision D18).
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ _Alike = Callable[[Interface], tuple[object, ...]]
 
 
 class Row(msgspec.Struct, frozen=True):
-    """One interface: what it is, what was decided (None: it is gone), and its devices as they are published."""
+    """One interface: its facts, the decision on it (None: it is gone), and its devices as they are published."""
 
     interface: Interface
     decision: Decision | None
@@ -61,16 +61,16 @@ class Row(msgspec.Struct, frozen=True):
 
 
 class Seen(msgspec.Struct, frozen=True):
-    """All that a report is made of.
+    """The source of a report.
 
     Attributes:
         rows: the node's interfaces.
         policies: those that hold on the node.
-        problems: what is wrong, as often as it was seen.
-        left_out: why devices are not published, and how many.
-        outcomes: what became of what providers say of devices.
+        problems: the problems, one for each place where it was seen.
+        left_out: how many devices are not published, by reason.
+        outcomes: the outcomes of providers' registrations.
         plugins: the CNI plugins that the node has.
-        missing: those that policies list and the node has not.
+        missing: the CNI plugins that policies list and the node does not have.
     """
 
     rows: Sequence[Row]
@@ -83,13 +83,13 @@ class Seen(msgspec.Struct, frozen=True):
 
 
 class Listed(msgspec.Struct, frozen=True):
-    """How many devices of the node policies list a CNI plugin for, and how many of these claims have."""
+    """For how many devices of the node policies list a CNI plugin, and how many of these devices claims have."""
 
     devices: int = 0
     allocated: int = 0
 
     def with_one(self, *, allocated: bool) -> Listed:
-        """With another one."""
+        """With one more device."""
         return Listed(self.devices + 1, self.allocated + allocated)
 
 
@@ -109,9 +109,9 @@ def missing_plugins(listed: Mapping[str, Listed], presence: Presence | None) -> 
 
 
 def lost_plugins(listed: Mapping[str, Listed], presence: Presence | None) -> Iterator[Problem]:
-    """The same as problems, of plugins that were there, or are there and do not answer: this is to be mended.
+    """The missing plugins as problems to mend, if they were there before, or are there and do not answer.
 
-    What was never there may be meant for other nodes.
+    A plugin that was never there may be meant for other nodes.
     """
     for missing in missing_plugins(listed, presence):
         if missing.reason:
@@ -124,7 +124,7 @@ def lost_plugins(listed: Mapping[str, Listed], presence: Presence | None) -> Ite
 
 
 def status(seen: Seen) -> NodeNetworkStatus:
-    """A node's status, below `MAX_STATUS` as JSON; the same for the same, whatever order it comes in."""
+    """A node's status, below `MAX_STATUS` as JSON; the order of the source does not matter."""
     rows = sorted(seen.rows, key=lambda row: _in_order(row.interface.device_name))
     published = [device for row in rows for device in row.devices]
     problems = tuple(_by_cause(seen.problems))
@@ -150,10 +150,10 @@ def device(base: str, name: str, policy: str, suffixes: Iterable[str], *, alloca
     """A published device in the words of a report.
 
     Args:
-        base: its interface, as devices are called after it.
+        base: its interface's name, with which names of devices begin.
         name: its own name.
-        policy: the policy that offers it, "" if nobody knows.
-        suffixes: what may follow the interface's name in it.
+        policy: the policy that offers it, "" if that is unknown.
+        suffixes: those that may follow the interface's name in it.
         allocated: whether a claim has it.
     """
     likely = ("", name.removeprefix(base), *suffixes)
@@ -175,7 +175,7 @@ def _alone(interface: Interface) -> tuple[object, ...]:
 
 
 def _nic(interface: Interface) -> tuple[object, ...]:
-    """By what is the same of one kind of hardware."""
+    """By the facts that one kind of hardware shares."""
     return (
         interface.pf_name,
         interface.driver,
@@ -187,12 +187,12 @@ def _nic(interface: Interface) -> tuple[object, ...]:
 
 
 def _fate(_: Interface) -> tuple[object, ...]:
-    """By what became of them alone."""
+    """By their outcome alone."""
     return ()
 
 
 def _fitting(rest: NodeNetworkStatus, rows: Sequence[Row]) -> NodeNetworkStatus:
-    """The status with as much of the interfaces as there is room for."""
+    """The status with as many facts of interfaces as fit."""
     for alike in (_alone, _nic, _fate):
         fitting = msgspec.structs.replace(rest, interfaces=_groups(rows, alike))
         if len(fitting.interfaces) <= MAX_GROUPS and _size(fitting) <= MAX_STATUS:
@@ -207,7 +207,7 @@ def _fitting(rest: NodeNetworkStatus, rows: Sequence[Row]) -> NodeNetworkStatus:
 
 
 def _merged(groups: tuple[InterfaceGroup, ...]) -> Iterator[InterfaceGroup]:
-    """No more groups than a report takes: the smallest ones are counted by type."""
+    """No more groups than fit into a report: the smallest groups are counted by type."""
     if len(groups) <= MAX_GROUPS:
         yield from groups
         return
@@ -225,13 +225,13 @@ def _by_type(groups: Sequence[InterfaceGroup]) -> Iterator[InterfaceGroup]:
 
 
 def _cut(shortened: NodeNetworkStatus) -> NodeNetworkStatus:
-    """A status of few interfaces that is still too long: the last of what is most is left out."""
+    """A status that is still too long: its longest list is halved until it fits."""
     while _size(shortened) > MAX_STATUS:
-        longer = max(
+        longest = max(
             ("problems", "policies", "custom_devices", "providers"), key=lambda name: _size(getattr(shortened, name))
         )
-        kept: tuple[Any, ...] = getattr(shortened, longer)
-        shortened = msgspec.structs.replace(shortened, **{longer: kept[: len(kept) // 2]})
+        entries: tuple[Any, ...] = getattr(shortened, longest)
+        shortened = msgspec.structs.replace(shortened, **{longest: entries[: len(entries) // 2]})
     return shortened
 
 
@@ -249,7 +249,7 @@ def _key(row: Row, alike: _Alike) -> tuple[object, ...]:
 
 
 def _is_counted(row: Row) -> bool:
-    """Whether an interface is one of many that nobody asks about: a pod's end of a veth, and no policy matches it."""
+    """Whether an interface is only counted: like a pod's end of a veth it has no hardware, and no policy matches it."""
     return not (row.devices or row.interface.pci_address or row.interface.device_file or _standings(row))
 
 
@@ -273,12 +273,12 @@ def _group(members: Sequence[Row]) -> InterfaceGroup:
 
 
 def _offerable(interface: Interface) -> Interface:
-    """A file that is not given to anybody is told without its path, so that nobody expects a policy to offer it."""
+    """A device file that no pod may be given is reported without its path, so that readers do not expect an offer."""
     return msgspec.structs.replace(interface, device_file="") if interface.file_problem else interface
 
 
 def _vf_names(interfaces: Sequence[Interface]) -> str:
-    """What stands before the index in the names of VFs, "" if some are named otherwise or all the same."""
+    """The text before the index in the names of VFs, "" if some are named otherwise, or for a single VF."""
     first = interfaces[0]
     before = first.if_name.removesuffix(str(first.vf_index))
     alike = all(
@@ -312,7 +312,7 @@ def _standings(row: Row) -> dict[str, Standing]:
 
 
 def _common(interfaces: Sequence[Interface]) -> tuple[dict[str, Any], tuple[str, ...], tuple[str, ...]]:
-    """What is the same of all, without what does not apply; what differs; and what could not be read of any."""
+    """The attributes that all share, without those that do not apply; those that differ; and those that none has."""
     shared: dict[str, object] = {}
     varying: set[str] = set()
     for index, interface in enumerate(interfaces):
@@ -324,8 +324,10 @@ def _common(interfaces: Sequence[Interface]) -> tuple[dict[str, Any], tuple[str,
             del shared[name]
             varying.add(name)
     unreadable = tuple(_short(name) for name, value in shared.items() if value is _NOTHING)
-    told = {_short(name): value for name, value in shared.items() if value is not _NOTHING and value != DEFAULTS[name]}
-    return told, tuple(_short(name) for name in DEFAULTS if name in varying), unreadable
+    values = {
+        _short(name): value for name, value in shared.items() if value is not _NOTHING and value != DEFAULTS[name]
+    }
+    return values, tuple(_short(name) for name in DEFAULTS if name in varying), unreadable
 
 
 _TYPE = names.qualified("type")
@@ -336,7 +338,7 @@ def _short(name: str) -> str:
 
 
 def _policies(rows: Sequence[Row], policies: Iterable[DeviceExposurePolicy]) -> Iterator[PolicyReport]:
-    """What each policy comes to."""
+    """The report of each policy."""
     outcomes: Counter[tuple[str, str]] = Counter()
     outranked: dict[str, Counter[str]] = {}
     for row in rows:
@@ -360,7 +362,7 @@ def _policies(rows: Sequence[Row], policies: Iterable[DeviceExposurePolicy]) -> 
 
 
 def _custom_devices(outcomes: Iterable[Outcome]) -> Iterator[CustomDeviceReport]:
-    """What each CustomDevice comes to."""
+    """The report of each CustomDevice."""
     by_name: dict[str, list[Outcome]] = {}
     for outcome in outcomes:
         if outcome.custom_device:
@@ -376,7 +378,7 @@ def _custom_devices(outcomes: Iterable[Outcome]) -> Iterator[CustomDeviceReport]
 
 
 def _providers(outcomes: Iterable[Outcome]) -> Iterator[ProviderReport]:
-    """What each provider that the registry's socket was told by comes to."""
+    """The report of each provider of the registry's socket."""
     by_name: dict[str, list[Outcome]] = {}
     for outcome in outcomes:
         if not outcome.custom_device:
@@ -386,7 +388,7 @@ def _providers(outcomes: Iterable[Outcome]) -> Iterator[ProviderReport]:
 
 
 def _by_cause(problems: Iterable[Problem]) -> Iterator[NodeProblem]:
-    """Each cause once, those of most interfaces first."""
+    """Each cause once, in the order of the number of interfaces."""
     causes: dict[tuple[str, str], list[Problem]] = {}
     for problem in problems:
         causes.setdefault((problem.policy, problem.cause or problem.message), []).append(problem)

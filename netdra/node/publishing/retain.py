@@ -1,15 +1,15 @@
 """What a pool must go on publishing because claims hold some of its devices: previous, held and wanted → wanted.
 
-Called by `netdra.node.publishing.offering` for each pool that has held devices. Pure. The scheduler charges what is
-allocated by what is published now (nothing of it is kept in the claim), so while a device is held
+Called by `netdra.node.publishing.offering` for each pool that has held devices. Pure. The scheduler charges allocations
+by the present slices (the claim has none of their amounts), so while a device is held
 
-- it stays, with the capacity that it was allocated with, and takes no less of any counter; what providers say of a
-  shared one may grow;
+- it stays, with the capacity that it was allocated with, and takes no less of any counter; capacity that providers
+  registered of a shared device may grow;
 - no counter that it takes from is lowered;
-- a device that takes all of a counter goes on taking all of it, so that nothing that excluded each other meets;
-- it takes more where it should, as far as the others that are held leave room: a new persona is kept from it.
+- a device that takes all of a counter goes on taking all of it, so that devices that exclude each other still do;
+- it takes more where it should, as far as the other held devices leave room, so that it excludes new personas.
 
-The rest of the pool becomes what is wanted (decision D3).
+The rest of the pool becomes as wanted (decision D3).
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from netdra.model.resource import (
 )
 
 HELD = "held"
-"""The set and its counter by which a device that took from none is kept apart from what is offered in its place."""
+"""The counter set and counter by which a device that took from none excludes the devices offered in its place."""
 Amounts = dict[str, dict[str, Decimal]]
 """Counter set -> counter -> amount."""
 
@@ -45,41 +45,43 @@ class Pool(msgspec.Struct, frozen=True):
     devices: tuple[Device, ...] = ()
 
 
-def retain(previous: Pool, held: Iterable[str], wanted: Pool) -> Pool:
+def retain(previous: Pool, held_names: Iterable[str], wanted: Pool) -> Pool:
     """The pool to publish.
 
     Args:
         previous: the pool as it is published.
-        held: the names of devices that claims have; those that were never published are passed over.
-        wanted: the pool as it would be if nothing were held.
+        held_names: the names of devices that claims have; those that were never published are passed over.
+        wanted: the pool as it would be if no device were held.
     """
     before = {device.name: device for device in previous.devices}
-    kept = {name: before[name] for name in sorted(held) if name in before}
-    if not kept:
+    retained = {name: before[name] for name in sorted(held_names) if name in before}
+    if not retained:
         return wanted
     had, asked = _totals(previous.sets), _totals(wanted.sets)
-    totals = _merged(had, asked, [_draws(device) for device in kept.values()])
+    totals = _merged(had, asked, [_draws(device) for device in retained.values()])
     present = {device.name: device for device in wanted.devices}
-    draws = _drawn_by_held(kept, present, had, asked, totals)
+    draws = _drawn_by_held(retained, present, had, asked, totals)
     idle = [name for name, drawn in draws.items() if not drawn and name not in present]
-    rivals = [name for name, device in present.items() if name not in kept and not device.allow_multiple_allocations]
+    rivals = [
+        name for name, device in present.items() if name not in retained and not device.allow_multiple_allocations
+    ]
     if idle and rivals:
         totals[HELD] = {HELD: Decimal(len(idle))}
         draws |= {name: {HELD: {HELD: Decimal(1)}} for name in idle}
-    needed = {(one, counter) for drawn in draws.values() for one, counters in drawn.items() for counter in counters}
+    needed = {(name, counter) for drawn in draws.values() for name, counters in drawn.items() for counter in counters}
     devices = [
-        _held(kept[device.name], device, draws[device.name])
-        if device.name in kept
+        _retained(retained[device.name], device, draws[device.name])
+        if device.name in retained
         else _raised(device, before.get(device.name), asked, totals, needed)
         for device in wanted.devices
     ]
-    devices += [_held(device, None, draws[name]) for name, device in kept.items() if name not in present]
+    devices += [_retained(device, None, draws[name]) for name, device in retained.items() if name not in present]
     ordered = {name: totals[name] for name in (*asked, *sorted(totals.keys() - asked.keys()))}
-    return Pool(_sets(ordered), tuple(device for device in devices if device.name in kept or _fits(device, totals)))
+    return Pool(_sets(ordered), tuple(device for device in devices if device.name in retained or _fits(device, totals)))
 
 
-def _held(published: Device, wanted: Device | None, draws: Amounts) -> Device:
-    """A held device: what it was allocated with stays; what is said of a shared one, which others may get, follows."""
+def _retained(published: Device, wanted: Device | None, draws: Amounts) -> Device:
+    """A held device: its allocated facts stay; the facts of a shared device, which other claims may get, follow."""
     shared = wanted is not None and published.allow_multiple_allocations and wanted.allow_multiple_allocations
     attributes, capacity = (
         _followed_facts(published, wanted)
@@ -100,21 +102,21 @@ def _followed_facts(
 ) -> tuple[Mapping[str, DeviceAttribute], Mapping[str, DeviceCapacity]]:
     """The attributes and capacity of a shared device that claims have.
 
-    Attributes follow, and of the capacity what providers say grows at once. What they take back, or say less of, may be
-    what a claim consumes: it waits until nobody has the device. What is new waits too where there is no room for both.
+    Attributes follow, and capacity that providers registered grows at once. Capacity that they take back or lower may
+    be consumed by a claim: it stays until no claim has the device. A new fact waits too if there is no room for it.
     """
     attributes, capacity = dict(wanted.attributes), dict(published.capacity)
     for name, amount in wanted.capacity.items():
         before = capacity.get(name)
         if _is_providers(name) and (before is None or quantity.parse(amount.value) >= quantity.parse(before.value)):
             capacity[name] = amount
-    new = [name for name in capacity if name not in published.capacity]
-    said = [name for name in attributes if _is_providers(name) and name not in published.attributes]
-    while len(attributes) + len(capacity) > MAX_ATTRIBUTES_AND_CAPACITIES and (new or said):
-        if new:
-            del capacity[new.pop()]
+    new_capacity = [name for name in capacity if name not in published.capacity]
+    new_attributes = [name for name in attributes if _is_providers(name) and name not in published.attributes]
+    while len(attributes) + len(capacity) > MAX_ATTRIBUTES_AND_CAPACITIES and (new_capacity or new_attributes):
+        if new_capacity:
+            del capacity[new_capacity.pop()]
         else:
-            del attributes[said.pop()]
+            del attributes[new_attributes.pop()]
     return attributes, capacity
 
 
@@ -123,7 +125,7 @@ def _is_providers(name: str) -> bool:
 
 
 def _merged(had: Amounts, asked: Amounts, drawn: Sequence[Amounts]) -> Amounts:
-    """The wanted counters, and those that held devices draw from: these not lower than they were."""
+    """The wanted counters, and the counters that held devices draw from, which are not lowered."""
     totals = {name: dict(counters) for name, counters in asked.items()}
     for draws in drawn:
         for name, counters in draws.items():
@@ -137,7 +139,7 @@ def _merged(had: Amounts, asked: Amounts, drawn: Sequence[Amounts]) -> Amounts:
 def _room(
     name: str, counters: dict[str, Decimal], asked: Mapping[str, Decimal], drawn: Sequence[Amounts]
 ) -> dict[str, Decimal]:
-    """A set takes so many counters: those that are drawn from come first, then the wanted ones."""
+    """As many counters as fit into a set: those that held devices draw from come first, then the wanted ones."""
     if len(counters) <= MAX_COUNTERS:
         return counters
     needed = [counter for counter in counters if any(counter in draws.get(name, {}) for draws in drawn)]
@@ -146,10 +148,10 @@ def _room(
 
 
 def _drawn_by_held(
-    kept: Mapping[str, Device], present: Mapping[str, Device], had: Amounts, asked: Amounts, totals: Amounts
+    retained: Mapping[str, Device], present: Mapping[str, Device], had: Amounts, asked: Amounts, totals: Amounts
 ) -> dict[str, Amounts]:
-    """What each held device takes: its former amounts, whole counters where it had them, and more if there is room."""
-    drawn = {name: _followed(_draws(device), had, totals) for name, device in kept.items()}
+    """Each held device's amounts: its former ones, whole counters where it had them, and more if there is room."""
+    drawn = {name: _followed(_draws(device), had, totals) for name, device in retained.items()}
     left = {name: dict(counters) for name, counters in totals.items()}
     for draws in drawn.values():
         _take(left, draws)
@@ -159,12 +161,15 @@ def _drawn_by_held(
         sets = {*drawn[name], *more}
         if _is_left(left, more) and len(sets) <= MAX_COUNTER_CONSUMPTIONS:
             _take(left, more)
-            drawn[name] = {one: {**drawn[name].get(one, {}), **more.get(one, {})} for one in {**drawn[name], **more}}
+            drawn[name] = {
+                counter_set: {**drawn[name].get(counter_set, {}), **more.get(counter_set, {})}
+                for counter_set in {**drawn[name], **more}
+            }
     return drawn
 
 
 def _followed(draws: Amounts, values: Amounts, totals: Amounts) -> Amounts:
-    """What is taken when counters change their values: who takes all of one, or more than that, goes on doing so."""
+    """The amounts after counters have changed: a device that takes all of a counter, or more, goes on doing so."""
     followed: Amounts = {}
     for name, counters in draws.items():
         for counter, amount in counters.items():
@@ -176,7 +181,7 @@ def _followed(draws: Amounts, values: Amounts, totals: Amounts) -> Amounts:
 
 
 def _more(should: Amounts, does: Amounts) -> Amounts:
-    """The counters that are to be taken from and are not."""
+    """The counters that should be taken from and are not."""
     missing = {
         name: {counter: amount for counter, amount in counters.items() if counter not in does.get(name, {})}
         for name, counters in should.items()
@@ -201,7 +206,7 @@ def _take(left: Amounts, draws: Amounts) -> None:
 def _raised(
     device: Device, before: Device | None, asked: Amounts, totals: Amounts, needed: set[tuple[str, str]]
 ) -> Device:
-    """A device that no claim holds; its share follows the counters that held devices keep."""
+    """A device that no claim holds; its amounts follow the counters that held devices draw from."""
     draws = _followed(_draws(device), asked, totals)
     earlier = _draws(before) if before is not None else {}
     for name, counters in totals.items():
@@ -220,9 +225,9 @@ def _raised(
 
 
 def _takes_all(device: Device, taken: Mapping[str, Decimal], wanted: Mapping[str, Decimal], asked: Amounts) -> bool:
-    """Whether a device leaves nothing of a set; one that nobody has to be kept from has no counters at all.
+    """Whether a device leaves nothing of a set; a device that excludes no other has no counters at all.
 
-    A shared device never does: that all counters of a set are its own mirrors says only that nobody else has one.
+    A shared device never does: if it takes all counters of a set, these are its own mirrors, and no other device's.
     """
     if device.allow_multiple_allocations or not asked:
         return not device.allow_multiple_allocations
@@ -233,20 +238,20 @@ def _consumption(device: Device, draws: Amounts) -> tuple[DeviceCounterConsumpti
     own = _draws(device)
     if own == draws:
         return device.consumes_counters
-    # In one order however they were found, or the same would be written again.
+    # Always in one order, or the same amounts would be written again.
     ordered = (*(name for name in own if name in draws), *sorted(draws.keys() - own.keys()))
-    return tuple(DeviceCounterConsumption(counter_set=one, counters=_texts(draws[one])) for one in ordered)
+    return tuple(DeviceCounterConsumption(counter_set=name, counters=_texts(draws[name])) for name in ordered)
 
 
 def _fits(device: Device, totals: Amounts) -> bool:
-    """Whether all counters that a device takes from are there; one that is not would make the pool invalid."""
+    """Whether all counters that a device takes from are there; a missing one would make the pool invalid."""
     return all(
         counter in totals.get(taken.counter_set, {}) for taken in device.consumes_counters for counter in taken.counters
     )
 
 
 def _totals(sets: Iterable[CounterSet]) -> Amounts:
-    return {one.name: _values(one.counters) for one in sets}
+    return {counter_set.name: _values(counter_set.counters) for counter_set in sets}
 
 
 def _draws(device: Device) -> Amounts:

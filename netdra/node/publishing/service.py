@@ -1,8 +1,8 @@
-"""Publishes a node while the kernel, the policies, the node's labels and what claims hold of it change.
+"""Publishes a node while the kernel, the policies, the node's labels and the held devices change.
 
-Run by `netdra.node.daemon`; for the other parts it is the `NodeView`. Each change wakes one pass over what is known, in
-the thread that reads the kernel; what came out differently is handed to the publisher. Changes that arrive during a
-pass share the next one, so a burst costs a few passes and a quiet node none.
+Run by `netdra.node.daemon`; for the other parts it is the `NodeView`. Each change wakes one pass over all facts, in the
+thread that reads the kernel; changed pools are handed to the publisher. Changes that arrive during a pass share the
+next one, so a burst costs a few passes and a quiet node none.
 """
 
 from __future__ import annotations
@@ -63,19 +63,19 @@ def _allocatable(node: ClusterNode | None) -> Mapping[str, str]:
 CUSTOM_DEVICES_SECONDS = 5.0
 """How long the first list of CustomDevices is waited for."""
 FILES_SECONDS = 2.0
-"""How often it is seen whether registered device files have come or gone."""
+"""Seconds between two looks whether registered device files have come or gone."""
 
 
 class Publishing:
     """One node's publishing half.
 
     Attributes:
-        health: how the published devices are.
+        health: the health of the published devices.
         stored: the node's slices as the API server has them.
-        outcomes: what became of what providers say of the devices.
-        passes: how often it was worked out what is to be published.
-        published: set when the API server has had once what is to be published.
-        gate: what goes before looking at the kernel and working out what is to be published.
+        outcomes: the outcomes of the providers' registrations.
+        passes: how many passes there were.
+        published: set when the API server has had all wanted slices once.
+        gate: the priority gate; looks at the kernel and passes wait for it.
     """
 
     def __init__(
@@ -83,7 +83,7 @@ class Publishing:
         client: Client,
         node: str,
         watch: Callable[[], Watcher],
-        held: Callable[[], Sequence[HeldDevice]] = tuple,
+        held_devices: Callable[[], Sequence[HeldDevice]] = tuple,
         plugins: PluginPath | None = None,
         leased: Callable[[], tuple[Registration, ...]] = tuple,
         files: DeviceFiles | None = None,
@@ -94,15 +94,15 @@ class Publishing:
             client: the API server.
             node: the node's name.
             watch: opens the kernel; called in the thread that then reads it.
-            held: what claims hold now.
+            held_devices: the devices that claims hold now.
             plugins: where the node has its CNI plugins; without it, all that policies list count as there.
-            leased: what providers have registered by the node's device registry; the same object while nothing changes.
-            files: which device files pods may be given; without it none.
+            leased: the registrations of the node's device registry; the same object while nothing changes.
+            files: the device files that pods may be given; without it none.
         """
         self._client = client
         self._node = node
         self._watch = watch
-        self._held = held
+        self._held_devices = held_devices
         self._plugins = Plugins(plugins, self.look_again) if plugins is not None else None
         self._recorder = Recorder(client, f"{names.DRIVER}/node", node)
         self._problem_events = ProblemEvents(self._recorder, node)
@@ -138,7 +138,7 @@ class Publishing:
     @property
     def slices(self) -> Sequence[ResourceSlice]:
         """See `NodeView`."""
-        return [one for slices in self._slices.values() for one in slices]
+        return [resource_slice for slices in self._slices.values() for resource_slice in slices]
 
     @property
     def topologies(self) -> Mapping[str, NetworkTopology]:
@@ -156,14 +156,14 @@ class Publishing:
         return self._looked.is_set() and self._topologies.synced
 
     def look_again(self) -> None:
-        """What claims hold, or the node's plugins, have changed."""
+        """The held devices, the registrations or the node's plugins have changed."""
         self._work.set()
 
     async def run(self) -> None:
         """Publish until cancelled.
 
         Raises:
-            NetdraError: the kernel cannot be read, or the API server is none to work with.
+            NetdraError: the kernel cannot be read, or the API server cannot be used.
         """
         client, itself = self._client, Selection(field_selector=f"metadata.name={self._node}")
         with ExitStack() as following:
@@ -180,14 +180,14 @@ class Publishing:
                 knowing.create_task(self._recorder.run())
                 if self._plugins is not None:
                     knowing.create_task(self._plugins.run())
-                told = knowing.create_task(self._begin())
+                reported = knowing.create_task(self._begin())
                 async with Interfaces.watching(self._watch, self._files) as interfaces:
-                    await self._publish(interfaces, await told)
+                    await self._publish(interfaces, await reported)
 
     async def _publish(self, interfaces: Interfaces, reported: NodeNetworkStatus | None) -> None:
         owner = owner_of(self._node, self._nodes.objects[self._node].metadata.uid)
         publisher = Publisher(self._client, self.stored, owner, self._written)
-        published = newest([one.read() for one in self.stored.objects.values()])
+        published = newest([stored.read() for stored in self.stored.objects.values()])
         offering = Offering(self._node, published, reported)
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(publisher.run())
@@ -202,7 +202,7 @@ class Publishing:
             self.published.set()
 
     async def _report(self, interfaces: Interfaces, publisher: Publisher, offering: Offering) -> NodeNetworkStatus:
-        """What the node is to say of itself now."""
+        """The status that the node is to report now."""
         refused = {key: self._problem_events.reason(key) for key in publisher.refused}
         features = self._features
 
@@ -212,10 +212,10 @@ class Publishing:
         return await interfaces.run(make)
 
     async def _begin(self) -> NodeNetworkStatus | None:
-        """Wait for what the first pass needs of the API server; the kernel is read at the same time.
+        """Wait for the objects that the first pass needs; the kernel is read at the same time.
 
         Returns:
-            What the node reported before, if it did and the server tells: it is no reason to wait.
+            The node's former report; None if there is none, or if it cannot be read, which is no reason to wait.
         """
         self._features = await self._probed()
         self._problem_events.without(gates.off(self._features))
@@ -224,7 +224,7 @@ class Publishing:
         await self._nodes.until(lambda: self._node in self._nodes.objects)
         if self._plugins is not None:
             await self._plugins.first()
-        # A cluster may lack the kind; where it has it, what objects say is not to be taken away for a moment.
+        # A cluster may lack the kind; where it has it, the objects' facts must not go for a moment.
         with suppress(TimeoutError):
             async with asyncio.timeout(CUSTOM_DEVICES_SECONDS):
                 await self._custom_devices.wait_synced()
@@ -236,7 +236,7 @@ class Publishing:
             return None
 
     async def _probed(self) -> Features:
-        """What the server takes, asked until it says so: one that has just begun knows no rights yet."""
+        """The server's features, asked until it answers: a server that has just begun knows no rights yet."""
         backoff = Backoff()
         while True:
             try:
@@ -246,7 +246,7 @@ class Publishing:
                 await asyncio.sleep(backoff.next(problem.retry_after))
 
     async def _look(self, interfaces: Interfaces, publisher: Publisher, offering: Offering) -> None:
-        """Make a pass, hand on what came out, and wait for the next reason to make one."""
+        """Make a pass, hand on its changes, and wait for the next reason to make one."""
         discovered = metrics.Discovered(interfaces.watcher)
         while True:
             await self.gate.wait()
@@ -260,7 +260,7 @@ class Publishing:
             await self._reason(interfaces, offering)
 
     async def _reason(self, interfaces: Interfaces, offering: Offering) -> None:
-        """Wait until another pass is worth it: device files are looked at meanwhile, as nothing tells of them."""
+        """Wait until another pass is needed; device files are looked at meanwhile, because they have no events."""
         while True:
             due = None if offering.due is None else max(0.0, offering.due - time.monotonic())
             paths = self._registered.files
@@ -277,22 +277,22 @@ class Publishing:
     def _pass(
         self, offering: Offering, interfaces: Interfaces, discovered: metrics.Discovered
     ) -> Callable[[], Offered]:
-        """A pass over what is known now, to be made in the other thread."""
+        """A pass over all present facts, to be made in the other thread."""
         policies = tuple(self._policies.objects[name] for name in sorted(self._policies.objects))
         node = self._nodes.objects.get(self._node)
         labels = dict(node.metadata.labels) if node is not None else {}
         asked = allocatable_of(policies)
         allocatable = {name: amount for name, amount in _allocatable(node).items() if name in asked}
-        held, features = tuple(self._held()), self._features
+        held_devices, features = tuple(self._held_devices()), self._features
         presence = self._plugins.presence if self._plugins is not None else None
         registered = self._registered = self._facts.registered(labels)
-        metrics.held(held)
+        metrics.held(held_devices)
 
         def make() -> Offered:
             offering.follow(policies, features, presence)
             discovered.update(interfaces.inventory)
             return offering.update(
-                interfaces.inventory, labels, held, interfaces, time.monotonic(), registered, allocatable
+                interfaces.inventory, labels, held_devices, interfaces, time.monotonic(), registered, allocatable
             )
 
         return make
@@ -301,8 +301,9 @@ class Publishing:
         self.passes += 1
         other = any(tuple(slices) != self._slices.get(pool, ()) for pool, slices in offered.slices.items())
         for pool, slices in offered.slices.items():
-            for key in [(pool, device.name) for one in self._slices.get(pool, ()) for device in one.spec.devices]:
-                self._devices.pop(key, None)
+            for former in self._slices.get(pool, ()):
+                for device in former.spec.devices:
+                    self._devices.pop((pool, device.name), None)
             self._devices |= offered.devices[pool]
             if slices:
                 self._slices[pool] = slices
@@ -311,12 +312,12 @@ class Publishing:
                 self._problem_events.forget(pool)
         self.health.publish(offered.slices)
         self._problem_events.problems(offered.problems)
-        told, self.outcomes = self.outcomes, offered.outcomes
+        before = self._problems, self.outcomes
+        self._problems, self.outcomes = offered.problems, offered.outcomes
         metrics.published(self.slices, offered.left_out)
         publisher.want_pools(offered.slices)
-        before, self._problems = self._problems, offered.problems
         if self._reporter is not None:
-            self._reporter.note(urgent=other or offered.followed or (before, told) != (offered.problems, self.outcomes))
+            self._reporter.note(urgent=other or offered.followed or before != (self._problems, self.outcomes))
 
     async def _follow(self, interfaces: Interfaces) -> None:
         while True:
@@ -325,7 +326,7 @@ class Publishing:
                 self._work.set()
 
     async def _time(self, publisher: Publisher) -> None:
-        """See how long it takes until the API server has what came of a change."""
+        """Measure how long it takes until the API server has the slices that follow from a change."""
         while True:
             await self._handed_on.wait()
             self._handed_on.clear()

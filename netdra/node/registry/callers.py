@@ -1,8 +1,9 @@
-"""Who is calling the device registry: a user of the node, or a pod's service account that shows a token.
+"""The owner that a caller of the device registry registers as: a user of the node, or a pod's service account.
 
-Asked by `netdra.node.registry.service` for each call that changes something. The kernel says which user has the other
-end of a connection. In a cluster many pods are one user, so a pod shows a token that was made out for netdra
-(`serviceAccountToken` of a projected volume, with the audience `dra.networking`), and the API server says whose it is.
+Used by `netdra.node.registry.service` for each call that changes something. The kernel says which user has the other
+end of a connection. In a cluster many pods run as one user, so a pod shows a token that was made out for netdra
+(`serviceAccountToken` of a projected volume, with the audience `dra.networking`). The API server names the token's
+service account.
 """
 
 from __future__ import annotations
@@ -25,14 +26,14 @@ _NODE = "authentication.kubernetes.io/node-name"
 
 
 class Callers:
-    """Whose tokens are known for a while."""
+    """The owners of callers; a token's review is remembered for a while."""
 
     def __init__(self, client: Client, node: str, *, tokens_only: bool) -> None:
         """Begin without any.
 
         Args:
             client: the API server.
-            node: this node: a token of a pod elsewhere is none here.
+            node: this node; a token of another node's pod is refused.
             tokens_only: whether a call without a token is refused.
         """
         self._client = client
@@ -41,11 +42,11 @@ class Callers:
         self._known: dict[bytes, tuple[float, str]] = {}
 
     async def owner(self, caller: Caller) -> str:
-        """Who is calling: `uid:<number>`, or a service account's name as the API server has it.
+        """The caller's name: `uid:<number>`, or a service account's name as the API server has it.
 
         Raises:
-            RefusedRegistrationError: the token is none for this registry, or there must be one.
-            ApiError: the API server does not say whose it is.
+            RefusedRegistrationError: the token is not for this registry, or a token is missing.
+            ApiError: the API server did not review the token.
         """
         if not caller.token:
             if self._tokens_only:

@@ -1,10 +1,11 @@
 """Connections that any program of the node may open: what they cost the daemon is bounded, and pods go before them.
 
 Used by `netdra.node.registry.service`. The registry shares its event loop with the hooks of pods, and grpclib reads
-what comes as fast as it comes: a program that only sends pings (RFC 9113, 6.7) would have a pod wait for seconds. Here
-connections have turns: a small piece of what came is worked on at a time, of one connection after the other, for half
-of the time at most, and nothing while a pod waits. There are no more connections than there is room for, a connection
-on which nothing is said is closed, a request has to come to its end, and who does not read answers is not read either.
+bytes as fast as they come: a program that only sends pings (RFC 9113, 6.7) would have a pod wait for seconds. Here
+connections have turns: one small piece of a connection's bytes is worked on at a time, one connection after the other,
+for half of the time at most, and none while a pod waits. The number of connections is bounded. A connection on which
+nothing is sent is closed, and a request has to come to its end in time. A caller that does not read its answers is not
+read either.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ log = logging.getLogger(__name__)
 
 
 class Caller(NamedTuple):
-    """Who is on the other end of a connection, as the kernel says (unix(7), SO_PEERCRED), and the token of a call."""
+    """The process on the other end of a connection, by the kernel (unix(7), SO_PEERCRED), and the token of a call."""
 
     pid: int
     uid: int
@@ -57,13 +58,13 @@ class Caller(NamedTuple):
 
 
 class Bounds(NamedTuple):
-    """What is taken of callers.
+    """How much callers may use.
 
     Attributes:
-        connections: at one time, and how many of these one user may have.
+        connections, of_user: connections at one time, and how many of these one user may have.
         request: bytes of a request.
-        first: seconds until something is said on a connection.
-        idle: seconds in which nothing is said and nothing is under way.
+        first: seconds until the first bytes of a connection.
+        idle: seconds without bytes and without a call under way.
         reading: seconds from a call's beginning to the end of its request.
     """
 
@@ -78,7 +79,7 @@ class Bounds(NamedTuple):
 def of_caller(
     takes: type[Message], gives: type[Message], call: Callable[[Any, Caller], Awaitable[Message]], bounds: Bounds
 ) -> Handler:
-    """A method with one answer to one request, that asks who is calling."""
+    """A method with one answer to one request, whose function also gets the caller."""
 
     async def answer(stream: Stream) -> None:
         try:
@@ -115,20 +116,20 @@ class Turns:
         """Begin without any.
 
         Args:
-            gate: what goes first.
+            gate: the pods' hooks and calls, which go first.
         """
         self._gate = gate
         self._pieces: deque[Callable[[], None]] = deque()
         self._task: asyncio.Task[None] | None = None
 
     def add(self, piece: Callable[[], None]) -> None:
-        """Have a turn, after all others that wait for one."""
+        """Append a piece of work; its turn comes after all others that wait."""
         self._pieces.append(piece)
         if self._task is None or self._task.done():
             self._task = asyncio.get_running_loop().create_task(self._run())
 
     def end(self) -> None:
-        """Forget all of them."""
+        """Forget all pieces of work."""
         self._pieces.clear()
         if self._task is not None:
             self._task.cancel()
@@ -141,7 +142,7 @@ class Turns:
             begun = clock()
             self._pieces.popleft()()
             spent += clock() - begun
-            # What it has begun is done before the next one, and so is all else that has come meanwhile.
+            # Tasks that this piece began run before the next piece, and so does all other work of the loop.
             await asyncio.sleep(spent if spent >= SHARE_SECONDS else 0)
             spent = 0.0 if spent >= SHARE_SECONDS else spent
 
@@ -165,7 +166,7 @@ class BoundedServer(ClosingServer):
         return self.users.total() < self._bounds.connections and self.users[uid] < self._bounds.of_user
 
     def connection(self, uid: int) -> asyncio.Protocol:
-        """What reads a connection of a user, which has a place from now on."""
+        """The protocol of a new connection of a user; the connection counts from now on."""
         self.users[uid] += 1
         return self.remembered(_Connection(self, self._bounds, uid, super()._protocol_factory()))
 
@@ -176,7 +177,7 @@ class BoundedServer(ClosingServer):
 
 
 class _Listener:
-    """Accepts one connection a turn; those for which there is no room are closed."""
+    """Accepts one connection a turn; a connection for which there is no room is closed."""
 
     def __init__(self, opened: socket.socket, server: BoundedServer) -> None:
         self._opened, self._server = opened, server
@@ -220,13 +221,13 @@ class _Listener:
             self._opened.close()
 
     async def wait_closed(self) -> None:
-        """Wait for what has just been accepted."""
+        """Wait for the connections that have just been accepted."""
         if self._tasks:
             await asyncio.wait(self._tasks)
 
 
 class _Connection(H2Protocol, asyncio.BufferedProtocol):
-    """A connection of somebody who is not trusted."""
+    """A connection of a caller that is not trusted."""
 
     def __init__(self, server: BoundedServer, bounds: Bounds, uid: int, like: H2Protocol) -> None:
         super().__init__(like.handler, like.config, like.h2_config)
@@ -258,7 +259,7 @@ class _Connection(H2Protocol, asyncio.BufferedProtocol):
         return memoryview(self._buffer)
 
     def buffer_updated(self, nbytes: int) -> None:
-        """Something was said; no more is read until it has been worked on."""
+        """Bytes came; no more are read until these have been worked on."""
         self._last = asyncio.get_running_loop().time()
         self._begin, self._end = 0, nbytes
         self._transport.pause_reading()
@@ -271,7 +272,7 @@ class _Connection(H2Protocol, asyncio.BufferedProtocol):
             self._server.turns.add(self._turn)
 
     def _turn(self) -> None:
-        """Work on a piece of what was said; what is no HTTP/2 ends the connection."""
+        """Work on a piece of the bytes; bytes that are not HTTP/2 end the connection."""
         self._has_turn = False
         if self._transport.is_closing():
             return
@@ -327,7 +328,7 @@ class _Connection(H2Protocol, asyncio.BufferedProtocol):
 
 
 class _Answers:
-    """A connection as answers are written to it: once it is closed they go nowhere, and nothing is logged for each."""
+    """A connection's transport for answers: once it is closed they are dropped, without a line in the log for each."""
 
     def __init__(self, transport: Any) -> None:
         self._transport = transport
@@ -336,6 +337,6 @@ class _Answers:
         return getattr(self._transport, name)
 
     def write(self, data: bytes) -> None:
-        """Send an answer, if there is anybody."""
+        """Send an answer unless the connection is closed."""
         if not self._transport.is_closing():
             self._transport.write(data)

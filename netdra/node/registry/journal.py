@@ -1,8 +1,8 @@
-"""The file that registrations outlive a restart of the driver and of the node in: what was granted, line by line.
+"""The file by which registrations outlive a restart of the driver and of the node: what was granted, line by line.
 
-Used by `netdra.node.registry.leases`, in a thread of its own: each append is on the disk when it returns. The first
-line says the version. A last line that a crash cut off is passed over, a line that is damaged too, and a file of
-another version is put aside: none of it keeps the driver from starting.
+Used by `netdra.node.registry.leases`, in a thread of its own: an append is on the disk when it returns. The first line
+has the version. A last line that a crash cut off and a damaged line are passed over. A file of another version is put
+aside. None of this keeps the driver from starting.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ log = logging.getLogger(__name__)
 
 VERSION = 1
 MOST_BYTES = 16 * 1024 * 1024
-"""From this size on the file is written anew, with what holds alone."""
+"""From this size on the file is written anew, with the registrations that hold alone."""
 _TIMEOUT = 5.0
 
 
@@ -56,10 +56,10 @@ class Journal:
         self._size = 0
 
     def lock(self) -> bool:
-        """Take the file for this process, for good; False while another one has it.
+        """Take the file for this process, for good; False while another process has it.
 
         Raises:
-            TemporaryError: there is no place for it.
+            TemporaryError: the lock file cannot be made.
         """
         if self._lock is not None:
             return True
@@ -128,10 +128,10 @@ class Journal:
         Raises:
             TemporaryError: the file system does not take it; the old file stays.
         """
-        content = [Line(version=VERSION)]
-        content += [Line(provider=name, owner=owner) for name, owner in owners.items()]
-        content += [Line(granted=entry) for entry in entries]
-        text = b"".join(msgspec.json.encode(each) + b"\n" for each in content)
+        records = [Line(version=VERSION)]
+        records += [Line(provider=name, owner=owner) for name, owner in owners.items()]
+        records += [Line(granted=entry) for entry in entries]
+        text = b"".join(msgspec.json.encode(record) + b"\n" for record in records)
         self.close()
         files.replace(self._path, text, _TIMEOUT)
         self._open()

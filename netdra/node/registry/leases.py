@@ -1,8 +1,8 @@
 """The registrations that hold, kept current: leases end, changes are damped, and all of it is written down.
 
-Begun by `netdra.node.daemon` before anything is published, so that a restart takes nothing off a device; asked by
-`netdra.node.publishing` for what is registered, and called by `netdra.node.registry.service` for each registration. An
-answer is given when what it says is on the disk: those that come meanwhile are written together.
+Begun by `netdra.node.daemon` before anything is published, so that a restart takes nothing off a device. Read by
+`netdra.node.publishing`, and called by `netdra.node.registry.service` for each registration. A registration is answered
+when it is on the disk; registrations that come meanwhile are written together.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from netdra.node.registry.ledger import Entry, Ledger, Limits, Shown
 log = logging.getLogger(__name__)
 
 LOCK_SECONDS = 1.0
-"""How often it is seen whether another daemon still has the file."""
+"""How often the file is tried while another daemon has it."""
 FILE = "registry.jsonl"
 
 
@@ -42,7 +42,7 @@ class Leases:
 
         Args:
             path: the journal.
-            changed: called when other things are to be published.
+            changed: called when other registrations are to be published.
             pinned: the owners of providers that only these may register under.
             limits: how much is taken.
         """
@@ -69,14 +69,14 @@ class Leases:
         entries, owners = self._journal.read()
         ledger.restore(entries.values(), owners, time.time())
         ledger.expire(time.time())
-        # In the order in which they came: of two names of one device file the first one counts.
+        # In the order in which they were registered: of two names of one device file the first one counts.
         for device in dict.fromkeys(entry.registration.device for entry in (*before, *ledger.entries)):
             self._shown.follow(device, ledger.of_device(device), time.monotonic())
         return ledger
 
     async def own(self) -> None:
         """Wait until the file is this process's, and read it again: another daemon may have had it until now."""
-        told = False
+        logged = False
         while True:
             try:
                 if self._journal.lock():
@@ -84,9 +84,9 @@ class Leases:
                 self.problem = "another daemon of this node has the registry"
             except NetdraError as problem:
                 self.problem = str(problem)
-            if not told:
+            if not logged:
                 log.warning("the device registry waits: %s", self.problem)
-                told = True
+                logged = True
             await asyncio.sleep(LOCK_SECONDS)
         self.problem = ""
         self.ledger = self._read(self.ledger.entries)
@@ -108,17 +108,17 @@ class Leases:
         """Grant a registration; returns when it is on the disk, or with the reason why it is not.
 
         Raises:
-            RefusedRegistrationError: it breaks a rule.
+            RefusedRegistrationError: the registration breaks a rule.
         """
         entry = self.ledger.register(registration, owner, ttl, time.time())
         self._follow((entry,))
         return entry, await self._commit(line(granted=entry))
 
     async def deregister(self, provider: str, device: str, owner: str, *, anyone: bool) -> tuple[int, str]:
-        """Take registrations back: how many they were, and why that is not on the disk if so.
+        """Take registrations back; returns their number, and why that is not on the disk, or "" if it is.
 
         Raises:
-            RefusedRegistrationError: they are somebody else's.
+            RefusedRegistrationError: the provider's name belongs to another owner.
         """
         gone = self.ledger.deregister(provider, device, owner, time.time(), anyone=anyone)
         self._unwritten = self._unwritten or anyone  # a name that was set free is written with all others
@@ -144,7 +144,7 @@ class Leases:
             if self._shown.release(time.monotonic()):
                 self.changed()
             ends, due = self.ledger.next_end, self._shown.due()
-            waits = [each for each in (ends and ends - time.time(), due and due - time.monotonic()) if each is not None]
+            waits = [wait for wait in (ends and ends - time.time(), due and due - time.monotonic()) if wait is not None]
             with suppress(TimeoutError):
                 async with asyncio.timeout(max(0.001, min(waits)) if waits else None):
                     await self._wake.wait()
@@ -157,7 +157,7 @@ class Leases:
         return await asyncio.shield(self._written)
 
     async def _keep_written(self) -> None:
-        """Write what is pending, all of it at once, and then what came meanwhile."""
+        """Write all pending lines at once, and then those that came meanwhile."""
         loop = asyncio.get_running_loop()
         while True:
             await self._write.wait()

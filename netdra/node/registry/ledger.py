@@ -1,6 +1,6 @@
-"""Who said what of which device, and until when: values and rules, without a clock, a file or a socket. Pure.
+"""The registrations of providers, their owners and leases: values and rules, without a clock, file or socket. Pure.
 
-Kept by `netdra.node.registry.leases`. Two times come in: `now`, seconds of the wall clock, by which leases end also
+Used by `netdra.node.registry.leases`. Two times come in: `now`, seconds of the wall clock, by which leases end also
 after a reboot, and `tick`, seconds of a clock that never goes back, by which changes are damped.
 """
 
@@ -24,9 +24,9 @@ DEFAULT_TTL = 300
 OWNED_SECONDS = 86_400.0
 """How long a provider's name stays its owner's after the last of its registrations has ended."""
 CHANGE_SECONDS = 10.0
-"""How often a value of a device is published anew at most; what comes first and what goes is not held up."""
+"""The least seconds between two publications of a device's values; its first registration and its last are at once."""
 BURST = 5
-"""How often names may come and go of one device before that is damped, too."""
+"""How often one device's names may come and go before that is damped, too."""
 MAX_PROVIDERS = 64
 MAX_OF_PROVIDER = 2048
 MAX_REGISTRATIONS = 4096
@@ -38,17 +38,17 @@ Key = tuple[str, str]
 
 
 class RefusedRegistrationError(InvalidInputError):
-    """What a provider says breaks a rule; the registry stays as it was."""
+    """A registration breaks a rule; the registry stays as it was."""
 
 
 class Entry(msgspec.Struct, frozen=True, omit_defaults=True):
     """A registration with its lease.
 
     Attributes:
-        registration: what is said.
-        owner: who said it.
+        registration: what the provider says.
+        owner: the caller that registered it.
         ttl: the lease's seconds.
-        ends: when it ends, in seconds of the wall clock.
+        ends: when the lease ends, in seconds of the wall clock.
     """
 
     registration: Registration
@@ -58,19 +58,19 @@ class Entry(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def key(self) -> Key:
-        """Which registration it is: a provider says one thing of a device."""
+        """The registration's key: a provider has one registration for a device."""
         return self.registration.provider, self.registration.device
 
 
 class Owner(msgspec.Struct, frozen=True):
-    """Whose a provider's name is, and until when if nothing is registered under it."""
+    """The owner of a provider's name, and until when if nothing is registered under the name."""
 
     name: str
     until: float
 
 
 class Limits(msgspec.Struct, frozen=True):
-    """How much the registry takes."""
+    """How much fits into the registry."""
 
     providers: int = MAX_PROVIDERS
     of_provider: int = MAX_OF_PROVIDER
@@ -86,7 +86,7 @@ class Ledger:
 
         Args:
             pinned: the owners of providers that only these may register under.
-            limits: how much it takes.
+            limits: how much fits into it.
         """
         self._pinned = dict(pinned or {})
         self._limits = limits or Limits()
@@ -105,7 +105,7 @@ class Ledger:
 
     @property
     def entries(self) -> Iterator[Entry]:
-        """Every registration, in the order in which they came."""
+        """Every registration, in the order in which they were made."""
         return iter(self._entries.values())
 
     def get(self, key: Key) -> Entry | None:
@@ -113,15 +113,15 @@ class Ledger:
         return self._entries.get(key)
 
     def of_device(self, device: str) -> tuple[Registration, ...]:
-        """What is said of a device, in the order of the providers' names."""
+        """A device's registrations, in the order of the providers' names."""
         registrations = self._by_device.get(device, {})
         return tuple(registrations[provider] for provider in sorted(registrations))
 
     def register(self, registration: Registration, owner: str, ttl: float, now: float) -> Entry:
-        """Take a registration, in the place of what the provider said of the device before.
+        """Take a registration, in the place of the provider's former one for the device.
 
         Raises:
-            RefusedRegistrationError: it breaks a rule, is under another's name, or there is no room for it.
+            RefusedRegistrationError: it breaks a rule, its provider's name is another owner's, or there is no room.
         """
         self._check(registration, ttl)
         self._check_owner(registration.provider, owner, now)
@@ -136,17 +136,17 @@ class Ledger:
         """Take registrations back.
 
         Args:
-            provider: whose.
-            device: of which device; "" for all of the provider's.
-            owner: who asks.
+            provider: the registrations' provider.
+            device: the registration's device; "" for all of the provider's.
+            owner: the caller.
             now: the time.
-            anyone: whether who asks may do so for any owner: root, who also sets the provider's name free.
+            anyone: whether the caller may do so for any owner, as root may; it also sets the provider's name free.
 
         Returns:
-            those that held until now.
+            the registrations that held until now.
 
         Raises:
-            RefusedRegistrationError: the provider's name belongs to somebody else, or is none.
+            RefusedRegistrationError: the provider's name belongs to another owner, or is not valid.
         """
         for text in provider_errors(provider):
             raise RefusedRegistrationError(text)
@@ -159,7 +159,7 @@ class Ledger:
         return gone
 
     def expire(self, now: float) -> list[Entry]:
-        """Let go what has ended; what was let go."""
+        """Drop the registrations whose leases have ended, and return them."""
         gone: list[Entry] = []
         while self._ends and self._ends[0][0] <= now:
             ends, key = heapq.heappop(self._ends)
@@ -173,7 +173,7 @@ class Ledger:
 
     @property
     def next_end(self) -> float | None:
-        """When the next lease ends; None if there is none."""
+        """When the next lease ends; None without leases."""
         while self._ends:
             ends, key = self._ends[0]
             entry = self._entries.get(key)
@@ -183,22 +183,22 @@ class Ledger:
         return None
 
     def restore(self, entries: Iterable[Entry], owners: Mapping[str, Owner], now: float) -> None:
-        """Take what was written down before: what has not ended, and breaks no rule of today.
+        """Take the journal's registrations whose leases have not ended and that break no rule of today.
 
-        A clock that was ahead gives nobody a longer lease than was asked for.
+        A lease that was granted while the clock was ahead gets no longer than its caller asked for.
         """
         self.owners.update(owners)
-        for entry in entries:
-            held = msgspec.structs.replace(entry, ends=min(entry.ends, now + entry.ttl))
+        for written in entries:
+            entry = msgspec.structs.replace(written, ends=min(written.ends, now + written.ttl))
             size = len(msgspec.json.encode(entry.registration))
             try:
                 self._check(entry.registration, entry.ttl)
-                self._check_room(held, size)
+                self._check_room(entry, size)
             except RefusedRegistrationError:
                 continue
-            if held.ends > now:
-                self._put(held, size)
-                self.owners[entry.registration.provider] = Owner(entry.owner, held.ends + OWNED_SECONDS)
+            if entry.ends > now:
+                self._put(entry, size)
+                self.owners[entry.registration.provider] = Owner(entry.owner, entry.ends + OWNED_SECONDS)
 
     def _check(self, registration: Registration, ttl: float) -> None:
         if not _DEVICE.match(registration.device):
@@ -223,10 +223,10 @@ class Ledger:
             if pinned != owner:
                 raise RefusedRegistrationError(f'provider: "{provider}" belongs to {pinned}, not to {owner}')
             return
-        known = self.owners.get(provider)
-        if known is not None and known.name != owner and (self._of_provider.get(provider) or now < known.until):
+        current = self.owners.get(provider)
+        if current is not None and current.name != owner and (self._of_provider.get(provider) or now < current.until):
             raise RefusedRegistrationError(
-                f'provider: "{provider}" belongs to {known.name}, not to {owner}; choose another name, or have root '
+                f'provider: "{provider}" belongs to {current.name}, not to {owner}; choose another name, or have root '
                 "take the provider's registrations back"
             )
 
@@ -294,18 +294,18 @@ class Ledger:
 
 
 class _Seen(NamedTuple):
-    """A device as it is published: what is said of it, when that changed last, and how often names may change."""
+    """A device as it is published: its registrations, when they changed last, and how often names may change."""
 
-    said: tuple[Registration, ...]
+    registrations: tuple[Registration, ...]
     at: float
     bucket: Bucket
 
 
 class Shown:
-    """What of it is to be published: a measurement each second must not write slices each second.
+    """The registrations that are to be published: a measurement each second must not write slices each second.
 
-    The first of a device, and what comes and goes by name, is shown at once as long as there are tokens; a value that
-    changes once in `CHANGE_SECONDS`.
+    A device's first registration, and names that come and go, are shown at once as long as the device has tokens. A
+    value that changes is shown once in `CHANGE_SECONDS`.
     """
 
     def __init__(self) -> None:
@@ -319,45 +319,45 @@ class Shown:
     def registrations(self) -> tuple[Registration, ...]:
         """All that is to be published; the same object while nothing changes."""
         if self._made is None:
-            self._made = tuple(registration for seen in self._seen.values() for registration in seen.said)
+            self._made = tuple(registration for seen in self._seen.values() for registration in seen.registrations)
         return self._made
 
-    def follow(self, device: str, said: tuple[Registration, ...], tick: float) -> bool:
-        """This is said of a device now; whether other things are to be published for it."""
+    def follow(self, device: str, registrations: tuple[Registration, ...], tick: float) -> bool:
+        """Take a device's present registrations; returns whether what is to be published for it has changed."""
         seen = self._seen.get(device)
-        if (seen.said if seen is not None else ()) == said:
+        if (seen.registrations if seen is not None else ()) == registrations:
             self._waiting.pop(device, None)
             return False
-        when = self._when(device, said)
+        when = self._when(device, registrations)
         if when > tick:
-            if device not in self._waiting or _names(self._waiting[device]) != _names(said):
+            if device not in self._waiting or _names(self._waiting[device]) != _names(registrations):
                 heapq.heappush(self._times, (when, device))
-            self._waiting[device] = said
+            self._waiting[device] = registrations
             return False
         self._waiting.pop(device, None)
         bucket = seen.bucket if seen is not None else Bucket(BURST, tick, BURST, CHANGE_SECONDS)
-        if seen is not None and _names(seen.said) != _names(said):
+        if seen is not None and _names(seen.registrations) != _names(registrations):
             bucket = bucket.less(tick)
-        self._seen[device] = _Seen(said, tick, bucket)
-        # A device of which nothing is said is remembered until its tokens are back: who comes and goes is damped, too.
+        self._seen[device] = _Seen(registrations, tick, bucket)
+        # A device without registrations is remembered until its tokens are back: coming and going is damped, too.
         self._silent.pop(device, None)
-        if not said:
+        if not registrations:
             self._silent[device] = None
         self._made = None
         return True
 
     def due(self) -> float | None:
-        """When the first of what waits may be shown; None if nothing waits."""
+        """When the first waiting device may be shown; None if none waits."""
         while self._times:
             when, device = self._times[0]
-            said = self._waiting.get(device)
-            if said is not None and self._when(device, said) == when:
+            waiting = self._waiting.get(device)
+            if waiting is not None and self._when(device, waiting) == when:
                 return when
             heapq.heappop(self._times)
         return None
 
     def release(self, tick: float) -> bool:
-        """Show what has waited long enough; whether there was any."""
+        """Show the devices that have waited long enough; returns whether there were any."""
         shown = False
         while (when := self.due()) is not None and when <= tick:
             device = self._times[0][1]
@@ -369,18 +369,18 @@ class Shown:
             del self._seen[device], self._silent[device]
         return shown
 
-    def _when(self, device: str, said: Sequence[Registration]) -> float:
-        """When it may be shown."""
+    def _when(self, device: str, registrations: Sequence[Registration]) -> float:
+        """When a device's registrations may be shown."""
         seen = self._seen.get(device)
         if seen is None:
             return float("-inf")
-        if _names(seen.said) != _names(said):
+        if _names(seen.registrations) != _names(registrations):
             return seen.bucket.at + seen.bucket.wait(seen.bucket.at)
         return seen.at + CHANGE_SECONDS
 
 
-def _names(said: Iterable[Registration]) -> frozenset[object]:
-    """What is said, without the values."""
+def _names(registrations: Iterable[Registration]) -> frozenset[object]:
+    """What registrations say, without the values."""
     return frozenset(
         (
             registration.provider,
@@ -389,5 +389,5 @@ def _names(said: Iterable[Registration]) -> frozenset[object]:
             frozenset(registration.attributes),
             frozenset(registration.capacity),
         )
-        for registration in said
+        for registration in registrations
     )

@@ -1,8 +1,8 @@
 """The device registry's gRPC service (`protos/registry.proto`) on its unix socket.
 
-Run by `netdra.node.daemon` where `--registry-socket` says so. What pods wait for goes first: each call that changes
-something waits for the gate, and no more of them are worked on than one at a time. A socket that cannot be made, or a
-disk that is full, ends nothing but what it is about.
+Run by `netdra.node.daemon` where `--registry-socket` says so. Pods go first: each call that changes something waits for
+the gate, and one such call is worked on at a time. A socket that cannot be made ends no more than the registry's
+service, and a full disk no more than that registrations outlive a restart.
 """
 
 from __future__ import annotations
@@ -52,13 +52,13 @@ log = logging.getLogger(__name__)
 SERVICE = "/netdra.registry.v1alpha1.DeviceRegistry"
 BOUNDS = Bounds(connections=64, of_user=48, request=64 * 1024, first=15.0, idle=300.0, reading=10.0)
 CALLS_PER_SECOND = 2000
-"""How many calls are worked on; who sends more is answered later."""
+"""How many calls are worked on; a caller that sends more is answered later."""
 GRACE_SECONDS = 2.0
 LONGEST_WAIT = 30.0
 
 
 class Place(msgspec.Struct, frozen=True, kw_only=True):
-    """Where the socket is, and who may open it.
+    """Where the socket is, and its permissions.
 
     Attributes:
         path: the socket.
@@ -72,7 +72,7 @@ class Place(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class View(Protocol):
-    """What the registry tells of the node; `netdra.node.publishing` is one."""
+    """The node as callers of the registry may read it; `netdra.node.publishing` is one."""
 
     gate: PriorityGate
 
@@ -82,7 +82,7 @@ class View(Protocol):
 
     @property
     def outcomes(self) -> Sequence[Outcome]:
-        """What became of each registration, of sockets and CustomDevices."""
+        """The outcome of each registration, of sockets and CustomDevices."""
 
 
 class Registry:
@@ -102,7 +102,7 @@ class Registry:
         Args:
             place: the socket.
             leases: what is registered.
-            callers: who is calling.
+            callers: the owners of callers.
             view: the node.
             states: how all devices are, now and whenever one changes.
             files: which device files may be registered; without it none.
@@ -132,7 +132,7 @@ class Registry:
         return {**methods, f"{SERVICE}/WatchDevices": watch}
 
     async def run(self) -> None:
-        """Serve until cancelled; what is in the way is told, and waited for."""
+        """Serve until cancelled; a problem with the socket is logged, and tried again."""
         async with asyncio.TaskGroup() as tasks:
             await self._leases.own()
             tasks.create_task(self._leases.run())
@@ -165,10 +165,10 @@ class Registry:
             await server.stop(GRACE_SECONDS)
 
     async def _attributes(self, request: wire.RegisterAttributesRequest, caller: Caller) -> Message:
-        before = self._leases.ledger.get((request.provider, request.device))
-        said = before.registration if before is not None else Registration(provider="", device="")
+        entry = self._leases.ledger.get((request.provider, request.device))
+        before = entry.registration if entry is not None else Registration(provider="", device="")
         return await self._register(
-            request, caller, wire.RegisterAttributesResponse, adds=said.adds, device_file=said.device_file
+            request, caller, wire.RegisterAttributesResponse, adds=before.adds, device_file=before.device_file
         )
 
     async def _device(self, request: wire.RegisterDeviceRequest, caller: Caller) -> Message:
@@ -183,27 +183,27 @@ class Registry:
     ) -> Message:
         try:
             owner = await self._admitted(caller)
-            said = registration(request, adds=adds, device_file=device_file)
-            file = self._looked(said)
+            registration = from_request(request, adds=adds, device_file=device_file)
+            file = self._device_file(registration)
             ttl = request.ttl_seconds if request.HasField("ttl_seconds") else DEFAULT_TTL
-            entry, lost = await self._leases.register(said, owner, float(ttl))
+            entry, lost = await self._leases.register(registration, owner, float(ttl))
         except NetdraError as problem:
             return _refused(gives, str(problem))
-        metrics.REGISTRATIONS.labels("granted").inc()
+        metrics.REGISTRY_CALLS.labels("granted").inc()
         message = f"it holds, but is lost if the driver restarts: {lost}" if lost else ""
         message = "; ".join(filter(None, (file.text, message)))
         granted: Message = gives(success=True, message=message, ttl_seconds=int(entry.ttl))
         return granted
 
-    def _looked(self, said: Registration) -> DeviceFile:
-        """What there is at the path of a device file; one that is not there is waited for.
+    def _device_file(self, registration: Registration) -> DeviceFile:
+        """The file at a registration's path; one that is not there is waited for.
 
         Raises:
-            RefusedRegistrationError: it is not given to anybody.
+            RefusedRegistrationError: the file is not given to any pod.
         """
-        if not said.device_file or path_error(said.device_file):
+        if not registration.device_file or path_error(registration.device_file):
             return DeviceFile()
-        file = self._files.look(said.device_file)
+        file = self._files.look(registration.device_file)
         if file.problem and not file.missing:
             raise RefusedRegistrationError(file.problem, hint=file.hint)
         return file
@@ -222,16 +222,16 @@ class Registry:
         return wire.DeregisterResponse(success=True, message=lost)
 
     async def _admitted(self, caller: Caller) -> str:
-        """Wait for the caller's turn; who it is.
+        """Wait for the caller's turn, and return the owner that it registers as.
 
         Raises:
-            NetdraError: nobody knows.
+            NetdraError: the caller's token is not valid, or the API server did not review it.
         """
         owner = await self._callers.owner(caller)
         loop = asyncio.get_running_loop()
         async with self._turn:
             await self._view.gate.wait()
-            # Others have their turn between two calls, however many there are.
+            # Other tasks have their turn between two calls, however many calls there are.
             await asyncio.sleep(self._bucket.wait(loop.time()))
             self._bucket = self._bucket.less(loop.time())
         return owner
@@ -244,7 +244,7 @@ class Registry:
             outcomes.setdefault((outcome.provider, outcome.custom_device), []).append(outcome)
         wanted = request.provider
         registrations = [
-            told(entry, now, outcomes.get((entry.registration.provider, ""), ()), self._problem(entry))
+            _wire_registration(entry, now, outcomes.get((entry.registration.provider, ""), ()), self._problem(entry))
             for entry in self._leases.ledger.entries
             if wanted in ("", entry.registration.provider)
         ]
@@ -261,7 +261,7 @@ class Registry:
         return wire.ListRegistrationsResponse(registrations=registrations)
 
     def _problem(self, entry: Entry) -> str:
-        """Why a registered device file is not given to anybody now."""
+        """Why a registered device file is not given to pods now."""
         path = entry.registration.device_file
         return self._files.look(path).text if path else ""
 
@@ -272,13 +272,13 @@ class Registry:
 
 
 def _refused(gives: type[Any], message: str) -> Message:
-    metrics.REGISTRATIONS.labels("refused").inc()
+    metrics.REGISTRY_CALLS.labels("refused").inc()
     answer: Message = gives(success=False, message=message)
     return answer
 
 
-def registration(request: Any, *, adds: bool, device_file: str = "") -> Registration:
-    """A request as what is said; the rules are the ledger's."""
+def from_request(request: Any, *, adds: bool, device_file: str = "") -> Registration:
+    """A request's registration; the ledger checks the rules."""
     return Registration(
         provider=request.provider,
         device=request.device,
@@ -317,20 +317,19 @@ def _capacity(value: wire.DeviceCapacity) -> DeviceCapacity:
     return DeviceCapacity(value=value.value, request_policy=policy)
 
 
-def told(entry: Entry, now: float, outcomes: Sequence[Outcome], file_problem: str = "") -> wire.Registration:
-    """A registration as it is listed."""
-    said = entry.registration
+def _wire_registration(entry: Entry, now: float, outcomes: Sequence[Outcome], file_problem: str) -> wire.Registration:
+    registration = entry.registration
     return wire.Registration(
-        provider=said.provider,
-        device=said.device,
-        attributes={name: _wire_attribute(value) for name, value in said.attributes.items()},
-        capacity={name: _wire_capacity(value) for name, value in said.capacity.items()},
+        provider=registration.provider,
+        device=registration.device,
+        attributes={name: _wire_attribute(value) for name, value in registration.attributes.items()},
+        capacity={name: _wire_capacity(value) for name, value in registration.capacity.items()},
         owner=entry.owner,
         ttl_seconds=max(0, int(entry.ends - now)),
-        adds=said.adds,
-        device_file=said.device_file,
+        adds=registration.adds,
+        device_file=registration.device_file,
         device_file_problem=file_problem,
-        outcomes=[_outcome(outcome) for outcome in outcomes if outcome.meant == said.device],
+        outcomes=[_outcome(outcome) for outcome in outcomes if outcome.meant == registration.device],
     )
 
 
@@ -364,24 +363,24 @@ def _wire_capacity(value: DeviceCapacity) -> wire.DeviceCapacity:
 
 
 def _device(state: DeviceHealth, devices: Mapping[DeviceKey, PlannedDevice]) -> wire.Device:
-    known = devices.get((state.pool, state.device))
+    device = devices.get((state.pool, state.device))
     return wire.Device(
         pool=state.pool,
         name=state.device,
-        interface=known.if_name if known is not None else "",
-        type=known.type if known is not None else "",
-        device_file=known.device_file if known is not None else "",
+        interface=device.if_name if device is not None else "",
+        type=device.type if device is not None else "",
+        device_file=device.device_file if device is not None else "",
         healthy=state.healthy,
         message=state.message,
     )
 
 
 def listening(place: Place) -> socket.socket:
-    """The socket, with its permissions from the first moment on, in the place of one that nobody serves any more.
+    """The socket, with its permissions from the first moment on, in the place of one that no process serves any more.
 
     Raises:
         PermanentError: something else is in its place, or the group is unknown.
-        TemporaryError: somebody serves it, or it cannot be made.
+        TemporaryError: another process serves it, or it cannot be made.
     """
     path = place.path
     with suppress(FileNotFoundError):
@@ -397,7 +396,7 @@ def listening(place: Place) -> socket.socket:
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o755)
         fresh.unlink(missing_ok=True)
         opened.bind(str(fresh))
-        # Nobody can connect before it listens, and then its mode is set.
+        # No program can connect before the socket listens, and then its mode is set.
         if place.group:
             os.chown(fresh, -1, _group(place.group))
         fresh.chmod(place.mode)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -132,11 +133,16 @@ class Offer:
 
     def wait_published(self, device: str) -> None:
         """Wait until the node publishes a device of that name."""
+        self.wait_devices(lambda devices: any(published["name"] == device for published in devices))
 
-        def there(slices: list[Object]) -> bool:
-            return any(device == found["name"] for each in slices for found in each["spec"].get("devices", []))
+    def wait_devices(self, met: Callable[[list[Object]], bool]) -> None:
+        """Wait until the devices in the node's slices meet a condition."""
 
-        self.workspace.api.wait_for_all(SLICE, there, fields=f"spec.nodeName={self.driver.node.name}")
+        def devices_meet(slices: list[Object]) -> bool:
+            devices = [device for resource_slice in slices for device in resource_slice["spec"].get("devices", [])]
+            return met(devices)
+
+        self.workspace.api.wait_for_all(SLICE, devices_meet, fields=f"spec.nodeName={self.driver.node.name}")
 
     def allocated(self, claim: str) -> Object:
         """A claim as it is now."""
@@ -186,6 +192,16 @@ class Offer:
             except CommandError:  # it may have gone with its other end, and with a namespace that ends just now
                 if name in self.links():
                     raise
+
+
+@contextmanager
+def opened(driver: Driver, workspace: Workspace, pods: Pods) -> Iterator[Offer]:
+    """What a test offers on the node; afterwards nothing of its pods is left."""
+    offer = Offer(workspace, driver, pods)
+    yield offer
+    pods.delete_all()
+    driver.until_nothing_is_left()
+    offer.close()
 
 
 def why(pod: Object | None) -> str:

@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import json
-import os
-import shutil
 import stat
 import sys
-import uuid
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -20,13 +17,14 @@ from testbed.api import Api, Object
 from testbed.control_plane import ControlPlane
 from testbed.driver import ANY_PLUGIN, Driver
 from testbed.node import CommandError
-from testbed.objects import CLASS, SLICE, manifest
+from testbed.objects import CLASS, manifest
 from testbed.pods import Pods
 from testbed.waiting import until
 from testbed.workspace import Workspace
 from tests.cluster.pods.conftest import Machine
-from tests.cluster.pods.driver import ATTRIBUTES, POLICY, Offer
+from tests.cluster.pods.driver import ATTRIBUTES, POLICY, Offer, opened
 from tests.cluster.pods.running import account, make_topology
+from tests.device_files import make, new_folder
 
 SOCKET = "/run/netdra/registry.sock"
 PACKAGES = Path(__file__).parents[3]
@@ -38,12 +36,8 @@ PROVIDER = "bctl"
 @pytest.fixture(scope="module")
 def folder() -> Iterator[Path]:
     """A folder for device files, which goes with all that is in it."""
-    made = Path(f"/dev/netdra-test-{uuid.uuid4().hex[:8]}")
-    made.mkdir()
-    try:
+    with new_folder() as made:
         yield made
-    finally:
-        shutil.rmtree(made)
 
 
 @pytest.fixture(scope="module")
@@ -58,10 +52,8 @@ def driver(machine: Machine, control_plane: ControlPlane, api: Api, custom_kinds
 @pytest.fixture
 def offer(driver: Driver, workspace: Workspace, pods: Pods) -> Iterator[Offer]:
     """What a test offers on the node; afterwards nothing of its pods is left, and nothing is registered."""
-    opened = Offer(workspace, driver, pods)
-    yield opened
-    pods.delete_all()
-    driver.until_nothing_is_left()
+    with opened(driver, workspace, pods) as offer:
+        yield offer
     netdra(driver, "register", f"--provider={PROVIDER}", "--remove", f"--socket={SOCKET}")
 
 
@@ -92,12 +84,6 @@ def registrations(driver: Driver) -> list[Object]:
     return listed
 
 
-def make(path: Path, number: tuple[int, int] = FUSE, kind: int = stat.S_IFCHR) -> Path:
-    """Make a device file."""
-    os.mknod(path, kind | 0o666, os.makedev(*number))
-    return path
-
-
 def policy(offer: Offer, **exposure: Any) -> Object:
     """Offer what the provider registers."""
     selector = {"cel": f'{ATTRIBUTES}.registeredBy == "{PROVIDER}"'}
@@ -118,24 +104,16 @@ def device_class(offer: Offer) -> str:
 
 def until_withdrawn(offer: Offer, name: str) -> None:
     """Wait until the node publishes no such device."""
-
-    def gone(slices: list[Object]) -> bool:
-        return not any(device["name"] == name for each in slices for device in each["spec"].get("devices", []))
-
-    offer.workspace.api.wait_for_all(SLICE, gone, fields=f"spec.nodeName={offer.driver.node.name}")
+    offer.wait_devices(lambda devices: all(device["name"] != name for device in devices))
 
 
 def until_tainted(offer: Offer, name: str) -> None:
     """Wait until a device says that it is gone."""
 
-    def tainted(slices: list[Object]) -> bool:
-        return any(
-            device["name"] == name and [taint["key"] for taint in device.get("taints", [])] == [names.GONE]
-            for each in slices
-            for device in each["spec"].get("devices", [])
-        )
+    def is_tainted(device: Object) -> bool:
+        return device["name"] == name and [taint["key"] for taint in device.get("taints", [])] == [names.GONE]
 
-    offer.workspace.api.wait_for_all(SLICE, tainted, fields=f"spec.nodeName={offer.driver.node.name}")
+    offer.wait_devices(lambda devices: any(map(is_tainted, devices)))
 
 
 def opens(pods: Pods, pod: str, path: Path) -> str:
@@ -152,7 +130,7 @@ def test_a_file_is_waited_for_given_to_one_pod_and_tainted_when_it_goes(offer: O
     assert f"the file {path}" in " ".join(listed.split())
     assert "fpga0" not in offer.published()
 
-    make(path)
+    make(path, FUSE)
     offer.wait_published("fpga0")
     device = offer.published()["fpga0"]
     assert device["attributes"]["dra.networking/deviceFile"] == {"string": str(path)}
@@ -185,7 +163,7 @@ def test_a_file_is_waited_for_given_to_one_pod_and_tainted_when_it_goes(offer: O
 
 
 def test_shares_of_a_file_are_given_to_several_pods_and_a_topology_gives_one(offer: Offer, folder: Path) -> None:
-    path = make(folder / "clock0")
+    path = make(folder / "clock0", FUSE)
     register(offer.driver, "clock0", path, "--attribute=model=a10")
     slots = {"slots": {"value": "3", "requestPolicy": {"default": "1"}}}
     plugins = [{"name": "device-file"}]
@@ -203,7 +181,7 @@ def test_shares_of_a_file_are_given_to_several_pods_and_a_topology_gives_one(off
 
 
 def test_a_pod_does_not_begin_with_a_file_that_went_and_begins_when_it_is_back(offer: Offer, folder: Path) -> None:
-    path = make(folder / "fpga1")
+    path = make(folder / "fpga1", FUSE)
     register(offer.driver, "fpga1", path, "--attribute=model=a10")
     offer.workspace.create(policy(offer))
     offer.wait_published("fpga1")
@@ -216,7 +194,7 @@ def test_a_pod_does_not_begin_with_a_file_that_went_and_begins_when_it_is_back(o
     failed = offer.pods.wait_event("again", "FailedCreatePodSandBox", f"device file {path} is device 1:1")
     assert "never given to pods" in failed["message"]
     path.unlink()
-    make(path)
+    make(path, FUSE)
     offer.pods.wait("again", lambda pod: (pod or {}).get("status", {}).get("phase") == "Running")
     assert opens(offer.pods, "again", path) == "character special file a:e5"
     offer.pods.delete_all()
@@ -228,7 +206,7 @@ def test_what_is_not_to_be_given_is_refused_with_the_rule(offer: Offer, folder: 
     (folder / "outside").symlink_to("/etc/passwd")
     make(folder / "copy", (1, 1))
     make(folder / "disk", (7, 0), stat.S_IFBLK)
-    path = make(folder / "fpga2")
+    path = make(folder / "fpga2", FUSE)
     refused = {
         folder / "memory": "leads to /dev/mem, which is not allowed on this node",
         folder / "outside": "leads to /etc/passwd, which is not allowed on this node",
@@ -244,7 +222,7 @@ def test_what_is_not_to_be_given_is_refused_with_the_rule(offer: Offer, folder: 
     assert f'is device "fpga2" of provider "{PROVIDER}"' in refusal(offer.driver, "fpga3", path, "other")
 
     # The same device by another path, and the name of an interface: kept, and told.
-    twin, named = make(folder / "twin"), make(folder / "named", (1, 3))
+    twin, named = make(folder / "twin", FUSE), make(folder / "named", (1, 3))
     register(offer.driver, "twin", twin)
     register(offer.driver, "eth-named", named)
     offer.driver.node.run("ip", "link", "add", "eth-named", "type", "bridge")
@@ -268,7 +246,7 @@ def test_what_is_not_to_be_given_is_refused_with_the_rule(offer: Offer, folder: 
 
 
 def test_the_command_line_tells_of_files(offer: Offer, folder: Path) -> None:
-    path = make(folder / "fpga4")
+    path = make(folder / "fpga4", FUSE)
     register(offer.driver, "fpga4", path, "--attribute=model=a10")
     register(offer.driver, "later", folder / "later")
     given = yaml.safe_dump(policy(offer))

@@ -36,6 +36,8 @@ REPORT = "networking.dra.io/v1alpha1/NodeNetwork"
 DEVICES = 21
 MEDIAN_SECONDS = 0.05
 LEASE_SECONDS = 3
+HEALTH = "127.0.0.1:9400"
+"""In the node's namespace."""
 _NUMBERS = itertools.count(1)
 
 
@@ -82,7 +84,7 @@ class Daemon:
             *("ip", "netns", "exec", self.machine.name, sys.executable, "-m", "netdra", "node"),
             *(f"--kubeconfig={self.kubeconfig}", f"--node-name={self.node}", f"--state-dir={self.folder}/state"),
             *(f"--kubelet-root={self.folder}/kubelet", f"--nri-socket={self.folder}/nri.sock"),
-            *(f"--cdi-dir={self.folder}/cdi", f"--registry-socket={self.socket}"),
+            *(f"--cdi-dir={self.folder}/cdi", f"--registry-socket={self.socket}", f"--health-address={HEALTH}"),
         ]
         self.process = self.plane.run(self.name, command, self.serves)
 
@@ -96,6 +98,10 @@ class Daemon:
 
     def stop(self) -> None:
         self.plane.processes[self.name].stop()
+
+    def metrics(self) -> str:
+        ask = f"import urllib.request; print(urllib.request.urlopen('http://{HEALTH}/metrics').read().decode())"
+        return self.machine.run(sys.executable, "-c", ask)
 
     def slices(self) -> list[Object]:
         return self.api.list(SLICE, fields=f"spec.nodeName={self.node}")
@@ -171,6 +177,21 @@ def test_what_is_registered_is_seen_soon_survives_a_crash_and_goes_with_its_leas
     provider.stdout.close()
     with within(3, "the end of what a provider said", after=LEASE_SECONDS):
         daemon.wait("eth2", "probe/latency", there=False)
+
+
+def test_registrations_are_counted_and_no_others_with_them(daemon: Daemon) -> None:
+    with RegistryClient("bctl", str(daemon.socket)) as client:
+        for at in range(3):
+            client.register(f"eth{at}", {"rdma": True}, ttl=600)
+        with pytest.raises(InvalidInputError, match="longer than 64"):
+            client.register("eth3", {"note": "x" * 65}, ttl=600)
+    lines = daemon.metrics().splitlines()
+    assert "netdra_registry_registrations 3.0" in lines
+    assert 'netdra_registry_calls_total{outcome="granted"} 3.0' in lines
+    assert 'netdra_registry_calls_total{outcome="refused"} 1.0' in lines
+    # No kubelet is there.
+    assert "netdra_kubelet_registered 0.0" in lines
+    assert not any("netdra_kubelet_registrations_total{" in line and not line.endswith(" 0.0") for line in lines)
 
 
 def _bandwidth(daemon: Daemon, device: str) -> str:

@@ -12,7 +12,7 @@ from testbed.workspace import open_workspace
 from tests.cluster.pods.conftest import MOST_SECONDS
 from tests.cluster.pods.conftest import pytest_runtest_makereport as pytest_runtest_makereport
 from tests.cluster.pods.conftest import pytest_runtest_setup as pytest_runtest_setup
-from tests.cluster.pods.driver import Offer
+from tests.cluster.pods.driver import Offer, opened
 from tests.hardware.conftest import ACROSS_BOOTS
 from tests.hardware.real.worker import Worker, running_worker
 
@@ -31,10 +31,8 @@ def offer(worker: Worker) -> Iterator[Offer]:
     """What a test offers on the node; afterwards nothing of its pods is left."""
     with open_workspace(worker.api) as workspace:
         pods = Pods(worker.api, workspace.namespace, worker.machine.containerd)
-        opened = Offer(workspace, worker.driver, pods)
-        yield opened
-        pods.delete_all()
-        worker.driver.until_nothing_is_left()
+        with opened(worker.driver, workspace, pods) as offer:
+            yield offer
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

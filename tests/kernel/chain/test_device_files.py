@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import shutil
-import stat
-import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -19,26 +15,16 @@ from netdra.chain.report import AttachError
 from netdra.model.plan import Plan, PlannedDevice
 from netdra.model.result import StepDevice
 from netdra.topology.checks import check_plans
+from tests.device_files import LOCAL, make, new_folder
 from tests.kernel.chain.conftest import Bed
 from tests.kernel.chain.test_plain import POOL, plans_of
-
-NUMBER = (240, 7)
 
 
 @pytest.fixture
 def path() -> Iterator[Path]:
     """A device file of a folder of its own."""
-    folder = Path(f"/dev/netdra-test-{uuid.uuid4().hex[:8]}")
-    folder.mkdir()
-    make(folder / "fpga0")
-    try:
-        yield folder / "fpga0"
-    finally:
-        shutil.rmtree(folder)
-
-
-def make(path: Path, number: tuple[int, int] = NUMBER) -> None:
-    os.mknod(path, stat.S_IFCHR | 0o600, os.makedev(*number))
+    with new_folder() as folder:
+        yield make(folder / "fpga0")
 
 
 def plans(path: Path) -> tuple[Plan, ...]:
@@ -51,7 +37,7 @@ def test_the_result_has_the_file_and_its_numbers_and_nothing_on_the_host_changes
     before = bed.state()
     report = attach(plans(path), bed.container, bed.pod.path, settings)
     (step,) = report.steps
-    assert step.result.devices == (StepDevice(device_nodes=(str(path),), number=NUMBER),)
+    assert step.result.devices == (StepDevice(device_nodes=(str(path),), number=LOCAL),)
     assert step.result.interfaces == ()
     assert attach(plans(path), bed.container, bed.pod.path, settings).repeated
     assert check(bed.container.sandbox, bed.settings).problems == ()

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import os
-import shutil
 import stat
-import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,24 +11,13 @@ import pytest
 
 from netdra.kernel.device_files import DeviceFiles
 from netdra.kernel.sysfs import Sysfs
-
-SOUND = (240, 7)
-"""Of the numbers that are for local use: no driver has them."""
+from tests.device_files import LOCAL, make, new_folder
 
 
 @pytest.fixture
 def folder() -> Iterator[Path]:
-    made = Path(f"/dev/netdra-test-{uuid.uuid4().hex[:8]}")
-    made.mkdir()
-    try:
+    with new_folder() as made:
         yield made
-    finally:
-        shutil.rmtree(made)
-
-
-def make(path: Path, number: tuple[int, int] = SOUND, kind: int = stat.S_IFCHR) -> str:
-    os.mknod(path, kind | 0o600, os.makedev(*number))
-    return str(path)
 
 
 def allowing(folder: Path, *more: str) -> DeviceFiles:
@@ -42,7 +29,7 @@ def test_it_comes_and_goes_and_becomes_another_one(folder: Path) -> None:
     path = folder / "fpga0"
     assert files.look(str(path)).missing
     make(path)
-    assert files.look(str(path)).number == SOUND
+    assert files.look(str(path)).number == LOCAL
     path.unlink()
     make(path, (240, 8))
     assert files.look(str(path)).number == (240, 8)
@@ -69,7 +56,8 @@ def test_it_comes_and_goes_and_becomes_another_one(folder: Path) -> None:
 )
 def test_memory_ports_processors_and_disks_are_given_under_no_name(folder: Path, number: tuple[int, int]) -> None:
     path = make(folder / "fpga0", number)
-    assert f"is device {number[0]}:{number[1]}, which is never given to pods" in allowing(folder).look(path).problem
+    problem = allowing(folder).look(str(path)).problem
+    assert f"is device {number[0]}:{number[1]}, which is never given to pods" in problem
 
 
 def test_so_is_what_the_kernel_says_is_a_disk(folder: Path, tmp_path: Path) -> None:
@@ -77,7 +65,7 @@ def test_so_is_what_the_kernel_says_is_a_disk(folder: Path, tmp_path: Path) -> N
     device.mkdir(parents=True)
     (device / "subsystem").symlink_to("../../../class/nvme")
     path = make(folder / "fpga0")
-    assert "never given" in DeviceFiles([f"{folder}/*"], Sysfs(str(tmp_path))).look(path).problem
+    assert "never given" in DeviceFiles([f"{folder}/*"], Sysfs(str(tmp_path))).look(str(path)).problem
 
 
 def test_a_link_leads_only_to_what_is_allowed(folder: Path) -> None:
@@ -91,7 +79,7 @@ def test_a_link_leads_only_to_what_is_allowed(folder: Path) -> None:
     make(folder / "real", (1, 1))
     (folder / "copy").symlink_to("real")
     files = allowing(folder)
-    assert files.look(f"{folder}/good").number == SOUND
+    assert files.look(f"{folder}/good").number == LOCAL
     for name, rule in {
         "memory": "leads to /dev/mem, which is not allowed",
         "passwords": "leads to /etc/passwd, which is not allowed",
@@ -112,7 +100,7 @@ def test_a_folder_on_the_way_may_be_a_link_too(folder: Path) -> None:
     (folder / "by-id").symlink_to("cards")
     (folder / "out").symlink_to("/etc")
     files = DeviceFiles([f"{folder}/by-id/*", f"{folder}/cards/*", f"{folder}/out/*"])
-    assert files.look(f"{folder}/by-id/fpga0").number == SOUND
+    assert files.look(f"{folder}/by-id/fpga0").number == LOCAL
     assert "leads to /etc/passwd" in files.look(f"{folder}/out/passwd").problem
 
 

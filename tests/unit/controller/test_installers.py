@@ -22,7 +22,7 @@ from netdra.controller.installers import (
     template_of,
     users_of,
 )
-from netdra.controller.status import Said
+from netdra.controller.status import Desired
 from netdra.model.cni_plugin import CNIPlugin, CNIPluginStatus, DescribedPlugin
 from netdra.model.names import SHIPPED_LABEL
 from netdra.model.schema import CNIPluginSchema, CNIPluginSchemaSpec
@@ -33,7 +33,7 @@ SETTINGS = Settings(image="registry.example.com/netdra:1")
 DESCRIBED = DescribedPlugin(
     digest="a" * 64, cni_versions=("1.0.0", "1.1.0"), schema=CNIPluginSchemaSpec(cni_type="ovs")
 )
-QUIET = PlannedSchema(said=Said("SchemaApplied", True, "Present"))
+QUIET = PlannedSchema(condition=Desired("SchemaApplied", True, "Present"))
 
 
 def plugin(name: str = "ovs", *, deleted: bool = False, **spec: Any) -> CNIPlugin:
@@ -235,12 +235,12 @@ def test_what_is_said_of_its_schema(
     reason: str,
 ) -> None:
     planned = planned_schema(plugin(**spec), told, found, known)
-    assert (planned.verb, planned.said.reason) == ("", reason)
+    assert (planned.verb, planned.condition.reason) == ("", reason)
 
 
 def test_a_schema_that_the_image_no_longer_has_goes() -> None:
     planned = planned_schema(plugin(), DescribedPlugin(digest="a"), labelled(PLUGIN_LABEL, "ovs"), ())
-    assert (planned.verb, planned.said.reason) == ("delete", "NoSchema")
+    assert (planned.verb, planned.condition.reason) == ("delete", "NoSchema")
 
 
 def test_the_schema_of_a_program_of_a_built_in_type_has_the_name_of_netdras_own() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from netdra.controller.uninstall import HeldClaim, Holder, held
+from netdra.controller.uninstall import HeldClaim, Holder, holders_of
 
 
 def claim(name: str, *drivers: str, pods: tuple[str, ...] = ()) -> HeldClaim:
@@ -15,7 +15,7 @@ def claim(name: str, *drivers: str, pods: tuple[str, ...] = ()) -> HeldClaim:
 
 
 def test_claims_with_devices_of_netdras_are_named_with_their_pods_and_devices() -> None:
-    found = held(
+    found = holders_of(
         [
             claim("unallocated"),
             claim("other", "gpu.example.com"),

@@ -1,8 +1,9 @@
-"""Every module of netdra says something of its own."""
+"""Every module of netdra says something of its own, and each of its names stands for one thing."""
 
 from __future__ import annotations
 
 import ast
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -42,6 +43,28 @@ def _hands_on(node: ast.stmt, imported: set[str]) -> bool:
 @pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(ROOT)))
 def test_no_module_only_forwards(path: Path) -> None:
     assert not forwards(path.read_text(encoding="utf-8")), "its users can import what it hands on from where it is"
+
+
+def taken_twice(source: str) -> list[str]:
+    """Names of a module that are given a second time, so that the first thing cannot be had by it."""
+    given: Counter[str] = Counter()
+    for node in ast.parse(source).body:
+        if isinstance(node, ast.Assign):
+            given.update(target.id for target in node.targets if isinstance(target, ast.Name))
+        elif isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
+            given[node.target.id] += 1
+        elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            given[node.name] += 1
+    return [name for name, times in given.items() if times > 1]
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_no_name_is_given_twice(path: Path) -> None:
+    assert taken_twice(path.read_text(encoding="utf-8")) == []
+
+
+def test_a_name_that_is_given_twice_is_seen() -> None:
+    assert taken_twice("A = 1\nB: int = 2\nA = 3\ndef B(): pass\n") == ["A", "B"]
 
 
 @pytest.mark.parametrize(

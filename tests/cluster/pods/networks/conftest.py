@@ -15,7 +15,7 @@ from testbed.driver import Driver
 from testbed.pods import Pods
 from testbed.workspace import Workspace
 from tests.cluster.pods.conftest import Machine, running_machine
-from tests.cluster.pods.driver import Offer
+from tests.cluster.pods.driver import Offer, opened
 from tests.cluster.pods.running import account
 
 
@@ -39,8 +39,5 @@ def driver(machine: Machine, control_plane: ControlPlane, api: Api, custom_kinds
 @pytest.fixture
 def offer(driver: Driver, workspace: Workspace, pods: Pods) -> Iterator[Offer]:
     """What a test offers on the node; afterwards nothing of its pods is left."""
-    opened = Offer(workspace, driver, pods)
-    yield opened
-    pods.delete_all()
-    driver.until_nothing_is_left()
-    opened.close()
+    with opened(driver, workspace, pods) as offer:
+        yield offer
