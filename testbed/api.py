@@ -85,8 +85,12 @@ class Api:
         """
         connection = self._alive() or self._connect(self._timeout)
         self._connection = None  # put back only when the answer was read whole
-        response = _send(connection, method, path, body, content_type, query)
-        content = response.read()
+        try:
+            response = _send(connection, method, path, body, content_type, query)
+            content = response.read()
+        except BaseException:
+            connection.close()
+            raise
         self._connection = connection
         answer = json.loads(content) if response.headers.get_content_type() == "application/json" else {}
         if response.status >= http.HTTPStatus.BAD_REQUEST:

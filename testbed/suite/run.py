@@ -25,8 +25,6 @@ _SILENT_SECONDS = 3.0
 _SLOWEST = 10
 _LOG_LINES = 30
 _LEAST_CORES = 2
-_CORES_FOR_ALL = 4
-"""With so many the SR-IOV machine and clusters are no trouble to each other."""
 
 
 class PreparationError(Exception):
@@ -98,7 +96,7 @@ class Suite:
             self._preparing[job.name] = Command(job.command, RESULTS / f"{job.name}.log", {})
         for level in [each for each in self._levels if self._ready.issuperset(each.after)]:
             free = self._cores - sum(each.command.cores for each in self._under_way)
-            taken = {each.level.alone_with for each in self._under_way if self._cores < _CORES_FOR_ALL} - {""}
+            taken = {each.level.alone_with for each in self._under_way} - {""}
             if free > 0 and level.alone_with not in taken:
                 self._levels.remove(level)
                 self._start(level, min(free, level.cores))

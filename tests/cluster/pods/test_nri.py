@@ -7,7 +7,7 @@ import json
 import re
 import sys
 from collections.abc import AsyncIterator, Iterator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from functools import partial
 from pathlib import Path
 
@@ -253,12 +253,19 @@ def test_two_plugins_of_one_name_are_both_told(containerd: Runtime) -> None:
 
 
 def has_begun(runtime: Runtime, name: str) -> bool:
-    """Run a pod's sandbox; False if another sandbox still has its name."""
+    """Run a pod's sandbox; False if another sandbox still has its name.
+
+    The runtime shows a refused sandbox that it could not clean up as NotReady, and the kubelet removes it.
+    """
     try:
         runtime.run_pod_sandbox(name)
     except CommandError as problem:
         if "is reserved for" not in str(problem):
             raise
+        for sandbox in runtime.crictl("pods", "--quiet", "--state=NotReady", f"--name={name}").split():
+            with suppress(CommandError):  # the runtime has removed it meanwhile
+                runtime.stop_pod_sandbox(sandbox)
+                runtime.remove_pod_sandbox(sandbox)
         return False
     return True
 
