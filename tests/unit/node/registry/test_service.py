@@ -269,7 +269,7 @@ class TestStrangers:
                 await asyncio.wait_for(reader.read(-1), 20)
                 writer.close()
             again, writer = await asyncio.open_unix_connection(str(scene.path))
-            assert await asyncio.wait_for(again.read(1), 5), "its place is free again"
+            assert await asyncio.wait_for(again.read(1), 20), "its place is free again"
             writer.close()
 
         tell(folder, story)
