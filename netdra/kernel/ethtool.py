@@ -1,4 +1,4 @@
-"""The settings of ethtool(8): speed, features, rings, channels, coalescing over generic netlink, driver by ioctl.
+"""The settings of ethtool(8): speed, features, rings, channels and coalescing, over generic netlink.
 
 Follows the kernel's Documentation/networking/ethtool-netlink.rst. Discovery reads speeds, steps read and set the rest;
 names are ethtool's ("combined", "rx-usecs", "adaptive-rx"), features the kernel's ("tx-checksum-ip-generic").
@@ -6,15 +6,11 @@ names are ethtool's ("combined", "rx-usecs", "adaptive-rx"), features the kernel
 
 from __future__ import annotations
 
-import fcntl
-import socket
-import struct
 from collections.abc import Mapping
 
 import msgspec
 
 from netdra.kernel import genetlink
-from netdra.kernel.errors import from_os_error
 from netdra.kernel.netlink import Socket, attribute, attribute_list, attributes, nested, text, to_text, to_u32, u8, u32
 from netdra.model.errors import InvalidInputError
 
@@ -26,8 +22,6 @@ _SPEED = 5
 _UNKNOWN_SPEED = 0xFFFFFFFF
 _FEATURES_HARDWARE, _FEATURES_WANTED, _FEATURES_ACTIVE, _FEATURES_FIXED = 2, 3, 4, 5
 _BITSET_BITS, _BIT, _BIT_NAME, _BIT_VALUE = 3, 1, 2, 3
-_SIOCETHTOOL, _GDRVINFO = 0x8946, 3
-_DRIVER_INFO = struct.Struct("=I32s32s32s32s32s12sIIIII")
 
 # settings group -> (GET, SET, name -> attribute, names that are one byte)
 _GROUPS: Mapping[str, tuple[int, int, Mapping[str, int], frozenset[str]]] = {
@@ -75,15 +69,6 @@ class Feature(msgspec.Struct, frozen=True):
     active: bool
     wanted: bool
     fixed: bool
-
-
-class DriverInfo(msgspec.Struct, frozen=True):
-    """A driver's name, version, firmware and bus, as it reports them."""
-
-    driver: str
-    version: str
-    firmware: str
-    bus: str
 
 
 def speeds(sock: Socket) -> dict[int, int]:
@@ -177,31 +162,6 @@ def change_settings(sock: Socket, index: int, group: str, wanted: Mapping[str, i
     for name, value in wanted.items():
         payload += attribute(named[name], u8(value) if name in small else u32(value))
     genetlink.request(sock, FAMILY, command, payload, doing=f"cannot set {group} of link {index}")
-
-
-def driver_info(name: str) -> DriverInfo:
-    """The driver of a link in the calling thread's namespace (SIOCETHTOOL, ETHTOOL_GDRVINFO).
-
-    Raises:
-        KernelError: there is no such link, or its driver reports nothing.
-    """
-    information = bytearray(_DRIVER_INFO.pack(_GDRVINFO, *([b""] * 6), 0, 0, 0, 0, 0))
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as handle:
-        _ioctl(handle, name, information)
-    _, driver, version, firmware, bus, *_ = _DRIVER_INFO.unpack(information)
-    return DriverInfo(to_text(driver), to_text(version), to_text(firmware), to_text(bus))
-
-
-def _ioctl(handle: socket.socket, name: str, data: bytearray) -> None:
-    """SIOCETHTOOL takes a pointer in struct ifreq: the one thing here that needs an address."""
-    import ctypes
-
-    pointer = ctypes.addressof((ctypes.c_char * len(data)).from_buffer(data))
-    request = struct.pack("=16sQ16x", name.encode(errors="surrogateescape")[:15], pointer)
-    try:
-        fcntl.ioctl(handle, _SIOCETHTOOL, request)
-    except OSError as problem:
-        raise from_os_error(problem, f'cannot read the driver of link "{name}"') from None
 
 
 def _get(sock: Socket, command: int, index: int, flags: int, what: str) -> dict[int, bytes]:

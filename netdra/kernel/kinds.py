@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from netdra.kernel import link
-from netdra.kernel.netlink import attribute, attributes, be16, nested, to_be16, to_u8, to_u16, to_u32, u8, u16, u32
+from netdra.kernel.netlink import attribute, attributes, be16, nested, to_be16, to_u8, to_u16, u8, u16, u32
 from netdra.model.errors import InvalidInputError
 
 MACVLAN_MODES = {"private": 1, "vepa": 2, "bridge": 4, "passthru": 8, "source": 16}
@@ -68,8 +68,6 @@ _BOND: Mapping[str, tuple[int, Callable[[int], bytes], Mapping[str, int] | None]
     "tlb_dynamic_lb": (27, u8, None),
     "peer_notif_delay": (28, u32, None),
 }
-BOND_OPTIONS: tuple[str, ...] = (*_BOND, "arp_targets")
-"""The names that `bond` takes."""
 
 _BRIDGE: Mapping[str, tuple[int, Callable[[int], bytes]]] = {
     "forward_delay": (1, u32),
@@ -188,12 +186,6 @@ def bond_follows_member_of(data: bytes) -> bool:
     """Whether a bond's data say that its MAC is always that of its active member (fail_over_mac "active")."""
     value = attributes(data).get(_BOND["fail_over_mac"][0])
     return bool(value and to_u8(value) == FAIL_OVER_MACS["active"])
-
-
-def macvlan_mode_of(data: bytes) -> str:
-    """The mode in a macvlan's data, "" if it has none."""
-    value = attributes(data).get(1)
-    return _word(MACVLAN_MODES, to_u32(value)) if value else ""
 
 
 def _word(words: Mapping[str, int], number: int) -> str:

@@ -110,7 +110,6 @@ def test_kinds_are_read_as_they_were_written() -> None:
     assert kinds.vlan_id_of(kinds.vlan(100, "802.1ad")) == 100
     assert kinds.vlan_protocol_of(kinds.vlan(100, "802.1ad")) == "802.1ad"
     assert kinds.bond_mode_of(kinds.bond(mode="802.3ad", lacp_rate="fast")) == "802.3ad"
-    assert kinds.macvlan_mode_of(kinds.macvlan("private")) == "private"
 
 
 def test_bond_options_have_the_widths_of_the_kernel() -> None:
