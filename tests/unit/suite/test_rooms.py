@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections import Counter
 from pathlib import Path
 
@@ -11,6 +12,7 @@ import pytest
 import netdra
 
 ROOT = Path(netdra.__file__).parent
+_WORD = re.compile(r"[A-Za-z_]\w*")
 MODULES = sorted(path for path in ROOT.rglob("*.py") if path.name not in {"__init__.py", "__main__.py"})
 
 
@@ -47,20 +49,35 @@ def test_no_module_only_forwards(path: Path) -> None:
 
 def taken_twice(source: str) -> list[str]:
     """Names of a module that are given a second time, so that the first thing cannot be had by it."""
-    given: Counter[str] = Counter()
-    for node in ast.parse(source).body:
-        if isinstance(node, ast.Assign):
-            given.update(target.id for target in node.targets if isinstance(target, ast.Name))
-        elif isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
-            given[node.target.id] += 1
-        elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
-            given[node.name] += 1
+    given = Counter(name for node in ast.parse(source).body for name in _names(node))
     return [name for name, times in given.items() if times > 1]
+
+
+def _names(node: ast.stmt) -> list[str]:
+    """The names that a statement gives."""
+    if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+        return [node.name]
+    targets = node.targets if isinstance(node, ast.Assign) else [node.target] if isinstance(node, ast.AnnAssign) else []
+    return [target.id for target in targets if isinstance(target, ast.Name)]
 
 
 @pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(ROOT)))
 def test_no_name_is_given_twice(path: Path) -> None:
     assert taken_twice(path.read_text(encoding="utf-8")) == []
+
+
+def test_nothing_is_there_that_nobody_calls() -> None:
+    """A command of click's is called by its name on the command line, all else by its name in a module."""
+    words = Counter(word for path in ROOT.rglob("*.py") for word in _WORD.findall(path.read_text(encoding="utf-8")))
+    alone = {
+        f"{path.relative_to(ROOT)}: {name}"
+        for path in MODULES
+        if not path.name.endswith("_pb2.py")
+        for node in ast.parse(path.read_text(encoding="utf-8")).body
+        for name in _names(node)
+        if words[name] == 1 and not getattr(node, "decorator_list", ())
+    }
+    assert alone == set()
 
 
 def test_a_name_that_is_given_twice_is_seen() -> None:
