@@ -31,7 +31,8 @@ class Sandbox(msgspec.Struct, frozen=True, kw_only=True):
         namespace: the pod's namespace.
         uid: the pod's uid.
         netns: the path of its network namespace. For a pod on the host's network and for a stopped sandbox it is "";
-            CRI-O gives the path of the host's namespace, and a path at which there is nothing any more.
+            CRI-O gives the path of the host's namespace, and a path at which there is nothing any more. Below /proc for
+            a sandbox whose namespaces the runtime does not know.
         pid: a process in it; 0 once it has stopped, and always if a sandbox has no process of its own.
     """
 

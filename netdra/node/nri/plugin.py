@@ -95,6 +95,19 @@ def sandbox(pod: nri_pb2.PodSandbox) -> Sandbox:
     return Sandbox(id=pod.id, name=pod.name, namespace=pod.namespace, uid=pod.uid, netns=next(paths, ""), pid=pod.pid)
 
 
+def running(pod: nri_pb2.PodSandbox) -> Sandbox:
+    """A sandbox that runs, from a list of them.
+
+    containerd that was killed in the middle of making a sandbox has lost its specification, and names no namespace at
+    all (seen with 2.4). Containers join the network namespace of the sandbox's process, so that is the sandbox's. A
+    sandbox that ends is not asked so: its process's number may be another process's by then.
+    """
+    described = sandbox(pod)
+    if pod.linux.namespaces or not pod.pid:
+        return described
+    return msgspec.structs.replace(described, netns=f"/proc/{pod.pid}/ns/net")
+
+
 class PluginService:
     """The plugin's side of one connection.
 
@@ -144,7 +157,7 @@ class PluginService:
 
     async def _synchronize(self, request: Request) -> Message:
         part = nri_pb2.SynchronizeRequest.FromString(request.payload)
-        self._listed += map(sandbox, part.pods)
+        self._listed += map(running, part.pods)
         if len(self._listed) > MOST_SANDBOXES:
             self._listed = []
             raise CallError(Code.RESOURCE_EXHAUSTED, f"Synchronize lists more than {MOST_SANDBOXES} sandboxes")

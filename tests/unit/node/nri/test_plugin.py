@@ -97,6 +97,27 @@ def test_a_list_in_parts_reaches_the_hooks_as_one(play: Play) -> None:
     play(act)
 
 
+def test_a_listed_sandbox_without_its_specification_has_the_network_of_its_process(play: Play) -> None:
+    """containerd leaves it so if it is killed while it makes the sandbox; what stops has no process to go by."""
+
+    def bare(name: str, pid: int) -> nri_pb2.PodSandbox:
+        described = pod(name, pid=pid)
+        described.linux.ClearField("namespaces")
+        return described
+
+    async def act(scene: Scene) -> None:
+        peer = await scene.come()
+        peer.accept((await peer.registration())[0])
+        await peer.ask("Configure", nri_pb2.ConfigureRequest())
+        sandboxes = [bare("a", 7), bare("b", 0), pod("hosts"), pod("own", "/run/netns/own")]
+        await peer.ask("Synchronize", nri_pb2.SynchronizeRequest(pods=sandboxes))
+        await peer.ask("StopPodSandbox", nri_pb2.PodSandboxRequest(pod=bare("a", 7)))
+        listed = seen("a", "/proc/7/ns/net"), seen("b", pid=0), seen("hosts"), seen("own", "/run/netns/own")
+        assert scene.diary.told == [("synchronize", listed), ("stop", seen("a"))]
+
+    play(act)
+
+
 def test_a_list_without_an_end_is_refused(play: Play, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("netdra.node.nri.plugin.MOST_SANDBOXES", 3)
 
