@@ -205,9 +205,8 @@ def test_turns_are_half_of_the_time_at_most() -> None:
 
         begun = time.monotonic()
         turns.add(piece)
-        await asyncio.sleep(0.5)
+        await asyncio.sleep(2)
         turns.end()
         return spent / (time.monotonic() - begun)
 
-    # Without them it is all of it; a piece in which the machine stood still may be the last one.
-    assert 0.1 < asyncio.run(story()) < 0.8
+    assert 0.1 < asyncio.run(story()) < 0.6
