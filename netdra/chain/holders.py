@@ -12,7 +12,7 @@ from pathlib import Path
 
 import msgspec
 
-from netdra.chain import checkpoint
+from netdra.chain import checkpoint, files
 from netdra.chain.checkpoint import BadCheckpointError, Header, StepState
 from netdra.chain.files import NewerStateError
 from netdra.model.errors import InvalidInputError, TemporaryError
@@ -30,10 +30,11 @@ def take(directory: Path, device: str, sandbox: str) -> None:
         TemporaryError: another sandbox has it.
     """
     path = _path(directory, device)
-    path.parent.mkdir(mode=0o700, exist_ok=True)
     while True:
         try:
             path.symlink_to(sandbox)
+        except FileNotFoundError:
+            path.parent.mkdir(mode=files.FOLDER_MODE, exist_ok=True)
         except FileExistsError:
             other = holder(directory, device)
             if other == sandbox:
