@@ -32,8 +32,8 @@ from testbed.process import Process
 from testbed.runtime import Runtime
 from testbed.workspace import Workspace, open_workspace
 
-SINGLES, PLAIN, CHAINS, DEVICES = 30, 10, 8, 50
-LEAST, PHASE_SECONDS = 8, 45.0
+SINGLES, PLAIN, CHAINS, DEVICES = 40, 10, 8, 50
+LEAST, PHASE_SECONDS = 8, 100.0
 """On a busy machine, of one after the other: when to stop, and how many there must be then."""
 IDLE_SECONDS, REST_SECONDS = 30.0, 5.0
 TIMEOUT = 120.0  # the kubelet tries a claim again after a minute that it could not have prepared at first
