@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 
 import pytest
 
@@ -23,6 +24,9 @@ def pytest_configure(config: pytest.Config) -> None:
     if config.pluginmanager.has_plugin(_HYPOTHESIS):
         _have_hypothesis_draw(config)
     reporting.register(config)
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        # A shell has what it begins in the background ignore Ctrl-C, which tests send to programs that inherit that.
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def _have_hypothesis_draw(config: pytest.Config) -> None:
