@@ -168,7 +168,9 @@ class Recorder:
 
     def emit(self, occurrence: Occurrence) -> None:
         """Note an occurrence; it is written soon."""
-        short = msgspec.structs.replace(occurrence, note=occurrence.note[:MAX_NOTE])
+        # A name from the kernel may have bytes that are no text, which JSON has no place for.
+        note = occurrence.note.encode(errors="replace")[:MAX_NOTE].decode(errors="ignore")
+        short = msgspec.structs.replace(occurrence, note=note)
         now = self.clock()
         entry = self.book.note(short, now, _now())
         if entry is not None:

@@ -73,37 +73,50 @@ class PriorityGate:
                 await self._clear.wait()
 
 
+class _Turn:
+    """A task's turn: whether it has it just now."""
+
+    def __init__(self) -> None:
+        self.is_held = True
+
+
 class Turns:
     """The kubelet's claims that are worked on: `MAX_SIDE_BY_SIDE` at one time, each in hand at the gate."""
 
     def __init__(self, gate: PriorityGate) -> None:
         self._gate = gate
         self._free = asyncio.Semaphore(MAX_SIDE_BY_SIDE)
-        self._has_one: ContextVar[bool] = ContextVar("has_one", default=False)
+        self._current: ContextVar[_Turn | None] = ContextVar("current", default=None)
 
     @asynccontextmanager
     async def taken(self) -> AsyncIterator[None]:
         """Wait for a turn, and have it until the context ends."""
-        async with self._free:
-            mark = self._has_one.set(True)
-            try:
-                with self._gate.in_hand():
-                    yield
-            finally:
-                self._has_one.reset(mark)
+        await self._free.acquire()
+        turn = _Turn()
+        mark = self._current.set(turn)
+        try:
+            with self._gate.in_hand():
+                yield
+        finally:
+            self._current.reset(mark)
+            if turn.is_held:
+                self._free.release()
 
     @asynccontextmanager
     async def aside(self) -> AsyncIterator[None]:
         """Give other tasks this task's turn, if it has one, while it waits for something outside of the node.
 
-        At its end the task waits for a turn again.
+        At its end the task waits for a turn again. A task that is cancelled meanwhile ends without one.
         """
-        if not self._has_one.get():
+        turn = self._current.get()
+        if turn is None or not turn.is_held:
             yield
             return
         with self._gate.out_of_hand():
             self._free.release()
+            turn.is_held = False
             try:
                 yield
             finally:
                 await self._free.acquire()
+                turn.is_held = True

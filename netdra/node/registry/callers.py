@@ -8,6 +8,7 @@ service account.
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import time
 
@@ -21,6 +22,8 @@ AUDIENCE = names.DRIVER
 KEPT_SECONDS = 60.0
 MOST_KEPT = 256
 MAX_TOKEN = 16 * 1024
+MAX_REVIEWS = 2
+"""Reviews at one time: hooks look up claims by the same connections to the API server."""
 _ACCOUNT = "system:serviceaccount:"
 _NODE = "authentication.kubernetes.io/node-name"
 
@@ -40,6 +43,7 @@ class Callers:
         self._node = node
         self._tokens_only = tokens_only
         self._known: dict[bytes, tuple[float, str]] = {}
+        self._reviews = asyncio.Semaphore(MAX_REVIEWS)
 
     async def owner(self, caller: Caller) -> str:
         """The caller's name: `uid:<number>`, or a service account's name as the API server has it.
@@ -57,14 +61,22 @@ class Callers:
             return f"uid:{caller.uid}"
         if len(caller.token) > MAX_TOKEN:
             raise RefusedRegistrationError(f"the token has {len(caller.token)} bytes, more than {MAX_TOKEN}")
-        digest, now = hashlib.sha256(caller.token.encode(errors="replace")).digest(), time.monotonic()
-        until, owner = self._known.get(digest, (0.0, ""))
-        if until <= now:
-            owner = await self._reviewed(caller.token)
-            while len(self._known) >= MOST_KEPT:
-                del self._known[next(iter(self._known))]
-            self._known[digest] = now + KEPT_SECONDS, owner
+        digest = hashlib.sha256(caller.token.encode(errors="replace")).digest()
+        owner = self._remembered(digest)
+        if owner:
+            return owner
+        async with self._reviews:
+            owner = self._remembered(digest)  # of another call that waited before
+            if not owner:
+                owner = await self._reviewed(caller.token)
+                while len(self._known) >= MOST_KEPT:
+                    del self._known[next(iter(self._known))]
+                self._known[digest] = time.monotonic() + KEPT_SECONDS, owner
         return owner
+
+    def _remembered(self, digest: bytes) -> str:
+        until, owner = self._known.get(digest, (0.0, ""))
+        return owner if time.monotonic() < until else ""
 
     async def _reviewed(self, token: str) -> str:
         asked = TokenReview(spec=TokenReviewSpec(token=token, audiences=(AUDIENCE,)))

@@ -121,8 +121,9 @@ class Leases:
             RefusedRegistrationError: the provider's name belongs to another owner.
         """
         gone = self.ledger.deregister(provider, device, owner, time.time(), anyone=anyone)
-        self._unwritten = self._unwritten or anyone  # a name that was set free is written with all others
-        if not gone:
+        if anyone:
+            self._unwritten = True  # a name that was set free is written with all others
+        elif not gone:
             return 0, ""
         self._follow(gone)
         return len(gone), await self._commit(b"".join(line(ended=entry.key) for entry in gone))
@@ -166,9 +167,9 @@ class Leases:
             self._pending, self._written = [], None
             try:
                 if self._unwritten or self._journal.is_long:
+                    self._unwritten = False  # what changes from now on is written next
                     entries, owners = tuple(self.ledger.entries), dict(self.ledger.owners)
                     await loop.run_in_executor(self._thread, self._journal.write, entries, owners)
-                    self._unwritten = False
                 else:
                     await loop.run_in_executor(self._thread, self._journal.append, text)
                 outcome = ""

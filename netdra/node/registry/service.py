@@ -227,14 +227,13 @@ class Registry:
         Raises:
             NetdraError: the caller's token is not valid, or the API server did not review it.
         """
-        owner = await self._callers.owner(caller)
         loop = asyncio.get_running_loop()
         async with self._turn:
             await self._view.gate.wait()
             # Other tasks have their turn between two calls, however many calls there are.
             await asyncio.sleep(self._bucket.wait(loop.time()))
             self._bucket = self._bucket.less(loop.time())
-        return owner
+        return await self._callers.owner(caller)
 
     async def _list(self, request: wire.ListRegistrationsRequest, caller: Caller) -> Message:
         await self._admitted(caller)

@@ -1,9 +1,14 @@
 """Equal occurrences become one event with a count, and nobody can flood the server."""
 
+import asyncio
+from typing import Any
+
 import msgspec
+from hypothesis import given
+from hypothesis import strategies as st
 
 from netdra.kube import events
-from netdra.kube.events import Book, ObjectReference, Occurrence
+from netdra.kube.events import MAX_NOTE, Book, ObjectReference, Occurrence, Recorder
 
 POLICY = ObjectReference(api_version="networking.dra.io/v1alpha1", kind="DeviceExposurePolicy", name="p")
 FAILED = Occurrence(regarding=POLICY, type="Warning", reason="SelectorFailed", action="Expose", note="no such key")
@@ -76,3 +81,19 @@ def test_what_could_not_be_written_for_minutes_counts_as_dropped() -> None:
     note(book, with_note("later"), now=events.SERIES_SECONDS)
 
     assert book.dropped == 2
+
+
+@given(st.text(st.characters(codec=None), min_size=1), st.integers(1, 2 * MAX_NOTE))
+def test_a_note_has_as_many_bytes_as_the_api_server_takes(text: str, times: int) -> None:
+    async def emitted() -> str:
+        nobody: Any = None
+        recorder = Recorder(nobody, "dra.networking/node", "n")
+        recorder.emit(with_note(text * times))
+        (entry,) = recorder.book.unwritten()
+        return entry.occurrence.note
+
+    written = asyncio.run(emitted())
+    whole = (text * times).encode(errors="replace").decode()
+    assert whole.startswith(written)
+    assert len(written.encode()) <= MAX_NOTE
+    assert written == whole or len(written.encode()) > MAX_NOTE - 4

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from netdra.node import priority
-from netdra.node.priority import PriorityGate
+from netdra.node.priority import MAX_SIDE_BY_SIDE, PriorityGate, Turns
 from testbed.waiting import PATIENCE
 
 
@@ -59,4 +59,35 @@ def test_nobody_is_held_up_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
                 await shared.wait()
 
     monkeypatch.setattr(priority, "MOST_SECONDS", 0.01)
+    asyncio.run(work())
+
+
+def test_a_task_that_ends_while_it_waits_for_its_turn_again_gives_back_no_turn_that_it_does_not_have() -> None:
+    async def work() -> None:
+        turns, done = Turns(PriorityGate()), asyncio.Event()
+        busy = most = 0
+
+        async def one() -> None:
+            nonlocal busy, most
+            async with turns.taken():
+                busy += 1
+                most = max(most, busy)
+                await done.wait()
+                busy -= 1
+
+        async def late() -> None:
+            async with turns.taken(), asyncio.timeout(0.02), turns.aside():
+                others.extend(asyncio.create_task(one()) for _ in range(2 * MAX_SIDE_BY_SIDE))
+                await asyncio.sleep(0)
+
+        others: list[asyncio.Task[None]] = []
+        with pytest.raises(TimeoutError):
+            await late()
+        for _ in range(10):
+            await asyncio.sleep(0)
+        assert (busy, most) == (MAX_SIDE_BY_SIDE, MAX_SIDE_BY_SIDE)
+        done.set()
+        async with asyncio.timeout(PATIENCE):
+            await asyncio.gather(*others)
+
     asyncio.run(work())

@@ -7,6 +7,7 @@ import errno
 import os
 import socket
 import stat
+import threading
 import time
 from collections.abc import Callable, Coroutine
 from pathlib import Path
@@ -25,7 +26,7 @@ from netdra.node.registry.service import BOUNDS, SERVICE
 from netdra.node.wire import registry_pb2 as wire
 from netdra.registry_client import RegistryClient
 from testbed.pace import measured, within
-from testbed.waiting import until_async
+from testbed.waiting import PATIENCE, until_async
 from tests.unit.node.kubelet.caller import run
 from tests.unit.node.registry.scene import Scene, serving
 
@@ -186,6 +187,34 @@ class TestRestarts:
         tell(folder, story)
         time.sleep(1.1)
         assert [each.device for each in Leases(folder / FILE).registrations] == ["eth8"]
+
+    def test_a_name_that_root_sets_free_while_all_is_written_stays_free(
+        self, folder: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        begun, go_on = threading.Event(), threading.Event()
+
+        async def story(scene: Scene) -> None:
+            await scene.register(token="a")
+            await scene.deregister(token="a")
+            journal = scene.leases._journal
+            write = journal.write
+
+            def slowly(*arguments: Any) -> None:
+                write(*arguments)
+                begun.set()
+                go_on.wait(PATIENCE)
+
+            monkeypatch.setattr(journal, "write", slowly)
+            scene.leases._unwritten = True
+            scene.leases._write.set()
+            await until_async(begun.is_set, "the journal to be written")
+            freeing = asyncio.create_task(scene.deregister())  # by root, who needs no token
+            await until_async(lambda: "bctl" not in scene.leases.ledger.owners, "the name to be free")
+            go_on.set()
+            assert (await freeing).success
+
+        tell(folder, story)
+        assert "bctl" not in Leases(folder / FILE).ledger.owners
 
     def test_a_full_disk_takes_nothing_away_and_says_so(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         full = True

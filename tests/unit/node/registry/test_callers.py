@@ -1,0 +1,41 @@
+"""The API server is asked about tokens by few calls at one time, and once about each."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from netdra.kube.resources import TokenReview, TokenReviewStatus, TokenUser
+from netdra.node.registry.callers import AUDIENCE, MAX_REVIEWS, Callers
+from netdra.node.registry.connections import Caller
+
+
+class Reviews:
+    """An API server that takes its time."""
+
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+        self.open = self.most = 0
+
+    async def create(self, _: object, review: TokenReview) -> TokenReview:
+        self.asked.append(review.spec.token)
+        self.open += 1
+        self.most = max(self.most, self.open)
+        await asyncio.sleep(0.001)
+        self.open -= 1
+        user = TokenUser(username=f"system:serviceaccount:ns:{review.spec.token}")
+        status = TokenReviewStatus(authenticated=True, audiences=(AUDIENCE,), user=user)
+        return TokenReview(spec=review.spec, status=status)
+
+
+def test_however_many_callers_come_at_once_few_reviews_run_and_each_token_is_reviewed_once() -> None:
+    async def work() -> None:
+        reviews: Any = Reviews()
+        callers = Callers(reviews, "n", tokens_only=True)
+        tokens = [f"pod-{number % 20}" for number in range(100)]
+        owners = await asyncio.gather(*(callers.owner(Caller(pid=1, uid=0, gid=0, token=token)) for token in tokens))
+        assert owners == [f"system:serviceaccount:ns:{token}" for token in tokens]
+        assert sorted(reviews.asked) == sorted(set(tokens))
+        assert reviews.most == MAX_REVIEWS
+
+    asyncio.run(work())
