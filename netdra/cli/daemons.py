@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 import click
 
 from netdra import __version__
-from netdra.cli import terminal
+from netdra.cli import shared, terminal
 from netdra.model import decoders
 from netdra.model.errors import PermanentError, TemporaryError
 from netdra.ops.logs import FORMATS, LEVELS, set_up
@@ -106,6 +106,7 @@ _OPTIONS = (
         "--drain-seconds",
         metavar="N",
         type=click.FloatRange(0, 300),
+        callback=shared.seconds,
         default=0.0,
         show_default=True,
         help="How long to work on after SIGTERM, not ready any more.",
@@ -114,6 +115,7 @@ _OPTIONS = (
         "--stop-seconds",
         metavar="N",
         type=click.FloatRange(0.1, 300),
+        callback=shared.seconds,
         default=20.0,
         show_default=True,
         help="How long what has begun may take after that.",

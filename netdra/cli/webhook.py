@@ -12,7 +12,14 @@ from netdra.cli import daemons, shared
 @click.command(name="webhook")
 @daemons.cluster_options
 @click.option("--address", metavar="ADDRESS", default="0.0.0.0", show_default=True, help="The address to listen on.")  # noqa: S104
-@click.option("--port", metavar="PORT", default=8443, show_default=True, help="The port to listen on.")
+@click.option(
+    "--port",
+    metavar="PORT",
+    type=click.IntRange(1, 65535),
+    default=8443,
+    show_default=True,
+    help="The port to listen on.",
+)
 @shared.namespace
 @shared.name
 @click.option(

@@ -159,6 +159,9 @@ def test_an_inventory_that_is_another_object_is_told_with_the_next_step() -> Non
         (["frobnicate"], "No such command 'frobnicate'. There are discover, capture, plan, "),
         (["detach", "x", "--timeout", "nan"], "nan is no number of seconds"),
         (["detach", "x", "--timeout", "inf"], "inf is not in the range"),
+        (["controller", "--drain-seconds", "nan"], "nan is no number of seconds"),
+        (["webhook", "--port", "99999"], "'--port': 99999 is not in the range 1<=x<=65535"),
+        (["webhook", "--port", "-1"], "'--port': -1 is not in the range"),
         (["crds", "--output-dir", "/dev/null/x"], "netdra: --output-dir /dev/null/x: Not a directory"),
         (["detach", "--netns", "/"], 'netdra: --netns "/" gives the sandbox no name'),
         ([*PLAN, str(WORKER_1 / "policies"), "--feature", "DRADeviceTaints"], "write GATE=true or GATE=false"),
@@ -211,6 +214,63 @@ def test_a_full_disk_is_told(output: str) -> None:
     with Path("/dev/full").open("wb") as full:
         done = netdra(*PLAN, str(WORKER_1 / "policies"), "-o", output, stdout=full.fileno())
     assert (done.returncode, done.stderr) == (3, "netdra: the output cannot be written: No space left on device\n")
+
+
+def closed(stream: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run the command line with one of its streams closed: 0<, 1> or 2>."""
+    line = [*("bash", "-c", f'"$@" {stream}&-', "bash"), sys.executable, "-m", "netdra", *arguments]
+    return subprocess.run(line, capture_output=True, text=True, check=False, cwd=ROOT)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["schemas"],
+        ["discover"],
+        ["graph", "netdra/lab/scenarios/bonded-vlans/topology.yaml"],
+        ["render", "netdra/lab/scenarios/bonded-vlans/topology.yaml"],
+        [*PLAN, "examples/worker-1/policies"],
+        ["explain", "enp3s0f0", *PLAN[1:], "examples/worker-1/policies"],
+        ["crds"],
+        ["--help"],
+    ],
+    ids=lambda arguments: arguments[0],
+)
+def test_a_closed_stdout_is_told(arguments: list[str]) -> None:
+    done = closed("1>", *arguments)
+    assert done.returncode == 3
+    assert done.stderr.endswith(
+        "netdra: the output cannot be written: standard output is closed\nopen it, or use a pipe\n"
+    )
+
+
+@pytest.mark.parametrize("before", [["validate", "-"], [*PLAN, "-"]])
+def test_a_closed_stdin_is_told(before: list[str]) -> None:
+    done = closed("0<", *before)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith("netdra: standard input: it is closed\nname a file")
+
+
+def test_a_closed_stderr_changes_nothing_on_stdout() -> None:
+    arguments = [*("simulate", "--slices", str(WORKER_1 / "slices.yaml")), "--claims", "tests/unit/topology/claims"]
+    assert closed("2>", *arguments).stdout == netdra(*arguments).stdout != ""
+
+
+def test_ctrl_c_while_the_command_line_is_imported_has_its_exit_code() -> None:
+    program = """
+import runpy, sys
+class Interrupted:
+    def find_spec(self, name, path, target=None):
+        if name == sys.argv[1]:
+            raise KeyboardInterrupt
+sys.meta_path.insert(0, Interrupted())
+runpy.run_module("netdra", run_name="__main__")
+"""
+    for module in ("netdra.cli", "click", "msgspec", "netdra.cli.terminal"):
+        done = subprocess.run(
+            [sys.executable, "-c", program, module], capture_output=True, text=True, check=False, cwd=ROOT
+        )
+        assert (done.returncode, done.stdout, done.stderr) == (130, "", ""), module
 
 
 def test_signs_that_stdout_has_not_are_escaped() -> None:
