@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TextIO, TypeVar
 
@@ -155,6 +155,11 @@ def policies(
 def sources(paths: Sequence[str]) -> str:
     """The files' names, in messages."""
     return ", ".join(map(name, paths))
+
+
+def as_list(items: Iterable[object]) -> dict[str, Any]:
+    """Objects as the List of JSON that kubectl and these commands read."""
+    return {"apiVersion": "v1", "kind": "List", "items": [documents.plain(item) for item in items]}
 
 
 def holding(there: Sequence[documents.Document]) -> str:

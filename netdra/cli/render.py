@@ -183,11 +183,11 @@ def _foreseen(plan: Plan, step: PlannedStep, called: str) -> Rendered:
 
 
 def _print_classes(topologies: Iterable[NetworkTopology], output: str) -> None:
-    made = [documents.plain(device_class) for topology in topologies for device_class in device_classes(topology)]
+    made = [device_class for topology in topologies for device_class in device_classes(topology)]
     if output == "json":
-        click.echo(msgspec.json.format(msgspec.json.encode(made)))
+        click.echo(msgspec.json.format(msgspec.json.encode(inputs.as_list(made))))
     else:
-        click.echo("---\n".join(map(documents.to_yaml, made)), nl=False)
+        click.echo("---\n".join(documents.to_yaml(documents.plain(item)) for item in made), nl=False)
 
 
 def _bound(

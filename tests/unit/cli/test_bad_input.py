@@ -159,6 +159,7 @@ def test_an_inventory_that_is_another_object_is_told_with_the_next_step() -> Non
         (["frobnicate"], "No such command 'frobnicate'. There are discover, capture, plan, "),
         (["detach", "x", "--timeout", "nan"], "nan is no number of seconds"),
         (["detach", "x", "--timeout", "inf"], "inf is not in the range"),
+        (["plan", "--policies", "-", "--inventory", "-"], "only one of --policies and --inventory can be -"),
         (["controller", "--drain-seconds", "nan"], "nan is no number of seconds"),
         (["webhook", "--port", "99999"], "'--port': 99999 is not in the range 1<=x<=65535"),
         (["webhook", "--port", "-1"], "'--port': -1 is not in the range"),
@@ -177,6 +178,30 @@ def test_gc_says_that_it_knows_no_network(tmp_path: Path) -> None:
     done = netdra("gc", "--state", str(tmp_path))
     assert (done.returncode, done.stdout) == (0, "")
     assert done.stderr == f"netdra: nothing to collect: no checkpoint in {tmp_path} and no --plan names a network\n"
+
+
+def test_gc_says_that_no_plugin_of_the_plans_has_it(tmp_path: Path) -> None:
+    topology = tmp_path / "topology.yaml"
+    topology.write_text(
+        "apiVersion: networking.dra.io/v1alpha1\nkind: NetworkTopology\nmetadata: {name: t}\n"
+        "spec: {steps: [{name: nic, type: host-device, selector: {cel: 'true'}, config: {device: x}}]}\n"
+    )
+    done = netdra("gc", "--state", str(tmp_path), "--plan", str(topology))
+    message = f"nothing to collect: no plugin of the checkpoints in {tmp_path} and the plans has GC"
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", f"netdra: {message}\n")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--node-name", "B d"], 'netdra: --node-name "B d" is no node name\na node\'s name is a DNS subdomain\n'),
+        (["--node-name", "a", "--sysfs-root", "/nope"], "netdra: --sysfs-root /nope: no such folder\nname the folder"),
+    ],
+)
+def test_a_node_that_cannot_be_is_refused_at_once(arguments: list[str], message: str) -> None:
+    done = netdra("node", *arguments)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith(message)
 
 
 @pytest.mark.parametrize("arguments", [["--only", "cluster"], ["--context", "none"]])
