@@ -204,6 +204,29 @@ def test_a_node_that_cannot_be_is_refused_at_once(arguments: list[str], message:
     assert done.stderr.startswith(message)
 
 
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["webhook", "--address", "no host"], "--address no host: it cannot be listened on: "),
+        (["webhook", "--health-socket", "/nope/x"], "--health-socket /nope/x: it cannot be listened on: "),
+        (["controller", "--health-address", "192.0.2.1:80"], "--health-address 192.0.2.1:80: it cannot be listened on"),
+        (["uninstall", "check"], 'API server: list resourceclaims: host "none.invalid": '),
+    ],
+)
+def test_an_address_that_cannot_be_used_is_named(arguments: list[str], words: str, tmp_path: Path) -> None:
+    config = {
+        "clusters": [{"name": "a", "cluster": {"server": "https://none.invalid:6443"}}],
+        "users": [{"name": "a", "user": {"token": "none"}}],
+        "contexts": [{"name": "a", "context": {"cluster": "a", "user": "a"}}],
+        "current-context": "a",
+    }
+    (tmp_path / "config").write_text(json.dumps(config))
+    done = netdra(*arguments, f"--kubeconfig={tmp_path}/config")
+    assert done.returncode in {3, 4}
+    assert done.stderr.startswith(f"netdra: {words}")
+    assert done.returncode == 4 or "\nname a" in done.stderr
+
+
 @pytest.mark.parametrize("arguments", [["--only", "cluster"], ["--context", "none"]])
 def test_a_cluster_that_is_asked_for_and_not_there_is_an_error(arguments: list[str], tmp_path: Path) -> None:
     nowhere = {"HOME": str(tmp_path), "KUBECONFIG": str(tmp_path / "none"), "KUBERNETES_SERVICE_HOST": ""}
