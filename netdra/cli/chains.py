@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
@@ -11,7 +10,7 @@ import click
 import msgspec
 
 from netdra.chain.site import DEFAULT_STATE, Settings
-from netdra.cli import inputs, terminal
+from netdra.cli import inputs, shared, terminal
 from netdra.cni.plugins import DEFAULT_DIRECTORIES, PluginPath
 from netdra.model import documents
 from netdra.model.errors import InvalidInputError
@@ -25,13 +24,6 @@ output_option = click.option(
     "--output", "-o", type=click.Choice(["table", "json", "yaml"]), default="table", show_default=True
 )
 MAX_TIMEOUT = 24 * 3600.0
-
-
-def _a_number(seconds: float) -> float:
-    """The value as it is, unless it is NaN, which no range of numbers refuses."""
-    if math.isnan(seconds):
-        raise click.BadParameter(f"{seconds} is no number of seconds.")
-    return seconds
 
 
 _STATE = click.option(
@@ -61,7 +53,7 @@ _TIMEOUT = click.option(
     "--timeout",
     metavar="SECONDS",
     type=click.FloatRange(min=0.1, max=MAX_TIMEOUT),
-    callback=lambda _context, _option, value: _a_number(value),
+    callback=shared.seconds,
     default=30.0,
     show_default=True,
     help="How long all of it may take, undoing included.",

@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     "--neutron-check-interval",
     metavar="SECONDS",
     type=click.FloatRange(min=1.0),
+    callback=shared.seconds,
     default=600.0,
     show_default=True,
     help="How often the cluster's ports in Neutron are looked through for orphans, and for what was changed there.",

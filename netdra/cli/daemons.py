@@ -7,11 +7,12 @@ Used by `netdra webhook`, `netdra controller` and `netdra node`. `cluster_option
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import functools
 import os
 import signal
 import sys
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 import click
 
 from netdra import __version__
-from netdra.cli import terminal
+from netdra.cli import shared, terminal
 from netdra.model import decoders
 from netdra.model.errors import PermanentError, TemporaryError
 from netdra.ops.logs import FORMATS, LEVELS, set_up
@@ -106,6 +107,7 @@ _OPTIONS = (
         "--drain-seconds",
         metavar="N",
         type=click.FloatRange(0, 300),
+        callback=shared.seconds,
         default=0.0,
         show_default=True,
         help="How long to work on after SIGTERM, not ready any more.",
@@ -114,6 +116,7 @@ _OPTIONS = (
         "--stop-seconds",
         metavar="N",
         type=click.FloatRange(0.1, 300),
+        callback=shared.seconds,
         default=20.0,
         show_default=True,
         help="How long what has begun may take after that.",
@@ -168,10 +171,14 @@ async def _run(
         client = await opened.enter_async_context(Client(connect(find_config(options.kubeconfig, options.context))))
         pages = server.Told(process.health, (PROCESS, KUBE, *catalogues), os.environ.get("POD_UID", ""))
         if options.health_socket is not None:
-            await opened.enter_async_context(server.serving(options.health_socket, pages))
+            with listening("--health-socket", options.health_socket, "name a path in a folder that is there"):
+                await opened.enter_async_context(server.serving(options.health_socket, pages))
         if where is not None:
             serving = server.serving if options.health_socket is None else server.serving_when_free
-            await opened.enter_async_context(serving(where, pages))
+            with listening(
+                "--health-address", options.health_address, "name an address of this machine and a free port"
+            ):
+                await opened.enter_async_context(serving(where, pages))
         try:
             await process.run(lambda: work(client, process), Bounds(options.drain_seconds, options.stop_seconds))
         except TemporaryError as problem:
@@ -181,6 +188,20 @@ async def _run(
             terminal.tell(str(problem))
             sys.stderr.flush()
             os._exit(4)
+
+
+@contextlib.contextmanager
+def listening(option: str, value: object, hint: str) -> Iterator[None]:
+    """Name the option and its value where they cannot be listened on.
+
+    Raises:
+        PermanentError: they cannot.
+    """
+    try:
+        yield
+    except OSError as problem:
+        words = problem.strerror or str(problem)
+        raise PermanentError(f"{option} {value}: it cannot be listened on: {words}", hint=hint) from None
 
 
 def _limit(options: Options) -> None:

@@ -117,8 +117,8 @@ def _cluster(
     except ModuleNotFoundError as problem:
         if wanted:
             raise
-        why = f"{problem.name} is not installed: pip install 'netdra[cluster]'"
-        return cluster_verdicts.not_looked_at(why), Unseen(why)
+        why, fix = f"{problem.name} is not installed", "pip install 'netdra[cluster]'"
+        return cluster_verdicts.not_looked_at(why, fix), Unseen(f"{why}: {fix}")
     try:
         config = find_config(kubeconfig, context)
     except InvalidInputError as problem:

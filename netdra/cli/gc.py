@@ -41,9 +41,19 @@ def command(
     ]
     chains.show(report, output, ("NETWORK", "PLUGIN", "VALID", "OUTCOME", "DETAIL"), rows)
     if not report.networks and report.is_clean:
-        terminal.tell(f"nothing to collect: no checkpoint in {state} and no --plan names a network")
+        terminal.tell(f"nothing to collect: {_why(state, plan_paths)}")
     if not report.is_clean:
         sys.exit(4)
+
+
+def _why(state: Path, plan_paths: tuple[str, ...]) -> str:
+    """Why no plugin was asked."""
+    from netdra.chain import checkpoint
+
+    if plan_paths or (state.is_dir() and checkpoint.load_all(state)[0]):
+        where = f"the checkpoints in {state}" + (" and the plans" if plan_paths else "")
+        return f"no plugin of {where} has GC"
+    return f"no checkpoint in {state} and no --plan names a network"
 
 
 def _outcome(network: NetworkCollected) -> str:

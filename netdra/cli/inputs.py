@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TextIO, TypeVar
 
 import click
 import msgspec
@@ -86,6 +86,9 @@ def text(path: str) -> str:
         InvalidInputError: it cannot be read, is too long, or is no text.
     """
     shown = name(path)
+    stdin: TextIO | None = sys.stdin
+    if path == "-" and stdin is None:
+        raise InvalidInputError(f"{shown}: it is closed", hint="name a file, or have a program or a file as its input")
     try:
         with contextlib.nullcontext(sys.stdin.buffer) if path == "-" else Path(path).open("rb") as file:
             data = file.read(MAX_BYTES + 1)
@@ -152,6 +155,11 @@ def policies(
 def sources(paths: Sequence[str]) -> str:
     """The files' names, in messages."""
     return ", ".join(map(name, paths))
+
+
+def as_list(items: Iterable[object]) -> dict[str, Any]:
+    """Objects as the List of JSON that kubectl and these commands read."""
+    return {"apiVersion": "v1", "kind": "List", "items": [documents.plain(item) for item in items]}
 
 
 def holding(there: Sequence[documents.Document]) -> str:

@@ -118,8 +118,9 @@ def exit_code(problem: NetdraError) -> int:
 
 def main() -> None:
     """Run the command line; every error of netdra becomes a message and an exit code."""
+    terminal.replace_closed()
     for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):  # None where it is closed
+        if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
     try:
         sys.exit(cli.main(standalone_mode=False))

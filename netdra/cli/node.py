@@ -8,6 +8,8 @@ from pathlib import Path
 import click
 
 from netdra.cli import daemons, shared
+from netdra.model import names
+from netdra.model.errors import InvalidInputError
 
 _FOLDER = click.Path(path_type=Path)
 
@@ -118,8 +120,14 @@ def command(
     from netdra.node.metrics import NODE
     from netdra.node.settings import Settings
 
+    node = node_name or platform.node().lower()
+    if not names.is_subdomain(node):
+        raise InvalidInputError(f'--node-name "{node}" is no node name', hint="a node's name is a DNS subdomain")
+    if not Path(sysfs_root).is_dir():
+        hint = "name the folder that stands for /sys: of this machine /sys, or a recorded tree"
+        raise InvalidInputError(f"--sysfs-root {sysfs_root}: no such folder", hint=hint)
     settings = Settings(
-        node=node_name or platform.node().lower(),
+        node=node,
         sysfs_root=sysfs_root,
         state_dir=state_dir,
         kubelet_root=kubelet_root,

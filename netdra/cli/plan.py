@@ -79,6 +79,8 @@ def command(
         where = kubeconfig, context
         cluster_plan.show(policies, without, where, nodes, diff=diff, output=output or "table")
         return
+    if [*policy_paths, inventory_path].count("-") > 1:
+        raise click.UsageError("standard input can be read once: only one of --policies and --inventory can be -")
     inventory = inputs.inventory(inventory_path, node_name, uplinks, used, physnets)
     _plan(policy_paths, inventory, inputs.features(gates), output or "yaml")
 
@@ -101,8 +103,7 @@ def _plan(policy_paths: tuple[str, ...], inventory: Inventory, features: Feature
     if output == "table":
         _print_table(packed.slices, result)
     elif output == "json":
-        listed = {"apiVersion": "v1", "kind": "List", "items": documents.plain(packed.slices)}
-        click.echo(msgspec.json.format(msgspec.json.encode(listed)))
+        click.echo(msgspec.json.format(msgspec.json.encode(inputs.as_list(packed.slices))))
     else:
         click.echo(documents.to_yaml(packed.slices), nl=False)
 

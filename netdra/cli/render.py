@@ -17,7 +17,10 @@ from netdra.model.claim import (
     DeviceAllocationConfiguration,
     DeviceAllocationResult,
     DeviceClass,
+    DeviceRequest,
     DeviceRequestAllocationResult,
+    DeviceSubRequest,
+    ExactDeviceRequest,
     ResourceClaim,
     ResourceClaimStatus,
     ResourceClaimTemplate,
@@ -180,11 +183,11 @@ def _foreseen(plan: Plan, step: PlannedStep, called: str) -> Rendered:
 
 
 def _print_classes(topologies: Iterable[NetworkTopology], output: str) -> None:
-    made = [documents.plain(device_class) for topology in topologies for device_class in device_classes(topology)]
+    made = [device_class for topology in topologies for device_class in device_classes(topology)]
     if output == "json":
-        click.echo(msgspec.json.format(msgspec.json.encode(made)))
+        click.echo(msgspec.json.format(msgspec.json.encode(inputs.as_list(made))))
     else:
-        click.echo("---\n".join(map(documents.to_yaml, made)), nl=False)
+        click.echo("---\n".join(documents.to_yaml(documents.plain(item)) for item in made), nl=False)
 
 
 def _bound(
@@ -259,26 +262,29 @@ def _allocated(
 
 
 def _imagined(claim: ResourceClaim, classes: Mapping[str, DeviceClass]) -> ResourceClaim:
-    """The claim as if each request for one of the topologies had its devices, of several choices the first one."""
+    """The claim as if each request for one of the topologies had its devices, of several choices the first that fits.
+
+    Raises:
+        InvalidInputError: the claim asks for more devices than the API allows.
+    """
     results: list[DeviceRequestAllocationResult] = []
     configs: list[DeviceAllocationConfiguration] = []
-    for wish in claim.spec.devices.requests:
-        choice = wish.exactly or next(iter(wish.first_available), None)
-        device_class = classes.get(choice.device_class_name) if choice is not None else None
-        if choice is None or device_class is None:
+    for wish, choice in _choices(claim):
+        device_class = classes.get(choice.device_class_name)
+        if device_class is None:
             continue
         meant = [
             config.opaque
             for config in device_class.spec.config
             if parameters(config.opaque, device_class.metadata.name) is not None
         ]
-        called = wish.name if wish.exactly is not None else f"{wish.name}/{wish.first_available[0].name}"
+        called = f"{wish.name}/{choice.name}" if isinstance(choice, DeviceSubRequest) else wish.name
         configs += [
             DeviceAllocationConfiguration(source="FromClass", requests=(called,), opaque=entry) for entry in meant
         ]
         results += [
             DeviceRequestAllocationResult(request=called, driver=names.DRIVER, pool="", device=f"{called}-{number}")
-            for number in range(max(choice.count, 1) if meant else 0)
+            for number in range(_count(choice) if meant else 0)
         ]
     own = claim.spec.devices.config
     configs += [
@@ -287,6 +293,38 @@ def _imagined(claim: ResourceClaim, classes: Mapping[str, DeviceClass]) -> Resou
     devices = DeviceAllocationResult(results=tuple(results), config=tuple(configs))
     status = ResourceClaimStatus(allocation=AllocationResult(devices=devices))
     return msgspec.structs.replace(claim, status=status)
+
+
+def _choices(claim: ResourceClaim) -> Iterator[tuple[DeviceRequest, ExactDeviceRequest | DeviceSubRequest]]:
+    """Each request with its choice: the first one that leaves room for the least that the other requests ask for.
+
+    Raises:
+        InvalidInputError: the claim asks for more devices than an allocation can hold.
+    """
+    from netdra.slices.allocator.wishes import MAX_RESULTS, claim_key, shown
+
+    wishes = [
+        (wish, (wish.exactly,) if wish.exactly is not None else wish.first_available)
+        for wish in claim.spec.devices.requests
+    ]
+    least = 0
+    for _, choices in wishes:
+        least += min(map(_count, choices), default=0)
+        if least > MAX_RESULTS:
+            what = f"claim {shown(claim_key(claim))} asks for {least} devices or more, the limit is {MAX_RESULTS}"
+            raise InvalidInputError(what, hint="ask for fewer, or divide them among several claims")
+    room = MAX_RESULTS - least
+    for wish, choices in wishes:
+        if choices:
+            smallest = min(map(_count, choices))
+            choice = next(choice for choice in choices if _count(choice) - smallest <= room)
+            room -= _count(choice) - smallest
+            yield wish, choice
+
+
+def _count(choice: ExactDeviceRequest | DeviceSubRequest) -> int:
+    """The devices of a request; of "All", whose number is not known, one."""
+    return max(choice.count, 1)
 
 
 def _unknown(claims: Sequence[ResourceClaim]) -> dict[DeviceKey, PlannedDevice]:

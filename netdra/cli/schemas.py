@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 import msgspec
 
-from netdra.cli import terminal
+from netdra.cli import inputs, terminal
 from netdra.model import documents, suggestions
 from netdra.model.errors import InvalidInputError
 from netdra.topology import shipped
@@ -42,6 +42,6 @@ def command(types: tuple[str, ...], output: str | None) -> None:
         )
         terminal.print_table(_COLUMNS, rows)
     elif form == "json":
-        click.echo(msgspec.json.format(msgspec.json.encode([documents.plain(entry) for entry in chosen])))
+        click.echo(msgspec.json.format(msgspec.json.encode(inputs.as_list(chosen))))
     else:
         click.echo("---\n".join(documents.to_yaml(documents.plain(entry)) for entry in chosen), nl=False)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,6 +15,14 @@ if TYPE_CHECKING:
     from netdra.neutron.physnets import PhysnetDefault
 
 _FOLDER = click.Path(path_type=Path)
+
+
+def seconds(_context: click.Context, _option: click.Parameter, given: float) -> float:
+    """The value as it is, unless it is NaN, which no range of numbers refuses."""
+    if math.isnan(given):
+        raise click.BadParameter(f"{given} is no number of seconds.")
+    return given
+
 
 namespace = click.option(
     "--namespace",

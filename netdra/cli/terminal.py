@@ -6,6 +6,7 @@ here, because importing a library for it takes longer than all the rest of `netd
 
 from __future__ import annotations
 
+import io
 import itertools
 import os
 import re
@@ -14,13 +15,36 @@ import sys
 import textwrap
 import unicodedata
 from collections.abc import Collection, Iterable, Sequence
+from pathlib import Path
+from typing import TextIO, cast
 
 import click
+
+from netdra.model.errors import PermanentError
 
 PLAIN_WIDTH = 240
 MAX_WORD = 40
 _GAP = "  "
 _OBEYED = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+
+
+class _Closed(io.TextIOBase):
+    """Stands for a stdout that is closed: click would print nothing there, and no error."""
+
+    def write(self, text: str, /) -> int:
+        raise PermanentError("the output cannot be written: standard output is closed", hint="open it, or use a pipe")
+
+
+def replace_closed() -> None:
+    """Replace stdout and stderr where they are closed and Python has None for them (`>&-`).
+
+    What is written to that stdout is an error, and messages to that stderr are for nobody.
+    """
+    streams: dict[str, TextIO | None] = {"stdout": sys.stdout, "stderr": sys.stderr}
+    if streams["stdout"] is None:
+        sys.stdout = cast(TextIO, _Closed())
+    if streams["stderr"] is None:
+        sys.stderr = Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115 (for the process)
 
 
 def printable(text: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from pathlib import Path
 
 import click
@@ -12,7 +13,14 @@ from netdra.cli import daemons, shared
 @click.command(name="webhook")
 @daemons.cluster_options
 @click.option("--address", metavar="ADDRESS", default="0.0.0.0", show_default=True, help="The address to listen on.")  # noqa: S104
-@click.option("--port", metavar="PORT", default=8443, show_default=True, help="The port to listen on.")
+@click.option(
+    "--port",
+    metavar="PORT",
+    type=click.IntRange(1, 65535),
+    default=8443,
+    show_default=True,
+    help="The port to listen on.",
+)
 @shared.namespace
 @shared.name
 @click.option(
@@ -73,6 +81,9 @@ def command(
 
     if client_names and client_ca is None:
         raise click.UsageError("--client-name says which certificates of --client-ca count; give that, too")
+    hint = "name an address of this machine, or 0.0.0.0 for all"
+    with daemons.listening("--address", address, hint):
+        socket.getaddrinfo(address or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     service, secret = service or f"{name}-webhook", secret or f"{name}-webhook"
     names = (f"{service}.{namespace}.svc", f"{service}.{namespace}.svc.cluster.local", *hosts)
     clients = Clients(client_ca, frozenset(client_names))

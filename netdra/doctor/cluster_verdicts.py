@@ -176,9 +176,9 @@ def unreachable(why: str) -> list[Finding]:
     return [_finding("API server", "error", why, "is it up, and is this its kubeconfig? name one with --kubeconfig")]
 
 
-def not_looked_at(why: str) -> list[Finding]:
-    """The finding where there is no cluster to look at."""
-    return [_finding("API server", "warning", f"not looked at: {why}", "name a kubeconfig with --kubeconfig")]
+def not_looked_at(why: str, fix: str = "name a kubeconfig with --kubeconfig") -> list[Finding]:
+    """The finding where there is no cluster to look at, or nothing to look with."""
+    return [_finding("API server", "warning", f"not looked at: {why}", fix)]
 
 
 def _finding(check: str, level: Level, seen: str, fix: str = "") -> Finding:

@@ -251,6 +251,8 @@ def reason(problem: Exception) -> str:
         return f"the proxy cannot be reached: {_words(problem.os_error)}"
     if isinstance(problem, aiohttp.ClientHttpProxyError):
         return f"the proxy refuses: {problem.status} {problem.message}"
+    if isinstance(problem, aiohttp.ClientConnectorDNSError):
+        return f'host "{problem.host}": {_words(problem.os_error)}'
     if isinstance(problem, aiohttp.ClientConnectorError):
         return _words(problem.os_error)
     if isinstance(problem, aiohttp.ServerDisconnectedError):

@@ -159,6 +159,10 @@ def test_an_inventory_that_is_another_object_is_told_with_the_next_step() -> Non
         (["frobnicate"], "No such command 'frobnicate'. There are discover, capture, plan, "),
         (["detach", "x", "--timeout", "nan"], "nan is no number of seconds"),
         (["detach", "x", "--timeout", "inf"], "inf is not in the range"),
+        (["plan", "--policies", "-", "--inventory", "-"], "only one of --policies and --inventory can be -"),
+        (["controller", "--drain-seconds", "nan"], "nan is no number of seconds"),
+        (["webhook", "--port", "99999"], "'--port': 99999 is not in the range 1<=x<=65535"),
+        (["webhook", "--port", "-1"], "'--port': -1 is not in the range"),
         (["crds", "--output-dir", "/dev/null/x"], "netdra: --output-dir /dev/null/x: Not a directory"),
         (["detach", "--netns", "/"], 'netdra: --netns "/" gives the sandbox no name'),
         ([*PLAN, str(WORKER_1 / "policies"), "--feature", "DRADeviceTaints"], "write GATE=true or GATE=false"),
@@ -174,6 +178,53 @@ def test_gc_says_that_it_knows_no_network(tmp_path: Path) -> None:
     done = netdra("gc", "--state", str(tmp_path))
     assert (done.returncode, done.stdout) == (0, "")
     assert done.stderr == f"netdra: nothing to collect: no checkpoint in {tmp_path} and no --plan names a network\n"
+
+
+def test_gc_says_that_no_plugin_of_the_plans_has_it(tmp_path: Path) -> None:
+    topology = tmp_path / "topology.yaml"
+    topology.write_text(
+        "apiVersion: networking.dra.io/v1alpha1\nkind: NetworkTopology\nmetadata: {name: t}\n"
+        "spec: {steps: [{name: nic, type: host-device, selector: {cel: 'true'}, config: {device: x}}]}\n"
+    )
+    done = netdra("gc", "--state", str(tmp_path), "--plan", str(topology))
+    message = f"nothing to collect: no plugin of the checkpoints in {tmp_path} and the plans has GC"
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", f"netdra: {message}\n")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--node-name", "B d"], 'netdra: --node-name "B d" is no node name\na node\'s name is a DNS subdomain\n'),
+        (["--node-name", "a", "--sysfs-root", "/nope"], "netdra: --sysfs-root /nope: no such folder\nname the folder"),
+    ],
+)
+def test_a_node_that_cannot_be_is_refused_at_once(arguments: list[str], message: str) -> None:
+    done = netdra("node", *arguments)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith(message)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["webhook", "--address", "no host"], "--address no host: it cannot be listened on: "),
+        (["webhook", "--health-socket", "/nope/x"], "--health-socket /nope/x: it cannot be listened on: "),
+        (["controller", "--health-address", "192.0.2.1:80"], "--health-address 192.0.2.1:80: it cannot be listened on"),
+        (["uninstall", "check"], 'API server: list resourceclaims: host "none.invalid": '),
+    ],
+)
+def test_an_address_that_cannot_be_used_is_named(arguments: list[str], words: str, tmp_path: Path) -> None:
+    config = {
+        "clusters": [{"name": "a", "cluster": {"server": "https://none.invalid:6443"}}],
+        "users": [{"name": "a", "user": {"token": "none"}}],
+        "contexts": [{"name": "a", "context": {"cluster": "a", "user": "a"}}],
+        "current-context": "a",
+    }
+    (tmp_path / "config").write_text(json.dumps(config))
+    done = netdra(*arguments, f"--kubeconfig={tmp_path}/config")
+    assert done.returncode in {3, 4}
+    assert done.stderr.startswith(f"netdra: {words}")
+    assert done.returncode == 4 or "\nname a" in done.stderr
 
 
 @pytest.mark.parametrize("arguments", [["--only", "cluster"], ["--context", "none"]])
@@ -211,6 +262,63 @@ def test_a_full_disk_is_told(output: str) -> None:
     with Path("/dev/full").open("wb") as full:
         done = netdra(*PLAN, str(WORKER_1 / "policies"), "-o", output, stdout=full.fileno())
     assert (done.returncode, done.stderr) == (3, "netdra: the output cannot be written: No space left on device\n")
+
+
+def closed(stream: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run the command line with one of its streams closed: 0<, 1> or 2>."""
+    line = [*("bash", "-c", f'"$@" {stream}&-', "bash"), sys.executable, "-m", "netdra", *arguments]
+    return subprocess.run(line, capture_output=True, text=True, check=False, cwd=ROOT)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["schemas"],
+        ["discover"],
+        ["graph", "netdra/lab/scenarios/bonded-vlans/topology.yaml"],
+        ["render", "netdra/lab/scenarios/bonded-vlans/topology.yaml"],
+        [*PLAN, "examples/worker-1/policies"],
+        ["explain", "enp3s0f0", *PLAN[1:], "examples/worker-1/policies"],
+        ["crds"],
+        ["--help"],
+    ],
+    ids=lambda arguments: arguments[0],
+)
+def test_a_closed_stdout_is_told(arguments: list[str]) -> None:
+    done = closed("1>", *arguments)
+    assert done.returncode == 3
+    assert done.stderr.endswith(
+        "netdra: the output cannot be written: standard output is closed\nopen it, or use a pipe\n"
+    )
+
+
+@pytest.mark.parametrize("before", [["validate", "-"], [*PLAN, "-"]])
+def test_a_closed_stdin_is_told(before: list[str]) -> None:
+    done = closed("0<", *before)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith("netdra: standard input: it is closed\nname a file")
+
+
+def test_a_closed_stderr_changes_nothing_on_stdout() -> None:
+    arguments = [*("simulate", "--slices", str(WORKER_1 / "slices.yaml")), "--claims", "tests/unit/topology/claims"]
+    assert closed("2>", *arguments).stdout == netdra(*arguments).stdout != ""
+
+
+def test_ctrl_c_while_the_command_line_is_imported_has_its_exit_code() -> None:
+    program = """
+import runpy, sys
+class Interrupted:
+    def find_spec(self, name, path, target=None):
+        if name == sys.argv[1]:
+            raise KeyboardInterrupt
+sys.meta_path.insert(0, Interrupted())
+runpy.run_module("netdra", run_name="__main__")
+"""
+    for module in ("netdra.cli", "click", "msgspec", "netdra.cli.terminal"):
+        done = subprocess.run(
+            [sys.executable, "-c", program, module], capture_output=True, text=True, check=False, cwd=ROOT
+        )
+        assert (done.returncode, done.stdout, done.stderr) == (130, "", ""), module
 
 
 def test_signs_that_stdout_has_not_are_escaped() -> None:

@@ -1,5 +1,6 @@
 """A daemon's command without the daemons' dependencies is an error that says what to install."""
 
+import json
 import os
 import subprocess
 import sys
@@ -19,6 +20,14 @@ def test_what_is_missing_is_said(command: str) -> None:
     assert f"netdra {command} needs " in done.stderr
     assert "netdra[cluster]" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_doctor_says_what_to_install() -> None:
+    code = f"{HIDE}; sys.argv = ['netdra', 'doctor', '-o', 'json']; from netdra.cli.main import main; main()"
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, env=os.environ, capture_output=True, text=True)
+    finding = next(entry for entry in json.loads(done.stdout) if entry["where"] == "cluster")
+    assert "is not installed" in finding["seen"]
+    assert finding["fix"] == "pip install 'netdra[cluster]'"
 
 
 def test_help_lists_every_command_without_them() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import msgspec
+import pytest
 import yaml
 from click.testing import CliRunner
 
@@ -81,8 +82,7 @@ def test_render_shows_the_classes_that_the_controller_makes(run: Run) -> None:
     assert [each["metadata"]["name"] for each in classes] == ["bonded-vlan-topology-vf0", "bonded-vlan-topology-vf1"]
     assert {each["kind"] for each in classes} == {"DeviceClass"}
     assert classes[0]["spec"]["config"][0]["opaque"]["parameters"]["step"] == "vf0"
-    (also, _) = msgspec.json.decode(run("render", BONDED, "--classes", "-o", "json")[1])
-    assert also == classes[0]
+    assert msgspec.json.decode(run("render", BONDED, "--classes", "-o", "json")[1])["items"] == classes
 
 
 def test_render_puts_a_claim_s_values_where_the_topology_has_parameters(run: Run, tmp_path: Path) -> None:
@@ -195,6 +195,42 @@ def test_render_refuses_claims_that_do_not_fit(run: Run, tmp_path: Path) -> None
     assert (code, "no claim requests a device of these topologies" in err) == (2, True)
     code, _, err = run("render", BONDED, "--claim", TUNED)
     assert (code, "no ResourceClaim and no ResourceClaimTemplate" in err) == (2, True)
+
+
+EXACTLY = "exactly: {deviceClassName: bonded-vlan-topology-vf0}"
+FIRST = "firstAvailable: [%s]"
+
+
+def choice(name: str, count: int) -> str:
+    return f"{{name: {name}, deviceClassName: bonded-vlan-topology-vf0, count: {count}}}"
+
+
+@pytest.mark.parametrize(
+    ("wish", "least"),
+    [
+        (EXACTLY.replace("vf0}", "vf0, count: 99999999999}"), 99999999999),
+        (EXACTLY.replace("vf0}", "vf0, count: 32}"), 33),
+        (FIRST % f"{choice('many', 10**11)}, {choice('fewer', 40)}", 40),
+    ],
+)
+@pytest.mark.parametrize("with_slices", [False, True])
+def test_render_refuses_more_devices_than_a_claim_can_have(
+    run: Run, tmp_path: Path, wish: str, least: int, with_slices: bool
+) -> None:
+    claim, slices = tmp_path / "claim.yaml", tmp_path / "slices.yaml"
+    claim.write_text(CLAIM.replace(EXACTLY, wish))
+    slices.write_text(SLICES + DEVICE % ("enp3s0f1v0", "enp3s0f1", "ens1", 4))
+    code, out, err = run("render", BONDED, "--claim", str(claim), *(("--slices", str(slices)) if with_slices else ()))
+    assert (code, out) == (2, "")
+    assert err.startswith(f"netdra: claim ns/mine asks for {least} devices or more, the limit is 32\n")
+
+
+def test_render_takes_the_first_choice_that_an_allocation_has_room_for(run: Run, tmp_path: Path) -> None:
+    claim = tmp_path / "claim.yaml"
+    claim.write_text(CLAIM.replace(EXACTLY, FIRST % ", ".join((choice("many", 32), choice("one", 1)))))
+    code, out, _ = run("render", BONDED, "--claim", str(claim), "-o", "json")
+    assert code == 0
+    assert [call["device"]["device"] for call in msgspec.json.decode(out)[:2]] == ["vf0/one-0", "vf1-0"]
 
 
 def test_a_rendered_plan_is_what_attach_takes(tmp_path: Path) -> None:

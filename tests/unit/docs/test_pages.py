@@ -11,6 +11,7 @@ import msgspec
 import pytest
 from click.testing import CliRunner
 
+from netdra.cli import chains, daemons
 from netdra.cli.main import COMMANDS, cli
 from netdra.model import documents
 from netdra.model.claim import DeviceClass
@@ -126,6 +127,38 @@ def test_every_command_and_option_is_on_the_page() -> None:
         assert f"| `{name}" in text
         for option in (each for each in command.params if isinstance(each, click.Option)):
             assert f"`{option.opts[0]}" in text, f"{name} {option.opts[0]}"
+
+
+COMMON = {"of a chain": chains.settings_options, "of a daemon": daemons.cluster_options}
+
+
+def test_a_row_has_the_options_of_its_command() -> None:
+    rows = [line for line in page("cli.md").splitlines() if line.startswith("| `")]
+    context = click.Context(cli)
+    for row in rows:
+        cells = [cell.replace("\\|", "|").strip() for cell in re.split(r"(?<!\\)\|", row)[1:-1]]
+        path = [word for word in cells[0].strip("`").split() if word.islower() and word[0] not in "[<"]
+        command = cli.get_command(context, path[0]) if path[0] in COMMANDS else None
+        if command is None:
+            continue
+        for word in path[1:]:
+            command = command.commands[word] if isinstance(command, click.Group) else command
+
+        def none() -> None: ...
+
+        common = {
+            option.opts[0]
+            for words, add in COMMON.items()
+            if words in cells[1]
+            for option in getattr(add(none), "__click_params__", [])
+        }
+        options = [option for option in command.params if isinstance(option, click.Option)]
+        wanted = sorted({option.opts[0] for option in options} - common - {"--output"})
+        written = re.findall(r"`(--[a-z-]+)", cells[1])
+        assert sorted(written) == wanted, cells[0]
+        output = next((option for option in options if option.opts[0] == "--output"), None)
+        if output is not None and isinstance(output.type, click.Choice):
+            assert re.findall(r"[a-z]+", re.sub(r"\(.*?\)", "", cells[2])) == list(output.type.choices), cells[0]
 
 
 @pytest.mark.parametrize("name", PAGES, ids=lambda path: str(path.relative_to(DOCS)))
