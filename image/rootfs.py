@@ -51,7 +51,7 @@ nonroot:x:{USER}:{USER}:nonroot:/nonexistent:/sbin/nologin
 _GROUPS = f"root:x:0:\nnogroup:x:65534:\nnonroot:x:{USER}:\n"
 _PROBE = "netdra/ops/probe.py"
 """Asks a daemon how it is: a program that the kubelet runs every few seconds, so Python is started without its site."""
-_COMMAND = "#!{python}\nimport sys\n\nfrom netdra.cli.main import main\n\nsys.exit(main())\n"
+_COMMAND = "#!{python}\nimport sys\n\nfrom netdra.__main__ import main\n\nsys.exit(main())\n"
 
 
 class Root:
