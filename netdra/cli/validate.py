@@ -10,7 +10,7 @@ import click
 import msgspec
 
 from netdra.cli import inputs, marks, terminal
-from netdra.model import documents, suggestions
+from netdra.model import claim_rules, documents, suggestions
 from netdra.model.claim import DeviceClass, ResourceClaim, ResourceClaimTemplate
 from netdra.model.custom_device import CustomDevice
 from netdra.model.documents import Document
@@ -271,6 +271,10 @@ def _claims(objects: Sequence[_Object], topologies: Mapping[str, NetworkTopology
         sound += [] if wrong else [given]
     classes = known_classes(topologies.values(), sound)
     values: list[tuple[_Object, Written]] = [*_of(objects, ResourceClaim), *_of(objects, ResourceClaimTemplate)]
+    for item, value in values:
+        if isinstance(value, ResourceClaim | ResourceClaimTemplate) and (misfit := claim_rules.too_many(value)):
+            what = f'{value.kind} "{value.metadata.name}": {misfit.what}'
+            yield item, Finding(what=what, hint=misfit.hint, path=misfit.path)
     for item, value in [*values, *_of(objects, DeviceClass)]:
         yield from ((item, finding) for finding in check_selectors(value))
         if not isinstance(value, DeviceClass):
