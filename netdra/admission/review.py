@@ -138,7 +138,7 @@ def _misfits(request: AdmissionRequest) -> Iterator[str]:
     value = msgspec.json.decode(request.object)
     if isinstance(value, dict):
         value.setdefault("kind", request.kind.kind)
-    document, misfits = documents.examine(value, f'{request.kind.kind} "{request.name}"')
+    document, misfits = documents.examine(value, f'{request.kind.kind} "{request.name}"', strict=False)
     yield from (misfit.text for misfit in misfits)
     if isinstance(document, NetworkTopology):
         yield from (finding.text for finding in graph.examine(document)[1])

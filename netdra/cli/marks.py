@@ -42,13 +42,15 @@ def read(text: str) -> Iterator[Document]:
     """
     if len(text) > yaml_text.MAX_TEXT or yaml_text.nests_too_deeply(text):
         raise InvalidInputError("larger or nested deeper than is read")
-    loader: Any = yaml_text.Loader(text)
+    loader: Any = yaml_text.StrictLoader(text)
     try:
         while loader.check_node():
             node = loader.get_node()
             value = loader.construct_document(node)
             yaml_text.refuse_many_values(value, f"line {node.start_mark.line + 1}")
             yield from _opened(Document(value, node))
+    except yaml_text.KeyProblem as problem:
+        raise InvalidInputError(f"line {problem.line}: {problem}", hint=problem.hint) from None
     except yaml.MarkedYAMLError as problem:
         mark = problem.problem_mark or problem.context_mark
         line = f"line {mark.line + 1}: " if mark is not None else ""

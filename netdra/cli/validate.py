@@ -10,7 +10,7 @@ import click
 import msgspec
 
 from netdra.cli import inputs, marks, terminal
-from netdra.model import documents, suggestions
+from netdra.model import claim_rules, documents, suggestions
 from netdra.model.claim import DeviceClass, ResourceClaim, ResourceClaimTemplate
 from netdra.model.custom_device import CustomDevice
 from netdra.model.documents import Document
@@ -50,6 +50,8 @@ class _Object(msgspec.Struct, frozen=True):
     file: str
     marked: marks.Document
     value: Document
+    told: tuple[marks.Path, ...] = ()
+    """Where the object does not fit its kind."""
 
     @property
     def key(self) -> tuple[str, str, str]:
@@ -91,10 +93,15 @@ def command(context: click.Context, paths: tuple[str, ...], output: str, strict:
     problems += _duplicates(objects)
     named = [*_named(objects)]
     wrong = [*_findings(objects), *((entry, finding) for entry, finding, refused in named if refused)]
+    wrong += [*_by_definition(objects, wrong)]
     problems += [entry.problem(finding) for entry, finding in wrong]
     problems += [entry.problem(finding, "warning") for entry, finding, refused in named if not refused]
     places = {id(entry) for entry, _ in wrong}
-    problems += [*_unwise(objects), *_warned(objects, [item for item in objects if id(item) not in places])]
+    problems += [
+        *_unwise(objects),
+        *_scoped(objects),
+        *_warned(objects, [item for item in objects if id(item) not in places]),
+    ]
     if strict:
         problems = [msgspec.structs.replace(problem, severity="error") for problem in problems]
     problems = list(dict.fromkeys(problems))
@@ -128,7 +135,7 @@ def _read(path: str, file: str) -> Iterator[_Object | Problem]:
                     file=file, line=marked.line(misfit.path), message=misfit.what, path=shown, hint=misfit.hint
                 )
             if document is not None:
-                yield _Object(file, marked, document)
+                yield _Object(file, marked, document, tuple(misfit.path for misfit in misfits))
     except InvalidInputError as problem:
         number, _, rest = problem.what.removeprefix("line ").partition(": ")
         if number.isdecimal():
@@ -167,14 +174,14 @@ def _of(objects: Iterable[_Object], kind: type[Kind]) -> list[tuple[_Object, Kin
 def _findings(objects: Sequence[_Object]) -> Iterator[tuple[_Object, Finding]]:
     """The errors of the objects, each by itself and all together."""
     from netdra.admission import custom_devices
-    from netdra.topology import contract, validation
+    from netdra.topology import config_check, contract, validation
 
     for item, policy in _of(objects, DeviceExposurePolicy):
         yield from ((item, finding) for finding in _policy(policy))
     schemas: list[CNIPluginSchema] = []
     for item, schema in _of(objects, CNIPluginSchema):
         _, wrong = contract.examine(schema)
-        yield from ((item, finding) for finding in wrong)
+        yield from ((item, finding) for finding in wrong or config_check.mistyped(schema))
         schemas += [] if wrong else [schema]
     for item, topology in _of(objects, NetworkTopology):
         yield from ((item, finding) for finding in validation.check_topology(topology, schemas))
@@ -185,6 +192,25 @@ def _findings(objects: Sequence[_Object]) -> Iterator[tuple[_Object, Finding]]:
     for item, device in _of(objects, CustomDevice):
         yield from ((item, finding) for finding in _placed(device, custom_devices.problems(device)))
     yield from _claims(objects, written)
+
+
+def _by_definition(
+    objects: Sequence[_Object], wrong: Sequence[tuple[_Object, Finding]]
+) -> Iterator[tuple[_Object, Finding]]:
+    """What the CustomResourceDefinitions alone refuse, as far as it is not told of that place already."""
+    from netdra.model import crd_check
+
+    told: dict[int, set[marks.Path]] = {id(item): set(item.told) for item in objects}
+    for item, finding in wrong:
+        told[id(item)].add(finding.path)
+    for item in objects:
+        for misfit in crd_check.misfits(item.marked.value):
+            places = told[id(item)]
+            entry = misfit.path[:-1]  # a parameter of a schema is told of as a whole
+            known = entry in places and entry[-1:] and isinstance(entry[-1], int)
+            if not known and not any(path[: len(misfit.path)] == misfit.path for path in places):
+                what = f'{item.value.kind} "{item.value.metadata.name}": {misfit.what}'
+                yield item, Finding(what=what, hint=misfit.hint, path=misfit.path)
 
 
 def _named(objects: Sequence[_Object]) -> Iterator[tuple[_Object, Finding, bool]]:
@@ -203,6 +229,19 @@ def _named(objects: Sequence[_Object]) -> Iterator[tuple[_Object, Finding, bool]
                 yield item, Finding(what=what, path=("spec", "selector", "cel")), remark.wrong
     for item, topology in _of(objects, NetworkTopology):
         yield from ((item, finding, wrong) for finding, wrong in check_names(topology, given) if wrong)
+
+
+def _scoped(objects: Sequence[_Object]) -> Iterator[Problem]:
+    """Warnings for namespaces of objects that are in none; the API server takes such an object and drops it."""
+    from netdra.model import kinds
+
+    namespaced = {kind.type.__name__ for kind in kinds.KINDS if kind.namespaced}
+    for item in objects:
+        kind, namespace, name = item.key
+        if namespace and kind not in namespaced | {ResourceClaim.__name__, ResourceClaimTemplate.__name__}:
+            what = f'{kind} "{name}" is of the whole cluster, and in no namespace'
+            finding = Finding(what=what, hint="remove its namespace", path=("metadata", "namespace"))
+            yield item.problem(finding, "warning")
 
 
 def _unwise(objects: Sequence[_Object]) -> Iterator[Problem]:
@@ -271,6 +310,10 @@ def _claims(objects: Sequence[_Object], topologies: Mapping[str, NetworkTopology
         sound += [] if wrong else [given]
     classes = known_classes(topologies.values(), sound)
     values: list[tuple[_Object, Written]] = [*_of(objects, ResourceClaim), *_of(objects, ResourceClaimTemplate)]
+    for item, value in values:
+        if isinstance(value, ResourceClaim | ResourceClaimTemplate) and (misfit := claim_rules.too_many(value)):
+            what = f'{value.kind} "{value.metadata.name}": {misfit.what}'
+            yield item, Finding(what=what, hint=misfit.hint, path=misfit.path)
     for item, value in [*values, *_of(objects, DeviceClass)]:
         yield from ((item, finding) for finding in check_selectors(value))
         if not isinstance(value, DeviceClass):

@@ -14,6 +14,9 @@ from netdra.model.meta import ObjectMeta
 from netdra.model.plan import ClaimReference
 from netdra.model.resource import API_VERSION, QuantityText, Wire
 
+MAX_RESULTS = 32
+"""How many devices a claim can be allocated (AllocationResultsMaxSize)."""
+
 
 class CELDeviceSelector(Wire, frozen=True):
     """A CEL expression that is true for the devices that are meant."""

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from netdra.model import names, suggestions, yaml_text
+from netdra.model import claim_rules, names, suggestions, yaml_text
 from netdra.model.claim import DeviceClass, ResourceClaim, ResourceClaimTemplate
 from netdra.model.cni_plugin import CNIPlugin
 from netdra.model.custom_device import CustomDevice
@@ -54,6 +54,8 @@ KINDS: dict[str, type[Document]] = {
         DeviceClass,
     )
 }
+WRITTEN_BY_DRIVERS = frozenset({ResourceSlice.__name__})
+"""Kinds that files hold only as a cluster printed them, maybe one of a newer version."""
 MAX_SHOWN = 80
 RECORD = "record one with: netdra capture FILE"
 OBJECT = "an object begins with apiVersion and kind"
@@ -63,48 +65,55 @@ NAME_RULE = "a name is a DNS subdomain: up to 253 of a-z, 0-9, - and ., letters 
 T = TypeVar("T")
 
 
-def read(text: str, origin: str) -> Iterator[Document]:
+def read(text: str, origin: str, *, strict: bool = True) -> Iterator[Document]:
     """The objects in a YAML (or JSON) text with one or more documents; `List` kinds are opened, empty ones skipped.
 
     Args:
         text: what a file holds.
         origin: where it is from, for errors.
+        strict: as in `examine`; and whether a key may stand only once in a mapping.
 
     Raises:
         InvalidInputError: the text is no YAML, or a document is of no known kind or breaks its schema.
     """
-    for value, place in values(text, origin):
-        yield decode(value, place)
+    for value, place in values(text, origin, strict=strict):
+        yield decode(value, place, strict=strict)
 
 
-def values(text: str, origin: str) -> Iterator[tuple[Any, str]]:
+def values(text: str, origin: str, *, strict: bool = True) -> Iterator[tuple[Any, str]]:
     """The plain objects in a text, of any kind, each with where it stands; as `read` otherwise.
 
     Raises:
         InvalidInputError: the text is no YAML.
     """
-    for number, value in enumerate(yaml_text.load(text, origin), 1):
+    for number, value in enumerate(yaml_text.load(text, origin, strict=strict), 1):
         place = f"{origin}, document {number}"
         for item in _items(value, place):
             yield item, place
 
 
-def decode(value: Any, origin: str) -> Document:
+def decode(value: Any, origin: str, *, strict: bool = True) -> Document:
     """One object of a known kind.
 
     Raises:
         InvalidInputError: it is of another kind, or breaks its schema; the text names the path inside it.
     """
-    document, misfits = examine(value, origin)
+    document, misfits = examine(value, origin, strict=strict)
     if document is None or misfits:
         raise InvalidInputError("\n".join(f"{origin}: {misfit.text}" for misfit in misfits))
     return document
 
 
-def examine(value: Any, origin: str) -> tuple[Document | None, tuple[Misfit, ...]]:
+def examine(value: Any, origin: str, *, strict: bool = True) -> tuple[Document | None, tuple[Misfit, ...]]:
     """One object of a known kind, and all that is wrong with how it is written.
 
     There are both where the names of fields are wrong: the object as it is probably meant, for what else is wrong.
+
+    Args:
+        value: the object.
+        origin: where it is from, for errors.
+        strict: whether it is of a file, of which all is refused that the API server would refuse when it is applied;
+            of an object that has passed the API server, only what cannot be read.
 
     Raises:
         InvalidInputError: it is of no kind that is known.
@@ -112,12 +121,16 @@ def examine(value: Any, origin: str) -> tuple[Document | None, tuple[Misfit, ...
     if not isinstance(value, dict):
         raise InvalidInputError(f"{origin}: expected an object, found {_called(value)}", hint=OBJECT)
     kind = value.get("kind")
+    if kind is None:
+        raise InvalidInputError(
+            f'{origin}: the field "kind" is missing', hint=f"known kinds: {suggestions.listed(KINDS)}"
+        )
     if not isinstance(kind, str) or kind not in KINDS:
-        shown = ascii(kind)[:MAX_SHOWN] if isinstance(kind, str | None) else f"of type {type(kind).__name__}"
+        shown = ascii(kind)[:MAX_SHOWN] if isinstance(kind, str) else f"of type {type(kind).__name__}"
         hint = suggestions.hint(kind if isinstance(kind, str) else "", KINDS, "known kinds:")
         raise InvalidInputError(f"{origin}: kind {shown} is not known here", hint=hint)
     try:
-        document, misfits = fitted(value, KINDS[kind])
+        document, misfits = fitted(value, KINDS[kind], strict=strict and kind not in WRITTEN_BY_DRIVERS)
     except RecursionError:
         return None, (Misfit(f'{kind} "{_name(value)}": nested too deeply'),)
     told = [
@@ -130,6 +143,11 @@ def examine(value: Any, origin: str) -> tuple[Document | None, tuple[Misfit, ...
             what = f'{kind} "{_name(value)}": no object can have this name'
             told.append(Misfit(what, NAME_RULE, ("metadata", "name")))
             return None, tuple(told)
+    if strict and isinstance(document, ResourceClaim | ResourceClaimTemplate):
+        told += [
+            msgspec.structs.replace(misfit, what=f"{_subject(value, kind, ())}: {misfit.what}")
+            for misfit in claim_rules.misfits(document)
+        ]
     return document, tuple(told)
 
 

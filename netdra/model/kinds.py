@@ -249,7 +249,8 @@ CNI_PLUGIN = CustomKind(
         "spec.binaryPath": {"pattern": r"^/([^\s/]+/)*[^\s/]+$", **_path_in_image("binaryPath")},
         "spec.schemaPath": {"pattern": r"^(/([^\s/]+/)*[^\s/]+)?$", **_path_in_image("schemaPath")},
         "spec.digest": {"pattern": "^((sha256:)?[0-9a-f]{64})?$"},
-        "spec.maxUnavailable": {"pattern": "^[0-9]+%?$"},
+        # As a DaemonSet takes it (pkg/apis/apps/validation): some nodes at least, and at most all.
+        "spec.maxUnavailable": {"pattern": "^0*([1-9][0-9]?|100)%$", "minimum": 1},
         "spec.imagePullSecrets": SET,
         **CONDITIONS,
     },
@@ -289,6 +290,7 @@ SCHEMA = CustomKind(
         f"{_PARAMETERS}.optional[].name": PARAMETER_NAME,
         f"{_PARAMETERS}.required[].type": _VALUE_TYPE,
         f"{_PARAMETERS}.optional[].type": _VALUE_TYPE,
+        "spec.output.interfaces.appends": {"minimum": 0},
         "spec.input.prevResult.interfaces": rules(
             rule(
                 "!has(self.maxItems) || !has(self.minItems) || self.minItems <= self.maxItems",

@@ -15,6 +15,7 @@ import msgspec
 import msgspec.inspect as mi
 
 from netdra.model import suggestions
+from netdra.model.meta import SERVER_FIELDS
 
 T = TypeVar("T")
 Path = tuple[str | int, ...]
@@ -51,27 +52,36 @@ class Misfit(msgspec.Struct, frozen=True):
         return f"{self.what}{'; ' if self.hint else ''}{self.hint}" + (f" - at `${place}`" if place else "")
 
 
-def fitted(value: Any, kind: type[T]) -> tuple[T | None, tuple[Misfit, ...]]:
+def fitted(value: Any, kind: type[T], *, strict: bool = False) -> tuple[T | None, tuple[Misfit, ...]]:
     """A plain value as a type of the model, and all that is wrong with it.
 
     Unknown fields are passed over; a misspelt name is taken for the field that is meant, if that is missing. So there
     may be both an object, which can be checked further, and reasons not to take it.
 
+    Args:
+        value: the plain value.
+        kind: the type.
+        strict: whether unknown fields are refused in every type, but not below `status`, which is the cluster's.
+
     Raises:
         RecursionError: it is nested too deeply.
     """
+    misfits: list[Misfit] = []
+    mended = _named(value, _info(kind), (), misfits, strict=strict) if strict else value
     try:
-        return msgspec.convert(value, kind), ()
+        read = msgspec.convert(mended, kind)
     except msgspec.ValidationError as problem:
         first = problem
-    misfits: list[Misfit] = []
-    mended = _named(value, _info(kind), (), misfits)
+    else:
+        return read, tuple(misfits)
+    misfits.clear()
+    mended = _named(value, _info(kind), (), misfits, strict=strict)
     taken: set[Path] = set()
     while len(misfits) < MAX_MISFITS:
         try:
             read = msgspec.convert(mended, kind)
         except msgspec.ValidationError as problem:
-            misfit = _misfit(problem, kind)
+            misfit = _misfit(problem, kind, mended)
             missing = _MISSING.match(_PLACE.sub(r"\g<what>", str(problem)))
             if missing is None or (*misfit.path, missing[1]) not in taken:
                 misfits.append(misfit)
@@ -79,34 +89,43 @@ def fitted(value: Any, kind: type[T]) -> tuple[T | None, tuple[Misfit, ...]]:
                 break
             taken.add(misfit.path)
             continue
-        return (read if all(misfit.of_name for misfit in misfits) else None), tuple(misfits or (_misfit(first, kind),))
-    return None, tuple(misfits or (_misfit(first, kind),))
+        return (read if all(misfit.of_name for misfit in misfits) else None), tuple(
+            misfits or (_misfit(first, kind, value),)
+        )
+    return None, tuple(misfits or (_misfit(first, kind, value),))
 
 
-def _named(value: Any, info: mi.Type, path: Path, misfits: list[Misfit]) -> Any:
+def _named(value: Any, info: mi.Type, path: Path, misfits: list[Misfit], *, strict: bool) -> Any:
     """A copy of a value with the names of its fields mended; what is wrong with them is added to `misfits`."""
     plain = list(_plain(info))
     if isinstance(value, dict):
         structs = [kind for kind in plain if isinstance(kind, mi.StructType)]
         dicts = [kind for kind in plain if isinstance(kind, mi.DictType)]
         if len(structs) == 1:
-            return _fields(value, structs[0], path, misfits)
+            return _fields(value, structs[0], path, misfits, strict=strict)
         if len(dicts) == 1:
-            return {key: _named(inner, dicts[0].value_type, (*path, key), misfits) for key, inner in value.items()}
+            entry = dicts[0].value_type
+            return {key: _named(inner, entry, (*path, key), misfits, strict=strict) for key, inner in value.items()}
     if isinstance(value, list):
         lists = [kind for kind in plain if isinstance(kind, mi.VarTupleType | mi.ListType)]
         if len(lists) == 1:
-            return [_named(inner, lists[0].item_type, (*path, at), misfits) for at, inner in enumerate(value)]
+            entry = lists[0].item_type
+            return [_named(inner, entry, (*path, at), misfits, strict=strict) for at, inner in enumerate(value)]
     return value
 
 
-def _fields(value: dict[Any, Any], info: mi.StructType, path: Path, misfits: list[Misfit]) -> dict[Any, Any]:
+def _fields(
+    value: dict[Any, Any], info: mi.StructType, path: Path, misfits: list[Misfit], *, strict: bool
+) -> dict[Any, Any]:
     types = {field.encode_name: field.type for field in info.fields}
+    ignored = SERVER_FIELDS.get(info.cls, frozenset())
+    refused = info.forbid_unknown_fields or strict
     mended: dict[Any, Any] = {}
     for key, inner in value.items():
         if key in types:
-            mended[key] = _named(inner, types[key], (*path, key), misfits)
-        elif info.forbid_unknown_fields and len(misfits) < MAX_MISFITS:
+            within = strict and (*path, key) != ("status",)
+            mended[key] = _named(inner, types[key], (*path, key), misfits, strict=within)
+        elif refused and key not in ignored and len(misfits) < MAX_MISFITS:
             word = key if isinstance(key, str) else str(key)
             there = [name for name in types if name not in value]
             meant = suggestions.closest(word, there) or _SYNONYMS.get(word, "")
@@ -114,12 +133,12 @@ def _fields(value: dict[Any, Any], info: mi.StructType, path: Path, misfits: lis
             shown = ascii(word[:80])[1:-1]
             misfits.append(Misfit(f'unknown field "{shown}"', hint, (*path, word), of_name=True))
             if meant in there:
-                mended[meant] = _named(inner, types[meant], (*path, word), misfits)
+                mended[meant] = _named(inner, types[meant], (*path, word), misfits, strict=strict)
     return mended
 
 
-def _misfit(problem: msgspec.MsgspecError, kind: type) -> Misfit:
-    """What msgspec objects to."""
+def _misfit(problem: msgspec.MsgspecError, kind: type, value: Any) -> Misfit:
+    """What msgspec objects to in a value."""
     text, words = str(problem), list(_few(problem, kind))
     place = _PLACE.match(text)
     what, where = (place["what"], place["path"]) if place else (text, "")
@@ -128,11 +147,11 @@ def _misfit(problem: msgspec.MsgspecError, kind: type) -> Misfit:
     path = tuple(part[1] if part[1] is not None else int(part[2]) for part in parts)
     kinds = _KINDS.match(what)
     unquoted = kinds is not None and kinds["wanted"] == "str" and kinds["found"] in {"bool", "int", "float"}
-    what = _in_words(what)
+    what = _in_words(what, _at_path(value, path))
     hint = _QUOTES if unquoted else ""
     if words:
-        value = what.partition(" ")[0].strip("'")
-        meant = suggestions.closest(value, [word.strip('"') for word in words])
+        word = what.partition(" ")[0].strip("'")
+        meant = suggestions.closest(word, [word.strip('"') for word in words])
         hint = f"one of {', '.join(words)}"
         hint = f'did you mean "{meant}"? It is {hint}' if meant and len(words) > 1 else hint
     return Misfit(what, hint, path)
@@ -146,8 +165,21 @@ _QUOTES = "put it in quotes: without them YAML reads y, no, on and digits as som
 _KINDS = re.compile(r"Expected `(?P<wanted>[a-z| ]+)`, got `(?P<found>[a-z]+)`\Z")
 
 
-def _in_words(what: str) -> str:
-    """What msgspec says, for who does not know it."""
+_LENGTH = re.compile(r"Expected `(?P<kind>array|object|str)` of length (?P<sign>[<>]=) (?P<bound>\d+)\Z")
+_COUNTED = {"array": ("entries", "entry"), "object": ("entries", "entry"), "str": ("characters", "character")}
+_BOUND = re.compile(r"Expected `(?:int|float)` (?P<sign>[<>]=) (?P<bound>-?[\d.]+)\Z")
+_SIGNS = {">=": "at least", "<=": "at most"}
+
+
+def _in_words(what: str, value: Any) -> str:
+    """What msgspec says of a value, for who does not know it."""
+    if parts := _LENGTH.match(what):
+        length = f", found {len(value)}" if isinstance(value, list | dict | str) else ""
+        noun = _COUNTED[parts["kind"]][parts["bound"] == "1"]
+        return f"expected {_SIGNS[parts['sign']]} {parts['bound']} {noun}{length}"
+    if parts := _BOUND.match(what):
+        found = f", found {value}" if isinstance(value, int | float) else ""
+        return f"expected {_SIGNS[parts['sign']]} {parts['bound']}{found}"
     if parts := _KINDS.match(what):
         wanted = " or ".join(_WORDS.get(entry, entry) for entry in parts["wanted"].split(" | "))
         return f"expected {wanted}, found {_WORDS.get(parts['found'], parts['found'])}"
@@ -156,6 +188,16 @@ def _in_words(what: str) -> str:
     if what.startswith("Invalid enum value "):
         return f"{what.removeprefix('Invalid enum value ')} is none of the words that it may be"
     return what
+
+
+def _at_path(value: Any, path: Path) -> Any:
+    """What is at a path of a value; None if there is nothing."""
+    for part in path:
+        try:
+            value = value[part]
+        except (KeyError, IndexError, TypeError):
+            return None
+    return value
 
 
 def _without(value: Any, path: Path) -> bool:

@@ -7,6 +7,7 @@ without quotes is, a number or a text, is as kubectl has it (sigs.k8s.io/yaml): 
 
 from __future__ import annotations
 
+import json
 import math
 import re
 from collections.abc import Iterable, Iterator
@@ -22,11 +23,14 @@ MAX_NESTING = 500
 MAX_VALUES = 1_000_000
 MAX_MERGED = 1_000
 SYNTAX = "the mistake may also be on a line before"
+TWICE = "remove one of the two"
 _NUMERIC = re.compile(r"[-+.]?\d\S*\Z")
 _BaseLoader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _BaseDumper: Any = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
 _EXACT = 1e21
 _MERGE = "tag:yaml.org,2002:merge"
+_NULL = "tag:yaml.org,2002:null"
+_MAX_KEY = 80
 _TEXT = "tag:yaml.org,2002:str"
 _KEYS = frozenset(f"tag:yaml.org,2002:{kind}" for kind in ("bool", "int", "float"))
 _BETWEEN_DIGITS = re.compile(r"(?<=[0-9])_(?=[0-9])")
@@ -34,8 +38,27 @@ _BRACKETS = re.compile(r"[\[\]{}]")
 _INDENTED = re.compile(rf"^(?:[ ]|[-?:][ \t]){{{MAX_NESTING},}}", re.MULTILINE)
 
 
-def load(text: str, origin: str) -> Iterator[Any]:
+class KeyProblem(yaml.YAMLError):
+    """A key that stands twice in a mapping, or that is no text.
+
+    Attributes:
+        line: the key's line, from 1.
+        hint: what to do about it.
+    """
+
+    def __init__(self, what: str, line: int, hint: str) -> None:
+        super().__init__(what)
+        self.line = line
+        self.hint = hint
+
+
+def load(text: str, origin: str, *, strict: bool = True) -> Iterator[Any]:
     """The plain values in a YAML (or JSON) text, one for each document.
+
+    Args:
+        text: the text.
+        origin: where it is from, for errors.
+        strict: whether a key may stand only once in a mapping, as kubectl has it; else the last one counts.
 
     Raises:
         InvalidInputError: it is neither, or is longer, deeper or larger than is read.
@@ -49,14 +72,59 @@ def load(text: str, origin: str) -> Iterator[Any]:
     except (*UNREADABLE, RecursionError):
         pass
     else:
+        if strict and (key := _repeated(text)) is not None:
+            _refuse_repeated(text, key, origin)
         yield value
         return
     try:
-        for value in yaml.load_all(text, Loader=Loader):
+        for value in yaml.load_all(text, Loader=StrictLoader if strict else Loader):
             refuse_many_values(value, origin)
             yield value
+    except KeyProblem as problem:
+        raise InvalidInputError(f"{origin}: line {problem.line}: {problem}", hint=problem.hint) from None
     except (yaml.YAMLError, RecursionError, ValueError) as problem:
         raise InvalidInputError(f"{origin}: not YAML: {described(problem)}", hint=SYNTAX) from None
+
+
+class _RepeatedError(Exception):
+    """A key that stands twice in an object."""
+
+
+def _repeated(text: str) -> str | None:
+    """A key that stands twice in an object of a JSON text; None if each stands once."""
+    try:
+        json.loads(text, object_pairs_hook=_once)
+    except _RepeatedError as problem:
+        return str(problem)
+    except (ValueError, RecursionError):  # msgspec has read it: a number of thousands of digits
+        return None
+    return None
+
+
+def _once(pairs: list[tuple[str, Any]]) -> None:
+    if len(dict(pairs)) < len(pairs):
+        keys = [key for key, _ in pairs]
+        raise _RepeatedError(next(key for at, key in enumerate(keys) if key in keys[:at]))
+
+
+def _refuse_repeated(text: str, key: str, origin: str) -> None:
+    """Refuse a JSON text in which a key stands twice, with its line where YAML's reader finds it.
+
+    Raises:
+        InvalidInputError: always.
+    """
+    place, what = "", f"the key {_shown(key)} is there twice in an object"
+    try:
+        yaml.load(text, Loader=StrictLoader)  # noqa: S506 (a SafeLoader)
+    except KeyProblem as problem:
+        place, what = f"line {problem.line}: ", str(problem)
+    except (yaml.YAMLError, RecursionError, ValueError):
+        pass
+    raise InvalidInputError(f"{origin}: {place}{what}", hint=TWICE)
+
+
+def _shown(key: str) -> str:
+    return f'"{ascii(key[:_MAX_KEY])[1:-1]}"'
 
 
 def dump(documents: Iterable[Any]) -> str:
@@ -142,6 +210,35 @@ class Loader(_BaseLoader):  # type: ignore[misc]
             return key
         text = msgspec.json.encode(self.construct_object(key)).decode()
         return yaml.ScalarNode(_TEXT, text, key.start_mark, key.end_mark)
+
+
+class StrictLoader(Loader):
+    """The same in which a mapping has each key once, and every key is a text; a merged key may stand there as well."""
+
+    def flatten_mapping(self, node: Any) -> None:
+        """Put what a mapping merges into it.
+
+        Raises:
+            KeyProblem: a key stands there twice, or is null.
+            YAMLError: it merges too many mappings, or too much.
+        """
+        if not hasattr(node, "has_each_once"):  # afterwards merged keys are among its own
+            self._refuse_keys(node)
+            node.has_each_once = True
+        super().flatten_mapping(node)
+
+    def _refuse_keys(self, node: Any) -> None:
+        lines: dict[str, int] = {}
+        for key, _ in node.value:
+            line = key.start_mark.line + 1
+            if key.tag == _NULL:
+                raise KeyProblem("a key is null, and every key is a text", line, "give it a name, or put it in quotes")
+            name = self._text_key(key).value
+            if key.tag == _MERGE or not isinstance(name, str):
+                continue
+            if name in lines:
+                raise KeyProblem(f"the key {_shown(name)} is already on line {lines[name]}", line, TWICE)
+            lines[name] = line
 
 
 class _Dumper(_BaseDumper):  # type: ignore[misc]

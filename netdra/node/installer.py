@@ -154,7 +154,7 @@ def describe(wanted: Wanted, schema: Path | None = None) -> DescribedPlugin:
 
 def _schema(path: Path, name: str) -> CNIPluginSchemaSpec:
     text = path.read_text(encoding="utf-8", errors="replace")
-    specs = [schema for schema in documents.read(text, str(path)) if isinstance(schema, CNIPluginSchema)]
+    specs = [schema for schema in documents.read(text, str(path), strict=False) if isinstance(schema, CNIPluginSchema)]
     meant = described(name, is_builtin=False)
     if len(specs) != 1 or specs[0].spec.plugin != meant:
         raise InvalidInputError(

@@ -13,9 +13,10 @@ from typing import Any
 import msgspec
 
 from netdra.model import suggestions, texts
-from netdra.model.schema import WRITTEN
+from netdra.model.schema import WRITTEN, CNIPluginSchema
 from netdra.topology import references
-from netdra.topology.contract import Contract, Shape
+from netdra.topology.contract import Contract, Shape, examine
+from netdra.topology.findings import Finding
 from netdra.topology.references import Reference
 from netdra.topology.values import ConfigError, Path, dotted, quoted
 
@@ -179,6 +180,34 @@ def _is(value: Any, shape: Shape) -> bool:
         case "list":
             return isinstance(value, list | tuple)
     return isinstance(value, dict)
+
+
+def mistyped(schema: CNIPluginSchema) -> Iterator[Finding]:
+    """The defaults and the words of a sound schema's parameters that are of another type than the parameter."""
+    shapes = examine(schema)[0].parameters
+    config = schema.spec.config_parameters
+    for part, parameters in (("required", config.required), ("optional", config.optional)):
+        for at, parameter in enumerate(parameters):
+            shape = shapes[parameter.name]
+            given = [("default", parameter.default)] if parameter.default is not None else []
+            for field, value in (*given, *(("enum", choice) for choice in parameter.enum)):
+                if not _of_type(value, shape):
+                    shown = msgspec.json.encode(value).decode()[:80]
+                    what = f"{field} {shown} of parameter {quoted(parameter.name)} is not of type {shape.text}"
+                    yield Finding(
+                        what=f'CNIPluginSchema "{schema.metadata.name}": {what}',
+                        path=("spec", "configParameters", part, at, field),
+                    )
+
+
+def _of_type(value: Any, shape: Shape) -> bool:
+    """Whether a value is of a type, and what is in it of the types of elements."""
+    if shape.kind in {"any", "either"}:
+        return shape.kind == "any" or any(_of_type(value, part) for part in shape.parts)
+    if not _is(value, shape):
+        return False
+    inside = value if shape.kind == "list" else value.values() if shape.kind == "map" else ()
+    return all(_of_type(entry, shape.parts[0]) for entry in inside)
 
 
 def _mismatch(value: Any, shape: Shape, path: Path) -> Complaint:

@@ -10,9 +10,10 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 
+from netdra.model.claim import MAX_RESULTS
 from netdra.slices.allocator.pools import Candidate, Pool
 from netdra.slices.allocator.trial import Trial, Verdict
-from netdra.slices.allocator.wishes import MAX_RESULTS, RefusedError, Task, Wish, shown
+from netdra.slices.allocator.wishes import RefusedError, Task, Wish, shown
 from netdra.slices.capacity import UnusableRequestError
 
 MAX_STEPS = 500_000

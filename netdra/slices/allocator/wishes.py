@@ -36,7 +36,6 @@ from netdra.model.resource import DeviceAttribute
 from netdra.slices import capacity
 from netdra.slices.allocator.pools import Candidate
 
-MAX_RESULTS = 32
 ADMIN_LABEL = "resource.kubernetes.io/admin-access"
 
 

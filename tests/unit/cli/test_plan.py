@@ -109,7 +109,7 @@ def test_policies_come_from_several_files_and_other_kinds_are_passed_over(tmp_pa
     ("arguments", "message"),
     [
         (["--policies", "nowhere.yaml", "--inventory", INVENTORY], "nowhere.yaml: No such file or directory"),
-        (["--policies", INVENTORY, "--inventory", INVENTORY], "kind None is not known here"),
+        (["--policies", INVENTORY, "--inventory", INVENTORY], 'the field "kind" is missing'),
         (["--policies", str(WORKER_1 / "slices.yaml"), "--inventory", INVENTORY], "no DeviceExposurePolicy"),
         (
             ["--policies", str(WORKER_1 / "policies"), "--inventory", str(WORKER_1 / "slices.yaml")],

@@ -123,6 +123,7 @@ def test_admin_access_needs_its_namespace_to_be_named(run: Any) -> None:
         ([claim("x", "vf"), claim("x", "vf")], (), '"default/x" is there twice'),
         ([claim("x", "vf")], ("--node", "worker-2"), "no slice is for it\nnodes: worker-1"),
         ([claim("x", "vf", count="two")], (), "count"),
+        ([*CLASSES, claim("x", "vf", count=-1)], (), 'request "net": count -1 is not above 0'),
         ([{"kind": "Pod"}], (), "kind 'Pod' is not known here"),
     ],
 )

@@ -318,3 +318,12 @@ def test_graph_refuses_what_it_cannot_draw(run: Run, tmp_path: Path) -> None:
     code, out, err = run("graph", str(unsound))
     assert (code, out) == (2, "")
     assert 'dependOn names "port", which is no step of this topology' in err
+
+
+def test_more_devices_than_a_claim_can_have_are_refused(run: Run, tmp_path: Path) -> None:
+    file = tmp_path / "c.yaml"
+    for count, code in ((32, 0), (33, 1)):
+        file.write_text(CLAIM.replace("bonded-vlan-topology-vf1}", f"others, count: {count - 1}}}"))
+        found, out, _ = run("validate", str(file))
+        assert found == code
+    assert 'ResourceClaim "mine": its requests are for 33 devices, and no claim is allocated more than 32' in out

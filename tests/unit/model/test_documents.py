@@ -121,3 +121,118 @@ def test_a_text_that_yaml_takes_for_something_else_is_to_be_quoted(name: str) ->
     head = "apiVersion: networking.dra.io/v1alpha1\nkind: NetworkTopology\nspec: {steps: [{name: a, type: tap}]}\n"
     with pytest.raises(InvalidInputError, match="put it in quotes"):
         list(documents.read(f"{head}metadata: {{name: {name}}}\n", "f"))
+
+
+CLAIM = """
+apiVersion: resource.k8s.io/v1
+kind: ResourceClaim
+metadata: {name: c}
+spec: {devices: {requests: [%s]}}
+"""
+LAN = "{name: lan, exactly: {deviceClassName: net-lan}}"
+FROM_THE_CLUSTER = """
+  creationTimestamp: "2026-01-01T00:00:00Z"
+  deletionGracePeriodSeconds: 0
+  generation: 1
+  managedFields: [{manager: kubectl, operation: Apply}]
+  ownerReferences: [{apiVersion: v1, kind: Pod, name: p, uid: u, blockOwnerDeletion: true}]
+  resourceVersion: "7"
+  selfLink: /x
+  uid: u
+status: {ofANewerVersion: 1, conditions: []}
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "path", "told"),
+    [
+        (POLICY + "spce: {}", "spce", 'unknown field "spce"'),
+        (
+            POLICY.replace("vfs}", "vfs, lables: {}}"),
+            "metadata.lables",
+            'unknown field "lables"; did you mean "labels"?',
+        ),
+        (CLAIM % LAN + "foo: 1", "foo", 'unknown field "foo"'),
+        (CLAIM % "{name: lan}", "spec.devices.requests[0]", 'request "lan" has neither exactly nor firstAvailable'),
+        (
+            CLAIM % "{name: lan, exacty: {deviceClassName: net-lan}}",
+            "spec.devices.requests[0].exacty",
+            'unknown field "exacty"; did you mean "exactly"?',
+        ),
+        (
+            CLAIM % "{name: lan, deviceClassName: net-lan}",
+            "spec.devices.requests[0].deviceClassName",
+            'unknown field "deviceClassName"; fields: exactly, firstAvailable',
+        ),
+        (CLAIM % f"{LAN}, {LAN}", "spec.devices.requests[1].name", 'request "lan" is there twice'),
+        (CLAIM % LAN.replace("name: lan", "name: Lan"), "spec.devices.requests[0].name", 'request "Lan"'),
+        (
+            CLAIM % LAN.replace("}}", ", firstAvailable: []}}"),
+            "spec.devices.requests[0].exactly.firstAvailable",
+            'unknown field "firstAvailable"',
+        ),
+        (
+            CLAIM % LAN.replace("}}", "}, firstAvailable: [{name: a, deviceClassName: x}]}"),
+            "spec.devices.requests[0]",
+            'request "lan" has both exactly and firstAvailable',
+        ),
+        (
+            CLAIM % LAN.replace("}}", ", count: -1}}"),
+            "spec.devices.requests[0].exactly.count",
+            'request "lan": count -1 is not above 0',
+        ),
+        (
+            CLAIM % LAN.replace("}}", ", count: 2, allocationMode: All}}"),
+            "spec.devices.requests[0].exactly.count",
+            'request "lan": count 2 beside allocationMode All',
+        ),
+        (
+            CLAIM % LAN.replace("net-lan", '""'),
+            "spec.devices.requests[0].exactly.deviceClassName",
+            'request "lan": no DeviceClass can be called ""',
+        ),
+        (
+            CLAIM % "{name: a, firstAvailable: [{name: b, deviceClassName: x}, {name: b, deviceClassName: z}]}",
+            "spec.devices.requests[0].firstAvailable[1].name",
+            'request "a": alternative "b" is there twice',
+        ),
+        (CLAIM % ", ".join(LAN.replace("n, ", f"n{at}, ") for at in range(33)), "spec.devices.requests", "33 requests"),
+    ],
+)
+def test_what_the_api_server_refuses_is_refused_in_files_and_read_from_the_cluster(
+    text: str, path: str, told: str
+) -> None:
+    with pytest.raises(InvalidInputError) as refused:
+        list(documents.read(text, "f"))
+    line = next(line for line in refused.value.what.splitlines() if line.endswith(f" - at `$.{path}`"))
+    assert f": {told}" in line
+    assert len(list(documents.read(text, "f", strict=False))) == 1
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        POLICY.replace(" {name: vfs}", "\n  name: vfs" + FROM_THE_CLUSTER.partition("\nstatus")[0]),
+        CLAIM.replace(" {name: c}", "\n  name: c" + FROM_THE_CLUSTER.rstrip()) % LAN,
+        CLAIM % LAN.replace("}}", ", count: 0}}"),
+        CLAIM % "{name: a, firstAvailable: [{name: a, deviceClassName: x, allocationMode: All}]}",
+    ],
+)
+def test_what_the_api_server_takes_and_prints_is_read(text: str) -> None:
+    assert len(list(documents.read(text, "f"))) == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("apiVersion: networking.dra.io/v1alpha1", 'the field "kind" is missing'),
+        (POLICY + "  priority: 1001", "expected at most 1000, found 1001"),
+        (
+            "{apiVersion: networking.dra.io/v1alpha1, kind: NetworkTopology, metadata: {name: t}, spec: {steps: []}}",
+            "expected at least 1 entry, found 0",
+        ),
+    ],
+)
+def test_a_value_out_of_bounds_is_told_in_plain_words(text: str, told: str) -> None:
+    with pytest.raises(InvalidInputError, match=told):
+        list(documents.read(text, "f"))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from netdra.model import yaml_text
+from netdra.model.errors import InvalidInputError
 
 
 @pytest.mark.parametrize(
@@ -55,3 +56,29 @@ def test_keys_are_texts_as_in_json() -> None:
 )
 def test_what_would_be_read_as_something_else_is_quoted(text: str) -> None:
     assert yaml_text.dump([{"a": text}]) == f"{{a: '{text}'}}\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("a: 1\nb:\n  id: 5\n  id: 6\n", 'f: line 4: the key "id" is already on line 3'),
+        ("a: {id: 5, id: 6}\n", 'f: line 1: the key "id" is already on line 1'),
+        ("---\na: 1\n---\nb: 1\n\nb: 2\n", 'f: line 6: the key "b" is already on line 4'),
+        ("on: 1\n'true': 2\n", 'f: line 2: the key "true" is already on line 1'),
+        ("a: &x {c: 1, c: 2}\nb: {<<: *x}\n", 'f: line 1: the key "c" is already on line 1'),
+        ('{"a": [{"id": 5,\n\t"id": 6}]}', 'f: line 2: the key "id" is already on line 1'),
+        ('{"\\ud83d\\ude00": {}, "a": 1, "a": 2}', 'f: the key "a" is there twice in an object'),
+        ("a: {null: 1}\n", "f: line 1: a key is null, and every key is a text"),
+    ],
+)
+def test_a_key_stands_once_in_a_mapping_and_is_a_text(text: str, told: str) -> None:
+    with pytest.raises(InvalidInputError) as refused:
+        list(yaml_text.load(text, "f"))
+    assert refused.value.what == told
+    assert refused.value.hint
+    list(yaml_text.load(text, "f", strict=False))
+
+
+def test_a_merged_key_may_stand_in_the_mapping_too() -> None:
+    (found,) = yaml_text.load("a: &x {c: 1, d: 1}\nb: &y {<<: *x, c: 2}\ne: {<<: [*x, *y], d: 3}\n", "f")
+    assert (found["b"], found["e"]) == ({"c": 2, "d": 1}, {"c": 1, "d": 3})

@@ -1,0 +1,123 @@
+"""A plain object against its kind's CustomResourceDefinition: values that the API server refuses by the schema alone.
+
+Called by `netdra validate`. Pure. Types and fields are `netdra.model.reasons`' business, and what a schema says in CEL
+is that of the kind's own check. Patterns are RE2's: they know ASCII alone, and `$` is the end of the text.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from functools import cache
+from typing import Any
+
+from netdra.model import crd, kinds
+from netdra.model.openapi import Schema
+from netdra.model.reasons import MAX_MISFITS, Misfit, Path
+
+_SHOWN = 80
+_PLUGIN = re.compile(r"[a-z0-9]([-a-z0-9]{0,50}[a-z0-9])?\Z")
+_LENGTHS: tuple[tuple[str, str, type[str | list[Any] | dict[Any, Any]], str], ...] = (
+    ("minLength", "maxLength", str, "characters"),
+    ("minItems", "maxItems", list, "entries"),
+    ("minProperties", "maxProperties", dict, "entries"),
+)
+
+
+def misfits(value: Any) -> list[Misfit]:
+    """What is wrong with an object by its kind's schema; nothing if the kind is not netdra's own."""
+    schema = _schemas().get(str(value.get("kind"))) if isinstance(value, dict) else None
+    if schema is None:
+        return []
+    found: list[Misfit] = []
+    for part in ("metadata", "spec"):
+        for misfit in _misfits(value.get(part), schema["properties"].get(part, {}), (part,)):
+            if len(found) < MAX_MISFITS:
+                found.append(misfit)
+    return [*found, *_of_plugin(value)]
+
+
+def _of_plugin(value: dict[str, Any]) -> Iterator[Misfit]:
+    """What the definition of CNIPlugins says in CEL."""
+    spec, metadata = value.get("spec"), value.get("metadata")
+    if value["kind"] != kinds.CNI_PLUGIN.type.__name__ or not isinstance(spec, dict) or not isinstance(metadata, dict):
+        return
+    name = metadata.get("name")
+    if isinstance(name, str) and not _PLUGIN.match(name):
+        rule = "the object's name is the plugin's: up to 52 of a-z, 0-9 and -, letters or digits at both ends"
+        yield Misfit(f"{_text(name)} is no name of a plugin", rule, ("metadata", "name"))
+    for field in ("binaryPath", "schemaPath"):
+        path = spec.get(field)
+        if isinstance(path, str) and not {".", ".."}.isdisjoint(path.split("/")):
+            yield Misfit(f"{_text(path)} has . or .. in it", f"write {field} without them", ("spec", field))
+
+
+@cache
+def _schemas() -> Mapping[str, Schema]:
+    """The schemas by kind."""
+    manifests = {kind.type.__name__: crd.manifest(kind) for kind in kinds.KINDS}
+    return {name: made["spec"]["versions"][0]["schema"]["openAPIV3Schema"] for name, made in manifests.items()}
+
+
+def _misfits(value: Any, schema: Schema, path: Path) -> Iterator[Misfit]:
+    if value is None:
+        return
+    what = _broken(value, schema)
+    if what:
+        hint = f"{path[-1]}: {schema['description'].partition('. ')[0]}" if "description" in schema else ""
+        yield Misfit(what, hint, path)
+    if isinstance(value, dict):
+        inner = schema.get("properties", {})
+        others = schema.get("additionalProperties", {})
+        for key, entry in value.items():
+            yield from _misfits(entry, inner.get(key, others), (*path, key))
+    elif isinstance(value, list):
+        yield from _repeated(value, schema, path)
+        for at, entry in enumerate(value):
+            yield from _misfits(entry, schema.get("items", {}), (*path, at))
+
+
+def _broken(value: Any, schema: Schema) -> str:
+    """The first rule for one value that it breaks, or ""."""
+    shown = _text(value)
+    if isinstance(value, str) and not _matches(schema.get("pattern", ""), value):
+        return f"{shown} does not match {schema['pattern']}"
+    if "enum" in schema and value not in schema["enum"]:
+        return f"{shown} is none of {', '.join(map(_text, schema['enum']))}"
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        if value < schema.get("minimum", value):
+            return f"{shown} is less than {schema['minimum']}"
+        if value > schema.get("maximum", value):
+            return f"{shown} is more than {schema['maximum']}"
+    for least, most, kind, unit in _LENGTHS:
+        if isinstance(value, kind):
+            if len(value) < schema.get(least, 0):
+                return f"{len(value)} {unit}, and at least {schema[least]} are needed"
+            if len(value) > schema.get(most, len(value)):
+                return f"{len(value)} {unit}, and at most {schema[most]} are possible"
+    return ""
+
+
+def _matches(pattern: str, value: str) -> bool:
+    whole = f"{pattern[:-1]}\\Z" if pattern.endswith("$") else pattern
+    return re.search(whole, value, re.ASCII) is not None
+
+
+def _repeated(value: list[Any], schema: Schema, path: Path) -> Iterator[Misfit]:
+    """Entries of a set, or keys of a list that is a map, that are there twice."""
+    keys = schema.get("x-kubernetes-list-map-keys")
+    if keys is None and schema.get("x-kubernetes-list-type") != "set":
+        return
+    seen: set[str] = set()
+    for at, entry in enumerate(value):
+        told = [entry.get(key) for key in keys] if keys and isinstance(entry, dict) else entry
+        text = json.dumps(told, sort_keys=True)
+        if text in seen:
+            place = (*path, at, keys[0]) if keys else (*path, at)
+            yield Misfit(f"{_text(told[0] if keys else told)} is there twice", "remove one of them", place)
+        seen.add(text)
+
+
+def _text(value: Any) -> str:
+    return f'"{ascii(value[:_SHOWN])[1:-1]}"' if isinstance(value, str) else ascii(value)[:_SHOWN]
