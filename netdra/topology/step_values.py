@@ -17,6 +17,7 @@ from netdra.model import texts
 from netdra.model.errors import InvalidInputError
 from netdra.model.inventory import DEVICE_FILE
 from netdra.model.plan import PlannedStep
+from netdra.topology.networks import host_local
 from netdra.topology.values import Path, dotted, quoted
 
 _BOND_NUMBERS = (
@@ -53,6 +54,7 @@ def check_values(step: PlannedStep, name_of: Callable[[str], str]) -> Iterator[P
     yield from _file(step)
     yield from _runtime(step)
     yield from _addresses(step)
+    yield from _ranges(step)
     if step.execution == "Builtin":
         yield from _numbers(step.config)
     if step.type == "tuning":
@@ -161,6 +163,31 @@ def _addresses(step: PlannedStep) -> Iterator[Problem]:
                 f"MTU is below {texts.LEAST_MTU_6}"
             )
             yield Problem(path, what, f"raise mtu to {texts.LEAST_MTU_6}, or leave IPv6 addresses out")
+
+
+def _ranges(step: PlannedStep) -> Iterator[Problem]:
+    """Ranges of host-local that its program refuses (containernetworking/plugins, allocator/range.go)."""
+    ipam = step.config.get("ipam")
+    own: Mapping[str, Any] = ipam if isinstance(ipam, Mapping) and ipam.get("type") == "host-local" else {}
+    for place, written in host_local(own):
+        path = ("config", "ipam", *(place if place[0] == "ranges" else ()))
+        subnet, bounds = written.get("subnet"), {key: written.get(key) for key in ("rangeStart", "rangeEnd")}
+        if not isinstance(subnet, str) or not texts.fits(subnet, "cidr"):
+            continue  # the schema's check reports it
+        network = ipaddress.ip_network(subnet, strict=False)
+        known = {
+            key: ipaddress.ip_address(text)
+            for key, text in bounds.items()
+            if isinstance(text, str) and texts.fits(text, "ip")
+        }
+        outside = [key for key, address in known.items() if address not in network]
+        for key in outside:
+            yield Problem(
+                (*path, key), f"{key} {known[key]} is not in subnet {network}", "write an address of the subnet"
+            )
+        if len(known) > 1 and not outside and int(known["rangeStart"]) > int(known["rangeEnd"]):
+            what = f"rangeStart {known['rangeStart']} is above rangeEnd {known['rangeEnd']}"
+            yield Problem((*path, "rangeStart"), what, "exchange the two")
 
 
 def _asked_mtu(step: PlannedStep) -> int:

@@ -185,3 +185,29 @@ def test_addresses_and_routes_that_the_kernel_takes_are_left_alone(topology: Top
         + "\n- {name: u, type: tuning, dependOn: [t], config: {addresses: ['fe80::1/64']}}"
     )
     assert texts(unbound(topology(twice))) == []
+
+
+@pytest.mark.parametrize(
+    "range_of",
+    [
+        "{subnet: 10.0.0.0/24, rangeStart: 10.0.0.5, rangeEnd: 10.0.0.5}",
+        "{subnet: 10.0.0.0/24, rangeStart: '{{ nic.ips[0].address }}'}",
+        "{subnet: 'fd00::/64', rangeEnd: 'fd00::ffff'}",
+        "{rangeStart: 10.0.0.5}",
+    ],
+)
+def test_ranges_that_host_local_takes_are_left_alone(topology: Topology, range_of: str) -> None:
+    steps = """
+    - {name: nic, type: host-device}
+    - {name: m, type: macvlan, dependOn: [nic], config: {ipam: {type: host-local, ranges: [[RANGE]]}}}"""
+    assert texts(unbound(topology(steps.replace("RANGE", range_of)))) == []
+
+
+@pytest.mark.parametrize("master", ["net1", "eth0", "{{ nic.interfaceName }}", "data0"])
+@pytest.mark.parametrize("other", ["{name: o, type: macvlan, config: {name: data0}}", "{name: o, type: unheard-of}"])
+def test_a_vlan_stands_on_what_a_step_makes_or_may_make(topology: Topology, master: str, other: str) -> None:
+    steps = """
+    - {name: nic, type: host-device}
+    - OTHER
+    - {name: v, type: vlan, dependOn: [nic], config: {id: 5, master: "MASTER"}}"""
+    assert texts(unbound(topology(steps.replace("MASTER", master).replace("OTHER", other)))) == []
