@@ -53,8 +53,8 @@ def misspelt_plugins(policy: DeviceExposurePolicy, types: Iterable[str]) -> Iter
         meant = "" if plugin.name in known else closest(plugin.name, sorted(known), _LIKE)
         if meant:
             yield (
-                f'spec.exposure.supportedCNIPlugins["{plugin.name}"]: no CNIPluginSchema describes plugin "{plugin.name}"; '
-                f'did you mean "{meant}"?'
+                f'spec.exposure.supportedCNIPlugins["{plugin.name}"]: no CNIPluginSchema describes plugin '
+                f'"{plugin.name}"; did you mean "{meant}"?'
             )
 
 
