@@ -13,8 +13,9 @@ from netdra.cel.analysis import examine
 from netdra.cel.vocabulary import of_interfaces
 from netdra.exposure.check import check, try_out
 from netdra.exposure.foresight import UNCHANGED, Change, Foresight, Reported, Seen
-from netdra.exposure.unwise import warnings
+from netdra.exposure.unwise import misspelt_plugins, warnings
 from netdra.model.policy import DeviceExposurePolicy
+from netdra.topology import shipped
 
 _TOO_MUCH = "takes too long to be tried on all that nodes report; `netdra plan --cluster` tells what it will do"
 
@@ -39,6 +40,8 @@ def review(
     try_out(new.spec.selector.cel)
     texts = [f"spec.selector.cel: {remark.what}" for remark in remarks]
     texts += warnings(new, cluster.policies.values())
+    own = {schema.spec.cni_type for schema in cluster.schemas.values()}
+    texts += misspelt_plugins(new, shipped.types() | own)
     if done := effect(cluster.policies.values(), old, new, cluster.reported, in_time):
         texts.insert(0, done)
     return Verdict((), tuple(f"{named}: {text}" for text in texts))

@@ -6,6 +6,8 @@ calls from a thread inside it; plugin processes inherit it.
 
 from __future__ import annotations
 
+import errno
+import os
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -23,7 +25,7 @@ from netdra.kernel.errors import KernelError
 from netdra.kernel.netlink import Socket
 from netdra.kernel.netns import Namespace
 from netdra.kernel.sysfs import Sysfs
-from netdra.model.errors import InvalidInputError
+from netdra.model.errors import InvalidInputError, PermanentError
 from netdra.steps.contract import PodSpace, Site
 
 DEFAULT_STATE = Path("/var/lib/netdra/sandboxes")
@@ -56,12 +58,21 @@ def open_pod(path: str) -> Iterator[PodSpace]:
     Raises:
         KernelMissingError: there is nothing at that path.
         InvalidInputError: the file there is no network namespace.
+        PermanentError: this process may not enter it.
+        KernelError: it cannot be opened or entered.
     """
     with Namespace.open(path) as namespace:
         try:
             sock, cookie = namespace.visit(lambda: (Socket(), netns.cookie()))
-        except KernelError:
-            raise InvalidInputError(f'"{path}" is no network namespace') from None
+        except KernelError as problem:
+            if problem.errno == errno.EINVAL:  # setns(2): the file is of no namespace of that kind
+                raise InvalidInputError(f'"{path}" is no network namespace') from None
+            if problem.errno == errno.EPERM:
+                raise PermanentError(
+                    f'cannot enter network namespace "{path}": {os.strerror(errno.EPERM)} (EPERM)',
+                    hint="run as root, or with CAP_SYS_ADMIN here and in the namespace's user namespace",
+                ) from None
+            raise
         with sock:
             yield PodSpace(namespace=namespace, sock=sock, path=path, cookie=cookie)
 
@@ -121,7 +132,7 @@ def _opened_if_there(path: str, closing: ExitStack) -> PodSpace | None:
         return None
     try:
         return closing.enter_context(open_pod(path))
-    except (KernelError, InvalidInputError):
+    except (KernelError, InvalidInputError, PermanentError):
         return None
 
 

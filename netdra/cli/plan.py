@@ -89,7 +89,9 @@ def _plan(policy_paths: tuple[str, ...], inventory: Inventory, features: Feature
     """One node's slices."""
     from netdra.exposure import expose
     from netdra.exposure.registered import Registered
+    from netdra.exposure.unwise import misspelt_plugins
     from netdra.slices.pack import layout
+    from netdra.topology import shipped
 
     policies, registrations = inputs.policies(policy_paths, inventory.node.labels)
     result = expose(inventory, policies, features=features, registered=Registered(registrations))
@@ -98,6 +100,9 @@ def _plan(policy_paths: tuple[str, ...], inventory: Inventory, features: Feature
         terminal.tell(text)
     for text in devices.unknown_use(result.decisions):
         terminal.tell(text)
+    for policy in policies:
+        for text in misspelt_plugins(policy, shipped.types()):
+            terminal.tell(f'policy "{policy.name}": {text}')
     if not packed.slices:
         terminal.tell(devices.nothing_offered(result.decisions))
     if output == "table":

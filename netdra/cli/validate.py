@@ -247,12 +247,14 @@ def _scoped(objects: Sequence[_Object]) -> Iterator[Problem]:
 def _unwise(objects: Sequence[_Object]) -> Iterator[Problem]:
     """Warnings for policies that are legal and hardly meant so."""
     from netdra.exposure.check import check
-    from netdra.exposure.unwise import warnings
+    from netdra.exposure.unwise import misspelt_plugins, warnings
+    from netdra.topology import shipped
 
     policies = _of(objects, DeviceExposurePolicy)
+    types = shipped.types() | {schema.spec.cni_type for _, schema in _of(objects, CNIPluginSchema)}
     for entry, policy in policies:
         if not check(policy):
-            texts = warnings(policy, (other for _, other in policies))
+            texts = [*warnings(policy, (other for _, other in policies)), *misspelt_plugins(policy, types)]
             yield from (entry.problem(finding, "warning") for finding in _placed(policy, texts))
 
 

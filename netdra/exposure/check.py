@@ -7,7 +7,7 @@ rules on capacities are in `netdra.exposure.capacities`, those on attributes in 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from functools import cache
 
@@ -132,12 +132,26 @@ def _trial_devices() -> tuple[DeviceVariables, ...]:
 
 
 def node_errors(path: str, selector: LabelSelector | None) -> Iterator[str]:
-    """What is wrong with a choice of nodes."""
+    """What is wrong with a choice of nodes, as the API server says it of label selectors."""
+    for key, value in (selector.match_labels if selector else {}).items():
+        yield from _label_errors(f"{path}.matchLabels", key, (value,))
     for index, wanted in enumerate(selector.match_expressions if selector else ()):
         takes_values = wanted.operator in {"In", "NotIn"}
         if takes_values != bool(wanted.values):
             rule = "needs values" if takes_values else "takes no values"
             yield f"{path}.matchExpressions[{index}]: operator {wanted.operator} {rule}"
+        yield from _label_errors(f"{path}.matchExpressions[{index}]", wanted.key, wanted.values)
+
+
+def _label_errors(path: str, key: str, values: Iterable[str]) -> Iterator[str]:
+    """Keys and values that no label has."""
+    if not names.is_label_key(key):
+        rule = f"up to {names.MAX_LABEL} letters, digits, -, _ and ., and before them a DNS domain and / or nothing"
+        yield f'{path}: "{key[:80]}" is no key of a label: {rule}'
+    for value in values:
+        if not names.is_label_value(value):
+            rule = f"up to {names.MAX_LABEL} letters, digits, -, _ and ., the first and last a letter or digit"
+            yield f'{path}: "{value[:80]}" of "{key[:80]}" is no value of a label: {rule}'
 
 
 def _suffix_errors(suffix: str) -> Iterator[str]:

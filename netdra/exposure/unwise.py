@@ -13,7 +13,11 @@ import msgspec
 from netdra.exposure.capacities import amounts, number, sharing
 from netdra.model.policy import DeviceExposurePolicy, Exposure
 from netdra.model.resource import CapacityRequestPolicy, QuantityText
+from netdra.model.suggestions import closest
 from netdra.model.topology import MOVING_TYPES
+
+_LIKE = 0.75
+"""How alike two names are where one is the other, misspelt."""
 
 
 def warnings(policy: DeviceExposurePolicy, others: Iterable[DeviceExposurePolicy] = ()) -> Iterator[str]:
@@ -35,6 +39,23 @@ def warnings(policy: DeviceExposurePolicy, others: Iterable[DeviceExposurePolicy
     yield from _moved(exposure)
     yield from _never_had(exposure)
     yield from _shadows(policy, others)
+
+
+def misspelt_plugins(policy: DeviceExposurePolicy, types: Iterable[str]) -> Iterator[str]:
+    """Warnings for plugins that are unknown and called almost like a known one; any other may be a node's own.
+
+    Args:
+        policy: one that can be used.
+        types: the plugins that are known.
+    """
+    known = frozenset(types)
+    for plugin in (policy.spec.exposure or Exposure()).supported_cni_plugins:
+        meant = "" if plugin.name in known else closest(plugin.name, sorted(known), _LIKE)
+        if meant:
+            yield (
+                f'spec.exposure.supportedCNIPlugins["{plugin.name}"]: no CNIPluginSchema describes plugin '
+                f'"{plugin.name}"; did you mean "{meant}"?'
+            )
 
 
 def _moved(exposure: Exposure) -> Iterator[str]:

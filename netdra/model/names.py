@@ -39,6 +39,7 @@ MAX_IF_NAME = 15
 _DIGEST = 8  # characters of a digest in a name that was made to fit
 _IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,31}\Z", re.ASCII)
 _LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?\Z")
+_LABEL_NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?\Z")
 _PHYSNET = re.compile(r"[A-Za-z0-9]([A-Za-z0-9_.:-]{0,62}[A-Za-z0-9])?\Z")
 _PCIE_ROOT = re.compile(r"pci[0-9a-f]{4,8}:[0-9a-f]{2}\Z")
 _SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*\Z")
@@ -57,6 +58,17 @@ def is_label(name: str) -> bool:
 def is_subdomain(name: str) -> bool:
     """Whether a name is a DNS subdomain (RFC 1123), as Kubernetes asks of object and pool names."""
     return len(name) <= MAX_SUBDOMAIN and _SUBDOMAIN.match(name) is not None
+
+
+def is_label_key(text: str) -> bool:
+    """Whether a text is the key of a label as Kubernetes takes it: a name, or a DNS subdomain, / and a name."""
+    domain, slash, name = text.rpartition("/")
+    return _LABEL_NAME.match(name) is not None and (is_subdomain(domain) if slash else True)
+
+
+def is_label_value(text: str) -> bool:
+    """Whether a text is the value of a label as Kubernetes takes it; it may be empty."""
+    return not text or _LABEL_NAME.match(text) is not None
 
 
 def is_identifier(name: str) -> bool:

@@ -20,7 +20,17 @@ OWN_INTERFACE = "IFNAME"
 
 _MAC = re.compile(MAC_PATTERN.rstrip("$") + r"\Z")
 _PCI = re.compile(r"[0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}:[0-1][0-9a-fA-F]\.[0-7]\Z")
+_PREFIX = re.compile(r"/(0|[1-9][0-9]{0,2})\Z")
+_ZONE = re.compile(r"%[^/]*")
 _NO_NAMES = frozenset({"", ".", ".."})
+_OF_NO_INTERFACE: Mapping[str, tuple[ipaddress.IPv4Network | ipaddress.IPv6Network, ...]] = {
+    "unspecified": (ipaddress.ip_network("0.0.0.0/32"), ipaddress.ip_network("::/128")),
+    "multicast": (ipaddress.ip_network("224.0.0.0/4"), ipaddress.ip_network("ff00::/8")),
+    "the limited broadcast address": (ipaddress.ip_network("255.255.255.255/32"),),
+}
+_LOOPBACK_6 = ipaddress.ip_address("::1")
+_BEYOND_ROUTERS = 254
+"""RT_SCOPE_HOST, of include/uapi/linux/rtnetlink.h."""
 
 EXPECTED: Mapping[str, str] = {
     "cidr": "an address with its prefix length, as 10.0.0.5/24",
@@ -32,16 +42,57 @@ EXPECTED: Mapping[str, str] = {
 """The formats of texts, and each in words."""
 
 
+OWN_ADDRESS = "write an address of the interface's own, as 10.0.0.5/24"
+LEAST_MTU_6 = 1280
+"""IPV6_MIN_MTU: below it the kernel removes IPv6 from an interface."""
+ROUTE_NAMES = (("destination", "dst"), ("gateway", "gw"))
+"""netdra's name of a route's field, and CNI's."""
+
+
 @lru_cache(maxsize=256)  # a step's parameters are read four times on their way, and this is most of that
 def cidr(text: str) -> str:
-    """An address with its prefix length, in the kernel's spelling.
+    """An address with its prefix length, in one spelling of the many that it may have.
+
+    As Go's net.ParseCIDR, which CNI plugins use, it takes no zone and no netmask.
 
     Raises:
         ValueError: it is none, or has no prefix length.
     """
-    if "/" not in text:
+    if "%" in text or _PREFIX.search(text) is None:
         raise ValueError(text)
     return ipaddress.ip_interface(text).with_prefixlen
+
+
+@lru_cache(maxsize=256)
+def ip(text: str) -> str:
+    """An address without a prefix length, in one spelling of the many that it may have.
+
+    Raises:
+        ValueError: it is none, or has a zone.
+    """
+    if "%" in text:
+        raise ValueError(text)
+    return str(ipaddress.ip_address(text))
+
+
+@lru_cache(maxsize=256)
+def of_no_interface(text: str, if_name: str = "") -> str:
+    """Why no interface can have an address as its own, in a word; "" if one can.
+
+    The kernel refuses some of these addresses and passes over others. It takes IPv4 multicast and 255.255.255.255, by
+    which nobody is reached.
+
+    Args:
+        text: the address, with a prefix length or without.
+        if_name: the interface's name: `lo` alone can have ::1.
+
+    Raises:
+        ValueError: it is no address.
+    """
+    address = ipaddress.ip_interface(text).ip
+    if address == _LOOPBACK_6 and if_name != "lo":
+        return "the loopback address"
+    return next((what for what, parts in _OF_NO_INTERFACE.items() if any(address in part for part in parts)), "")
 
 
 def fits(text: str, form: str) -> bool:
@@ -55,6 +106,10 @@ def fits(text: str, form: str) -> bool:
 def instead(text: str, form: str) -> str:
     """What may be meant by a text that is not of a format, as a hint; "" if nothing is likely."""
     try:
+        if form in {"cidr", "ip"}:
+            text = _ZONE.sub("", text)
+        if form == "cidr" and "/" in text:
+            return f"write {ipaddress.ip_interface(text).with_prefixlen}"
         if form == "cidr":
             address = ipaddress.ip_address(text)
             return f"write {address}/{24 if address.version == 4 else 64}, with the prefix length of its network"
@@ -72,7 +127,7 @@ def instead(text: str, form: str) -> str:
 
 
 def network(destination: str, *routers: str) -> str:
-    """A route's destination as the kernel takes it; "default" is that of the family of the first router.
+    """A route's destination in one spelling; "default" is that of the family of the first router.
 
     Args:
         destination: an address, a network or "default".
@@ -83,11 +138,41 @@ def network(destination: str, *routers: str) -> str:
     """
     if destination == "default":
         destination = "::/0" if ":" in routers[0] else "0.0.0.0/0"
+    if "%" in destination or ("/" in destination and _PREFIX.search(destination) is None):
+        raise ValueError(destination)
     parsed = ipaddress.ip_network(destination, strict=False)
     for router in filter(None, routers):
-        if ipaddress.ip_address(router).version < parsed.version:
+        if ipaddress.ip_address(ip(router)).version < parsed.version:
             raise ValueError(router)
     return parsed.with_prefixlen
+
+
+def route_fault(destination: str, gateway: str, source: str, scope: int | str | None) -> tuple[str, str]:
+    """What the kernel has against a route whose texts are addresses each: the error and the next step, or two "".
+
+    Args:
+        destination: as `network` gives it.
+        gateway: the router's address, "" for none.
+        source: the source address, "" for none.
+        scope: the scope's name or number; None lets it follow from the gateway.
+    """
+    if gateway and (kind := of_no_interface(gateway)):
+        return f'gateway "{gateway[:80]}" is {kind}', "write the router's address, or leave gateway out"
+    if ":" in destination:
+        return "", ""
+    if ":" in source:
+        return (
+            f'source "{source[:80]}" is of another family than destination "{destination}"',
+            "write an IPv4 address of the interface, or leave source out",
+        )
+    if gateway and scope in {"host", _BEYOND_ROUTERS}:
+        return f'scope {scope} does not go with gateway "{gateway[:80]}"', "leave one of the two out"
+    return "", ""
+
+
+def said_twice(given: Mapping[str, object]) -> tuple[str, str]:
+    """The two names of one field of a route that are both there, or two ""."""
+    return next((pair for pair in ROUTE_NAMES if all(given.get(name) for name in pair)), ("", ""))
 
 
 def sysctl_path(key: str, if_name: str) -> str:
@@ -113,14 +198,6 @@ def _is_bad(part: str) -> bool:
     return not part or part in {".", ".."} or "/" in part or "\0" in part or not part.isprintable()
 
 
-def _is_cidr(text: str) -> bool:
-    return bool(cidr(text))
-
-
-def _is_address(text: str) -> bool:
-    return bool(ipaddress.ip_address(text))
-
-
 def _is_mac(text: str) -> bool:
     return _MAC.match(text) is not None and not int(text[:2], 16) & 1 and bool(text.strip("0:"))
 
@@ -131,8 +208,8 @@ def _is_interface(text: str) -> bool:
 
 
 _CHECKS: Mapping[str, Callable[[str], bool]] = {
-    "cidr": _is_cidr,
-    "ip": _is_address,
+    "cidr": lambda text: bool(cidr(text)),
+    "ip": lambda text: bool(ip(text)),
     "mac": _is_mac,
     "ifname": _is_interface,
     "pci": lambda text: _PCI.match(text) is not None,

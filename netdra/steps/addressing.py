@@ -18,7 +18,7 @@ from netdra.kernel.errors import KernelMissingError
 from netdra.kernel.netlink import Socket
 from netdra.kernel.route import Route
 from netdra.model import texts
-from netdra.model.errors import InvalidInputError
+from netdra.model.errors import InvalidInputError, PermanentError
 from netdra.model.result import CNIAddress, CNIRoute, StepResult
 from netdra.steps import sysctl
 from netdra.steps.contract import Count, PodSpace, Site
@@ -51,24 +51,40 @@ class Added(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     routes: tuple[Route, ...] = ()
 
 
-def checked_address(text: str, where: str) -> str:
-    """An address with its prefix length, in the kernel's spelling.
+def checked_address(text: str, where: str, if_name: str = "") -> str:
+    """An address with its prefix length, in one spelling of the many that it may have.
+
+    Args:
+        text: the address.
+        where: the step and its parameter.
+        if_name: the interface that is to have it.
 
     Raises:
-        InvalidInputError: it is none, or has no prefix length.
+        InvalidInputError: it is none, has no prefix length, or no interface can have it.
     """
     try:
-        return texts.cidr(text)
+        written = texts.cidr(text)
     except ValueError:
         raise InvalidInputError(f'{where}: "{text[:80]}" is no address with a prefix length, as 10.0.0.5/24') from None
+    if kind := texts.of_no_interface(written, if_name):
+        raise InvalidInputError(
+            f'{where}: "{text[:80]}" is {kind}, which no interface can have', hint=texts.OWN_ADDRESS
+        )
+    return written
 
 
 def checked_route(params: RouteParams, where: str) -> Route:
     """A route as the kernel takes it, without its link.
 
     Raises:
-        InvalidInputError: the destination or a router is no address, or the two are of different families.
+        InvalidInputError: the destination or a router is no address, the two do not go together, or a field is there
+            by both of its names.
     """
+    one, other = texts.said_twice(msgspec.structs.asdict(params))
+    if one:
+        raise InvalidInputError(
+            f"{where}: {one} and {other} are two names of one field", hint="leave one of the two out"
+        )
     destination, gateway = params.destination or params.dst, params.gateway or params.gw
     try:
         network = texts.network(destination, gateway, params.source)
@@ -77,10 +93,13 @@ def checked_route(params: RouteParams, where: str) -> Route:
             f'{where}: no route can be made to "{destination[:80]}" by "{gateway[:80]}"',
             hint="destination is a network as 10.0.0.0/8, gateway an address of the same family",
         ) from None
+    what, hint = texts.route_fault(network, gateway, params.source, params.scope)
+    if what:
+        raise InvalidInputError(f"{where}: {what}", hint=hint)
     scope = _SCOPES[params.scope] if isinstance(params.scope, str) else params.scope
     return Route(
         destination=network,
-        gateway=gateway,
+        gateway=gateway and texts.ip(gateway),
         metric=params.metric if params.metric is not None else params.priority or 0,
         scope=scope,
         table=params.table or uapi.RT_TABLE_MAIN,
@@ -105,13 +124,18 @@ def missing(wanted: Added, index: int, pod: PodSpace) -> Added:
     """The wanted addresses and routes that the interface of that index does not have yet."""
     if not wanted.addresses and not wanted.routes:
         return wanted
-    present = {text.text for text in address.dump(pod.sock, index)} if wanted.addresses else set()
+    present = present_addresses(pod.sock, index) if wanted.addresses else set()
     routes = {_key(entry) for entry in route.dump(pod.sock)} if wanted.routes else set()
     return Added(
         if_name=wanted.if_name,
         addresses=tuple(text for text in wanted.addresses if text not in present),
         routes=tuple(entry for entry in wanted.routes if _key(entry, index) not in routes),
     )
+
+
+def present_addresses(sock: Socket, index: int) -> set[str]:
+    """The addresses of an interface, each spelled as `texts.cidr` spells it: the kernel's texts are the C library's."""
+    return {texts.cidr(entry.text) for entry in address.dump(sock, index)}
 
 
 def add(wanted: Added, index: int, pod: PodSpace) -> None:
@@ -121,7 +145,7 @@ def add(wanted: Added, index: int, pod: PodSpace) -> None:
         KernelError: the kernel refused one; those before it are there.
     """
     if any(":" in text for text in wanted.addresses):
-        _enable_ipv6(wanted.if_name, pod)
+        _enable_ipv6(wanted.if_name, index, pod)
     for text in wanted.addresses:
         address.add(pod.sock, index, text)
     for entry in wanted.routes:
@@ -172,16 +196,33 @@ def _from_result(given: CNIRoute, gateway: str) -> Route:
 def _key(entry: Route, index: int = 0) -> tuple[str, str, int, int, int]:
     # IPv6 routes without a metric get 1024 (include/uapi/linux/ipv6_route.h, IP6_RT_PRIO_USER).
     metric = entry.metric or (1024 if ":" in entry.destination else 0)
-    return (entry.destination, entry.gateway, entry.index or index, entry.table, metric)
+    return (_spelled(entry.destination), _spelled(entry.gateway), entry.index or index, entry.table, metric)
 
 
-def _enable_ipv6(if_name: str, pod: PodSpace) -> None:
+def _spelled(text: str) -> str:
+    """An address or a network in one spelling: only of an IPv4 address within IPv6 has the kernel another one."""
+    if ":" not in text or "." not in text:
+        return text
+    return texts.network(text) if "/" in text else texts.ip(text)
+
+
+def _enable_ipv6(if_name: str, index: int, pod: PodSpace) -> None:
     """Let the interface have IPv6 addresses, and keep them when it is set down, as CNI plugins do."""
     disabled, keep = (f"net/ipv6/conf/{if_name}/{name}" for name in ("disable_ipv6", "keep_addr_on_down"))
     wanted = {keep: "1"}
-    if sysctl.read(pod.namespace, (disabled,))[disabled] != "0":
-        wanted[disabled] = "0"
-    sysctl.write(pod.namespace, wanted)
+    try:
+        if sysctl.read(pod.namespace, (disabled,))[disabled] != "0":
+            wanted[disabled] = "0"
+        sysctl.write(pod.namespace, wanted)
+    except KernelMissingError:
+        mtu = link.get(pod.sock, index).mtu
+        if mtu >= texts.LEAST_MTU_6:
+            raise
+        raise PermanentError(
+            f'interface "{if_name}" has MTU {mtu} and can have no IPv6 address: the kernel removes IPv6 from an '
+            f"interface whose MTU is below {texts.LEAST_MTU_6}",
+            hint=f"raise its MTU to {texts.LEAST_MTU_6}, or leave IPv6 addresses out",
+        ) from None
 
 
 def _delete_route(sock: Socket, entry: Route) -> None:

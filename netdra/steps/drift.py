@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import ipaddress
 
-from netdra.kernel import address, kinds, link
+from netdra.kernel import kinds, link
 from netdra.kernel.link import Link
 from netdra.kernel.netlink import Socket
 from netdra.model.result import CNIInterface, StepResult
+from netdra.steps import addressing
 from netdra.steps.contract import Site
 
 
@@ -42,7 +43,7 @@ def check_values(netdev: Link, final: StepResult, site: Site) -> tuple[str, ...]
     if wanted.mtu and wanted.mtu != netdev.mtu:
         drift.append(f'interface "{if_name}" has MTU {netdev.mtu}, not {wanted.mtu}')
     place = final.interfaces.index(wanted)
-    present = {entry.text for entry in address.dump(sock, netdev.index)}
+    present = addressing.present_addresses(sock, netdev.index)
     drift += [
         f'interface "{if_name}" has lost address {ip.address}'
         for ip in final.ips

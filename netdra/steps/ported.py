@@ -16,6 +16,7 @@ from netdra.kernel import link, vf
 from netdra.kernel.errors import KernelMissingError, KernelRefusedError
 from netdra.kernel.link import Link
 from netdra.kernel.vf import VF
+from netdra.model import texts
 from netdra.model.plan import PlannedPort
 from netdra.model.result import CNIDNS, StepResult
 from netdra.steps import addressing
@@ -119,12 +120,20 @@ def added(order: Order, port: PlannedPort) -> Added:
         InvalidInputError: a text is no address or route.
     """
     where = f"{order.called}, port {port.port_id}"
-    routes = (RouteParams(destination=route.destination, gateway=route.gateway) for route in port.settings.routes)
+    routes = (
+        RouteParams(destination=route.destination, gateway=_router(route.gateway)) for route in port.settings.routes
+    )
     return Added(
         if_name=order.if_name,
         addresses=tuple(addressing.checked_address(text, where) for text in port.settings.addresses),
         routes=tuple(addressing.checked_route(route, where) for route in routes),
     )
+
+
+def _router(next_hop: str) -> str:
+    """The router of one of Neutron's routes; by an unspecified next hop it means what is on the wire itself."""
+    is_none = texts.fits(next_hop, "ip") and ipaddress.ip_address(next_hop).is_unspecified
+    return "" if is_none else next_hop
 
 
 def addressed(order: Order, port: PlannedPort, result: StepResult, site: Site) -> StepResult:

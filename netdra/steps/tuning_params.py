@@ -79,7 +79,7 @@ def wanted_by(order: Order, params: TuningParams) -> Wanted:
         added=Added(
             if_name=order.if_name,
             addresses=tuple(
-                addressing.checked_address(text, f"{order.called}, addresses[{place}]")
+                addressing.checked_address(text, f"{order.called}, addresses[{place}]", order.if_name)
                 for place, text in enumerate(params.addresses)
             ),
             routes=tuple(

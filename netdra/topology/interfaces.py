@@ -72,7 +72,7 @@ def examine(graphs: Sequence[Graph]) -> tuple[tuple[dict[str, str], ...], tuple[
                     names[step.name], problem = next(numbers), error.what
                 if problem:
                     findings.append(graph.about(step.name, problem, path=("config", _key(step) or "name")))
-    return named, tuple(findings or _clashes(graphs, named))
+    return named, tuple(findings or (*_clashes(graphs, named), *_masters(graphs, named)))
 
 
 def makes_interface(step: Step | PlannedStep) -> bool:
@@ -228,6 +228,30 @@ def _clashes(graphs: Sequence[Graph], named: Sequence[Mapping[str, str]]) -> Ite
         elif owner and (topology != graph.topology or owner not in graph.ancestors[step.name]):
             what = f'changes interface "{name}" of step "{owner}", which may not have run by then'
             yield graph.about(step.name, what, hint=f'add "{owner}" to dependOn', path=("config", _key(step)))
+
+
+def _masters(graphs: Sequence[Graph], named: Sequence[Mapping[str, str]]) -> Iterator[Finding]:
+    """VLANs on an interface of the pod that no step makes, and that is not the pod's first."""
+    made = {name for names in named for name in names.values()}
+    listed = ", ".join(sorted(made))
+    for graph, names in zip(graphs, named, strict=True):
+        if any(step.type not in PREDICTABLE for step in graph.steps):
+            continue
+        for step in graph.steps:
+            text = step.config.get("master")
+            if step.plugin != "vlan" or step.is_root or not isinstance(text, str):
+                continue
+            try:
+                master = text_with_names(text, names)
+            except ConfigError:
+                continue  # the check of references reports it
+            if master and master not in made and master not in _TAKEN:
+                yield graph.about(
+                    step.name,
+                    f'stands on interface "{master}", which no step makes',
+                    hint=f'the steps\' interfaces are {listed}: name one as "{{{{ step.interfaceName }}}}"',
+                    path=("config", "master"),
+                )
 
 
 def _makes(step: Step, name: str, ancestors: set[str]) -> bool:

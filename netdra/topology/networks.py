@@ -124,7 +124,7 @@ def _ranges(network: str, ipam: Mapping[str, Any]) -> Iterator[_Assigned]:
     kind = ipam.get("type")
     if kind == "host-local":
         store = "host-local", network, str(ipam.get("dataDir") or "")
-        for path, written in _host_local(ipam):
+        for path, written in host_local(ipam):
             if (bounds := _bounds(written, "subnet", "rangeStart", "rangeEnd")) is not None:
                 yield store, path, *bounds
     elif kind == "whereabouts":
@@ -144,7 +144,8 @@ def _ranges(network: str, ipam: Mapping[str, Any]) -> Iterator[_Assigned]:
             yield ("static", "", ""), ("addresses", at, "address"), address, address
 
 
-def _host_local(ipam: Mapping[str, Any]) -> Iterator[tuple[Path, Mapping[str, Any]]]:
+def host_local(ipam: Mapping[str, Any]) -> Iterator[tuple[Path, Mapping[str, Any]]]:
+    """The ranges in the config of host-local, each with its place."""
     if ipam.get("subnet"):
         yield ("subnet",), ipam
     sets = ipam.get("ranges")

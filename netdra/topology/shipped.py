@@ -30,6 +30,11 @@ def names() -> tuple[str, ...]:
     return tuple(sorted(_files()))
 
 
+def types() -> frozenset[str]:
+    """The types of the plugins that a schema is shipped for."""
+    return frozenset(stem.removesuffix(_PROGRAM) for stem in _files().values())
+
+
 def of_type(kind: str) -> tuple[Contract, ...]:
     """The contracts that are shipped for a type: for netdra's own step, and for the program."""
     plugins = dict.fromkeys(described(kind, is_builtin=builtin) for builtin in (True, False))

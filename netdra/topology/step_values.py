@@ -17,13 +17,15 @@ from netdra.model import texts
 from netdra.model.errors import InvalidInputError
 from netdra.model.inventory import DEVICE_FILE
 from netdra.model.plan import PlannedStep
+from netdra.topology.networks import host_local
 from netdra.topology.values import Path, dotted, quoted
 
 _BOND_NUMBERS = (
     "miimon", "updelay", "downdelay", "peerNotifDelay", "arpInterval", "minLinks", "numPeerNotif", "resendIgmp",
     "packetsPerSlave", "lpInterval",
 )  # fmt: skip
-_SCOPES = ("global", "link", "host")
+_SCOPES = {"global": 0, "link": 253, "host": 254}
+_MAIN_TABLE = 254
 _MOST = 2**32 - 1
 _MOST_SCOPE = 255
 _ANY_NUMBERS = frozenset({"sysctl", "ipam", "args", "runtimeConfig", "dns", "capabilities"})
@@ -51,6 +53,8 @@ def check_values(step: PlannedStep, name_of: Callable[[str], str]) -> Iterator[P
     """
     yield from _file(step)
     yield from _runtime(step)
+    yield from _addresses(step)
+    yield from _ranges(step)
     if step.execution == "Builtin":
         yield from _numbers(step.config)
     if step.type == "tuning":
@@ -103,24 +107,31 @@ class Addresses:
     def check(self, step: PlannedStep) -> Iterator[Problem]:
         """The addresses of a step that are on an interface of the pod already.
 
-        Link-local addresses may be on any number of interfaces.
+        Link-local addresses may be on any number of interfaces, and a later step may name one again.
         """
+        linked: set[str] = set()
         for path, text in _written(step):
             try:
-                address = ipaddress.ip_interface(text).ip
+                address = ipaddress.ip_interface(text)
             except ValueError:
                 continue
-            if address.is_link_local:
+            if address.ip.is_link_local:
+                # Of IPv6 an interface has each address once, of IPv4 once with each prefix length.
+                key = str(address.ip) if address.version == 6 else str(address)
+                if key in linked:
+                    where = f'"{step.if_name}" by the same step'
+                    yield Problem(path, f"address {address.ip} is put on {where} already", "remove one of them")
+                linked.add(key)
                 continue
-            interface, other = self._owners.setdefault(str(address), (step.if_name, ""))
+            interface, other = self._owners.setdefault(str(address.ip), (step.if_name, ""))
             if other:
                 where = f'"{interface}" by step "{other}"' if other != step.name else f'"{interface}" by the same step'
                 hint = (
                     "give each interface an address of its own" if interface != step.if_name else "remove one of them"
                 )
-                yield Problem(path, f"address {address} is put on {where} already", hint)
+                yield Problem(path, f"address {address.ip} is put on {where} already", hint)
             else:
-                self._owners[str(address)] = (step.if_name, step.name)
+                self._owners[str(address.ip)] = (step.if_name, step.name)
 
 
 def _written(step: PlannedStep) -> Iterator[tuple[Path, str]]:
@@ -134,6 +145,58 @@ def _written(step: PlannedStep) -> Iterator[tuple[Path, str]]:
     for at, entry in enumerate(listed if isinstance(listed, list | tuple) else ()):
         if isinstance(entry, Mapping) and isinstance(entry.get("address"), str):
             yield ("config", "ipam", "addresses", at, "address"), entry["address"]
+
+
+def _addresses(step: PlannedStep) -> Iterator[Problem]:
+    """Addresses that no interface can have as its own, and IPv6 addresses with an MTU that takes IPv6 away."""
+    mtu = _asked_mtu(step)
+    too_small = 0 < mtu < texts.LEAST_MTU_6 and step.if_name != "lo"
+    for path, text in _written(step):
+        if not texts.fits(text, "cidr"):
+            continue  # the schema's check reports it
+        if kind := texts.of_no_interface(text, step.if_name):
+            what = f"address {quoted(text)} is {kind}, which no interface can have"
+            yield Problem(path, what, texts.OWN_ADDRESS)
+        elif too_small and ":" in text:
+            what = (
+                f"address {quoted(text)} does not go with mtu {mtu}: the kernel removes IPv6 from an interface whose "
+                f"MTU is below {texts.LEAST_MTU_6}"
+            )
+            yield Problem(path, what, f"raise mtu to {texts.LEAST_MTU_6}, or leave IPv6 addresses out")
+
+
+def _ranges(step: PlannedStep) -> Iterator[Problem]:
+    """Ranges of host-local that its program refuses (containernetworking/plugins, allocator/range.go)."""
+    ipam = step.config.get("ipam")
+    own: Mapping[str, Any] = ipam if isinstance(ipam, Mapping) and ipam.get("type") == "host-local" else {}
+    for place, written in host_local(own):
+        path = ("config", "ipam", *(place if place[0] == "ranges" else ()))
+        subnet, bounds = written.get("subnet"), {key: written.get(key) for key in ("rangeStart", "rangeEnd")}
+        if not isinstance(subnet, str) or not texts.fits(subnet, "cidr"):
+            continue  # the schema's check reports it
+        network = ipaddress.ip_network(subnet, strict=False)
+        known = {
+            key: ipaddress.ip_address(text)
+            for key, text in bounds.items()
+            if isinstance(text, str) and texts.fits(text, "ip")
+        }
+        outside = [key for key, address in known.items() if address not in network]
+        for key in outside:
+            yield Problem(
+                (*path, key), f"{key} {known[key]} is not in subnet {network}", "write an address of the subnet"
+            )
+        if len(known) > 1 and not outside and int(known["rangeStart"]) > int(known["rangeEnd"]):
+            what = f"rangeStart {known['rangeStart']} is above rangeEnd {known['rangeEnd']}"
+            yield Problem((*path, "rangeStart"), what, "exchange the two")
+
+
+def _asked_mtu(step: PlannedStep) -> int:
+    """The MTU that a built-in step gives its interface, 0 for none; that of a runtime's arguments goes first."""
+    given: Any = step.config.get("args")
+    given = given.get("cni") if isinstance(given, Mapping) else None
+    mtu = given.get("mtu") if step.type == "tuning" and isinstance(given, Mapping) else None
+    mtu = step.config.get("mtu") if mtu is None else mtu
+    return mtu if isinstance(mtu, int) and step.execution == "Builtin" else 0
 
 
 def _runtime(step: PlannedStep) -> Iterator[Problem]:
@@ -157,31 +220,69 @@ def _sysctls(step: PlannedStep) -> Iterator[Problem]:
 
 def _routes(step: PlannedStep) -> Iterator[Problem]:
     given = step.config.get("routes")
+    places: dict[str, int] = {}
     for at, entry in enumerate(given if isinstance(given, list | tuple) else ()):
         path: Path = ("config", "routes", at)
         if not isinstance(entry, Mapping):
             continue
-        destination = entry.get("destination") or entry.get("dst") or ""
-        gateway = entry.get("gateway") or entry.get("gw") or ""
-        scope = entry.get("scope")
-        is_word = isinstance(scope, str) and scope not in _SCOPES and "{{" not in scope
-        if is_word or (isinstance(scope, int) and not 0 <= scope <= _MOST_SCOPE):
-            hint = f"one of {', '.join(_SCOPES)}, or 0 to {_MOST_SCOPE}"
-            yield Problem((*path, "scope"), f"{scope!r:.40} is no scope of a route", hint)
-        values = (destination, gateway, entry.get("source") or "")
-        if not all(isinstance(value, str) for value in values) or any("{{" in value for value in values):
-            continue
-        if not destination:
-            yield Problem(path, "the route has no destination", 'set destination, e.g. 10.0.0.0/8 or "default"')
-            continue
-        try:
-            texts.network(destination, *values[1:])
-        except ValueError:
-            if not all(value == "" or texts.fits(value, "ip") for value in values[1:]):
-                continue  # the schema's check reports it
-            by = f" by {quoted(gateway)}" if gateway else ""
-            hint = "destination is a network as 10.0.0.0/8, gateway an address of the same family"
-            yield Problem(path, f"no route can be made to {quoted(destination)}{by}", hint)
+        one, other = texts.said_twice(entry)
+        if one:
+            yield Problem((*path, other), f"{one} and {other} are two names of one field", "leave one of the two out")
+        else:
+            yield from _route(path, entry, places)
+
+
+def _route(path: Path, entry: Mapping[str, Any], places: dict[str, int]) -> Iterator[Problem]:
+    """What is wrong with one route.
+
+    Args:
+        path: its place.
+        entry: the route.
+        places: where each route before it stands in the list; it is added.
+    """
+    destination = entry.get("destination") or entry.get("dst") or ""
+    gateway = entry.get("gateway") or entry.get("gw") or ""
+    scope = entry.get("scope")
+    is_word = isinstance(scope, str) and scope not in _SCOPES and "{{" not in scope
+    if is_word or (isinstance(scope, int) and not 0 <= scope <= _MOST_SCOPE):
+        hint = f"one of {', '.join(_SCOPES)}, or 0 to {_MOST_SCOPE}"
+        yield Problem((*path, "scope"), f"{scope!r:.40} is no scope of a route", hint)
+    values = (destination, gateway, entry.get("source") or "")
+    if not all(isinstance(value, str) for value in values) or any("{{" in value for value in values):
+        return
+    if not destination:
+        yield Problem(path, "the route has no destination", 'set destination, e.g. 10.0.0.0/8 or "default"')
+        return
+    try:
+        network = texts.network(destination, *values[1:])
+    except ValueError:
+        if not all(value == "" or texts.fits(value, "ip") for value in values[1:]):
+            return  # the schema's check reports it
+        by = f" by {quoted(gateway)}" if gateway else ""
+        hint = "destination is a network as 10.0.0.0/8, gateway an address of the same family"
+        yield Problem(path, f"no route can be made to {quoted(destination)}{by}", hint)
+        return
+    what, hint = texts.route_fault(network, *values[1:], scope if isinstance(scope, str | int) else None)
+    key = repr(_route_key(network, *values[1:], entry))
+    if what:
+        yield Problem(path, what, hint)
+    elif key in places:
+        what = f"the route to {quoted(network)} is that of routes[{places[key]}]"
+        yield Problem(path, what, "remove one of them, or give them different metrics")
+    places.setdefault(key, int(path[-1]))
+
+
+def _route_key(network: str, gateway: str, source: str, entry: Mapping[str, Any]) -> tuple[Any, ...]:
+    """What the kernel tells the routes of one interface apart by."""
+    metric = entry.get("metric") if entry.get("metric") is not None else entry.get("priority")
+    scope = entry.get("scope")
+    if scope is None:
+        scope = "global" if gateway else "link"
+    key = (network, gateway and texts.ip(gateway), entry.get("table") or _MAIN_TABLE)
+    if ":" in network:  # IPv6 routes without a metric get 1024, and their other fields do not count
+        return (*key, metric or 1024)
+    further = (_SCOPES.get(str(scope), scope), source and texts.ip(source), bool(entry.get("onlink")))
+    return (*key, metric or 0, *further, entry.get("mtu") or 0, entry.get("advmss") or 0)
 
 
 def _numbers(config: Mapping[str, Any]) -> Iterator[Problem]:

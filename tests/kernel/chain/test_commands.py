@@ -36,12 +36,12 @@ spec:
 """
 
 
-def netdra(bed: Bed, *arguments: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
+def netdra(bed: Bed, *arguments: str, stdin: str = "", under: tuple[str, ...] = ()) -> subprocess.CompletedProcess[str]:
     """Run a command as a person does; the state and the plugins are the test's."""
     named = ("--state", str(bed.settings.state), "--cni-path", str(bed.plugins), "--timeout", "60")
     with waiting(f"netdra {arguments[0]}"):
         return subprocess.run(
-            (sys.executable, "-m", "netdra", *arguments, *named),
+            (*under, sys.executable, "-m", "netdra", *arguments, *named),
             input=stdin,
             capture_output=True,
             text=True,
@@ -240,3 +240,18 @@ def test_a_namespace_or_a_file_that_is_not_there_is_told(bed: Bed, topology: str
     no_file = netdra(bed, "attach", "--netns", bed.pod.path, "--plan", "/no/such/file")
     assert (no_file.returncode, "/no/such/file" in no_file.stderr) == (2, True)
     assert netdra(bed, "detach").returncode == 2
+
+
+def test_a_namespace_that_this_process_may_not_enter_is_told_apart_from_a_file_that_is_none(
+    bed: Bed, topology: str, tmp_path: Path
+) -> None:
+    plain = tmp_path / "file"
+    plain.touch()
+    before = bed.state()
+    no_namespace = netdra(bed, "attach", "--netns", str(plain), "--plan", topology)
+    assert (no_namespace.returncode, f'"{plain}" is no network namespace' in no_namespace.stderr) == (2, True)
+    without_rights = netdra(bed, "attach", "--netns", bed.pod.path, "--plan", topology, under=("unshare", "--user"))
+    assert without_rights.returncode == 3
+    assert f'cannot enter network namespace "{bed.pod.path}": Operation not permitted' in without_rights.stderr
+    assert "CAP_SYS_ADMIN" in without_rights.stderr
+    assert differences(before, bed.state()) == []

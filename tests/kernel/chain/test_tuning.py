@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from typing import Any
 
 import pytest
@@ -10,10 +11,18 @@ from netdra.chain.attach import attach
 from netdra.chain.check import check
 from netdra.chain.detach import detach
 from netdra.chain.report import AttachError, AttachReport
+from netdra.chain.site import open_pod
+from netdra.kernel.errors import KernelError
+from netdra.kernel.route import Route
 from netdra.model.errors import NetdraError
 from netdra.model.result import CNIAddress, CNIRoute
+from netdra.steps import addressing
+from netdra.steps.addressing import Added
 from tests.kernel.chain.conftest import Bed, device, differences, recorder
 from tests.plans import plan, step
+
+_LIKE = ((0, 1400), (1024, 1500))
+"""Two metrics and MTUs of IPv6 routes: no metric is 1024, and the MTU does not count."""
 
 
 def tuned(bed: Bed, config: dict[str, Any]) -> AttachReport:
@@ -124,6 +133,70 @@ def test_ipv6_addresses_are_usable_at_once_also_where_ipv6_was_off(pod: Bed) -> 
     assert check(pod.container.sandbox, pod.settings).is_clean
 
 
+@pytest.mark.parametrize(
+    "config",
+    [
+        {"addresses": ["::ffff:10.0.0.1/96", "::ffff:224.0.0.1/96", "2001:DB8:0::7/64"]},
+        {"addresses": ["127.0.0.5/8", "240.0.0.1/24", "10.7.0.0/24", "10.8.0.255/24", "0.0.0.5/24", "10.9.9.9/0"]},
+        {"addresses": ["169.254.1.1/16", "169.254.1.1/24", "fe80::7/64"]},
+        {"addresses": ["::1/128"], "dev": "lo"},
+        {"addresses": ["fd00::5/64"], "routes": [{"dst": "::ffff:0:0/100", "gw": "FD00:0::9"}]},
+        {"addresses": ["fd00::5/64"], "routes": [{"dst": "fd01::/64", "gw": "fd00::9", "scope": "host"}]},
+        {"routes": [{"dst": "10.9.0.0/16", "gw": "10.0.0.9", "mtu": mtu} for mtu in (1280, 1400)]},
+        {"routes": [{"dst": "10.9.0.0/16", "scope": scope} for scope in ("link", "host")]},
+    ],
+    ids=str,
+)
+def test_unusual_addresses_and_routes_that_the_kernel_takes_are_there_without_drift(
+    pod: Bed, config: dict[str, Any]
+) -> None:
+    before = pod.state()
+    plans = (plan(step("tune", "tuning", config.get("dev", "eth0"), config)),)
+    attach(plans, pod.container, pod.pod.path, pod.settings)
+    assert check(pod.container.sandbox, pod.settings).is_clean
+    assert detach(pod.container.sandbox, pod.settings).is_clean
+    assert differences(before, pod.state()) == []
+
+
+@pytest.mark.parametrize(
+    ("config", "said"),
+    [
+        ({"addresses": ["::1/128"]}, "EADDRNOTAVAIL"),
+        ({"addresses": ["ff02::1/64"]}, "Cannot assign multicast"),
+        ({"addresses": ["::/64"]}, "EADDRNOTAVAIL"),
+        ({"addresses": ["0.0.0.0/0"]}, ""),
+        ({"addresses": ["224.0.0.1/24"]}, ""),
+        ({"addresses": ["255.255.255.255/32"]}, ""),
+        ({"routes": [Route(destination="10.9.0.0/16", gateway="0.0.0.0")]}, ""),
+        ({"routes": [Route(destination="fd01::/64", gateway="::")]}, "EINVAL"),
+        ({"routes": [Route(destination="10.9.0.0/16", gateway="224.0.0.1")]}, "Nexthop has invalid gateway"),
+        ({"routes": [Route(destination="10.9.0.0/16", gateway="255.255.255.255")]}, "Nexthop has invalid gateway"),
+        ({"routes": [Route(destination="10.9.0.0/16", gateway="10.0.0.9", scope=254)]}, "EINVAL"),
+        ({"routes": [Route(destination="10.9.0.0/16", gateway="10.0.0.9", source="fd00::1")]}, "EINVAL"),
+        ({"routes": [Route(destination="10.9.0.0/16", gateway="10.0.0.9")] * 2}, "EEXIST"),
+        ({"routes": [Route(destination="fe80:1::/64", metric=metric, mtu=mtu) for metric, mtu in _LIKE]}, "EEXIST"),
+    ],
+    ids=str,
+)
+def test_what_validate_refuses_the_kernel_refuses_or_it_is_of_no_use(
+    pod: Bed, config: dict[str, Any], said: str
+) -> None:
+    index = pod.link("eth0", inside=True)["ifindex"]
+    with open_pod(pod.pod.path) as space:
+        wanted = Added(if_name="eth0", addresses=config.get("addresses", ()), routes=config.get("routes", ()))
+        with pytest.raises(KernelError, match=said) if said else nullcontext():
+            addressing.add(wanted, index, space)
+
+
+def test_an_interface_that_lost_ipv6_by_its_mtu_is_told_by_that(pod: Bed) -> None:
+    pod.run("ip", "link", "set", "eth0", "mtu", "1279", inside=True)
+    before = pod.state()
+    with pytest.raises(AttachError, match="has MTU 1279 and can have no IPv6 address") as caught:
+        tuned(pod, {"addresses": ["fd00::5/64"]})
+    assert "raise its MTU to 1280" in str(caught.value)
+    assert differences(before, pod.state()) == []
+
+
 @pytest.mark.parametrize("after", [(), ("first",)], ids=["beside it", "after it"])
 def test_what_a_later_step_changes_is_its_own_drift_and_not_that_of_the_step_before(
     pod: Bed, after: tuple[str, ...]
@@ -201,6 +274,12 @@ def test_a_step_without_dev_changes_the_interface_that_it_was_planned_for(bed: B
         ({"mtu": True}, "mtu"),
         ({"addresses": ["10.0.0.5"]}, "no address with a prefix length"),
         ({"addresses": ["10.0.0.5/33"]}, "no address with a prefix length"),
+        ({"addresses": ["fe80::1%eth0/64"]}, "no address with a prefix length"),
+        ({"addresses": ["224.0.0.1/24"]}, "multicast, which no interface can have"),
+        ({"addresses": ["fe80::1/64", "fe80:0::1/64"]}, "put on .* by the same step already"),
+        ({"addresses": ["fd00::5/64"], "mtu": 68}, "does not go with mtu 68"),
+        ({"routes": [{"destination": "10.9.0.0/16", "gateway": "0.0.0.0"}]}, 'gateway "0.0.0.0" is unspecified'),
+        ({"routes": [{"destination": "10.9.0.0/16", "gw": "10.0.0.1", "gateway": "10.0.0.9"}]}, "two names of one"),
         ({"routes": [{"destination": "nowhere"}]}, "no route can be made"),
         ({"routes": [{"destination": "2001:db8::/64", "gateway": "10.0.0.1"}]}, "no route can be made"),
         ({"routes": [{"destination": "10.0.0.0/8", "via": "10.0.0.1"}]}, "via"),

@@ -87,6 +87,15 @@ def test_a_policy_that_cannot_be_used_is_told_and_the_others_are_used(tmp_path: 
     assert len(list(yaml.safe_load_all(done.stdout))) == 5
 
 
+def test_a_plugin_that_is_called_almost_like_a_known_one_is_told(tmp_path: Path) -> None:
+    misspelt = BROKEN.replace("true &&", "true") + "  exposure: {supportedCNIPlugins: [{name: maclvan}]}\n"
+    (tmp_path / "a.yaml").write_text(misspelt)
+    done = plan(policies=tmp_path)
+    assert done.exit_code == 0
+    assert 'netdra: policy "broken": spec.exposure.supportedCNIPlugins["maclvan"]: no CNI' in done.stderr
+    assert 'did you mean "macvlan"?' in done.stderr
+
+
 def test_a_policy_that_fails_alike_on_many_interfaces_is_told_once(tmp_path: Path) -> None:
     (tmp_path / "a.yaml").write_text(BROKEN.replace("true &&", 'device.attributes["example.com"].speed > 5'))
     done = plan(policies=tmp_path)

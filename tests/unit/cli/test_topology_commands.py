@@ -94,6 +94,18 @@ def test_warnings_are_those_of_the_webhook_and_errors_if_strict(run: Run, tmp_pa
     assert (code, err) == (1, "netdra: 1 object checked, 2 problems\n")
 
 
+def test_a_policys_misspelt_plugin_is_a_warning_unless_a_schema_describes_it(run: Run, tmp_path: Path) -> None:
+    group = "apiVersion: networking.dra.io/v1alpha1\nkind: DeviceExposurePolicy\nmetadata: {name: p}\n"
+    spec = "spec: {selector: {cel: 'true'}, exposure: {supportedCNIPlugins: [{name: maclvan}]}}\n"
+    (tmp_path / "p.yaml").write_text(group + spec)
+    code, out, _ = run("validate", str(tmp_path / "p.yaml"))
+    assert ': warning: DeviceExposurePolicy "p": no CNIPluginSchema describes plugin "maclvan"; did you mean' in out
+    assert code == 0
+    schema = "apiVersion: cni.networking.k8s.io/v1alpha1\nkind: CNIPluginSchema\nmetadata: {name: m}\n"
+    (tmp_path / "s.yaml").write_text(schema + "spec: {cniType: maclvan}\n")
+    assert run("validate", str(tmp_path))[:2] == (0, "")
+
+
 def test_a_class_and_a_version_that_are_none_are_told_with_those_that_are_meant(run: Run, tmp_path: Path) -> None:
     file = tmp_path / "c.yaml"
     file.write_text(CLAIM.replace("bonded-vlan-topology-vf", "bonded-vlan-toplogy-vf"))

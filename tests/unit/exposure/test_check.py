@@ -150,12 +150,37 @@ def test_what_cannot_be_used(exposure: dict[str, Any], message: str) -> None:
             {"nodeSelector": {"matchExpressions": [{"key": "a", "operator": "Exists", "values": ["x"]}]}},
             "Exists takes no values",
         ),
+        (
+            "true",
+            {"nodeSelector": {"matchLabels": {"a b": "x"}}},
+            'spec.nodeSelector.matchLabels: "a b" is no key of a label: up to 63 letters',
+        ),
+        (
+            "true",
+            {"nodeSelector": {"matchLabels": {"a": "x y"}}},
+            'spec.nodeSelector.matchLabels: "x y" of "a" is no value of a label: up to 63 letters',
+        ),
+        ("true", {"nodeSelector": {"matchLabels": {"Not-A-Domain/a": "x"}}}, '"Not-A-Domain/a" is no key of a label'),
+        ("true", {"nodeSelector": {"matchLabels": {"a.b/c/d": "x"}}}, '"a.b/c/d" is no key of a label'),
+        ("true", {"nodeSelector": {"matchLabels": {"": "x"}}}, '"" is no key of a label'),
+        ("true", {"nodeSelector": {"matchLabels": {"a": "-x"}}}, '"-x" of "a" is no value of a label'),
+        ("true", {"nodeSelector": {"matchLabels": {"a": "x" * 64}}}, 'of "a" is no value of a label'),
+        (
+            "true",
+            {"nodeSelector": {"matchExpressions": [{"key": "a", "operator": "NotIn", "values": ["y", "x y"]}]}},
+            'spec.nodeSelector.matchExpressions[0]: "x y" of "a" is no value of a label',
+        ),
     ],
 )
 def test_targets_are_checked_on_both_kinds(cel: str, spec: dict[str, Any], message: str) -> None:
     for found in (policy("p", cel, spec=spec), exclude("x", cel, **spec)):
         (error,) = check(found)
         assert message in error
+
+
+def test_labels_that_nodes_can_have_are_asked_for() -> None:
+    labels = {"a": "", "kubernetes.io/hostname": "n1.example", "A_b.C-9": "A_b.C-9", "x" * 63: "y" * 63}
+    assert check(policy("p", "true", spec={"nodeSelector": {"matchLabels": labels}})) == ()
 
 
 def test_an_exclude_policy_says_how_in_vain() -> None:

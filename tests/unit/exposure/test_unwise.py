@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 from netdra.exposure.check import check
-from netdra.exposure.unwise import warnings
+from netdra.exposure.unwise import misspelt_plugins, warnings
 from netdra.model.policy import DeviceExposurePolicy
+from netdra.topology import shipped
 from tests import draws
 from tests.builders import exclude, exclusive, policy
 
@@ -88,6 +89,25 @@ def test_no_plugin_and_the_nodes_uplink_are_told() -> None:
         "spec.exposure.supportedCNIPlugins",
         "spec.exposure.allowHostUplink",
     ]
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [
+        ("maclvan", "macvlan"),
+        ("sriof", "sriov"),
+        ("mac-vlan", "macvlan"),
+        ("macvlan", ""),
+        ("cilium-cni", ""),
+        ("a", ""),
+    ],
+)
+def test_a_plugin_that_is_called_almost_like_a_known_one_is_told(name: str, meant: str) -> None:
+    place = f'spec.exposure.supportedCNIPlugins["{name}"]'
+    said = f'{place}: no CNIPluginSchema describes plugin "{name}"; did you mean "{meant}"?'
+    made = of({}, {"name": name})
+    assert list(misspelt_plugins(made, shipped.types())) == ([said] if meant else [])
+    assert list(misspelt_plugins(made, {*shipped.types(), name})) == []
 
 
 def test_a_policy_of_the_same_rank_is_told() -> None:

@@ -16,7 +16,27 @@ def test_addresses_are_spelled_as_the_kernel_does(text: str, spelled: str) -> No
 
 
 @pytest.mark.parametrize(
-    "text", ["", "10.0.0.5", "10.0.0.5/", "10.0.0/24", "10.0.0.5/33", "::1/129", "a/24", "10.0.0.5/24 "]
+    "text",
+    [
+        "",
+        "10.0.0.5",
+        "10.0.0.5/",
+        "10.0.0/24",
+        "10.0.0.5/33",
+        "::1/129",
+        "a/24",
+        "10.0.0.5/24 ",
+        "fe80::1%eth0/64",
+        "10.0.0.5/255.255.255.0",
+        "10.0.0.5/0.0.0.255",
+        "10.0.0.5/024",
+        "0.0.0.0/0",
+        "::/64",
+        "::1/128",
+        "ff02::1/64",
+        "239.0.0.1/32",
+        "255.255.255.255/32",
+    ],
 )
 def test_what_is_no_address_is_refused_with_its_place(text: str) -> None:
     with pytest.raises(InvalidInputError, match=r"^here: "):
@@ -38,6 +58,10 @@ def test_what_is_no_address_is_refused_with_its_place(text: str) -> None:
         (RouteParams(destination="10.1.2.3"), Route(destination="10.1.2.3/32")),
         (RouteParams(destination="default", gateway="10.1.0.1"), Route(destination="0.0.0.0/0", gateway="10.1.0.1")),
         (RouteParams(destination="default", gateway="2001:db8::1"), Route(destination="::/0", gateway="2001:db8::1")),
+        (
+            RouteParams(destination="default", gateway="2001:DB8:0::1"),
+            Route(destination="::/0", gateway="2001:db8::1"),
+        ),
         (RouteParams(destination="10.0.0.0/8", scope="link"), Route(destination="10.0.0.0/8", scope=253)),
         (RouteParams(destination="10.0.0.0/8", metric=0, priority=7), Route(destination="10.0.0.0/8", metric=0)),
         (
@@ -58,6 +82,15 @@ def test_routes_in_either_vocabulary(params: RouteParams, route: Route) -> None:
         RouteParams(destination="10.0.0.0/8", gateway="10.0.0.0/8"),
         RouteParams(destination="2001:db8::/32", gateway="10.0.0.1"),
         RouteParams(destination="2001:db8::/32", source="10.0.0.1"),
+        RouteParams(destination="10.0.0.0/8", source="2001:db8::1"),
+        RouteParams(destination="10.0.0.0/255.0.0.0"),
+        RouteParams(destination="fe80::%eth0/64"),
+        RouteParams(destination="default", gateway="fe80::1%eth0"),
+        RouteParams(destination="10.0.0.0/8", gateway="0.0.0.0"),
+        RouteParams(destination="2001:db8::/32", gateway="::"),
+        RouteParams(destination="10.0.0.0/8", gateway="10.1.0.1", scope="host"),
+        RouteParams(destination="10.0.0.0/8", dst="11.0.0.0/8"),
+        RouteParams(destination="10.0.0.0/8", gw="10.1.0.1", gateway="10.1.0.2"),
     ],
 )
 def test_what_is_no_route_is_refused_with_its_place(params: RouteParams) -> None:

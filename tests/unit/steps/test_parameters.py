@@ -8,10 +8,12 @@ import msgspec
 import pytest
 
 from netdra.cni.plugins import PluginPath
+from netdra.kernel.route import Route
 from netdra.model.errors import InvalidInputError
-from netdra.model.plan import PlannedDevice
+from netdra.model.neutron_port import PortRoute, PortSettings
+from netdra.model.plan import PlannedDevice, PlannedPort
 from netdra.model.topology import BUILTIN_TYPES
-from netdra.steps import builtin
+from netdra.steps import builtin, ported
 from netdra.steps.contract import Order
 
 NOWHERE = PluginPath(directories=())
@@ -140,3 +142,11 @@ def test_any_value_anywhere_is_taken_or_refused_and_nothing_else(kind: str, valu
             prepared(kind, {field.encode_name: value})
         except InvalidInputError:
             continue
+
+
+@pytest.mark.parametrize(("destination", "next_hop"), [("10.9.0.0/16", "0.0.0.0"), ("fd01::/64", "::")])
+def test_a_route_of_neutron_by_no_router_is_on_the_link(destination: str, next_hop: str) -> None:
+    routes = (PortRoute(destination=destination, gateway=next_hop),)
+    port = PlannedPort(port_id="p", settings=PortSettings(mac="02:00:00:00:00:01", routes=routes))
+    order = Order(topology="t", step="s", type="sriov", if_name="net1", network="t-s", config={}, device=VF)
+    assert ported.added(order, port).routes == (Route(destination=destination),)

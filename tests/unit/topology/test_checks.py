@@ -162,3 +162,52 @@ def test_a_plugin_that_fails_without_ipam_is_refused_without_it(topology: Topolo
 def test_a_vlan_that_netdra_makes_needs_no_ipam(topology: Topology) -> None:
     steps = "- {name: a, type: sriov}\n- {name: b, type: vlan, dependOn: [a], config: {id: 5}}"
     assert texts(unbound(topology(steps))) == []
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        "addresses: ['::ffff:224.0.0.1/96', 127.0.0.5/8, 240.0.0.1/24, 0.0.0.5/24, 10.0.0.0/24, 'fd00::/64']",
+        "addresses: [169.254.1.1/16, 169.254.1.1/24, 'fe80::1/64']",
+        "addresses: ['fd00::5/64'], mtu: 68, args: {cni: {mtu: 1280}}",
+        "addresses: [10.0.0.5/24], mtu: 68",
+        "addresses: ['{{ nic.ips[0].address }}'], mtu: 68",
+        "routes: [{dst: 10.9.0.0/16, gw: 10.0.0.9}, {dst: 10.9.0.0/16, gw: 10.0.0.9, metric: 5}]",
+        "routes: [{dst: 10.9.0.0/16, gw: 10.0.0.9}, {dst: 10.9.0.0/16, gw: 10.0.0.9, mtu: 1400}]",
+        "routes: [{dst: 'fd01::/64', gw: 'fd00::9', scope: host}, {dst: 'fd01::/64', gw: 'fd00::8'}]",
+        "routes: [{dst: 10.9.0.0/16, scope: host}, {dst: 10.9.0.0/16, scope: link}]",
+    ],
+)
+def test_addresses_and_routes_that_the_kernel_takes_are_left_alone(topology: Topology, config: str) -> None:
+    steps = "- {name: nic, type: host-device}\n- {name: t, type: tuning, dependOn: [nic], config: {CONFIG}}"
+    twice = (
+        steps.replace("CONFIG", config)
+        + "\n- {name: u, type: tuning, dependOn: [t], config: {addresses: ['fe80::1/64']}}"
+    )
+    assert texts(unbound(topology(twice))) == []
+
+
+@pytest.mark.parametrize(
+    "range_of",
+    [
+        "{subnet: 10.0.0.0/24, rangeStart: 10.0.0.5, rangeEnd: 10.0.0.5}",
+        "{subnet: 10.0.0.0/24, rangeStart: '{{ nic.ips[0].address }}'}",
+        "{subnet: 'fd00::/64', rangeEnd: 'fd00::ffff'}",
+        "{rangeStart: 10.0.0.5}",
+    ],
+)
+def test_ranges_that_host_local_takes_are_left_alone(topology: Topology, range_of: str) -> None:
+    steps = """
+    - {name: nic, type: host-device}
+    - {name: m, type: macvlan, dependOn: [nic], config: {ipam: {type: host-local, ranges: [[RANGE]]}}}"""
+    assert texts(unbound(topology(steps.replace("RANGE", range_of)))) == []
+
+
+@pytest.mark.parametrize("master", ["net1", "eth0", "{{ nic.interfaceName }}", "data0"])
+@pytest.mark.parametrize("other", ["{name: o, type: macvlan, config: {name: data0}}", "{name: o, type: unheard-of}"])
+def test_a_vlan_stands_on_what_a_step_makes_or_may_make(topology: Topology, master: str, other: str) -> None:
+    steps = """
+    - {name: nic, type: host-device}
+    - OTHER
+    - {name: v, type: vlan, dependOn: [nic], config: {id: 5, master: "MASTER"}}"""
+    assert texts(unbound(topology(steps.replace("MASTER", master).replace("OTHER", other)))) == []
