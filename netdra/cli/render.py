@@ -13,6 +13,7 @@ from netdra.cli import inputs, pod, terminal
 from netdra.cni.config import NetworkConfig, request
 from netdra.model import documents, names
 from netdra.model.claim import (
+    MAX_RESULTS,
     AllocationResult,
     DeviceAllocationConfiguration,
     DeviceAllocationResult,
@@ -301,7 +302,7 @@ def _choices(claim: ResourceClaim) -> Iterator[tuple[DeviceRequest, ExactDeviceR
     Raises:
         InvalidInputError: the claim asks for more devices than an allocation can hold.
     """
-    from netdra.slices.allocator.wishes import MAX_RESULTS, claim_key, shown
+    from netdra.slices.allocator.wishes import claim_key, shown
 
     wishes = [
         (wish, (wish.exactly,) if wish.exactly is not None else wish.first_available)
