@@ -32,6 +32,7 @@ from netdra.kube.resources import NEUTRON_PORTS, NODES, RESOURCE_CLAIMS, RESOURC
 from netdra.kube.store import Change, Store, key_of
 from netdra.model import documents, names
 from netdra.model.claim import ClaimUse, ResourceClaim
+from netdra.model.errors import NetdraError
 from netdra.model.meta import ObjectMeta
 from netdra.model.neutron_port import FINALIZER, HOST_ANNOTATION, NeutronPort, NeutronPortStatus
 from netdra.model.resource import API_VERSION
@@ -359,33 +360,54 @@ class NeutronPorts:
         while True:
             await asyncio.sleep(self._settings.look_through_seconds)
             try:
-                await self._look_through()
-            except (NeutronError, CloudsError) as problem:
+                problems = await self._look_through()
+            except NetdraError as problem:
                 log.warning("the cluster's ports in Neutron were not looked through: %s", problem)
+                continue
+            if problems:
+                first = f"{len(problems)} of the cluster's ports in Neutron were not looked through, the first"
+                log.warning("%s: %s", first, problems[0])
 
-    async def _look_through(self) -> None:
+    async def _look_through(self) -> list[NetdraError]:
         """Delete the ports of claims that are gone, and write the statuses of ports that are gone or changed.
 
-        A port is deleted if it had no object in two looks: the object may have come between them.
+        A port is deleted if it had no object in two looks: the object may have come between them. The problem of one
+        port keeps no other from its look.
+
+        Returns:
+            The problems of single ports.
 
         Raises:
-            NeutronError: Neutron gives no answer.
+            NetdraError: Neutron does not list its ports, or the API server does not say which cluster it is.
         """
+        problems: list[NetdraError] = []
         there = {port.id: port for port in await self._neutron.ports(await self._cluster_uid())}
         by_name = {port.name: port for port in self._ports.objects.values()}
         claims = {claim.metadata.uid for claim in self._state.claims.objects.values()}
         suspects = frozenset(port.id for port in there.values() if _is_orphan(port, by_name.get(port.name), claims))
         for port_id in sorted(suspects & self._suspects):
-            with counted(metrics.NEUTRON_ORPHANS):
-                await self._neutron.delete(port_id)
-            log.info("deleted port %s from Neutron: the claim that it was for is gone", port_id)
+            try:
+                with counted(metrics.NEUTRON_ORPHANS):
+                    await self._neutron.delete(port_id)
+            except NetdraError as problem:
+                problems.append(problem)
+            else:
+                log.info("deleted port %s from Neutron: the claim that it was for is gone", port_id)
         self._suspects = suspects
         for port in by_name.values():
             if neutron_ports.is_bound(port) and not port.metadata.deletion_timestamp:
-                await self._check(port, there)
+                try:
+                    await self._check(port, there)
+                except NetdraError as problem:
+                    problems.append(problem)
+        return problems
 
     async def _check(self, port: NeutronPort, there: Mapping[str, Port]) -> None:
-        """Compare a bound port with the port in Neutron as it is now."""
+        """Compare a bound port with the port in Neutron as it is now.
+
+        Raises:
+            NetdraError: Neutron gives no answer, or the status cannot be written just now.
+        """
         assert port.status is not None
         assert port.status.settings is not None
         try:
