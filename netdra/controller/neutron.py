@@ -285,7 +285,17 @@ class NeutronPorts:
             qos_policy=spec.qos_policy,
         )
         await self._check_slot(port)
-        return await (neutron.take(wanted, spec.port) if spec.port else neutron.ensure(wanted, meant))
+        if spec.port:
+            return await neutron.take(wanted, spec.port, lambda host, pci_slot: self._has(spec.port, host, pci_slot))
+        return await neutron.ensure(wanted, meant)
+
+    def _has(self, port_id: str, host: str, pci_slot: str) -> bool:
+        """Whether a VF has a NeutronPort that names a port, and keeps it."""
+        return any(
+            (port.spec.port, port.spec.host, port.spec.pci_address) == (port_id, host, pci_slot)
+            and not port.metadata.deletion_timestamp
+            for port in self._ports.objects.values()
+        )
 
     async def _network(self, port: NeutronPort) -> Network:
         named = port.spec.network or self._default(port).network
@@ -323,7 +333,8 @@ class NeutronPorts:
         if FINALIZER not in port.metadata.finalizers:
             return
         if port.spec.port:
-            await self._neutron.give_back(port.spec.port, port.spec.claim.uid)
+            spec = port.spec
+            await self._neutron.give_back(spec.port, spec.claim.uid, spec.host, spec.pci_address)
         else:
             uid = port.spec.claim.uid
             port_ids = {port.status.port_id} if port.status is not None and port.status.port_id else set()

@@ -23,7 +23,9 @@ from netdra.kube.store import Store
 from netdra.model.claim import ClaimUse, ResourceClaim
 from netdra.model.neutron_port import NeutronPort, NeutronPortStatus, name_of
 from netdra.model.topology import NetworkTopology
+from netdra.neutron.answers import Wanted
 from netdra.neutron.client import Neutron
+from netdra.neutron.errors import RefusedError
 from tests.unit.controller.test_neutron_ports import claim, node, topology
 
 NAMED = "5c1f7f3e-0000-4000-8000-000000000000"
@@ -150,8 +152,8 @@ class Scene:
     """A controller of one claim's ports, whose queues a test works off by hand."""
 
     def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch, seconds: float = 600.0) -> None:
-        clouds = folder / "clouds.yaml"
-        clouds.write_text('clouds: {c: {auth_type: none, auth: {endpoint: "http://neutron.invalid"}}}')
+        self.clouds = folder / "clouds.yaml"
+        self.clouds.write_text('clouds: {c: {auth_type: none, auth: {endpoint: "http://neutron.invalid"}}}')
         self.cloud, self.api = Cloud(), Api()
         monkeypatch.setattr(Neutron, "_send", lambda _, *asked: self.cloud.send(*asked))
         self.topologies: Store[NetworkTopology] = Store()
@@ -159,7 +161,7 @@ class Scene:
         state: Any = SimpleNamespace(claims=self.claims, topologies=self.topologies, users=lambda name: (KEY,))
         api: Any = self.api
         recorder: Any = SimpleNamespace(emit=lambda occurrence: None)
-        settings = Settings(clouds=clouds, look_through_seconds=seconds)
+        settings = Settings(clouds=self.clouds, look_through_seconds=seconds)
         self.controller = NeutronPorts(api, recorder, state, settings, nullcontext)
         self.controller._ports = self.api.store
 
@@ -257,5 +259,71 @@ def test_a_port_that_neutron_does_not_tell_of_keeps_no_other_from_its_look(tell:
         (problem,) = await scene.controller._look_through()
         assert "503" in problem.what
         assert scene.reasons == ["Bound", "Lost"]
+
+    tell(story)
+
+
+def test_a_named_port_is_one_vfs_and_the_next_ones_when_it_was_given_back(tell: Callable[..., None]) -> None:
+    async def story(scene: Scene) -> None:
+        stored = scene.cloud.make(NAMED)
+        scene.ask(port=NAMED)
+        scene.allocate("vf0", "vf1")
+        await scene.settle("vf0", "vf1")
+        assert scene.reasons == ["Bound", "Refused"]
+        assert stored["binding:profile"]["pci_slot"] == SLOTS["vf0"]
+        refused = scene.port("vf1").bound
+        assert refused is not None
+        assert f"is used already: VF {SLOTS['vf0']} of host node-7 has it" in refused.message
+        scene.allocate("vf1")
+        await scene.settle("vf0", "vf1")
+        assert scene.reasons == ["Bound"]
+        assert stored["binding:profile"]["pci_slot"] == SLOTS["vf1"]
+
+    tell(story)
+
+
+@pytest.mark.parametrize("order", [("vf0", "vf1"), ("vf1", "vf0"), ()], ids=["first", "late", "at once"])
+def test_a_port_that_the_claims_next_vf_uses_is_not_given_back_with_the_last_one(
+    tell: Callable[..., None], order: tuple[str, ...]
+) -> None:
+    async def story(scene: Scene) -> None:
+        stored = scene.cloud.make(NAMED)
+        scene.ask(port=NAMED)
+        scene.allocate("vf0")
+        await scene.settle()
+        scene.allocate("vf1")
+        await scene.controller._claim(KEY)
+        if order:
+            await scene.settle(*order)
+        else:
+            await asyncio.gather(*map(scene.controller._port, scene.ports))
+        assert scene.reasons == ["Bound"]
+        assert (stored["device_id"], stored["binding:host_id"]) == ("uid-1", "node-7")
+        assert stored["binding:profile"]["pci_slot"] == SLOTS["vf1"]
+
+    tell(story)
+
+
+@pytest.mark.parametrize("processes", [1, 2])
+def test_of_two_that_take_a_port_at_once_one_has_it(tell: Callable[..., None], processes: int) -> None:
+    """Two processes are a controller that does not know yet that it leads no more, and the next."""
+
+    async def story(scene: Scene) -> None:
+        stored = scene.cloud.make(NAMED)
+        clients = [Neutron(scene.clouds) for _ in range(processes)]
+        asked = [
+            Wanted(
+                name=f"of-{uid}", claim=uid, cluster="cluster-1", host="node-7", network="", physnet="physnet2",
+                pci_slot=slot,
+            )
+            for uid, slot in zip(("uid-1", "uid-2"), SLOTS.values(), strict=True)
+        ]  # fmt: skip
+        takes = (clients[n % processes].take(asked[n], NAMED, lambda host, pci_slot: True) for n in range(2))
+        taken = await asyncio.gather(*takes, return_exceptions=True)
+        (refused,) = (one for one in taken if isinstance(one, BaseException))
+        assert isinstance(refused, RefusedError)
+        assert "is used already" in refused.what
+        ((port, _, _),) = (one for one in taken if isinstance(one, tuple))
+        assert (port.device_id, port.pci_slot) == (stored["device_id"], stored["binding:profile"]["pci_slot"])
 
     tell(story)
