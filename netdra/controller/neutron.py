@@ -168,18 +168,18 @@ class NeutronPorts:
                 metrics.NEUTRON_PORTS.labels(neutron_ports.reason_of(port)).inc(way)
         if after is None:
             assert before is not None
-            claim = key_of(before.metadata.namespace, before.spec.claim.name)
+            claim = _claim_of(before)
             self._by_claim[claim].discard(change.key)
             if not self._by_claim[claim]:
                 del self._by_claim[claim]
             self.claims.add(claim)  # a user may have deleted the NeutronPort of a claim that still has its VF
             return
-        self._by_claim.setdefault(key_of(after.metadata.namespace, after.spec.claim.name), set()).add(change.key)
+        self._by_claim.setdefault(_claim_of(after), set()).add(change.key)
         if before is None or before.metadata.deletion_timestamp != after.metadata.deletion_timestamp:
             self.ports.add(change.key)
 
     async def _claim(self, key: str) -> float | None:
-        """Make the NeutronPorts that a claim should have, and delete the others.
+        """Make the NeutronPorts that a claim should have, and delete the others and those that are outdated.
 
         Raises:
             NetdraError: the claim does not fit its topology, or a NeutronPort cannot be written just now.
@@ -190,8 +190,11 @@ class NeutronPorts:
             present = [self._ports.objects[port] for port in self._by_claim.get(key, ())]
             try:
                 for port in present:
-                    if port.name not in wanted and not port.metadata.deletion_timestamp:
-                        await self._client.delete(NEUTRON_PORTS, port)
+                    wished = wanted.get(port.name)
+                    if claim and wished and not neutron_ports.is_outdated(port, wished, claim):
+                        continue
+                    if not port.metadata.deletion_timestamp:
+                        await self._client.delete(NEUTRON_PORTS, port)  # its end has the claim looked at again
                 for name in wanted.keys() - {port.name for port in present}:
                     with suppress(AlreadyExistsError):
                         await self._client.create(NEUTRON_PORTS, wanted[name])
@@ -251,6 +254,7 @@ class NeutronPorts:
                 if isinstance(problem, UnreachableError | UnauthorizedError):
                     raise
                 self.ports.add(key, AGENT_SECONDS if isinstance(problem, NoAgentError) else AGAIN_SECONDS)
+                self.claims.add(_claim_of(port))  # an administrator may have changed what the claim should have
         return None
 
     async def _ensure(self, port: NeutronPort) -> tuple[Port, Network, Given]:
@@ -445,6 +449,11 @@ def _is_orphan(port: Port, neutron_port: NeutronPort | None, claims: set[str]) -
         and neutron_port.status is not None
         and neutron_port.status.port_id != port.id
     )
+
+
+def _claim_of(port: NeutronPort) -> str:
+    """The key of a port's claim."""
+    return key_of(port.metadata.namespace, port.spec.claim.name)
 
 
 def _allotted(claim: ClaimUse) -> tuple[Any, ...]:

@@ -131,6 +131,32 @@ def _port(
     )
 
 
+def is_outdated(port: NeutronPort, wished: NeutronPort, claim: ResourceClaim) -> bool:
+    """Whether a NeutronPort has to be made anew, because something else is wanted by now.
+
+    The settings of a port that was bound may be in its node's record of the claim, which is never read anew. So such a
+    port stays as long as the claim is allocated the same device for the same step, whatever the topology says by now.
+    A node takes no port of another step, so one of an earlier allocation is nowhere.
+
+    Args:
+        port: the object.
+        wished: the one of the same name that the claim should have.
+        claim: the claim, as it is now.
+    """
+    if port.spec == wished.spec:
+        return False
+    key = (names.DRIVER, port.spec.pool, port.spec.device)
+    if any((entry.driver, entry.pool, entry.device) == key for entry in claim.status.devices):
+        return False  # a pod has it
+    was_bound = port.status is not None and port.status.settings is not None
+    return not was_bound or _allotted(port.spec) != _allotted(wished.spec)
+
+
+def _allotted(spec: NeutronPortSpec) -> tuple[str, ...]:
+    """What a claim's allocation says of a port."""
+    return spec.request, spec.topology, spec.step, spec.node_name, spec.pci_address
+
+
 def bound(port: NeutronPort, answer: Port, network: Network, given: Settings, now: datetime) -> NeutronPortStatus:
     """The status of a port that Neutron has bound.
 

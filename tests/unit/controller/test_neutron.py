@@ -327,3 +327,29 @@ def test_of_two_that_take_a_port_at_once_one_has_it(tell: Callable[..., None], p
         assert (port.device_id, port.pci_slot) == (stored["device_id"], stored["binding:profile"]["pci_slot"])
 
     tell(story)
+
+
+def test_a_port_that_was_never_bound_follows_what_its_topology_asks_for_and_a_bound_one_stays(
+    tell: Callable[..., None],
+) -> None:
+    async def story(scene: Scene) -> None:
+        scene.ask(network="bluu")
+        scene.allocate("vf0")
+        await scene.settle()
+        assert scene.reasons == ["NoNetwork"]
+        before = scene.api.versions
+        await scene.controller._claim(KEY)
+        assert scene.api.versions == before, "as long as the same is asked for, nothing is written"
+        scene.ask(network="blue")
+        for _ in range(2):  # it goes, and comes again
+            await scene.settle()
+        assert scene.reasons == ["Bound"]
+        (stored,) = scene.cloud.ports.values()
+        assert stored["network_id"] == "blue-id"
+        scene.ask(network="green")
+        for _ in range(2):
+            await scene.settle()
+        assert list(scene.cloud.ports) == [stored["id"]]
+        assert scene.reasons == ["Bound"]
+
+    tell(story)

@@ -12,7 +12,7 @@ from netdra.controller import neutron_ports
 from netdra.controller.neutron_ports import Node
 from netdra.controller.writing import notices
 from netdra.kube.events import ObjectReference
-from netdra.model.claim import ResourceClaim
+from netdra.model.claim import AllocatedDeviceStatus, ResourceClaim
 from netdra.model.errors import InvalidInputError
 from netdra.model.neutron_port import FINALIZER, NeutronPort, name_of
 from netdra.model.resource import ResourceSlice
@@ -22,6 +22,7 @@ from netdra.neutron.errors import CloudsError, LostError, NoAgentError, Unreacha
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 LATER = datetime(2026, 1, 2, tzinfo=UTC)
+NEVER, BOUND = "never bound", "bound"
 REFERENCE = ObjectReference(api_version="resource.k8s.io/v1", kind="ResourceClaim", name="data")
 NETWORK = Network(id="n1", name="blue", mtu=9000, physnet="physnet2")
 GIVEN = Settings(
@@ -225,3 +226,33 @@ def test_what_was_changed_in_neutron_is_told_and_forgotten_when_it_is_as_before(
     told = neutron_ports.changed(known, changed, NOW)
     assert [condition.type for condition in told.conditions] == (["Bound", "Current"] if what else ["Bound"])
     assert neutron_ports.changed(msgspec.structs.replace(known, status=told), "", NOW) == status
+
+
+@pytest.mark.parametrize(
+    ("fields", "outdated"),
+    [
+        ({}, ()),
+        ({"network": "green"}, (NEVER,)),
+        ({"fixed_ips": ("10.20.0.9",)}, (NEVER,)),
+        ({"security_groups": ()}, (NEVER,)),
+        ({"port": "p9"}, (NEVER,)),
+        ({"host": "host-8"}, (NEVER,)),
+        ({"step": "vf1"}, (NEVER, BOUND)),
+        ({"topology": "another"}, (NEVER, BOUND)),
+        ({"request": "another"}, (NEVER, BOUND)),
+        ({"node_name": "node-8", "host": "host-8"}, (NEVER, BOUND)),
+        ({"step": "vf1", "network": "green"}, (NEVER, BOUND)),
+    ],
+)
+def test_a_port_is_made_anew_where_no_node_can_have_its_settings(fields: Any, outdated: tuple[str, ...]) -> None:
+    wished = made(network="blue")
+    port = msgspec.structs.replace(wished, spec=msgspec.structs.replace(wished.spec, **fields))
+    bound = msgspec.structs.replace(port, status=neutron_ports.bound(port, ANSWER, NETWORK, GIVEN, NOW))
+    failed = msgspec.structs.replace(port, status=neutron_ports.failed(port, NoAgentError("none"), NOW))
+    lost = msgspec.structs.replace(bound, status=neutron_ports.failed(bound, LostError("gone"), NOW))
+    there = claim("vf0")
+    entry = AllocatedDeviceStatus(driver="dra.networking", pool="pool", device="vf0")
+    in_a_pod = msgspec.structs.replace(there, status=msgspec.structs.replace(there.status, devices=(entry,)))
+    for each, state in ((port, NEVER), (failed, NEVER), (bound, BOUND), (lost, BOUND)):
+        assert neutron_ports.is_outdated(each, wished, there) == (state in outdated)
+        assert not neutron_ports.is_outdated(each, wished, in_a_pod)
