@@ -424,10 +424,9 @@ class NeutronPorts:
             NetdraError: Neutron gives no answer, or the status cannot be written just now.
         """
         assert port.status is not None
-        assert port.status.settings is not None
         try:
             now = there.get(port.status.port_id) or await self._neutron.port(port.status.port_id)
-            status = neutron_ports.changed(port, neutron_ports.difference(port.status.settings, now), _now())
+            status = neutron_ports.changed(port, neutron_ports.difference(port, now), _now())
         except LostError as problem:
             status = neutron_ports.failed(port, problem, _now())
         with suppress(ConflictError, NotFoundError):

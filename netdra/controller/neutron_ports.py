@@ -221,20 +221,42 @@ def is_bound(port: NeutronPort) -> bool:
     return condition is not None and condition.status == "True"
 
 
-def difference(given: PortSettings, now: Port) -> str:
-    """The differences between a port in Neutron and the settings that its VF was given; "" for none."""
+def difference(port: NeutronPort, now: Port) -> str:
+    """The differences between a port in Neutron and what its VF was given; "" for none.
+
+    Args:
+        port: a NeutronPort that was bound.
+        now: its port as Neutron has it now.
+    """
+    assert port.status is not None
+    assert port.status.settings is not None
+    given, spec = port.status.settings, port.spec
     addresses = {address.partition("/")[0] for address in given.addresses}
     there = {address.ip_address for address in now.fixed_ips}
     parts = [
-        f"{what} {then} became {this}"
+        f"{what} {then} became {this or 'none'}"
         for what, then, this in (
             ("MAC", given.mac, now.mac_address),
-            ("VLAN", given.vlan, now.vlan),
+            ("VLAN", str(given.vlan), str(now.vlan)),
             ("addresses", ", ".join(sorted(addresses)) or "none", ", ".join(sorted(there)) or "none"),
+            ("host", spec.host, now.host),
+            # Whoever takes the host off takes the profile off too, and once is enough to say so.
+            ("PCI address", spec.pci_address, now.pci_slot or spec.pci_address),
+            ("device_id", spec.claim.uid, now.device_id),
+            ("admin state", _up(is_up=given.link_state != "disable"), _up(is_up=now.admin_state_up)),
+            ("port security", _on(is_on=given.spoofchk), _on(is_on=now.port_security_enabled)),
         )
         if then != this
     ]
     return "; ".join(parts)
+
+
+def _up(*, is_up: bool) -> str:
+    return "up" if is_up else "down"
+
+
+def _on(*, is_on: bool) -> str:
+    return "on" if is_on else "off"
 
 
 def _about(port: NeutronPort) -> NeutronPortStatus:

@@ -42,6 +42,8 @@ ANSWER = Port(
     network_id="n1",
     mac_address=GIVEN.mac,
     host="host-7",
+    device_id="uid-1",
+    profile={"pci_slot": "0000:05:00.0"},
     fixed_ips=(FixedIP("10.20.0.5", "s1"),),
     vif_details={"vlan": "214"},
 )
@@ -214,15 +216,22 @@ def test_users_are_told_of_a_problem_once_and_when_it_is_over(problem: Any) -> N
         ({"mac_address": "fa:16:3e:00:00:02"}, "MAC fa:16:3e:00:00:01 became fa:16:3e:00:00:02"),
         ({"vif_details": {"vlan": "7"}}, "VLAN 214 became 7"),
         ({"fixed_ips": ()}, "addresses 10.20.0.5 became none"),
+        ({"host": "host-8"}, "host host-7 became host-8"),
+        ({"host": "", "profile": {}}, "host host-7 became none"),
+        ({"profile": {"pci_slot": "0000:05:00.1"}}, "PCI address 0000:05:00.0 became 0000:05:00.1"),
+        ({"device_id": "uid-2"}, "device_id uid-1 became uid-2"),
+        ({"device_id": ""}, "device_id uid-1 became none"),
+        ({"admin_state_up": False}, "admin state up became down"),
+        ({"port_security_enabled": False}, "port security on became off"),
+        ({"host": "host-8", "admin_state_up": False}, "host host-7 became host-8; admin state up became down"),
     ],
 )
 def test_what_was_changed_in_neutron_is_told_and_forgotten_when_it_is_as_before(fields: Any, what: str) -> None:
     port = made()
     status = neutron_ports.bound(port, ANSWER, NETWORK, GIVEN, NOW)
-    assert status.settings is not None
-    changed = neutron_ports.difference(status.settings, msgspec.structs.replace(ANSWER, **fields))
-    assert changed == what
     known = msgspec.structs.replace(port, status=status)
+    changed = neutron_ports.difference(known, msgspec.structs.replace(ANSWER, **fields))
+    assert changed == what
     told = neutron_ports.changed(known, changed, NOW)
     assert [condition.type for condition in told.conditions] == (["Bound", "Current"] if what else ["Bound"])
     assert neutron_ports.changed(msgspec.structs.replace(known, status=told), "", NOW) == status
