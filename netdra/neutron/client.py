@@ -45,6 +45,7 @@ from netdra.neutron.errors import (
     CloudsError,
     ForbiddenError,
     LostError,
+    NeutronError,
     NoNetworkError,
     NoPortError,
     RefusedError,
@@ -54,6 +55,8 @@ from netdra.neutron.errors import (
 
 SECONDS = 10.0
 """How long a request may take, its connection included."""
+FAILED_SECONDS = 10.0
+"""How long a login that failed is not tried again."""
 AT_ONCE = 8
 _RENEWED_AFTER = 0.8
 _BEGINNINGS = 5
@@ -153,6 +156,22 @@ class Login(msgspec.Struct, frozen=True, kw_only=True):
         return {"X-Auth-Token": self._secret} if self._secret else {}
 
 
+class _Failure(msgspec.Struct, frozen=True):
+    """A login that failed: why, the state of clouds.yaml then, and until when it counts by the monotonic clock."""
+
+    problem: NeutronError
+    file: tuple[int, ...]
+    until: float
+
+    def holds(self, file: tuple[int, ...]) -> bool:
+        """Whether another login would be in vain, as far as is known."""
+        return file == self.file and time.monotonic() < self.until
+
+    def again(self) -> NeutronError:
+        """The same problem, for somebody else."""
+        return type(self.problem)(self.problem.what, hint=self.problem.hint)
+
+
 class Neutron:
     """One cloud's Neutron; it logs in when it is first asked, and must be closed."""
 
@@ -177,6 +196,7 @@ class Neutron:
         self._timeout = aiohttp.ClientTimeout(total=seconds)
         self._session: aiohttp.ClientSession | None = None
         self._login: Login | None = None
+        self._failure: _Failure | None = None
         self._tls: ssl.SSLContext | bool = True
         self._turn = asyncio.Lock()
         self._port_turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
@@ -194,13 +214,23 @@ class Neutron:
     async def login(self) -> Login:
         """Who is logged in, after a login where there is none or its time is nearly over.
 
+        A login that failed is answered alike for `FAILED_SECONDS`, unless clouds.yaml is another by then: a
+        Keystone that locks users out after some wrong passwords, or is overloaded, is not asked for each port.
+
         Raises:
             CloudsError: clouds.yaml cannot be used.
             UnauthorizedError, ForbiddenError, UnreachableError: Keystone's answer.
         """
         async with self._turn:
             if self._login is None or time.monotonic() >= self._login.renew_at:
-                self._login = await self._log_in()
+                file = _state_of(self._path)
+                if (failure := self._failure) is not None and failure.holds(file):
+                    raise failure.again()
+                try:
+                    self._login = await self._log_in()
+                except NeutronError as problem:
+                    self._failure = _Failure(problem, file, time.monotonic() + FAILED_SECONDS)
+                    raise
             return self._login
 
     async def network(self, wanted: str) -> Network:
@@ -596,6 +626,15 @@ class Neutron:
         finally:
             self._told(server, method, status, time.monotonic() - began)
         raise UnreachableError(f"{server}: {what}: {why}", hint=hint)
+
+
+def _state_of(path: Path) -> tuple[int, ...]:
+    """What tells a file from the one that was there before; of a Secret's, another file is there."""
+    try:
+        found = path.stat()
+    except OSError:
+        return ()
+    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
 
 
 _CHECKED = "Neutron checks tokens with Keystone: its [keystone_authtoken] must be of the same one"

@@ -25,7 +25,7 @@ from netdra.model.neutron_port import NeutronPort, NeutronPortStatus, name_of
 from netdra.model.topology import NetworkTopology
 from netdra.neutron.answers import Wanted
 from netdra.neutron.client import Neutron
-from netdra.neutron.errors import RefusedError
+from netdra.neutron.errors import RefusedError, UnauthorizedError
 from tests.unit.controller.test_neutron_ports import claim, node, topology
 
 NAMED = "5c1f7f3e-0000-4000-8000-000000000000"
@@ -353,3 +353,39 @@ def test_a_port_that_was_never_bound_follows_what_its_topology_asks_for_and_a_bo
         assert scene.reasons == ["Bound"]
 
     tell(story)
+
+
+def test_a_login_that_failed_is_one_for_all_until_some_seconds_or_the_file_are_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "clouds.yaml"
+    auth = 'auth_url: "http://keystone.invalid", username: u, user_domain_id: d, project_id: x'
+    file.write_text(f"clouds: {{c: {{auth: {{{auth}, password: wrong}}}}}}")
+    tried: list[str] = []
+
+    async def send(_: Neutron, server: str, *asked: Any) -> tuple[int, Any, bytes]:
+        tried.append(server)
+        await asyncio.sleep(0)
+        return HTTPStatus.UNAUTHORIZED, {}, b"{}"
+
+    monkeypatch.setattr(Neutron, "_send", send)
+
+    async def story() -> None:
+        async with Neutron(file) as client:
+            for logins in (1, 1):
+                answers = await asyncio.gather(*(client.network("blue") for _ in range(40)), return_exceptions=True)
+                assert {type(answer) for answer in answers} == {UnauthorizedError}
+                assert len({str(answer) for answer in answers}) == 1
+                assert tried == ["Keystone"] * logins
+            file.write_text(file.read_text().replace("wrong", "other"))
+            with pytest.raises(UnauthorizedError):
+                await client.login()
+            assert len(tried) == 2
+            monkeypatch.setattr("netdra.neutron.client.FAILED_SECONDS", 0.0)
+            file.write_text(file.read_text().replace("other", "third one"))
+            for logins in (3, 4):
+                with pytest.raises(UnauthorizedError):
+                    await client.login()
+                assert len(tried) == logins
+
+    asyncio.run(story())
